@@ -1,0 +1,123 @@
+"""What a run is: the command line resolved to one configuration, checked before anything is loaded or written.
+
+The configuration is the whole of what determines tokens and forwards; its hash names it, and a run folder belongs to one
+configuration for ever.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from harness.errors import UserError
+from harness.presets import PRESETS, presets_named, suite_settings
+from harness.suites import SUITES, data_file, suites_named
+
+ROLES = ("base", "fef", "control", "draft")
+GENERATED = "generated"
+Roles = dict[str, dict[str, str]]
+
+
+def read_models(text: str, suites: list[str]) -> Roles:
+    """The table of models, role -> suite -> name.
+
+    text: one model (the base), "role=model,role=model", or a JSON file {role: model or {suite: model, "default": model}}.
+    Raises UserError for an unknown role, a suite without a model, or a missing base.
+    """
+    if text.endswith(".json"):
+        try:
+            table = json.loads(Path(text).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise UserError(f"--model {text}: cannot read the table of models: {error}") from error
+    elif "=" in text:
+        table = dict(pair.split("=", 1) for pair in text.split(",") if "=" in pair)
+    else:
+        table = {"base": text}
+    unknown = [role for role in table if role not in ROLES]
+    if unknown or "base" not in table:
+        raise UserError(f"--model {text}: roles are {', '.join(ROLES)}, and base is needed; got {', '.join(table)}")
+    roles: Roles = {}
+    for role, named in table.items():
+        per_suite = named if isinstance(named, dict) else {"default": named}
+        missing = [suite for suite in suites if suite not in per_suite and "default" not in per_suite]
+        if missing:
+            raise UserError(f"--model {text}: role {role} names no model for {', '.join(missing)} and no default")
+        roles[role] = {suite: str(per_suite.get(suite, per_suite.get("default"))) for suite in suites}
+    return roles
+
+
+def resolve(asked: argparse.Namespace) -> dict[str, Any]:
+    """The configuration of a run. Raises UserError or ValueError, naming the valid choices, for anything unknown."""
+    suites = suites_named(asked.suite)
+    methods = presets_named(asked.methods)
+    roles = read_models(asked.model, suites)
+    if asked.limit is not None and asked.limit < 1:
+        raise UserError(f"--limit {asked.limit}: at least 1 item is needed")
+    if asked.temperature < 0:
+        raise UserError(f"--temperature {asked.temperature} must not be negative")
+    on_nano = all(name == "nano" for name in roles["base"].values())
+    data = asked.data or (GENERATED if on_nano else os.environ.get("COMPASS_DATA_CACHE"))
+    if data is None:
+        raise UserError("--data is needed for a model other than nano: a folder in OpenCompass's layout, or `generated`")
+    nano = on_nano or data == GENERATED
+    overrides = {k: v for k in ("gen_length", "block_length") if (v := getattr(asked, k)) is not None}
+    return {
+        "models": roles,
+        "suites": {suite: {"title": SUITES[suite].title} for suite in suites},
+        "methods": {name: _method(name, roles, suites, nano, overrides) for name in methods},
+        "data": GENERATED if data == GENERATED else _hashes(suites, Path(data)),
+        "limit": asked.limit,
+        "temperature": asked.temperature,
+        "seed": asked.seed,
+        "device": asked.device,
+        "dtype": asked.dtype or ("float32" if asked.device == "cpu" else "bfloat16"),
+        "threads": asked.threads or torch.get_num_threads(),
+        "chunk": asked.chunk,
+    }
+
+
+def _method(
+    name: str, roles: Roles, suites: list[str], nano: bool, overrides: dict[str, int]
+) -> dict[str, Any]:
+    preset = PRESETS[name]
+    role = preset.role if preset.role in roles else "base"
+    label = preset.label if role == preset.role else preset.label.replace("FeF-DLLM", "FeF-DLLM w/o train", 1)
+    return {
+        "label": label,
+        "method": preset.method,
+        "role": role,
+        "draft_role": "draft" if preset.method == "fef" and "draft" in roles else None,
+        "suites": {suite: preset.for_suite(suite, suite_settings(suite, nano), overrides) for suite in suites},
+    }
+
+
+def _hashes(suites: list[str], folder: Path) -> dict[str, str]:
+    return {suite: file_hash(data_file(suite, folder)) for suite in suites}
+
+
+def file_hash(path: Path) -> str:
+    """SHA-256 of a file, hex."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while piece := file.read(1 << 20):
+            digest.update(piece)
+    return digest.hexdigest()
+
+
+def differences(before: Any, after: Any, path: str = "") -> list[str]:
+    """The places, as dotted paths, at which two configurations differ."""
+    if isinstance(before, dict) and isinstance(after, dict):
+        keys = [*before, *(key for key in after if key not in before)]
+        return [
+            place
+            for key in keys
+            for place in differences(before.get(key), after.get(key), f"{path}.{key}" if path else str(key))
+        ]
+    return [] if before == after else [f"{path} ({before} there, {after} now)"]
+

@@ -1,0 +1,99 @@
+"""Methods by name: each preset is a decoder, its options, and the row of the table it fills.
+
+Names are what `--methods` takes; `python harness/run.py --list` prints them with their options.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from harness.errors import UserError
+from harness.suites import SUITES
+from model_wrappers.api import check_lengths, check_options, method_arguments
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A method as a table names it.
+
+    label: the row. method: a name in METHODS. options: its options. tokens_per_step: for methods with a schedule of
+    unmasking steps, the steps are gen_length // tokens_per_step. role: whose checkpoint is used; where the run has no
+    checkpoint for the role, the base is used and the label says "w/o train".
+    """
+
+    label: str
+    method: str
+    options: dict[str, Any] = field(default_factory=dict)
+    tokens_per_step: int | None = None
+    role: str = "base"
+
+    def for_suite(self, suite: str, settings: dict[str, Any], overrides: dict[str, int]) -> dict[str, Any]:
+        """Lengths and options on a suite: {gen_length, block_length, options}, checked.
+
+        settings: the suite's defaults for the model. Its block length and decoder options are LLaDA's; methods that
+        decode the full sequence take neither. Raises UserError or ValueError for lengths that do not fit.
+        """
+        gen_length = overrides.get("gen_length", settings["gen_length"])
+        semi_autoregressive = self.method != "fef"
+        block = settings["block_length"] if semi_autoregressive else gen_length
+        block = overrides.get("block_length", min(block, gen_length))
+        check_lengths(gen_length, block)
+        known = method_arguments(self.method)
+        options = {k: v for k, v in settings.get("options", {}).items() if k in known and semi_autoregressive}
+        options |= self.options
+        if self.tokens_per_step is not None:
+            blocks = gen_length // block
+            if gen_length % (self.tokens_per_step * blocks):
+                raise UserError(
+                    f"{self.label} on {suite}: {self.tokens_per_step} tokens a step does not divide blocks of {block} tokens"
+                )
+            options["steps"] = gen_length // self.tokens_per_step
+        return {"gen_length": gen_length, "block_length": block, "options": check_options(self.method, options)}
+
+
+def _fef(steps: int, label: str = "FeF-DLLM", **options: Any) -> Preset:
+    return Preset(f"{label} (step={steps})", "fef", {"steps": steps, **options}, role="fef")
+
+
+PRESETS = {
+    "llada": Preset("LLaDA", "llada", tokens_per_step=1),
+    "llada/2": Preset("LLaDA/2", "llada", tokens_per_step=2),
+    "llada/4": Preset("LLaDA/4", "llada", tokens_per_step=4),
+    "llada/8": Preset("LLaDA/8", "llada", tokens_per_step=8),
+    "fef-1": _fef(1),
+    "fef-2": _fef(2),
+    "fef-4": _fef(4),
+    "fef-2-nosd": _fef(2, "FeF-DLLM w/o SD", speculative=False),
+    "fef-4-nosd": _fef(4, "FeF-DLLM w/o SD", speculative=False),
+}
+DEFAULT_METHODS = "llada,llada/2,fef-2,fef-4"
+
+
+def presets_named(names: str) -> list[str]:
+    """The presets of a comma-separated list. Raises UserError for an unknown or repeated one."""
+    chosen = [name.strip() for name in names.split(",") if name.strip()]
+    unknown = [name for name in chosen if name not in PRESETS]
+    if unknown or not chosen:
+        raise UserError(f"unknown method {', '.join(unknown) or '(none)'}; valid: {', '.join(PRESETS)}")
+    if len(set(chosen)) < len(chosen):
+        raise UserError(f"--methods names a method twice: {names}")
+    return chosen
+
+
+def suite_settings(suite: str, nano: bool) -> dict[str, Any]:
+    """A suite's default lengths and LLaDA options: nano's, or those of LLaDA-8B-Instruct."""
+    spec = SUITES[suite]
+    return {"gen_length": spec.nano_length, "block_length": spec.nano_length} if nano else spec.paper
+
+
+def describe_presets() -> str:
+    """One line per preset: name, row, decoder and options."""
+    lines = []
+    for name, preset in PRESETS.items():
+        options = dict(preset.options)
+        if preset.tokens_per_step is not None:
+            options["steps"] = "gen_length" + (f" // {preset.tokens_per_step}" if preset.tokens_per_step > 1 else "")
+        values = {k: options.get(k, v) for k, v in method_arguments(preset.method).items()}
+        lines.append(f"{name:12} {preset.label:28} {preset.method}({', '.join(f'{k}={v}' for k, v in values.items())})")
+    return "\n".join(lines)

@@ -1,0 +1,109 @@
+"""The main job: benchmark problems through decoders, timed against LLaDA, recorded, scored and tabulated.
+
+    python harness/run.py --suite gsm8k,math,humaneval,mbpp
+    python harness/run.py --suite gsm8k,mbpp --data FOLDER --model GSAI-ML/LLaDA-8B-Instruct --device cuda
+    python harness/run.py --list
+
+Writes run.json, items.jsonl, windows.jsonl and the tables to --out (default: results/runs/<time>-<model>). A run that was
+stopped goes on with --resume --out FOLDER and repeats at most the item in flight. Limits: batch size 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import torch
+import transformers
+
+from harness.errors import one_line_errors
+from harness.nano_suites import TEST_PROBLEMS, write_suites
+from harness.plan import GENERATED, resolve
+from harness.presets import DEFAULT_METHODS, PRESETS, describe_presets
+from harness.records import Recorder
+from harness.run_folder import claim_folder, describe_data, write_meta
+from harness.scoring import score_run
+from harness.suites import SUITES, dataset_config
+from model_wrappers import load_backbone
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def arguments_of(line: list[str] | None) -> argparse.Namespace:
+    """The parsed command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("--suite", default="gsm8k,math,humaneval,mbpp", help=f"comma-separated: {', '.join(SUITES)}")
+    add("--methods", default=DEFAULT_METHODS, help=f"comma-separated presets: {', '.join(PRESETS)}")
+    add("--model", default="nano", help="nano, a folder, a hub id, role=model,role=model, or a JSON table of roles")
+    add("--data", help="folder in OpenCompass's layout, or `generated` (default with nano)")
+    add("--limit", type=int, help="first N items of each suite (default: all)")
+    add("--gen-length", type=int, help="tokens of a response (default: per suite)")
+    add("--block-length", type=int, help="tokens of a block (default: per suite; FeF decodes the full sequence)")
+    add("--temperature", type=float, default=0.0)
+    add("--seed", type=int, default=0)
+    add("--device", default="cpu", help="cpu, cuda, cuda:1, ...")
+    add("--dtype", choices=["float32", "bfloat16", "float16"], help="default: float32 on a CPU, else bfloat16")
+    add("--threads", type=int, help="CPU threads (default: torch's own choice)")
+    add("--chunk", type=int, default=5, help="items that pass through all methods before the next ones (default 5)")
+    add("--out", type=Path, help="folder of the run")
+    add("--resume", action="store_true", help="go on with the run in --out")
+    add("--list", action="store_true", help="print the presets with their options and stop")
+    return parser.parse_args(line)
+
+
+def main(line: list[str] | None = None) -> int:
+    """The command line."""
+    asked = arguments_of(line)
+    if asked.list:
+        print(describe_presets())
+        return 0
+    with tempfile.TemporaryDirectory(prefix="harness-") as scratch:
+        run(asked, Path(scratch))
+    return 0
+
+
+def run(asked: argparse.Namespace, scratch: Path) -> Path:
+    """Do what was asked; returns the run's folder. `scratch` receives what is not kept."""
+    config = resolve(asked)
+    folder = claim_folder(asked.out, config, asked.resume)
+    generated = config["data"] == GENERATED
+    data = scratch if generated else Path(asked.data or os.environ["COMPASS_DATA_CACHE"])
+    if generated:
+        write_suites(scratch, count=max(TEST_PROBLEMS, asked.limit or 0))
+    torch.set_num_threads(config["threads"])
+    transformers.utils.logging.disable_progress_bar()
+    names = {name for table in config["models"].values() for name in table.values()}
+    backbones = {name: load_backbone(name, config["device"], config["dtype"]) for name in sorted(names)}
+
+    # OpenCompass takes seconds to import: only now, after all that can be refused without it.
+    os.environ["HF_DATASETS_CACHE"] = str(scratch / "datasets")
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    from harness.inference import models_for, prepare, run_suite
+    from harness.progress import RunProgress
+
+    jobs = [
+        prepare(suite, dataset_config(suite, data, generated), models_for(config, suite, backbones), config["limit"])
+        for suite in config["suites"]
+    ]
+    write_meta(folder, config, backbones, describe_data(list(config["suites"]), data, generated))
+    recorder = Recorder(folder)
+    with RunProgress(jobs, config, recorder) as progress:
+        for job in jobs:
+            run_suite(job, recorder, config["seed"], config["chunk"], progress.finished(job))
+    print(f"scoring {len(recorder.items)} responses")
+    score_run(folder)
+    # Tables are another room: they read the records and nothing else.
+    subprocess.run([sys.executable, str(ROOT / "tables" / "render.py"), str(folder)], check=True)
+    print(f"records and tables: {folder}")
+    return folder
+
+
+if __name__ == "__main__":
+    logging.disable(logging.WARNING)  # OpenCompass and its packages log every step; errors still show
+    sys.exit(one_line_errors(main))

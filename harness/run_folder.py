@@ -1,0 +1,88 @@
+"""A run's folder: who may write there, and what its run.json says."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from harness.environment import describe
+from harness.errors import UserError
+from harness.plan import GENERATED, differences, file_hash
+from harness.records import SCHEMA, config_hash, write_atomically
+from harness.suites import data_file
+from model_wrappers.backbone import Backbone
+
+RUNS = Path(__file__).resolve().parents[1] / "results" / "runs"
+
+
+def claim_folder(out: Path | None, config: dict[str, Any], resume: bool) -> Path:
+    """The folder for a run: new, or with `resume` one of the same configuration.
+
+    Raises UserError for anything else, so that nothing is ever written over.
+    """
+    if out is None:
+        if resume:
+            raise UserError("--resume needs --out, the folder of the run to go on with")
+        name = next(iter(config["models"]["base"].values())).rstrip("/").split("/")[-1]
+        return RUNS / f"{datetime.now():%Y%m%d-%H%M%S}-{name}"
+    note = out / "run.json"
+    if not note.exists():
+        if resume:
+            raise UserError(f"--resume: {out} holds no run (run.json is missing)")
+        if out.exists() and (not out.is_dir() or any(out.iterdir())):
+            raise UserError(f"{out} exists and holds no run; choose another --out")
+        return out
+    if not resume:
+        raise UserError(f"{out} already holds a run; add --resume to go on with it, or choose another --out")
+    try:
+        before = json.loads(note.read_text(encoding="utf-8"))["config"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(f"--resume: {note} is damaged: {error}") from error
+    changed = differences(before, config)
+    if changed:
+        raise UserError(f"--resume with another configuration than {out} has: {'; '.join(changed)}")
+    return out
+
+
+def describe_data(suites: list[str], data: Path, generated: bool) -> dict[str, Any]:
+    """The data part of run.json: where it came from, and each suite's file with its SHA-256."""
+    files = {suite: data_file(suite, data) for suite in suites}
+    return {
+        "folder": GENERATED if generated else str(data),
+        "files": {suite: {"name": path.name, "sha256": file_hash(path)} for suite, path in files.items()},
+    }
+
+
+def write_meta(folder: Path, config: dict[str, Any], backbones: dict[str, Backbone], data: dict[str, Any]) -> None:
+    """Write run.json of a new run; a resumed one keeps its own. Raises UserError if the folder cannot be written."""
+    if (folder / "run.json").exists():
+        return
+    meta = {
+        "schema": SCHEMA,
+        "name": folder.name,
+        "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "config": config,
+        "config_hash": config_hash(config),
+        "environment": describe(config["device"], config["dtype"]),
+        "weights": {name: _weights(backbone) for name, backbone in backbones.items()},
+        "data": data,
+    }
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_atomically(folder / "run.json", json.dumps(meta, indent=1) + "\n")
+    except OSError as error:
+        raise UserError(f"cannot write to {folder}: {error}") from error
+
+
+def _weights(backbone: Backbone) -> dict[str, Any]:
+    model = backbone.model
+    folder = Path(model.config.name_or_path)
+    return {
+        "name": backbone.name,
+        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "max_length": backbone.max_length,
+        "sha256": {path.name: file_hash(path) for path in sorted(folder.glob("*.safetensors"))},
+        "hub_commit": getattr(model.config, "_commit_hash", None),
+    }

@@ -1,0 +1,143 @@
+"""decode: one prompt, one method, one response with its trace."""
+
+from __future__ import annotations
+
+import inspect
+import time
+from typing import Any
+
+import torch
+
+from model_wrappers.backbone import BackboneLike, Ledger
+from model_wrappers.decoders import METHODS
+from model_wrappers.sampling import Sampler
+from model_wrappers.trace import Decoded, Trace
+
+
+def decode(
+    backbone: BackboneLike,
+    prompt_ids: torch.Tensor,
+    method: str = "fef",
+    *,
+    gen_length: int = 64,
+    block_length: int | None = None,
+    temperature: float = 0.0,
+    seed: int = 0,
+    sampler: Sampler | None = None,
+    **method_options: Any,
+) -> Decoded:
+    """Decode a response of gen_length tokens to one prompt.
+
+    prompt_ids: LongTensor (P,) or (1, P). method: a name in METHODS; its options are the keyword arguments of its
+    decoder. block_length: None is gen_length (full sequence). sampler: replaces the seeded one. Returns tokens (gen_length,)
+    and the trace. Raises ValueError for an unknown method or option, or a bad value, naming what is valid.
+    """
+    options = check_options(method, method_options)
+    block_length = gen_length if block_length is None else block_length
+    check_lengths(gen_length, block_length)
+    if not isinstance(temperature, int | float) or not 0 <= temperature < float("inf"):
+        raise ValueError(f"temperature={temperature!r} must be a number, finite and not negative")
+    prompt_1P = _prompt(prompt_ids, backbone, gen_length)
+
+    target = Ledger(backbone)
+    draft = Ledger(_draft(options.get("draft"), backbone))
+    if "draft" in method_arguments(method):
+        options["draft"] = draft
+    mask_1G = torch.full((1, gen_length), backbone.mask_id)
+    x_1L = torch.cat([prompt_1P, mask_1G], 1).to(target.device)
+    _synchronize(target.device)
+    began = time.perf_counter()
+    with torch.inference_mode():
+        windows = METHODS[method](
+            target,
+            x_1L,
+            prompt_1P.shape[1],
+            block_length,
+            temperature,
+            Sampler(seed) if sampler is None else sampler,
+            **options,
+        )
+    _synchronize(target.device)
+    seconds = time.perf_counter() - began
+    trace = Trace(
+        forwards=target.calls + draft.calls,
+        rows=target.rows + draft.rows,
+        token_forwards=target.tokens + draft.tokens,
+        draft_forwards=draft.calls,
+        draft_rows=draft.rows,
+        draft_token_forwards=draft.tokens,
+        seconds=seconds,
+        windows=windows,
+    )
+    return Decoded(x_1L[0, prompt_1P.shape[1] :].clone().cpu(), trace)
+
+
+def method_arguments(method: str) -> dict[str, Any]:
+    """The options of a method with their defaults. Raises ValueError for an unknown method."""
+    if method not in METHODS:
+        raise ValueError(f"unknown method {method!r}; valid: {', '.join(METHODS)}")
+    parameters = inspect.signature(METHODS[method]).parameters.values()
+    return {
+        p.name: None if p.default is p.empty else p.default for p in parameters if p.kind is p.KEYWORD_ONLY
+    }
+
+
+def check_options(method: str, options: dict[str, Any]) -> dict[str, Any]:
+    """The options, copied, if the method knows them all and each has its default's type; else ValueError."""
+    known = method_arguments(method)
+    for name, value in options.items():
+        if name not in known:
+            raise ValueError(f"unknown option {name!r} for {method}; valid: {', '.join(known)}")
+        default = known[name]
+        if default is not None and not _same_kind(value, default):
+            raise ValueError(f"option {name}={value!r} for {method} must be of type {type(default).__name__}")
+    return dict(options)
+
+
+def _same_kind(value: Any, default: Any) -> bool:
+    if isinstance(default, bool) or isinstance(value, bool):
+        return isinstance(value, bool) and isinstance(default, bool)
+    if isinstance(default, float):
+        return isinstance(value, int | float)
+    return isinstance(value, type(default))
+
+
+def check_lengths(gen_length: int, block_length: int) -> None:
+    """ValueError unless both are positive and the blocks fill the response."""
+    if not all(type(length) is int and length >= 1 for length in (gen_length, block_length)):
+        raise ValueError(f"gen_length={gen_length!r} and block_length={block_length!r} must be integers of at least 1")
+    if gen_length % block_length:
+        raise ValueError(f"block_length={block_length} must divide gen_length={gen_length}")
+
+
+def _draft(draft: BackboneLike | None, backbone: BackboneLike) -> BackboneLike:
+    """The model of the draft laws: the backbone itself where none is given."""
+    if draft is None:
+        return backbone
+    for name in ("mask_id", "vocab_size"):
+        if getattr(draft, name, None) != getattr(backbone, name):
+            raise ValueError(f"draft must be a backbone with the target's {name}, {getattr(backbone, name)}")
+    return draft
+
+
+def _prompt(prompt_ids: torch.Tensor, backbone: BackboneLike, gen_length: int) -> torch.Tensor:
+    """The prompt as (1, P) on the CPU."""
+    ids = torch.as_tensor(prompt_ids)
+    if ids.dtype not in (torch.int64, torch.int32) or ids.dim() not in (1, 2) or (ids.dim() == 2 and len(ids) != 1):
+        raise ValueError(f"prompt_ids must be integers of shape (P,) or (1, P), not {ids.dtype} {tuple(ids.shape)}")
+    ids_1P = ids.reshape(1, -1).long().cpu()
+    if ids_1P.shape[1] == 0:
+        raise ValueError("empty prompt: prompt_ids has no tokens")
+    if int(ids_1P.min()) < 0 or int(ids_1P.max()) >= backbone.vocab_size:
+        raise ValueError(f"prompt_ids outside the vocabulary of {backbone.vocab_size} tokens")
+    limit = getattr(backbone, "max_length", None)
+    if limit is not None and ids_1P.shape[1] + gen_length > limit:
+        raise ValueError(
+            f"prompt of {ids_1P.shape[1]} tokens and gen_length={gen_length} exceed the model's limit of {limit} tokens"
+        )
+    return ids_1P
+
+
+def _synchronize(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

@@ -1,0 +1,168 @@
+"""Backbone: ids -> logits, and the ledger of what that cost.
+
+Shapes: B batch, L length, V vocabulary, n places whose logits are read.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from huggingface_hub.errors import StrictDataclassError
+from safetensors import SafetensorError
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
+
+from model_wrappers.llada import LLaDAForMaskedLM
+
+NANO = Path(__file__).parent / "nano"
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+ATTENTION = {"sdpa": "llada_sdpa"}
+OFFICIAL_MASK_ID, OFFICIAL_EOT_ID = 126336, 126348
+
+
+class BackboneLike(Protocol):
+    """What decoders need of a model. Optional besides: `max_length`, `device`, `eot_id`."""
+
+    mask_id: int
+    eos_id: int
+    vocab_size: int
+
+    def logits(
+        self, ids_BL: torch.Tensor, positions: torch.Tensor | None = None, causal: bool = False
+    ) -> torch.Tensor:
+        """Logits (B, L, V); with positions (n,) those places of every row, with (B, n) each row's own: (B, n, V)."""
+        ...
+
+
+class Backbone:
+    """A LLaDA-architecture model and, where its folder has one, its tokenizer."""
+
+    def __init__(self, model: LLaDAForMaskedLM, tokenizer: PreTrainedTokenizerBase | None, name: str) -> None:
+        self.model, self.tokenizer, self.name = model.eval(), tokenizer, name
+        config = model.config
+        self.mask_id = int(config.mask_token_id)
+        self.eos_id = int(config.eos_token_id)
+        self.vocab_size = int(config.vocab_size)
+        self.max_length = int(config.max_position_embeddings)
+        self.eot_id = self._find_eot()
+
+    def _find_eot(self) -> int | None:
+        if self.tokenizer is not None:
+            return self.tokenizer.get_vocab().get("<|eot_id|>")
+        return OFFICIAL_EOT_ID if self.mask_id == OFFICIAL_MASK_ID else None
+
+    @property
+    def device(self) -> torch.device:
+        return self.model.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.model.dtype
+
+    @torch.inference_mode()
+    def logits(
+        self, ids_BL: torch.Tensor, positions: torch.Tensor | None = None, causal: bool = False
+    ) -> torch.Tensor:
+        """Logits in the model's dtype, on its device; the vocabulary head runs only where it is read.
+
+        ids_BL: LongTensor (B, L). positions: None for (B, L, V); LongTensor (n,) for those places in every row, (B, n)
+        for each row's own, both giving (B, n, V). causal: attend to earlier places only (the copula model of DCD).
+        """
+        length = ids_BL.shape[1]
+        mask = None
+        if causal:
+            mask = torch.ones(length, length, dtype=torch.bool, device=ids_BL.device).tril()[None, None]
+        hidden_BLD = self.model.model(input_ids=ids_BL, attention_mask=mask, use_cache=False).last_hidden_state
+        return self.model.lm_head(read_places(hidden_BLD, positions))
+
+
+def read_places(values_BLD: torch.Tensor, positions: torch.Tensor | None) -> torch.Tensor:
+    """The places `positions` of values (B, L, D): all, the same (n,) in every row, or each row's own (B, n)."""
+    if positions is None:
+        return values_BLD
+    if positions.dim() == 1:
+        return values_BLD[:, positions]
+    return torch.take_along_dim(values_BLD, positions[..., None], dim=1)
+
+
+class Ledger:
+    """A backbone that counts: the one place where cost is counted.
+
+    calls, rows and tokens pushed through `logits` since it was made.
+    """
+
+    def __init__(self, backbone: BackboneLike) -> None:
+        self._backbone = backbone
+        self.mask_id, self.eos_id, self.vocab_size = backbone.mask_id, backbone.eos_id, backbone.vocab_size
+        self.eot_id: int | None = getattr(backbone, "eot_id", None)
+        self.device = torch.device(getattr(backbone, "device", "cpu"))
+        self.calls = self.rows = self.tokens = 0
+
+    def logits(
+        self, ids_BL: torch.Tensor, positions: torch.Tensor | None = None, causal: bool = False
+    ) -> torch.Tensor:
+        """The backbone's logits, entered in the ledger."""
+        self.calls += 1
+        self.rows += ids_BL.shape[0]
+        self.tokens += ids_BL.numel()
+        return self._backbone.logits(ids_BL, positions=positions, causal=causal)
+
+
+def load_backbone(
+    name: str | Path,
+    device: str | torch.device = "cpu",
+    dtype: str | torch.dtype | None = None,
+    attn: str = "sdpa",
+) -> Backbone:
+    """Load "nano", a local folder or a hub id in LLaDA's own format (or this project's).
+
+    dtype: a name or torch.dtype; None is bfloat16 on a GPU and float32 on a CPU. attn: "sdpa". A folder without a
+    tokenizer loads too; then only `decode` on ids works. Raises ValueError for anything that cannot be loaded.
+    """
+    torch_device = _device(device)
+    torch_dtype = _dtype(dtype, torch_device)
+    if attn not in ATTENTION:
+        raise ValueError(f"unknown attn {attn!r}; valid: {', '.join(ATTENTION)}")
+    folder = NANO if str(name) == "nano" else Path(name)
+    if folder.exists() and not (folder / "config.json").exists():
+        raise ValueError(f"{folder} has no config.json: not a model folder; give nano, a folder or a hub id")
+    source = str(folder) if folder.exists() else str(name)
+    try:
+        model, info = LLaDAForMaskedLM.from_pretrained(
+            source, dtype=torch_dtype, attn_implementation=ATTENTION[attn], output_loading_info=True
+        )
+    except (OSError, KeyError, ValueError, RuntimeError, SafetensorError, StrictDataclassError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise ValueError(f"cannot load model {name!s}: {reason} (valid: nano, a local folder, a hub id)") from error
+    if info["missing_keys"]:  # they would stay random
+        raise ValueError(f"cannot load model {name!s}: no weights for {', '.join(sorted(info['missing_keys']))}")
+    return Backbone(model.to(torch_device), _tokenizer(source), str(name))
+
+
+def _device(device: str | torch.device) -> torch.device:
+    try:
+        torch_device = torch.device(device)
+    except RuntimeError as error:
+        raise ValueError(f"unknown device {device!r}; valid: cpu, cuda, cuda:0, ...") from error
+    if torch_device.type == "cuda" and not torch.cuda.is_available():
+        raise ValueError(f"device {device!s} was asked for, but torch sees no CUDA device; use cpu")
+    return torch_device
+
+
+def _dtype(dtype: str | torch.dtype | None, device: torch.device) -> torch.dtype:
+    if dtype is None:
+        return torch.bfloat16 if device.type == "cuda" else torch.float32
+    if isinstance(dtype, torch.dtype):
+        return dtype
+    if dtype not in DTYPES:
+        raise ValueError(f"unknown dtype {dtype!r}; valid: {', '.join(DTYPES)}")
+    return DTYPES[dtype]
+
+
+def _tokenizer(source: str) -> PreTrainedTokenizerBase | None:
+    options: dict[str, Any] = {}
+    try:
+        return PreTrainedTokenizerFast.from_pretrained(source, **options)
+    except (OSError, ValueError, TypeError):
+        return None

@@ -1,0 +1,111 @@
+"""The OpenCompass adapter: chat turns -> ids -> decode -> text. Scoring happens elsewhere.
+
+In a plain OpenCompass configuration (see README for a whole one):
+
+    models = [dict(type="model_wrappers.opencompass_model.DiffusionModel", abbr="fef-2", path="nano", method="fef",
+                   options=dict(steps=2), gen_length=64, batch_size=1, max_out_len=64)]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from opencompass.models.base import BaseModel
+from opencompass.models.base_api import APITemplateParser
+
+from model_wrappers.api import check_lengths, check_options, decode
+from model_wrappers.backbone import Backbone, load_backbone
+from model_wrappers.trace import Decoded
+
+ROLES = {"HUMAN": "user", "BOT": "assistant", "SYSTEM": "system"}
+META_TEMPLATE = {
+    "round": [{"role": "HUMAN", "api_role": "HUMAN"}, {"role": "BOT", "api_role": "BOT", "generate": True}],
+    "reserved_roles": [{"role": "SYSTEM", "api_role": "SYSTEM"}],
+}
+
+
+class DiffusionModel(BaseModel):
+    """One decoding method on one backbone, as OpenCompass sees a model.
+
+    path: nano, a folder or a hub id, or a loaded Backbone; so is `draft`, for methods that take one. options: the
+    method's. gen_length: tokens of a response; OpenCompass's `max_out_len` is not used, for a diffusion response has a
+    fixed length. on_response: called after each response with the prompt's ids and what was decoded.
+    """
+
+    def __init__(
+        self,
+        path: str | Backbone,
+        method: str = "fef",
+        options: dict[str, Any] | None = None,
+        gen_length: int = 64,
+        block_length: int | None = None,
+        temperature: float = 0.0,
+        seed: int = 0,
+        draft: str | Backbone | None = None,
+        device: str = "cpu",
+        dtype: str | None = None,
+        on_response: Callable[[torch.Tensor, Decoded, str], None] | None = None,
+        **_: Any,
+    ) -> None:
+        super().__init__(path=str(path))
+        self.template_parser = APITemplateParser(META_TEMPLATE)
+        self.backbone = path if isinstance(path, Backbone) else load_backbone(path, device, dtype)
+        if self.backbone.tokenizer is None:
+            raise ValueError(f"model {path} has no tokenizer; text needs one")
+        self.method, self.options = method, check_options(method, dict(options or {}))
+        if draft is not None:
+            draft_backbone = draft if isinstance(draft, Backbone) else load_backbone(draft, device, dtype)
+            self.options = check_options(method, {**self.options, "draft": draft_backbone})
+        self.gen_length, self.block_length = gen_length, gen_length if block_length is None else block_length
+        check_lengths(self.gen_length, self.block_length)
+        self.temperature, self.seed, self.on_response = temperature, seed, on_response
+
+    def generate(self, inputs: list[Any], max_out_len: int | None = None, **_: Any) -> list[str]:
+        """Responses to conversations, one after the other: batch size 1 is what is timed."""
+        return [self._respond(encode_chat(self.backbone, turns)) for turns in inputs]
+
+    def _respond(self, prompt_P: torch.Tensor) -> str:
+        out = decode(
+            self.backbone,
+            prompt_P,
+            method=self.method,
+            gen_length=self.gen_length,
+            block_length=self.block_length,
+            temperature=self.temperature,
+            seed=self.seed,
+            **self.options,
+        )
+        text = response_text(self.backbone, out.tokens)
+        if self.on_response is not None:
+            self.on_response(prompt_P, out, text)
+        return text
+
+    def get_token_len(self, prompt: str) -> int:
+        """Tokens of a text."""
+        return len(self.backbone.tokenizer(prompt, add_special_tokens=False).input_ids)
+
+
+def encode_chat(backbone: Backbone, turns: Any) -> torch.Tensor:
+    """A conversation (a string, or OpenCompass's list of {role, prompt}) through the chat template: LongTensor (P,)."""
+    tokenizer = backbone.tokenizer
+    if isinstance(turns, str):
+        turns = [{"role": "HUMAN", "prompt": turns}]
+    messages = [{"role": ROLES[turn["role"]], "content": turn["prompt"]} for turn in turns]
+    if tokenizer.chat_template is None:
+        raise ValueError(f"the tokenizer of {backbone.name} has no chat template")
+    text = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+    # The template writes BOS itself.
+    return torch.tensor(tokenizer(text, add_special_tokens=False).input_ids, dtype=torch.long)
+
+
+def content_length(backbone: Backbone, tokens_G: torch.Tensor) -> int:
+    """How many tokens stand before the first EOS or EoT."""
+    ends = torch.isin(tokens_G, torch.tensor([i for i in (backbone.eos_id, backbone.eot_id) if i is not None]))
+    return int(ends.nonzero()[0]) if bool(ends.any()) else len(tokens_G)
+
+
+def response_text(backbone: Backbone, tokens_G: torch.Tensor) -> str:
+    """The text of a response: the ids before the first EOS or EoT, without special tokens."""
+    return backbone.tokenizer.decode(tokens_G[: content_length(backbone, tokens_G)], skip_special_tokens=True)

@@ -1,0 +1,290 @@
+"""Fakes for the tests: backbones made of probability tables, a sampler that walks every branch, and tiny LLaDA models.
+
+Shapes: B batch, L length, V vocabulary, n places whose logits are read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import math
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+
+from model_wrappers import Backbone
+from model_wrappers.backbone import BackboneLike
+from model_wrappers.llada import LLaDAConfig, LLaDAForMaskedLM
+
+Law = dict[tuple[int, ...], float]
+
+
+class RowBackbone:
+    """A backbone given by one function of one row: `row_logits`, (L, V) in float64; it has only what a backbone must."""
+
+    def __init__(self, vocab_size: int, mask_id: int, eos_id: int) -> None:
+        self.vocab_size, self.mask_id, self.eos_id = vocab_size, mask_id, eos_id
+        self._known: dict[tuple[tuple[int, ...], bool], torch.Tensor] = {}
+
+    def row_logits(self, row: tuple[int, ...], causal: bool) -> torch.Tensor:
+        """Logits (L, V) of one row."""
+        raise NotImplementedError
+
+    def logits(
+        self, ids_BL: torch.Tensor, positions: torch.Tensor | None = None, causal: bool = False
+    ) -> torch.Tensor:
+        """Logits (B, L, V), or (B, n, V) at positions (n,) of every row or (B, n) of each row's own."""
+        rows = [tuple(row) for row in ids_BL.tolist()]
+        for row in rows:
+            if (row, causal) not in self._known:
+                self._known[row, causal] = self.row_logits(row, causal)
+        logits_BLV = torch.stack([self._known[row, causal] for row in rows])
+        if positions is None:
+            return logits_BLV
+        assert positions.dim() == 1 or len(positions) == len(rows)
+        return logits_BLV[torch.arange(len(rows))[:, None], positions]
+
+
+class FixedLogits(RowBackbone):
+    """The same logits (L, V) whatever the input. The mask is the last id."""
+
+    def __init__(self, logits_LV: torch.Tensor, eos_id: int = 0) -> None:
+        super().__init__(logits_LV.shape[1], logits_LV.shape[1] - 1, eos_id)
+        self._logits_LV = logits_LV
+
+    def row_logits(self, row: tuple[int, ...], causal: bool) -> torch.Tensor:
+        return self._logits_LV
+
+
+class TableBackbone(RowBackbone):
+    """An oracle: log of the exact marginals of a joint table p(x) over V^d, given the observed response tokens.
+
+    table: shape (V,) * d, normalised here. The response is the d places after the prompt; the mask is id V and, unless
+    eos_id names a real token, EOS is id V + 1; both have probability 0. Evidence of probability 0, and the prompt's own
+    places, give uniform laws. causal: the law at a place is given the tokens up to that place only.
+    """
+
+    def __init__(self, table: torch.Tensor, prompt_length: int = 1, eos_id: int | None = None) -> None:
+        real = table.shape[0]
+        super().__init__(real + 1 + (eos_id is None), real, real + 1 if eos_id is None else eos_id)
+        self.table = (table / table.sum()).double()
+        self._prompt_length = prompt_length
+
+    def row_logits(self, row: tuple[int, ...], causal: bool) -> torch.Tensor:
+        real, length = self.table.shape[0], self.table.dim()
+        response = row[self._prompt_length :]
+        law_LV = torch.zeros(len(row), self.vocab_size, dtype=torch.float64)
+        law_LV[:, :real] = 1 / real
+        for place in range(length):
+            evidence = self.table
+            for other, token in enumerate(response[: place + 1] if causal else response):
+                if token != self.mask_id:
+                    keep = torch.zeros(real, dtype=torch.float64)
+                    keep[[t for t in [token] if t < real]] = 1
+                    evidence = evidence * keep.reshape([-1 if axis == other else 1 for axis in range(length)])
+            if evidence.sum() > 0:
+                marginal = evidence.movedim(place, 0).reshape(real, -1).sum(1)
+                law_LV[self._prompt_length + place, :real] = marginal / marginal.sum()
+        return law_LV.log()
+
+
+class RandomConditionals(RowBackbone):
+    """Laws of full support that are an arbitrary, seeded function of the whole row, and belong to no joint law.
+
+    Ids 0 .. real - 1 are tokens, 0 is EOS, and the mask is id `real`; its logit is finite, so nothing but a decoder's own
+    exclusion keeps it out. causal: the law at a place is a function of the row up to that place.
+    """
+
+    def __init__(self, real: int = 3, seed: int = 0, scale: float = 1.5, eos_id: int = 0) -> None:
+        super().__init__(real + 1, real, eos_id)
+        self._seed, self._scale = seed, scale
+
+    def row_logits(self, row: tuple[int, ...], causal: bool) -> torch.Tensor:
+        seen = [row[: place + 1] if causal else row for place in range(len(row))]
+        return torch.stack([self._law(place, ids) for place, ids in enumerate(seen)])
+
+    def _law(self, place: int, seen: tuple[int, ...]) -> torch.Tensor:
+        digest = hashlib.blake2b(repr((self._seed, place, seen)).encode(), digest_size=7).digest()
+        generator = torch.Generator().manual_seed(int.from_bytes(digest, "big"))
+        return self._scale * torch.randn(self.vocab_size, generator=generator, dtype=torch.float64)
+
+
+class Recorder:
+    """A backbone that keeps the inputs of every call."""
+
+    def __init__(self, backbone: BackboneLike) -> None:
+        self._backbone = backbone
+        self.mask_id, self.eos_id, self.vocab_size = backbone.mask_id, backbone.eos_id, backbone.vocab_size
+        self.inputs: list[torch.Tensor] = []
+
+    def logits(
+        self, ids_BL: torch.Tensor, positions: torch.Tensor | None = None, causal: bool = False
+    ) -> torch.Tensor:
+        self.inputs.append(ids_BL.clone())
+        return self._backbone.logits(ids_BL, positions=positions, causal=causal)
+
+
+class BranchSampler:
+    """In place of Sampler: follows a script of choices, then the first choice everywhere, and notes the ones not taken.
+
+    probability: of the branch taken so far. untaken: scripts that lead into every other branch.
+    """
+
+    def __init__(self, script: tuple[int, ...] = ()) -> None:
+        self._script, self._taken = script, ()
+        self.probability = 1.0
+        self.untaken: list[tuple[int, ...]] = []
+
+    def tokens(self, law_NV: torch.Tensor) -> torch.Tensor:
+        return torch.tensor([self._choose(law) for law in law_NV.tolist()])
+
+    def accept(self, probability: float) -> bool:
+        return self._choose([1 - probability, probability]) == 1
+
+    def order(self, count: int) -> torch.Tensor:
+        orders = list(itertools.permutations(range(count)))
+        return torch.tensor(orders[self._choose([1 / len(orders)] * len(orders))])
+
+    def _choose(self, law: Sequence[float]) -> int:
+        """An index of positive probability."""
+        support = [index for index, probability in enumerate(law) if probability > 0]
+        depth = len(self._taken)
+        if depth < len(self._script):
+            choice = self._script[depth]
+        else:
+            choice, *others = support
+            self.untaken += [(*self._taken, other) for other in others]
+        self._taken = (*self._taken, choice)
+        self.probability *= law[choice]
+        return choice
+
+
+def enumerate_law(run: Callable[[Any], torch.Tensor]) -> Law:
+    """The exact law of run(sampler), a decoder's tokens, over every branch of its randomness."""
+    outcome: defaultdict[tuple[int, ...], float] = defaultdict(float)
+    pending: list[tuple[int, ...]] = [()]
+    while pending:
+        sampler = BranchSampler(pending.pop())
+        outcome[tuple(run(sampler).tolist())] += sampler.probability
+        pending += sampler.untaken
+    assert math.isclose(sum(outcome.values()), 1.0, abs_tol=1e-9)
+    return dict(outcome)
+
+
+def distance(law: Law, other: Law) -> float:
+    """Total variation between two laws."""
+    return sum(abs(law.get(x, 0.0) - other.get(x, 0.0)) for x in law.keys() | other.keys()) / 2
+
+
+def random_table(real: int, length: int, seed: int = 0) -> torch.Tensor:
+    """A joint law of full support over real^length in which the positions depend on one another."""
+    generator = torch.Generator().manual_seed(seed)
+    logits = 1.5 * torch.randn((real,) * length, generator=generator, dtype=torch.float64)
+    return torch.softmax(logits.flatten(), 0).reshape(logits.shape)
+
+
+def tiny_llada(
+    seed: int = 0,
+    vocab_size: int = 40,
+    std: float = 0.3,
+    eos_id: int | None = None,
+    eot_id: int | None = None,
+    dtype: torch.dtype = torch.float32,
+) -> Backbone:
+    """A tiny random LLaDA model; the mask is its last id, EOS the one before unless given."""
+    config = LLaDAConfig(
+        vocab_size=vocab_size,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        max_position_embeddings=64,
+        initializer_range=std,
+        mask_token_id=vocab_size - 1,
+        eos_token_id=vocab_size - 2 if eos_id is None else eos_id,
+        bos_token_id=None,
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        model = LLaDAForMaskedLM(config)
+    backbone = Backbone(model.to(dtype), None, f"tiny-{seed}")
+    backbone.eot_id = eot_id
+    return backbone
+
+
+OFFICIAL_CONFIG: dict[str, Any] = {
+    "model_type": "llada",
+    "architectures": ["LLaDAModelLM"],
+    "d_model": 32,
+    "n_layers": 2,
+    "n_heads": 4,
+    "n_kv_heads": 4,
+    "mlp_hidden_size": 48,
+    "max_sequence_length": 64,
+    "vocab_size": 40,
+    "embedding_size": 40,
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 500000.0,
+    "rope_full_precision": True,
+    "weight_tying": False,
+    "mask_token_id": 39,
+    "eos_token_id": 38,
+    "pad_token_id": 38,
+    "block_type": "llama",
+    "activation_type": "silu",
+    "layer_norm_type": "rms",
+    "rope": True,
+    "alibi": False,
+    "include_bias": False,
+    "include_qkv_bias": False,
+    "scale_logits": False,
+}
+
+
+def official_checkpoint(folder: Path, sharded: bool = False, seed: int = 0, **changes: Any) -> Path:
+    """Write a tiny random checkpoint in the official LLaDA format, in one file or two; `changes` go into its config."""
+    config = OFFICIAL_CONFIG | changes
+    width, mlp = config["d_model"], config["mlp_hidden_size"]
+    kv = width // config["n_heads"] * config["n_kv_heads"]
+    block_shapes = {
+        "q_proj": (width, width),
+        "k_proj": (kv, width),
+        "v_proj": (kv, width),
+        "attn_out": (width, width),
+        "ff_proj": (mlp, width),
+        "up_proj": (mlp, width),
+        "ff_out": (width, mlp),
+        "attn_norm": (width,),
+        "ff_norm": (width,),
+    }
+    shapes: dict[str, tuple[int, ...]] = {
+        "wte": (config["vocab_size"], width),
+        "ln_f": (width,),
+        "ff_out": (config["vocab_size"], width),
+    } | {f"blocks.{i}.{name}": shape for i in range(config["n_layers"]) for name, shape in block_shapes.items()}
+    generator = torch.Generator().manual_seed(seed)
+    weights = {
+        f"model.transformer.{name}.weight": 0.3 * torch.randn(shape, generator=generator) + (len(shape) == 1)
+        for name, shape in shapes.items()
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(config))
+    if not sharded:
+        save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+        return folder
+    names = sorted(weights)
+    parts = {"model-00001-of-00002.safetensors": names[::2], "model-00002-of-00002.safetensors": names[1::2]}
+    for file, part in parts.items():
+        save_file({name: weights[name] for name in part}, folder / file, metadata={"format": "pt"})
+    index = {
+        "metadata": {"total_size": sum(weight.nbytes for weight in weights.values())},
+        "weight_map": {name: file for file, part in parts.items() for name in part},
+    }
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    return folder

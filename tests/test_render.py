@@ -1,0 +1,350 @@
+"""Tables from synthetic records: what they say, what they refuse, and that LaTeX takes them."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from harness.errors import UserError, one_line_errors
+from harness.records import Run, read_run
+from tables import render as cli
+from tables.measures import MEASURES, WINDOW_MEASURES, measure, measure_windows
+from tables.paper import paper_numbers
+from tables.render import render
+from tables.writers import escape_latex, escape_markdown
+
+PAPER_SUITES = {"gsm8k": "GSM8K", "math": "MATH", "humaneval": "HumanEval", "mbpp": "MBPP"}
+LABELS = {"llada": "LLaDA", "llada/2": "LLaDA/2", "dcd": "DCD", "fef-2": "FeF-DLLM (step=2)"}
+
+
+def item(method: str, suite: str, number: int, **fields: Any) -> dict[str, Any]:
+    """A record of one item; by default right, 2 s and 48 forwards, no drafts."""
+    defaults = {"correct": True, "seconds": 2.0, "forwards": 48, "proposed": 0, "accepted": 0, "rejected": 0}
+    return {"schema": 1, "method": method, "suite": suite, "item": number, **defaults, **fields}
+
+
+def window(method: str, suite: str, number: int, committed: int) -> dict[str, Any]:
+    """A record of one speculative window."""
+    return {"method": method, "suite": suite, "item": number, "proposed": 4, "accepted": 2, "committed": committed}
+
+
+def save(
+    folder: Path,
+    items: list[dict[str, Any]],
+    windows: list[dict[str, Any]] | None = None,
+    suites: dict[str, str] | None = None,
+    **meta: Any,
+) -> Run:
+    """Write a run's records as harness/run.py does, and read them back."""
+    folder.mkdir(parents=True, exist_ok=True)
+    config = {
+        "model": {"base": "nano"},
+        "methods": {key: {"label": label, "method": key.split("/")[0]} for key, label in LABELS.items()},
+        "suites": {key: {"title": title} for key, title in (suites or {"gsm8k": "GSM8K", "math": "MATH"}).items()},
+    }
+    environment = {"device": "cpu", "cpu": "Test CPU", "threads": 2, "dtype": "float32"}
+    run = {"schema": 1, "name": "run", "config": config, "environment": environment, "weights": {}, **meta}
+    (folder / "run.json").write_text(json.dumps(run))
+    (folder / "items.jsonl").write_text("".join(json.dumps(row) + "\n" for row in items))
+    (folder / "windows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in windows or []))
+    return read_run(folder)
+
+
+def full_items(suites: dict[str, str] | None = None) -> list[dict[str, Any]]:
+    """Four items per suite: LLaDA 3 of 4 right; FeF all right, four times as fast, on half the forwards."""
+    rows = []
+    for suite in suites or {"gsm8k": "", "math": ""}:
+        for number in range(4):
+            rows.append(item("llada", suite, number, correct=number > 0))
+            drafts = {"proposed": 4, "accepted": 2, "rejected": 1}
+            rows.append(item("fef-2", suite, number, seconds=0.5, forwards=24, **drafts))
+    return rows
+
+
+def rows_of(markdown: str) -> dict[str, list[str]]:
+    """The cells of a Markdown table by the first one."""
+    lines = [line for line in markdown.splitlines() if line.startswith("|")]
+    cells = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
+    return {row[0]: row[1:] for row in cells}
+
+
+def test_table_has_the_methods_that_were_run_in_config_order_and_their_means(tmp_path: Path) -> None:
+    rows = rows_of(render(save(tmp_path, full_items()[::-1]))["main.md"])
+    assert list(rows)[0] == "Method" and list(rows)[2:] == ["LLaDA", "FeF-DLLM (step=2)"]
+    suite = ["75.00", "1.00x", "1.00x"]
+    assert rows["LLaDA"] == suite * 3
+    assert rows["FeF-DLLM (step=2)"] == ["**100.00**", "<ins>4.00x</ins>", "2.00x"] * 3
+    assert rows["Method"][:3] == ["GSM8K Acc.", "GSM8K Speed", "GSM8K Fwd."] and rows["Method"][-3] == "Mean Acc."
+
+
+def test_latex_has_multirow_headings_bold_and_underline(tmp_path: Path) -> None:
+    latex = render(save(tmp_path, full_items()))["main.tex"]
+    assert r"FeF-DLLM (step=2) & \textbf{100.00} & $\underline{4.00\times}$ & $2.00\times$" in latex
+    assert r"LLaDA & 75.00 & $1.00\times$" in latex
+    assert r"\multirow{2}{*}{Methods} & \multicolumn{3}{c}{GSM8K}" in latex and r"\cmidrule(lr){5-7}" in latex
+    assert "DCD" not in latex and "LLaDA/2" not in latex
+
+
+def test_equal_accuracies_as_printed_are_both_bold(tmp_path: Path) -> None:
+    items = [item(method, "gsm8k", number) for method in ("llada", "dcd") for number in range(2)]
+    rows = rows_of(render(save(tmp_path, items))["main.md"])
+    assert rows["LLaDA"][0] == rows["DCD"][0] == "**100.00**"
+
+
+def test_speedups_are_ratios_of_totals_over_shared_items(tmp_path: Path) -> None:
+    items = [
+        item("llada", "gsm8k", n, seconds=s, forwards=f) for n, (s, f) in enumerate([(1.0, 10), (3.0, 30), (9, 9)])
+    ]
+    items += [item("dcd", "gsm8k", 0, seconds=1.0, forwards=5), item("dcd", "gsm8k", 1, seconds=7.0, forwards=5)]
+    items += [item("dcd", "gsm8k", 7, seconds=100.0, forwards=1000)]
+    row = measure(save(tmp_path, items)).set_index("method").loc["dcd"]
+    assert (row["speedup"], row["forward_speedup"], row["shared_items"]) == (0.5, 4.0, 2)
+    assert row["seconds_per_item"] == 36.0 and row["items"] == 3
+
+
+def test_partial_methods_are_footnoted_and_do_not_compete(tmp_path: Path) -> None:
+    items = [item("llada", "gsm8k", n, correct=n > 0) for n in range(4)]
+    items += [item("dcd", "gsm8k", n, seconds=1.0) for n in range(2)]
+    files = render(save(tmp_path, items, suites={"gsm8k": "GSM8K"}))
+    rows = rows_of(files["main.md"])
+    assert rows["LLaDA"] == ["**75.00**", "<ins>1.00x</ins>", "1.00x"]
+    assert rows["DCD"] == ["100.00 [a]", "2.00x [b]", "1.00x [b]"]
+    assert "[a] accuracy over 2 of 4 items" in files["main.md"]
+    assert "[b] speedups over the 2 items shared with LLaDA" in files["main.md"]
+    assert r"\textsuperscript{a}\,accuracy over 2 of 4 items" in files["main.tex"]
+
+
+def test_unscored_suites_say_so_and_why(tmp_path: Path) -> None:
+    items = [row | {"correct": None if row["suite"] == "math" else row["correct"]} for row in full_items()]
+    files = render(save(tmp_path, items, scoring={"math": "no sandbox (bubblewrap)"}))
+    rows = rows_of(files["main.md"])
+    assert rows["FeF-DLLM (step=2)"][3] == "n/s [a]" and rows["FeF-DLLM (step=2)"][4] == "<ins>4.00x</ins>"
+    assert rows["FeF-DLLM (step=2)"][6].startswith("- [") and rows["FeF-DLLM (step=2)"][7] == "<ins>4.00x</ins>"
+    assert "[a] not scored: no sandbox (bubblewrap)" in files["main.md"]
+
+
+def test_items_without_a_verdict_are_left_out_of_accuracy(tmp_path: Path) -> None:
+    items = [item("llada", "gsm8k", 0), item("llada", "gsm8k", 1, correct=False), item("llada", "gsm8k", 2)]
+    del items[2]["correct"]
+    run = save(tmp_path, items)
+    row = measure(run).iloc[0]
+    assert (row["accuracy"], row["scored"], row["items"]) == (50.0, 2, 3)
+    assert "accuracy over 2 of 3 items" in render(run)["main.md"]
+
+
+def test_without_llada_there_is_no_speed(tmp_path: Path) -> None:
+    items = full_items() + [item("dcd", "math", n) for n in range(4)]
+    items = [row for row in items if (row["method"], row["suite"]) != ("llada", "math")]
+    files = render(save(tmp_path, items))
+    rows = rows_of(files["main.md"])
+    assert rows["FeF-DLLM (step=2)"][3:6] == ["**100.00**", "- [a]", "- [a]"]
+    assert "[a] no speedup: LLaDA has no record of these items" in files["main.md"]
+    assert rows["LLaDA"][3:6] == ["-", "-", "-"] and rows["LLaDA"][6].startswith("- [")
+
+
+def test_mean_needs_every_suite_of_the_run(tmp_path: Path) -> None:
+    rows = rows_of(render(save(tmp_path, [row for row in full_items() if row["suite"] == "gsm8k"]))["main.md"])
+    assert len(rows["Method"]) == 6 and all(cell.startswith("- [") for cell in rows["LLaDA"][3:])
+    alone = [row for row in full_items() if row["suite"] == "gsm8k"]
+    assert "Mean" not in render(save(tmp_path, alone, suites={"gsm8k": "GSM8K"}))["main.md"]
+
+
+def test_caption_names_nano_plainly(tmp_path: Path) -> None:
+    weights = {"base": {"name": "nano", "parameters": 2_512_345}}
+    files = render(save(tmp_path, full_items(), weights=weights), paper=True)
+    sentence = (
+        "Measured on nano, the 2.5 M parameter model shipped with this repository; not comparable with the paper's 8B"
+    )
+    assert all(sentence in text for name, text in files.items() if not name.endswith(".csv"))
+    assert "4 items per suite. Environment: cpu (Test CPU), 2 threads, float32." in files["main.md"]
+    nameless = render(save(tmp_path, full_items(), environment={}))["main.md"]
+    assert "Measured on nano, the small model" in nameless and "Environment" not in nameless
+
+
+def test_caption_of_another_model_does_not_say_nano_nor_where_it_lies(tmp_path: Path) -> None:
+    weights = {"base": {"name": "/models/LLaDA-8B-Instruct"}, "fef": {"name": "/models/tuned"}}
+    gpu = {"device": "cuda:0", "gpu": "H200", "cpu": "Test CPU", "dtype": "bfloat16"}
+    caption = render(save(tmp_path, full_items(), weights=weights, environment=gpu))["main.md"].splitlines()[0]
+    assert "Measured on LLaDA-8B-Instruct, tuned." in caption and "nano" not in caption and "/models" not in caption
+    assert "Environment: cuda:0 (H200), bfloat16." in caption
+
+
+def test_caption_gives_unequal_suites_one_by_one(tmp_path: Path) -> None:
+    items = [row for row in full_items() if row["suite"] == "gsm8k" or row["item"] < 3]
+    assert "Items: GSM8K 4, MATH 3." in render(save(tmp_path, items))["main.md"]
+
+
+def test_csv_is_tidy_and_unformatted(tmp_path: Path) -> None:
+    items = full_items() + [item("llada", "gsm8k", 4, seconds=1 / 3)]
+    frame = pd.read_csv(io.StringIO(render(save(tmp_path, items))["main.csv"]))
+    assert list(frame.columns) == MEASURES
+    assert frame[["method", "suite"]].to_numpy().tolist() == [
+        [method, suite] for method in ("llada", "fef-2") for suite in ("gsm8k", "math")
+    ]
+    row = frame.iloc[0]
+    assert row["seconds_per_item"] == pytest.approx((8 + 1 / 3) / 5, abs=1e-12) and row["accuracy"] == 80.0
+    assert pd.isna(row["acceptance"]) and frame.iloc[2]["acceptance"] == 0.5
+
+
+def test_windows_are_counted_per_method_and_suite(tmp_path: Path) -> None:
+    windows = [window("fef-2", "gsm8k", 0, 3), window("fef-2", "gsm8k", 1, 2), window("fef-2", "gsm8k", 99, 50)]
+    run = save(tmp_path, full_items(), windows)
+    frame = measure_windows(run)
+    assert list(frame.columns) == WINDOW_MEASURES and len(frame) == 1
+    row = frame.iloc[0]
+    assert (row["acceptance"], row["alpha"], row["committed_per_window"], row["windows"]) == (0.5, 8 / 12, 2.5, 2)
+    files = render(run)
+    assert rows_of(files["windows.md"])["FeF-DLLM (step=2)"] == ["GSM8K", "0.500", "0.667", "2.50", "2"]
+    assert measure(run).set_index(["method", "suite"])["committed_per_window"]["fef-2", "gsm8k"] == 2.5
+
+
+def test_a_run_without_windows_has_an_empty_window_table(tmp_path: Path) -> None:
+    files = render(save(tmp_path, full_items()))
+    assert files["windows.csv"] == ",".join(WINDOW_MEASURES) + "\n"
+    assert "No method of this run decodes in windows." in files["windows.md"]
+
+
+def test_same_records_in_any_order_give_the_same_bytes(tmp_path: Path) -> None:
+    items = [row | {"seconds": 0.1 + 0.017 * place**1.3} for place, row in enumerate(full_items(PAPER_SUITES))]
+    windows = [window("fef-2", "math", n, 1 + n) for n in range(4)]
+    once = render(save(tmp_path / "one", items, windows, PAPER_SUITES), paper=True)
+    again = render(save(tmp_path / "two", items[::-1], windows[::-1], PAPER_SUITES), paper=True)
+    assert once == again
+
+
+def test_paper_stands_beside_the_measured_numbers(tmp_path: Path) -> None:
+    suites = {**PAPER_SUITES, "lists": "Lists"}
+    items = full_items(suites) + [item("dcd", "lists", n) for n in range(4)]
+    files = render(save(tmp_path, items, suites=suites), paper=True)
+    rows = rows_of(files["paper.md"])
+    assert rows["FeF-DLLM (step=2)"][:4] == ["**79.38**", "**100.00**", "<ins>3.55x</ins>", "<ins>4.00x</ins>"]
+    assert rows["FeF-DLLM (step=2)"][-4:] == ["**51.79**", "**100.00**", "<ins>3.86x</ins>", "<ins>4.00x</ins>"]
+    assert "DCD" not in rows and "Lists" not in files["paper.md"]
+    assert (
+        rows["LLaDA"][12] == "34.20 [a]" and "[a] The reproduced LLaDA accuracy on MBPP is 37.40" in files["paper.md"]
+    )
+    assert "LLaDA-8B-Instruct, 8 x A100 80GB" in files["paper.md"] and "Measured on nano" in files["paper.md"]
+    frame = pd.read_csv(io.StringIO(files["paper.csv"])).set_index(["label", "suite"])
+    assert frame.loc[("LLaDA", "math"), ["paper_accuracy", "accuracy"]].tolist() == [26.6, 75.0]
+
+
+def test_paper_means_need_the_four_suites(tmp_path: Path) -> None:
+    assert "Mean" not in render(save(tmp_path, full_items()), paper=True)["paper.md"]
+
+
+def test_paper_numbers_are_the_papers() -> None:
+    frame = paper_numbers().set_index(["label", "suite"])
+    assert not frame.index.duplicated().any()
+    assert frame.loc[("DCD", "humaneval")].tolist() == [50.0, 0.43]
+    assert frame.loc[("LLaDA w/ train", "mean")].tolist() == [46.28, 1.0]
+    assert frame.loc[("FeF-DLLM w/o SD (step=4)", "mbpp")].tolist() == [42.6, 0.4]
+
+
+def test_labels_are_escaped(tmp_path: Path) -> None:
+    assert escape_latex(r"50% a_b & #1 ~ {x} \y <z>") == (
+        r"50\% a\_b \& \#1 \textasciitilde{} \{x\} \textbackslash{}y \textless{}z\textgreater{}"
+    )
+    assert escape_markdown("a|b *c* [d]") == r"a\|b \*c\* \[d\]"
+    run = save(tmp_path, full_items(), suites={"gsm8k": "G_S & M", "math": "100%"})
+    assert r"{G\_S \& M}" in render(run)["main.tex"] and r"{100\%}" in render(run)["main.tex"]
+
+
+def test_command_line_writes_and_prints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    save(tmp_path / "run", full_items())
+    assert cli.main([str(tmp_path / "run")]) == 0
+    written = {path.name for path in (tmp_path / "run" / "tables").iterdir()}
+    assert written == {"main.md", "main.tex", "main.csv", "windows.md", "windows.csv"}
+    assert (tmp_path / "run" / "tables" / "main.md").read_text() in capsys.readouterr().out
+    assert cli.main([str(tmp_path / "run"), "--out", str(tmp_path / "out"), "--paper"]) == 0
+    assert {path.name for path in (tmp_path / "out").iterdir()} == written | {"paper.md", "paper.tex", "paper.csv"}
+
+
+def break_run(folder: Path, what: str) -> None:
+    """Damage a saved run in one way."""
+    items = full_items()
+    if what == "no run":
+        (folder / "run.json").unlink()
+    elif what == "no items":
+        (folder / "items.jsonl").unlink()
+    elif what == "torn line":
+        (folder / "items.jsonl").write_text("{\n" + json.dumps(items[0]) + "\n")
+    elif what == "no config":
+        (folder / "run.json").write_text('{"schema": 1}')
+    elif what == "window":
+        (folder / "windows.jsonl").write_text('{"method": "fef-2", "suite": "gsm8k", "item": 0}\n')
+    else:
+        change = {
+            "no seconds": {"seconds": None},
+            "zero forwards": {"forwards": 0},
+            "verdict": {"correct": "yes"},
+            "method": {"method": "other"},
+        }[what]
+        (folder / "items.jsonl").write_text(json.dumps(items[0] | change) + "\n")
+
+
+@pytest.mark.parametrize(
+    ("what", "says"),
+    [
+        ("no run", "run.json is missing"),
+        ("no items", "no items yet"),
+        ("torn line", "line 1: not a JSON object"),
+        ("no config", "config.methods must map"),
+        ("no seconds", "llada gsm8k 0 has no valid seconds"),
+        ("zero forwards", "no valid forwards"),
+        ("verdict", "must be true, false or null"),
+        ("method", "does not name the method other"),
+        ("window", "windows.jsonl: a window lacks"),
+    ],
+)
+def test_damage_is_one_line_and_exit_code_two(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], what: str, says: str
+) -> None:
+    save(tmp_path, full_items())
+    break_run(tmp_path, what)
+    assert one_line_errors(lambda: cli.main([str(tmp_path)])) == 2
+    error = capsys.readouterr().err
+    assert says in error and error.startswith("error: ") and error.count("\n") == 1
+    assert not (tmp_path / "tables").exists()
+
+
+def test_unwritable_out_and_a_run_without_the_papers_methods_are_refused(tmp_path: Path) -> None:
+    save(tmp_path / "run", [item("llada", "gsm8k", 0)])
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="cannot write tables"):
+        cli.main([str(tmp_path / "run"), "--out", str(tmp_path / "file")])
+    config = {"methods": {"llada": {"label": "Mine"}}, "suites": {"gsm8k": {}}}
+    with pytest.raises(UserError, match="no method of this run is in the paper's tables"):
+        render(save(tmp_path / "run", [item("llada", "gsm8k", 0)], config=config), paper=True)
+
+
+def test_it_imports_neither_torch_nor_opencompass() -> None:
+    code = "import sys, tables.render; sys.exit(any(name in sys.modules for name in ('torch', 'opencompass')))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("table", ["main", "paper"])
+def test_latex_compiles_as_it_stands(tmp_path: Path, table: str) -> None:
+    engine = shutil.which("pdflatex") or shutil.which("tectonic")
+    if engine is None:
+        pytest.skip("no LaTeX engine on the PATH")
+    items = full_items(PAPER_SUITES) + [item("dcd", "gsm8k", 0, correct=None)]
+    suites = PAPER_SUITES | {"gsm8k": r"G_S{M} 8% & <K> \ ^~#$ |"}
+    files = render(save(tmp_path / "run", items, suites=suites, scoring={"gsm8k": "no_sandbox & 100%"}), paper=True)
+    document = [
+        r"\documentclass{article}\usepackage{booktabs,multirow,graphicx}\begin{document}",
+        files[f"{table}.tex"],
+        r"\end{document}",
+    ]
+    (tmp_path / "document.tex").write_text("\n".join(document))
+    options = ["-interaction=nonstopmode", "-halt-on-error"] if "pdflatex" in engine else []
+    done = subprocess.run([engine, *options, "document.tex"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-2000:]
+    assert (tmp_path / "document.pdf").exists() and "Overfull" not in done.stdout

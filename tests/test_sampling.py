@@ -1,0 +1,105 @@
+"""model_wrappers.sampling: laws, residuals, quotas, rankings and the seeded sampler."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from scipy.stats import chisquare
+
+from model_wrappers.sampling import Sampler, draw, law, lowest, quotas, residual
+
+LOGITS_NV = torch.tensor([[1.0, 3.0, 2.0, 0.5], [0.0, -1.0, 4.0, 4.5]])
+PI_V = torch.tensor([0.5, 0.2, 0.3], dtype=torch.float64)
+RHO_V = torch.tensor([0.1, 0.6, 0.3], dtype=torch.float64)
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])
+def test_law_is_softmax_of_logits_over_temperature(temperature: float) -> None:
+    weights_NV = torch.exp(LOGITS_NV.double() / temperature)
+    torch.testing.assert_close(law(LOGITS_NV, temperature), weights_NV / weights_NV.sum(-1, keepdim=True))
+
+
+def test_law_at_temperature_zero_is_the_point_mass_on_the_argmax() -> None:
+    assert law(LOGITS_NV, 0.0).tolist() == [[0, 1, 0, 0], [0, 0, 0, 1]]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_law_excludes_a_token_and_stays_normalised(temperature: float) -> None:
+    law_NV = law(LOGITS_NV, temperature, exclude=1)
+    assert law_NV[:, 1].tolist() == [0, 0]
+    torch.testing.assert_close(law_NV.sum(-1), torch.ones(2, dtype=torch.float64))
+
+
+def test_law_leaves_the_logits_as_they_were() -> None:
+    logits_NV = LOGITS_NV.double()
+    law(logits_NV, 1.0, exclude=1)
+    assert torch.equal(logits_NV, LOGITS_NV.double())
+
+
+def test_law_tells_confidences_near_one_apart() -> None:
+    first, second = law(torch.tensor([[30.0, 0.0], [20.0, 0.0]], dtype=torch.bfloat16), 1.0)[:, 0].tolist()
+    assert 1 > first > second
+
+
+def test_residual_is_the_normalised_excess_of_the_target() -> None:
+    torch.testing.assert_close(residual(PI_V, RHO_V), torch.tensor([1.0, 0.0, 0.0], dtype=torch.float64))
+
+
+def test_accepting_and_correcting_gives_the_target_law() -> None:
+    kept_V = torch.minimum(PI_V, RHO_V)
+    torch.testing.assert_close(kept_V + (1 - kept_V.sum()) * residual(PI_V, RHO_V), PI_V)
+
+
+@pytest.mark.parametrize(("count", "steps", "expected"), [(10, 4, [3, 3, 2, 2]), (8, 4, [2] * 4), (2, 3, [1, 1, 0])])
+def test_quotas_are_even_and_the_first_take_the_remainder(count: int, steps: int, expected: list[int]) -> None:
+    assert quotas(count, steps) == expected
+
+
+def test_lowest_takes_ties_at_the_lowest_index() -> None:
+    assert lowest({7: 0.5, 3: 0.5, 5: 0.1, 4: 0.9}, 2) == [5, 3]
+
+
+def test_draw_at_temperature_zero_is_the_argmax_and_uses_no_randomness() -> None:
+    sampler = Sampler(0)
+    assert draw(law(LOGITS_NV, 0.0), 0.0, sampler).tolist() == [1, 3]
+    assert float(torch.rand((), generator=sampler._generator)) == float(
+        torch.rand((), generator=Sampler(0)._generator)
+    )
+
+
+def draws(seed: int) -> tuple[list[int], list[bool], list[int]]:
+    sampler = Sampler(seed)
+    tokens = sampler.tokens(PI_V.expand(30, -1)).tolist()
+    return tokens, [sampler.accept(0.5) for _ in range(30)], sampler.order(30).tolist()
+
+
+def test_sampler_repeats_itself_for_the_same_seed_and_no_other() -> None:
+    assert draws(1) == draws(1)
+    assert all(mine != other for mine, other in zip(draws(1), draws(2), strict=True))
+
+
+def test_sampler_is_untouched_by_the_global_seed() -> None:
+    torch.manual_seed(0)
+    first = draws(1)
+    torch.manual_seed(99)
+    assert draws(1) == first
+
+
+def test_sampler_draws_tokens_with_their_probabilities() -> None:
+    drawn = Sampler(0).tokens(PI_V.expand(3000, -1))
+    assert chisquare(torch.bincount(drawn, minlength=3).numpy(), (3000 * PI_V).numpy()).pvalue > 1e-3
+
+
+def test_sampler_accepts_with_the_probability_given() -> None:
+    sampler = Sampler(0)
+    accepted = sum(sampler.accept(0.3) for _ in range(3000))
+    assert chisquare([accepted, 3000 - accepted], [900, 2100]).pvalue > 1e-3
+    assert all(sampler.accept(1.0) and not sampler.accept(0.0) for _ in range(100))
+
+
+def test_sampler_orders_are_uniform_permutations() -> None:
+    sampler = Sampler(0)
+    orders = [tuple(sampler.order(3).tolist()) for _ in range(1200)]
+    counts = [orders.count(order) for order in set(orders)]
+    assert all(sorted(order) == [0, 1, 2] for order in orders) and len(counts) == 6
+    assert chisquare(counts).pvalue > 1e-3
