@@ -31,10 +31,14 @@ class ListsEvaluator(BaseEvaluator):  # type: ignore[misc]
     def score(self, predictions: list[str], references: list[str], test_set: Dataset) -> dict[str, Any]:
         """accuracy in percent, and a verdict per item."""
         details = [
-            {"pred": text, "answer": answer, "correct": list_is_right(row["task"], row["items"], row["new"], read_list(text))}
+            {
+                "pred": text,
+                "answer": answer,
+                "correct": list_is_right(row["task"], row["items"], row["new"], read_list(text)),
+            }
             for text, answer, row in zip(predictions, references, test_set, strict=True)
         ]
-        return {"accuracy": 100 * sum(d["correct"] for d in details) / len(details), "details": details}
+        return {"accuracy": 100 * sum(bool(d["correct"]) for d in details) / len(details), "details": details}
 
 
 class SubsetHumanEval(HumanEvalEvaluator):  # type: ignore[misc]

@@ -12,6 +12,7 @@ from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
+import datasets
 import torch
 from mmengine.config import ConfigDict
 from opencompass.openicl.icl_inferencer import GenInferencer
@@ -22,6 +23,8 @@ from harness.errors import UserError
 from harness.records import SCHEMA, Recorder
 from model_wrappers import Backbone, Decoded
 from model_wrappers.opencompass_model import DiffusionModel, content_length, encode_chat
+
+datasets.disable_progress_bars()
 
 
 def item_seed(seed: int, suite: str, item: int) -> int:
@@ -121,7 +124,7 @@ def _encode(job: SuiteJob, model: DiffusionModel) -> list[torch.Tensor]:
     for item, prompt_P in enumerate(prompts):
         if len(prompt_P) + model.gen_length > model.backbone.max_length:
             raise UserError(
-                f"{job.suite}, item {item}: prompt of {len(prompt_P)} tokens and a response of {model.gen_length} exceed "
+                f"{job.suite}, item {item}: prompt of {len(prompt_P)} tokens and response of {model.gen_length} exceed "
                 f"the limit of {model.backbone.name}, {model.backbone.max_length} tokens"
             )
     return prompts
@@ -148,7 +151,8 @@ def run_suite(
 
 def _turns(job: SuiteJob, item: int, model: DiffusionModel) -> Any:
     return model.parse_template(
-        job.template.generate_item(job.dataset.test[item], output_field=job.config["reader_cfg"]["output_column"]), "gen"
+        job.template.generate_item(job.dataset.test[item], output_field=job.config["reader_cfg"]["output_column"]),
+        "gen",
     )
 
 

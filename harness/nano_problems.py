@@ -17,7 +17,24 @@ ITEMS = ("apples", "books", "cards", "coins", "eggs", "pens", "shells", "stamps"
 BOXES = ("bags", "boxes", "jars", "packs")
 GAINS = ("buys", "finds", "gets", "wins")
 LOSSES = ("drops", "gives", "loses", "sells")
-WORDS = ("ant", "bee", "cat", "cow", "dog", "elk", "fox", "hen", "jay", "owl", "pig", "ram", "rat", "seal", "wolf", "yak")
+WORDS = (
+    "ant",
+    "bee",
+    "cat",
+    "cow",
+    "dog",
+    "elk",
+    "fox",
+    "hen",
+    "jay",
+    "owl",
+    "pig",
+    "ram",
+    "rat",
+    "seal",
+    "wolf",
+    "yak",
+)
 
 
 @dataclass(frozen=True)
@@ -62,9 +79,7 @@ def gsm8k(rng: Random) -> Problem:
         answer = a * b + c
     else:
         a, b, c = rng.randint(2, 20), rng.randint(2, 12), 0
-        question = (
-            f"{name} has {a} {items}. {other} has {b} more than {name}. How many {items} do they have together?"
-        )
+        question = f"{name} has {a} {items}. {other} has {b} more than {name}. How many {items} do they have together?"
         steps = [_equation(rng, a, "+", b), _equation(rng, a, "+", a + b)]
         answer = a + a + b
     response = _word_solution(rng, name, items, steps, answer)

@@ -36,7 +36,9 @@ def split_of(problem: Problem) -> str:
 def draw(suite: str, split: str, rng: Random) -> Problem:
     """One problem of a suite's split, by rejection."""
     if suite not in GENERATORS or split not in SPLITS:
-        raise ValueError(f"unknown suite or split: {suite}, {split}; valid: {', '.join(GENERATORS)}; {', '.join(SPLITS)}")
+        raise ValueError(
+            f"unknown suite or split: {suite}, {split}; valid: {', '.join(GENERATORS)}; {', '.join(SPLITS)}"
+        )
     while True:
         problem = GENERATORS[suite](rng)
         if split_of(problem) == split:

@@ -1,7 +1,7 @@
 """Nano's tokenizer: byte-level BPE (any text encodes) with LLaDA's special tokens and chat template.
 
-Trained on generated training problems with the `tokenizers` library. Digits stay single tokens, so arithmetic is spelled
-out; each word of the `lists` suite is one token.
+Trained on generated training problems with the `tokenizers` library. Digits stay single tokens, so arithmetic is
+spelled out; each word of the `lists` suite is one token.
 """
 
 from __future__ import annotations
@@ -61,3 +61,8 @@ def train_tokenizer(vocab_size: int = 1024, examples_per_suite: int = 4000, seed
         chat_template=CHAT_TEMPLATE,
         clean_up_tokenization_spaces=False,
     )
+
+
+def token_id(tokenizer: PreTrainedTokenizerFast, token: str) -> int:
+    """The id of a token that the vocabulary holds. Raises KeyError for another."""
+    return tokenizer.get_vocab()[token]

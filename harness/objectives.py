@@ -12,7 +12,7 @@ from torch.nn import functional as F
 def corrupt(
     clean_BL: torch.Tensor, response_BL: torch.Tensor, time_B: torch.Tensor, mask_id: int, generator: torch.Generator
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Absorbing forward process at time t, with the share of masked tokens fixed: ceil(t R) of a row's R response tokens.
+    """Absorbing forward process at time t, with the number of masks fixed: ceil(t R) of a row's R response tokens.
 
     The same in expectation over t as masking each token with probability t, at a lower variance (LLaDA, arXiv
     2502.09992, Eq. 6). clean_BL: ids; response_BL: True where a token belongs to the response (a prompt is never

@@ -1,7 +1,7 @@
 """What a run is: the command line resolved to one configuration, checked before anything is loaded or written.
 
-The configuration is the whole of what determines tokens and forwards; its hash names it, and a run folder belongs to one
-configuration for ever.
+The configuration is the whole of what determines tokens and forwards; its hash names it, and a run folder belongs to
+one configuration for ever.
 """
 
 from __future__ import annotations
@@ -16,18 +16,20 @@ from typing import Any
 import torch
 
 from harness.errors import UserError
+from harness.nano_suites import TEST_PROBLEMS, write_suites
 from harness.presets import PRESETS, presets_named, suite_settings
 from harness.suites import SUITES, data_file, suites_named
 
 ROLES = ("base", "fef", "control", "draft")
-GENERATED = "generated"
+GENERATED = {"generated": "test", "generated-dev": "dev"}  # --data, and the split it stands for
 Roles = dict[str, dict[str, str]]
 
 
 def read_models(text: str, suites: list[str]) -> Roles:
     """The table of models, role -> suite -> name.
 
-    text: one model (the base), "role=model,role=model", or a JSON file {role: model or {suite: model, "default": model}}.
+    text: one model (the base), "role=model,role=model", or a JSON file {role: model}, where a model may also be a table
+    {suite: model, "default": model}.
     Raises UserError for an unknown role, a suite without a model, or a missing base.
     """
     if text.endswith(".json"):
@@ -62,16 +64,18 @@ def resolve(asked: argparse.Namespace) -> dict[str, Any]:
     if asked.temperature < 0:
         raise UserError(f"--temperature {asked.temperature} must not be negative")
     on_nano = all(name == "nano" for name in roles["base"].values())
-    data = asked.data or (GENERATED if on_nano else os.environ.get("COMPASS_DATA_CACHE"))
+    data = asked.data or ("generated" if on_nano else os.environ.get("COMPASS_DATA_CACHE"))
     if data is None:
-        raise UserError("--data is needed for a model other than nano: a folder in OpenCompass's layout, or `generated`")
-    nano = on_nano or data == GENERATED
+        raise UserError(
+            "--data is needed for a model other than nano: a folder in OpenCompass's layout, or `generated`"
+        )
+    nano = on_nano or data in GENERATED
     overrides = {k: v for k in ("gen_length", "block_length") if (v := getattr(asked, k)) is not None}
     return {
         "models": roles,
         "suites": {suite: {"title": SUITES[suite].title} for suite in suites},
         "methods": {name: _method(name, roles, suites, nano, overrides) for name in methods},
-        "data": GENERATED if data == GENERATED else _hashes(suites, Path(data)),
+        "data": data if data in GENERATED else _hashes(suites, Path(data)),
         "limit": asked.limit,
         "temperature": asked.temperature,
         "seed": asked.seed,
@@ -82,9 +86,7 @@ def resolve(asked: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def _method(
-    name: str, roles: Roles, suites: list[str], nano: bool, overrides: dict[str, int]
-) -> dict[str, Any]:
+def _method(name: str, roles: Roles, suites: list[str], nano: bool, overrides: dict[str, int]) -> dict[str, Any]:
     preset = PRESETS[name]
     role = preset.role if preset.role in roles else "base"
     label = preset.label if role == preset.role else preset.label.replace("FeF-DLLM", "FeF-DLLM w/o train", 1)
@@ -95,6 +97,11 @@ def _method(
         "draft_role": "draft" if preset.method == "fef" and "draft" in roles else None,
         "suites": {suite: preset.for_suite(suite, suite_settings(suite, nano), overrides) for suite in suites},
     }
+
+
+def write_generated(folder: Path, config: dict[str, Any]) -> None:
+    """Write the generated problems that a configuration asks for, in the real files' layout."""
+    write_suites(folder, GENERATED[config["data"]], max(TEST_PROBLEMS, config["limit"] or 0))
 
 
 def _hashes(suites: list[str], folder: Path) -> dict[str, str]:
@@ -120,4 +127,3 @@ def differences(before: Any, after: Any, path: str = "") -> list[str]:
             for place in differences(before.get(key), after.get(key), f"{path}.{key}" if path else str(key))
         ]
     return [] if before == after else [f"{path} ({before} there, {after} now)"]
-

@@ -46,7 +46,7 @@ class Preset:
             blocks = gen_length // block
             if gen_length % (self.tokens_per_step * blocks):
                 raise UserError(
-                    f"{self.label} on {suite}: {self.tokens_per_step} tokens a step does not divide blocks of {block} tokens"
+                    f"{self.label} on {suite}: {self.tokens_per_step} tokens a step do not divide blocks of {block}"
                 )
             options["steps"] = gen_length // self.tokens_per_step
         return {"gen_length": gen_length, "block_length": block, "options": check_options(self.method, options)}

@@ -67,7 +67,9 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
         except ValueError:
             row = None
         if not isinstance(row, dict):
-            raise UserError(f"{path}, line {number}: not a JSON object; the record is damaged, repair or remove that line")
+            raise UserError(
+                f"{path}, line {number}: not a JSON object; the record is damaged, repair or remove that line"
+            )
         rows.append(row)
     return rows
 
@@ -92,7 +94,9 @@ def read_run(folder: Path) -> Run:
     for item in items:
         key = tuple(item[name] for name in KEY)
         if key in seen:
-            raise UserError(f"{folder}/items.jsonl: {' '.join(map(str, key))} stands there twice; the record is damaged")
+            raise UserError(
+                f"{folder}/items.jsonl: {' '.join(map(str, key))} stands there twice; the record is damaged"
+            )
         seen.add(key)
     return Run(Path(folder), meta, pd.DataFrame(items), pd.DataFrame(read_lines(Path(folder) / "windows.jsonl")))
 

@@ -4,8 +4,8 @@
     python harness/run.py --suite gsm8k,mbpp --data FOLDER --model GSAI-ML/LLaDA-8B-Instruct --device cuda
     python harness/run.py --list
 
-Writes run.json, items.jsonl, windows.jsonl and the tables to --out (default: results/runs/<time>-<model>). A run that was
-stopped goes on with --resume --out FOLDER and repeats at most the item in flight. Limits: batch size 1.
+Writes run.json, items.jsonl, windows.jsonl and the tables to --out (default: results/runs/<time>-<model>). A run that
+was stopped goes on with --resume --out FOLDER and repeats at most the item in flight. Limits: batch size 1.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ import torch
 import transformers
 
 from harness.errors import one_line_errors
-from harness.nano_suites import TEST_PROBLEMS, write_suites
-from harness.plan import GENERATED, resolve
+from harness.plan import resolve, write_generated
 from harness.presets import DEFAULT_METHODS, PRESETS, describe_presets
 from harness.records import Recorder
 from harness.run_folder import claim_folder, describe_data, write_meta
@@ -41,7 +40,7 @@ def arguments_of(line: list[str] | None) -> argparse.Namespace:
     add("--suite", default="gsm8k,math,humaneval,mbpp", help=f"comma-separated: {', '.join(SUITES)}")
     add("--methods", default=DEFAULT_METHODS, help=f"comma-separated presets: {', '.join(PRESETS)}")
     add("--model", default="nano", help="nano, a folder, a hub id, role=model,role=model, or a JSON table of roles")
-    add("--data", help="folder in OpenCompass's layout, or `generated` (default with nano)")
+    add("--data", help="folder in OpenCompass's layout, `generated` (default with nano) or `generated-dev`")
     add("--limit", type=int, help="first N items of each suite (default: all)")
     add("--gen-length", type=int, help="tokens of a response (default: per suite)")
     add("--block-length", type=int, help="tokens of a block (default: per suite; FeF decodes the full sequence)")
@@ -72,10 +71,10 @@ def run(asked: argparse.Namespace, scratch: Path) -> Path:
     """Do what was asked; returns the run's folder. `scratch` receives what is not kept."""
     config = resolve(asked)
     folder = claim_folder(asked.out, config, asked.resume)
-    generated = config["data"] == GENERATED
-    data = scratch if generated else Path(asked.data or os.environ["COMPASS_DATA_CACHE"])
+    generated = isinstance(config["data"], str)
     if generated:
-        write_suites(scratch, count=max(TEST_PROBLEMS, asked.limit or 0))
+        write_generated(scratch, config)
+    data = scratch if generated else Path(asked.data or os.environ["COMPASS_DATA_CACHE"])
     torch.set_num_threads(config["threads"])
     transformers.utils.logging.disable_progress_bar()
     names = {name for table in config["models"].values() for name in table.values()}
@@ -91,7 +90,7 @@ def run(asked: argparse.Namespace, scratch: Path) -> Path:
         prepare(suite, dataset_config(suite, data, generated), models_for(config, suite, backbones), config["limit"])
         for suite in config["suites"]
     ]
-    write_meta(folder, config, backbones, describe_data(list(config["suites"]), data, generated))
+    write_meta(folder, config, backbones, describe_data(config, data))
     recorder = Recorder(folder)
     with RunProgress(jobs, config, recorder) as progress:
         for job in jobs:

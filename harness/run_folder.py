@@ -9,7 +9,7 @@ from typing import Any
 
 from harness.environment import describe
 from harness.errors import UserError
-from harness.plan import GENERATED, differences, file_hash
+from harness.plan import differences, file_hash
 from harness.records import SCHEMA, config_hash, write_atomically
 from harness.suites import data_file
 from model_wrappers.backbone import Backbone
@@ -46,11 +46,11 @@ def claim_folder(out: Path | None, config: dict[str, Any], resume: bool) -> Path
     return out
 
 
-def describe_data(suites: list[str], data: Path, generated: bool) -> dict[str, Any]:
+def describe_data(config: dict[str, Any], data: Path) -> dict[str, Any]:
     """The data part of run.json: where it came from, and each suite's file with its SHA-256."""
-    files = {suite: data_file(suite, data) for suite in suites}
+    files = {suite: data_file(suite, data) for suite in config["suites"]}
     return {
-        "folder": GENERATED if generated else str(data),
+        "folder": config["data"] if isinstance(config["data"], str) else str(data.resolve()),
         "files": {suite: {"name": path.name, "sha256": file_hash(path)} for suite, path in files.items()},
     }
 

@@ -21,9 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import UserError, one_line_errors
+from harness.plan import file_hash, write_generated
 from harness.records import Recorder, read_lines, read_run, write_atomically
-from harness.plan import GENERATED, file_hash
-from harness.nano_suites import TEST_PROBLEMS, write_suites
 from harness.suites import SUITES, data_file, dataset_config
 
 
@@ -66,15 +65,17 @@ def verdicts_of(folder: Path) -> list[tuple[str, str, int, bool]]:
     groups: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
     for item in read_lines(folder / "items.jsonl"):
         groups[item["method"], item["suite"]].append(item)
-    generated = meta["data"]["folder"] == GENERATED
+    generated = isinstance(meta["config"]["data"], str)
     rows = []
     with tempfile.TemporaryDirectory() as scratch:
         data = Path(scratch) if generated else Path(meta["data"]["folder"])
         if generated:
-            write_suites(data, count=max(TEST_PROBLEMS, meta["config"]["limit"] or 0))
+            write_generated(data, meta["config"])
         for (method, suite), items in groups.items():
             if file_hash(data_file(suite, data)) != meta["data"]["files"][suite]["sha256"]:
-                raise UserError(f"the problems of {suite} are not those of the run: their SHA-256 differs from run.json's")
+                raise UserError(
+                    f"the problems of {suite} are not those of the run: their SHA-256 differs from run.json's"
+                )
             config = dataset_config(suite, data, generated)
             correct = evaluate(config, [item["item"] for item in items], [item["text"] for item in items])
             rows += [(method, suite, item["item"], verdict) for item, verdict in zip(items, correct, strict=True)]
@@ -135,7 +136,7 @@ def main(arguments: list[str] | None = None) -> int:
     score_run(asked.run)
     items = read_run(asked.run).items
     for (method, suite), group in items.groupby(["method", "suite"], sort=False):
-        print(f"{method:12} {SUITES[suite].title:10} {100 * group['correct'].mean():6.2f}% of {len(group)}")
+        print(f"{method:12} {SUITES[str(suite)].title:10} {100 * group['correct'].mean():6.2f}% of {len(group)}")
     return 0
 
 

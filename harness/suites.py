@@ -1,8 +1,8 @@
 r"""The suites: which OpenCompass dataset, prompt and evaluator each one is, written out whole.
 
-A suite of real files is OpenCompass's own zero-shot chat configuration (MBPP: its 3-shot one); a generated suite has the
-same dataset class, the bare problem as its prompt, and the evaluator that fits its answers. Types are import paths, so
-nothing of OpenCompass is imported here. Per suite, LLaDA's own settings for LLaDA-8B-Instruct (gen_length, block_length
+A suite of real files is OpenCompass's own zero-shot chat configuration (MBPP: its 3-shot one); a generated suite has
+the same dataset class, the bare problem as its prompt, and the evaluator that fits its answers. Types are import paths,
+so nothing of OpenCompass is imported here. Per suite, LLaDA's own settings for LLaDA-8B-Instruct (gen_length, block_length
 and options of its decoder) and nano's lengths.
 """
 
@@ -217,4 +217,3 @@ def dataset_config(suite: str, data: Path, generated: bool) -> dict[str, Any]:
         },
         "eval_cfg": spec.nano_evaluation if generated else spec.evaluation,
     }
-

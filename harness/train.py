@@ -4,9 +4,9 @@
     python harness/train.py --objective llada --preset nano --out training/nano --resume
 
 Objective `llada` is clean-token prediction on absorbing corruption (the paper's Eq. 2). The preset gives every value;
-options override it. `--out` receives checkpoints, `train.json` (what was asked), `loss.csv`, `loss.png` and, at the end,
-the model in bf16 and its tokenizer. A training that was killed goes on with `--resume` from its last checkpoint and sees
-the examples an uninterrupted one would have seen. Limits: data comes from nano's generators.
+options override it. `--out` receives checkpoints, `train.json` (what was asked), `loss.csv`, `loss.png` and, at the
+end, the model in bf16 and its tokenizer. A training that was killed goes on with `--resume` from its last checkpoint
+and sees the examples an uninterrupted one would have seen. Limits: data comes from nano's generators.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import torch
 from transformers import PreTrainedTokenizerFast, Trainer, TrainingArguments, set_seed
 
 from harness.errors import UserError, one_line_errors
-from harness.nano_tokenizer import EOS, MASK, train_tokenizer
+from harness.nano_tokenizer import EOS, MASK, token_id, train_tokenizer
 from harness.objectives import llada_loss
 from harness.train_data import CorruptedBatches, NanoExamples
 from model_wrappers.llada import LLaDAConfig, LLaDAForMaskedLM
@@ -58,7 +58,7 @@ class DiffusionTrainer(Trainer):
         model: torch.nn.Module,
         inputs: dict[str, torch.Tensor],
         return_outputs: bool = False,
-        num_items_in_batch: torch.Tensor | None = None,
+        num_items_in_batch: torch.Tensor | int | None = None,
     ) -> Any:
         logits_BLV = model(input_ids=inputs["corrupted"]).logits
         loss = llada_loss(
@@ -82,7 +82,6 @@ def new_model(config: dict[str, Any], tokenizer: PreTrainedTokenizerFast) -> LLa
             bos_token_id=tokenizer.bos_token_id,
             eos_token_id=tokenizer.eos_token_id,
             mask_token_id=tokenizer.mask_token_id,
-            attn_implementation="sdpa",
         )
     )
 
@@ -112,7 +111,9 @@ def save_curve(history: list[dict[str, Any]], out: Path) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
 
-    frame = pd.DataFrame([entry for entry in history if "loss" in entry])[["step", "loss", "learning_rate", "grad_norm"]]
+    frame = pd.DataFrame([entry for entry in history if "loss" in entry])[
+        ["step", "loss", "learning_rate", "grad_norm"]
+    ]
     frame.to_csv(out / "loss.csv", index=False)
     figure, axes = plt.subplots(figsize=(4.5, 3))
     axes.plot(frame["step"], frame["loss"], color="black", linewidth=0.8)
@@ -159,7 +160,7 @@ def train(objective: str, config: dict[str, Any], out: Path, resume: bool = Fals
         args=arguments,
         train_dataset=NanoExamples(tokenizer, examples, config["batch"], config["seed"]),
         data_collator=CorruptedBatches(
-            tokenizer.convert_tokens_to_ids(EOS), tokenizer.convert_tokens_to_ids(MASK), config["seed"]
+            token_id(tokenizer, EOS), token_id(tokenizer, MASK), config["seed"]
         ),
     )
     trainer.loss_weight = config["loss_weight"]
@@ -167,7 +168,7 @@ def train(objective: str, config: dict[str, Any], out: Path, resume: bool = Fals
     checkpoints = list((out / "checkpoints").glob("checkpoint-*"))
     trainer.train(resume_from_checkpoint=bool(checkpoints) or None)
     save_curve(trainer.state.log_history, out)
-    model.to(torch.bfloat16).save_pretrained(out)
+    model.bfloat16().save_pretrained(out)
     tokenizer.save_pretrained(out)
 
 

@@ -15,6 +15,7 @@ from torch.utils.data import Dataset
 from transformers import PreTrainedTokenizerFast
 
 from harness.nano_suites import GENERATORS, draw
+from harness.nano_tokenizer import EOT, token_id
 from harness.objectives import corrupt
 
 LENGTHS = (32, 48, 64, 96)  # response lengths that a model trained here can be asked for
@@ -34,6 +35,7 @@ class NanoExamples(Dataset[Example]):
 
     def __init__(self, tokenizer: PreTrainedTokenizerFast, count: int, block: int, seed: int) -> None:
         self.tokenizer, self.count, self.block, self.seed = tokenizer, count, block, seed
+        self.eot_id = token_id(tokenizer, EOT)
 
     def __len__(self) -> int:
         return self.count
@@ -43,9 +45,11 @@ class NanoExamples(Dataset[Example]):
         order = Random(f"order {self.seed} {round_}").sample(list(GENERATORS), len(GENERATORS))
         problem = draw(order[place], "train", Random(f"example {self.seed} {index}"))
         turns = [{"role": "user", "content": problem.question}]
-        prompt = self.tokenizer.apply_chat_template(turns, add_generation_prompt=True, return_dict=False)
-        response = self.tokenizer(problem.response, add_special_tokens=False).input_ids
-        return {"index": index, "prompt": prompt, "response": [*response, self.tokenizer.convert_tokens_to_ids("<|eot_id|>")]}
+        chat = str(self.tokenizer.apply_chat_template(turns, add_generation_prompt=True, tokenize=False))
+        return {"index": index, "prompt": self._encode(chat), "response": [*self._encode(problem.response), self.eot_id]}
+
+    def _encode(self, text: str) -> list[int]:
+        return list(self.tokenizer(text, add_special_tokens=False).input_ids)
 
 
 class CorruptedBatches:

@@ -1,10 +1,10 @@
 """FeF-DLLM and its baselines as decoders for diffusion language models.
 
-    from model_wrappers import load_backbone, decode, METHODS
+from model_wrappers import load_backbone, decode, METHODS
 
-    backbone = load_backbone("nano")
-    out = decode(backbone, prompt_ids, method="fef", gen_length=64)
-    out.tokens, out.trace
+backbone = load_backbone("nano")
+out = decode(backbone, prompt_ids, method="fef", gen_length=64)
+out.tokens, out.trace
 """
 
 from model_wrappers.api import decode

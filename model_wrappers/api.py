@@ -29,8 +29,8 @@ def decode(
     """Decode a response of gen_length tokens to one prompt.
 
     prompt_ids: LongTensor (P,) or (1, P). method: a name in METHODS; its options are the keyword arguments of its
-    decoder. block_length: None is gen_length (full sequence). sampler: replaces the seeded one. Returns tokens (gen_length,)
-    and the trace. Raises ValueError for an unknown method or option, or a bad value, naming what is valid.
+    decoder. block_length: None is gen_length (full sequence). sampler: replaces the seeded one. Returns tokens
+    (gen_length,) and the trace. Raises ValueError for an unknown method or option, or a bad value, naming what is valid.
     """
     options = check_options(method, method_options)
     block_length = gen_length if block_length is None else block_length
@@ -77,9 +77,7 @@ def method_arguments(method: str) -> dict[str, Any]:
     if method not in METHODS:
         raise ValueError(f"unknown method {method!r}; valid: {', '.join(METHODS)}")
     parameters = inspect.signature(METHODS[method]).parameters.values()
-    return {
-        p.name: None if p.default is p.empty else p.default for p in parameters if p.kind is p.KEYWORD_ONLY
-    }
+    return {p.name: None if p.default is p.empty else p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
 
 
 def check_options(method: str, options: dict[str, Any]) -> dict[str, Any]:

@@ -28,9 +28,7 @@ class BackboneLike(Protocol):
     eos_id: int
     vocab_size: int
 
-    def logits(
-        self, ids_BL: torch.Tensor, positions: torch.Tensor | None = None, causal: bool = False
-    ) -> torch.Tensor:
+    def logits(self, ids_BL: torch.Tensor, positions: torch.Tensor | None = None, causal: bool = False) -> torch.Tensor:
         """Logits (B, L, V); with positions (n,) those places of every row, with (B, n) each row's own: (B, n, V)."""
         ...
 
@@ -41,8 +39,10 @@ class Backbone:
     def __init__(self, model: LLaDAForMaskedLM, tokenizer: PreTrainedTokenizerBase | None, name: str) -> None:
         self.model, self.tokenizer, self.name = model.eval(), tokenizer, name
         config = model.config
+        if not isinstance(config.eos_token_id, int):
+            raise ValueError(f"the config of {name} must name one eos_token_id, not {config.eos_token_id!r}")
         self.mask_id = int(config.mask_token_id)
-        self.eos_id = int(config.eos_token_id)
+        self.eos_id = config.eos_token_id
         self.vocab_size = int(config.vocab_size)
         self.max_length = int(config.max_position_embeddings)
         self.eot_id = self._find_eot()
@@ -51,6 +51,12 @@ class Backbone:
         if self.tokenizer is not None:
             return self.tokenizer.get_vocab().get("<|eot_id|>")
         return OFFICIAL_EOT_ID if self.mask_id == OFFICIAL_MASK_ID else None
+
+    def text_tokenizer(self) -> PreTrainedTokenizerBase:
+        """The tokenizer. Raises ValueError if the model's folder has none."""
+        if self.tokenizer is None:
+            raise ValueError(f"model {self.name} has no tokenizer; text needs one")
+        return self.tokenizer
 
     @property
     def device(self) -> torch.device:
@@ -61,9 +67,7 @@ class Backbone:
         return self.model.dtype
 
     @torch.inference_mode()
-    def logits(
-        self, ids_BL: torch.Tensor, positions: torch.Tensor | None = None, causal: bool = False
-    ) -> torch.Tensor:
+    def logits(self, ids_BL: torch.Tensor, positions: torch.Tensor | None = None, causal: bool = False) -> torch.Tensor:
         """Logits in the model's dtype, on its device; the vocabulary head runs only where it is read.
 
         ids_BL: LongTensor (B, L). positions: None for (B, L, V); LongTensor (n,) for those places in every row, (B, n)
@@ -99,9 +103,7 @@ class Ledger:
         self.device = torch.device(getattr(backbone, "device", "cpu"))
         self.calls = self.rows = self.tokens = 0
 
-    def logits(
-        self, ids_BL: torch.Tensor, positions: torch.Tensor | None = None, causal: bool = False
-    ) -> torch.Tensor:
+    def logits(self, ids_BL: torch.Tensor, positions: torch.Tensor | None = None, causal: bool = False) -> torch.Tensor:
         """The backbone's logits, entered in the ledger."""
         self.calls += 1
         self.rows += ids_BL.shape[0]
@@ -129,12 +131,13 @@ def load_backbone(
         raise ValueError(f"{folder} has no config.json: not a model folder; give nano, a folder or a hub id")
     source = str(folder) if folder.exists() else str(name)
     try:
-        model, info = LLaDAForMaskedLM.from_pretrained(
+        loaded: Any = LLaDAForMaskedLM.from_pretrained(
             source, dtype=torch_dtype, attn_implementation=ATTENTION[attn], output_loading_info=True
         )
     except (OSError, KeyError, ValueError, RuntimeError, SafetensorError, StrictDataclassError) as error:
         reason = str(error).strip().splitlines()[0]
         raise ValueError(f"cannot load model {name!s}: {reason} (valid: nano, a local folder, a hub id)") from error
+    model, info = loaded
     if info["missing_keys"]:  # they would stay random
         raise ValueError(f"cannot load model {name!s}: no weights for {', '.join(sorted(info['missing_keys']))}")
     return Backbone(model.to(torch_device), _tokenizer(source), str(name))
@@ -161,8 +164,7 @@ def _dtype(dtype: str | torch.dtype | None, device: torch.device) -> torch.dtype
 
 
 def _tokenizer(source: str) -> PreTrainedTokenizerBase | None:
-    options: dict[str, Any] = {}
     try:
-        return PreTrainedTokenizerFast.from_pretrained(source, **options)
+        return PreTrainedTokenizerFast.from_pretrained(source)
     except (OSError, ValueError, TypeError):
         return None

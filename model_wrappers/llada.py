@@ -72,7 +72,7 @@ class LLaDAConfig(LlamaConfig):
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> LLaDAConfig:
         """Build from our own dictionary or an official one.
 
-        Raises ValueError for another model type, or an official config that asks for an architecture other than LLaDA's.
+        Raises ValueError for another model type, or an official config of an architecture other than LLaDA's.
         """
         d = config_dict
         if d.get("model_type", cls.model_type) != cls.model_type:
@@ -82,7 +82,9 @@ class LLaDAConfig(LlamaConfig):
             if d.get("embedding_size", d["vocab_size"]) != d["vocab_size"]:
                 unlike["embedding_size"] = d["embedding_size"]
             if unlike:
-                raise ValueError(f"unsupported LLaDA config: {unlike}; expected {OFFICIAL_CHOICES} and no padded embedding")
+                raise ValueError(
+                    f"unsupported LLaDA config: {unlike}; expected {OFFICIAL_CHOICES} and no padded embedding"
+                )
             same = ("vocab_size", "rms_norm_eps", "eos_token_id", "mask_token_id")
             d = (
                 {key: d[key] for key in same}

@@ -52,8 +52,6 @@ class DiffusionModel(BaseModel):
         super().__init__(path=str(path))
         self.template_parser = APITemplateParser(META_TEMPLATE)
         self.backbone = path if isinstance(path, Backbone) else load_backbone(path, device, dtype)
-        if self.backbone.tokenizer is None:
-            raise ValueError(f"model {path} has no tokenizer; text needs one")
         self.method, self.options = method, check_options(method, dict(options or {}))
         if draft is not None:
             draft_backbone = draft if isinstance(draft, Backbone) else load_backbone(draft, device, dtype)
@@ -84,18 +82,18 @@ class DiffusionModel(BaseModel):
 
     def get_token_len(self, prompt: str) -> int:
         """Tokens of a text."""
-        return len(self.backbone.tokenizer(prompt, add_special_tokens=False).input_ids)
+        return len(self.backbone.text_tokenizer()(prompt, add_special_tokens=False).input_ids)
 
 
 def encode_chat(backbone: Backbone, turns: Any) -> torch.Tensor:
     """A conversation (a string, or OpenCompass's list of {role, prompt}) through the chat template: LongTensor (P,)."""
-    tokenizer = backbone.tokenizer
+    tokenizer = backbone.text_tokenizer()
     if isinstance(turns, str):
         turns = [{"role": "HUMAN", "prompt": turns}]
     messages = [{"role": ROLES[turn["role"]], "content": turn["prompt"]} for turn in turns]
     if tokenizer.chat_template is None:
         raise ValueError(f"the tokenizer of {backbone.name} has no chat template")
-    text = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+    text = str(tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False))
     # The template writes BOS itself.
     return torch.tensor(tokenizer(text, add_special_tokens=False).input_ids, dtype=torch.long)
 
@@ -108,4 +106,5 @@ def content_length(backbone: Backbone, tokens_G: torch.Tensor) -> int:
 
 def response_text(backbone: Backbone, tokens_G: torch.Tensor) -> str:
     """The text of a response: the ids before the first EOS or EoT, without special tokens."""
-    return backbone.tokenizer.decode(tokens_G[: content_length(backbone, tokens_G)], skip_special_tokens=True)
+    content = tokens_G[: content_length(backbone, tokens_G)]
+    return str(backbone.text_tokenizer().decode(content, skip_special_tokens=True))

@@ -12,8 +12,8 @@ class Window:
     """One speculative window.
 
     step: diffusion step, from 0. round: which window of that step (and block), from 0. start: index of its first
-    position in the response. proposed: draft tokens verified. accepted: how many of them were kept. committed: positions
-    that were resolved, accepted ones and a corrected one.
+    position in the response. proposed: draft tokens verified. accepted: how many of them were kept. committed:
+    positions that were resolved, accepted ones and a corrected one.
     """
 
     step: int
@@ -28,8 +28,8 @@ class Window:
 class Trace:
     """The cost of one response, counted in the backbone's ledger alone.
 
-    forwards: calls of a model; rows: sequences pushed through, summed over calls; token_forwards: tokens pushed through.
-    The draft_ numbers are the part of these three that was spent on draft laws, by whichever model gives them.
+    forwards: calls of a model; rows: sequences pushed through, summed over calls; token_forwards: tokens pushed
+    through. The draft_ numbers are the part of these three that was spent on draft laws, by whichever model gives them.
     seconds: wall-clock of the decoder alone, the device synchronised on both sides.
     """
 

@@ -10,38 +10,44 @@ import pandas as pd
 from harness.records import Run
 from tables.measures import suite_titles
 
+SMALL = 1e9  # fewer parameters than this are no size to compare with the paper's 8B
+INCOMPARABLE = "not comparable with the paper's 8B results."
+
 
 def setting(measured: pd.DataFrame, run: Run) -> list[str]:
-    """Sentences for a caption: the model, items per suite, and the environment's device, threads and dtype."""
-    meta = run.meta
-    models = _models(meta)
-    names = list(dict.fromkeys(PurePath(model["name"]).name for model in models.values()))
-    sentence = f"Measured on {', '.join(names) or 'an unnamed model'}."
-    if any(part.split("-")[0] == "nano" for model in models.values() for part in PurePath(model["name"]).parts):
-        parameters = next((model["parameters"] for model in models.values() if model.get("parameters")), None)
-        size = f"{float(parameters) / 1e6:.1f} M parameter" if parameters else "small"
-        checkpoints = f" (checkpoints: {', '.join(names)})" if names != ["nano"] else ""
-        sentence = (
-            f"Measured on nano, the {size} model shipped with this repository"
-            f"{checkpoints}; not comparable with the paper's 8B results."
-        )
+    """Sentences for a caption: the model, the problems, items per suite, and the device, threads and dtype.
+
+    From run.json's `weights` ({..: {name, parameters}}), `config.data` (a word where problems are generated, else the
+    files' hashes) and `environment` (device, cpu, gpu, threads, dtype); what is missing there is left out.
+    """
     counts = measured.groupby("suite")["items"].max()
     if counts.nunique() == 1:
-        items = f"{counts.iloc[0]} items per suite."
+        items = f"{counts.iloc[0]} item{'' if counts.iloc[0] == 1 else 's'} per suite"
     else:
         titles = suite_titles(run)
-        items = f"Items: {', '.join(f'{titles[suite]} {counts[suite]}' for suite in titles if suite in counts)}."
-    return [sentence, items, *_machine(meta)]
+        items = f"Items: {', '.join(f'{titles[suite]} {counts[suite]}' for suite in titles if suite in counts)}"
+    generated = ", generated in the suites' formats" if isinstance(run.meta["config"].get("data"), str) else ""
+    return [_models(run.meta), f"{items}{generated}.", *_machine(run.meta)]
 
 
-def _models(meta: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Role -> {name, ...}, from `weights` or, failing that, the configuration."""
-    weights = meta.get("weights") or {}
-    models = {role: model for role, model in weights.items() if isinstance(model, dict) and model.get("name")}
-    if models:
-        return models
-    chosen = meta["config"].get("model") or {}
-    return {role: {"name": name} for role, name in chosen.items() if isinstance(name, str)}
+def _models(meta: dict[str, Any]) -> str:
+    weights = (meta.get("weights") or {}).values()
+    models = [model for model in weights if isinstance(model, dict) and isinstance(model.get("name"), str)]
+    names = list(dict.fromkeys(PurePath(model["name"]).name for model in models))
+    parameters = max((float(model.get("parameters") or 0) for model in models), default=0.0)
+    size = f"{parameters / 1e9:.1f} B" if parameters >= SMALL else f"{parameters / 1e6:.1f} M"
+    if models and all(_is_nano(model["name"]) for model in models):
+        checkpoints = f" (checkpoints: {', '.join(names)})" if names != ["nano"] else ""
+        kind = f"{size} parameter" if parameters else "small"
+        return f"Measured on nano, the {kind} model shipped with this repository{checkpoints}; {INCOMPARABLE}"
+    largest = "at most " if len(names) > 1 else ""
+    named = (", ".join(names) or "an unnamed model") + (f" ({largest}{size} parameters)" if parameters else "")
+    return f"Measured on {named}; {INCOMPARABLE}" if 0 < parameters < SMALL else f"Measured on {named}."
+
+
+def _is_nano(name: str) -> bool:
+    """Whether a model's name or folder is nano, or one of its checkpoints (nano-...)."""
+    return any(part.split("-")[0] == "nano" for part in PurePath(name).parts)
 
 
 def _machine(meta: dict[str, Any]) -> list[str]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count
+from string import ascii_lowercase
 from typing import Any
 
 import pandas as pd
@@ -39,14 +41,14 @@ class Table:
 
 @dataclass(frozen=True)
 class Metric:
-    """A column under every suite: the frame's columns for its values, notes and whether a row competes for `emphasis`."""
+    """A column under every suite: the frame's columns for values, notes and whether a row competes for `emphasis`."""
 
     value: str
     heading: str
-    unit: str = ""
-    emphasis: str = ""
-    note: str = ""
-    competes: str = ""
+    unit: str
+    emphasis: str
+    note: str
+    competes: str
 
 
 ACCURACY = Metric("accuracy", "Acc.", "", "bold", "accuracy_note", "accuracy_full")
@@ -149,36 +151,41 @@ def grid(
 ) -> tuple[pd.DataFrame, tuple[tuple[str, str], ...]]:
     """Cells and notes: a row per method of `labels` in `frame`, a column per suite of `groups` and metric.
 
-    The best value of a column, as printed, gets the metric's emphasis, among the rows that compete.
+    The best value of a column, as printed, gets the metric's emphasis, among the rows that compete; rows compete with
+    those of the same `source`, where the frame has that column.
     """
     rows = {(str(row["method"]), str(row["suite"])): row for row in frame.to_dict("records")}
     methods = [method for method in labels if method in set(frame["method"])]
-    columns = [(suite, metric) for suite in groups for metric in metrics]
-    texts = [str(row[m.note]) for row in rows.values() for m in metrics if m.note and row[m.note]]
+    texts = [row[metric.note] for row in rows.values() for metric in metrics if row[metric.note]]
     letters = dict(zip(dict.fromkeys(texts), _letters(), strict=False))
-    table: dict[tuple[str, str], list[Cell]] = {}
-    for suite, metric in columns:
-        competing = [
-            _number(row[metric.value], 2)
-            for (_, of), row in rows.items()
-            if of == suite and pd.notna(row[metric.value]) and (not metric.competes or row[metric.competes])
-        ]
-        best = max(competing, key=float, default=None)
-        table[groups[suite], metric.heading] = [
-            _cell(rows.get((method, suite)), metric, best, letters) for method in methods
-        ]
-    cells = pd.DataFrame(table, index=[labels[method] for method in methods])
+    columns = {}
+    for suite, title in groups.items():
+        own = {method: rows[method, suite] for method in methods if (method, suite) in rows}
+        for metric in metrics:
+            bests = _bests(list(own.values()), metric)
+            columns[title, metric.heading] = [_cell(own.get(method), metric, bests, letters) for method in methods]
+    cells = pd.DataFrame(columns, index=[labels[method] for method in methods])
     return cells, tuple((letter, text) for text, letter in letters.items())
 
 
-def _cell(row: dict[Any, Any] | None, metric: Metric, best: str | None, letters: dict[str, str]) -> Cell:
+def _bests(rows: list[dict[Any, Any]], metric: Metric) -> set[tuple[str, str]]:
+    """(source, value as printed) of the best competing row of every source."""
+    best: dict[str, str] = {}
+    for row in rows:
+        if row[metric.competes] and pd.notna(row[metric.value]):
+            source = row.get("source", "")
+            best[source] = max(best.get(source, "-1"), _number(row[metric.value], 2), key=float)
+    return set(best.items())
+
+
+def _cell(row: dict[Any, Any] | None, metric: Metric, bests: set[tuple[str, str]], letters: dict[str, str]) -> Cell:
     if row is None:
         return Cell("-")
-    mark = letters.get(str(row[metric.note]), "") if metric.note else ""
+    mark = letters.get(row[metric.note], "")
     if pd.isna(row[metric.value]):
         return Cell("n/s" if metric.value == "accuracy" and row["scored"] == 0 else "-", mark=mark)
     text = _number(row[metric.value], 2)
-    stands_out = text == best and (not metric.competes or row[metric.competes])
+    stands_out = row[metric.competes] and (row.get("source", ""), text) in bests
     return Cell(text + metric.unit, metric.emphasis if stands_out else "", mark)
 
 
@@ -186,9 +193,6 @@ def _number(value: float, decimals: int) -> str:
     return "-" if pd.isna(value) else f"{value:.{decimals}f}"
 
 
-def _letters() -> Iterable[str]:
+def _letters() -> Iterator[str]:
     """a, b, ... z, aa, bb, ..."""
-    count = 0
-    while True:
-        yield chr(ord("a") + count % 26) * (count // 26 + 1)
-        count += 1
+    return (letter * times for times in count(1) for letter in ascii_lowercase)

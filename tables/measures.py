@@ -123,7 +123,7 @@ def _checked_items(run: Run) -> pd.DataFrame:
         least = 0.0 if name not in POSITIVE else math.ulp(0.0)
         wrong = items[~values.between(least, math.inf, inclusive="left")]
         if len(wrong):
-            where = " ".join(str(wrong.iloc[0][key]) for key in KEY)
+            where = " ".join(str(run.items.loc[wrong.index[0], key]) for key in KEY)
             raise UserError(
                 f"{run.folder}/items.jsonl: {where} has no valid {name}; the record is damaged, remove that line"
             )

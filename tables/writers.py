@@ -56,17 +56,18 @@ def latex(table: Table) -> str:
     ]
     if len(headings) > WIDE:
         tabular = [r"\resizebox{\textwidth}{!}{%", *tabular, "}"]
-    notes = [rf"\par\smallskip\footnotesize {_latex_mark(mark)}\,{escape_latex(text)}" for mark, text in table.notes]
+    notes = [rf"{_latex_mark(mark)}\,{escape_latex(text)}" for mark, text in table.notes]
     return "\n".join(
         [
             r"\begin{table*}[t]",
             r"\centering",
             r"\small",
             r"\setlength{\tabcolsep}{3.8pt}",
+            r"\setlength{\belowcaptionskip}{4pt}",
             rf"\caption{{{escape_latex(table.caption)}}}",
             rf"\label{{tab:{table.name}}}",
             *tabular,
-            *notes,
+            *([r"\par\smallskip\raggedright\footnotesize " + "\\quad\n".join(notes)] if notes else []),
             r"\end{table*}",
             "",
         ]

@@ -6,13 +6,13 @@ import os
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 
-from pathlib import Path  # noqa: E402
+from pathlib import Path
 
-import pytest  # noqa: E402
-import torch  # noqa: E402
-from fakes import official_checkpoint, tiny_llada  # noqa: E402
+import pytest
+import torch
+from fakes import official_checkpoint, tiny_llada
 
-from model_wrappers import Backbone  # noqa: E402
+from model_wrappers import Backbone
 
 torch.set_num_threads(1)
 

@@ -25,7 +25,7 @@ Law = dict[tuple[int, ...], float]
 
 
 class RowBackbone:
-    """A backbone given by one function of one row: `row_logits`, (L, V) in float64; it has only what a backbone must."""
+    """A backbone given by a function of one row, `row_logits`, in float64; it has only what a backbone must."""
 
     def __init__(self, vocab_size: int, mask_id: int, eos_id: int) -> None:
         self.vocab_size, self.mask_id, self.eos_id = vocab_size, mask_id, eos_id
@@ -35,9 +35,7 @@ class RowBackbone:
         """Logits (L, V) of one row."""
         raise NotImplementedError
 
-    def logits(
-        self, ids_BL: torch.Tensor, positions: torch.Tensor | None = None, causal: bool = False
-    ) -> torch.Tensor:
+    def logits(self, ids_BL: torch.Tensor, positions: torch.Tensor | None = None, causal: bool = False) -> torch.Tensor:
         """Logits (B, L, V), or (B, n, V) at positions (n,) of every row or (B, n) of each row's own."""
         rows = [tuple(row) for row in ids_BL.tolist()]
         for row in rows:
@@ -96,8 +94,8 @@ class TableBackbone(RowBackbone):
 class RandomConditionals(RowBackbone):
     """Laws of full support that are an arbitrary, seeded function of the whole row, and belong to no joint law.
 
-    Ids 0 .. real - 1 are tokens, 0 is EOS, and the mask is id `real`; its logit is finite, so nothing but a decoder's own
-    exclusion keeps it out. causal: the law at a place is a function of the row up to that place.
+    Ids 0 .. real - 1 are tokens and the mask is id `real`; its logit is finite, so only a decoder's own exclusion
+    keeps it out. causal: the law at a place is a function of the row up to that place.
     """
 
     def __init__(self, real: int = 3, seed: int = 0, scale: float = 1.5, eos_id: int = 0) -> None:
@@ -122,9 +120,7 @@ class Recorder:
         self.mask_id, self.eos_id, self.vocab_size = backbone.mask_id, backbone.eos_id, backbone.vocab_size
         self.inputs: list[torch.Tensor] = []
 
-    def logits(
-        self, ids_BL: torch.Tensor, positions: torch.Tensor | None = None, causal: bool = False
-    ) -> torch.Tensor:
+    def logits(self, ids_BL: torch.Tensor, positions: torch.Tensor | None = None, causal: bool = False) -> torch.Tensor:
         self.inputs.append(ids_BL.clone())
         return self._backbone.logits(ids_BL, positions=positions, causal=causal)
 
@@ -136,7 +132,8 @@ class BranchSampler:
     """
 
     def __init__(self, script: tuple[int, ...] = ()) -> None:
-        self._script, self._taken = script, ()
+        self._script = script
+        self._taken: tuple[int, ...] = ()
         self.probability = 1.0
         self.untaken: list[tuple[int, ...]] = []
 
@@ -194,7 +191,6 @@ def tiny_llada(
     std: float = 0.3,
     eos_id: int | None = None,
     eot_id: int | None = None,
-    dtype: torch.dtype = torch.float32,
 ) -> Backbone:
     """A tiny random LLaDA model; the mask is its last id, EOS the one before unless given."""
     config = LLaDAConfig(
@@ -213,7 +209,7 @@ def tiny_llada(
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         model = LLaDAForMaskedLM(config)
-    backbone = Backbone(model.to(dtype), None, f"tiny-{seed}")
+    backbone = Backbone(model, None, f"tiny-{seed}")
     backbone.eot_id = eot_id
     return backbone
 

@@ -87,9 +87,7 @@ def test_prompt_and_response_may_fill_the_model(tiny: Backbone, method: str) -> 
 
 
 @every_method
-def test_prompts_of_one_row_and_of_none_give_the_same_tokens(
-    tiny: Backbone, prompt: torch.Tensor, method: str
-) -> None:
+def test_prompts_of_one_row_and_of_none_give_the_same_tokens(tiny: Backbone, prompt: torch.Tensor, method: str) -> None:
     flat, row = (decode(tiny, ids, method=method, gen_length=8).tokens for ids in (prompt, prompt[None]))
     assert flat.shape == (8,) and flat.dtype == torch.int64 and torch.equal(flat, row)
 

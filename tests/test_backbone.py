@@ -54,7 +54,8 @@ def reference_logits(folder: Path, ids_BL: torch.Tensor, causal: bool = False) -
         mixed = (scores.softmax(-1) @ value).transpose(1, 2).reshape(batch, length, -1)
         hidden = hidden + linear(mixed, f"{block}.attn_out")
         x = norm(hidden, f"{block}.ff_norm")
-        hidden = hidden + linear(F.silu(linear(x, f"{block}.ff_proj")) * linear(x, f"{block}.up_proj"), f"{block}.ff_out")
+        gated = F.silu(linear(x, f"{block}.ff_proj")) * linear(x, f"{block}.up_proj")
+        hidden = hidden + linear(gated, f"{block}.ff_out")
     return linear(norm(hidden, "ln_f"), "ff_out")
 
 
@@ -87,9 +88,7 @@ def test_positions_of_both_shapes_slice_the_full_logits(kind: str, causal: bool,
     own_BnV = backbone.logits(ids_BL, positions=EACH_ROW_OWN_B2, causal=causal)
     assert full_BLV.shape == (2, 6, backbone.vocab_size)
     torch.testing.assert_close(same_BnV, full_BLV[:, [3, 1, 4]], rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(
-        own_BnV, torch.stack([full_BLV[0, [4, 0]], full_BLV[1, [1, 5]]]), rtol=1e-5, atol=1e-5
-    )
+    torch.testing.assert_close(own_BnV, torch.stack([full_BLV[0, [4, 0]], full_BLV[1, [1, 5]]]), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["llada", "table", "random"])

@@ -18,7 +18,7 @@ LENGTH = 16
 
 
 def official_tokens(
-    backbone: BackboneLike,
+    backbone: Any,
     prompt_ids: torch.Tensor,
     gen_length: int,
     block_length: int,
@@ -28,7 +28,7 @@ def official_tokens(
     logits_eos_inf: bool = False,
     confidence_eos_eot_inf: bool = False,
 ) -> list[int]:
-    """The official sampler's response at temperature 0, always on whole rows. `order` gives random remasking's ranks."""
+    """The official sampler's response at temperature 0, from whole rows. `order` gives random remasking's ranks."""
     begin, mask, infinity = len(prompt_ids), backbone.mask_id, float("inf")
     row = torch.cat([prompt_ids, torch.full((gen_length,), mask)])
     from_prompt = row != mask
@@ -85,8 +85,9 @@ def test_equals_the_official_sampler_with_guidance(prompt: torch.Tensor, cfg_sca
 def test_equals_the_official_sampler_where_eos_is_held_back(prompt: torch.Tensor, option: str, seed: int) -> None:
     plain = tokens(tiny_llada(seed), prompt, block_length=8, steps=8)
     backbone = tiny_llada(seed, eos_id=plain[0], eot_id=next(token for token in plain if token != plain[0]))
-    expected = official_tokens(backbone, prompt, LENGTH, 8, 8, **{option: True})
-    assert tokens(backbone, prompt, block_length=8, steps=8, **{option: True}) == expected
+    held_back: dict[str, Any] = {option: True}
+    expected = official_tokens(backbone, prompt, LENGTH, 8, 8, **held_back)
+    assert tokens(backbone, prompt, block_length=8, steps=8, **held_back) == expected
     assert expected != plain
 
 
@@ -113,23 +114,41 @@ def test_equals_the_official_sampler_where_the_prompt_holds_a_mask(prompt: torch
 
 
 def test_equals_the_official_sampler_in_bfloat16(prompt: torch.Tensor) -> None:
-    backbone = tiny_llada(dtype=torch.bfloat16)
+    backbone = tiny_llada()
+    backbone.model.bfloat16()
     assert tokens(backbone, prompt, steps=8) == official_tokens(backbone, prompt, LENGTH, LENGTH, 8)
+
+
+def test_confidences_are_ranked_in_the_dtype_of_the_logits(prompt: torch.Tensor) -> None:
+    certain_L = torch.linspace(30, 60, len(prompt) + LENGTH)  # nearer and nearer to 1, and all 1 in bfloat16
+    backbone = FixedLogits((certain_L[:, None] * torch.eye(40)[0]).bfloat16())
+    kept = official_tokens(backbone, prompt, LENGTH, LENGTH, 2)
+    assert tokens(backbone, prompt, steps=2) == kept
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("block_length", "steps"), [(16, 8), (8, 8), (4, 16)])
+def test_equals_the_official_sampler_where_the_mask_is_often_chosen(block_length: int, steps: int, seed: int) -> None:
+    backbone, prompt = RandomConditionals(real=3, seed=seed), torch.tensor([1, 2])
+    expected = official_tokens(backbone, prompt, LENGTH, block_length, steps)
+    assert tokens(backbone, prompt, block_length=block_length, steps=steps) == expected
+    assert backbone.mask_id in expected
 
 
 def test_a_chosen_mask_uses_up_its_place_in_the_step(prompt: torch.Tensor) -> None:
     logits_LV = torch.zeros(len(prompt) + 4, 40)
-    logits_LV[:, 7] = 2.0
+    logits_LV[-4:, 7] = torch.tensor([2.0, 2.0, 3.0, 4.0])
     logits_LV[-3, 39] = 9.0
     backbone = FixedLogits(logits_LV)
-    expected = [7, backbone.mask_id, 7, backbone.mask_id]
+    expected = [backbone.mask_id, backbone.mask_id, 7, 7]
     assert tokens(backbone, prompt, gen_length=4, steps=2) == expected
     assert expected == official_tokens(backbone, prompt, 4, 4, 2)
 
 
 def test_eos_is_never_chosen_when_its_logit_is_infinite(prompt: torch.Tensor) -> None:
     backbone = RandomConditionals(real=3, eos_id=1)
-    assert 1 in tokens(backbone, prompt % 3) and 1 not in tokens(backbone, prompt % 3, logits_eos_inf=True)
+    assert 1 in tokens(backbone, prompt % 3)
+    assert 1 not in tokens(backbone, prompt % 3, logits_eos_inf=True)
 
 
 @pytest.mark.parametrize("steps", [16, 8, 4])

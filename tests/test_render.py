@@ -17,7 +17,7 @@ from harness.errors import UserError, one_line_errors
 from harness.records import Run, read_run
 from tables import render as cli
 from tables.measures import MEASURES, WINDOW_MEASURES, measure, measure_windows
-from tables.paper import paper_numbers
+from tables.paper import TIDY, paper_numbers
 from tables.render import render
 from tables.writers import escape_latex, escape_markdown
 
@@ -27,7 +27,14 @@ LABELS = {"llada": "LLaDA", "llada/2": "LLaDA/2", "dcd": "DCD", "fef-2": "FeF-DL
 
 def item(method: str, suite: str, number: int, **fields: Any) -> dict[str, Any]:
     """A record of one item; by default right, 2 s and 48 forwards, no drafts."""
-    defaults = {"correct": True, "seconds": 2.0, "forwards": 48, "proposed": 0, "accepted": 0, "rejected": 0}
+    defaults: dict[str, Any] = {
+        "correct": True,
+        "seconds": 2.0,
+        "forwards": 48,
+        "proposed": 0,
+        "accepted": 0,
+        "rejected": 0,
+    }
     return {"schema": 1, "method": method, "suite": suite, "item": number, **defaults, **fields}
 
 
@@ -46,12 +53,13 @@ def save(
     """Write a run's records as harness/run.py does, and read them back."""
     folder.mkdir(parents=True, exist_ok=True)
     config = {
-        "model": {"base": "nano"},
+        "data": "generated",
         "methods": {key: {"label": label, "method": key.split("/")[0]} for key, label in LABELS.items()},
         "suites": {key: {"title": title} for key, title in (suites or {"gsm8k": "GSM8K", "math": "MATH"}).items()},
     }
     environment = {"device": "cpu", "cpu": "Test CPU", "threads": 2, "dtype": "float32"}
-    run = {"schema": 1, "name": "run", "config": config, "environment": environment, "weights": {}, **meta}
+    run = {"schema": 1, "name": "run", "config": config, "environment": environment, **meta}
+    run.setdefault("weights", {"nano": {"name": "nano"}})
     (folder / "run.json").write_text(json.dumps(run))
     (folder / "items.jsonl").write_text("".join(json.dumps(row) + "\n" for row in items))
     (folder / "windows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in windows or []))
@@ -78,7 +86,7 @@ def rows_of(markdown: str) -> dict[str, list[str]]:
 
 def test_table_has_the_methods_that_were_run_in_config_order_and_their_means(tmp_path: Path) -> None:
     rows = rows_of(render(save(tmp_path, full_items()[::-1]))["main.md"])
-    assert list(rows)[0] == "Method" and list(rows)[2:] == ["LLaDA", "FeF-DLLM (step=2)"]
+    assert "Method" in rows and list(rows)[2:] == ["LLaDA", "FeF-DLLM (step=2)"]
     suite = ["75.00", "1.00x", "1.00x"]
     assert rows["LLaDA"] == suite * 3
     assert rows["FeF-DLLM (step=2)"] == ["**100.00**", "<ins>4.00x</ins>", "2.00x"] * 3
@@ -105,7 +113,7 @@ def test_speedups_are_ratios_of_totals_over_shared_items(tmp_path: Path) -> None
     ]
     items += [item("dcd", "gsm8k", 0, seconds=1.0, forwards=5), item("dcd", "gsm8k", 1, seconds=7.0, forwards=5)]
     items += [item("dcd", "gsm8k", 7, seconds=100.0, forwards=1000)]
-    row = measure(save(tmp_path, items)).set_index("method").loc["dcd"]
+    row = measure(save(tmp_path, items)).to_dict("records")[1]
     assert (row["speedup"], row["forward_speedup"], row["shared_items"]) == (0.5, 4.0, 2)
     assert row["seconds_per_item"] == 36.0 and row["items"] == 3
 
@@ -131,11 +139,16 @@ def test_unscored_suites_say_so_and_why(tmp_path: Path) -> None:
     assert "[a] not scored: no sandbox (bubblewrap)" in files["main.md"]
 
 
+def test_a_run_that_was_never_scored_has_speeds(tmp_path: Path) -> None:
+    rows = rows_of(render(save(tmp_path, [row | {"correct": None} for row in full_items()]))["main.md"])
+    assert rows["LLaDA"] == [*["n/s [a]", "1.00x", "1.00x"] * 2, "- [b]", "1.00x", "1.00x"]
+
+
 def test_items_without_a_verdict_are_left_out_of_accuracy(tmp_path: Path) -> None:
     items = [item("llada", "gsm8k", 0), item("llada", "gsm8k", 1, correct=False), item("llada", "gsm8k", 2)]
     del items[2]["correct"]
     run = save(tmp_path, items)
-    row = measure(run).iloc[0]
+    row = measure(run).to_dict("records")[0]
     assert (row["accuracy"], row["scored"], row["items"]) == (50.0, 2, 3)
     assert "accuracy over 2 of 3 items" in render(run)["main.md"]
 
@@ -164,34 +177,49 @@ def test_caption_names_nano_plainly(tmp_path: Path) -> None:
         "Measured on nano, the 2.5 M parameter model shipped with this repository; not comparable with the paper's 8B"
     )
     assert all(sentence in text for name, text in files.items() if not name.endswith(".csv"))
-    assert "4 items per suite. Environment: cpu (Test CPU), 2 threads, float32." in files["main.md"]
+    assert (
+        "4 items per suite, generated in the suites' formats. Environment: cpu (Test CPU), 2 threads, float32."
+        in files["main.md"]
+    )
     nameless = render(save(tmp_path, full_items(), environment={}))["main.md"]
     assert "Measured on nano, the small model" in nameless and "Environment" not in nameless
 
 
-def test_caption_of_another_model_does_not_say_nano_nor_where_it_lies(tmp_path: Path) -> None:
-    weights = {"base": {"name": "/models/LLaDA-8B-Instruct"}, "fef": {"name": "/models/tuned"}}
+def test_caption_names_other_models_and_not_where_they_lie(tmp_path: Path) -> None:
+    weights: dict[str, Any] = {"base": {"name": "/models/LLaDA-8B-Instruct"}, "fef": {"name": "/models/tuned"}}
     gpu = {"device": "cuda:0", "gpu": "H200", "cpu": "Test CPU", "dtype": "bfloat16"}
     caption = render(save(tmp_path, full_items(), weights=weights, environment=gpu))["main.md"].splitlines()[0]
     assert "Measured on LLaDA-8B-Instruct, tuned." in caption and "nano" not in caption and "/models" not in caption
     assert "Environment: cuda:0 (H200), bfloat16." in caption
+    for parameters, sentence in (
+        (2_612_345, "Measured on mine (2.6 M parameters); not comparable with the paper's 8B results."),
+        (8_015_581_184, "Measured on mine (8.0 B parameters). 4 items"),
+    ):
+        weights = {"base": {"name": "/models/mine", "parameters": parameters}}
+        assert sentence in render(save(tmp_path, full_items(), weights=weights))["main.md"]
+    weights = {"8b": {"name": "LLaDA-8B-Instruct", "parameters": 8_015_581_184}, "nano": {"name": "nano"}}
+    caption = render(save(tmp_path, full_items(), weights=weights))["main.md"]
+    assert "Measured on LLaDA-8B-Instruct, nano (at most 8.0 B parameters)." in caption
+    weights = {"a": {"name": "nano", "parameters": 2_512_345}, "b": {"name": "nano-fef", "parameters": 2_512_345}}
+    caption = render(save(tmp_path, full_items(), weights=weights))["main.md"]
+    assert "2.5 M parameter model shipped with this repository (checkpoints: nano, nano-fef); not comp" in caption
 
 
 def test_caption_gives_unequal_suites_one_by_one(tmp_path: Path) -> None:
     items = [row for row in full_items() if row["suite"] == "gsm8k" or row["item"] < 3]
-    assert "Items: GSM8K 4, MATH 3." in render(save(tmp_path, items))["main.md"]
+    assert "Items: GSM8K 4, MATH 3, generated" in render(save(tmp_path, items))["main.md"]
 
 
 def test_csv_is_tidy_and_unformatted(tmp_path: Path) -> None:
-    items = full_items() + [item("llada", "gsm8k", 4, seconds=1 / 3)]
+    items = [*full_items(), item("llada", "gsm8k", 4, seconds=1 / 3)]
     frame = pd.read_csv(io.StringIO(render(save(tmp_path, items))["main.csv"]))
     assert list(frame.columns) == MEASURES
     assert frame[["method", "suite"]].to_numpy().tolist() == [
         [method, suite] for method in ("llada", "fef-2") for suite in ("gsm8k", "math")
     ]
-    row = frame.iloc[0]
+    row = frame.to_dict("records")[0]
     assert row["seconds_per_item"] == pytest.approx((8 + 1 / 3) / 5, abs=1e-12) and row["accuracy"] == 80.0
-    assert pd.isna(row["acceptance"]) and frame.iloc[2]["acceptance"] == 0.5
+    assert pd.isna(row["acceptance"]) and frame["acceptance"].to_list()[2:] == [0.5, 0.5]
 
 
 def test_windows_are_counted_per_method_and_suite(tmp_path: Path) -> None:
@@ -199,11 +227,11 @@ def test_windows_are_counted_per_method_and_suite(tmp_path: Path) -> None:
     run = save(tmp_path, full_items(), windows)
     frame = measure_windows(run)
     assert list(frame.columns) == WINDOW_MEASURES and len(frame) == 1
-    row = frame.iloc[0]
+    row = frame.to_dict("records")[0]
     assert (row["acceptance"], row["alpha"], row["committed_per_window"], row["windows"]) == (0.5, 8 / 12, 2.5, 2)
     files = render(run)
     assert rows_of(files["windows.md"])["FeF-DLLM (step=2)"] == ["GSM8K", "0.500", "0.667", "2.50", "2"]
-    assert measure(run).set_index(["method", "suite"])["committed_per_window"]["fef-2", "gsm8k"] == 2.5
+    assert measure(run)["committed_per_window"].to_list()[2] == 2.5
 
 
 def test_a_run_without_windows_has_an_empty_window_table(tmp_path: Path) -> None:
@@ -225,15 +253,16 @@ def test_paper_stands_beside_the_measured_numbers(tmp_path: Path) -> None:
     items = full_items(suites) + [item("dcd", "lists", n) for n in range(4)]
     files = render(save(tmp_path, items, suites=suites), paper=True)
     rows = rows_of(files["paper.md"])
-    assert rows["FeF-DLLM (step=2)"][:4] == ["**79.38**", "**100.00**", "<ins>3.55x</ins>", "<ins>4.00x</ins>"]
-    assert rows["FeF-DLLM (step=2)"][-4:] == ["**51.79**", "**100.00**", "<ins>3.86x</ins>", "<ins>4.00x</ins>"]
-    assert "DCD" not in rows and "Lists" not in files["paper.md"]
-    assert (
-        rows["LLaDA"][12] == "34.20 [a]" and "[a] The reproduced LLaDA accuracy on MBPP is 37.40" in files["paper.md"]
-    )
-    assert "LLaDA-8B-Instruct, 8 x A100 80GB" in files["paper.md"] and "Measured on nano" in files["paper.md"]
-    frame = pd.read_csv(io.StringIO(files["paper.csv"])).set_index(["label", "suite"])
-    assert frame.loc[("LLaDA", "math"), ["paper_accuracy", "accuracy"]].tolist() == [26.6, 75.0]
+    assert rows["FeF-DLLM (step=2), paper"][:4] == ["**79.38**", "<ins>3.55x</ins>", "**36.40**", "<ins>3.25x</ins>"]
+    assert rows["FeF-DLLM (step=2), paper"][-2:] == ["**51.79**", "<ins>3.86x</ins>"]
+    assert rows["FeF-DLLM (step=2), measured"] == ["**100.00**", "<ins>4.00x</ins>"] * 5
+    assert rows["LLaDA, measured"] == ["75.00", "1.00x"] * 5
+    assert "DCD" not in files["paper.md"] and "Lists" not in files["paper.md"]
+    assert rows["LLaDA, paper"][6] == "34.20 [a]"
+    assert "[a] The reproduced LLaDA accuracy on MBPP is 37.40" in files["paper.md"]
+    assert "LLaDA-8B-Instruct on 8 x A100 80GB" in files["paper.md"] and "Measured on nano" in files["paper.md"]
+    csv = files["paper.csv"].splitlines()
+    assert csv[0] == ",".join(TIDY) and csv[2] == "llada,LLaDA,math,26.6,75.0,1.0,1.0"
 
 
 def test_paper_means_need_the_four_suites(tmp_path: Path) -> None:
@@ -241,11 +270,10 @@ def test_paper_means_need_the_four_suites(tmp_path: Path) -> None:
 
 
 def test_paper_numbers_are_the_papers() -> None:
-    frame = paper_numbers().set_index(["label", "suite"])
-    assert not frame.index.duplicated().any()
-    assert frame.loc[("DCD", "humaneval")].tolist() == [50.0, 0.43]
-    assert frame.loc[("LLaDA w/ train", "mean")].tolist() == [46.28, 1.0]
-    assert frame.loc[("FeF-DLLM w/o SD (step=4)", "mbpp")].tolist() == [42.6, 0.4]
+    numbers = [tuple(row) for row in paper_numbers().to_numpy().tolist()]
+    assert len({row[:2] for row in numbers}) == len(numbers) == 12 * 5
+    assert ("DCD", "humaneval", 50.0, 0.43) in numbers and ("LLaDA w/ train", "mean", 46.28, 1.0) in numbers
+    assert ("FeF-DLLM w/o SD (step=4)", "mbpp", 42.6, 0.4) in numbers
 
 
 def test_labels_are_escaped(tmp_path: Path) -> None:
@@ -281,13 +309,13 @@ def break_run(folder: Path, what: str) -> None:
     elif what == "window":
         (folder / "windows.jsonl").write_text('{"method": "fef-2", "suite": "gsm8k", "item": 0}\n')
     else:
-        change = {
+        changes: dict[str, dict[str, Any]] = {
             "no seconds": {"seconds": None},
             "zero forwards": {"forwards": 0},
             "verdict": {"correct": "yes"},
             "method": {"method": "other"},
-        }[what]
-        (folder / "items.jsonl").write_text(json.dumps(items[0] | change) + "\n")
+        }
+        (folder / "items.jsonl").write_text(json.dumps(items[0] | changes[what]) + "\n")
 
 
 @pytest.mark.parametrize(
@@ -320,9 +348,11 @@ def test_unwritable_out_and_a_run_without_the_papers_methods_are_refused(tmp_pat
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="cannot write tables"):
         cli.main([str(tmp_path / "run"), "--out", str(tmp_path / "file")])
-    config = {"methods": {"llada": {"label": "Mine"}}, "suites": {"gsm8k": {}}}
+    config = {"methods": {"llada": {"label": "Mine"}}, "suites": {"gsm8k": {}}, "data": {"gsm8k": "sha256"}}
+    run = save(tmp_path / "run", [item("llada", "gsm8k", 0)], config=config)
+    assert "1 item per suite. Env" in render(run)["main.md"]
     with pytest.raises(UserError, match="no method of this run is in the paper's tables"):
-        render(save(tmp_path / "run", [item("llada", "gsm8k", 0)], config=config), paper=True)
+        render(run, paper=True)
 
 
 def test_it_imports_neither_torch_nor_opencompass() -> None:
@@ -330,12 +360,19 @@ def test_it_imports_neither_torch_nor_opencompass() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
+def has_latex() -> bool:
+    """Whether pdflatex is here with what the tables need."""
+    if shutil.which("pdflatex") is None or shutil.which("kpsewhich") is None:
+        return False
+    packages = ("booktabs.sty", "multirow.sty", "graphicx.sty")
+    return subprocess.run(["kpsewhich", *packages], capture_output=True, check=False).returncode == 0
+
+
 @pytest.mark.parametrize("table", ["main", "paper"])
 def test_latex_compiles_as_it_stands(tmp_path: Path, table: str) -> None:
-    engine = shutil.which("pdflatex") or shutil.which("tectonic")
-    if engine is None:
-        pytest.skip("no LaTeX engine on the PATH")
-    items = full_items(PAPER_SUITES) + [item("dcd", "gsm8k", 0, correct=None)]
+    if not has_latex():
+        pytest.skip("no pdflatex with booktabs and multirow")
+    items = [*full_items(PAPER_SUITES), item("dcd", "gsm8k", 0, correct=None)]
     suites = PAPER_SUITES | {"gsm8k": r"G_S{M} 8% & <K> \ ^~#$ |"}
     files = render(save(tmp_path / "run", items, suites=suites, scoring={"gsm8k": "no_sandbox & 100%"}), paper=True)
     document = [
@@ -344,7 +381,7 @@ def test_latex_compiles_as_it_stands(tmp_path: Path, table: str) -> None:
         r"\end{document}",
     ]
     (tmp_path / "document.tex").write_text("\n".join(document))
-    options = ["-interaction=nonstopmode", "-halt-on-error"] if "pdflatex" in engine else []
-    done = subprocess.run([engine, *options, "document.tex"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "document.tex"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-2000:]
     assert (tmp_path / "document.pdf").exists() and "Overfull" not in done.stdout

@@ -62,9 +62,7 @@ def test_lowest_takes_ties_at_the_lowest_index() -> None:
 def test_draw_at_temperature_zero_is_the_argmax_and_uses_no_randomness() -> None:
     sampler = Sampler(0)
     assert draw(law(LOGITS_NV, 0.0), 0.0, sampler).tolist() == [1, 3]
-    assert float(torch.rand((), generator=sampler._generator)) == float(
-        torch.rand((), generator=Sampler(0)._generator)
-    )
+    assert float(torch.rand((), generator=sampler._generator)) == float(torch.rand((), generator=Sampler(0)._generator))
 
 
 def draws(seed: int) -> tuple[list[int], list[bool], list[int]]:

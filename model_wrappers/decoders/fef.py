@@ -75,20 +75,18 @@ def fef(
                 target_WV = law(target_logits_WV, temperature, exclude=mask_id)
                 committed, accepted = _walk(target_WV, draft_WV, drafts, temperature, sampler)
 
-                probability_WV = law(target_logits_WV, 1.0, exclude=mask_id)
-                for m, token in enumerate(committed):
-                    x_1L[0, places[m]] = token
-                    confidence[places[m]] = float(probability_WV[m, token])
+                resolved, tokens = places[: len(committed)], torch.tensor(committed, device=x_1L.device)
+                x_1L[0, resolved] = tokens
+                probability_WV = law(target_logits_WV[: len(committed)], 1.0, exclude=mask_id)
+                confidence.update(zip(resolved, probability_WV.gather(1, tokens[:, None])[:, 0].tolist(), strict=True))
                 if speculative:
-                    windows.append(
-                        Window(step, round_, places[0] - start, len(places), accepted, len(committed))
-                    )
+                    windows.append(Window(step, round_, places[0] - start, len(places), accepted, len(committed)))
                 unresolved = unresolved[len(committed) :]
                 round_ += 1
-                if stop_at_eos and step == steps - 1 and unresolved:
-                    if bool((x_1L[0, start : unresolved[0]] == backbone.eos_id).any()):
-                        x_1L[0, unresolved[0] :] = backbone.eos_id
-                        return windows
+                last = stop_at_eos and step == steps - 1 and unresolved
+                if last and bool((x_1L[0, start : unresolved[0]] == backbone.eos_id).any()):
+                    x_1L[0, unresolved[0] :] = backbone.eos_id
+                    return windows
             if step < steps - 1:
                 unresolved = sorted(lowest(confidence, int(remask_fraction * block_length)))
                 x_1L[0, unresolved] = mask_id
@@ -102,7 +100,7 @@ def _walk(
     temperature: float,
     sampler: Sampler,
 ) -> tuple[list[int], int]:
-    """Accept drafts left to right; correct the first rejected one. Returns the committed tokens and how many were accepted."""
+    """Accept drafts left to right and correct the first rejected one: the committed tokens, how many were accepted."""
     if draft_WV is None:
         return draw(target_WV, temperature, sampler).tolist(), 0
     drafted_W1 = torch.tensor(drafts, device=target_WV.device)[:, None]

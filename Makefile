@@ -1,0 +1,30 @@
+# All targets share one virtual environment, made by the first of them.
+VENV := .venv
+PYTHON ?= python3
+BIN := $(VENV)/bin
+RUN ?= results/reference/nano
+
+.PHONY: run test check tables clean
+
+run: $(VENV)/.installed
+	$(BIN)/python harness/run.py --suite gsm8k,math,humaneval,mbpp --limit 40
+
+test: $(VENV)/.installed
+	$(BIN)/python -m pytest -q
+
+check: $(VENV)/.installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+tables: $(VENV)/.installed
+	$(BIN)/python tables/render.py $(RUN) --paper
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev]"
+	touch $@
+
+clean:
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache

@@ -1,0 +1,183 @@
+"""Measure what decoding costs on this machine; nothing here is asserted, everything is printed.
+
+    python harness/bench.py                      cost of a forward, and overhead of the decoders
+    python harness/bench.py --instrument         can the model tell decoders apart? (dev problems)
+
+`forwards` is the cost of one call against its rows. `overhead` sets a decoder's seconds beside the seconds that its
+forwards take alone, made with the same shapes and measured interleaved with it. `--instrument` runs LLaDA at 1, 2, 4
+and 8 tokens a step on generated dev problems. Use an idle machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+
+from harness.environment import describe
+from harness.errors import UserError, one_line_errors
+from harness.records import read_run, write_atomically
+from model_wrappers import Backbone, decode, load_backbone
+
+ROOT = Path(__file__).resolve().parents[1]
+ROWS = (1, 2, 4, 8, 16)
+INSTRUMENT_METHODS = "llada,llada/2,llada/4,llada/8"
+
+
+def seconds_of(call: Callable[[], object], device: torch.device) -> float:
+    """Wall-clock seconds of one call, the device synchronised on both sides."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    began = time.perf_counter()
+    call()
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter() - began
+
+
+def interleaved_medians(calls: dict[str, Callable[[], object]], device: torch.device, repeats: int) -> dict[str, float]:
+    """Median seconds of each call; all run once per round, so that drift hits them alike. Two rounds are discarded."""
+    seconds: dict[str, list[float]] = {name: [] for name in calls}
+    for round_ in range(repeats + 2):
+        for name, call in calls.items():
+            spent = seconds_of(call, device)
+            if round_ >= 2:
+                seconds[name].append(spent)
+    return {name: statistics.median(values) for name, values in seconds.items()}
+
+
+def bench_forwards(backbone: Backbone, prompt: int, response: int, repeats: int) -> pd.DataFrame:
+    """Milliseconds of one forward against rows, with all logits and with those of one place per row."""
+    ids_1L = _random_prompt(backbone, prompt + response)
+    one = torch.tensor([prompt], device=backbone.device)
+    calls: dict[str, Callable[[], object]] = {}
+    for rows in ROWS:
+        ids_BL = ids_1L.repeat(rows, 1)
+        calls[f"{rows} all"] = partial(backbone.logits, ids_BL)
+        calls[f"{rows} one"] = partial(backbone.logits, ids_BL, positions=one)
+    medians = interleaved_medians(calls, backbone.device, repeats)
+    return pd.DataFrame(
+        {
+            "rows": ROWS,
+            "ms, all logits": [1e3 * medians[f"{rows} all"] for rows in ROWS],
+            "ms, one place a row": [1e3 * medians[f"{rows} one"] for rows in ROWS],
+            "relative to 1 row": [medians[f"{rows} one"] / medians["1 one"] for rows in ROWS],
+        }
+    )
+
+
+def bench_overhead(backbone: Backbone, prompt: int, response: int, repeats: int) -> pd.DataFrame:
+    """A decoder's milliseconds beside those of the forwards it makes, run alone.
+
+    The bare forwards are the very calls the decoder made (recorded once, replayed), so what is left is its own work.
+    """
+    ids_1P = _random_prompt(backbone, prompt)
+    rows = []
+    for label, method, steps in (
+        ("LLaDA", "llada", response),
+        ("LLaDA/2", "llada", response // 2),
+        ("FeF-DLLM (step=2)", "fef", 2),
+    ):
+        recording = _Recording(backbone)
+        trace = decode(recording, ids_1P, method, gen_length=response, steps=steps).trace
+        calls: dict[str, Callable[[], object]] = {
+            "decoder": partial(decode, backbone, ids_1P, method, gen_length=response, steps=steps),
+            "bare": recording.replay,
+        }
+        medians = interleaved_medians(calls, backbone.device, repeats)
+        rows.append(
+            {
+                "method": label,
+                "forwards": trace.forwards,
+                "rows": trace.rows,
+                "token-forwards": trace.token_forwards,
+                "decoder, ms": 1e3 * medians["decoder"],
+                "bare forwards, ms": 1e3 * medians["bare"],
+                "ms a forward, bare": 1e3 * medians["bare"] / trace.forwards,
+                "overhead, %": 100 * (medians["decoder"] / medians["bare"] - 1),
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+class _Recording:
+    """A backbone that keeps the calls made to it, to make them again without a decoder around them."""
+
+    def __init__(self, backbone: Backbone) -> None:
+        self._backbone = backbone
+        self.mask_id, self.eos_id, self.vocab_size = backbone.mask_id, backbone.eos_id, backbone.vocab_size
+        self.device, self.eot_id = backbone.device, backbone.eot_id
+        self._calls: list[tuple[torch.Tensor, torch.Tensor | None, bool]] = []
+
+    def logits(self, ids_BL: torch.Tensor, positions: torch.Tensor | None = None, causal: bool = False) -> torch.Tensor:
+        self._calls.append((ids_BL.clone(), positions, causal))
+        return self._backbone.logits(ids_BL, positions, causal)
+
+    def replay(self) -> None:
+        for ids_BL, positions, causal in self._calls:
+            self._backbone.logits(ids_BL, positions, causal)
+
+
+def _random_prompt(backbone: Backbone, length: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(0)
+    return torch.randint(0, backbone.vocab_size, (1, length), generator=generator).to(backbone.device)
+
+
+def instrument_check(model: str, limit: int) -> pd.DataFrame:
+    """LLaDA's accuracy in percent at 1, 2, 4 and 8 tokens a step, per suite, on generated dev problems."""
+    with tempfile.TemporaryDirectory() as scratch:
+        run = Path(scratch) / "run"
+        command = [sys.executable, str(ROOT / "harness" / "run.py"), "--suite", "gsm8k,math,humaneval,mbpp,lists"]
+        command += ["--methods", INSTRUMENT_METHODS, "--model", model, "--data", "generated-dev"]
+        done = subprocess.run([*command, "--limit", str(limit), "--out", str(run)], check=False)
+        if done.returncode != 0:
+            raise UserError("the instrument check could not run; see the message above")
+        items = read_run(run).items
+    table = 100 * items.pivot_table(index="suite", columns="method", values="correct", aggfunc="mean", sort=False)
+    table = table.astype(float)[INSTRUMENT_METHODS.split(",")]
+    table.loc["mean"] = table.mean()
+    return table
+
+
+def main(line: list[str] | None = None) -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default="nano")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--dtype")
+    parser.add_argument("--prompt", type=int, default=32, help="tokens of the prompt (default 32)")
+    parser.add_argument("--response", type=int, default=48, help="tokens of the response (default 48)")
+    parser.add_argument("--repeats", type=int, default=15, help="rounds of which the median is taken (default 15)")
+    parser.add_argument("--instrument", action="store_true", help="LLaDA at 1, 2, 4, 8 tokens a step on dev problems")
+    parser.add_argument("--limit", type=int, default=200, help="dev problems per suite for --instrument (default 200)")
+    parser.add_argument("--out", type=Path, help="also write the tables and the environment as JSON")
+    asked = parser.parse_args(line)
+    if asked.instrument:
+        tables = {"instrument": instrument_check(asked.model, asked.limit).reset_index()}
+    else:
+        backbone = load_backbone(asked.model, asked.device, asked.dtype)
+        shape = (asked.prompt, asked.response, asked.repeats)
+        tables = {"forwards": bench_forwards(backbone, *shape), "overhead": bench_overhead(backbone, *shape)}
+    for name, table in tables.items():
+        print(f"\n{name}\n{table.to_string(index=False, float_format='{:.2f}'.format)}")
+    if asked.out is not None:
+        record: dict[str, Any] = {"arguments": {k: str(v) for k, v in vars(asked).items()}}
+        record["environment"] = describe(asked.device, asked.dtype or "default")
+        record |= {name: table.to_dict("records") for name, table in tables.items()}
+        write_atomically(asked.out, json.dumps(record, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(one_line_errors(main))

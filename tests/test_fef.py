@@ -1,0 +1,373 @@
+"""The FeF-DLLM decoder: its tokens and its law do not depend on window, draft or speculation, and its trace adds up."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from functools import cache, partial
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import torch
+from fakes import Law, RandomConditionals, Recorder, TableBackbone, distance, enumerate_law, random_table, tiny_llada
+from scipy.stats import chisquare
+
+from model_wrappers import decode
+from model_wrappers.backbone import BackboneLike
+from model_wrappers.sampling import Sampler
+
+LENGTH = 16
+PROMPT = (2, 0)
+BLOCKS = (16, 8)
+DIFFUSION_STEPS = (1, 2, 4)
+every_steps = pytest.mark.parametrize("steps", DIFFUSION_STEPS)
+every_temperature = pytest.mark.parametrize("temperature", [1.0, 0.7])
+
+
+def tokens(backbone: BackboneLike, prompt: torch.Tensor, **options: Any) -> list[int]:
+    return decode(backbone, prompt, method="fef", **{"gen_length": LENGTH} | options).tokens.tolist()
+
+
+def target(real: int = 3) -> RandomConditionals:
+    return RandomConditionals(real, seed=1)
+
+
+def unlike(real: int = 3) -> RandomConditionals:
+    """A draft model unlike the target."""
+    return RandomConditionals(real, seed=2)
+
+
+def reference_law(backbone: BackboneLike, length: int, steps: int, temperature: float, scope: str = "all") -> Law:
+    """The response's law after PROMPT with no speculation: chain products, floor(length / 2) re-masked in between."""
+    outcome: defaultdict[tuple[int, ...], float] = defaultdict(float)
+
+    def passes(
+        row: tuple[int, ...], places: tuple[int, ...], left: int, confidence: dict[int, float]
+    ) -> Iterator[tuple[tuple[int, ...], float]]:
+        """Every way to resolve `places` from left to right and go on with `left` more passes, with its probability."""
+        if places:
+            place, *rest = places
+            logits = backbone.logits(torch.tensor([row]))[0, place].tolist()
+            weights = [math.exp(logit) if token != backbone.mask_id else 0.0 for token, logit in enumerate(logits)]
+            if temperature == 0:
+                powers = [float(weight == max(weights)) for weight in weights]
+            else:
+                powers = [weight ** (1 / temperature) for weight in weights]
+            for token, power in enumerate(powers):
+                if power:
+                    filled = (*row[:place], token, *row[place + 1 :])
+                    latest = confidence | {place: weights[token] / sum(weights)}
+                    for response, probability in passes(filled, tuple(rest), left, latest):
+                        yield response, probability * power / sum(powers)
+        elif left:
+            ranked = sorted(confidence, key=lambda place: (confidence[place], place))
+            again = tuple(sorted(ranked[: length // 2]))
+            masked = tuple(backbone.mask_id if place in again else token for place, token in enumerate(row))
+            yield from passes(masked, again, left - 1, confidence if scope == "all" else {})
+        else:
+            yield row[len(PROMPT) :], 1.0
+
+    everything = tuple(range(len(PROMPT), len(PROMPT) + length))
+    for response, probability in passes((*PROMPT, *[backbone.mask_id] * length), everything, steps - 1, {}):
+        outcome[response] += probability
+    return dict(outcome)
+
+
+def enumerated_law(length: int, temperature: float, real: int = 3, **options: Any) -> Law:
+    """The decoder's exact law."""
+    run = partial(tokens, target(real), torch.tensor(PROMPT), gen_length=length, temperature=temperature, **options)
+    return enumerate_law(lambda sampler: torch.tensor(run(sampler=sampler)))
+
+
+def fit(length: int, temperature: float, steps: int, window: int, samples: int = 2000) -> float:
+    """p-value of a chi-square test of seeded samples against the reference law, cells expected below 5 in one."""
+    sampler = Sampler(11)
+    run = partial(tokens, target(), torch.tensor(PROMPT), gen_length=length, temperature=temperature, steps=steps)
+    counts = Counter(tuple(run(window=window, draft=unlike(), sampler=sampler)) for _ in range(samples))
+    cells: defaultdict[object, list[float]] = defaultdict(lambda: [0.0, 0.0])
+    for response, probability in reference_law(target(), length, steps, temperature).items():
+        cell = cells[response if samples * probability >= 5 else "rare"]
+        cell[0] += counts[response]
+        cell[1] += samples * probability
+    observed, expected = zip(*cells.values(), strict=True)
+    assert sum(observed) == samples
+    return float(chisquare(observed, expected).pvalue)
+
+
+@pytest.fixture
+def broken_residual(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rejected draft is replaced from the target law itself, as a wrong implementation would."""
+    module = importlib.import_module("model_wrappers.decoders.fef")  # the package's own `fef` is the function
+    monkeypatch.setattr(module, "residual", lambda target_V, draft_V: target_V)
+
+
+# Temperature 0
+
+
+@every_steps
+@pytest.mark.parametrize("block_length", BLOCKS)
+@pytest.mark.parametrize("seed", range(2))
+def test_greedy_tokens_are_the_same_for_every_window_draft_and_without_speculation(
+    prompt: torch.Tensor, seed: int, block_length: int, steps: int
+) -> None:
+    run = partial(tokens, tiny_llada(seed), prompt, block_length=block_length, steps=steps)
+    variants = [{"window": window} for window in (1, 4, 8, 16)] + [{"draft": tiny_llada(seed + 50), "window": 4}]
+    expected = run(speculative=False)
+    assert [run(**variant) for variant in variants] == [expected] * len(variants)
+
+
+@every_steps
+def test_greedy_tokens_are_the_reference_ones(steps: int) -> None:
+    for seed in range(10):
+        backbone = RandomConditionals(real=5, seed=seed)
+        (expected,) = reference_law(backbone, LENGTH, steps, temperature=0.0)
+        assert tokens(backbone, torch.tensor(PROMPT), steps=steps, window=4) == list(expected)
+
+
+def test_greedy_steps_change_the_tokens(prompt: torch.Tensor) -> None:
+    one, two, four = (tokens(tiny_llada(0), prompt, steps=steps) for steps in DIFFUSION_STEPS)
+    assert one != two != four
+
+
+def test_blocks_change_the_tokens(prompt: torch.Tensor) -> None:
+    assert tokens(tiny_llada(0), prompt, block_length=8) != tokens(tiny_llada(0), prompt)
+
+
+def test_one_step_without_speculation_fills_left_to_right_from_the_target(prompt: torch.Tensor) -> None:
+    backbone = tiny_llada(3)
+    row = torch.cat([prompt, torch.full((LENGTH,), backbone.mask_id)])
+    for place in range(len(prompt), len(row)):
+        logits_V = backbone.logits(row[None])[0, place].clone()
+        logits_V[backbone.mask_id] = -torch.inf
+        row[place] = logits_V.argmax()
+    assert tokens(backbone, prompt, steps=1, speculative=False) == row[len(prompt) :].tolist()
+
+
+# Costs and trace
+
+
+@pytest.mark.parametrize("block_length", BLOCKS)
+@pytest.mark.parametrize(("steps", "forwards"), [(1, 16), (2, 24), (4, 40)])
+def test_without_speculation_it_costs_one_row_a_resolved_position(
+    prompt: torch.Tensor, steps: int, forwards: int, block_length: int
+) -> None:
+    trace = decode(
+        tiny_llada(), prompt, gen_length=LENGTH, block_length=block_length, steps=steps, speculative=False
+    ).trace
+    assert (trace.forwards, trace.rows) == (forwards, forwards)
+    assert trace.token_forwards == forwards * (len(prompt) + LENGTH)
+    assert trace.windows == [] and trace.draft_forwards == 0
+
+
+@every_steps
+@pytest.mark.parametrize("block_length", BLOCKS)
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_windows_add_up_to_the_positions_and_to_the_cost(
+    prompt: torch.Tensor, temperature: float, block_length: int, steps: int
+) -> None:
+    run = partial(decode, tiny_llada(), prompt, gen_length=LENGTH, block_length=block_length, temperature=temperature)
+    trace = run(steps=steps, window=4).trace
+    windows, width = trace.windows, len(prompt) + LENGTH
+    blocks, remasked = LENGTH // block_length, block_length // 2
+    assert sum(w.committed for w in windows) == blocks * (block_length + (steps - 1) * remasked)
+    assert all(w.committed == min(w.accepted + 1, w.proposed) for w in windows)
+    assert all(1 <= w.proposed <= 4 and 0 <= w.step < steps and 0 <= w.start < LENGTH for w in windows)
+    assert trace.forwards == 2 * len(windows) and trace.draft_forwards == trace.draft_rows == len(windows)
+    assert trace.rows == sum(1 + w.proposed for w in windows)
+    assert (trace.token_forwards, trace.draft_token_forwards) == (width * trace.rows, width * len(windows))
+
+
+@pytest.mark.parametrize("block_length", BLOCKS)
+def test_windows_start_where_the_one_before_ended_in_the_first_step(prompt: torch.Tensor, block_length: int) -> None:
+    run = partial(decode, tiny_llada(), prompt, gen_length=LENGTH, window=3)
+    windows = run(block_length=block_length, steps=1).trace.windows
+    ends = [w.start + w.committed for w in windows]
+    assert [w.start for w in windows] == [0, *ends[:-1]]
+    assert ends[-1] == LENGTH
+    for before, after in pairwise(windows):
+        assert after.round == (0 if after.start % block_length == 0 else before.round + 1)
+
+
+def test_a_draft_equal_to_the_target_is_accepted_at_the_first_place(prompt: torch.Tensor) -> None:
+    windows = decode(tiny_llada(), prompt, gen_length=LENGTH, window=4).trace.windows
+    assert all(w.accepted >= 1 for w in windows)
+
+
+def test_verification_inputs_hold_the_drafts_before_their_place_only() -> None:
+    recorder = Recorder(target())
+    decode(recorder, torch.tensor(PROMPT), gen_length=4, window=3, steps=1, draft=unlike())
+    mask = recorder.mask_id
+    first, second, third = recorder.inputs[0].tolist()
+    assert first == [*PROMPT, mask, mask, mask, mask]
+    assert mask not in second[:3] and second == [*first[:2], second[2], *first[3:]]
+    assert mask not in third[:4] and third == [*second[:3], third[3], *second[4:]]
+
+
+def test_draft_laws_come_from_the_draft_model_alone() -> None:
+    draft = Recorder(unlike())
+    trace = decode(target(), torch.tensor(PROMPT), gen_length=4, window=3, draft=draft).trace
+    assert len(draft.inputs) == trace.draft_forwards == len(trace.windows)
+    assert all(len(ids_BL) == 1 for ids_BL in draft.inputs)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_the_mask_is_never_a_token(temperature: float) -> None:
+    for seed in range(10):
+        backbone = RandomConditionals(seed=seed)
+        response = tokens(backbone, torch.tensor(PROMPT), temperature=temperature, seed=seed, draft=unlike())
+        assert backbone.mask_id not in response
+
+
+def test_the_same_seed_gives_the_same_tokens(prompt: torch.Tensor) -> None:
+    first, again, other = (tokens(tiny_llada(), prompt, temperature=1.0, seed=seed) for seed in (3, 3, 4))
+    assert first == again != other
+
+
+# The law, exactly
+
+
+@every_temperature
+@pytest.mark.parametrize(("real", "length", "window"), [(3, 4, 1), (3, 4, 2), (3, 3, 4), (2, 4, 4)])
+def test_law_of_one_step_is_the_chain_product(real: int, length: int, window: int, temperature: float) -> None:
+    law = enumerated_law(length, temperature, real, steps=1, window=window, draft=unlike(real))
+    assert distance(law, reference_law(target(real), length, 1, temperature)) < 1e-9
+
+
+def test_law_of_one_step_on_an_oracle_is_the_joint() -> None:
+    table = random_table(2, 4)
+    run = partial(decode, TableBackbone(table, len(PROMPT)), torch.tensor(PROMPT) % 2, gen_length=4, temperature=1.0)
+    joint = {tuple(x): float(table[tuple(x)]) for x in torch.cartesian_prod(*[torch.arange(2)] * 4).tolist()}
+    draft = TableBackbone(random_table(2, 4, seed=1), len(PROMPT))
+    law = enumerate_law(lambda sampler: run(steps=1, window=4, draft=draft, sampler=sampler).tokens)
+    assert distance(law, joint) < 1e-9
+
+
+@cache
+def two_step_reference(temperature: float) -> Law:
+    return reference_law(target(2), 4, 2, temperature)
+
+
+@every_temperature
+@pytest.mark.parametrize(
+    "variant",
+    [
+        {"speculative": False},
+        {"window": 1},
+        {"window": 2},
+        {"window": 4},
+        {"window": 1, "draft": unlike(2)},
+        {"window": 2, "draft": unlike(2)},
+    ],
+)
+def test_law_of_two_steps_is_the_same_for_every_window_draft_and_without_speculation(
+    variant: dict[str, Any], temperature: float
+) -> None:
+    law = enumerated_law(4, temperature, real=2, steps=2, **variant)
+    assert distance(law, two_step_reference(temperature)) < 1e-9
+
+
+def test_law_of_two_steps_for_a_whole_window_and_another_draft() -> None:
+    law = enumerated_law(3, 1.0, real=2, steps=2, window=4, draft=unlike(2))
+    assert distance(law, reference_law(target(2), 3, 2, 1.0)) < 1e-9
+
+
+def test_law_of_two_steps_differs_from_that_of_one() -> None:
+    assert distance(two_step_reference(1.0), reference_law(target(2), 4, 1, 1.0)) > 0.01
+
+
+@pytest.mark.parametrize("scope", ["all", "pass"])
+def test_law_of_three_steps_follows_the_confidence_scope(scope: str) -> None:
+    law = enumerated_law(4, 1.0, real=2, steps=3, speculative=False, confidence_scope=scope)
+    assert distance(law, reference_law(target(2), 4, 3, 1.0, scope)) < 1e-9
+    other = "pass" if scope == "all" else "all"
+    assert distance(law, reference_law(target(2), 4, 3, 1.0, other)) > 0.01
+
+
+@pytest.mark.usefixtures("broken_residual")
+@pytest.mark.parametrize("window", [1, 2])
+def test_exact_law_exposes_a_broken_residual(window: int) -> None:
+    law = enumerated_law(4, 1.0, steps=1, window=window, draft=unlike())
+    assert distance(law, reference_law(target(), 4, 1, 1.0)) > 0.01
+
+
+# The law, by seeded samples
+
+
+@pytest.mark.parametrize(("temperature", "steps", "window"), [(1.0, 1, 4), (0.7, 1, 4), (1.0, 2, 4)])
+def test_samples_fit_the_reference_law(temperature: float, steps: int, window: int) -> None:
+    assert fit(4, temperature, steps, window) > 1e-3
+
+
+@pytest.mark.usefixtures("broken_residual")
+def test_samples_expose_a_broken_residual() -> None:
+    assert fit(4, 1.0, 1, 4) < 1e-9
+
+
+# Confidence scope and early stop
+
+
+def remasked(scope: str, seed: int) -> list[list[bool]]:
+    """Which positions each of passes 2, 3 and 4 found masked."""
+    recorder = Recorder(RandomConditionals(real=5, seed=seed))
+    tokens(recorder, torch.tensor(PROMPT), steps=4, speculative=False, confidence_scope=scope)
+    firsts = [recorder.inputs[call] for call in (16, 24, 32)]
+    return [(ids_BL[0] == recorder.mask_id).tolist() for ids_BL in firsts]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_scope_pass_remasks_the_same_positions_in_every_pass(seed: int) -> None:
+    second, third, fourth = remasked("pass", seed)
+    assert second == third == fourth and sum(second) == LENGTH // 2
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_scope_all_remasks_as_many_positions_but_others(seed: int) -> None:
+    second, third, fourth = remasked("all", seed)
+    assert sum(second) == sum(third) == sum(fourth) == LENGTH // 2 and second != third
+
+
+def test_scope_pass_makes_four_greedy_steps_equal_two(prompt: torch.Tensor) -> None:
+    run = partial(tokens, tiny_llada(0), prompt, confidence_scope="pass")
+    assert run(steps=4) == run(steps=2) == tokens(tiny_llada(0), prompt, steps=2) != run(steps=1)
+
+
+@pytest.mark.parametrize(("fraction", "forwards"), [(0.0, 16), (0.3, 20), (1.0, 32)])
+def test_remask_fraction_sets_how_many_positions_are_decoded_again(
+    prompt: torch.Tensor, fraction: float, forwards: int
+) -> None:
+    trace = decode(tiny_llada(), prompt, gen_length=LENGTH, steps=2, speculative=False, remask_fraction=fraction).trace
+    assert trace.forwards == forwards
+
+
+@pytest.mark.parametrize("speculative", [True, False])
+@pytest.mark.parametrize("block_length", BLOCKS)
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_stopping_at_eos_leaves_the_text_as_it_was_and_costs_less(
+    temperature: float, block_length: int, speculative: bool
+) -> None:
+    saved = 0
+    for seed in range(10):
+        backbone = RandomConditionals(real=6, seed=seed, eos_id=4)
+        run = partial(decode, backbone, torch.tensor(PROMPT), gen_length=LENGTH, block_length=block_length, window=4)
+        full, stopped = (
+            run(temperature=temperature, seed=seed, speculative=speculative, stop_at_eos=stop) for stop in (False, True)
+        )
+        saved += full.trace.forwards - stopped.trace.forwards
+        response = full.tokens.tolist()
+        if 4 in response:
+            text = response[: response.index(4) + 1]
+            assert stopped.tokens[: len(text)].tolist() == text
+        else:
+            assert stopped.tokens.tolist() == response
+    assert saved > 0
+
+
+def test_stopping_at_eos_fills_the_rest_with_eos() -> None:
+    backbone = RandomConditionals(real=2, eos_id=1)
+    out = decode(backbone, torch.tensor([0]), gen_length=LENGTH, steps=1, window=2, stop_at_eos=True)
+    response = out.tokens.tolist()
+    resolved = sum(w.committed for w in out.trace.windows)
+    assert response.index(1) < resolved < LENGTH and response[resolved:] == [1] * (LENGTH - resolved)
