@@ -3,11 +3,12 @@ VENV := .venv
 PYTHON ?= python3
 BIN := $(VENV)/bin
 RUN ?= results/reference/nano
+LIMIT ?= 40
 
 .PHONY: run test check tables clean
 
 run: $(VENV)/.installed
-	$(BIN)/python harness/run.py --suite gsm8k,math,humaneval,mbpp --limit 40
+	$(BIN)/python harness/run.py --suite gsm8k,math,humaneval,mbpp --limit $(LIMIT)
 
 test: $(VENV)/.installed
 	$(BIN)/python -m pytest -q

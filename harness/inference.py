@@ -7,9 +7,11 @@ drifts drifts for all alike. What is timed is `decode` alone.
 from __future__ import annotations
 
 import hashlib
+import tempfile
 from collections.abc import Callable, Iterator
 from copy import copy
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import datasets
@@ -36,7 +38,10 @@ class ItemInferencer(GenInferencer):  # type: ignore[misc]
     """OpenCompass's inferencer, telling its caller which item comes next; it writes no files of its own."""
 
     def __init__(self, model: DiffusionModel, before_item: Callable[[int], None]) -> None:
-        super().__init__(model=model, max_out_len=model.gen_length, batch_size=1)
+        # The base class makes its output folder on the spot, used or not: not in the user's.
+        folder = tempfile.mkdtemp(prefix="inferencer-")
+        super().__init__(model=model, max_out_len=model.gen_length, batch_size=1, output_json_filepath=folder)
+        Path(folder).rmdir()
         self.is_main_process = False  # records are kept by the harness, item by item
         self._before_item = before_item
 

@@ -2,8 +2,8 @@ r"""The suites: which OpenCompass dataset, prompt and evaluator each one is, wri
 
 A suite of real files is OpenCompass's own zero-shot chat configuration (MBPP: its 3-shot one); a generated suite has
 the same dataset class, the bare problem as its prompt, and the evaluator that fits its answers. Types are import paths,
-so nothing of OpenCompass is imported here. Per suite, LLaDA's own settings for LLaDA-8B-Instruct (gen_length, block_length
-and options of its decoder) and nano's lengths.
+so nothing of OpenCompass is imported here. Per suite, LLaDA's own settings for LLaDA-8B-Instruct (gen_length,
+block_length and options of its decoder) and nano's lengths.
 """
 
 from __future__ import annotations

@@ -159,9 +159,7 @@ def train(objective: str, config: dict[str, Any], out: Path, resume: bool = Fals
         model=model,
         args=arguments,
         train_dataset=NanoExamples(tokenizer, examples, config["batch"], config["seed"]),
-        data_collator=CorruptedBatches(
-            token_id(tokenizer, EOS), token_id(tokenizer, MASK), config["seed"]
-        ),
+        data_collator=CorruptedBatches(token_id(tokenizer, EOS), token_id(tokenizer, MASK), config["seed"]),
     )
     trainer.loss_weight = config["loss_weight"]
     trainer.model_accepts_loss_kwargs = False  # the trainer then averages over the accumulated batches itself

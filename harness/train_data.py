@@ -46,7 +46,11 @@ class NanoExamples(Dataset[Example]):
         problem = draw(order[place], "train", Random(f"example {self.seed} {index}"))
         turns = [{"role": "user", "content": problem.question}]
         chat = str(self.tokenizer.apply_chat_template(turns, add_generation_prompt=True, tokenize=False))
-        return {"index": index, "prompt": self._encode(chat), "response": [*self._encode(problem.response), self.eot_id]}
+        return {
+            "index": index,
+            "prompt": self._encode(chat),
+            "response": [*self._encode(problem.response), self.eot_id],
+        }
 
     def _encode(self, text: str) -> list[int]:
         return list(self.tokenizer(text, add_special_tokens=False).input_ids)

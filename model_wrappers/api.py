@@ -30,7 +30,8 @@ def decode(
 
     prompt_ids: LongTensor (P,) or (1, P). method: a name in METHODS; its options are the keyword arguments of its
     decoder. block_length: None is gen_length (full sequence). sampler: replaces the seeded one. Returns tokens
-    (gen_length,) and the trace. Raises ValueError for an unknown method or option, or a bad value, naming what is valid.
+    (gen_length,) and the trace. Raises ValueError for an unknown method or option, or a bad value; it names what is
+    valid.
     """
     options = check_options(method, method_options)
     block_length = gen_length if block_length is None else block_length
@@ -74,30 +75,37 @@ def decode(
 
 def method_arguments(method: str) -> dict[str, Any]:
     """The options of a method with their defaults. Raises ValueError for an unknown method."""
-    if method not in METHODS:
-        raise ValueError(f"unknown method {method!r}; valid: {', '.join(METHODS)}")
-    parameters = inspect.signature(METHODS[method]).parameters.values()
-    return {p.name: None if p.default is p.empty else p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
+    return {name: None if p.default is p.empty else p.default for name, p in _parameters(method).items()}
 
 
 def check_options(method: str, options: dict[str, Any]) -> dict[str, Any]:
-    """The options, copied, if the method knows them all and each has its default's type; else ValueError."""
-    known = method_arguments(method)
+    """The options, copied, if the method knows them all and each has the type it declares; else ValueError."""
+    known = _parameters(method)
     for name, value in options.items():
         if name not in known:
             raise ValueError(f"unknown option {name!r} for {method}; valid: {', '.join(known)}")
-        default = known[name]
-        if default is not None and not _same_kind(value, default):
-            raise ValueError(f"option {name}={value!r} for {method} must be of type {type(default).__name__}")
+        declared = str(known[name].annotation).replace("Ledger", "backbone")
+        if not any(_is_a(value, kind) for kind in declared.split(" | ")):
+            raise ValueError(f"option {name}={value!r} for {method} must be of type {declared}")
     return dict(options)
 
 
-def _same_kind(value: Any, default: Any) -> bool:
-    if isinstance(default, bool) or isinstance(value, bool):
-        return isinstance(value, bool) and isinstance(default, bool)
-    if isinstance(default, float):
-        return isinstance(value, int | float)
-    return isinstance(value, type(default))
+def _parameters(method: str) -> dict[str, inspect.Parameter]:
+    """The keyword-only parameters of a method's decoder, which are its options."""
+    if method not in METHODS:
+        raise ValueError(f"unknown method {method!r}; valid: {', '.join(METHODS)}")
+    parameters = inspect.signature(METHODS[method]).parameters
+    return {name: p for name, p in parameters.items() if p.kind is p.KEYWORD_ONLY}
+
+
+def _is_a(value: Any, kind: str) -> bool:
+    """Whether a value has a type, given as decoders write it; a whole number will do for a float."""
+    plain: dict[str, Any] = {"int": int, "float": (int, float), "str": str, "None": type(None)}
+    if kind == "bool":
+        return isinstance(value, bool)
+    if kind in plain:
+        return isinstance(value, plain[kind]) and not isinstance(value, bool)
+    return value is None or hasattr(value, "logits")  # a backbone
 
 
 def check_lengths(gen_length: int, block_length: int) -> None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from fakes import RandomConditionals, TableBackbone, official_checkpoint, random_table
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from model_wrappers import Backbone, decode, load_backbone
 from model_wrappers.backbone import BackboneLike, Ledger
@@ -147,6 +147,7 @@ def test_official_checkpoint_without_tokenizer_decodes_ids(official_folder: Path
 @pytest.mark.parametrize(
     ("option", "value"),
     [
+        ("model_type", "llama"),
         ("block_type", "sequential"),
         ("activation_type", "swiglu"),
         ("layer_norm_type", "low_precision"),
@@ -163,6 +164,21 @@ def test_official_config_of_another_architecture_is_refused(tmp_path: Path, opti
     (folder / "config.json").write_text(json.dumps(config | {option: value}))
     with pytest.raises(ValueError, match=option):
         load_backbone(folder)
+
+
+def test_checkpoint_that_lacks_a_weight_is_refused(tmp_path: Path) -> None:
+    file = official_checkpoint(tmp_path) / "model.safetensors"
+    weights = load_file(file)
+    del weights["model.transformer.blocks.1.q_proj.weight"]
+    save_file(weights, file, metadata={"format": "pt"})
+    with pytest.raises(ValueError, match=r"no weights for .*q_proj"):
+        load_backbone(tmp_path)
+
+
+def test_broken_weights_are_refused(tmp_path: Path) -> None:
+    (official_checkpoint(tmp_path) / "model.safetensors").write_bytes(b"no safetensors at all")
+    with pytest.raises(ValueError, match="cannot load"):
+        load_backbone(tmp_path)
 
 
 def test_missing_folder_is_refused(tmp_path: Path) -> None:

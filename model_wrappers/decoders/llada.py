@@ -33,8 +33,9 @@ def llada(
 
     steps: forwards for the whole response (default: its length), a multiple of the number of blocks. cfg_scale: weight
     of classifier-free guidance; above 0 each step runs a second row with the prompt masked. remasking: which
-    predictions stay, "low_confidence" or "random". logits_eos_inf: EOS is never predicted. confidence_eos_eot_inf: EOS and EoT are
-    left out of the softmax that gives confidences, so that they commit last. Raises ValueError for bad values.
+    predictions stay, "low_confidence" or "random". logits_eos_inf: EOS is never predicted. confidence_eos_eot_inf: EOS
+    and EoT are left out of the softmax that gives confidences, so that they commit last. Raises ValueError for bad
+    values.
     """
     length = x_1L.shape[1] - start
     blocks = length // block_length

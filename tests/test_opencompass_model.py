@@ -1,0 +1,61 @@
+"""The OpenCompass adapter: chat turns in, text out, one response at a time."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from fakes import tiny_llada
+
+from model_wrappers import Backbone, Decoded, load_backbone
+from model_wrappers.opencompass_model import DiffusionModel, content_length, encode_chat, response_text
+
+
+@pytest.fixture(scope="module")
+def nano() -> Backbone:
+    return load_backbone("nano")
+
+
+def test_a_conversation_becomes_the_chat_template(nano: Backbone) -> None:
+    turns = [
+        {"role": "HUMAN", "prompt": "Copy [ cat ]"},
+        {"role": "BOT", "prompt": "[ cat ]"},
+        {"role": "HUMAN", "prompt": "Copy [ dog ]"},
+    ]
+    assert nano.text_tokenizer().decode(encode_chat(nano, turns)) == (
+        "<|startoftext|><|start_header_id|>user<|end_header_id|>\n\nCopy [ cat ]<|eot_id|>"
+        "<|start_header_id|>assistant<|end_header_id|>\n\n[ cat ]<|eot_id|>"
+        "<|start_header_id|>user<|end_header_id|>\n\nCopy [ dog ]<|eot_id|>"
+        "<|start_header_id|>assistant<|end_header_id|>\n\n"
+    )
+
+
+def test_text_ends_before_the_first_eos_or_eot(nano: Backbone) -> None:
+    tokenizer = nano.text_tokenizer()
+    words = tokenizer(" cat dog", add_special_tokens=False).input_ids
+    assert nano.eot_id is not None
+    for end in (nano.eos_id, nano.eot_id):
+        tokens = torch.tensor([*words, end, *words])
+        assert content_length(nano, tokens) == len(words) and response_text(nano, tokens) == " cat dog"
+    assert content_length(nano, torch.tensor(words)) == len(words)
+
+
+def test_each_response_is_reported_with_its_prompt(nano: Backbone) -> None:
+    seen: list[tuple[torch.Tensor, Decoded, str]] = []
+    model = DiffusionModel(
+        nano, "fef", {"steps": 1}, gen_length=16, on_response=lambda *response: seen.append(response)
+    )
+    texts = model.generate_from_template(["Copy [ cat, dog, owl ]", "Copy [ owl ]"], max_out_len=999)
+    assert [text for _, _, text in seen] == texts and len(texts) == 2
+    assert torch.equal(seen[1][0], encode_chat(nano, "Copy [ owl ]")) and len(seen[0][1].tokens) == 16
+
+
+def test_bad_options_are_refused_when_the_model_is_built(nano: Backbone) -> None:
+    with pytest.raises(ValueError, match="windw"):
+        DiffusionModel(nano, "fef", {"windw": 4})
+    with pytest.raises(ValueError, match="divide"):
+        DiffusionModel(nano, "llada", gen_length=10, block_length=4)
+
+
+def test_a_model_without_a_tokenizer_takes_no_text() -> None:
+    with pytest.raises(ValueError, match="tokenizer"):
+        DiffusionModel(tiny_llada(), gen_length=8).generate(["hello"])

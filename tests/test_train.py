@@ -1,0 +1,125 @@
+"""Training: the corruption, the loss, the data, and a training that was stopped."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from harness.errors import UserError
+from harness.nano_tokenizer import EOT, token_id, train_tokenizer
+from harness.objectives import corrupt, llada_loss
+from harness.train import PRESETS, main, train
+from harness.train_data import CorruptedBatches, NanoExamples
+
+SMALL = PRESETS["nano"] | {"hidden_size": 32, "layers": 1, "heads": 2, "mlp_size": 32, "batch": 4, "warmup": 2}
+
+
+def batch(time: float) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    clean_BL = torch.arange(40).reshape(2, 20)
+    response_BL = torch.zeros(2, 20, dtype=torch.bool)
+    response_BL[0, 5:], response_BL[1, 10:] = True, True
+    return clean_BL, response_BL, torch.full((2,), time)
+
+
+@pytest.mark.parametrize("time", [0.0, 0.01, 0.3, 0.5, 1.0])
+def test_corruption_masks_the_share_asked_for_and_no_prompt(time: float) -> None:
+    clean_BL, response_BL, time_B = batch(time)
+    corrupted_BL, share_B = corrupt(clean_BL, response_BL, time_B, 99, torch.Generator().manual_seed(0))
+    masked_BL = corrupted_BL == 99
+    assert not (masked_BL & ~response_BL).any() and torch.equal(corrupted_BL[~masked_BL], clean_BL[~masked_BL])
+    length_B = response_BL.sum(1)
+    assert torch.equal(masked_BL.sum(1), (time_B * length_B).ceil().clamp_min(1).long())
+    assert torch.equal(share_B, masked_BL.sum(1) / length_B)
+
+
+def test_corruption_is_uniform_over_positions() -> None:
+    clean_BL, response_BL, time_B = batch(0.4)
+    generator = torch.Generator().manual_seed(0)
+    draws = 3000
+    count_BL = sum((corrupt(clean_BL, response_BL, time_B, 99, generator)[0] == 99).long() for _ in range(draws))
+    # Each response position is masked 6/15 and 4/10 of the time: five standard deviations of a binomial.
+    bound = 5 * (draws * 0.4 * 0.6) ** 0.5
+    assert isinstance(count_BL, torch.Tensor)
+    assert ((count_BL[response_BL] - 0.4 * draws).abs() < bound).all()
+
+
+def test_loss_is_the_weighted_cross_entropy_per_response_token() -> None:
+    clean_BL, response_BL, time_B = batch(0.4)
+    corrupted_BL, share_B = corrupt(clean_BL, response_BL, time_B, 99, torch.Generator().manual_seed(1))
+    logits_BLV = torch.randn(2, 20, 100, generator=torch.Generator().manual_seed(2))
+    log_law = logits_BLV.log_softmax(-1)
+    expected = {"1/t": 0.0, "none": 0.0}
+    for b, i in (corrupted_BL != clean_BL).nonzero().tolist():
+        nll = -float(log_law[b, i, clean_BL[b, i]])
+        expected["none"] += nll / 25
+        expected["1/t"] += nll / float(share_B[b]) / 25
+    for weight, value in expected.items():
+        loss = llada_loss(logits_BLV, clean_BL, corrupted_BL, response_BL, share_B, weight)
+        assert float(loss) == pytest.approx(value, rel=1e-5)
+
+
+def test_an_unknown_weight_is_refused() -> None:
+    clean_BL, response_BL, time_B = batch(0.4)
+    with pytest.raises(ValueError, match="1/t, none"):
+        llada_loss(torch.zeros(2, 20, 100), clean_BL, clean_BL, response_BL, time_B, "t")
+
+
+def test_examples_depend_on_seed_and_index_alone() -> None:
+    tokenizer = train_tokenizer(examples_per_suite=200)
+    data = NanoExamples(tokenizer, 100, 4, seed=3)
+    assert data[17] == NanoExamples(tokenizer, 100, 4, seed=3)[17] != NanoExamples(tokenizer, 100, 4, seed=4)[17]
+    assert data[17]["response"][-1] == token_id(tokenizer, EOT)
+
+
+def test_batches_pad_with_eos_and_count_it_as_response() -> None:
+    examples = [
+        {"index": 0, "prompt": [1, 2], "response": [3, 4, 5]},
+        {"index": 1, "prompt": [1], "response": [6, 7]},
+    ]
+    batch = CorruptedBatches(eos_id=9, mask_id=99, seed=0)(examples)  # type: ignore[arg-type]
+    assert batch["clean"][1, :3].tolist() == [1, 6, 7] and (batch["clean"][1, 3:] == 9).all()
+    assert batch["response"][1].tolist() == [False] + [True] * (batch["clean"].shape[1] - 1)
+
+
+def test_the_tokenizer_encodes_any_text_and_every_list_word_as_one_token() -> None:
+    from harness.nano_problems import WORDS
+
+    tokenizer = train_tokenizer()
+    text = "Ünïcode ≤ \\boxed{12}\n\tdef f(x):\n    return x**2  # 日本"
+    assert tokenizer.decode(tokenizer(text, add_special_tokens=False).input_ids) == text
+    assert all(len(tokenizer(f" {word}", add_special_tokens=False).input_ids) == 1 for word in WORDS)
+
+
+@pytest.mark.slow
+def test_a_stopped_training_goes_on_to_the_weights_of_an_uninterrupted_one(tmp_path: Path) -> None:
+    config = SMALL | {"steps": 6}
+    train("llada", config, tmp_path / "whole", save_every=3)
+    train("llada", config, tmp_path / "stopped", save_every=3)
+    for name in ("model.safetensors", "loss.csv"):
+        (tmp_path / "stopped" / name).unlink()
+    last = tmp_path / "stopped" / "checkpoints" / "checkpoint-6"
+    for path in last.iterdir():
+        path.unlink()
+    last.rmdir()
+    train("llada", config, tmp_path / "stopped", resume=True, save_every=3)
+    whole, resumed = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "stopped"))
+    assert all(torch.equal(whole[key], resumed[key]) for key in whole)
+
+
+def test_a_folder_of_another_training_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "train.json").write_text(json.dumps({"objective": "llada", **PRESETS["nano"]}))
+    with pytest.raises(UserError, match="--resume"):
+        main(["--out", str(tmp_path)])
+    with pytest.raises(UserError, match="lr, steps differ"):
+        main(["--out", str(tmp_path), "--resume", "--steps", "3", "--lr", "0.1"])
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "notes.txt").write_text("mine")
+    with pytest.raises(UserError, match="not empty"):
+        main(["--out", str(tmp_path / "other")])
+    with pytest.raises(UserError, match="nothing to resume"):
+        main(["--out", str(tmp_path / "new"), "--resume"])
+    assert (tmp_path / "other" / "notes.txt").read_text() == "mine"
