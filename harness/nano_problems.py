@@ -54,13 +54,13 @@ class Problem:
 
 
 def gsm8k(rng: Random) -> Problem:
-    """A word problem of two steps, its answer a number up to 60."""
+    """A word problem of two steps, its answer a number up to 34."""
     name, other = rng.sample(NAMES, 2)
     items = rng.choice(ITEMS)
     kind = rng.choice(("events", "boxes", "together"))
     if kind == "events":
-        a, b = rng.randint(4, 20), rng.randint(2, 12)
-        c = rng.randint(2, min(12, a + b - 1))
+        a, b = rng.randint(3, 12), rng.randint(2, 9)
+        c = rng.randint(2, min(9, a + b - 1))
         question = (
             f"{name} has {a} {items}. {name} {rng.choice(GAINS)} {b} more and {rng.choice(LOSSES)} {c}. "
             f"How many {items} does {name} have?"
@@ -70,7 +70,7 @@ def gsm8k(rng: Random) -> Problem:
         steps = rng.choice((gain_first, loss_first)) if a > c else gain_first
         answer = a + b - c
     elif kind == "boxes":
-        a, b, c = rng.randint(2, 7), rng.randint(2, 7), rng.randint(2, 12)
+        a, b, c = rng.randint(2, 5), rng.randint(2, 5), rng.randint(2, 9)
         question = (
             f"{name} has {a} {rng.choice(BOXES)} of {b} {items} each and {rng.choice(GAINS)} {c} more. "
             f"How many {items} does {name} have?"
@@ -78,7 +78,7 @@ def gsm8k(rng: Random) -> Problem:
         steps = [_equation(rng, a, "*", b), _equation(rng, a * b, "+", c)]
         answer = a * b + c
     else:
-        a, b, c = rng.randint(2, 20), rng.randint(2, 12), 0
+        a, b, c = rng.randint(2, 9), rng.randint(2, 9), 0
         question = f"{name} has {a} {items}. {other} has {b} more than {name}. How many {items} do they have together?"
         steps = [_equation(rng, a, "+", b), _equation(rng, a, "+", a + b)]
         answer = a + a + b
@@ -114,9 +114,9 @@ def _word_solution(rng: Random, name: str, items: str, steps: list[str], answer:
 
 
 def math(rng: Random) -> Problem:
-    r"""A linear equation in x with a whole solution from 1 to 12; the answer stands in \boxed{}."""
+    r"""A linear equation in x with a whole solution from 1 to 9; the answer stands in \boxed{}."""
     kind = rng.choice(("plain", "bracket", "both"))
-    a, b, x = rng.randint(2, 9), rng.randint(1, 12), rng.randint(1, 12)
+    a, b, x = rng.randint(2, 5), rng.randint(1, 9), rng.randint(1, 9)
     if kind == "plain":
         c = a * x + b
         equation = f"{a}x + {b} = {c}"
@@ -159,7 +159,7 @@ def math(rng: Random) -> Problem:
 
 def lists(rng: Random) -> Problem:
     """An operation on a list of three to five different words; several answers may be right."""
-    n = rng.randint(3, 5)
+    n = rng.choice((3, 3, 3, 4, 4, 5))
     *items, new = rng.sample(WORDS, n + 1)
     task = rng.choice(LIST_TASKS)
     shown = write_list(items)

@@ -25,6 +25,7 @@ from harness.errors import UserError, one_line_errors
 from harness.nano_tokenizer import EOS, MASK, token_id, train_tokenizer
 from harness.objectives import llada_loss
 from harness.train_data import CorruptedBatches, NanoExamples
+from model_wrappers import load_backbone
 from model_wrappers.llada import LLaDAConfig, LLaDAForMaskedLM
 
 PRESETS: dict[str, dict[str, Any]] = {
@@ -43,6 +44,8 @@ PRESETS: dict[str, dict[str, Any]] = {
         "min_lr_ratio": 0.02,
         "weight_decay": 0.1,
         "loss_weight": "1/t",
+        "mix": {"gsm8k": 3, "math": 2, "humaneval": 2, "mbpp": 1, "lists": 2},
+        "init": None,
         "seed": 0,
     }
 }
@@ -86,6 +89,15 @@ def new_model(config: dict[str, Any], tokenizer: PreTrainedTokenizerFast) -> LLa
     )
 
 
+def start(config: dict[str, Any]) -> tuple[PreTrainedTokenizerFast, LLaDAForMaskedLM]:
+    """Tokenizer and model to begin with: new ones, or those of the folder `init`."""
+    if config["init"] is None:
+        tokenizer = train_tokenizer(seed=0)
+        return tokenizer, new_model(config, tokenizer)
+    backbone = load_backbone(config["init"])
+    return backbone.text_tokenizer(), backbone.model.train()
+
+
 def prepare_folder(out: Path, asked: dict[str, Any], resume: bool) -> None:
     """Claim `out` for this configuration; refuse one that belongs to another."""
     note = out / "train.json"
@@ -123,11 +135,10 @@ def save_curve(history: list[dict[str, Any]], out: Path) -> None:
 
 
 def train(objective: str, config: dict[str, Any], out: Path, resume: bool = False, save_every: int = 250) -> None:
-    """Train from random weights as `config` says and write the result to `out`."""
+    """Train as `config` says, from random weights or from those of a folder (`init`), and write the result to `out`."""
     prepare_folder(out, {"objective": objective, **config}, resume)
     set_seed(config["seed"])
-    tokenizer = train_tokenizer(seed=0)
-    model = new_model(config, tokenizer)
+    tokenizer, model = start(config)
     examples = config["steps"] * config["batch"] * config["accumulation"]
     arguments = TrainingArguments(
         output_dir=str(out / "checkpoints"),
@@ -158,7 +169,7 @@ def train(objective: str, config: dict[str, Any], out: Path, resume: bool = Fals
     trainer = DiffusionTrainer(
         model=model,
         args=arguments,
-        train_dataset=NanoExamples(tokenizer, examples, config["batch"], config["seed"]),
+        train_dataset=NanoExamples(tokenizer, examples, config["batch"], config["seed"], config["mix"]),
         data_collator=CorruptedBatches(token_id(tokenizer, EOS), token_id(tokenizer, MASK), config["seed"]),
     )
     trainer.loss_weight = config["loss_weight"]
@@ -179,10 +190,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--resume", action="store_true")
     parser.add_argument("--steps", type=int)
     parser.add_argument("--lr", type=float)
+    parser.add_argument("--warmup", type=int)
+    parser.add_argument("--decay-fraction", type=float, help="share of the steps, at their end, in which lr decays")
     parser.add_argument("--seed", type=int)
+    parser.add_argument("--init", help="folder of a model to start from (default: random weights)")
     parser.add_argument("--save-every", type=int, default=250, help="optimizer steps between checkpoints")
     asked = parser.parse_args(arguments)
-    overrides = {k: getattr(asked, k) for k in ("steps", "lr", "seed") if getattr(asked, k) is not None}
+    names = ("steps", "lr", "warmup", "decay_fraction", "seed", "init")
+    overrides = {name: value for name in names if (value := getattr(asked, name)) is not None}
     train(asked.objective, PRESETS[asked.preset] | overrides, asked.out, asked.resume, asked.save_every)
     return 0
 

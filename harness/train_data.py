@@ -31,18 +31,24 @@ class Example(TypedDict):
 
 
 class NanoExamples(Dataset[Example]):
-    """`count` generated training examples; blocks of `block` consecutive ones share a suite."""
+    """`count` generated training examples; blocks of `block` consecutive ones share a suite.
 
-    def __init__(self, tokenizer: PreTrainedTokenizerFast, count: int, block: int, seed: int) -> None:
+    mix: how many blocks of each suite there are in a round; the order within a round is random.
+    """
+
+    def __init__(
+        self, tokenizer: PreTrainedTokenizerFast, count: int, block: int, seed: int, mix: dict[str, int] | None = None
+    ) -> None:
         self.tokenizer, self.count, self.block, self.seed = tokenizer, count, block, seed
+        self.round = [suite for suite in GENERATORS for _ in range(1 if mix is None else mix[suite])]
         self.eot_id = token_id(tokenizer, EOT)
 
     def __len__(self) -> int:
         return self.count
 
     def __getitem__(self, index: int) -> Example:
-        round_, place = divmod(index // self.block, len(GENERATORS))
-        order = Random(f"order {self.seed} {round_}").sample(list(GENERATORS), len(GENERATORS))
+        round_, place = divmod(index // self.block, len(self.round))
+        order = Random(f"order {self.seed} {round_}").sample(self.round, len(self.round))
         problem = draw(order[place], "train", Random(f"example {self.seed} {index}"))
         turns = [{"role": "user", "content": problem.question}]
         chat = str(self.tokenizer.apply_chat_template(turns, add_generation_prompt=True, tokenize=False))
@@ -66,9 +72,9 @@ class CorruptedBatches:
         """B examples -> clean, corrupted (B, L) ids, response (B, L) bool, share masked (B,)."""
         first = examples[0]["index"]
         needed = max(len(e["response"]) for e in examples)
-        # Half the batches are as short as they can be; the others teach the EOS tail of every response length.
+        # Most batches are as short as they can be; the others teach the EOS tail of every response length.
         rng = Random(f"length {self.seed} {first}")
-        length = needed if rng.random() < 0.5 else min(n for n in LENGTHS if n >= needed)
+        length = needed if rng.random() < 0.7 else min(n for n in LENGTHS if n >= needed)
         length = rng.choice([n for n in LENGTHS if n >= needed]) if rng.random() < 0.1 else length
         total = max(len(e["prompt"]) for e in examples) + length
         clean_BL = torch.full((len(examples), total), self.eos_id)
