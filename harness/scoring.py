@@ -26,13 +26,14 @@ from harness.records import Recorder, read_lines, read_run, write_atomically
 from harness.suites import SUITES, data_file, dataset_config
 
 
-def score_run(folder: Path) -> str:
+def score_run(folder: Path) -> None:
     """Score every item of a run in a separate process and write `correct` into its records.
 
-    Returns how model-written code was contained: "bubblewrap" or "none". Raises UserError if the process fails.
+    run.json receives how model-written code was contained: {"scoring": {"sandbox": "bubblewrap" or "none"}}. Raises
+    UserError if the process fails.
     """
     folder = Path(folder).resolve()
-    read_run(folder)
+    meta = read_run(folder).meta
     with tempfile.TemporaryDirectory(prefix="scoring-") as scratch:
         command = [sys.executable, "-m", "harness.scoring", str(folder), "--verdicts", f"{scratch}/verdicts.json"]
         bwrap = shutil.which("bwrap")
@@ -48,7 +49,8 @@ def score_run(folder: Path) -> str:
             raise UserError(f"scoring failed: {reason}; the records are kept, try: python harness/scoring.py {folder}")
         rows = json.loads(verdicts.read_text(encoding="utf-8"))
     Recorder(folder).score({(method, suite, item): correct for method, suite, item, correct in rows})
-    return "bubblewrap" if bwrap is not None else "none"
+    meta["scoring"] = {"sandbox": "none" if bwrap is None else "bubblewrap"}
+    write_atomically(folder / "run.json", json.dumps(meta, indent=1) + "\n")
 
 
 def _sandbox(bwrap: str, folder: Path, scratch: Path) -> list[str]:
