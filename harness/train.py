@@ -193,10 +193,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--warmup", type=int)
     parser.add_argument("--decay-fraction", type=float, help="share of the steps, at their end, in which lr decays")
     parser.add_argument("--seed", type=int)
+    parser.add_argument("--mix", type=json.loads, help="JSON object: blocks of examples per suite in a round")
     parser.add_argument("--init", help="folder of a model to start from (default: random weights)")
     parser.add_argument("--save-every", type=int, default=250, help="optimizer steps between checkpoints")
     asked = parser.parse_args(arguments)
-    names = ("steps", "lr", "warmup", "decay_fraction", "seed", "init")
+    names = ("steps", "lr", "warmup", "decay_fraction", "mix", "seed", "init")
     overrides = {name: value for name in names if (value := getattr(asked, name)) is not None}
     train(asked.objective, PRESETS[asked.preset] | overrides, asked.out, asked.resume, asked.save_every)
     return 0

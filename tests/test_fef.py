@@ -191,8 +191,9 @@ def test_windows_start_where_the_one_before_ended_in_the_first_step(prompt: torc
         assert after.round == (0 if after.start % block_length == 0 else before.round + 1)
 
 
-def test_a_draft_equal_to_the_target_is_accepted_at_the_first_place(prompt: torch.Tensor) -> None:
-    windows = decode(tiny_llada(), prompt, gen_length=LENGTH, window=4).trace.windows
+@pytest.mark.parametrize("temperature", [0.0, 0.7])
+def test_a_draft_equal_to_the_target_is_accepted_at_the_first_place(temperature: float) -> None:
+    windows = decode(target(), torch.tensor(PROMPT), gen_length=LENGTH, window=4, temperature=temperature).trace.windows
     assert all(w.accepted >= 1 for w in windows)
 
 
