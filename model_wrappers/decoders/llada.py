@@ -1,10 +1,16 @@
 """LLaDA: semi-autoregressive blocks, low-confidence remasking (Nie et al., arXiv 2502.09992).
 
-Token for token the official sampler at temperature 0; LLaDA/2 is `steps = gen_length // 2`.
-Shapes: L length of prompt and response, N candidates (masked positions up to the block's end), V vocabulary.
+Token for token the official sampler at temperature 0; LLaDA/2 is `steps = gen_length // 2`. The loop and the token
+choice stand here for all decoders that share them: those differ in where logits come from or in how many positions a
+step commits. Shapes: L length of prompt and response, N candidates (masked positions up to the block's end), V
+vocabulary.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 
@@ -13,6 +19,7 @@ from model_wrappers.sampling import Sampler, draw, law, quotas
 from model_wrappers.trace import Window
 
 REMASKING = ("low_confidence", "random")
+ReadLogits = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]  # x_1L, place_N -> logits_NV
 
 
 def llada(
@@ -37,48 +44,115 @@ def llada(
     and EoT are left out of the softmax that gives confidences, so that they commit last. Raises ValueError for bad
     values.
     """
-    length = x_1L.shape[1] - start
-    blocks = length // block_length
-    steps = length if steps is None else steps
-    if not isinstance(steps, int) or steps < blocks or steps % blocks or steps > length:
-        raise ValueError(
-            f"steps={steps!r} must be a multiple of the {blocks} blocks and at most the response length {length}"
-        )
     if remasking not in REMASKING:
         raise ValueError(f"unknown remasking {remasking!r}; valid: {', '.join(REMASKING)}")
-    if not cfg_scale >= 0:
-        raise ValueError(f"cfg_scale={cfg_scale} must not be negative")
+    if not 0 <= cfg_scale < float("inf"):
+        raise ValueError(f"cfg_scale={cfg_scale} must be finite and not negative")
     given_1L = x_1L != backbone.mask_id
 
-    for end in range(start + block_length, x_1L.shape[1] + 1, block_length):
-        masked = int((x_1L[0, end - block_length : end] == backbone.mask_id).sum())
-        for quota in quotas(masked, steps // blocks):
-            place_N = (x_1L[0, :end] == backbone.mask_id).nonzero()[:, 0]
-            if cfg_scale > 0:
-                rows_2L = torch.cat([x_1L, x_1L.masked_fill(given_1L, backbone.mask_id)])
-                conditional_NV, unconditional_NV = backbone.logits(rows_2L, positions=place_N)
-                logits_NV = unconditional_NV + (cfg_scale + 1) * (conditional_NV - unconditional_NV)
-            else:
-                logits_NV = backbone.logits(x_1L, positions=place_N)[0]
-            if logits_eos_inf:
-                logits_NV = _without(logits_NV, backbone.eos_id)
+    def read(x_1L: torch.Tensor, place_N: torch.Tensor) -> torch.Tensor:
+        if cfg_scale == 0:
+            return backbone.logits(x_1L, positions=place_N)[0]
+        rows_2L = torch.cat([x_1L, x_1L.masked_fill(given_1L, backbone.mask_id)])
+        conditional_NV, unconditional_NV = backbone.logits(rows_2L, positions=place_N)
+        return unconditional_NV + (cfg_scale + 1) * (conditional_NV - unconditional_NV)
 
-            if temperature > 0:
-                token_N = draw(law(logits_NV, temperature), temperature, sampler)
-            else:
-                token_N = logits_NV.argmax(-1)
-            if confidence_eos_eot_inf:
-                logits_NV = _without(logits_NV, backbone.eos_id, backbone.eot_id)
-            # Over the whole row, as the official sampler ranks them: equal confidences then fall the same way.
-            confidence_L = torch.full((x_1L.shape[1],), -torch.inf, dtype=logits_NV.dtype, device=x_1L.device)
-            if remasking == "random":
-                confidence_L[place_N] = sampler.order(len(place_N)).to(confidence_L)
-            else:
-                confidence_L[place_N] = torch.softmax(logits_NV, -1).gather(1, token_N[:, None])[:, 0]
-            chosen = confidence_L.topk(quota).indices
+    choice = Choice(backbone, temperature, sampler, logits_eos_inf, confidence_eos_eot_inf)
+    rule = Even(steps_per_block(x_1L.shape[1] - start, block_length, steps), sampler if remasking == "random" else None)
+    unmask(x_1L, start, block_length, read, choice, rule)
+    return []
+
+
+class Rule(Protocol):
+    """How a step commits: which candidates come first, and how many of them."""
+
+    def steps(self, masked: int) -> int:
+        """The most steps for a block with this many masks."""
+        ...
+
+    def select(self, step: int, logits_NV: torch.Tensor, confidence_N: torch.Tensor) -> tuple[torch.Tensor, int]:
+        """Scores (N,), the highest to be committed first, and how many to commit."""
+        ...
+
+
+class Even:
+    """The official rule: quotas as even as can be, ranked by confidence, or at random if a sampler is given."""
+
+    def __init__(self, steps: int, random: Sampler | None = None) -> None:
+        self._steps, self._random = steps, random
+        self._quotas: list[int] = []
+
+    def steps(self, masked: int) -> int:
+        self._quotas = quotas(masked, self._steps)
+        return self._steps
+
+    def select(self, step: int, logits_NV: torch.Tensor, confidence_N: torch.Tensor) -> tuple[torch.Tensor, int]:
+        if self._random is not None:
+            confidence_N = self._random.order(len(confidence_N)).to(confidence_N)
+        return confidence_N, self._quotas[step]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The official choice of a token at every candidate, and the confidence in it."""
+
+    backbone: Ledger
+    temperature: float
+    sampler: Sampler
+    logits_eos_inf: bool = False
+    confidence_eos_eot_inf: bool = False
+
+    def __call__(self, logits_NV: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Tokens (N,), confidences (N,) in the logits' dtype, and the logits (N, V) that gave the confidences.
+
+        The mask stays a candidate: where it is chosen, a place in the step is used up and the mask remains.
+        """
+        if self.logits_eos_inf:
+            logits_NV = _without(logits_NV, self.backbone.eos_id)
+        if self.temperature > 0:
+            token_N = draw(law(logits_NV, self.temperature), self.temperature, self.sampler)
+        else:
+            token_N = logits_NV.argmax(-1)
+        if self.confidence_eos_eot_inf:
+            logits_NV = _without(logits_NV, self.backbone.eos_id, self.backbone.eot_id)
+        return token_N, torch.softmax(logits_NV, -1).gather(1, token_N[:, None])[:, 0], logits_NV
+
+
+def unmask(x_1L: torch.Tensor, start: int, block_length: int, read: ReadLogits, choice: Choice, rule: Rule) -> None:
+    """LLaDA's loop: block after block, one reading of the logits and one commit a step, in place."""
+    mask_id = choice.backbone.mask_id
+    for end in range(start + block_length, x_1L.shape[1] + 1, block_length):
+        masked = int((x_1L[0, end - block_length : end] == mask_id).sum())
+        for step in range(rule.steps(masked)):
+            place_N = (x_1L[0, :end] == mask_id).nonzero()[:, 0]
+            if len(place_N) == 0:
+                break
+            token_N, confidence_N, logits_NV = choice(read(x_1L, place_N))
+            score_N, count = rule.select(step, logits_NV, confidence_N)
+            chosen = best(x_1L.shape[1], place_N, score_N, count)
             proposal_L = x_1L[0].index_put((place_N,), token_N)
             x_1L[0, chosen] = proposal_L[chosen]
-    return []
+
+
+def best(length: int, place_N: torch.Tensor, score_N: torch.Tensor, count: int) -> torch.Tensor:
+    """The places (count,) of the highest scores.
+
+    Ranked over the whole row, as the official sampler does: equal confidences then fall the same way.
+    """
+    score_L = torch.full((length,), -torch.inf, dtype=score_N.dtype, device=score_N.device)
+    score_L[place_N] = score_N
+    return score_L.topk(count).indices
+
+
+def steps_per_block(length: int, block_length: int, steps: int | None) -> int:
+    """Steps of one block when the response (default: as many as its tokens) takes `steps`. Raises ValueError."""
+    blocks = length // block_length
+    steps = length if steps is None else steps
+    if steps < blocks or steps % blocks or steps > length:
+        raise ValueError(
+            f"steps={steps} must be a multiple of the {blocks} blocks and at most the response length {length}"
+        )
+    return steps // blocks
 
 
 def _without(logits_NV: torch.Tensor, *tokens: int | None) -> torch.Tensor:

@@ -1,0 +1,113 @@
+"""Commit as many positions a step as the model is sure of: by threshold, by factor, by entropy budget.
+
+LLaDA's loop with another commit rule. `threshold` and `factor`: Fast-dLLM (Wu et al., arXiv 2505.22618). `entropy`:
+EB-Sampler (Ben-Hamu et al., arXiv 2505.24857). At least one position is committed a step. Outside the FeF-DLLM paper;
+they are what a user would pick instead. Shapes: L length, N candidates, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from model_wrappers.backbone import Ledger
+from model_wrappers.decoders.llada import Choice, Rule, unmask
+from model_wrappers.sampling import Sampler
+from model_wrappers.trace import Window
+
+
+class Threshold:
+    """All positions whose confidence is at least tau."""
+
+    def __init__(self, tau: float) -> None:
+        self._tau = tau
+
+    def steps(self, masked: int) -> int:
+        return masked
+
+    def select(self, step: int, logits_NV: torch.Tensor, confidence_N: torch.Tensor) -> tuple[torch.Tensor, int]:
+        return confidence_N, max(1, int((confidence_N >= self._tau).sum()))
+
+
+class Factor(Threshold):
+    """The largest n with (n + 1)(1 - c_(n)) < f, c_(n) the n-th highest confidence."""
+
+    def select(self, step: int, logits_NV: torch.Tensor, confidence_N: torch.Tensor) -> tuple[torch.Tensor, int]:
+        ranked_N = confidence_N.double().sort(descending=True).values
+        n_N = torch.arange(1, len(ranked_N) + 1, device=ranked_N.device)
+        fits = ((n_N + 1) * (1 - ranked_N) < self._tau).nonzero()
+        return confidence_N, int(fits[-1]) + 1 if len(fits) else 1
+
+
+class Entropy(Threshold):
+    """The largest set, lowest entropy first, whose summed entropy less its maximum is at most gamma."""
+
+    def select(self, step: int, logits_NV: torch.Tensor, confidence_N: torch.Tensor) -> tuple[torch.Tensor, int]:
+        entropy_N = torch.distributions.Categorical(logits=logits_NV.double()).entropy()
+        ranked_N = entropy_N.sort().values
+        fits = (ranked_N.cumsum(0) - ranked_N <= self._tau).nonzero()
+        return -entropy_N, int(fits[-1]) + 1 if len(fits) else 1
+
+
+def threshold(
+    backbone: Ledger,
+    x_1L: torch.Tensor,
+    start: int,
+    block_length: int,
+    temperature: float,
+    sampler: Sampler,
+    *,
+    tau: float = 0.9,
+    logits_eos_inf: bool = False,
+    confidence_eos_eot_inf: bool = False,
+) -> list[Window]:
+    """Fill the response in place, committing all positions of confidence tau or more. Raises ValueError for bad tau."""
+    if not 0 <= tau <= 1:
+        raise ValueError(f"tau={tau} must lie in [0, 1]")
+    choice = Choice(backbone, temperature, sampler, logits_eos_inf, confidence_eos_eot_inf)
+    return _decode(x_1L, start, block_length, choice, Threshold(tau))
+
+
+def factor(
+    backbone: Ledger,
+    x_1L: torch.Tensor,
+    start: int,
+    block_length: int,
+    temperature: float,
+    sampler: Sampler,
+    *,
+    f: float = 1.0,
+    logits_eos_inf: bool = False,
+    confidence_eos_eot_inf: bool = False,
+) -> list[Window]:
+    """Fill the response in place, committing the largest n with (n + 1)(1 - c_(n)) < f. Raises ValueError for bad f."""
+    if not 0 < f < float("inf"):
+        raise ValueError(f"f={f} must be positive and finite")
+    choice = Choice(backbone, temperature, sampler, logits_eos_inf, confidence_eos_eot_inf)
+    return _decode(x_1L, start, block_length, choice, Factor(f))
+
+
+def entropy(
+    backbone: Ledger,
+    x_1L: torch.Tensor,
+    start: int,
+    block_length: int,
+    temperature: float,
+    sampler: Sampler,
+    *,
+    gamma: float = 0.1,
+    logits_eos_inf: bool = False,
+    confidence_eos_eot_inf: bool = False,
+) -> list[Window]:
+    """Fill the response in place within an entropy budget of gamma nats a step. Raises ValueError for bad gamma."""
+    if not 0 <= gamma < float("inf"):
+        raise ValueError(f"gamma={gamma} must be finite and not negative")
+    choice = Choice(backbone, temperature, sampler, logits_eos_inf, confidence_eos_eot_inf)
+    return _decode(x_1L, start, block_length, choice, Entropy(gamma))
+
+
+def _decode(x_1L: torch.Tensor, start: int, block_length: int, choice: Choice, rule: Rule) -> list[Window]:
+    def read(x_1L: torch.Tensor, place_N: torch.Tensor) -> torch.Tensor:
+        return choice.backbone.logits(x_1L, positions=place_N)[0]
+
+    unmask(x_1L, start, block_length, read, choice, rule)
+    return []

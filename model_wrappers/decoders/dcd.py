@@ -1,0 +1,57 @@
+"""DCD-style decoding: a diffusion proposal corrected by a causal model (after Liu et al., Discrete Copula Diffusion).
+
+As in the FeF-DLLM paper's reproduction, an approximation of the original: the copula model is the same checkpoint under
+a causal attention bias, and the proposal's logits are l_cop + alpha * l_diff. Logits at a place predict its own token
+(no shift). Shapes: L length, N candidates, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from model_wrappers.backbone import Ledger
+from model_wrappers.decoders.llada import Choice, Even, steps_per_block, unmask
+from model_wrappers.sampling import Sampler
+from model_wrappers.trace import Window
+
+
+def dcd(
+    backbone: Ledger,
+    x_1L: torch.Tensor,
+    start: int,
+    block_length: int,
+    temperature: float,
+    sampler: Sampler,
+    *,
+    steps: int | None = None,
+    alpha: float = 1.0,
+    sequential: bool = False,
+    logits_eos_inf: bool = False,
+    confidence_eos_eot_inf: bool = False,
+) -> list[Window]:
+    """Fill the response x_1L[:, start:] in place; no speculative windows.
+
+    steps: diffusion steps for the whole response (default: its length). alpha: weight of the diffusion logits.
+    sequential: fill the masked positions left to right, one causal pass each, then keep the step's quota and re-mask
+    the rest; else one causal pass a step. The EOS options are LLaDA's. Raises ValueError for bad values.
+    """
+    if not 0 <= alpha < float("inf"):
+        raise ValueError(f"alpha={alpha} must be finite and not negative")
+    choice = Choice(backbone, temperature, sampler, logits_eos_inf, confidence_eos_eot_inf)
+
+    def one_pass(x_1L: torch.Tensor, place_N: torch.Tensor) -> torch.Tensor:
+        diffusion_NV = backbone.logits(x_1L, positions=place_N)[0]
+        return backbone.logits(x_1L, positions=place_N, causal=True)[0] + alpha * diffusion_NV
+
+    def left_to_right(x_1L: torch.Tensor, place_N: torch.Tensor) -> torch.Tensor:
+        diffusion_NV = backbone.logits(x_1L, positions=place_N)[0]
+        filled_1L, rows = x_1L.clone(), []
+        for place, diffusion_V in zip(place_N, diffusion_NV, strict=True):
+            copula_1V = backbone.logits(filled_1L, positions=place[None], causal=True)[0]
+            rows.append(copula_1V + alpha * diffusion_V)
+            filled_1L[0, place] = choice(rows[-1])[0]
+        return torch.cat(rows)
+
+    rule = Even(steps_per_block(x_1L.shape[1] - start, block_length, steps))
+    unmask(x_1L, start, block_length, left_to_right if sequential else one_pass, choice, rule)
+    return []
