@@ -61,6 +61,12 @@ PRESETS = {
     "llada/2": Preset("LLaDA/2", "llada", tokens_per_step=2),
     "llada/4": Preset("LLaDA/4", "llada", tokens_per_step=4),
     "llada/8": Preset("LLaDA/8", "llada", tokens_per_step=8),
+    "ssd": Preset("SSD", "ssd"),
+    "ddosp": Preset("DDOSP", "ddosp", tokens_per_step=2),
+    "dcd": Preset("DCD", "dcd", tokens_per_step=1),
+    "threshold": Preset("Threshold", "threshold"),
+    "factor": Preset("Factor", "factor"),
+    "entropy": Preset("Entropy", "entropy"),
     "fef-1": _fef(1),
     "fef-2": _fef(2),
     "fef-4": _fef(4),
@@ -68,14 +74,18 @@ PRESETS = {
     "fef-4-nosd": _fef(4, "FeF-DLLM w/o SD", speculative=False),
 }
 DEFAULT_METHODS = "llada,llada/2,fef-2,fef-4"
+# Names that stand for several presets: the rows of the paper's main table, and all there are.
+GROUPS = {"main": ["llada", "llada/2", "ssd", "ddosp", "dcd", "fef-2", "fef-4"], "all": list(PRESETS)}
 
 
 def presets_named(names: str) -> list[str]:
-    """The presets of a comma-separated list. Raises UserError for an unknown or repeated one."""
-    chosen = [name.strip() for name in names.split(",") if name.strip()]
-    unknown = [name for name in chosen if name not in PRESETS]
-    if unknown or not chosen:
-        raise UserError(f"unknown method {', '.join(unknown) or '(none)'}; valid: {', '.join(PRESETS)}")
+    """The presets of a comma-separated list of presets and groups. Raises UserError for an unknown or repeated one."""
+    named = [name.strip() for name in names.split(",") if name.strip()]
+    unknown = [name for name in named if name not in PRESETS and name not in GROUPS]
+    if unknown or not named:
+        valid = ", ".join([*GROUPS, *PRESETS])
+        raise UserError(f"unknown method {', '.join(unknown) or '(none)'}; valid: {valid}")
+    chosen = [preset for name in named for preset in GROUPS.get(name, [name])]
     if len(set(chosen)) < len(chosen):
         raise UserError(f"--methods names a method twice: {names}")
     return chosen
@@ -96,4 +106,5 @@ def describe_presets() -> str:
             options["steps"] = "gen_length" + (f" // {preset.tokens_per_step}" if preset.tokens_per_step > 1 else "")
         values = {k: options.get(k, v) for k, v in method_arguments(preset.method).items()}
         lines.append(f"{name:12} {preset.label:28} {preset.method}({', '.join(f'{k}={v}' for k, v in values.items())})")
+    lines += [f"{name:12} {', '.join(presets)}" for name, presets in GROUPS.items()]
     return "\n".join(lines)

@@ -23,7 +23,7 @@ import transformers
 
 from harness.errors import one_line_errors
 from harness.plan import resolve, write_generated
-from harness.presets import DEFAULT_METHODS, PRESETS, describe_presets
+from harness.presets import DEFAULT_METHODS, describe_presets
 from harness.records import Recorder
 from harness.run_folder import claim_folder, describe_data, write_meta
 from harness.scoring import score_run
@@ -38,7 +38,7 @@ def arguments_of(line: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("--suite", default="gsm8k,math,humaneval,mbpp", help=f"comma-separated: {', '.join(SUITES)}")
-    add("--methods", default=DEFAULT_METHODS, help=f"comma-separated presets: {', '.join(PRESETS)}")
+    add("--methods", default=DEFAULT_METHODS, help="comma-separated presets or groups; --list shows them")
     add("--model", default="nano", help="nano, a folder, a hub id, role=model,role=model, or a JSON table of roles")
     add("--data", help="folder in OpenCompass's layout, `generated` (default with nano) or `generated-dev`")
     add("--limit", type=int, help="first N items of each suite (default: all)")

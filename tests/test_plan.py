@@ -108,6 +108,20 @@ def test_a_folder_with_other_things_is_left_alone(tmp_path: Path) -> None:
     assert (tmp_path / "thesis.txt").read_text() == "mine"
 
 
+def test_a_group_stands_for_its_presets() -> None:
+    assert list(config_of("--methods", "main")["methods"]) == [
+        "llada",
+        "llada/2",
+        "ssd",
+        "ddosp",
+        "dcd",
+        "fef-2",
+        "fef-4",
+    ]
+    with pytest.raises(UserError, match="twice"):
+        config_of("--methods", "main,ssd")
+
+
 def test_differences_name_the_place() -> None:
     assert differences({"a": {"b": 1}, "c": 2}, {"a": {"b": 3}, "c": 2}) == ["a.b (1 there, 3 now)"]
 
