@@ -23,11 +23,11 @@ NOUNS = ("amount", "level", "number", "rate", "score", "sum")
 
 
 def humaneval(rng: Random) -> Problem:
-    """Two or three arithmetic steps on two numbers, told in a docstring."""
+    """Two to four arithmetic steps on two numbers, told in a docstring."""
     a, b = rng.choice(ARGUMENTS)
     name = f"{rng.choice(VERBS)}_{rng.choice(NOUNS)}"
     base = rng.choice(("sum", "product", "difference", "maximum", "minimum"))
-    later = [(rng.choice(("plus", "minus", "times")), rng.randint(2, 9)) for _ in range(rng.randint(1, 2))]
+    later = [(rng.choice(("plus", "minus", "times")), rng.randint(2, 9)) for _ in range(rng.randint(1, 3))]
     told = "".join(f", {word} {k}" for word, k in later)
     signature = f"def {name}({a}, {b}):\n"
     prompt = f'{signature}    """Return the {base} of {a} and {b}{told}."""\n'
@@ -72,7 +72,7 @@ def mbpp(rng: Random) -> Problem:
     """Filter a list of numbers, change each one, and reduce; told in a sentence with two asserts."""
     name = f"{rng.choice(VERBS)}_{rng.choice(NOUNS)}"
     test, k = rng.choice(tuple(TESTS)), rng.randint(2, 7)
-    change, j = rng.choice(tuple(CHANGES)), rng.randint(2, 9)
+    change, j = rng.choice(tuple(CHANGES)), rng.randint(2, 15)
     reduce = rng.choice(("sum", "list", "maximum", "minimum"))
     wanted = "a list" if reduce == "list" else f"the {reduce}"
     text = f"Write a function to return {wanted} of all numbers {test} {k}, each {change} {j}."

@@ -164,7 +164,10 @@ def _dtype(dtype: str | torch.dtype | None, device: torch.device) -> torch.dtype
 
 
 def _tokenizer(source: str) -> PreTrainedTokenizerBase | None:
+    """The tokenizer of a model's folder or hub id; None where it has none."""
     try:
         return PreTrainedTokenizerFast.from_pretrained(source)
-    except (OSError, ValueError, TypeError):
+    except (OSError, ValueError, TypeError) as error:
+        if (Path(source) / "tokenizer.json").exists():
+            raise ValueError(f"cannot load the tokenizer of {source}: {error}") from error
         return None

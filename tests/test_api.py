@@ -27,7 +27,7 @@ every_method = pytest.mark.parametrize("method", METHODS)
         ({"confidence_scope": 3}, "str"),
         ({"draft": "nano"}, "draft.*backbone"),
         ({"draft": tiny_llada(vocab_size=30)}, "draft.*mask_id"),
-        ({"method": "llada", "steps": 4.0}, "steps=4.0.*multiple"),
+        ({"method": "llada", "steps": 4.0}, "int"),
         ({"method": "llada", "logits_eos_inf": "yes"}, "bool"),
     ],
 )
@@ -100,7 +100,7 @@ def test_the_model_sees_the_prompt_and_then_masks(tiny: Backbone, prompt: torch.
     assert torch.equal(given, prompt)
 
 
-@every_method
+@pytest.mark.parametrize("method", [name for name in METHODS if name != "ssd"])  # SSD draws nothing
 def test_the_same_seed_gives_the_same_tokens_and_another_seed_others(
     tiny: Backbone, prompt: torch.Tensor, method: str
 ) -> None:

@@ -83,10 +83,11 @@ def fef(
                     windows.append(Window(step, round_, places[0] - start, len(places), accepted, len(committed)))
                 unresolved = unresolved[len(committed) :]
                 round_ += 1
-                last = stop_at_eos and step == steps - 1 and unresolved
-                if last and bool((x_1L[0, start : unresolved[0]] == backbone.eos_id).any()):
-                    x_1L[0, unresolved[0] :] = backbone.eos_id
-                    return windows
+                if stop_at_eos and step == steps - 1:
+                    end = unresolved[0] if unresolved else first + block_length  # all before it is resolved
+                    if bool((x_1L[0, start:end] == backbone.eos_id).any()):
+                        x_1L[0, end:] = backbone.eos_id
+                        return windows
             if step < steps - 1:
                 unresolved = sorted(lowest(confidence, int(remask_fraction * block_length)))
                 x_1L[0, unresolved] = mask_id
