@@ -116,7 +116,7 @@ def _word_solution(rng: Random, name: str, items: str, steps: list[str], answer:
 def math(rng: Random) -> Problem:
     r"""A linear equation in x with a whole solution from 1 to 9; the answer stands in \boxed{}."""
     kind = rng.choice(("plain", "bracket", "both"))
-    a, b, x = rng.randint(2, 5), rng.randint(1, 9), rng.randint(1, 9)
+    a, b, x = rng.randint(2, 5), rng.randint(1, 12), rng.randint(1, 9)
     if kind == "plain":
         c = a * x + b
         equation = f"{a}x + {b} = {c}"

@@ -46,10 +46,17 @@ def draw(suite: str, split: str, rng: Random) -> Problem:
 
 
 def problems(suite: str, split: str, count: int, seed: int = 0) -> Iterator[Problem]:
-    """`count` problems with different questions, the same for the same arguments."""
+    """`count` problems with different questions, the same for the same arguments.
+
+    Raises ValueError if the split does not seem to hold that many.
+    """
     rng = Random(f"{suite} {split} {seed}")
     seen: set[str] = set()
+    draws = 0
     while len(seen) < count:
+        draws += 1
+        if draws > 100 * count + 1000:
+            raise ValueError(f"{suite} has fewer than {count} different {split} problems; ask for fewer")
         problem = draw(suite, split, rng)
         if problem.question not in seen:
             seen.add(problem.question)

@@ -9,7 +9,17 @@ from random import Random
 import pytest
 
 from harness.nano_problems import LIST_TASKS, list_is_right, lists, read_list, write_list
-from harness.nano_suites import FILES, GENERATORS, MBPP_FIRST_TEST_ROW, SPLITS, draw, problems, split_of, write_suites
+from harness.nano_suites import (
+    FILES,
+    GENERATORS,
+    MBPP_FIRST_TEST_ROW,
+    SPLITS,
+    TEST_PROBLEMS,
+    draw,
+    problems,
+    split_of,
+    write_suites,
+)
 
 
 @pytest.mark.parametrize("suite", GENERATORS)
@@ -90,6 +100,18 @@ def test_an_unknown_list_task_is_refused() -> None:
 def test_written_lists_are_read_back() -> None:
     assert read_list(f"here: {write_list(['ant', 'owl'])}!") == ["ant", "owl"]
     assert read_list("no list") is None
+
+
+@pytest.mark.parametrize("suite", GENERATORS)
+@pytest.mark.parametrize("split", ["dev", "test"])
+def test_every_suite_has_two_hundred_test_problems(suite: str, split: str) -> None:
+    assert len({problem.question for problem in problems(suite, split, TEST_PROBLEMS)}) == TEST_PROBLEMS
+
+
+def test_more_problems_than_there_are_is_an_error() -> None:
+    with pytest.raises(ValueError, match="fewer than 100000"):
+        for _ in problems("math", "test", 100_000):
+            pass
 
 
 def test_draw_refuses_an_unknown_split() -> None:
