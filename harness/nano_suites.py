@@ -55,7 +55,7 @@ def problems(suite: str, split: str, count: int, seed: int = 0) -> Iterator[Prob
     draws = 0
     while len(seen) < count:
         draws += 1
-        if draws > 100 * count + 1000:
+        if draws > 20 * count + 1000:
             raise ValueError(f"{suite} has fewer than {count} different {split} problems; ask for fewer")
         problem = draw(suite, split, rng)
         if problem.question not in seen:

@@ -36,8 +36,8 @@ class Preset:
         """
         gen_length = overrides.get("gen_length", settings["gen_length"])
         semi_autoregressive = self.method != "fef"
-        block = settings["block_length"] if semi_autoregressive else gen_length
-        block = overrides.get("block_length", min(block, gen_length))
+        block = min(settings.get("block_length", gen_length), gen_length) if semi_autoregressive else gen_length
+        block = overrides.get("block_length", block)
         check_lengths(gen_length, block)
         known = method_arguments(self.method)
         options = {k: v for k, v in settings.get("options", {}).items() if k in known and semi_autoregressive}
@@ -94,7 +94,7 @@ def presets_named(names: str) -> list[str]:
 def suite_settings(suite: str, nano: bool) -> dict[str, Any]:
     """A suite's default lengths and LLaDA options: nano's, or those of LLaDA-8B-Instruct."""
     spec = SUITES[suite]
-    return {"gen_length": spec.nano_length, "block_length": spec.nano_length} if nano else spec.paper
+    return {"gen_length": spec.nano_length} if nano else spec.paper
 
 
 def describe_presets() -> str:

@@ -81,7 +81,7 @@ def run(asked: argparse.Namespace, scratch: Path) -> Path:
     backbones = {name: load_backbone(name, config["device"], config["dtype"]) for name in sorted(names)}
 
     # OpenCompass takes seconds to import: only now, after all that can be refused without it.
-    os.environ["HF_DATASETS_CACHE"] = str(scratch / "datasets")
+    os.environ.setdefault("HF_DATASETS_CACHE", str(scratch / "datasets"))
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     from harness.inference import models_for, prepare, run_suite
     from harness.progress import RunProgress

@@ -41,7 +41,12 @@ def score_run(folder: Path) -> None:
             command = [*_sandbox(bwrap, folder, Path(scratch)), *command]
         else:
             print("note: bubblewrap is not installed; model-written code runs without a sandbox", file=sys.stderr)
-        environment = os.environ | {"HF_HOME": scratch, "TMPDIR": scratch, "TOKENIZERS_PARALLELISM": "false"}
+        environment = os.environ | {
+            "HF_HOME": scratch,
+            "HF_DATASETS_CACHE": scratch,
+            "TMPDIR": scratch,
+            "TOKENIZERS_PARALLELISM": "false",
+        }
         done = subprocess.run(command, cwd=scratch, env=environment, capture_output=True, text=True, check=False)
         verdicts = Path(scratch) / "verdicts.json"
         if done.returncode != 0 or not verdicts.exists():
