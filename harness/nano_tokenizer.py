@@ -9,7 +9,7 @@ from __future__ import annotations
 from random import Random
 
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from harness.nano_suites import GENERATORS, draw
 
@@ -63,6 +63,6 @@ def train_tokenizer(vocab_size: int = 1024, examples_per_suite: int = 4000, seed
     )
 
 
-def token_id(tokenizer: PreTrainedTokenizerFast, token: str) -> int:
+def token_id(tokenizer: PreTrainedTokenizerBase, token: str) -> int:
     """The id of a token that the vocabulary holds. Raises KeyError for another."""
     return tokenizer.get_vocab()[token]

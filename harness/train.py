@@ -19,7 +19,7 @@ from typing import Any
 
 import pandas as pd
 import torch
-from transformers import PreTrainedTokenizerFast, Trainer, TrainingArguments, set_seed
+from transformers import PreTrainedTokenizerBase, Trainer, TrainingArguments, set_seed
 
 from harness.errors import UserError, one_line_errors
 from harness.nano_tokenizer import EOS, MASK, token_id, train_tokenizer
@@ -70,7 +70,7 @@ class DiffusionTrainer(Trainer):
         return (loss, logits_BLV) if return_outputs else loss
 
 
-def new_model(config: dict[str, Any], tokenizer: PreTrainedTokenizerFast) -> LLaDAForMaskedLM:
+def new_model(config: dict[str, Any], tokenizer: PreTrainedTokenizerBase) -> LLaDAForMaskedLM:
     """A model of the preset's size with random weights."""
     return LLaDAForMaskedLM(
         LLaDAConfig(
@@ -89,7 +89,7 @@ def new_model(config: dict[str, Any], tokenizer: PreTrainedTokenizerFast) -> LLa
     )
 
 
-def start(config: dict[str, Any]) -> tuple[PreTrainedTokenizerFast, LLaDAForMaskedLM]:
+def start(config: dict[str, Any]) -> tuple[PreTrainedTokenizerBase, LLaDAForMaskedLM]:
     """Tokenizer and model to begin with: new ones, or those of the folder `init`."""
     if config["init"] is None:
         tokenizer = train_tokenizer(seed=0)

@@ -12,7 +12,7 @@ from typing import TypedDict
 
 import torch
 from torch.utils.data import Dataset
-from transformers import PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerBase
 
 from harness.nano_suites import GENERATORS, draw
 from harness.nano_tokenizer import EOT, token_id
@@ -37,7 +37,7 @@ class NanoExamples(Dataset[Example]):
     """
 
     def __init__(
-        self, tokenizer: PreTrainedTokenizerFast, count: int, block: int, seed: int, mix: dict[str, int] | None = None
+        self, tokenizer: PreTrainedTokenizerBase, count: int, block: int, seed: int, mix: dict[str, int] | None = None
     ) -> None:
         self.tokenizer, self.count, self.block, self.seed = tokenizer, count, block, seed
         self.round = [suite for suite in GENERATORS for _ in range(1 if mix is None else mix[suite])]
