@@ -38,7 +38,8 @@ def score_run(folder: Path) -> None:
         command = [sys.executable, "-m", "harness.scoring", str(folder), "--verdicts", f"{scratch}/verdicts.json"]
         bwrap = shutil.which("bwrap")
         if bwrap is not None:
-            command = [*_sandbox(bwrap, folder, Path(scratch)), *command]
+            needed = [folder, Path(sys.prefix), Path(__file__).parents[1], Path(meta["data"]["folder"])]
+            command = [*_sandbox(bwrap, needed, Path(scratch)), *command]
         else:
             print("note: bubblewrap is not installed; model-written code runs without a sandbox", file=sys.stderr)
         environment = os.environ | {
@@ -58,11 +59,11 @@ def score_run(folder: Path) -> None:
     write_atomically(folder / "run.json", json.dumps(meta, indent=1) + "\n")
 
 
-def _sandbox(bwrap: str, folder: Path, scratch: Path) -> list[str]:
+def _sandbox(bwrap: str, needed: list[Path], scratch: Path) -> list[str]:
+    """bubblewrap's command line: all is read-only, /tmp is empty but for what is needed there, scratch is writable."""
     bind = ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp"]
-    seen = {folder, Path(sys.prefix).resolve(), Path(__file__).resolve().parents[1]}
-    for path in (path for path in seen if path.is_relative_to("/tmp")):
-        bind += ["--ro-bind", str(path), str(path)]
+    for path in {path.resolve() for path in needed if path.exists()}:
+        bind += ["--ro-bind", str(path), str(path)] if path.is_relative_to("/tmp") else []
     return [bwrap, *bind, "--bind", str(scratch), str(scratch), "--unshare-all", "--die-with-parent", "--new-session"]
 
 

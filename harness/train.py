@@ -69,6 +69,14 @@ class DiffusionTrainer(Trainer):
         )
         return (loss, logits_BLV) if return_outputs else loss
 
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: torch.nn.Module | None = None) -> None:
+        # Checkpoints carry the official names of the weights, which only from_pretrained translates: the trainer's own
+        # loading would leave the weights as they are.
+        saved: Any = LLaDAForMaskedLM.from_pretrained(resume_from_checkpoint, dtype=torch.float32)
+        target = self.model if model is None else model
+        assert target is not None
+        target.load_state_dict(saved.state_dict())
+
 
 def new_model(config: dict[str, Any], tokenizer: PreTrainedTokenizerBase) -> LLaDAForMaskedLM:
     """A model of the preset's size with random weights."""
@@ -158,7 +166,7 @@ def train(objective: str, config: dict[str, Any], out: Path, resume: bool = Fals
         warmup_steps=config["warmup"],
         bf16=True,
         use_cpu=not torch.cuda.is_available(),
-        logging_steps=25,
+        logging_steps=min(25, config["steps"]),
         save_steps=save_every,
         save_total_limit=2,
         train_sampling_strategy="sequential",
