@@ -3,7 +3,7 @@ VENV := .venv
 PYTHON ?= python3
 BIN := $(VENV)/bin
 RUN ?= results/reference/nano
-LIMIT ?= 40
+LIMIT ?= 30
 
 .PHONY: run test check tables clean
 
