@@ -30,36 +30,59 @@ class Kernel(Protocol):
         """Q(s, t), (S, S): row x_s is the law of x_t. Raises ValueError unless 0 <= s <= t <= 1."""
         ...
 
+    def corrupt(self, clean_N: torch.Tensor, t: float, sampler: Sampler) -> torch.Tensor:
+        """x_t ~ q(x_t | x_0), each position on its own: LongTensor (N,). Raises ValueError for t outside [0, 1]."""
+        ...
 
-class Absorbing:
+
+class Mixture:
+    """A token stays with probability 1 - t; else it is drawn from a limit law (S,), whatever it was."""
+
+    def __init__(self, limit_S: torch.Tensor) -> None:
+        self.states = len(limit_S)
+        self._limit_S = limit_S.double()
+
+    def cumulative(self, t: float) -> torch.Tensor:
+        return self._matrix(1 - _time(t))
+
+    def between(self, s: float, t: float) -> torch.Tensor:
+        return self._matrix(_kept(s, t))
+
+    def corrupt(self, clean_N: torch.Tensor, t: float, sampler: Sampler) -> torch.Tensor:
+        # Without the matrix, which has the square of a vocabulary's size.
+        stays_N2 = torch.tensor([_time(t), 1 - _time(t)], dtype=torch.float64).expand(len(clean_N), 2)
+        moved_N = (sampler.tokens(stays_N2) == 0).nonzero()[:, 0].to(clean_N.device)
+        return clean_N.index_put((moved_N,), self._anew(len(moved_N), sampler).to(clean_N))
+
+    def _anew(self, count: int, sampler: Sampler) -> torch.Tensor:
+        """Draws from the limit law, (count,)."""
+        return sampler.tokens(self._limit_S.expand(count, self.states))
+
+    def _matrix(self, kept: float) -> torch.Tensor:
+        return kept * torch.eye(self.states, dtype=torch.float64) + (1 - kept) * self._limit_S[None]
+
+
+class Absorbing(Mixture):
     """A token stays with probability 1 - t and becomes the mask with probability t."""
 
     def __init__(self, states: int, mask_id: int) -> None:
         if not 0 <= mask_id < states:
             raise ValueError(f"mask_id={mask_id} is not one of the {states} states")
-        self.states = states
-        self._limit_S = torch.zeros(states, dtype=torch.float64)
-        self._limit_S[mask_id] = 1
+        super().__init__(torch.arange(states) == mask_id)
+        self._mask_id = mask_id
 
-    def cumulative(self, t: float) -> torch.Tensor:
-        return _mixture(1 - _time(t), self._limit_S)
-
-    def between(self, s: float, t: float) -> torch.Tensor:
-        return _mixture(_kept(s, t), self._limit_S)
+    def _anew(self, count: int, sampler: Sampler) -> torch.Tensor:
+        return torch.full((count,), self._mask_id)
 
 
-class Uniform:
-    """A token stays with probability 1 - t and is drawn anew from all states with probability t."""
+class Uniform(Mixture):
+    """A token stays with probability 1 - t and is drawn anew from all tokens, the mask not being one, with t."""
 
-    def __init__(self, states: int) -> None:
-        self.states = states
-        self._limit_S = torch.full((states,), 1 / states, dtype=torch.float64)
-
-    def cumulative(self, t: float) -> torch.Tensor:
-        return _mixture(1 - _time(t), self._limit_S)
-
-    def between(self, s: float, t: float) -> torch.Tensor:
-        return _mixture(_kept(s, t), self._limit_S)
+    def __init__(self, states: int, mask_id: int | None = None) -> None:
+        limit_S = torch.ones(states, dtype=torch.float64)
+        if mask_id is not None:
+            limit_S[mask_id] = 0
+        super().__init__(limit_S / limit_S.sum())
 
 
 class Nearest:
@@ -86,6 +109,9 @@ class Nearest:
             raise ValueError(f"times s={s} and t={t} must satisfy 0 <= s <= t <= 1")
         return torch.linalg.matrix_exp((_rate(t) - _rate(s)) * self._rate_SS)
 
+    def corrupt(self, clean_N: torch.Tensor, t: float, sampler: Sampler) -> torch.Tensor:
+        return sampler.tokens(self.cumulative(t)[clean_N.cpu()]).to(clean_N)
+
 
 def make_kernel(
     name: str, states: int, mask_id: int | None = None, embeddings_SD: torch.Tensor | None = None
@@ -94,17 +120,12 @@ def make_kernel(
     if name == "absorbing" and mask_id is not None:
         return Absorbing(states, mask_id)
     if name == "uniform":
-        return Uniform(states)
+        return Uniform(states, mask_id)
     if name == "nearest" and embeddings_SD is not None:
         return Nearest(embeddings_SD)
     if name in KERNELS:
         raise ValueError(f"kernel {name!r} needs {'mask_id' if name == 'absorbing' else 'embeddings'}")
     raise ValueError(f"unknown kernel {name!r}; valid: {', '.join(KERNELS)}")
-
-
-def corrupt(kernel: Kernel, clean_N: torch.Tensor, t: float, sampler: Sampler) -> torch.Tensor:
-    """x_t ~ q(x_t | x_0), independently at each position: LongTensor (N,)."""
-    return sampler.tokens(kernel.cumulative(t)[clean_N.cpu()]).to(clean_N.device)
 
 
 def posterior(kernel: Kernel, x_t_N: torch.Tensor, x_0_N: torch.Tensor, s: float, t: float) -> torch.Tensor:
@@ -128,11 +149,6 @@ def reverse(kernel: Kernel, x_t_N: torch.Tensor, predicted_NS: torch.Tensor, s: 
     weight_NS = weight_NS / weight_NS.sum(1, keepdim=True)
     ratio_NS = torch.where(likelihood_NS > 0, weight_NS / likelihood_NS, 0.0)
     return (ratio_NS @ kernel.cumulative(s)) * kernel.between(s, t)[:, x_t_N].T
-
-
-def _mixture(kept: float, limit_S: torch.Tensor) -> torch.Tensor:
-    """kept * I + (1 - kept) * 1 limit^T."""
-    return kept * torch.eye(len(limit_S), dtype=torch.float64) + (1 - kept) * limit_S[None]
 
 
 def _time(t: float) -> float:

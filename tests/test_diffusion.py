@@ -7,7 +7,7 @@ import itertools
 import pytest
 import torch
 
-from model_wrappers.diffusion import Absorbing, Kernel, Nearest, Uniform, corrupt, make_kernel, posterior, reverse
+from model_wrappers.diffusion import Absorbing, Kernel, Nearest, Uniform, make_kernel, posterior, reverse
 from model_wrappers.sampling import Sampler
 
 STATES = 5
@@ -76,12 +76,29 @@ def test_the_reverse_process_of_the_exact_posterior_reproduces_the_data(kernel: 
     torch.testing.assert_close(law, data)
 
 
-def test_corruption_follows_the_kernel() -> None:
-    kernel, draws, t = Uniform(STATES), 20_000, 0.6
-    counts = torch.bincount(corrupt(kernel, torch.full((draws,), 2), t, Sampler(0)), minlength=STATES)
+@pytest.mark.parametrize("kernel", [*kernels(), Uniform(STATES, mask_id=4)], ids=lambda k: type(k).__name__)
+def test_corruption_follows_the_kernel(kernel: Kernel) -> None:
+    draws, t = 20_000, 0.6
+    counts = torch.bincount(kernel.corrupt(torch.full((draws,), 2), t, Sampler(0)), minlength=STATES)
     expected = draws * kernel.cumulative(t)[2]
     # Six standard deviations of a binomial, for each of five counts.
-    assert ((counts - expected).abs() < 6 * expected.sqrt()).all()
+    assert ((counts - expected).abs() <= 6 * expected.sqrt()).all()
+
+
+@pytest.mark.parametrize("kernel", kernels(), ids=lambda k: type(k).__name__)
+def test_time_zero_corrupts_nothing(kernel: Kernel) -> None:
+    clean = torch.arange(STATES)
+    assert torch.equal(kernel.corrupt(clean, 0.0, Sampler(0)), clean)
+
+
+def test_the_uniform_kernel_draws_no_mask() -> None:
+    assert (Uniform(STATES, mask_id=4).cumulative(0.7)[:4, 4] == 0).all()
+
+
+def test_corruption_needs_no_matrix_of_the_vocabulary() -> None:
+    many = 10**6  # its square would not fit in memory
+    assert (Absorbing(many, 7).corrupt(torch.arange(5), 1.0, Sampler(0)) == 7).all()
+    assert Uniform(many, 7).corrupt(torch.arange(5), 1.0, Sampler(0)).shape == (5,)
 
 
 @pytest.mark.parametrize("t", [-0.1, 1.1, float("nan")])

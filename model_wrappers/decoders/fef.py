@@ -9,11 +9,12 @@ from __future__ import annotations
 import torch
 
 from model_wrappers.backbone import Ledger
+from model_wrappers.diffusion import make_kernel
 from model_wrappers.sampling import Sampler, draw, law, lowest, residual
 from model_wrappers.trace import Window
 
 SCOPES = ("all", "pass")
-KERNELS = ("absorbing",)
+KERNELS = ("absorbing", "uniform")
 
 
 def fef(
@@ -39,8 +40,9 @@ def fef(
     speculative: False decodes one position at a time from its target law. draft: the model of the draft laws.
     remask_fraction: share of the block that is re-corrupted after a step, the least confident positions first.
     confidence_scope: "all" ranks every position by its latest confidence, "pass" only those committed in the last pass
-    (Algorithm 2 read literally). kernel: how positions are re-corrupted. stop_at_eos: in the last step, fill the rest
-    with EOS once all before an EOS is resolved. Raises ValueError for bad values.
+    (Algorithm 2 read literally). kernel: the forward kernel that positions are re-corrupted through, at its last time:
+    "absorbing" masks them, "uniform" draws them anew, and a response of masks then starts from such draws. stop_at_eos:
+    in the last step, fill the rest with EOS once all before an EOS is resolved. Raises ValueError for bad values.
     """
     if steps < 1 or window < 1:
         raise ValueError(f"steps={steps} and window={window} must be at least 1")
@@ -52,6 +54,9 @@ def fef(
         raise ValueError(f"unknown kernel {kernel!r}; valid: {', '.join(KERNELS)}")
 
     mask_id = backbone.mask_id
+    noise = make_kernel(kernel, backbone.vocab_size, mask_id)
+    masks = start + (x_1L[0, start:] == mask_id).nonzero()[:, 0]
+    x_1L[0, masks] = noise.corrupt(x_1L[0, masks], 1.0, sampler)
     windows: list[Window] = []
     for first in range(start, x_1L.shape[1], block_length):
         block = range(first, first + block_length)
@@ -90,7 +95,7 @@ def fef(
                         return windows
             if step < steps - 1:
                 unresolved = sorted(lowest(confidence, int(remask_fraction * block_length)))
-                x_1L[0, unresolved] = mask_id
+                x_1L[0, unresolved] = noise.corrupt(x_1L[0, unresolved], 1.0, sampler)
     return windows
 
 
