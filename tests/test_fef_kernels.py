@@ -26,7 +26,7 @@ def uniform_law(**options: Any) -> Law:
 def one_step_law() -> Law:
     """Noise drawn uniformly, then the chain product of target laws: every place after those before it, given noise."""
     backbone = RandomConditionals(REAL, seed=1)
-    outcome = {(): {noise: REAL**-LENGTH for noise in _words()}}
+    outcome: dict[tuple[int, ...], dict[tuple[int, ...], float]] = {(): dict.fromkeys(_words(), REAL**-LENGTH)}
     for place in range(LENGTH):
         grown: dict[tuple[int, ...], dict[tuple[int, ...], float]] = {}
         for done, noises in outcome.items():
