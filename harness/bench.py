@@ -1,11 +1,11 @@
 """Measure what decoding costs on this machine; nothing here is asserted, everything is printed.
 
-    python harness/bench.py                      cost of a forward, and overhead of the decoders
+    python harness/bench.py                      cost of a forward, and a row per method
     python harness/bench.py --instrument         can the model tell decoders apart? (dev problems)
 
-`forwards` is the cost of one call against its rows. `overhead` sets a decoder's seconds beside the seconds that its
-forwards take alone, made with the same shapes and measured interleaved with it. `--instrument` runs LLaDA at 1, 2, 4
-and 8 tokens a step on generated dev problems. Use an idle machine.
+`forwards` is the cost of one call against its rows. `methods` sets a decoder's seconds beside the seconds that its
+forwards take alone: the very calls it made, replayed, measured interleaved with it. `--instrument` runs LLaDA at 1, 2,
+4 and 8 tokens a step on generated dev problems. Use an idle machine.
 """
 
 from __future__ import annotations
@@ -27,8 +27,12 @@ import torch
 
 from harness.environment import describe
 from harness.errors import UserError, one_line_errors
+from harness.nano_suites import problems
+from harness.presets import PRESETS, presets_named
 from harness.records import read_run, write_atomically
-from model_wrappers import Backbone, decode, load_backbone
+from model_wrappers import Backbone, Trace, decode, load_backbone
+from model_wrappers.backbone import BackboneLike
+from model_wrappers.chat import encode_question
 
 ROOT = Path(__file__).resolve().parents[1]
 ROWS = (1, 2, 4, 8, 16)
@@ -77,38 +81,46 @@ def bench_forwards(backbone: Backbone, prompt: int, response: int, repeats: int)
     )
 
 
-def bench_overhead(backbone: Backbone, prompt: int, response: int, repeats: int) -> pd.DataFrame:
-    """A decoder's milliseconds beside those of the forwards it makes, run alone.
+def bench_methods(
+    backbone: Backbone, prompts: list[torch.Tensor], response: int, repeats: int, names: list[str]
+) -> pd.DataFrame:
+    """Cost of a response for each preset, a mean over the prompts, and overhead beyond its forwards.
 
     The bare forwards are the very calls the decoder made (recorded once, replayed), so what is left is its own work.
+    prompts: LongTensors (P,). names: presets; the first is the one that ratios are relative to.
     """
-    ids_1P = _random_prompt(backbone, prompt)
+    recordings: dict[str, _Recording] = {}
+    traces: dict[str, list[Trace]] = {}
+    calls: dict[str, Callable[[], object]] = {}
+    for name in names:
+        settings = PRESETS[name].for_suite("bench", {"gen_length": response}, {})
+        run = partial(_decode_all, prompts, {"method": PRESETS[name].method, **settings.pop("options"), **settings})
+        recordings[name] = _Recording(backbone)
+        traces[name] = run(recordings[name])
+        calls |= {f"{name} decoder": partial(run, backbone), f"{name} bare": recordings[name].replay}
+    medians = interleaved_medians(calls, backbone.device, repeats)
     rows = []
-    for label, method, steps in (
-        ("LLaDA", "llada", response),
-        ("LLaDA/2", "llada", response // 2),
-        ("FeF-DLLM (step=2)", "fef", 2),
-    ):
-        recording = _Recording(backbone)
-        trace = decode(recording, ids_1P, method, gen_length=response, steps=steps).trace
-        calls: dict[str, Callable[[], object]] = {
-            "decoder": partial(decode, backbone, ids_1P, method, gen_length=response, steps=steps),
-            "bare": recording.replay,
-        }
-        medians = interleaved_medians(calls, backbone.device, repeats)
+    for name in names:
+        decoder, bare = medians[f"{name} decoder"], medians[f"{name} bare"]
+        forwards, first = (sum(trace.forwards for trace in traces[key]) for key in (name, names[0]))
         rows.append(
             {
-                "method": label,
-                "forwards": trace.forwards,
-                "rows": trace.rows,
-                "token-forwards": trace.token_forwards,
-                "decoder, ms": 1e3 * medians["decoder"],
-                "bare forwards, ms": 1e3 * medians["bare"],
-                "ms a forward, bare": 1e3 * medians["bare"] / trace.forwards,
-                "overhead, %": 100 * (medians["decoder"] / medians["bare"] - 1),
+                "method": name,
+                "forwards": forwards / len(prompts),
+                "rows": sum(trace.rows for trace in traces[name]) / len(prompts),
+                "token-forwards": sum(trace.token_forwards for trace in traces[name]) / len(prompts),
+                "decoder, ms": 1e3 * decoder / len(prompts),
+                "bare forwards, ms": 1e3 * bare / len(prompts),
+                "overhead, %": 100 * (decoder / bare - 1),
+                "speedup, forwards": first / forwards,
+                "speedup, seconds": medians[f"{names[0]} decoder"] / decoder,
             }
         )
     return pd.DataFrame(rows)
+
+
+def _decode_all(prompts: list[torch.Tensor], options: dict[str, Any], backbone: BackboneLike) -> list[Trace]:
+    return [decode(backbone, prompt_P, **options).trace for prompt_P in prompts]
 
 
 class _Recording:
@@ -134,6 +146,14 @@ def _random_prompt(backbone: Backbone, length: int) -> torch.Tensor:
     return torch.randint(0, backbone.vocab_size, (1, length), generator=generator).to(backbone.device)
 
 
+def bench_prompts(backbone: Backbone) -> list[torch.Tensor]:
+    """One generated dev problem of each of the four suites; a random prompt for a backbone without a tokenizer."""
+    if backbone.tokenizer is None:
+        return [_random_prompt(backbone, 32)[0]]
+    questions = [next(problems(suite, "dev", 1)).question for suite in ("gsm8k", "math", "humaneval", "mbpp")]
+    return [torch.tensor(encode_question(backbone.tokenizer, question)) for question in questions]
+
+
 def instrument_check(model: str, limit: int) -> pd.DataFrame:
     """LLaDA's accuracy in percent at 1, 2, 4 and 8 tokens a step, per suite, on generated dev problems."""
     with tempfile.TemporaryDirectory() as scratch:
@@ -156,9 +176,10 @@ def main(line: list[str] | None = None) -> int:
     parser.add_argument("--model", default="nano")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--dtype")
-    parser.add_argument("--prompt", type=int, default=32, help="tokens of the prompt (default 32)")
+    parser.add_argument("--methods", default="all", help="presets or groups with a row each (default all)")
+    parser.add_argument("--prompt", type=int, default=32, help="tokens of the prompt in `forwards` (default 32)")
     parser.add_argument("--response", type=int, default=48, help="tokens of the response (default 48)")
-    parser.add_argument("--repeats", type=int, default=15, help="rounds of which the median is taken (default 15)")
+    parser.add_argument("--repeats", type=int, default=7, help="rounds of which the median is taken (default 7)")
     parser.add_argument("--instrument", action="store_true", help="LLaDA at 1, 2, 4, 8 tokens a step on dev problems")
     parser.add_argument("--limit", type=int, default=200, help="dev problems per suite for --instrument (default 200)")
     parser.add_argument("--out", type=Path, help="also write the tables and the environment as JSON")
@@ -167,8 +188,11 @@ def main(line: list[str] | None = None) -> int:
         tables = {"instrument": instrument_check(asked.model, asked.limit).reset_index()}
     else:
         backbone = load_backbone(asked.model, asked.device, asked.dtype)
-        shape = (asked.prompt, asked.response, asked.repeats)
-        tables = {"forwards": bench_forwards(backbone, *shape), "overhead": bench_overhead(backbone, *shape)}
+        size = (asked.response, asked.repeats)
+        tables = {
+            "forwards": bench_forwards(backbone, asked.prompt, *size),
+            "methods": bench_methods(backbone, bench_prompts(backbone), *size, presets_named(asked.methods)),
+        }
     for name, table in tables.items():
         print(f"\n{name}\n{table.to_string(index=False, float_format='{:.2f}'.format)}")
     if asked.out is not None:

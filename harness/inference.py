@@ -24,7 +24,8 @@ from opencompass.utils.build import build_dataset_from_cfg
 from harness.errors import UserError
 from harness.records import SCHEMA, Recorder
 from model_wrappers import Backbone, Decoded
-from model_wrappers.opencompass_model import DiffusionModel, content_length, encode_chat
+from model_wrappers.chat import content_length
+from model_wrappers.opencompass_model import DiffusionModel, encode_chat
 
 datasets.disable_progress_bars()
 

@@ -17,6 +17,7 @@ from transformers import PreTrainedTokenizerBase
 from harness.nano_suites import GENERATORS, draw
 from harness.nano_tokenizer import EOT, token_id
 from harness.objectives import corrupt
+from model_wrappers.chat import encode_question
 
 LENGTHS = (32, 48, 64, 96)  # response lengths that a model trained here can be asked for
 GOLDEN = 0.6180339887498949  # t_i = frac(i * golden ratio): even coverage of [0, 1], the same on every resume
@@ -50,11 +51,9 @@ class NanoExamples(Dataset[Example]):
         round_, place = divmod(index // self.block, len(self.round))
         order = Random(f"order {self.seed} {round_}").sample(self.round, len(self.round))
         problem = draw(order[place], "train", Random(f"example {self.seed} {index}"))
-        turns = [{"role": "user", "content": problem.question}]
-        chat = str(self.tokenizer.apply_chat_template(turns, add_generation_prompt=True, tokenize=False))
         return {
             "index": index,
-            "prompt": self._encode(chat),
+            "prompt": encode_question(self.tokenizer, problem.question),
             "response": [*self._encode(problem.response), self.eot_id],
         }
 

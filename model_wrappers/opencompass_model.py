@@ -17,6 +17,7 @@ from opencompass.models.base_api import APITemplateParser
 
 from model_wrappers.api import check_lengths, check_options, decode
 from model_wrappers.backbone import Backbone, load_backbone
+from model_wrappers.chat import encode_messages, response_text
 from model_wrappers.trace import Decoded
 
 ROLES = {"HUMAN": "user", "BOT": "assistant", "SYSTEM": "system"}
@@ -87,24 +88,7 @@ class DiffusionModel(BaseModel):
 
 def encode_chat(backbone: Backbone, turns: Any) -> torch.Tensor:
     """A conversation (a string, or OpenCompass's list of {role, prompt}) through the chat template: LongTensor (P,)."""
-    tokenizer = backbone.text_tokenizer()
     if isinstance(turns, str):
         turns = [{"role": "HUMAN", "prompt": turns}]
     messages = [{"role": ROLES[turn["role"]], "content": turn["prompt"]} for turn in turns]
-    if tokenizer.chat_template is None:
-        raise ValueError(f"the tokenizer of {backbone.name} has no chat template")
-    text = str(tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False))
-    # The template writes BOS itself.
-    return torch.tensor(tokenizer(text, add_special_tokens=False).input_ids, dtype=torch.long)
-
-
-def content_length(backbone: Backbone, tokens_G: torch.Tensor) -> int:
-    """How many tokens stand before the first EOS or EoT."""
-    ends = torch.isin(tokens_G, torch.tensor([i for i in (backbone.eos_id, backbone.eot_id) if i is not None]))
-    return int(ends.nonzero()[0]) if bool(ends.any()) else len(tokens_G)
-
-
-def response_text(backbone: Backbone, tokens_G: torch.Tensor) -> str:
-    """The text of a response: the ids before the first EOS or EoT, without special tokens."""
-    content = tokens_G[: content_length(backbone, tokens_G)]
-    return str(backbone.text_tokenizer().decode(content, skip_special_tokens=True))
+    return torch.tensor(encode_messages(backbone.text_tokenizer(), messages), dtype=torch.long)

@@ -6,9 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 from fakes import tiny_llada
 
-from harness.bench import ROWS, bench_forwards, bench_overhead, main
+from harness.bench import ROWS, bench_forwards, bench_methods, main
+from harness.presets import PRESETS
 
 
 def test_forwards_are_timed_for_every_number_of_rows() -> None:
@@ -17,15 +19,18 @@ def test_forwards_are_timed_for_every_number_of_rows() -> None:
     assert table["relative to 1 row"].iloc[0] == 1.0
 
 
-def test_overhead_counts_the_forwards_of_each_decoder() -> None:
-    table = bench_overhead(tiny_llada(), prompt=4, response=8, repeats=1).set_index("method")
-    assert table.loc["LLaDA", "forwards"] == 8 and table.loc["LLaDA/2", "forwards"] == 4
-    assert table.loc["LLaDA", "token-forwards"] == 8 * 12
+def test_every_method_has_a_row_with_the_forwards_it_made() -> None:
+    prompts = [torch.tensor([1, 2, 3, 4]), torch.tensor([5, 6])]
+    table = bench_methods(tiny_llada(), prompts, response=8, repeats=1, names=list(PRESETS)).set_index("method")
+    assert list(table.index) == list(PRESETS)
+    assert table.loc["llada", "forwards"] == 8 and table.loc["llada", "token-forwards"] == 8 * (12 + 10) / 2
+    assert table.loc["ddosp", "speedup, forwards"] == table.loc["llada/2", "speedup, forwards"] == 2
+    assert table.loc["dcd", "rows"] == 16 and table.loc["ssd", "forwards"] <= 8
 
 
 def test_the_record_holds_tables_and_environment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "bench.json"
-    assert main(["--response", "8", "--repeats", "1", "--out", str(out)]) == 0
+    assert main(["--response", "8", "--repeats", "1", "--methods", "main", "--out", str(out)]) == 0
     record = json.loads(out.read_text())
-    assert set(record) == {"arguments", "environment", "forwards", "overhead"}
+    assert set(record) == {"arguments", "environment", "forwards", "methods"}
     assert "overhead, %" in capsys.readouterr().out

@@ -7,7 +7,8 @@ import torch
 from fakes import tiny_llada
 
 from model_wrappers import Backbone, Decoded, load_backbone
-from model_wrappers.opencompass_model import DiffusionModel, content_length, encode_chat, response_text
+from model_wrappers.chat import content_length, response_text
+from model_wrappers.opencompass_model import DiffusionModel, encode_chat
 
 
 @pytest.fixture(scope="module")

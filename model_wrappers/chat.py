@@ -1,0 +1,37 @@
+"""Text on both sides of a decoder: conversations become ids, responses become text."""
+
+from __future__ import annotations
+
+import torch
+from transformers import PreTrainedTokenizerBase
+
+from model_wrappers.backbone import Backbone
+
+
+def encode_messages(tokenizer: PreTrainedTokenizerBase, messages: list[dict[str, str]]) -> list[int]:
+    """Ids of a conversation of {role, content} through the chat template, up to where the response begins.
+
+    Raises ValueError for a tokenizer without a chat template.
+    """
+    if tokenizer.chat_template is None:
+        raise ValueError(f"the tokenizer of {tokenizer.name_or_path} has no chat template")
+    text = str(tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False))
+    # The template writes BOS itself.
+    return list(tokenizer(text, add_special_tokens=False).input_ids)
+
+
+def encode_question(tokenizer: PreTrainedTokenizerBase, question: str) -> list[int]:
+    """Ids of one user turn through the chat template. Raises ValueError for a tokenizer without one."""
+    return encode_messages(tokenizer, [{"role": "user", "content": question}])
+
+
+def content_length(backbone: Backbone, tokens_G: torch.Tensor) -> int:
+    """How many tokens stand before the first EOS or EoT."""
+    ends = torch.isin(tokens_G, torch.tensor([i for i in (backbone.eos_id, backbone.eot_id) if i is not None]))
+    return int(ends.nonzero()[0]) if bool(ends.any()) else len(tokens_G)
+
+
+def response_text(backbone: Backbone, tokens_G: torch.Tensor) -> str:
+    """The text of a response: the ids before the first EOS or EoT, without special tokens."""
+    content = tokens_G[: content_length(backbone, tokens_G)]
+    return str(backbone.text_tokenizer().decode(content, skip_special_tokens=True))
