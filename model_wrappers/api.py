@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import time
+from pathlib import PurePath
 from typing import Any
 
 import torch
@@ -24,14 +25,16 @@ def decode(
     temperature: float = 0.0,
     seed: int = 0,
     sampler: Sampler | None = None,
+    given: torch.Tensor | None = None,
     **method_options: Any,
 ) -> Decoded:
     """Decode a response of gen_length tokens to one prompt.
 
     prompt_ids: LongTensor (P,) or (1, P). method: a name in METHODS; its options are the keyword arguments of its
-    decoder. block_length: None is gen_length (full sequence). sampler: replaces the seeded one. Returns tokens
-    (gen_length,) and the trace. Raises ValueError for an unknown method or option, or a bad value; it names what is
-    valid.
+    decoder. block_length: None is gen_length (full sequence). sampler: replaces the seeded one. given: LongTensor
+    (gen_length,), a response to complete; its masks are predicted and the rest stays (default: all masks). Returns
+    tokens (gen_length,) and the trace. Raises ValueError for an unknown method or option, or a bad value, naming what
+    is valid.
     """
     options = check_options(method, method_options)
     block_length = gen_length if block_length is None else block_length
@@ -44,8 +47,7 @@ def decode(
     draft = Ledger(_draft(options.get("draft"), backbone))
     if "draft" in method_arguments(method):
         options["draft"] = draft
-    mask_1G = torch.full((1, gen_length), backbone.mask_id)
-    x_1L = torch.cat([prompt_1P, mask_1G], 1).to(target.device)
+    x_1L = torch.cat([prompt_1P, _response(given, backbone, gen_length)], 1).to(target.device)
     _synchronize(target.device)
     began = time.perf_counter()
     with torch.inference_mode():
@@ -100,7 +102,7 @@ def _parameters(method: str) -> dict[str, inspect.Parameter]:
 
 def _is_a(value: Any, kind: str) -> bool:
     """Whether a value has a type, given as decoders write it; a whole number will do for a float."""
-    plain: dict[str, Any] = {"int": int, "float": (int, float), "str": str, "None": type(None)}
+    plain: dict[str, Any] = {"int": int, "float": (int, float), "str": str, "Path": PurePath, "None": type(None)}
     if kind == "bool":
         return isinstance(value, bool)
     if kind in plain:
@@ -142,6 +144,20 @@ def _prompt(prompt_ids: torch.Tensor, backbone: BackboneLike, gen_length: int) -
             f"prompt of {ids_1P.shape[1]} tokens and gen_length={gen_length} exceed the model's limit of {limit} tokens"
         )
     return ids_1P
+
+
+def _response(given: torch.Tensor | None, backbone: BackboneLike, gen_length: int) -> torch.Tensor:
+    """The response to begin with, masks unless given, as (1, gen_length) on the CPU."""
+    if given is None:
+        return torch.full((1, gen_length), backbone.mask_id)
+    ids = torch.as_tensor(given)
+    if ids.dtype not in (torch.int64, torch.int32) or ids.shape != (gen_length,):
+        raise ValueError(f"given must be integers of shape ({gen_length},), not {ids.dtype} {tuple(ids.shape)}")
+    if int(ids.min()) < 0 or int(ids.max()) >= backbone.vocab_size:
+        raise ValueError(f"given ids lie outside the vocabulary of {backbone.vocab_size} tokens")
+    if not bool((ids == backbone.mask_id).any()):
+        raise ValueError(f"given holds no mask (id {backbone.mask_id}): nothing is left to predict")
+    return ids.reshape(1, -1).long().cpu()
 
 
 def _synchronize(device: torch.device) -> None:

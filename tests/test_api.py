@@ -52,7 +52,7 @@ def test_unknown_methods_and_options_and_wrong_types_are_refused(
         ({"steps": 0}, "steps=0.*at least 1"),
         ({"remask_fraction": 1.5}, r"\[0, 1\]"),
         ({"confidence_scope": "some"}, "all, pass"),
-        ({"kernel": "uniform"}, "absorbing"),
+        ({"kernel": "gaussian"}, "absorbing, uniform"),
         ({"method": "llada", "remasking": "none"}, "low_confidence, random"),
         ({"method": "llada", "cfg_scale": -1.0}, "negative"),
         ({"method": "llada", "steps": 3, "block_length": 4}, "multiple of the 2 blocks"),
@@ -122,3 +122,46 @@ def test_a_backbone_with_only_the_required_attributes_decodes(method: str) -> No
     assert not any(hasattr(backbone, name) for name in ("max_length", "device", "eot_id"))
     out = decode(backbone, torch.tensor([1, 2]), method=method, gen_length=6)
     assert out.tokens.shape == (6,) and out.trace.forwards > 0 and out.trace.seconds > 0
+
+
+def half_given(backbone: Backbone) -> torch.Tensor:
+    """A response of 8 with masks at places 0, 1, 4 and 7."""
+    given = torch.tensor([1, 2, 3, 4, 5, 6, 7, 8])
+    given[[0, 1, 4, 7]] = backbone.mask_id
+    return given
+
+
+@every_method
+def test_a_given_response_is_completed_and_the_rest_stays(tiny: Backbone, prompt: torch.Tensor, method: str) -> None:
+    given = half_given(tiny)
+    out = decode(tiny, prompt, method, gen_length=8, block_length=4, given=given)
+    kept = given != tiny.mask_id
+    assert torch.equal(out.tokens[kept], given[kept]) and not (out.tokens == tiny.mask_id).any()
+
+
+@pytest.mark.parametrize("block_length", [2, 4, 8])
+@pytest.mark.parametrize("seed", range(4))
+def test_ssd_completes_a_response_as_llada_does(prompt: torch.Tensor, seed: int, block_length: int) -> None:
+    backbone = tiny_llada(seed)
+    options: dict[str, Any] = {"gen_length": 8, "block_length": block_length, "given": half_given(backbone)}
+    expected = decode(backbone, prompt, "llada", **options)
+    assert torch.equal(decode(backbone, prompt, "ssd", draft_length=3, **options).tokens, expected.tokens)
+
+
+def test_fef_predicts_and_remasks_the_masks_alone(tiny: Backbone, prompt: torch.Tensor) -> None:
+    out = decode(tiny, prompt, "fef", gen_length=8, given=half_given(tiny), steps=2, speculative=False)
+    assert out.trace.forwards == 4 + 2
+
+
+@pytest.mark.parametrize(
+    ("given", "valid"),
+    [
+        (torch.ones(7, dtype=torch.long), r"\(8,\)"),
+        (torch.ones(8, dtype=torch.long), "no mask"),
+        (torch.full((8,), 99), "vocabulary"),
+        (torch.ones(8), "integers"),
+    ],
+)
+def test_a_bad_given_response_is_refused(tiny: Backbone, prompt: torch.Tensor, given: torch.Tensor, valid: str) -> None:
+    with pytest.raises(ValueError, match=valid):
+        decode(tiny, prompt, gen_length=8, given=given)

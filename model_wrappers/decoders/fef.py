@@ -6,6 +6,8 @@ the draft and the window. Shapes: L length of prompt and response, W window, V v
 
 from __future__ import annotations
 
+import math
+
 import torch
 
 from model_wrappers.backbone import Ledger
@@ -36,9 +38,10 @@ def fef(
 ) -> list[Window]:
     """Fill the response x_1L[:, start:] in place; returns its speculative windows.
 
-    steps: diffusion steps; all of a block's finish before the next block starts. window: most drafts verified at once.
+    Predicted places (J_pred) are those that hold masks, or all of them under the uniform kernel. steps: diffusion
+    steps; all of a block's finish before the next block starts. window: most drafts verified at once.
     speculative: False decodes one position at a time from its target law. draft: the model of the draft laws.
-    remask_fraction: share of the block that is re-corrupted after a step, the least confident positions first.
+    remask_fraction: share of a block's predicted places that is re-corrupted after a step, the least confident first.
     confidence_scope: "all" ranks every position by its latest confidence, "pass" only those committed in the last pass
     (Algorithm 2 read literally). kernel: the forward kernel that positions are re-corrupted through, at its last time:
     "absorbing" masks them, "uniform" draws them anew, and a response of masks then starts from such draws. stop_at_eos:
@@ -57,11 +60,13 @@ def fef(
     noise = make_kernel(kernel, backbone.vocab_size, mask_id)
     masks = start + (x_1L[0, start:] == mask_id).nonzero()[:, 0]
     x_1L[0, masks] = noise.corrupt(x_1L[0, masks], 1.0, sampler)
+    # Only the absorbing kernel shows which places are corrupted; under another one all of them are predicted.
+    predicted = masks.tolist() if kernel == "absorbing" else list(range(start, x_1L.shape[1]))
     windows: list[Window] = []
     for first in range(start, x_1L.shape[1], block_length):
-        block = range(first, first + block_length)
+        block = [place for place in predicted if first <= place < first + block_length]
         confidence: dict[int, float] = {}
-        unresolved = list(block)
+        unresolved = block
         for step in range(steps):
             if confidence_scope == "pass":
                 confidence = {}
@@ -91,10 +96,11 @@ def fef(
                 if stop_at_eos and step == steps - 1:
                     end = unresolved[0] if unresolved else first + block_length  # all before it is resolved
                     if bool((x_1L[0, start:end] == backbone.eos_id).any()):
-                        x_1L[0, end:] = backbone.eos_id
+                        x_1L[0, [place for place in predicted if place >= end]] = backbone.eos_id
                         return windows
             if step < steps - 1:
-                unresolved = sorted(lowest(confidence, int(remask_fraction * block_length)))
+                n_rm = math.floor(remask_fraction * len(block) + 1e-9)  # 0.29 * 100 is 28.999999999999996
+                unresolved = sorted(lowest(confidence, n_rm))
                 x_1L[0, unresolved] = noise.corrupt(x_1L[0, unresolved], 1.0, sampler)
     return windows
 

@@ -129,7 +129,7 @@ def unmask(x_1L: torch.Tensor, start: int, block_length: int, read: ReadLogits, 
                 break
             token_N, confidence_N, logits_NV = choice(read(x_1L, place_N))
             score_N, count = rule.select(step, logits_NV, confidence_N)
-            chosen = best(x_1L.shape[1], place_N, score_N, count)
+            chosen = best(x_1L.shape[1], place_N, score_N, min(count, len(place_N)))
             proposal_L = x_1L[0].index_put((place_N,), token_N)
             x_1L[0, chosen] = proposal_L[chosen]
 

@@ -9,6 +9,8 @@ masked positions, V vocabulary.
 
 from __future__ import annotations
 
+from bisect import bisect_right
+
 import torch
 
 from model_wrappers.backbone import Ledger
@@ -41,13 +43,18 @@ def ssd(
     if draft_length < 1:
         raise ValueError(f"draft_length={draft_length} must be at least 1")
     choice = Choice(backbone, temperature, sampler, logits_eos_inf, confidence_eos_eot_inf)
-    length = x_1L.shape[1] - start
     windows: list[Window] = []
     drafts: list[Token] = []
-    done = 0  # steps that one-token-a-step LLaDA would have made by now; each block takes as many as it has positions
+    done = 0  # steps that one-token-a-step LLaDA would have made by now; each block takes as many as it has masks
+    masks_per_block = (x_1L[0, start:] == backbone.mask_id).reshape(-1, block_length).sum(1)
+    steps_to_end: list[int] = masks_per_block.cumsum(0).tolist()  # of each block
+    length = steps_to_end[-1]
+
+    def block_of(step: int) -> int:
+        return min(bisect_right(steps_to_end, step), len(steps_to_end) - 1)
 
     def block_end(step: int) -> int:
-        return start + min(step // block_length + 1, length // block_length) * block_length
+        return start + (block_of(step) + 1) * block_length
 
     while done < length:
         # Node k is the sequence with the first k drafts filled in.
@@ -72,7 +79,7 @@ def ssd(
             windows.append(Window(0, len(windows), place, len(drafts), accepted, accepted + len(own)))
         done += accepted + len(own)
         if done < length:
-            left = block_length - done % block_length
+            left = steps_to_end[block_of(done)] - done
             ranked = _ranked(x_1L[0], place_N, logits_KNV[accepted], block_end(done), choice)
             drafts = ranked[: min(draft_length, left)]
     return windows
