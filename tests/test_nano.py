@@ -30,17 +30,21 @@ class CausalDraft(Wrapped):
         return self._backbone.logits(ids_BL, positions, causal=True)
 
 
-class NearTies(Wrapped):
-    """Nano, noting how close LLaDA's choice of position and token ever was: the smallest relative gap to the runner-up."""
+class Steps(Wrapped):
+    """Nano, noting the first row of every call, and how far the best position and token were ahead of the next."""
 
-    closest = 1.0
+    def __init__(self, backbone: Backbone) -> None:
+        super().__init__(backbone)
+        self.rows: list[list[int]] = []
+        self.leads: list[float] = []
 
     def logits(self, ids_BL: torch.Tensor, positions: torch.Tensor | None = None, causal: bool = False) -> torch.Tensor:
         logits_BNV = self._backbone.logits(ids_BL, positions, causal)
         probability_N2 = logits_BNV[0].double().softmax(-1).topk(2).values
         best, *others = probability_N2[:, 0].sort(descending=True).values.tolist()
         runners_up = [*others[:1], float(probability_N2[probability_N2[:, 0].argmax(), 1])]
-        self.closest = min(self.closest, *(1 - runner_up / best for runner_up in runners_up))
+        self.rows.append(ids_BL[0].tolist())
+        self.leads.append(1 - max(runners_up) / best)
         return logits_BNV
 
 
@@ -66,14 +70,15 @@ def test_greedy_fef_tokens_are_those_without_speculation(suite: str, steps: int)
 @pytest.mark.parametrize("suite", SUITES)
 def test_ssd_tokens_are_lladas(suite: str) -> None:
     """50 test problems a suite, 200 in all; a difference is only excused by a tie within the noise of batch shapes."""
-    nano = load_backbone("nano")
-    excused = 0
+    nano, draft_length, excused = load_backbone("nano"), 4, 0
     for prompt in prompts(nano, suite, "test", 50):
-        ties = NearTies(nano)
-        expected = decode(ties, prompt, "llada", gen_length=LENGTH)
-        got = decode(nano, prompt, "ssd", gen_length=LENGTH)
+        stepwise, chained = Steps(nano), Steps(nano)
+        expected = decode(stepwise, prompt, "llada", gen_length=LENGTH)
+        got = decode(chained, prompt, "ssd", gen_length=LENGTH, draft_length=draft_length)
         assert got.trace.forwards <= LENGTH
         if not torch.equal(got.tokens, expected.tokens):
-            assert ties.closest < NOISE
+            # The paths part within one chain of the last sequence that both have seen.
+            parted = max(stepwise.rows.index(row) for row in chained.rows if row in stepwise.rows)
+            assert min(stepwise.leads[parted : parted + draft_length + 1]) < NOISE
             excused += 1
-    print(f"{suite}: {excused} of 50 excused by a tie")
+    print(f"{suite}: {excused} of 50 differ, each at a tie")
