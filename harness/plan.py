@@ -7,7 +7,6 @@ one configuration for ever.
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import os
 from pathlib import Path
@@ -16,8 +15,10 @@ from typing import Any
 import torch
 
 from harness.errors import UserError
+from harness.hashes import file_hash
 from harness.nano_suites import TEST_PROBLEMS, write_suites
 from harness.presets import PRESETS, presets_named, suite_settings
+from harness.schedule_files import with_schedules
 from harness.suites import SUITES, data_file, suites_named
 
 ROLES = ("base", "fef", "control", "draft")
@@ -71,10 +72,11 @@ def resolve(asked: argparse.Namespace) -> dict[str, Any]:
         )
     nano = on_nano or data in GENERATED
     overrides = {k: v for k in ("gen_length", "block_length") if (v := getattr(asked, k)) is not None}
+    table = {name: _method(name, roles, suites, nano, overrides) for name in methods}
     return {
         "models": roles,
         "suites": {suite: {"title": SUITES[suite].title} for suite in suites},
-        "methods": {name: _method(name, roles, suites, nano, overrides) for name in methods},
+        "methods": with_schedules(table, roles, asked.schedules, data in GENERATED),
         "data": data if data in GENERATED else _hashes(suites, Path(data)),
         "limit": asked.limit,
         "temperature": asked.temperature,
@@ -106,15 +108,6 @@ def write_generated(folder: Path, config: dict[str, Any]) -> None:
 
 def _hashes(suites: list[str], folder: Path) -> dict[str, str]:
     return {suite: file_hash(data_file(suite, folder)) for suite in suites}
-
-
-def file_hash(path: Path) -> str:
-    """SHA-256 of a file, hex."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while piece := file.read(1 << 20):
-            digest.update(piece)
-    return digest.hexdigest()
 
 
 def differences(before: Any, after: Any, path: str = "") -> list[str]:

@@ -26,6 +26,7 @@ from harness.plan import resolve, write_generated
 from harness.presets import DEFAULT_METHODS, describe_presets
 from harness.records import Recorder
 from harness.run_folder import claim_folder, describe_data, write_meta
+from harness.schedule_files import describe_schedules
 from harness.scoring import score_run
 from harness.suites import SUITES, dataset_config
 from model_wrappers import load_backbone
@@ -44,6 +45,7 @@ def arguments_of(line: list[str] | None) -> argparse.Namespace:
     add("--limit", type=int, help="first N items of each suite (default: all)")
     add("--gen-length", type=int, help="tokens of a response (default: per suite)")
     add("--block-length", type=int, help="tokens of a block (default: per suite; FeF decodes the full sequence)")
+    add("--schedules", type=Path, help="folder of DDOSP schedules, <suite>.json (default: the model's own)")
     add("--temperature", type=float, default=0.0)
     add("--seed", type=int, default=0)
     add("--device", default="cpu", help="cpu, cuda, cuda:1, ...")
@@ -71,6 +73,8 @@ def run(asked: argparse.Namespace, scratch: Path) -> Path:
     """Do what was asked; returns the run's folder. `scratch` receives what is not kept."""
     config = resolve(asked)
     folder = claim_folder(asked.out, config, asked.resume)
+    for note in describe_schedules(config):
+        print(note)
     generated = isinstance(config["data"], str)
     if generated:
         write_generated(scratch, config)

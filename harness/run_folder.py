@@ -9,7 +9,8 @@ from typing import Any
 
 from harness.environment import describe
 from harness.errors import UserError
-from harness.plan import differences, file_hash
+from harness.hashes import file_hash, weight_hashes
+from harness.plan import differences
 from harness.records import SCHEMA, config_hash, write_atomically
 from harness.suites import data_file
 from model_wrappers.backbone import Backbone
@@ -78,11 +79,10 @@ def write_meta(folder: Path, config: dict[str, Any], backbones: dict[str, Backbo
 
 def _weights(backbone: Backbone) -> dict[str, Any]:
     model = backbone.model
-    folder = Path(model.config.name_or_path)
     return {
         "name": backbone.name,
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
         "max_length": backbone.max_length,
-        "sha256": {path.name: file_hash(path) for path in sorted(folder.glob("*.safetensors"))},
+        "sha256": weight_hashes(Path(model.config.name_or_path)),
         "hub_commit": getattr(model.config, "_commit_hash", None),
     }

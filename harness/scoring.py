@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import UserError, one_line_errors
-from harness.plan import file_hash, write_generated
+from harness.hashes import file_hash
+from harness.plan import write_generated
 from harness.records import Recorder, read_lines, read_run, write_atomically
 from harness.suites import SUITES, data_file, dataset_config
 

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
-from fakes import RandomConditionals, TableBackbone, official_checkpoint, random_table
+from fakes import RandomConditionals, official_checkpoint
 from safetensors.torch import load_file, save_file
 
+from harness.oracle import TableBackbone, random_table
 from model_wrappers import Backbone, decode, load_backbone
 from model_wrappers.backbone import BackboneLike, Ledger
 

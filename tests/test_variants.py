@@ -7,17 +7,19 @@ from pathlib import Path
 
 import pytest
 import torch
-from fakes import FixedLogits, RandomConditionals, tiny_llada
+from fakes import FixedLogits, RandomConditionals, Recorder, tiny_llada
 
-from model_wrappers import decode
+from harness.suites import SUITES
+from model_wrappers import decode, load_backbone
+from model_wrappers.chat import encode_question
 
 LENGTH = 8
 
 
-def schedule_file(folder: Path, quotas: list[object]) -> str:
+def schedule_file(folder: Path, quotas: object) -> Path:
     path = folder / "schedule.json"
     path.write_text(json.dumps({"quotas": quotas}))
-    return str(path)
+    return path
 
 
 def test_ddosp_without_a_schedule_is_lladas_uniform_one(prompt: torch.Tensor) -> None:
@@ -27,20 +29,65 @@ def test_ddosp_without_a_schedule_is_lladas_uniform_one(prompt: torch.Tensor) ->
 
 
 def test_ddosp_follows_its_schedule(prompt: torch.Tensor, tmp_path: Path) -> None:
-    path = schedule_file(tmp_path, [1, 1, 2])
-    out = decode(tiny_llada(), prompt, "ddosp", gen_length=LENGTH, block_length=4, steps=6, schedule=path)
-    assert out.trace.forwards == 6 and not (out.tokens == tiny_llada().mask_id).any()
+    backbone = Recorder(tiny_llada())
+    path = schedule_file(tmp_path, [[1, 1, 2], [2, 1, 1]])
+    out = decode(backbone, prompt, "ddosp", gen_length=LENGTH, block_length=4, steps=6, schedule=path)
+    masks = [int((ids_1L == backbone.mask_id).sum()) for ids_1L in backbone.inputs]
+    assert masks == [8, 7, 6, 4, 2, 1]  # every block its own quotas
+    assert not (out.tokens == backbone.mask_id).any() and out.trace.forwards == 6
 
 
-@pytest.mark.parametrize("quotas", [[4, 4, 4], [2, 2, 2, 1], [8, 0, 0, 0], ["2", 2, 2, 2], []])
-def test_a_schedule_for_another_length_is_refused(tmp_path: Path, prompt: torch.Tensor, quotas: list[object]) -> None:
-    with pytest.raises(ValueError, match="schedule"):
-        decode(tiny_llada(), prompt, "ddosp", gen_length=LENGTH, steps=4, schedule=schedule_file(tmp_path, quotas))
+def test_the_uniform_schedule_in_a_file_is_lladas_own(prompt: torch.Tensor, tmp_path: Path) -> None:
+    lengths = {"gen_length": LENGTH, "block_length": 4, "steps": 4}
+    path = schedule_file(tmp_path, [[2, 2], [2, 2]])
+    scheduled = decode(tiny_llada(), prompt, "ddosp", **lengths, schedule=str(path))
+    assert torch.equal(scheduled.tokens, decode(tiny_llada(), prompt, "llada", **lengths).tokens)
 
 
-def test_a_missing_schedule_is_refused(prompt: torch.Tensor) -> None:
+@pytest.mark.parametrize(
+    ("quotas", "named"),
+    [
+        ([2, 2, 2, 2], "one list of quotas per block"),
+        ("2222", "one list of quotas per block"),
+        ([[4, 4]], "1 blocks, not 2"),
+        ([], "0 blocks, not 2"),
+        ([[2, 2], [4]], "block 2: 1 steps"),
+        ([[2, 2], [2, 1]], "block 2: 2 steps that commit 3 tokens, not 2 that commit 4"),
+        ([[2, 2], [4, 0]], "at least 1"),
+        ([[2, 2], ["2", 2]], "whole numbers"),
+        ([[2, 2], [2.0, 2]], "whole numbers"),
+        ([[2, 2], [3, True]], "whole numbers"),
+    ],
+)
+def test_a_schedule_that_does_not_fit_is_refused(
+    tmp_path: Path, prompt: torch.Tensor, quotas: object, named: str
+) -> None:
+    path = schedule_file(tmp_path, quotas)
+    with pytest.raises(ValueError, match=named):
+        decode(tiny_llada(), prompt, "ddosp", gen_length=LENGTH, block_length=4, steps=4, schedule=path)
+
+
+@pytest.mark.parametrize("schedule", ["nowhere.json", "nano/nothing"])
+def test_a_missing_schedule_is_refused(prompt: torch.Tensor, schedule: str) -> None:
     with pytest.raises(ValueError, match=r"schedule\.py"):
-        decode(tiny_llada(), prompt, "ddosp", gen_length=LENGTH, schedule="nowhere.json")
+        decode(tiny_llada(), prompt, "ddosp", gen_length=LENGTH, schedule=schedule)
+
+
+@pytest.mark.parametrize("text", ["{broken", "[]", "{}", "3"])
+def test_a_file_that_is_no_schedule_is_refused(prompt: torch.Tensor, tmp_path: Path, text: str) -> None:
+    path = tmp_path / "schedule.json"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=r"schedule\.json cannot be read"):
+        decode(tiny_llada(), prompt, "ddosp", gen_length=LENGTH, schedule=path)
+
+
+@pytest.mark.parametrize("suite", list(SUITES))
+def test_nanos_schedules_take_one_forward_for_two_tokens(suite: str) -> None:
+    length = SUITES[suite].nano_length
+    backbone = load_backbone("nano")
+    prompt_P = torch.tensor(encode_question(backbone.text_tokenizer(), "Copy [ cat, dog ]"))
+    out = decode(backbone, prompt_P, "ddosp", gen_length=length, schedule=f"nano/{suite}")
+    assert out.trace.forwards == length // 2
 
 
 def test_dcd_at_alpha_zero_is_the_causal_model_alone(prompt: torch.Tensor) -> None:

@@ -1,6 +1,6 @@
 """DDOSP: LLaDA with a data-driven unmasking schedule (Lavenant and Zanella, arXiv 2510.25544).
 
-Only how many positions each step commits differs from LLaDA: the quotas come from a schedule that
+Only how many positions each step commits differs from LLaDA: every block has quotas of its own, from a schedule that
 `harness/schedule.py` estimates from training responses. Without one they are the uniform ones, as in the FeF-DLLM
 paper's reproduction.
 """
@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from model_wrappers.backbone import Ledger
+from model_wrappers.backbone import NANO, Ledger
 from model_wrappers.decoders.llada import Choice, Even, steps_per_block, unmask
 from model_wrappers.sampling import Sampler
 from model_wrappers.trace import Window
@@ -28,21 +28,21 @@ def ddosp(
     sampler: Sampler,
     *,
     steps: int | None = None,
-    schedule: str | None = None,
+    schedule: str | Path | None = None,
     logits_eos_inf: bool = False,
     confidence_eos_eot_inf: bool = False,
 ) -> list[Window]:
     """Fill the response x_1L[:, start:] in place; no speculative windows.
 
-    steps: forwards for the whole response (default: half its length). schedule: path of a schedule file, whose quotas
-    every block follows; None for the uniform schedule. The EOS options are LLaDA's. Raises ValueError for bad values
-    and for a schedule made for other steps or another block length.
+    steps: forwards for the whole response (default: half its length). schedule: path of a schedule file, or
+    "nano/<suite>" for one that is shipped with nano; None for the uniform schedule. The EOS options are LLaDA's. Raises
+    ValueError for bad values and for a schedule of other lengths or steps.
     """
     length = x_1L.shape[1] - start
-    per_block = steps_per_block(
-        length, block_length, max(length // 2, length // block_length) if steps is None else steps
-    )
-    rule = Even(per_block) if schedule is None else Scheduled(read_schedule(schedule, per_block, block_length))
+    blocks = length // block_length
+    steps = max(length // 2, blocks) if steps is None else steps
+    per_block = steps_per_block(length, block_length, steps)
+    rule = Even(per_block) if schedule is None else Scheduled(read_schedule(schedule, blocks, steps, block_length))
     unmask(
         x_1L,
         start,
@@ -55,29 +55,49 @@ def ddosp(
 
 
 class Scheduled:
-    """Ranked by confidence, as many a step as the schedule says."""
+    """Ranked by confidence, as many a step as the schedule says for the block."""
 
-    def __init__(self, quotas: list[int]) -> None:
-        self._quotas = quotas
+    def __init__(self, quotas: list[list[int]]) -> None:
+        self._blocks = iter(quotas)
+        self._quotas: list[int] = []
 
     def steps(self, masked: int) -> int:
+        self._quotas = next(self._blocks)
         return len(self._quotas)
 
     def select(self, step: int, logits_NV: torch.Tensor, confidence_N: torch.Tensor) -> tuple[torch.Tensor, int]:
         return confidence_N, self._quotas[step]
 
 
-def read_schedule(path: str, steps: int, block_length: int) -> list[int]:
-    """The quotas of a schedule file for one block. Raises ValueError if it is no schedule for these steps and block."""
+def schedule_path(schedule: str | Path) -> Path:
+    """Where a schedule lies: "nano/<suite>" is shipped with nano, anything else is a path."""
+    folder, _, suite = str(schedule).partition("/")
+    shipped = folder == "nano" and suite.isidentifier()
+    return NANO / "schedules" / f"{suite}.json" if shipped else Path(schedule)
+
+
+def read_schedule(schedule: str | Path, blocks: int, steps: int, block_length: int) -> list[list[int]]:
+    """The quotas of a schedule, one list per block; `steps` are those of all blocks together.
+
+    Raises ValueError if it cannot be read, or is no schedule for these blocks and steps.
+    """
     try:
-        content: Any = json.loads(Path(path).read_text(encoding="utf-8"))
+        content: Any = json.loads(schedule_path(schedule).read_text(encoding="utf-8"))
         quotas = content["quotas"]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"schedule {path} cannot be read: {error}; harness/schedule.py writes one") from error
-    if not isinstance(quotas, list) or not all(type(quota) is int and quota >= 1 for quota in quotas):
-        raise ValueError(f"schedule {path}: quotas must be whole numbers of at least 1")
-    if len(quotas) != steps or sum(quotas) != block_length:
         raise ValueError(
-            f"schedule {path} is for {len(quotas)} steps and a block of {sum(quotas)}, not {steps} and {block_length}"
-        )
+            f"schedule {schedule} cannot be read: {type(error).__name__}: {error}; harness/schedule.py writes one"
+        ) from error
+    if not isinstance(quotas, list) or not all(isinstance(block, list) for block in quotas):
+        raise ValueError(f"schedule {schedule}: quotas must be a list with one list of quotas per block")
+    if not all(type(quota) is int and quota >= 1 for block in quotas for quota in block):
+        raise ValueError(f"schedule {schedule}: quotas must be whole numbers of at least 1")
+    if len(quotas) != blocks:
+        raise ValueError(f"schedule {schedule} is for {len(quotas)} blocks, not {blocks}")
+    for number, block in enumerate(quotas, 1):
+        if len(block) != steps // blocks or sum(block) != block_length:
+            raise ValueError(
+                f"schedule {schedule}, block {number}: {len(block)} steps that commit {sum(block)} tokens, "
+                f"not {steps // blocks} that commit {block_length}"
+            )
     return quotas

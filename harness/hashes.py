@@ -1,0 +1,34 @@
+"""SHA-256 of files: what ties records and schedules to the very data and weights they were made with."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import lru_cache
+from pathlib import Path
+
+
+def file_hash(path: Path) -> str:
+    """SHA-256 of a file, hex."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while piece := file.read(1 << 20):
+            digest.update(piece)
+    return digest.hexdigest()
+
+
+def weight_hashes(folder: Path) -> dict[str, str]:
+    """SHA-256 of the weights in a model's folder, by file name; empty where there are none, as for a hub id.
+
+    Weights may be many gigabytes: a file that has not changed is read once.
+    """
+    return {path.name: _known_hash(path.resolve(), _version(path)) for path in sorted(folder.glob("*.safetensors"))}
+
+
+def _version(path: Path) -> tuple[int, int]:
+    status = path.stat()
+    return status.st_mtime_ns, status.st_size
+
+
+@lru_cache
+def _known_hash(path: Path, version: tuple[int, int]) -> str:
+    return file_hash(path)
