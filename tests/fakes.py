@@ -1,51 +1,22 @@
-"""Fakes for the tests: backbones made of probability tables, a sampler that walks every branch, and tiny LLaDA models.
+"""Fakes for the tests: backbones of made-up logits, and tiny LLaDA models. `harness/oracle.py` has the exact ones.
 
-Shapes: B batch, L length, V vocabulary, n places whose logits are read.
+Shapes: B batch, L length, V vocabulary.
 """
 
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
-import math
-from collections import defaultdict
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors.torch import save_file
 
+from harness.oracle import RowBackbone
 from model_wrappers import Backbone
 from model_wrappers.backbone import BackboneLike
 from model_wrappers.llada import LLaDAConfig, LLaDAForMaskedLM
-
-Law = dict[tuple[int, ...], float]
-
-
-class RowBackbone:
-    """A backbone given by a function of one row, `row_logits`, in float64; it has only what a backbone must."""
-
-    def __init__(self, vocab_size: int, mask_id: int, eos_id: int) -> None:
-        self.vocab_size, self.mask_id, self.eos_id = vocab_size, mask_id, eos_id
-        self._known: dict[tuple[tuple[int, ...], bool], torch.Tensor] = {}
-
-    def row_logits(self, row: tuple[int, ...], causal: bool) -> torch.Tensor:
-        """Logits (L, V) of one row."""
-        raise NotImplementedError
-
-    def logits(self, ids_BL: torch.Tensor, positions: torch.Tensor | None = None, causal: bool = False) -> torch.Tensor:
-        """Logits (B, L, V), or (B, n, V) at positions (n,) of every row or (B, n) of each row's own."""
-        rows = [tuple(row) for row in ids_BL.tolist()]
-        for row in rows:
-            if (row, causal) not in self._known:
-                self._known[row, causal] = self.row_logits(row, causal)
-        logits_BLV = torch.stack([self._known[row, causal] for row in rows])
-        if positions is None:
-            return logits_BLV
-        assert positions.dim() == 1 or len(positions) == len(rows)
-        return logits_BLV[torch.arange(len(rows))[:, None], positions]
 
 
 class FixedLogits(RowBackbone):
@@ -57,38 +28,6 @@ class FixedLogits(RowBackbone):
 
     def row_logits(self, row: tuple[int, ...], causal: bool) -> torch.Tensor:
         return self._logits_LV
-
-
-class TableBackbone(RowBackbone):
-    """An oracle: log of the exact marginals of a joint table p(x) over V^d, given the observed response tokens.
-
-    table: shape (V,) * d, normalised here. The response is the d places after the prompt; the mask is id V and, unless
-    eos_id names a real token, EOS is id V + 1; both have probability 0. Evidence of probability 0, and the prompt's own
-    places, give uniform laws. causal: the law at a place is given the tokens up to that place only.
-    """
-
-    def __init__(self, table: torch.Tensor, prompt_length: int = 1, eos_id: int | None = None) -> None:
-        real = table.shape[0]
-        super().__init__(real + 1 + (eos_id is None), real, real + 1 if eos_id is None else eos_id)
-        self.table = (table / table.sum()).double()
-        self._prompt_length = prompt_length
-
-    def row_logits(self, row: tuple[int, ...], causal: bool) -> torch.Tensor:
-        real, length = self.table.shape[0], self.table.dim()
-        response = row[self._prompt_length :]
-        law_LV = torch.zeros(len(row), self.vocab_size, dtype=torch.float64)
-        law_LV[:, :real] = 1 / real
-        for place in range(length):
-            evidence = self.table
-            for other, token in enumerate(response[: place + 1] if causal else response):
-                if token != self.mask_id:
-                    keep = torch.zeros(real, dtype=torch.float64)
-                    keep[[t for t in [token] if t < real]] = 1
-                    evidence = evidence * keep.reshape([-1 if axis == other else 1 for axis in range(length)])
-            if evidence.sum() > 0:
-                marginal = evidence.movedim(place, 0).reshape(real, -1).sum(1)
-                law_LV[self._prompt_length + place, :real] = marginal / marginal.sum()
-        return law_LV.log()
 
 
 class RandomConditionals(RowBackbone):
@@ -123,66 +62,6 @@ class Recorder:
     def logits(self, ids_BL: torch.Tensor, positions: torch.Tensor | None = None, causal: bool = False) -> torch.Tensor:
         self.inputs.append(ids_BL.clone())
         return self._backbone.logits(ids_BL, positions=positions, causal=causal)
-
-
-class BranchSampler:
-    """In place of Sampler: follows a script of choices, then the first choice everywhere, and notes the ones not taken.
-
-    probability: of the branch taken so far. untaken: scripts that lead into every other branch.
-    """
-
-    def __init__(self, script: tuple[int, ...] = ()) -> None:
-        self._script = script
-        self._taken: tuple[int, ...] = ()
-        self.probability = 1.0
-        self.untaken: list[tuple[int, ...]] = []
-
-    def tokens(self, law_NV: torch.Tensor) -> torch.Tensor:
-        return torch.tensor([self._choose(law) for law in law_NV.tolist()])
-
-    def accept(self, probability: float) -> bool:
-        return self._choose([1 - probability, probability]) == 1
-
-    def order(self, count: int) -> torch.Tensor:
-        orders = list(itertools.permutations(range(count)))
-        return torch.tensor(orders[self._choose([1 / len(orders)] * len(orders))])
-
-    def _choose(self, law: Sequence[float]) -> int:
-        """An index of positive probability."""
-        support = [index for index, probability in enumerate(law) if probability > 0]
-        depth = len(self._taken)
-        if depth < len(self._script):
-            choice = self._script[depth]
-        else:
-            choice, *others = support
-            self.untaken += [(*self._taken, other) for other in others]
-        self._taken = (*self._taken, choice)
-        self.probability *= law[choice]
-        return choice
-
-
-def enumerate_law(run: Callable[[Any], torch.Tensor]) -> Law:
-    """The exact law of run(sampler), a decoder's tokens, over every branch of its randomness."""
-    outcome: defaultdict[tuple[int, ...], float] = defaultdict(float)
-    pending: list[tuple[int, ...]] = [()]
-    while pending:
-        sampler = BranchSampler(pending.pop())
-        outcome[tuple(run(sampler).tolist())] += sampler.probability
-        pending += sampler.untaken
-    assert math.isclose(sum(outcome.values()), 1.0, abs_tol=1e-9)
-    return dict(outcome)
-
-
-def distance(law: Law, other: Law) -> float:
-    """Total variation between two laws."""
-    return sum(abs(law.get(x, 0.0) - other.get(x, 0.0)) for x in law.keys() | other.keys()) / 2
-
-
-def random_table(real: int, length: int, seed: int = 0) -> torch.Tensor:
-    """A joint law of full support over real^length in which the positions depend on one another."""
-    generator = torch.Generator().manual_seed(seed)
-    logits = 1.5 * torch.randn((real,) * length, generator=generator, dtype=torch.float64)
-    return torch.softmax(logits.flatten(), 0).reshape(logits.shape)
 
 
 def tiny_llada(

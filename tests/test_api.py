@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 import torch
-from fakes import RandomConditionals, Recorder, RowBackbone, tiny_llada
+from fakes import RandomConditionals, Recorder, tiny_llada
 
+from harness.oracle import RowBackbone
 from model_wrappers import METHODS, Backbone, decode
 
 every_method = pytest.mark.parametrize("method", METHODS)

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 import torch
-from fakes import Law, RandomConditionals, Recorder, distance, enumerate_law
+from fakes import RandomConditionals, Recorder
 
+from harness.oracle import Law, enumerate_law, total_variation
 from model_wrappers import decode
 from model_wrappers.sampling import law
 
@@ -45,13 +46,13 @@ def _words() -> list[tuple[int, ...]]:
 
 @pytest.mark.parametrize("options", [{"speculative": False}, {"window": 2}, {"window": 3}])
 def test_one_step_is_the_chain_product_given_noise(options: dict[str, Any]) -> None:
-    assert distance(uniform_law(steps=1, **options), one_step_law()) < 1e-12
+    assert total_variation(uniform_law(steps=1, **options), one_step_law()) < 1e-12
 
 
 def test_two_steps_have_one_law_for_every_window_and_draft() -> None:
     expected = uniform_law(steps=2, speculative=False)
-    assert distance(uniform_law(steps=2, window=2), expected) < 1e-12
-    assert distance(uniform_law(steps=2, window=1, draft=RandomConditionals(REAL, seed=5)), expected) < 1e-12
+    assert total_variation(uniform_law(steps=2, window=2), expected) < 1e-12
+    assert total_variation(uniform_law(steps=2, window=1, draft=RandomConditionals(REAL, seed=5)), expected) < 1e-12
 
 
 def test_no_mask_is_seen_or_left() -> None:

@@ -8,17 +8,9 @@ from typing import Any
 
 import pytest
 import torch
-from fakes import (
-    FixedLogits,
-    RandomConditionals,
-    Recorder,
-    TableBackbone,
-    distance,
-    enumerate_law,
-    random_table,
-    tiny_llada,
-)
+from fakes import FixedLogits, RandomConditionals, Recorder, tiny_llada
 
+from harness.oracle import TableBackbone, enumerate_law, random_table, total_variation
 from model_wrappers import decode
 from model_wrappers.backbone import BackboneLike
 from model_wrappers.sampling import Sampler
@@ -191,7 +183,7 @@ def joint_distance(steps: int, remasking: str) -> float:
         decode, backbone, prompt, method="llada", gen_length=3, steps=steps, temperature=1.0, remasking=remasking
     )
     joint = {tuple(x): float(table[tuple(x)]) for x in torch.cartesian_prod(*[torch.arange(2)] * 3).tolist()}
-    return distance(enumerate_law(lambda sampler: run(sampler=sampler).tokens), joint)
+    return total_variation(enumerate_law(lambda sampler: run(sampler=sampler).tokens), joint)
 
 
 def test_random_order_one_token_a_step_gives_the_exact_joint_of_an_oracle() -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from fakes import FixedLogits, TableBackbone, random_table, tiny_llada
+from fakes import FixedLogits, tiny_llada
 
+from harness.oracle import TableBackbone, random_table
 from model_wrappers import decode
 
 LENGTH = 16

@@ -1,0 +1,263 @@
+"""Things with known answers: joint laws given as tables, backbones that know them, and samplers that walk every branch.
+
+The audit and the tests measure decoders against these. A table is a joint law of d tokens, shape (R,) * d for R real
+tokens; its backbones know the exact marginals, so whatever a decoder's law misses is the decoder's doing. Shapes: B
+batch, L length, V vocabulary (the real tokens, the mask and EOS), n places whose logits are read.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+
+from model_wrappers.diffusion import Kernel
+from model_wrappers.sampling import Sampler
+
+Law = dict[tuple[int, ...], float]
+T = TypeVar("T")
+
+
+class RowBackbone:
+    """A backbone given by a function of one row, `row_logits`, in float64; it has only what a backbone must."""
+
+    def __init__(self, vocab_size: int, mask_id: int, eos_id: int) -> None:
+        self.vocab_size, self.mask_id, self.eos_id = vocab_size, mask_id, eos_id
+        self._known: dict[tuple[tuple[int, ...], bool], torch.Tensor] = {}
+
+    def row_logits(self, row: tuple[int, ...], causal: bool) -> torch.Tensor:
+        """Logits (L, V) of one row."""
+        raise NotImplementedError
+
+    def logits(self, ids_BL: torch.Tensor, positions: torch.Tensor | None = None, causal: bool = False) -> torch.Tensor:
+        """Logits (B, L, V), or (B, n, V) at positions (n,) of every row or (B, n) of each row's own."""
+        rows = [self._logits_of(tuple(row), causal) for row in ids_BL.tolist()]
+        if positions is None:
+            return torch.stack(rows)
+        if positions.dim() == 1:
+            return torch.stack([row_LV[positions] for row_LV in rows])
+        return torch.stack([row_LV[own_n] for row_LV, own_n in zip(rows, positions, strict=True)])
+
+    def _logits_of(self, row: tuple[int, ...], causal: bool) -> torch.Tensor:
+        if (row, causal) not in self._known:
+            self._known[row, causal] = self.row_logits(row, causal)
+        return self._known[row, causal]
+
+
+class TableBackbone(RowBackbone):
+    """An oracle: log of the exact marginals of a joint table p(x) over R^d, given the observed response tokens.
+
+    table: shape (R,) * d, normalised here. The response is the d places after the prompt; the mask is id R and, unless
+    eos_id names a real token, EOS is id R + 1; both have probability 0. Evidence of probability 0, and the prompt's own
+    places, give uniform laws. causal: the law at a place is given the tokens up to that place only.
+    """
+
+    def __init__(self, table: torch.Tensor, prompt_length: int = 1, eos_id: int | None = None) -> None:
+        real = table.shape[0]
+        super().__init__(real + 1 + (eos_id is None), real, real + 1 if eos_id is None else eos_id)
+        self.table = (table / table.sum()).double()
+        self._prompt_length = prompt_length
+
+    def row_logits(self, row: tuple[int, ...], causal: bool) -> torch.Tensor:
+        real, length = self.table.shape[0], self.table.dim()
+        response = row[self._prompt_length :]
+        law_LV = torch.zeros(len(row), self.vocab_size, dtype=torch.float64)
+        law_LV[:, :real] = 1 / real
+        for place in range(length):
+            evidence = self.table
+            for other, token in enumerate(response[: place + 1] if causal else response):
+                if token != self.mask_id:
+                    likelihood_R = self._likelihood(token, other, place)
+                    evidence = evidence * likelihood_R.reshape([-1 if axis == other else 1 for axis in range(length)])
+            if evidence.sum() > 0:
+                marginal_R = evidence.movedim(place, 0).reshape(real, -1).sum(1)
+                law_LV[self._prompt_length + place, :real] = marginal_R / marginal_R.sum()
+        return law_LV.log()
+
+    def _likelihood(self, token: int, other: int, place: int) -> torch.Tensor:
+        """How probable it is to see `token` at the place `other`, given each real token there, (R,)."""
+        return (torch.arange(self.table.shape[0]) == token).double()
+
+
+class PrefixOracle(TableBackbone):
+    """The exact position-conditioned target: at place i, log p(x_0^i | x_0^{<i}, x_t^{>=i}) of a corrupted table.
+
+    What stands before a place is read as clean, the place itself and what follows as corrupted at level t: a row of the
+    uniform kernel does not show which of its tokens are clean. This is the law that Algorithm 1 trains and Lemma 1
+    equates with p(x_0^i | x_t, x_0^{<i}). kernel: over the R real tokens. A mask is a place that was not observed.
+    """
+
+    def __init__(self, table: torch.Tensor, kernel: Kernel, t: float, prompt_length: int = 1) -> None:
+        super().__init__(table, prompt_length)
+        if kernel.states != table.shape[0]:
+            raise ValueError(f"kernel of {kernel.states} states for a table of {table.shape[0]} tokens")
+        self._corruption_RR = kernel.cumulative(t)
+
+    def _likelihood(self, token: int, other: int, place: int) -> torch.Tensor:
+        return super()._likelihood(token, other, place) if other < place else self._corruption_RR[:, token]
+
+
+class ChoiceSampler(Sampler):
+    """In place of Sampler: every draw is a choice among finitely many, left to `_choose`.
+
+    quota: how many of the top ranks of `order` are ever read (None: all of them). LLaDA commits the top `quota` of a
+    random order, so only which places those are matters, not how all of them are ranked.
+    """
+
+    def __init__(self, quota: int | None = None) -> None:
+        self._quota = quota
+
+    def tokens(self, law_NV: torch.Tensor) -> torch.Tensor:
+        return torch.tensor([self._choose(law) for law in law_NV.tolist()])
+
+    def accept(self, probability: float) -> bool:
+        return self._choose([1 - probability, probability]) == 1
+
+    def order(self, count: int) -> torch.Tensor:
+        if self._quota is None:
+            orders = list(itertools.permutations(range(count)))
+            return torch.tensor(orders[self._choose([1 / len(orders)] * len(orders))])
+        tops = list(itertools.combinations(range(count), min(self._quota, count)))
+        return torch.zeros(count).index_fill(0, torch.tensor(tops[self._choose([1 / len(tops)] * len(tops))]), 1.0)
+
+    def _choose(self, law: Sequence[float]) -> int:
+        """An index of positive probability."""
+        raise NotImplementedError
+
+
+class BranchSampler(ChoiceSampler):
+    """Follows a script of choices, then the first choice everywhere, and notes the ones not taken.
+
+    probability: of the branch taken so far. untaken: scripts that lead into every other branch.
+    """
+
+    def __init__(self, script: tuple[int, ...] = (), quota: int | None = None) -> None:
+        super().__init__(quota)
+        self._script = script
+        self._taken: tuple[int, ...] = ()
+        self.probability = 1.0
+        self.untaken: list[tuple[int, ...]] = []
+
+    def _choose(self, law: Sequence[float]) -> int:
+        depth = len(self._taken)
+        if depth < len(self._script):
+            choice = self._script[depth]
+        else:
+            choice, *others = [index for index, probability in enumerate(law) if probability > 0]
+            self.untaken += [(*self._taken, other) for other in others]
+        self._taken = (*self._taken, choice)
+        self.probability *= law[choice]
+        return choice
+
+
+class ProbeSampler(ChoiceSampler):
+    """Takes every choice of positive probability equally often. leaves: the product of the numbers of choices."""
+
+    def __init__(self, rng: random.Random, quota: int | None = None) -> None:
+        super().__init__(quota)
+        self._rng = rng
+        self.leaves = 1
+
+    def _choose(self, law: Sequence[float]) -> int:
+        support = [index for index, probability in enumerate(law) if probability > 0]
+        self.leaves *= len(support)
+        return self._rng.choice(support)
+
+
+def branches(run: Callable[[Any], T], quota: int | None = None) -> Iterator[tuple[T, float]]:
+    """The result of run(sampler), and its probability, on every branch of its randomness.
+
+    Raises ArithmeticError if the probabilities do not add up to 1 in the end.
+    """
+    pending: list[tuple[int, ...]] = [()]
+    total = 0.0
+    while pending:
+        sampler = BranchSampler(pending.pop(), quota)
+        result = run(sampler)
+        total += sampler.probability
+        yield result, sampler.probability
+        pending += sampler.untaken
+    if not math.isclose(total, 1.0, abs_tol=1e-9):
+        raise ArithmeticError(f"the branches have probability {total} in all, not 1")
+
+
+def count_branches(run: Callable[[Any], object], probes: int, seed: int = 0, quota: int | None = None) -> float:
+    """An unbiased estimate of how many branches run(sampler) has, from `probes` random ones.
+
+    The product of the branching factors along a random path, averaged (Knuth, Estimating the efficiency of backtrack
+    programs, 1975): a leaf is reached with one over that product.
+    """
+    rng = random.Random(seed)
+    total = 0
+    for _ in range(probes):
+        sampler = ProbeSampler(rng, quota)
+        run(sampler)
+        total += sampler.leaves
+    return total / probes
+
+
+def enumerate_law(run: Callable[[Any], torch.Tensor], quota: int | None = None) -> Law:
+    """The exact law of run(sampler), a decoder's tokens, over every branch of its randomness."""
+    outcome: defaultdict[tuple[int, ...], float] = defaultdict(float)
+    for tokens, probability in branches(run, quota):
+        outcome[tuple(tokens.tolist())] += probability
+    return dict(outcome)
+
+
+def total_variation(law: Law, other: Law) -> float:
+    """Total variation between two laws: half the sum of the absolute differences."""
+    return sum(abs(law.get(x, 0.0) - other.get(x, 0.0)) for x in law.keys() | other.keys()) / 2
+
+
+def kl(law: Law, other: Law) -> float:
+    """KL(law || other) in nats; infinite where `other` cannot give what `law` gives."""
+    terms = [(probability, other.get(x, 0.0)) for x, probability in law.items() if probability > 0]
+    if any(q <= 0 for _, q in terms):
+        return math.inf
+    return max(0.0, sum(p * math.log(p / q) for p, q in terms))  # equal laws: rounding may leave less than 0
+
+
+def random_table(real: int, length: int, seed: int = 0) -> torch.Tensor:
+    """A joint law of full support over real^length in which the positions depend on one another."""
+    generator = torch.Generator().manual_seed(seed)
+    logits = 1.5 * torch.randn((real,) * length, generator=generator, dtype=torch.float64)
+    return torch.softmax(logits.flatten(), 0).reshape(logits.shape)
+
+
+def table_law(table: torch.Tensor) -> Law:
+    """A table, normalised, as a law over tuples of tokens."""
+    return {x: float(table[x] / table.sum()) for x in itertools.product(*map(range, table.shape))}
+
+
+def posterior_table(table: torch.Tensor, kernel: Kernel, t: float, x_t: Sequence[int]) -> torch.Tensor:
+    """p(x_0 | x_t) of a table corrupted by a kernel over its tokens at level t, place by place: shape (R,) * d."""
+    joint = table.double()
+    for place, token in enumerate(x_t):
+        likelihood_R = kernel.cumulative(t)[:, token]
+        joint = joint * likelihood_R.reshape([-1 if axis == place else 1 for axis in range(table.dim())])
+    return joint / joint.sum()
+
+
+def information_profile(table: torch.Tensor) -> np.ndarray:
+    """h(i), (d,): the mean entropy in nats of a place given i others, over all places and all sets of i others.
+
+    With H_i the mean entropy of i places, it is H_{i+1} - H_i, for every pair of a place and a set is one larger set.
+    """
+    length = table.dim()
+    mean = np.zeros(length + 1)
+    for size in range(1, length + 1):
+        kept = itertools.combinations(range(length), size)
+        entropies = [_entropy(table / table.sum(), set(range(length)) - set(axes)) for axes in kept]
+        mean[size] = np.mean(entropies)
+    return np.diff(mean)
+
+
+def _entropy(table: torch.Tensor, summed: set[int]) -> float:
+    marginal = table.double().sum(sorted(summed)) if summed else table.double()
+    return float(-torch.special.xlogy(marginal, marginal).sum())
