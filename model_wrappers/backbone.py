@@ -77,17 +77,7 @@ class Backbone:
         mask = None
         if causal:
             mask = torch.ones(length, length, dtype=torch.bool, device=ids_BL.device).tril()[None, None]
-        hidden_BLD = self.model.model(input_ids=ids_BL, attention_mask=mask, use_cache=False).last_hidden_state
-        return self.model.lm_head(read_places(hidden_BLD, positions))
-
-
-def read_places(values_BLD: torch.Tensor, positions: torch.Tensor | None) -> torch.Tensor:
-    """The places `positions` of values (B, L, D): all, the same (n,) in every row, or each row's own (B, n)."""
-    if positions is None:
-        return values_BLD
-    if positions.dim() == 1:
-        return values_BLD[:, positions]
-    return torch.take_along_dim(values_BLD, positions[..., None], dim=1)
+        return self.model(input_ids=ids_BL, attention_mask=mask, positions=positions, use_cache=False).logits
 
 
 class Ledger:
@@ -111,6 +101,11 @@ class Ledger:
         return self._backbone.logits(ids_BL, positions=positions, causal=causal)
 
 
+def model_folder(name: str | Path) -> Path:
+    """Where the files of a model lie if it is nano or a local folder; for a hub id a path that does not exist."""
+    return NANO if str(name) == "nano" else Path(name)
+
+
 def load_backbone(
     name: str | Path,
     device: str | torch.device = "cpu",
@@ -126,7 +121,7 @@ def load_backbone(
     torch_dtype = _dtype(dtype, torch_device)
     if attn not in ATTENTION:
         raise ValueError(f"unknown attn {attn!r}; valid: {', '.join(ATTENTION)}")
-    folder = NANO if str(name) == "nano" else Path(name)
+    folder = model_folder(name)
     if folder.exists() and not (folder / "config.json").exists():
         raise ValueError(f"{folder} has no config.json: not a model folder; give nano, a folder or a hub id")
     source = str(folder) if folder.exists() else str(name)

@@ -16,6 +16,7 @@ from transformers.conversion_mapping import register_checkpoint_conversion_mappi
 from transformers.core_model_loading import WeightRenaming
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
+from transformers.modeling_outputs import CausalLMOutputWithPast
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 OFFICIAL_KEYS = {
@@ -132,6 +133,20 @@ class LLaDAForMaskedLM(LlamaForCausalLM):
         self.model.rotary_emb = _Fp32Rotary(config)
         if self.config._attn_implementation == "sdpa":
             self.set_attn_implementation("llada_sdpa")
+
+    def forward(self, *args: Any, positions: torch.Tensor | None = None, **kwargs: Any) -> CausalLMOutputWithPast:
+        """Llama's, with the vocabulary head at some places alone if `positions` says where (see read_places)."""
+        if positions is None:
+            return super().forward(*args, **kwargs)
+        hidden_BLD = self.model(*args, **kwargs).last_hidden_state
+        return CausalLMOutputWithPast(logits=self.lm_head(read_places(hidden_BLD, positions)))
+
+
+def read_places(values_BLD: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+    """The places `positions` of values (B, L, D), the same (n,) in every row or each row's own (B, n): (B, n, D)."""
+    if positions.dim() == 1:
+        return values_BLD[:, positions]
+    return torch.take_along_dim(values_BLD, positions[..., None], dim=1)
 
 
 register_checkpoint_conversion_mapping(
