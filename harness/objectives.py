@@ -5,6 +5,8 @@ Shapes: B batch, L length, V vocabulary.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch.nn import functional as F
 
@@ -45,3 +47,41 @@ def llada_loss(
     if weight == "1/t":
         loss_N = loss_N / share_B[:, None].expand_as(clean_BL)[masked_BL]
     return loss_N.sum() / response_BL.sum()
+
+
+class PositionRows(NamedTuple):
+    """Position-conditioned inputs: R rows, each with the one place whose clean token it predicts.
+
+    inputs: ids (R, L). place, target: (R,), index and clean token. weight: (R,), so that the weighted sum over the rows
+    is the sum over all corrupted positions, exactly or in expectation.
+    """
+
+    inputs: torch.Tensor
+    place: torch.Tensor
+    target: torch.Tensor
+    weight: torch.Tensor
+
+
+def position_rows(
+    clean_BL: torch.Tensor, corrupted_BL: torch.Tensor, count: int | None, generator: torch.Generator
+) -> PositionRows:
+    """The paper's Algorithm 1: for each corrupted position j, the clean prefix before j and the corrupted rest.
+
+    count: positions per example, drawn at random and weighted by L_t / count (unbiased); None for all of them.
+    """
+    examples, places, weights = [], [], []
+    for b, corrupted_L in enumerate(corrupted_BL != clean_BL):
+        place_M = corrupted_L.nonzero()[:, 0]
+        chosen_M = place_M if count is None else place_M[torch.randperm(len(place_M), generator=generator)[:count]]
+        examples.append(torch.full_like(chosen_M, b))
+        places.append(chosen_M)
+        weights.append(torch.full(chosen_M.shape, len(place_M) / len(chosen_M)))
+    example_R, place_R = torch.cat(examples), torch.cat(places)
+    before_RL = torch.arange(clean_BL.shape[1]) < place_R[:, None]
+    inputs_RL = torch.where(before_RL, clean_BL[example_R], corrupted_BL[example_R])
+    return PositionRows(inputs_RL, place_R, clean_BL[example_R, place_R], torch.cat(weights))
+
+
+def fef_loss(logits_RV: torch.Tensor, target_R: torch.Tensor, weight_R: torch.Tensor, tokens: int) -> torch.Tensor:
+    """Position-conditioned prediction (the paper's Eq. 3, Algorithm 1), as a mean over the batch's response tokens."""
+    return (weight_R * F.cross_entropy(logits_RV.float(), target_R, reduction="none")).sum() / tokens

@@ -30,12 +30,13 @@ from sklearn.isotonic import IsotonicRegression
 
 from harness.environment import describe
 from harness.errors import UserError, one_line_errors
+from harness.exchanges import Exchange, read_exchanges
 from harness.hashes import file_hash, weight_hashes
 from harness.presets import suite_settings
 from harness.records import write_atomically
 from harness.schedule_files import Purpose, made_folder
 from harness.suites import SUITES, suites_named
-from harness.train_responses import Example, Exchange, encode, generated_exchanges, read_exchanges
+from harness.train_responses import Example, encode, generated_exchanges
 from model_wrappers import load_backbone
 from model_wrappers.api import check_lengths
 from model_wrappers.backbone import BackboneLike, Ledger, model_folder
@@ -230,7 +231,7 @@ def exchanges_of(asked: argparse.Namespace, suite: str) -> tuple[list[Exchange],
     if source == "generated":
         return generated_exchanges(suite, asked.examples), source
     path = Path(source)
-    return read_exchanges(path, suite, asked.examples), {"name": path.name, "sha256": file_hash(path)}
+    return read_exchanges(path, "--responses", suite, asked.examples), {"name": path.name, "sha256": file_hash(path)}
 
 
 def main(line: list[str] | None = None) -> int:

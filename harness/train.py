@@ -1,81 +1,42 @@
 """Train a LLaDA-architecture model with transformers' Trainer.
 
-    python harness/train.py --objective llada --preset nano --out training/nano
-    python harness/train.py --objective llada --preset nano --out training/nano --resume
+    python harness/train.py --objective fef --init FOLDER --data FILE --out training/fef     the paper's recipe
+    python harness/train.py --objective fef --preset nano --out training/nano-fef
+    python harness/train.py --objective llada --preset nano --out training/nano-control
+    python harness/train.py --objective llada --preset nano-base --out training/nano --resume
 
-Objective `llada` is clean-token prediction on absorbing corruption (the paper's Eq. 2). The preset gives every value;
-options override it. `--out` receives checkpoints, `train.json` (what was asked), `loss.csv`, `loss.png` and, at the
-end, the model in bf16 and its tokenizer. A training that was killed goes on with `--resume` from its last checkpoint
-and sees the examples an uninterrupted one would have seen. Limits: data comes from nano's generators.
+Objective `fef` is position-conditioned prediction (the paper's Algorithm 1), `llada` clean-token prediction (Eq. 2),
+both on absorbing corruption of the response alone. The preset gives every value; options override it. `--data` is JSON
+lines of {"prompt", "response"}, or GSM8K's own train file; without it nano's generated training problems. `--out`
+receives checkpoints, `train.json` (what was asked), `loss.csv`, `loss.png` and, at the end, the model in bf16 and its
+tokenizer. A training that was killed goes on with `--resume` from its last checkpoint and sees the examples an
+uninterrupted one would have seen. Several GPUs: `torchrun --nproc-per-node 8 harness/train.py ...`; `--trainer` takes
+any TrainingArguments as JSON, such as {"fsdp": "full_shard auto_wrap", "gradient_checkpointing": true}.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
+import os
 import sys
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import torch
-from transformers import PreTrainedTokenizerBase, Trainer, TrainingArguments, set_seed
+from transformers import PreTrainedTokenizerBase, TrainingArguments, set_seed
 
 from harness.errors import UserError, one_line_errors
-from harness.nano_tokenizer import EOS, MASK, token_id, train_tokenizer
-from harness.objectives import llada_loss
-from harness.train_data import CorruptedBatches, NanoExamples
+from harness.nano_tokenizer import EOS, token_id, train_tokenizer
+from harness.train_data import LENGTHS, CorruptedBatches, Examples, FileExamples, NanoExamples, PositionBatches
+from harness.train_presets import PRESETS, overrides
+from harness.trainer import DiffusionTrainer
 from model_wrappers import load_backbone
 from model_wrappers.llada import LLaDAConfig, LLaDAForMaskedLM
 
-PRESETS: dict[str, dict[str, Any]] = {
-    "nano": {
-        "hidden_size": 192,
-        "layers": 5,
-        "heads": 6,
-        "mlp_size": 512,
-        "max_length": 4096,
-        "batch": 32,
-        "accumulation": 2,
-        "steps": 7000,
-        "lr": 1.5e-3,
-        "warmup": 200,
-        "decay_fraction": 0.3,
-        "min_lr_ratio": 0.02,
-        "weight_decay": 0.1,
-        "loss_weight": "1/t",
-        "mix": {"gsm8k": 3, "math": 2, "humaneval": 2, "mbpp": 1, "lists": 2},
-        "init": None,
-        "seed": 0,
-    }
-}
-
-
-class DiffusionTrainer(Trainer):
-    """Trainer whose loss is a diffusion objective of a corrupted batch."""
-
-    loss_weight: str = "1/t"
-
-    def compute_loss(
-        self,
-        model: torch.nn.Module,
-        inputs: dict[str, torch.Tensor],
-        return_outputs: bool = False,
-        num_items_in_batch: torch.Tensor | int | None = None,
-    ) -> Any:
-        logits_BLV = model(input_ids=inputs["corrupted"]).logits
-        loss = llada_loss(
-            logits_BLV, inputs["clean"], inputs["corrupted"], inputs["response"], inputs["share"], self.loss_weight
-        )
-        return (loss, logits_BLV) if return_outputs else loss
-
-    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: torch.nn.Module | None = None) -> None:
-        # Checkpoints carry the official names of the weights, which only from_pretrained translates: the trainer's own
-        # loading would leave the weights as they are.
-        saved: Any = LLaDAForMaskedLM.from_pretrained(resume_from_checkpoint, dtype=torch.float32)
-        target = self.model if model is None else model
-        assert target is not None
-        target.load_state_dict(saved.state_dict())
+OBJECTIVES = ("fef", "llada")
 
 
 def new_model(config: dict[str, Any], tokenizer: PreTrainedTokenizerBase) -> LLaDAForMaskedLM:
@@ -98,12 +59,31 @@ def new_model(config: dict[str, Any], tokenizer: PreTrainedTokenizerBase) -> LLa
 
 
 def start(config: dict[str, Any]) -> tuple[PreTrainedTokenizerBase, LLaDAForMaskedLM]:
-    """Tokenizer and model to begin with: new ones, or those of the folder `init`."""
-    if config["init"] is None:
-        tokenizer = train_tokenizer(seed=0)
-        return tokenizer, new_model(config, tokenizer)
-    backbone = load_backbone(config["init"])
-    return backbone.text_tokenizer(), backbone.model.train()
+    """Tokenizer and model to begin with: those of the folder `init`, or new ones where the preset gives their size."""
+    if config["init"] is not None:
+        backbone = load_backbone(config["init"], dtype="float32")
+        return backbone.text_tokenizer(), backbone.model.train()
+    if "hidden_size" not in config:
+        raise UserError("--init is needed: the folder or hub id of the model to train")
+    tokenizer = train_tokenizer(seed=0)
+    return tokenizer, new_model(config, tokenizer)
+
+
+def examples_for(config: dict[str, Any], tokenizer: PreTrainedTokenizerBase, limit: int) -> tuple[Examples, int]:
+    """The training examples and the optimizer steps that pass through them. limit: the model's, in tokens.
+
+    Raises UserError for a data file that cannot be used, or a preset that says neither steps nor epochs.
+    """
+    processes = int(os.environ.get("WORLD_SIZE", "1"))
+    per_step = config["batch"] * config["accumulation"] * processes
+    if config["data"] is None:
+        if config["steps"] is None:
+            raise UserError("--data FILE is needed, or --steps with nano's generated problems")
+        count = config["steps"] * per_step
+        return NanoExamples(tokenizer, count, config["batch"], config["seed"], config["mix"]), config["steps"]
+    once = FileExamples(tokenizer, Path(config["data"]), config["seed"], limit)
+    steps = config["steps"] or math.ceil(config["epochs"] * len(once) / per_step)
+    return once.repeated(steps * per_step), steps
 
 
 def prepare_folder(out: Path, asked: dict[str, Any], resume: bool) -> None:
@@ -131,83 +111,107 @@ def save_curve(history: list[dict[str, Any]], out: Path) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
 
-    frame = pd.DataFrame([entry for entry in history if "loss" in entry])[
-        ["step", "loss", "learning_rate", "grad_norm"]
-    ]
+    columns = ["step", "loss", "learning_rate", "grad_norm", "tokens_per_second"]
+    frame = pd.DataFrame([entry for entry in history if "loss" in entry])[columns]
     frame.to_csv(out / "loss.csv", index=False)
     figure, axes = plt.subplots(figsize=(4.5, 3))
     axes.plot(frame["step"], frame["loss"], color="black", linewidth=0.8)
     axes.set(xlabel="step", ylabel="loss (nats per response token)", yscale="log")
     figure.tight_layout()
     figure.savefig(out / "loss.png", dpi=150)
+    plt.close(figure)
+
+
+def training_arguments(config: dict[str, Any], out: Path, steps: int, save_every: int) -> TrainingArguments:
+    """Transformers' arguments: AdamW, and a learning rate that warms up, stays, and decays linearly at the end."""
+    values: dict[str, Any] = {
+        "output_dir": str(out / "checkpoints"),
+        "max_steps": steps,
+        "per_device_train_batch_size": config["batch"],
+        "gradient_accumulation_steps": config["accumulation"],
+        "learning_rate": config["lr"],
+        "weight_decay": config["weight_decay"],
+        "adam_beta2": config["adam_beta2"],
+        "max_grad_norm": 1.0,
+        "lr_scheduler_type": "warmup_stable_decay",
+        "lr_scheduler_kwargs": {
+            "num_decay_steps": int(steps * config["decay_fraction"]),
+            "min_lr_ratio": config["min_lr_ratio"],
+            "decay_type": "linear",
+        },
+        "warmup_steps": min(config["warmup"], steps // 2),
+        "bf16": True,
+        "use_cpu": not torch.cuda.is_available(),
+        "logging_steps": min(25, steps),
+        "save_steps": save_every,
+        "save_total_limit": 2,
+        "train_sampling_strategy": "sequential",
+        "remove_unused_columns": False,
+        "report_to": [],
+        "seed": config["seed"],
+    }
+    try:
+        return TrainingArguments(**values | config["trainer"])
+    except (TypeError, ValueError) as error:
+        raise UserError(f"--trainer {json.dumps(config['trainer'])}: {error}") from error
 
 
 def train(objective: str, config: dict[str, Any], out: Path, resume: bool = False, save_every: int = 250) -> None:
     """Train as `config` says, from random weights or from those of a folder (`init`), and write the result to `out`."""
-    prepare_folder(out, {"objective": objective, **config}, resume)
+    if config["init"] is None and "hidden_size" not in config:
+        raise UserError("--init is needed: the folder or hub id of the model to train")
     set_seed(config["seed"])
     tokenizer, model = start(config)
-    examples = config["steps"] * config["batch"] * config["accumulation"]
-    arguments = TrainingArguments(
-        output_dir=str(out / "checkpoints"),
-        max_steps=config["steps"],
-        per_device_train_batch_size=config["batch"],
-        gradient_accumulation_steps=config["accumulation"],
-        learning_rate=config["lr"],
-        weight_decay=config["weight_decay"],
-        adam_beta2=0.98,
-        max_grad_norm=1.0,
-        lr_scheduler_type="warmup_stable_decay",
-        lr_scheduler_kwargs={
-            "num_decay_steps": int(config["steps"] * config["decay_fraction"]),
-            "min_lr_ratio": config["min_lr_ratio"],
-            "decay_type": "linear",
-        },
-        warmup_steps=config["warmup"],
-        bf16=True,
-        use_cpu=not torch.cuda.is_available(),
-        logging_steps=min(25, config["steps"]),
-        save_steps=save_every,
-        save_total_limit=2,
-        train_sampling_strategy="sequential",
-        remove_unused_columns=False,
-        report_to=[],
-        seed=config["seed"],
-    )
+    examples, steps = examples_for(config, tokenizer, model.config.max_position_embeddings)
+    prepare_folder(out, {"objective": objective, **config}, resume)
+    eos_id, mask_id = token_id(tokenizer, EOS), model.config.mask_token_id
+    batches = CorruptedBatches(eos_id, mask_id, config["seed"], LENGTHS if config["data"] is None else ())
     trainer = DiffusionTrainer(
         model=model,
-        args=arguments,
-        train_dataset=NanoExamples(tokenizer, examples, config["batch"], config["seed"], config["mix"]),
-        data_collator=CorruptedBatches(token_id(tokenizer, EOS), token_id(tokenizer, MASK), config["seed"]),
+        args=training_arguments(config, out, steps, save_every),
+        train_dataset=examples,
+        data_collator=PositionBatches(batches, config["positions"]) if objective == "fef" else batches,
     )
-    trainer.loss_weight = config["loss_weight"]
+    trainer.loss_weight, trainer.rows_per_forward = config["loss_weight"], config["rows_per_forward"]
     trainer.model_accepts_loss_kwargs = False  # the trainer then averages over the accumulated batches itself
     checkpoints = list((out / "checkpoints").glob("checkpoint-*"))
     trainer.train(resume_from_checkpoint=bool(checkpoints) or None)
-    save_curve(trainer.state.log_history, out)
-    model.bfloat16().save_pretrained(out)
-    tokenizer.save_pretrained(out)
+    if trainer.is_world_process_zero():
+        save_curve(trainer.state.log_history, out)
+    trainer.save_model(str(out / "checkpoints" / "last"))  # gathers the weights where they are sharded
+    if trainer.is_world_process_zero():
+        trained: Any = LLaDAForMaskedLM.from_pretrained(out / "checkpoints" / "last", dtype=torch.bfloat16)
+        trained.save_pretrained(out)
+        tokenizer.save_pretrained(out)
 
 
-def main(arguments: list[str] | None = None) -> int:
+def main(line: list[str] | None = None) -> int:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--objective", choices=["llada"], default="llada")
-    parser.add_argument("--preset", choices=sorted(PRESETS), default="nano")
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--resume", action="store_true")
-    parser.add_argument("--steps", type=int)
-    parser.add_argument("--lr", type=float)
-    parser.add_argument("--warmup", type=int)
-    parser.add_argument("--decay-fraction", type=float, help="share of the steps, at their end, in which lr decays")
-    parser.add_argument("--seed", type=int)
-    parser.add_argument("--mix", type=json.loads, help="JSON object: blocks of examples per suite in a round")
-    parser.add_argument("--init", help="folder of a model to start from (default: random weights)")
-    parser.add_argument("--save-every", type=int, default=250, help="optimizer steps between checkpoints")
-    asked = parser.parse_args(arguments)
-    names = ("steps", "lr", "warmup", "decay_fraction", "mix", "seed", "init")
-    overrides = {name: value for name in names if (value := getattr(asked, name)) is not None}
-    train(asked.objective, PRESETS[asked.preset] | overrides, asked.out, asked.resume, asked.save_every)
+    add = parser.add_argument
+    add("--objective", choices=OBJECTIVES, required=True)
+    add("--preset", choices=sorted(PRESETS), default="paper")
+    add("--out", type=Path, required=True)
+    add("--resume", action="store_true")
+    add("--init", help="folder or hub id of the model to start from")
+    add("--data", help="JSON lines of prompt and response, or GSM8K's train file (default: nano's generated problems)")
+    add("--positions", help="corrupted positions trained per example: a number, or `all` (objective fef)")
+    add("--rows-per-forward", type=int, help="most position-conditioned rows in one forward and backward")
+    add("--steps", type=int, help="optimizer steps (default: the preset's, or its epochs of --data)")
+    add("--epochs", type=float)
+    add("--batch", type=int, help="examples per process and forward")
+    add("--accumulation", type=int)
+    add("--lr", type=float)
+    add("--warmup", type=int)
+    add("--decay-fraction", type=float, help="share of the steps, at their end, in which lr decays")
+    add("--loss-weight", choices=["1/t", "none"], help="of objective llada")
+    add("--seed", type=int)
+    add("--mix", type=json.loads, help="JSON object: blocks of generated examples per suite in a round")
+    add("--trainer", type=json.loads, help="JSON object: further TrainingArguments")
+    add("--save-every", type=int, default=250, help="optimizer steps between checkpoints")
+    asked = parser.parse_args(line)
+    config = PRESETS[asked.preset] | overrides(vars(asked))
+    train(asked.objective, config, asked.out, asked.resume, asked.save_every)
     return 0
 
 

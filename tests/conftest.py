@@ -14,7 +14,8 @@ import pytest
 import torch
 from fakes import official_checkpoint, tiny_llada
 
-from model_wrappers import Backbone
+from model_wrappers import Backbone, load_backbone
+from model_wrappers.backbone import NANO
 
 torch.set_num_threads(1)
 
@@ -35,3 +36,15 @@ def prompt() -> torch.Tensor:
 def official_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny random checkpoint in the official format, in one file."""
     return official_checkpoint(tmp_path_factory.mktemp("official"))
+
+
+@pytest.fixture(scope="session")
+def official_with_tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny random checkpoint in the official format, with nano's tokenizer."""
+    nano = load_backbone("nano")
+    sizes = {"vocab_size": nano.vocab_size, "embedding_size": nano.vocab_size, "max_sequence_length": 2048}
+    ids = {"eos_token_id": nano.eos_id, "pad_token_id": nano.eos_id, "mask_token_id": nano.mask_id}
+    folder = official_checkpoint(tmp_path_factory.mktemp("official_with_tokenizer"), **sizes, **ids)
+    for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
+        (folder / name).write_bytes((NANO / name).read_bytes())
+    return folder

@@ -13,14 +13,11 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from fakes import official_checkpoint
 
 from harness.errors import one_line_errors
 from harness.nano_suites import write_suites
 from harness.records import read_lines, read_run
 from harness.run import main
-from model_wrappers import load_backbone
-from model_wrappers.backbone import NANO
 
 ROOT = Path(__file__).resolve().parents[1]
 KEYS = ["method", "suite", "item"]
@@ -109,15 +106,18 @@ def test_a_killed_run_resumes_to_the_records_of_an_uninterrupted_one(tmp_path: P
 
 
 @pytest.mark.slow
-def test_real_files_and_an_official_checkpoint_go_the_same_way(tmp_path: Path) -> None:
+def test_real_files_and_an_official_checkpoint_go_the_same_way(tmp_path: Path, official_with_tokenizer: Path) -> None:
     write_suites(tmp_path, count=3)
-    nano = load_backbone("nano")
-    sizes = {"vocab_size": nano.vocab_size, "embedding_size": nano.vocab_size, "max_sequence_length": 2048}
-    ids = {"eos_token_id": nano.eos_id, "pad_token_id": nano.eos_id, "mask_token_id": nano.mask_id}
-    checkpoint = official_checkpoint(tmp_path / "official", **sizes, **ids)
-    for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
-        (checkpoint / name).write_bytes((NANO / name).read_bytes())
-    line = ["--data", str(tmp_path), "--model", str(checkpoint), "--methods", "llada,fef-2", "--limit", "1"]
+    line = [
+        "--data",
+        str(tmp_path),
+        "--model",
+        str(official_with_tokenizer),
+        "--methods",
+        "llada,fef-2",
+        "--limit",
+        "1",
+    ]
     assert main([*line, "--gen-length", "8", "--out", str(tmp_path / "run")]) == 0
     run = read_run(tmp_path / "run")
     assert len(run.items) == 8 and run.items["correct"].notna().all()

@@ -12,10 +12,11 @@ from safetensors.torch import load_file
 from harness.errors import UserError
 from harness.nano_tokenizer import EOT, token_id, train_tokenizer
 from harness.objectives import corrupt, llada_loss
-from harness.train import PRESETS, main, train
-from harness.train_data import CorruptedBatches, NanoExamples
+from harness.train import main, train
+from harness.train_data import CorruptedBatches, FileExamples, NanoExamples
+from harness.train_presets import PRESETS
 
-SMALL = PRESETS["nano"] | {"hidden_size": 32, "layers": 1, "heads": 2, "mlp_size": 32, "batch": 4, "warmup": 2}
+SMALL = PRESETS["nano-base"] | {"hidden_size": 32, "layers": 1, "heads": 2, "mlp_size": 32, "batch": 4, "warmup": 2}
 
 
 def batch(time: float) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -95,31 +96,88 @@ def test_the_tokenizer_encodes_any_text_and_every_list_word_as_one_token() -> No
 
 
 @pytest.mark.slow
-def test_a_stopped_training_goes_on_to_the_weights_of_an_uninterrupted_one(tmp_path: Path) -> None:
-    config = SMALL | {"steps": 6}
-    train("llada", config, tmp_path / "whole", save_every=3)
-    train("llada", config, tmp_path / "stopped", save_every=3)
+@pytest.mark.parametrize("objective", ["llada", "fef"])
+def test_a_stopped_training_goes_on_to_the_weights_of_an_uninterrupted_one(tmp_path: Path, objective: str) -> None:
+    config = SMALL | {"steps": 6, "positions": 2}
+    train(objective, config, tmp_path / "whole", save_every=3)
+    train(objective, config, tmp_path / "stopped", save_every=3)
     for name in ("model.safetensors", "loss.csv"):
         (tmp_path / "stopped" / name).unlink()
     last = tmp_path / "stopped" / "checkpoints" / "checkpoint-6"
     for path in last.iterdir():
         path.unlink()
     last.rmdir()
-    train("llada", config, tmp_path / "stopped", resume=True, save_every=3)
+    train(objective, config, tmp_path / "stopped", resume=True, save_every=3)
     whole, resumed = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "stopped"))
     assert all(torch.equal(whole[key], resumed[key]) for key in whole)
 
 
 def test_a_folder_of_another_training_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "train.json").write_text(json.dumps({"objective": "llada", **PRESETS["nano"]}))
+    command = ["--objective", "llada", "--preset", "nano", "--out"]
     with pytest.raises(UserError, match="--resume"):
-        main(["--out", str(tmp_path)])
+        main([*command, str(tmp_path)])
     with pytest.raises(UserError, match="lr, steps differ"):
-        main(["--out", str(tmp_path), "--resume", "--steps", "3", "--lr", "0.1"])
+        main([*command, str(tmp_path), "--resume", "--steps", "3", "--lr", "0.1"])
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "notes.txt").write_text("mine")
     with pytest.raises(UserError, match="not empty"):
-        main(["--out", str(tmp_path / "other")])
+        main([*command, str(tmp_path / "other")])
     with pytest.raises(UserError, match="nothing to resume"):
-        main(["--out", str(tmp_path / "new"), "--resume"])
+        main([*command, str(tmp_path / "new"), "--resume"])
     assert (tmp_path / "other" / "notes.txt").read_text() == "mine"
+
+
+def data_file(folder: Path, *rows: dict[str, str]) -> Path:
+    path = folder / "data.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def test_a_file_is_passed_through_in_another_order_each_time(tmp_path: Path) -> None:
+    path = data_file(tmp_path, *({"prompt": f"p{i}", "response": f"r{i}"} for i in range(20)))
+    data = FileExamples(train_tokenizer(examples_per_suite=200), path, seed=0, limit=500).repeated(40)
+    responses = [tuple(data[i]["response"]) for i in range(40)]
+    assert len(data) == 40 and set(responses[:20]) == set(responses[20:]) and responses[:20] != responses[20:]
+    assert len(set(responses[:20])) == 20 and [e["index"] for e in (data[3], data[33])] == [3, 33]
+
+
+def test_an_example_longer_than_the_model_is_refused_by_its_line(tmp_path: Path) -> None:
+    path = data_file(tmp_path, {"prompt": "p", "response": "r"}, {"prompt": "p", "response": "long " * 100})
+    with pytest.raises(UserError, match=r"data.jsonl, line 2: \d+ tokens exceed the model's limit of 50"):
+        FileExamples(train_tokenizer(examples_per_suite=200), path, seed=0, limit=50)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("objective", ["llada", "fef"])
+def test_the_papers_recipe_runs_on_an_official_folder_and_a_file(
+    tmp_path: Path, objective: str, official_with_tokenizer: Path
+) -> None:
+    path = data_file(tmp_path, *({"question": f"{i} and 1?", "answer": f"#### {i + 1}"} for i in range(5)))
+    out = tmp_path / "out"
+    command = ["--objective", objective, "--init", str(official_with_tokenizer), "--data", str(path), "--out", str(out)]
+    assert main(command) == 0
+    assert [line.split(",")[0] for line in (out / "loss.csv").read_text().splitlines()] == [
+        "step",
+        "3",
+    ]  # 5 of 2 a step
+    assert (out / "model.safetensors").exists() and (out / "tokenizer.json").exists() and (out / "loss.png").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (["--positions", "none"], "--positions none"),
+        (["--positions", "0"], "--positions 0"),
+        (["--steps", "-1"], "--steps -1"),
+        (["--mix", "[1]"], "--mix"),
+        (["--preset", "paper"], "--init is needed"),
+        (["--preset", "paper", "--init", "nano"], "--data FILE is needed"),
+        (["--data", "nowhere.jsonl"], "nowhere.jsonl"),
+        (["--init", "nowhere"], "nowhere"),
+    ],
+)
+def test_bad_options_are_refused_before_anything_is_written(tmp_path: Path, options: list[str], named: str) -> None:
+    with pytest.raises((UserError, ValueError), match=named):
+        main(["--objective", "fef", "--preset", "nano", "--out", str(tmp_path / "out"), *options])
+    assert not (tmp_path / "out").exists()

@@ -9,6 +9,7 @@ import pytest
 import torch
 from fakes import FixedLogits, RandomConditionals, Recorder, tiny_llada
 
+from harness.oracle import enumerate_law, total_variation
 from harness.suites import SUITES
 from model_wrappers import decode, load_backbone
 from model_wrappers.chat import encode_question
@@ -156,3 +157,17 @@ def test_entropy_commits_the_largest_set_within_gamma() -> None:
 def test_bad_values_are_refused(method: str, options: dict[str, float]) -> None:
     with pytest.raises(ValueError, match=next(iter(options))):
         decode(fixed([0.9, 0.8]), torch.tensor([0]), method, gen_length=2, **options)
+
+
+def test_sequential_dcd_keeps_the_tokens_that_it_filled_in() -> None:
+    """At temperature 1 and one step, the joint law of two places is the causal chain, not two draws of it."""
+    backbone = RandomConditionals(real=2, seed=4)
+    logits_LV = backbone.row_logits((0, backbone.mask_id, backbone.mask_id), causal=True)
+    first_V = logits_LV[1].softmax(-1)
+    expected = {}
+    for first in range(3):
+        second_V = backbone.row_logits((0, first, backbone.mask_id), causal=True)[2].softmax(-1)
+        expected |= {(first, second): float(first_V[first] * second_V[second]) for second in range(3)}
+    options = {"gen_length": 2, "steps": 1, "alpha": 0.0, "sequential": True, "temperature": 1.0}
+    law = enumerate_law(lambda s: decode(backbone, torch.tensor([0]), "dcd", sampler=s, **options).tokens)  # type: ignore[arg-type]
+    assert total_variation(law, expected) < 1e-12

@@ -18,14 +18,14 @@ from model_wrappers.trace import Window
 class Threshold:
     """All positions whose confidence is at least tau."""
 
-    def __init__(self, tau: float) -> None:
-        self._tau = tau
+    def __init__(self, limit: float) -> None:
+        self._limit = limit
 
     def steps(self, masked: int) -> int:
         return masked
 
     def select(self, step: int, logits_NV: torch.Tensor, confidence_N: torch.Tensor) -> tuple[torch.Tensor, int]:
-        return confidence_N, max(1, int((confidence_N >= self._tau).sum()))
+        return confidence_N, max(1, int((confidence_N >= self._limit).sum()))
 
 
 class Factor(Threshold):
@@ -34,7 +34,7 @@ class Factor(Threshold):
     def select(self, step: int, logits_NV: torch.Tensor, confidence_N: torch.Tensor) -> tuple[torch.Tensor, int]:
         ranked_N = confidence_N.double().sort(descending=True).values
         n_N = torch.arange(1, len(ranked_N) + 1, device=ranked_N.device)
-        fits = ((n_N + 1) * (1 - ranked_N) < self._tau).nonzero()
+        fits = ((n_N + 1) * (1 - ranked_N) < self._limit).nonzero()
         return confidence_N, int(fits[-1]) + 1 if len(fits) else 1
 
 
@@ -44,7 +44,7 @@ class Entropy(Threshold):
     def select(self, step: int, logits_NV: torch.Tensor, confidence_N: torch.Tensor) -> tuple[torch.Tensor, int]:
         entropy_N = torch.distributions.Categorical(logits=logits_NV.double()).entropy()
         ranked_N = entropy_N.sort().values
-        fits = (ranked_N.cumsum(0) - ranked_N <= self._tau).nonzero()
+        fits = (ranked_N.cumsum(0) - ranked_N <= self._limit).nonzero()
         return -entropy_N, int(fits[-1]) + 1 if len(fits) else 1
 
 
@@ -106,8 +106,5 @@ def entropy(
 
 
 def _decode(x_1L: torch.Tensor, start: int, block_length: int, choice: Choice, rule: Rule) -> list[Window]:
-    def read(x_1L: torch.Tensor, place_N: torch.Tensor) -> torch.Tensor:
-        return choice.backbone.logits(x_1L, positions=place_N)[0]
-
-    unmask(x_1L, start, block_length, read, choice, rule)
+    unmask(x_1L, start, block_length, choice.propose, rule, choice.backbone.mask_id)
     return []

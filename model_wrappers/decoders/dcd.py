@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 
 from model_wrappers.backbone import Ledger
-from model_wrappers.decoders.llada import Choice, Even, steps_per_block, unmask
+from model_wrappers.decoders.llada import Choice, Even, Proposal, steps_per_block, unmask
 from model_wrappers.sampling import Sampler
 from model_wrappers.trace import Window
 
@@ -39,19 +39,20 @@ def dcd(
         raise ValueError(f"alpha={alpha} must be finite and not negative")
     choice = Choice(backbone, temperature, sampler, logits_eos_inf, confidence_eos_eot_inf)
 
-    def one_pass(x_1L: torch.Tensor, place_N: torch.Tensor) -> torch.Tensor:
+    def one_pass(x_1L: torch.Tensor, place_N: torch.Tensor) -> Proposal:
         diffusion_NV = backbone.logits(x_1L, positions=place_N)[0]
-        return backbone.logits(x_1L, positions=place_N, causal=True)[0] + alpha * diffusion_NV
+        return choice(backbone.logits(x_1L, positions=place_N, causal=True)[0] + alpha * diffusion_NV)
 
-    def left_to_right(x_1L: torch.Tensor, place_N: torch.Tensor) -> torch.Tensor:
+    def left_to_right(x_1L: torch.Tensor, place_N: torch.Tensor) -> Proposal:
         diffusion_NV = backbone.logits(x_1L, positions=place_N)[0]
-        filled_1L, rows = x_1L.clone(), []
+        filled_1L, proposals = x_1L.clone(), []
         for place, diffusion_V in zip(place_N, diffusion_NV, strict=True):
             copula_1V = backbone.logits(filled_1L, positions=place[None], causal=True)[0]
-            rows.append(copula_1V + alpha * diffusion_V)
-            filled_1L[0, place] = choice(rows[-1])[0]
-        return torch.cat(rows)
+            proposals.append(choice(copula_1V + alpha * diffusion_V))
+            filled_1L[0, place] = proposals[-1][0]
+        token_N, confidence_N, logits_NV = (torch.cat(parts) for parts in zip(*proposals, strict=True))
+        return token_N, confidence_N, logits_NV
 
     rule = Even(steps_per_block(x_1L.shape[1] - start, block_length, steps))
-    unmask(x_1L, start, block_length, left_to_right if sequential else one_pass, choice, rule)
+    unmask(x_1L, start, block_length, left_to_right if sequential else one_pass, rule, backbone.mask_id)
     return []

@@ -43,14 +43,8 @@ def ddosp(
     steps = max(length // 2, blocks) if steps is None else steps
     per_block = steps_per_block(length, block_length, steps)
     rule = Even(per_block) if schedule is None else Scheduled(read_schedule(schedule, blocks, steps, block_length))
-    unmask(
-        x_1L,
-        start,
-        block_length,
-        lambda x_1L, place_N: backbone.logits(x_1L, positions=place_N)[0],
-        Choice(backbone, temperature, sampler, logits_eos_inf, confidence_eos_eot_inf),
-        rule,
-    )
+    choice = Choice(backbone, temperature, sampler, logits_eos_inf, confidence_eos_eot_inf)
+    unmask(x_1L, start, block_length, choice.propose, rule, backbone.mask_id)
     return []
 
 

@@ -19,7 +19,8 @@ from model_wrappers.sampling import Sampler, draw, law, quotas
 from model_wrappers.trace import Window
 
 REMASKING = ("low_confidence", "random")
-ReadLogits = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]  # x_1L, place_N -> logits_NV
+Proposal = tuple[torch.Tensor, torch.Tensor, torch.Tensor]  # tokens (N,), confidences (N,), logits (N, V)
+Propose = Callable[[torch.Tensor, torch.Tensor], Proposal]  # from x_1L and place_N
 
 
 def llada(
@@ -50,16 +51,15 @@ def llada(
         raise ValueError(f"cfg_scale={cfg_scale} must be finite and not negative")
     given_1L = x_1L != backbone.mask_id
 
-    def read(x_1L: torch.Tensor, place_N: torch.Tensor) -> torch.Tensor:
-        if cfg_scale == 0:
-            return backbone.logits(x_1L, positions=place_N)[0]
+    choice = Choice(backbone, temperature, sampler, logits_eos_inf, confidence_eos_eot_inf)
+
+    def guided(x_1L: torch.Tensor, place_N: torch.Tensor) -> Proposal:
         rows_2L = torch.cat([x_1L, x_1L.masked_fill(given_1L, backbone.mask_id)])
         conditional_NV, unconditional_NV = backbone.logits(rows_2L, positions=place_N)
-        return unconditional_NV + (cfg_scale + 1) * (conditional_NV - unconditional_NV)
+        return choice(unconditional_NV + (cfg_scale + 1) * (conditional_NV - unconditional_NV))
 
-    choice = Choice(backbone, temperature, sampler, logits_eos_inf, confidence_eos_eot_inf)
     rule = Even(steps_per_block(x_1L.shape[1] - start, block_length, steps), sampler if remasking == "random" else None)
-    unmask(x_1L, start, block_length, read, choice, rule)
+    unmask(x_1L, start, block_length, guided if cfg_scale else choice.propose, rule, backbone.mask_id)
     return []
 
 
@@ -102,7 +102,11 @@ class Choice:
     logits_eos_inf: bool = False
     confidence_eos_eot_inf: bool = False
 
-    def __call__(self, logits_NV: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def propose(self, x_1L: torch.Tensor, place_N: torch.Tensor) -> Proposal:
+        """What one forward of the sequence proposes at its candidates."""
+        return self(self.backbone.logits(x_1L, positions=place_N)[0])
+
+    def __call__(self, logits_NV: torch.Tensor) -> Proposal:
         """Tokens (N,), confidences (N,) in the logits' dtype, and the logits (N, V) that gave the confidences.
 
         The mask stays a candidate: where it is chosen, a place in the step is used up and the mask remains.
@@ -118,16 +122,15 @@ class Choice:
         return token_N, torch.softmax(logits_NV, -1).gather(1, token_N[:, None])[:, 0], logits_NV
 
 
-def unmask(x_1L: torch.Tensor, start: int, block_length: int, read: ReadLogits, choice: Choice, rule: Rule) -> None:
-    """LLaDA's loop: block after block, one reading of the logits and one commit a step, in place."""
-    mask_id = choice.backbone.mask_id
+def unmask(x_1L: torch.Tensor, start: int, block_length: int, propose: Propose, rule: Rule, mask_id: int) -> None:
+    """LLaDA's loop: block after block, one proposal and one commit a step, in place."""
     for end in range(start + block_length, x_1L.shape[1] + 1, block_length):
         masked = int((x_1L[0, end - block_length : end] == mask_id).sum())
         for step in range(rule.steps(masked)):
             place_N = (x_1L[0, :end] == mask_id).nonzero()[:, 0]
             if len(place_N) == 0:
                 break
-            token_N, confidence_N, logits_NV = choice(read(x_1L, place_N))
+            token_N, confidence_N, logits_NV = propose(x_1L, place_N)
             score_N, count = rule.select(step, logits_NV, confidence_N)
             chosen = best(x_1L.shape[1], place_N, score_N, min(count, len(place_N)))
             proposal_L = x_1L[0].index_put((place_N,), token_N)

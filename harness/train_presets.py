@@ -1,0 +1,89 @@
+"""Recipes of harness/train.py by name; every value is there, and options override it.
+
+init: model to start from; None is random weights of the size given. data: None is nano's generated problems. positions:
+corrupted positions per example of the objective fef, None for all. batch: examples per process and forward.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from harness.errors import UserError
+
+COMMON: dict[str, Any] = {
+    "init": None,
+    "data": None,
+    "steps": None,
+    "epochs": 1.0,
+    "positions": None,
+    "rows_per_forward": 64,
+    "weight_decay": 0.1,
+    "adam_beta2": 0.999,
+    "loss_weight": "none",
+    "mix": None,
+    "trainer": {},
+    "seed": 0,
+}
+
+PRESETS: dict[str, dict[str, Any]] = {
+    # The paper's appendix: 8 GPUs, global batch 16, one epoch.
+    "paper": COMMON
+    | {
+        "batch": 1,
+        "accumulation": 2,
+        "rows_per_forward": 1,
+        "lr": 1e-5,
+        "warmup": 50,
+        "decay_fraction": 0.1,
+        "min_lr_ratio": 0.1,
+    },
+    # Fine-tuning nano, FeF-DLLM's target or the control, in under an hour on two cores.
+    "nano": COMMON
+    | {
+        "init": "nano",
+        "positions": 4,
+        "batch": 16,
+        "accumulation": 1,
+        "steps": 3000,
+        "lr": 3e-4,
+        "warmup": 50,
+        "decay_fraction": 0.3,
+        "min_lr_ratio": 0.1,
+    },
+    # Nano itself, from random weights.
+    "nano-base": COMMON
+    | {
+        "hidden_size": 192,
+        "layers": 5,
+        "heads": 6,
+        "mlp_size": 512,
+        "max_length": 4096,
+        "batch": 32,
+        "accumulation": 2,
+        "steps": 7000,
+        "lr": 1.5e-3,
+        "warmup": 200,
+        "decay_fraction": 0.3,
+        "min_lr_ratio": 0.02,
+        "adam_beta2": 0.98,
+        "loss_weight": "1/t",
+        "mix": {"gsm8k": 3, "math": 2, "humaneval": 2, "mbpp": 1, "lists": 2},
+    },
+}
+
+
+def overrides(asked: dict[str, Any]) -> dict[str, Any]:
+    """What a command line asked for beyond its preset, checked. Raises UserError for values that make no training."""
+    values = {name: asked[name] for name in COMMON | PRESETS["paper"] if asked.get(name) is not None}
+    if "positions" in values:
+        text = values["positions"]
+        if text != "all" and not (text.isdigit() and int(text) > 0):
+            raise UserError(f"--positions {text} must be `all` or a number of at least 1")
+        values["positions"] = None if text == "all" else int(text)
+    for name in ("rows_per_forward", "steps", "batch", "accumulation", "epochs", "lr"):
+        if name in values and not values[name] > 0:
+            raise UserError(f"--{name.replace('_', '-')} {values[name]} must be positive")
+    for name in ("mix", "trainer"):
+        if not isinstance(values.get(name, {}), dict):
+            raise UserError(f"--{name} must be a JSON object, not {values[name]!r}")
+    return values
