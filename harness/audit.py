@@ -1,14 +1,16 @@
 """Measure factorization error: how far the law of each decoder's output is from the law it should sample from.
 
-    python harness/audit.py                              everything, on nano and on a table of 2^4
+    python harness/audit.py                              all but `lists`, on nano and on a table of 2^4
     python harness/audit.py --sections law --tokens 3    the decoders on a table of 3^4
     python harness/audit.py --sections neural --model FOLDER --prompts FILE --device cuda
+    python harness/audit.py --sections lists             shuffles, beside a closed form (minutes)
 
 `law`: every decoder on an oracle whose joint is known, its output law by walking every branch of its randomness, or by
 sampling. `lemma`: Lemma 1 and FeF-DLLM's law given a corrupted sequence, in numbers, under the uniform kernel.
-`neural`: for a model, the total variation between its next w tokens drawn at once and drawn one after the other. Exit
-code 1 if a decoder that must be exact is not, or one that cannot be looks exact; one decoder is broken on purpose and
-must be caught. Total variation (TV) is in [0, 1], KL in nats.
+`neural`: for a model, the total variation between its next w tokens drawn at once and drawn one after the other.
+`lists`: shuffles of words, right with a probability that has a closed form where they are drawn at once. Exit code 1 if
+a decoder that must be exact is not, or one that cannot be looks exact; one decoder is broken on purpose and must be
+caught. Total variation (TV) is in [0, 1], KL in nats.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ from rich.progress import track
 
 from harness.audit_law import LEVEL, Budget, Result, audit_law, law_failures, law_table
 from harness.audit_lemma import audit_lemma, lemma_failures
+from harness.audit_lists import lists_section, plot_lists
 from harness.audit_neural import Prompts, audit_neural, check_fit, file_prompts, suite_prompts
 from harness.environment import describe
 from harness.errors import UserError, one_line_errors
@@ -36,7 +39,9 @@ from harness.nano_suites import GENERATORS
 from harness.records import write_atomically
 from model_wrappers import Backbone, load_backbone
 
-SECTIONS = ("law", "lemma", "neural")
+SECTIONS = ("law", "lemma", "neural", "lists")
+DEFAULT_SECTIONS = "law,lemma,neural"
+COUNTS = ("samples", "prompts_per_suite", "chains", "span", "lists", "gen_length")
 OUTCOMES = 1024  # most entries of a table: the lemma's joint has the square of it
 SHOWN = (1, 2, 4, 8, 16, 32, 64)  # the w that are printed; all are stored
 T = TypeVar("T")
@@ -61,7 +66,16 @@ def check(asked: argparse.Namespace) -> list[str]:
     unknown = [name for name in sections if name not in SECTIONS]
     if unknown:
         raise UserError(f"unknown section {unknown[0]!r}; valid: {', '.join(SECTIONS)}")
-    least = {"tokens": 2, "positions": 2, "samples": 1, "branches": 0, "prompts_per_suite": 1, "chains": 1, "span": 1}
+    least = {
+        "tokens": 2,
+        "positions": 2,
+        "samples": 1,
+        "branches": 0,
+        "prompts_per_suite": 1,
+        "chains": 1,
+        "span": 1,
+        "lists": 1,
+    }
     for name, bound in (least | {"gen_length": 1, "seed": 0}).items():
         value = getattr(asked, name)
         if value is not None and value < bound:
@@ -74,16 +88,14 @@ def check(asked: argparse.Namespace) -> list[str]:
     return sections
 
 
-def prepare_neural(asked: argparse.Namespace) -> tuple[Backbone, list[Prompts]]:
-    """The model and the encoded prompts. Raises UserError or ValueError for what cannot be used."""
-    transformers.utils.logging.disable_progress_bar()
-    backbone = load_backbone(asked.model, asked.device, asked.dtype)
+def prepare_neural(asked: argparse.Namespace, backbone: Backbone) -> list[Prompts]:
+    """The encoded prompts. Raises UserError or ValueError for what cannot be used."""
     if asked.prompts is not None:
         groups = [file_prompts(backbone, asked.prompts, asked.gen_length)]
     else:
         groups = [suite_prompts(backbone, suite, asked.prompts_per_suite, asked.gen_length) for suite in GENERATORS]
     check_fit(backbone, groups, asked.span)
-    return backbone, groups
+    return groups
 
 
 def make_folder(folder: Path) -> None:
@@ -170,12 +182,12 @@ def arguments_of(line: list[str] | None) -> argparse.Namespace:
     """The command line, parsed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
-    add("--sections", default=",".join(SECTIONS), help="comma-separated (default all: law,lemma,neural)")
+    add("--sections", default=DEFAULT_SECTIONS, help=f"comma-separated: {', '.join(SECTIONS)} (default all but lists)")
     add("--tokens", type=int, default=2, help="law, lemma: real tokens of a table (default 2)")
     add("--positions", type=int, default=4, help="law, lemma: places of a table (default 4)")
     add("--branches", type=int, default=25_000, help="walk every branch up to this estimate of them (default 25000)")
     add("--samples", type=int, default=4000, help="samples of a law that has more branches (default 4000)")
-    add("--model", default="nano", help="neural: nano, a folder or a hub id (default nano)")
+    add("--model", default="nano", help="neural, lists: nano, a folder or a hub id (default nano)")
     add("--device", default="cpu")
     add("--dtype")
     add("--prompts", type=Path, help='neural: JSON lines, {"prompt": text} (default: nano\'s generated dev problems)')
@@ -183,6 +195,7 @@ def arguments_of(line: list[str] | None) -> argparse.Namespace:
     add("--gen-length", type=int, help="neural: tokens of the masked response (default: nano's, 64 for a file)")
     add("--chains", type=int, default=16, help="neural: chain samples per prompt, in one batch (default 16)")
     add("--span", type=int, default=16, help="neural: the largest w (default 16)")
+    add("--lists", type=int, default=100, help="lists: shuffles of the test split (default 100)")
     add("--seed", type=int, default=0)
     add("--out", type=Path, help="folder for the tables (CSV), the record (JSON) and the figures (PNG, PDF)")
     return parser.parse_args(line)
@@ -192,7 +205,9 @@ def main(line: list[str] | None = None) -> int:
     """The command line."""
     asked = arguments_of(line)
     sections = check(asked)
-    model = prepare_neural(asked) if "neural" in sections else None
+    transformers.utils.logging.disable_progress_bar()
+    backbone = load_backbone(asked.model, asked.device, asked.dtype)
+    prompts = prepare_neural(asked, backbone) if "neural" in sections else []
     if asked.out is not None:
         make_folder(asked.out)
     budget = Budget(asked.branches, asked.samples, asked.seed)
@@ -211,14 +226,20 @@ def main(line: list[str] | None = None) -> int:
         tables["lemma"] = audit_lemma(asked.tokens, asked.positions, budget, progress("lemma"))
         failures += lemma_failures(tables["lemma"])
         print(f"\nlemma: {size} and on, uniform kernel\n{shown(tables['lemma'])}")
-    if model is not None:
-        neural = audit_neural(*model, asked.span, asked.chains, asked.seed, LEVEL, progress("neural"))
+    if "neural" in sections:
+        neural = audit_neural(backbone, prompts, asked.span, asked.chains, asked.seed, LEVEL, progress("neural"))
         tables["neural"] = neural.reset_index()
         rows = [w for w in neural.index if not w.isdigit() or int(w) in (*SHOWN, asked.span)]
         print(f"\nneural: {asked.model}, {asked.chains} chains a prompt\n{shown(neural.loc[rows], index=True)}")
         print(NEURAL_NOTE)
         if asked.out is not None:
             draw_neural(neural, asked.out)
+    if "lists" in sections:
+        tables["lists"] = lists_section(backbone, asked.lists, asked.seed)
+        short = tables["lists"].filter(regex="(method|%|forwards)$")
+        print(f"\nlists: {asked.model}, {asked.lists} shuffles, temperature 1\n{shown(short)}")
+        if asked.out is not None:
+            plot_lists(tables["lists"], asked.out / "lists.png")
     if asked.out is not None:
         write_record(asked, tables, failures)
     if failures:
