@@ -113,6 +113,32 @@ class Nearest:
         return sampler.tokens(self.cumulative(t)[clean_N.cpu()]).to(clean_N)
 
 
+class Chain:
+    """Any chain, given by its matrices Q_1 .. Q_T (T, S, S), rows summing to 1; a time is rounded to a step of it."""
+
+    def __init__(self, steps_TSS: torch.Tensor) -> None:
+        steps_TSS = steps_TSS.double()
+        if steps_TSS.dim() != 3 or bool((steps_TSS < 0).any()) or bool(((steps_TSS.sum(2) - 1).abs() > 1e-9).any()):
+            raise ValueError("a chain needs matrices of shape (T, S, S) whose rows are laws")
+        self._steps_TSS = steps_TSS
+        self.states = steps_TSS.shape[2]
+
+    def cumulative(self, t: float) -> torch.Tensor:
+        return self.between(0.0, _time(t))
+
+    def between(self, s: float, t: float) -> torch.Tensor:
+        if not 0 <= s <= t <= 1:
+            raise ValueError(f"times s={s} and t={t} must satisfy 0 <= s <= t <= 1")
+        first, last = (round(time * len(self._steps_TSS)) for time in (s, t))
+        product_SS = torch.eye(self.states, dtype=torch.float64)
+        for step_SS in self._steps_TSS[first:last]:
+            product_SS = product_SS @ step_SS
+        return product_SS
+
+    def corrupt(self, clean_N: torch.Tensor, t: float, sampler: Sampler) -> torch.Tensor:
+        return sampler.tokens(self.cumulative(t)[clean_N.cpu()]).to(clean_N)
+
+
 def make_kernel(
     name: str, states: int, mask_id: int | None = None, embeddings_SD: torch.Tensor | None = None
 ) -> Kernel:

@@ -7,16 +7,22 @@ import itertools
 import pytest
 import torch
 
-from model_wrappers.diffusion import Absorbing, Kernel, Nearest, Uniform, make_kernel, posterior, reverse
+from model_wrappers.diffusion import Absorbing, Chain, Kernel, Nearest, Uniform, make_kernel, posterior, reverse
 from model_wrappers.sampling import Sampler
 
 STATES = 5
 TIMES = (0.0, 0.2, 0.5, 0.9)
 
 
+def random_steps(seed: int, steps: int = 10) -> torch.Tensor:
+    """Matrices of a chain (T, S, S) with every row a random law."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.rand(steps, STATES, STATES, generator=generator, dtype=torch.float64).pow(3).log_softmax(2).exp()
+
+
 def kernels() -> list[Kernel]:
     embeddings = torch.randn(STATES, 3, generator=torch.Generator().manual_seed(0))
-    return [Absorbing(STATES, 4), Uniform(STATES), Nearest(embeddings, neighbours=2)]
+    return [Absorbing(STATES, 4), Uniform(STATES), Nearest(embeddings, neighbours=2), Chain(random_steps(0))]
 
 
 @pytest.mark.parametrize("kernel", kernels(), ids=lambda k: type(k).__name__)
@@ -34,6 +40,27 @@ def test_the_cumulative_kernel_is_the_product_of_its_steps(kernel: Kernel) -> No
     for s, t in zip((0.0, *TIMES), (*TIMES, 1.0), strict=False):
         product = product @ kernel.between(s, t)
         torch.testing.assert_close(product, kernel.cumulative(t))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_random_chains_have_the_papers_posterior(seed: int) -> None:
+    """By matrix products, as the paper writes it: x_t Q_t^T * x_0 Qbar_{t-1} / (x_0 Qbar_t x_t^T)."""
+    steps_TSS = random_steps(seed)
+    kernel, k = Chain(steps_TSS), seed % 9 + 1  # from step k to step k + 1
+    before, after = (torch.linalg.multi_dot([torch.eye(STATES).double(), *steps_TSS[:n]]) for n in (k, k + 1))
+    one_hot = torch.eye(STATES, dtype=torch.float64)
+    for x_0 in range(STATES):
+        for x_t in range(STATES):
+            numerator = (one_hot[x_t] @ steps_TSS[k].T) * (one_hot[x_0] @ before)
+            expected = numerator / (one_hot[x_0] @ after @ one_hot[x_t])
+            got = posterior(kernel, torch.tensor([x_t]), torch.tensor([x_0]), k / 10, (k + 1) / 10)[0]
+            torch.testing.assert_close(got, expected)
+
+
+@pytest.mark.parametrize("bad", [torch.ones(2, 3, 3), torch.eye(3), -torch.eye(3)[None]])
+def test_matrices_that_are_no_chain_are_refused(bad: torch.Tensor) -> None:
+    with pytest.raises(ValueError, match="rows are laws"):
+        Chain(bad)
 
 
 def test_the_absorbing_kernel_masks_everything_at_the_end() -> None:
