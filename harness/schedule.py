@@ -176,8 +176,9 @@ def draw(content: dict[str, Any], path: Path) -> None:
         below.xaxis.get_major_locator().set_params(integer=True)
         below.yaxis.get_major_locator().set_params(integer=True)
         image = below.imshow(counts_BS, cmap="Greys", vmin=0, aspect="auto", interpolation="nearest", extent=extent)
-        figure.colorbar(image, ax=below, label="tokens committed")
+        figure.colorbar(image, ax=below, label="tokens committed", ticks=matplotlib.ticker.MaxNLocator(integer=True))
         below.set(ylabel="block")
+    above.xaxis.get_major_locator().set_params(integer=True)
     above.set(xlabel="revealed tokens", ylabel="h (nats a token)", ylim=(0, None))
     above.set_title(
         f"{content['suite']}, {content['model'].split('/')[-1]}: error {content['error']:.2f} nats, "
