@@ -3,12 +3,13 @@ VENV := .venv
 PYTHON ?= python3
 BIN := $(VENV)/bin
 RUN ?= results/reference/nano
-LIMIT ?= 30
+LIMIT ?= 25
+METHODS ?= llada,llada/2,fef-2,fef-4
 
 .PHONY: run test check tables clean
 
 run: $(VENV)/.installed
-	$(BIN)/python harness/run.py --suite gsm8k,math,humaneval,mbpp --limit $(LIMIT)
+	$(BIN)/python harness/run.py --suite gsm8k,math,humaneval,mbpp --methods $(METHODS) --limit $(LIMIT)
 
 test: $(VENV)/.installed
 	$(BIN)/python -m pytest -q

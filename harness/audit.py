@@ -250,7 +250,7 @@ def main(line: list[str] | None = None) -> int:
 
 def write_record(asked: argparse.Namespace, tables: dict[str, pd.DataFrame], failures: list[str]) -> None:
     """audit.json, with the arguments, the environment and every table, and one CSV file per table."""
-    record: dict[str, Any] = {"arguments": {name: str(value) for name, value in vars(asked).items()}}
+    record: dict[str, Any] = {"arguments": {name: str(value) for name, value in vars(asked).items() if name != "out"}}
     record["environment"] = describe(asked.device, asked.dtype or "default")
     record["failures"] = failures
     record |= {name: rows_of(table) for name, table in tables.items()}

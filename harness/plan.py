@@ -23,14 +23,15 @@ from harness.suites import SUITES, data_file, suites_named
 
 ROLES = ("base", "fef", "control", "draft")
 GENERATED = {"generated": "test", "generated-dev": "dev"}  # --data, and the split it stands for
+SHIPPED = {"base": "nano", "fef": "nano-fef", "control": "nano-control"}  # --model nano
 Roles = dict[str, dict[str, str]]
 
 
 def read_models(text: str, suites: list[str]) -> Roles:
     """The table of models, role -> suite -> name.
 
-    text: one model (the base), "role=model,role=model", or a JSON file {role: model}, where a model may also be a table
-    {suite: model, "default": model}.
+    text: one model (the base; nano brings its trained ones along), "role=model,role=model", or a JSON file
+    {role: model}, where a model may also be a table {suite: model, "default": model}.
     Raises UserError for an unknown role, a suite without a model, or a missing base.
     """
     if text.endswith(".json"):
@@ -41,7 +42,7 @@ def read_models(text: str, suites: list[str]) -> Roles:
     elif "=" in text:
         table = dict(pair.split("=", 1) for pair in text.split(",") if "=" in pair)
     else:
-        table = {"base": text}
+        table = SHIPPED if text == "nano" else {"base": text}
     unknown = [role for role in table if role not in ROLES]
     if unknown or "base" not in table:
         raise UserError(f"--model {text}: roles are {', '.join(ROLES)}, and base is needed; got {', '.join(table)}")
@@ -73,8 +74,9 @@ def resolve(asked: argparse.Namespace) -> dict[str, Any]:
     nano = on_nano or data in GENERATED
     overrides = {k: v for k in ("gen_length", "block_length") if (v := getattr(asked, k)) is not None}
     table = {name: _method(name, roles, suites, nano, overrides) for name in methods}
+    used = {"base"} | {role for method in table.values() for role in (method["role"], method["draft_role"])}
     return {
-        "models": roles,
+        "models": {role: models for role, models in roles.items() if role in used},
         "suites": {suite: {"title": SUITES[suite].title} for suite in suites},
         "methods": with_schedules(table, roles, asked.schedules, data in GENERATED),
         "data": data if data in GENERATED else _hashes(suites, Path(data)),
@@ -90,13 +92,16 @@ def resolve(asked: argparse.Namespace) -> dict[str, Any]:
 
 def _method(name: str, roles: Roles, suites: list[str], nano: bool, overrides: dict[str, int]) -> dict[str, Any]:
     preset = PRESETS[name]
+    if preset.role == "control" and "control" not in roles:
+        raise UserError(f"method {name} needs the role control: --model base=...,control=...")
     role = preset.role if preset.role in roles else "base"
     label = preset.label if role == preset.role else preset.label.replace("FeF-DLLM", "FeF-DLLM w/o train", 1)
+    draft_role = preset.draft_role or ("draft" if preset.method == "fef" and "draft" in roles else None)
     return {
         "label": label,
         "method": preset.method,
         "role": role,
-        "draft_role": "draft" if preset.method == "fef" and "draft" in roles else None,
+        "draft_role": draft_role,
         "suites": {suite: preset.for_suite(suite, suite_settings(suite, nano), overrides) for suite in suites},
     }
 

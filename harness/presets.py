@@ -5,10 +5,11 @@ Names are what `--methods` takes; `python harness/run.py --list` prints them wit
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from harness.errors import UserError
+from harness.groups import GROUPS
 from harness.suites import SUITES
 from model_wrappers.api import check_lengths, check_options, method_arguments
 
@@ -19,7 +20,8 @@ class Preset:
 
     label: the row. method: a name in METHODS. options: its options. tokens_per_step: for methods with a schedule of
     unmasking steps, the steps are gen_length // tokens_per_step. role: whose checkpoint is used; where the run has no
-    checkpoint for the role, the base is used and the label says "w/o train".
+    `fef` checkpoint, the base is used and the label says "w/o train". draft_role: whose checkpoint gives FeF's draft
+    laws; None is the role `draft` where the run has one, else the target's own.
     """
 
     label: str
@@ -27,6 +29,7 @@ class Preset:
     options: dict[str, Any] = field(default_factory=dict)
     tokens_per_step: int | None = None
     role: str = "base"
+    draft_role: str | None = None
 
     def for_suite(self, suite: str, settings: dict[str, Any], overrides: dict[str, int]) -> dict[str, Any]:
         """Lengths and options on a suite: {gen_length, block_length, options}, checked.
@@ -72,23 +75,26 @@ PRESETS = {
     "fef-4": _fef(4),
     "fef-2-nosd": _fef(2, "FeF-DLLM w/o SD", speculative=False),
     "fef-4-nosd": _fef(4, "FeF-DLLM w/o SD", speculative=False),
-}
+    "llada-trained": Preset("LLaDA w/ train", "llada", tokens_per_step=1, role="control"),
+    "fef-2-untrained": replace(_fef(2, "FeF-DLLM w/o train"), role="base"),
+    "fef-4-untrained": replace(_fef(4, "FeF-DLLM w/o train"), role="base"),
+    "fef-4-untrained-draft": replace(_fef(4, "FeF-DLLM, draft w/o train"), draft_role="base"),
+} | {f"fef-4-w{window}": _fef(4, f"FeF-DLLM, window {window}", window=window) for window in (2, 4, 8, 24, 32)}
 DEFAULT_METHODS = "llada,llada/2,fef-2,fef-4"
-# Names that stand for several presets: the rows of the paper's main table, and all there are.
-GROUPS = {"main": ["llada", "llada/2", "ssd", "ddosp", "dcd", "fef-2", "fef-4"], "all": list(PRESETS)}
 
 
 def presets_named(names: str) -> list[str]:
     """The presets of a comma-separated list of presets and groups. Raises UserError for an unknown or repeated one."""
     named = [name.strip() for name in names.split(",") if name.strip()]
-    unknown = [name for name in named if name not in PRESETS and name not in GROUPS]
+    unknown = [name for name in named if name not in (*PRESETS, *GROUPS, "all")]
     if unknown or not named:
-        valid = ", ".join([*GROUPS, *PRESETS])
+        valid = ", ".join([*GROUPS, "all", *PRESETS])
         raise UserError(f"unknown method {', '.join(unknown) or '(none)'}; valid: {valid}")
-    chosen = [preset for name in named for preset in GROUPS.get(name, [name])]
-    if len(set(chosen)) < len(chosen):
+    groups = {**GROUPS, "all": list(PRESETS)}
+    chosen = [preset for name in named for preset in groups.get(name, [name])]
+    if len(set(named)) < len(named):
         raise UserError(f"--methods names a method twice: {names}")
-    return chosen
+    return list(dict.fromkeys(chosen))  # groups share rows
 
 
 def suite_settings(suite: str, nano: bool) -> dict[str, Any]:
@@ -105,6 +111,7 @@ def describe_presets() -> str:
         if preset.tokens_per_step is not None:
             options["steps"] = "gen_length" + (f" // {preset.tokens_per_step}" if preset.tokens_per_step > 1 else "")
         values = {k: options.get(k, v) for k, v in method_arguments(preset.method).items()}
-        lines.append(f"{name:12} {preset.label:28} {preset.method}({', '.join(f'{k}={v}' for k, v in values.items())})")
-    lines += [f"{name:12} {', '.join(presets)}" for name, presets in GROUPS.items()]
+        lines.append(f"{name:21} {preset.label:34} {preset.method}({', '.join(f'{k}={v}' for k, v in values.items())})")
+    lines += [f"{name:21} {', '.join(presets)}" for name, presets in GROUPS.items()]
+    lines.append(f"{'all':21} every one of them")
     return "\n".join(lines)

@@ -16,6 +16,7 @@ from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 from model_wrappers.llada import LLaDAForMaskedLM
 
 NANO = Path(__file__).parent / "nano"
+SHIPPED = {"nano": NANO, "nano-fef": NANO / "fef", "nano-control": NANO / "control"}
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 ATTENTION = {"sdpa": "llada_sdpa"}
 OFFICIAL_MASK_ID, OFFICIAL_EOT_ID = 126336, 126348
@@ -102,8 +103,8 @@ class Ledger:
 
 
 def model_folder(name: str | Path) -> Path:
-    """Where the files of a model lie if it is nano or a local folder; for a hub id a path that does not exist."""
-    return NANO if str(name) == "nano" else Path(name)
+    """Where the files of a model lie if it is shipped or a local folder; for a hub id a path that does not exist."""
+    return SHIPPED.get(str(name), Path(name))
 
 
 def load_backbone(
@@ -112,7 +113,7 @@ def load_backbone(
     dtype: str | torch.dtype | None = None,
     attn: str = "sdpa",
 ) -> Backbone:
-    """Load "nano", a local folder or a hub id in LLaDA's own format (or this project's).
+    """Load "nano", its trained "nano-fef" and "nano-control", a local folder or a hub id, in LLaDA's format or ours.
 
     dtype: a name or torch.dtype; None is bfloat16 on a GPU and float32 on a CPU. attn: "sdpa". A folder without a
     tokenizer loads too; then only `decode` on ids works. Raises ValueError for anything that cannot be loaded.

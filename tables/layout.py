@@ -17,6 +17,7 @@ from tables.measures import REFERENCE, WINDOW_MEASURES, method_labels, suite_tit
 MEAN = "mean"
 WHAT = "Accuracy (Acc., %) and speedups over LLaDA on the same items: wall-clock (Speed) and forward passes (Fwd.)."
 EMPHASIS = "Best accuracy is in bold, fastest wall-clock speed underlined, among the rows with the most items."
+ACCEPTANCE_MEANING = "Acceptance is accepted / proposed draft tokens, in percent."
 MEAN_MEANING = "Mean is the plain average over the suites."
 
 
@@ -54,20 +55,37 @@ class Metric:
 ACCURACY = Metric("accuracy", "Acc.", "", "bold", "accuracy_note", "accuracy_full")
 SPEED = Metric("speedup", "Speed", "x", "underline", "speed_note", "speed_full")
 FORWARDS = Metric("forward_speedup", "Fwd.", "x", "", "speed_note", "speed_full")
+ACCEPTANCE = Metric("acceptance_percent", "Acceptance", "", "", "speed_note", "speed_full")
+METRICS = (ACCURACY, SPEED, FORWARDS)
 
 
-def main_table(measured: pd.DataFrame, run: Run) -> Table:
-    """The main table of a run, from `measures.measure`: a group of columns per suite, then their mean."""
+def suites_table(
+    name: str,
+    title: str,
+    measured: pd.DataFrame,
+    run: Run,
+    methods: Sequence[str] | None = None,
+    metrics: Sequence[Metric] = METRICS,
+) -> Table:
+    """A row per method, a group of columns per suite and their mean, from `measures.measure`.
+
+    methods: the rows in their order, those without records left out; None for all of the run's.
+    """
+    labels = method_labels(run)
+    order = labels if methods is None else {method: labels[method] for method in methods if method in labels}
+    measured = measured[measured["method"].isin(list(order))]
     suites = suite_titles(run)
     groups = {suite: title for suite, title in suites.items() if suite in set(measured["suite"])}
     frame = with_notes(measured, run)
-    sentences = [WHAT, EMPHASIS]
+    sentences = [*([title] if title else []), WHAT, EMPHASIS]
+    if ACCEPTANCE in metrics:
+        sentences.append(ACCEPTANCE_MEANING)
     if len(suites) > 1:
         frame = pd.concat([frame, mean_rows(frame, list(suites))], ignore_index=True)
         groups[MEAN] = "Mean"
         sentences.append(MEAN_MEANING)
-    cells, notes = grid(frame, (ACCURACY, SPEED, FORWARDS), method_labels(run), groups)
-    return Table("main", " ".join([*sentences, *setting(measured, run)]), cells, notes)
+    cells, notes = grid(frame, metrics, order, groups)
+    return Table(name, " ".join([*sentences, *setting(measured, run)]), cells, notes)
 
 
 def windows_table(windows: pd.DataFrame, measured: pd.DataFrame, run: Run) -> Table:
@@ -121,6 +139,7 @@ def with_notes(measured: pd.DataFrame, run: Run) -> pd.DataFrame:
         speed_note=[speed_note(row) for row in rows],
         accuracy_full=(measured["scored"] == by_suite["scored"].transform("max")),
         speed_full=(measured["shared_items"] == by_suite["shared_items"].transform("max")),
+        acceptance_percent=100 * measured["acceptance"],
     )
 
 
@@ -129,16 +148,14 @@ def mean_rows(frame: pd.DataFrame, suites: Sequence[str]) -> pd.DataFrame:
     rows = []
     for method, own in frame.groupby("method", sort=False):
         own = own.set_index("suite").reindex(list(suites))
-        accuracy, speed, forwards = (own[metric.value].mean(skipna=False) for metric in (ACCURACY, SPEED, FORWARDS))
+        means = {metric.value: own[metric.value].mean(skipna=False) for metric in (*METRICS, ACCEPTANCE)}
         rows.append(
             {
                 "method": method,
                 "suite": MEAN,
-                "accuracy": accuracy,
-                "speedup": speed,
-                "forward_speedup": forwards,
-                "accuracy_note": "no mean: a suite is missing or not scored" if pd.isna(accuracy) else "",
-                "speed_note": "no mean: a suite is missing or has no speedup" if pd.isna(speed) else "",
+                **means,
+                "accuracy_note": "no mean: a suite is missing or not scored" if pd.isna(means["accuracy"]) else "",
+                "speed_note": "no mean: a suite is missing or has no speedup" if pd.isna(means["speedup"]) else "",
                 "accuracy_full": bool(own["accuracy_full"].eq(True).all()),
                 "speed_full": bool(own["speed_full"].eq(True).all()),
             }

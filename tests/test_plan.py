@@ -24,7 +24,11 @@ def test_defaults_are_nano_on_its_generated_suites() -> None:
     config = config_of()
     assert list(config["suites"]) == ["gsm8k", "math", "humaneval", "mbpp"]
     assert list(config["methods"]) == ["llada", "llada/2", "fef-2", "fef-4"]
-    assert config["data"] == "generated" and config["models"] == {"base": dict.fromkeys(config["suites"], "nano")}
+    assert config["data"] == "generated"
+    assert config["models"] == {
+        "base": dict.fromkeys(config["suites"], "nano"),
+        "fef": dict.fromkeys(config["suites"], "nano-fef"),
+    }
 
 
 def test_llada_8b_gets_lladas_own_settings(tmp_path: Path) -> None:
@@ -45,7 +49,8 @@ def test_llada_8b_gets_lladas_own_settings(tmp_path: Path) -> None:
 
 
 def test_without_a_trained_checkpoint_the_row_says_so() -> None:
-    assert config_of()["methods"]["fef-2"]["label"] == "FeF-DLLM w/o train (step=2)"
+    base = config_of("--model", "base=nano")["methods"]["fef-2"]
+    assert base["label"] == "FeF-DLLM w/o train (step=2)" and base["role"] == "base"
     trained = config_of("--model", "base=nano,fef=elsewhere", "--data", "generated")["methods"]["fef-2"]
     assert trained["label"] == "FeF-DLLM (step=2)" and trained["role"] == "fef"
 
@@ -118,8 +123,29 @@ def test_a_group_stands_for_its_presets() -> None:
         "fef-2",
         "fef-4",
     ]
-    with pytest.raises(UserError, match="twice"):
-        config_of("--methods", "main,ssd")
+    both = list(config_of("--methods", "training,draft")["methods"])
+    assert both.count("fef-4") == 1 and both[-1] == "fef-4-untrained-draft"
+
+
+def test_nano_brings_its_trained_models_along_and_only_what_is_used_is_in_the_configuration() -> None:
+    config = config_of("--methods", "training")
+    assert [config["methods"][name]["role"] for name in ("llada-trained", "fef-2-untrained", "fef-2")] == [
+        "control",
+        "base",
+        "fef",
+    ]
+    assert list(config["models"]) == ["base", "fef", "control"]
+    assert list(config_of("--methods", "llada,ssd")["models"]) == ["base"]
+
+
+def test_the_untrained_draft_is_the_base() -> None:
+    methods = config_of("--methods", "draft")["methods"]
+    assert methods["fef-4-untrained-draft"]["draft_role"] == "base" and methods["fef-4"]["draft_role"] is None
+
+
+def test_a_control_that_is_missing_is_asked_for() -> None:
+    with pytest.raises(UserError, match="llada-trained needs the role control"):
+        config_of("--model", "base=nano", "--methods", "training")
 
 
 def test_differences_name_the_place() -> None:

@@ -71,7 +71,7 @@ def test_the_run_says_what_it_was(run_folder: Path) -> None:
 
 def test_tables_are_rendered(run_folder: Path) -> None:
     table = (run_folder / "tables" / "main.md").read_text()
-    assert "FeF-DLLM w/o train (step=2)" in table and "nano" in table
+    assert "FeF-DLLM (step=2)" in table and "nano" in table
 
 
 def without_seconds(folder: Path) -> list[list[dict[str, Any]]]:

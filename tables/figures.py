@@ -1,0 +1,261 @@
+"""Draw the figures of a run from its records, as PDF and PNG.
+
+    python tables/figures.py results/runs/NAME
+    python tables/figures.py results/runs/NAME --out FOLDER --curves base=training/base/loss.csv fef=...
+    python tables/figures.py --out FOLDER --curves base=training/base/loss.csv
+
+Writes `tradeoff` (accuracy against wall-clock speedup, mean over the suites, 95% intervals), `acceptance` (by place in
+the window, beside independent acceptance), `window-size` (committed length and speedup against the window size, if the
+run has two sizes or more) and `curves` (losses of training). A figure that the records do not suffice for is skipped
+with a line that says why. Same records, same bytes. All are one column wide and told apart without colour.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
+
+from harness.errors import UserError, one_line_errors
+from harness.groups import GROUPS
+from harness.records import Run, read_run
+from tables.ablations import ONLY_ABLATION
+from tables.intervals import tradeoff
+from tables.measures import method_labels
+from tables.theory import acceptance_by_place, fef_windows, theory
+
+WIDTH = 3.3  # inches: a column of a two-column page
+STYLE: dict[str, Any] = {
+    **{"font.size": 8, "legend.fontsize": 6.5, "axes.labelsize": 8, "xtick.labelsize": 7, "ytick.labelsize": 7},
+    **{"axes.linewidth": 0.6, "lines.linewidth": 1.0, "lines.markersize": 4, "legend.frameon": False},
+    **{"pdf.fonttype": 42, "font.family": "DejaVu Sans", "axes.spines.top": False, "axes.spines.right": False},
+}
+UNDATED: dict[str, dict[str, Any]] = {
+    "pdf": {"CreationDate": None, "Producer": None, "Creator": None},
+    "png": {"Software": None},
+}
+MARKERS = "osD^vP*X<>phd"
+GREYS = ("0", "0.45", "0.25", "0.6")
+LINES = ("-", "--", "-.", ":")
+EXPECTED_LINES = ("--", ":", "-.", (0, (5, 3, 1, 1, 1, 1)))  # what independence expects, one per method
+MOST_CURVES = len(EXPECTED_LINES)
+
+
+class Skipped(Exception):
+    """A figure cannot be drawn from these records; the message says why."""
+
+
+def draw_tradeoff(run: Run) -> tuple[Figure, list[str]]:
+    """Accuracy against speedup of all methods, and what was left out. Raises Skipped if LLaDA is not scored."""
+    frame, left_out = tradeoff(run)
+    if frame.empty:
+        raise Skipped("; ".join(left_out))
+    labels, looks = method_labels(run), _looks()
+    figure, axes = _figure(2.3 + 0.13 * ((len(frame) + 1) // 2))
+    axes.axvline(1, color="0.7", linewidth=0.6, linestyle=":", zorder=0)
+    for row in frame.to_dict("records"):
+        axes.errorbar(
+            row["speedup"],
+            row["accuracy"],
+            xerr=[[row["speedup"] - row["speedup_low"]], [row["speedup_high"] - row["speedup"]]],
+            yerr=[[row["accuracy"] - row["accuracy_low"]], [row["accuracy_high"] - row["accuracy"]]],
+            elinewidth=0.6,
+            linestyle="none",
+            label=labels[row["method"]],
+            **next(looks),
+        )
+    _speed_axis(axes, frame["speedup"])
+    axes.set(xlabel="wall-clock speedup over LLaDA", ylabel="accuracy, mean over suites (%)")
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=2, columnspacing=1.0)
+    return figure, left_out
+
+
+def draw_acceptance(run: Run) -> tuple[Figure, list[str]]:
+    """Acceptance by place in the window, all suites together, above if tested, below of all, beside independence.
+
+    Methods that belong to an ablation alone are left out where there are others, and more than four are too many.
+    Raises Skipped if no FeF method has windows.
+    """
+    windows, labels = fef_windows(run), method_labels(run)
+    ran = [method for method in labels if method in set(windows["method"])]
+    if not ran:
+        raise Skipped("no FeF method of this run has speculative windows")
+    asked = [method for method in ran if method not in ONLY_ABLATION] or ran
+    shown, left_out = asked[:MOST_CURVES], [f"without {labels[method]}" for method in asked[MOST_CURVES:]]
+    figure, (above, below) = _figure(3.6, rows=2)
+    for method, look, line in zip(shown, _looks(), EXPECTED_LINES, strict=False):
+        places = acceptance_by_place(windows[windows["method"] == method])
+        style = {**look, "linestyle": "-", "markersize": 3.5, "linewidth": 0.7}
+        above.plot(places["place"], places["given_tested"], label=labels[method], **style)
+        below.plot(places["place"], places["unconditional"], label=labels[method], **style)
+        alpha = float(places["independent"].iloc[0])
+        expected: dict[str, Any] = {"color": look["color"], "linestyle": line, "linewidth": 1.2}
+        above.axhline(alpha, **expected)
+        below.plot(places["place"], places["independent"], label=rf"independent, $\alpha$={alpha:.3f}", **expected)
+    above.set(ylabel="accepted / tested", ylim=(None, 1.02))
+    below.set(ylabel="accepted / proposed", xlabel="place in the window", ylim=(0, 1.04))
+    below.xaxis.set_major_locator(MaxNLocator(integer=True))
+    figure.legend(*below.get_legend_handles_labels(), loc="outside lower center", ncols=2, columnspacing=1.0)
+    return figure, left_out
+
+
+def draw_window_size(run: Run) -> tuple[Figure, list[str]]:
+    """Committed length and speedup against window size, means over the suites of the window-size ablation's methods.
+
+    Raises Skipped with fewer than two window sizes.
+    """
+    expected = theory(run)
+    expected = expected[expected["method"].isin(GROUPS["window-size"])]
+    sizes = expected["window"].nunique()
+    if sizes < 2:
+        raise Skipped(f"the run has {sizes} window size{'s' * (sizes != 1)} of the window-size methods; it takes two")
+    means = expected.groupby("window").mean(numeric_only=True)
+    figure, (above, below) = _figure(3.6, rows=2)
+    above.plot(means["committed_per_window"], "o-", color="0", label="measured")
+    above.plot(means["expected_committed"], "s--", color="0.35", fillstyle="none", label="$E[C_k]$, windows of $k$")
+    above.plot(
+        means["expected_committed_windows"], "^:", color="0.35", fillstyle="none", label="$E[C_b]$, actual lengths"
+    )
+    above.set(ylabel="committed per window")
+    below.plot(means["forward_speedup"], "D-.", color="0.35", fillstyle="none", label="forward passes")
+    below.plot(means["speedup"], "o-", color="0", label="wall-clock")
+    below.set(xlabel="window size $k$", ylabel="speedup over LLaDA", xscale="log")
+    below.set_xticks(list(means.index), [str(size) for size in means.index], minor=False)
+    below.xaxis.set_minor_locator(NullLocator())
+    below.set_ylim(0, 1.1 * float(means[["forward_speedup", "speedup"]].to_numpy().max()))
+    for axes in (above, below):
+        axes.legend()
+    return figure, []
+
+
+def draw_curves(curves: dict[str, Path]) -> tuple[Figure, list[str]]:
+    """Losses of training by name, raw in pale and smoothed over a fortieth of them, from the trainer's loss.csv.
+
+    Columns `step` and `loss`; where there are stages, their steps follow one another. Raises UserError if a file lacks
+    them.
+    """
+    figure, axes = _figure(2.4)
+    losses = {name: _losses(path) for name, path in curves.items()}
+    styles = itertools.cycle(zip(GREYS, LINES, strict=True))
+    for (name, loss), (grey, line) in zip(losses.items(), styles, strict=False):
+        axes.plot(loss, color="0.8", linewidth=0.5, zorder=1)
+        smooth = loss.rolling(max(1, len(loss) // 40), center=True, min_periods=1).mean()
+        axes.plot(smooth, color=grey, linestyle=line, linewidth=1.3, label=name, zorder=2)
+    axes.set(xlabel="step", ylabel="loss (nats)")
+    everything = pd.concat(list(losses.values()))
+    if everything.min() > 0 and everything.max() > 5 * everything.min():
+        axes.set_yscale("log")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.yaxis.set_minor_formatter(NullFormatter())
+    axes.legend()
+    return figure, []
+
+
+def save(figure: Figure, stem: Path) -> list[Path]:
+    """Write `stem`.pdf and `stem`.png, without dates. Raises UserError if that cannot be done."""
+    paths = [stem.with_name(f"{stem.name}.{kind}") for kind in UNDATED]
+    try:
+        stem.parent.mkdir(parents=True, exist_ok=True)
+        for path, metadata in zip(paths, UNDATED.values(), strict=True):
+            figure.savefig(path, dpi=300, metadata=metadata)
+    except OSError as error:
+        raise UserError(
+            f"cannot write figures to {stem.parent}: {error.strerror}; choose another folder with --out"
+        ) from error
+    return paths
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The command line; 0 when the figures that the records suffice for are written."""
+    parser = argparse.ArgumentParser(description="Draw the figures of a run from its records.")
+    parser.add_argument("run", type=Path, nargs="?", metavar="RUN_FOLDER", help="folder with run.json and items.jsonl")
+    parser.add_argument("--out", type=Path, metavar="FOLDER", help="where the files go (default: RUN_FOLDER/figures)")
+    parser.add_argument("--curves", nargs="+", default=[], metavar="NAME=FILE", help="loss.csv files of training runs")
+    options = parser.parse_args(argv)
+    if options.run is None and not (options.curves and options.out):
+        raise UserError("name a run's folder, or both --curves and --out")
+    drawings: dict[str, Callable[[], tuple[Figure, list[str]]]] = {}
+    if options.run is not None:
+        run = read_run(options.run)
+        drawings |= {
+            "tradeoff": lambda: draw_tradeoff(run),
+            "acceptance": lambda: draw_acceptance(run),
+            "window-size": lambda: draw_window_size(run),
+        }
+    if options.curves:
+        curves = _named_files(options.curves)
+        drawings["curves"] = lambda: draw_curves(curves)
+    out = options.out or options.run / "figures"
+    style: Any = {**matplotlib.rcParamsDefault, "backend": "agg", **STYLE}  # whatever the machine's matplotlibrc says
+    with matplotlib.rc_context(style):
+        for name, draw in drawings.items():
+            try:
+                figure, left_out = draw()
+            except Skipped as why:
+                print(f"{name}: skipped, {why}")
+                continue
+            print("\n".join([f"{name}: {', '.join(map(str, save(figure, out / name)))}", *left_out]))
+    return 0
+
+
+def _figure(height: float, rows: int = 1) -> tuple[Figure, Any]:
+    """A figure one column wide; its axes, or an array of `rows` of them that share x."""
+    figure = Figure(figsize=(WIDTH, height), layout="constrained")
+    return figure, figure.subplots(rows, 1, sharex=True)
+
+
+def _looks() -> Iterator[dict[str, Any]]:
+    """Endless markers, filled and open by turns, in black and grey."""
+    for number in itertools.count():
+        turn, place = divmod(number, len(MARKERS))
+        is_open = (turn + place) % 2
+        yield {"marker": MARKERS[place], "fillstyle": "none" if is_open else "full", "color": GREYS[is_open]}
+
+
+def _speed_axis(axes: Axes, speeds: pd.Series[float]) -> None:
+    """A logarithmic x axis of ratios with ticks that halve and double, and between if there are few of these."""
+    axes.set(xscale="log")
+    axes.xaxis.set_major_locator(LogLocator(base=2, subs=(1, 1.5) if speeds.max() < 4 * speeds.min() else (1,)))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}x"))
+    axes.xaxis.set_minor_locator(NullLocator())
+
+
+def _losses(path: Path) -> pd.Series[float]:
+    """The losses of a loss.csv by step, later stages after earlier ones."""
+    try:
+        frame = pd.read_csv(path)
+        steps, losses = frame["step"].to_numpy(dtype=float), frame["loss"].to_numpy(dtype=float)
+    except OSError as error:
+        raise UserError(
+            f"cannot read {path}: {error.strerror}; give NAME=FILE, a loss.csv of harness/train.py"
+        ) from error
+    except (ValueError, KeyError) as error:
+        raise UserError(f"{path} is no loss.csv: it must have numbers in columns step and loss") from error
+    ends = np.flatnonzero(np.diff(steps) < 0)
+    offsets = np.zeros(len(steps))
+    for end in ends:
+        offsets[end + 1 :] += steps[end]
+    return pd.Series(losses, index=steps + offsets).dropna()
+
+
+def _named_files(curves: Sequence[str]) -> dict[str, Path]:
+    named = [curve.partition("=") for curve in curves]
+    wrong = [curve for curve, (name, _, file) in zip(curves, named, strict=True) if not name or not file]
+    if wrong or len({name for name, _, _ in named}) < len(named):
+        raise UserError(f"--curves takes NAME=FILE, each name once, not {' '.join(wrong or curves)}")
+    return {name: Path(file) for name, _, file in named}
+
+
+if __name__ == "__main__":
+    sys.exit(one_line_errors(main))

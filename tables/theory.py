@@ -1,0 +1,214 @@
+"""The paper's Theorem 2 and corollary beside what a run measured: committed length, costs and speedups of FeF rows.
+
+Seconds are recorded per item, not per forward, so costs are derived: c_rho is LLaDA's time a forward (one row) on the
+same items, c_pi what is left of FeF's time after its draft forwards at c_rho, per verification pass. LLaDA's time has
+its own token choice in it, and a draft model of another size costs something else than LLaDA: then c_pi is off.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from harness.errors import UserError
+from harness.records import KEY, Run
+from harness.theory import acceleration_ratio, expected_committed
+from tables.captions import setting
+from tables.layout import Cell, Table
+from tables.measures import REFERENCE, measure, measure_windows, method_labels, suite_titles
+
+WINDOW = 16  # the decoder's default, where a run's configuration names none
+SEQUENTIAL = "-nosd"  # what the preset of a method without speculation adds to its name
+COUNTS = ["proposed", "accepted", "committed"]
+CAPTION = (
+    "Theory beside measurement. Alpha is accepted / (accepted + rejected) drafts, Acceptance accepted / proposed.",
+    "E[C_k] is what Theorem 2 expects a window of k drafts to commit at that alpha, the corrected position counted; "
+    "E[C_b] is its mean over the lengths that the windows had; Committed is measured.",
+    "Passes: positions committed per position that LLaDA decodes.",
+    "c_rho: LLaDA's milliseconds a forward; c_pi: those of a verification, what FeF's time leaves beside its draft "
+    "forwards at c_rho.",
+    "S is the corollary's speedup over decoding w/o SD, whose pass it prices at c_pi, beside the measured one; "
+    "S / passes is that over LLaDA at the same price.",
+    "Over LLaDA as measured: Fwd. (forward passes) beside E[C_k] / 2 / passes, Speed (wall-clock) beside S / passes "
+    "with LLaDA's pass at c_rho.",
+    "Prediction and measurement differ because acceptance is not independent over the places of a window, and because "
+    "windows at the end of a response are shorter than k.",
+)
+THEORY = [
+    *("method", "suite", "window", "alpha", "acceptance", "windows", "committed_per_window"),
+    *("expected_committed", "expected_committed_windows", "passes", "c_rho", "c_pi"),
+    *("predicted_over_sequential", "over_sequential", "predicted_over_llada_at_c_pi"),
+    *("predicted_forward_speedup", "forward_speedup", "predicted_speedup", "speedup"),
+]
+HEADINGS = {  # column of the frame -> heading, decimals, unit
+    "window": ("k", 0, ""),
+    "alpha": ("Alpha", 3, ""),
+    "acceptance": ("Acceptance", 3, ""),
+    "committed_per_window": ("Committed", 2, ""),
+    "expected_committed": ("E[C_k]", 2, ""),
+    "expected_committed_windows": ("E[C_b]", 2, ""),
+    "passes": ("Passes", 2, ""),
+    "c_rho": ("c_rho", 2, ""),
+    "c_pi": ("c_pi", 2, ""),
+    "predicted_over_sequential": ("S", 2, "x"),
+    "over_sequential": ("over w/o SD", 2, "x"),
+    "predicted_over_llada_at_c_pi": ("S / passes", 2, "x"),
+    "predicted_forward_speedup": ("Fwd. predicted", 2, "x"),
+    "forward_speedup": ("Fwd.", 2, "x"),
+    "predicted_speedup": ("Speed predicted", 2, "x"),
+    "speedup": ("Speed", 2, "x"),
+}
+
+
+def fef_windows(run: Run) -> pd.DataFrame:
+    """The speculative windows of recorded items of FeF methods: KEY and COUNTS, numbers as floats, in a fixed order.
+
+    Raises UserError if a window is damaged.
+    """
+    methods = [name for name, method in run.meta["config"]["methods"].items() if method.get("method") == "fef"]
+    windows = run.windows.reindex(columns=[*KEY, *COUNTS])
+    windows = windows[windows["method"].isin(methods)]
+    numbers = windows[["item", *COUNTS]].apply(pd.to_numeric, errors="coerce").astype(float)
+    whole = (numbers["accepted"] <= numbers["proposed"]) & (numbers["proposed"] >= 1) & (numbers["accepted"] >= 0)
+    if windows["suite"].isna().any() or numbers.isna().any(axis=None) or not whole.all():
+        raise UserError(f"{run.folder}/windows.jsonl: a window has no valid {', '.join(COUNTS)}; the record is damaged")
+    windows = windows.assign(**{name: numbers[name] for name in numbers})
+    recorded = run.items[list(KEY)].assign(item=run.items["item"].astype(float))
+    ordered = windows.merge(recorded, on=list(KEY)).sort_values([*KEY, *COUNTS], ignore_index=True)
+    return ordered.astype({"method": str, "suite": str})
+
+
+def acceptance_by_place(windows: pd.DataFrame) -> pd.DataFrame:
+    """How often the draft at a place is accepted, by place m = 1, 2, ...; windows need `proposed` and `accepted`.
+
+    given_tested: accepted / tested, where a draft is tested if all before it were accepted. unconditional: accepted /
+    proposed. independent: alpha^m, what `unconditional` is if acceptance is independent over places, as the theorem
+    assumes, alpha being accepted / tested over all places. proposed, tested, accepted: counts.
+    """
+    proposed, accepted = (windows[name].to_numpy(dtype=float) for name in ("proposed", "accepted"))
+    rows = []
+    for place in range(1, int(proposed.max(initial=0)) + 1):
+        has_place = proposed >= place
+        rows.append(
+            {
+                "place": place,
+                "proposed": int(has_place.sum()),
+                "tested": int((has_place & (accepted >= place - 1)).sum()),
+                "accepted": int((accepted >= place).sum()),
+            }
+        )
+    places = pd.DataFrame(rows, columns=["place", "proposed", "tested", "accepted"])
+    alpha = places["accepted"].sum() / places["tested"].sum() if len(places) else math.nan
+    return places.assign(
+        given_tested=places["accepted"] / places["tested"].replace(0, np.nan),
+        unconditional=places["accepted"] / places["proposed"],
+        independent=alpha ** places["place"].astype(float),
+    )
+
+
+def theory(run: Run) -> pd.DataFrame:
+    """One row per FeF method and suite that has windows, in the configuration's order; columns are THEORY.
+
+    window: k of the configuration. expected_committed: E[C_k] at the measured alpha; expected_committed_windows: the
+    mean over the windows of E[C_proposed]. passes: positions committed / LLaDA's forwards, which commit one each.
+    c_rho, c_pi: seconds, see above. predicted_*: by the corollary with E[C_k]: over w/o SD; over LLaDA with its pass
+    at c_pi; in forwards (c_rho = c_pi); in wall-clock, LLaDA's pass at c_rho. over_sequential, forward_speedup,
+    speedup: measured. Costs and what needs them are over the items shared with LLaDA; NaN where the run lacks LLaDA,
+    the rows w/o SD or counts of draft forwards. Raises UserError if the records are damaged.
+    """
+    rows, windows = measure_windows(run), fef_windows(run)
+    speeds = measure(run).set_index(["method", "suite"])[["forward_speedup", "speedup"]]
+    found = []
+    for row in rows.to_dict("records"):
+        method, suite = row["method"], row["suite"]
+        own = windows[(windows["method"] == method) & (windows["suite"] == suite)]
+        if len(own):
+            found.append(row | _predictions(run, row, own) | speeds.loc[(method, suite)].to_dict())
+    return pd.DataFrame(found, columns=THEORY)
+
+
+def theory_table(frame: pd.DataFrame, measured: pd.DataFrame, run: Run) -> Table:
+    """The frame of `theory` as a table; `measured` from `measures.measure`."""
+    titles = suite_titles(run)
+    in_milliseconds = frame.assign(c_rho=1e3 * frame["c_rho"], c_pi=1e3 * frame["c_pi"])
+    cells = [
+        [Cell(titles[row["suite"]]), *(Cell(_text(row[name], *how[1:])) for name, how in HEADINGS.items())]
+        for row in in_milliseconds.to_dict("records")
+    ]
+    headings = ["Suite", *(heading for heading, _, _ in HEADINGS.values())]
+    table = pd.DataFrame(
+        cells,
+        index=frame["method"].map(method_labels(run)).to_list(),
+        columns=pd.MultiIndex.from_tuples([("", heading) for heading in headings]),
+        dtype=object,
+    )
+    return Table("theory", " ".join([*CAPTION, *setting(measured, run)]), table)
+
+
+def _predictions(run: Run, row: dict[Any, Any], windows: pd.DataFrame) -> dict[str, float]:
+    """What the theorem and the corollary say of one method and suite, and what they are computed from."""
+    method, suite, alpha = row["method"], row["suite"], float(row["alpha"])
+    k = _window_size(run, method, suite)
+    expected = expected_committed(alpha, k)
+    lengths = Counter(windows["proposed"].astype(int).tolist())
+    total = math.fsum(count * expected_committed(alpha, length) for length, count in lengths.items())
+    costs = _costs(run, method, suite, windows)
+    passes, c_rho, c_pi = costs["passes"], costs["c_rho"], costs["c_pi"]
+    ratio = acceleration_ratio(expected, c_rho, c_pi) if c_rho > 0 and c_pi > 0 else math.nan
+    return {
+        "window": k,
+        "expected_committed": expected,
+        "expected_committed_windows": total / len(windows),
+        **costs,
+        "predicted_over_sequential": ratio,
+        "over_sequential": _seconds_ratio(run, method + SEQUENTIAL, method, suite),
+        "predicted_over_llada_at_c_pi": ratio / passes,
+        "predicted_forward_speedup": acceleration_ratio(expected, 1.0, 1.0) / passes,
+        "predicted_speedup": ratio * c_rho / c_pi / passes,
+    }
+
+
+def _window_size(run: Run, method: str, suite: str) -> int:
+    options = run.meta["config"]["methods"][method].get("suites", {}).get(suite, {}).get("options", {})
+    return int(options.get("window", WINDOW))
+
+
+def _costs(run: Run, method: str, suite: str, windows: pd.DataFrame) -> dict[str, float]:
+    """passes, c_rho and c_pi over the items shared with LLaDA; NaN where they cannot be told from the records."""
+    columns = ["seconds", "forwards", "draft_forwards"]
+    reference, own = (_items(run, name, suite, columns) for name in (REFERENCE, method))
+    both = own.index.intersection(reference.index)
+    if both.empty:
+        return dict.fromkeys(("passes", "c_rho", "c_pi"), math.nan)
+    steps, spent = (frame.loc[both].sum(skipna=False) for frame in (reference, own))
+    c_rho = steps["seconds"] / steps["forwards"]
+    verifications = spent["forwards"] - spent["draft_forwards"]
+    rest = spent["seconds"] - spent["draft_forwards"] * c_rho
+    committed = windows.loc[windows["item"].isin(both), "committed"].sum()
+    return {
+        "passes": committed / steps["forwards"] if committed else math.nan,
+        "c_rho": c_rho,
+        "c_pi": rest / verifications if verifications > 0 and rest > 0 else math.nan,
+    }
+
+
+def _seconds_ratio(run: Run, above: str, below: str, suite: str) -> float:
+    """Total seconds of one method over those of another on the items they share; NaN if there are none."""
+    first, second = (_items(run, name, suite, ["seconds"])["seconds"] for name in (above, below))
+    both = first.index.intersection(second.index)
+    return float(first[both].sum() / second[both].sum()) if len(both) else math.nan
+
+
+def _items(run: Run, method: str, suite: str, columns: list[str]) -> pd.DataFrame:
+    """The columns of a method's items in a suite, by item in ascending order; a column that is not there is NaN."""
+    items = run.items[(run.items["method"] == method) & (run.items["suite"] == suite)]
+    frame = items.reindex(columns=columns).astype(float)
+    return frame.set_axis(items["item"].astype(float), axis="index").sort_index()
+
+
+def _text(value: float, decimals: int, unit: str) -> str:
+    return "-" if pd.isna(value) else f"{value:.{decimals}f}{unit}"
