@@ -17,6 +17,7 @@ from harness.oracle import PrefixOracle, posterior_table, random_table, table_la
 from model_wrappers.backbone import Ledger
 from model_wrappers.decoders import METHODS
 from model_wrappers.diffusion import Kernel, Uniform
+from model_wrappers.request import Request
 from model_wrappers.sampling import Sampler
 from model_wrappers.trace import Decoded, Trace
 
@@ -84,7 +85,7 @@ def posterior_distance(
         x_1L = torch.cat([PROMPT, x_t])[None]
         target, own = Ledger(oracle), Ledger(oracle if draft is None else draft)
         options = {"draft": own, "steps": 1, "window": window, "kernel": "uniform"}
-        METHODS["fef"](target, x_1L, len(PROMPT), len(x_t), 1.0, sampler, **options)
+        METHODS["fef"](Request(target, x_1L, len(PROMPT), len(x_t), 1.0, sampler), **options)
         return Decoded(x_1L[0, len(PROMPT) :], Trace(forwards=target.calls + own.calls))
 
     measured = measure(run, table.numel(), budget)

@@ -1,6 +1,7 @@
 """Measure what decoding costs on this machine; nothing here is asserted, everything is printed.
 
     python harness/bench.py                      cost of a forward, and a row per method
+    python harness/bench.py --training           throughput of training, all positions against subsets
     python harness/bench.py --instrument         can the model tell decoders apart? (dev problems)
 
 `forwards` is the cost of one call against its rows. `methods` sets a decoder's seconds beside the seconds that its
@@ -24,6 +25,7 @@ from typing import Any
 import pandas as pd
 import torch
 
+from harness.bench_training import bench_training
 from harness.environment import describe
 from harness.errors import UserError, one_line_errors
 from harness.nano_suites import problems
@@ -179,11 +181,14 @@ def main(line: list[str] | None = None) -> int:
     parser.add_argument("--response", type=int, default=48, help="tokens of the response (default 48)")
     parser.add_argument("--repeats", type=int, default=7, help="rounds of which the median is taken (default 7)")
     parser.add_argument("--instrument", action="store_true", help="LLaDA at 1, 2, 4, 8 tokens a step on dev problems")
+    parser.add_argument("--training", action="store_true", help="examples and tokens per second of training")
     parser.add_argument("--limit", type=int, default=200, help="dev problems per suite for --instrument (default 200)")
     parser.add_argument("--out", type=Path, help="also write the tables and the environment as JSON")
     asked = parser.parse_args(line)
     if asked.instrument:
         tables = {"instrument": instrument_check(asked.model, asked.limit).reset_index()}
+    elif asked.training:
+        tables = {"training": bench_training(asked.model, asked.repeats)}
     else:
         backbone = load_backbone(asked.model, asked.device, asked.dtype)
         size = (asked.response, asked.repeats)

@@ -11,6 +11,7 @@ import torch
 
 from model_wrappers.backbone import BackboneLike, Ledger
 from model_wrappers.decoders import METHODS
+from model_wrappers.request import Request
 from model_wrappers.sampling import Sampler
 from model_wrappers.trace import Decoded, Trace
 
@@ -48,18 +49,12 @@ def decode(
     if "draft" in method_arguments(method):
         options["draft"] = draft
     x_1L = torch.cat([prompt_1P, _response(given, backbone, gen_length)], 1).to(target.device)
+    sampler = Sampler(seed) if sampler is None else sampler
+    request = Request(target, x_1L, prompt_1P.shape[1], block_length, temperature, sampler)
     _synchronize(target.device)
     began = time.perf_counter()
     with torch.inference_mode():
-        windows = METHODS[method](
-            target,
-            x_1L,
-            prompt_1P.shape[1],
-            block_length,
-            temperature,
-            Sampler(seed) if sampler is None else sampler,
-            **options,
-        )
+        windows = METHODS[method](request, **options)
     _synchronize(target.device)
     seconds = time.perf_counter() - began
     trace = Trace(

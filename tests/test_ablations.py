@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from test_render import item, rows_of, save
+from run_records import item, rows_of, save
 
 from harness.groups import GROUPS
 from harness.presets import PRESETS

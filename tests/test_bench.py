@@ -10,6 +10,7 @@ import torch
 from fakes import tiny_llada
 
 from harness.bench import ROWS, bench_forwards, bench_methods, main
+from harness.bench_training import bench_training
 from harness.presets import PRESETS
 
 
@@ -34,3 +35,10 @@ def test_the_record_holds_tables_and_environment(tmp_path: Path, capsys: pytest.
     record = json.loads(out.read_text())
     assert set(record) == {"arguments", "environment", "forwards", "methods"}
     assert "overhead, %" in capsys.readouterr().out
+
+
+def test_training_is_measured_for_all_positions_and_for_subsets() -> None:
+    table = bench_training("nano", repeats=1).set_index("objective")
+    assert table.loc["llada", "rows a batch"] == 16 and table.loc["fef, 4 positions", "rows a batch"] <= 64
+    assert table.loc["fef, all positions", "rows a batch"] > table.loc["fef, 16 positions", "rows a batch"]
+    assert (table["tokens a second"] > 0).all()

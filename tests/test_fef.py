@@ -1,108 +1,20 @@
-"""The FeF-DLLM decoder: its tokens and its law do not depend on window, draft or speculation, and its trace adds up."""
+"""The FeF-DLLM decoder: its tokens do not depend on window, draft or speculation, and its trace adds up."""
 
 from __future__ import annotations
 
-import importlib
-import math
-from collections import Counter, defaultdict
-from collections.abc import Iterator
 from functools import partial
 from itertools import pairwise
-from typing import Any
 
 import pytest
 import torch
 from fakes import RandomConditionals, Recorder, tiny_llada
-from scipy.stats import chisquare
+from fef_reference import LENGTH, PROMPT, reference_law, target, tokens, unlike
 
-from harness.oracle import Law, TableBackbone, enumerate_law, random_table, total_variation
 from model_wrappers import decode
-from model_wrappers.backbone import BackboneLike
-from model_wrappers.sampling import Sampler
 
-LENGTH = 16
-PROMPT = (2, 0)
 BLOCKS = (16, 8)
 DIFFUSION_STEPS = (1, 2, 4)
 every_steps = pytest.mark.parametrize("steps", DIFFUSION_STEPS)
-every_temperature = pytest.mark.parametrize("temperature", [1.0, 0.7])
-
-
-def tokens(backbone: BackboneLike, prompt: torch.Tensor, **options: Any) -> list[int]:
-    return decode(backbone, prompt, method="fef", **{"gen_length": LENGTH} | options).tokens.tolist()
-
-
-def target(real: int = 3) -> RandomConditionals:
-    return RandomConditionals(real, seed=1)
-
-
-def unlike(real: int = 3) -> RandomConditionals:
-    """A draft model unlike the target."""
-    return RandomConditionals(real, seed=2)
-
-
-def reference_law(backbone: BackboneLike, length: int, steps: int, temperature: float, scope: str = "all") -> Law:
-    """The response's law after PROMPT with no speculation: chain products, floor(length / 2) re-masked in between."""
-    outcome: defaultdict[tuple[int, ...], float] = defaultdict(float)
-
-    def passes(
-        row: tuple[int, ...], places: tuple[int, ...], left: int, confidence: dict[int, float]
-    ) -> Iterator[tuple[tuple[int, ...], float]]:
-        """Every way to resolve `places` from left to right and go on with `left` more passes, with its probability."""
-        if places:
-            place, *rest = places
-            logits = backbone.logits(torch.tensor([row]))[0, place].tolist()
-            weights = [math.exp(logit) if token != backbone.mask_id else 0.0 for token, logit in enumerate(logits)]
-            if temperature == 0:
-                powers = [float(weight == max(weights)) for weight in weights]
-            else:
-                powers = [weight ** (1 / temperature) for weight in weights]
-            for token, power in enumerate(powers):
-                if power:
-                    filled = (*row[:place], token, *row[place + 1 :])
-                    latest = confidence | {place: weights[token] / sum(weights)}
-                    for response, probability in passes(filled, tuple(rest), left, latest):
-                        yield response, probability * power / sum(powers)
-        elif left:
-            ranked = sorted(confidence, key=lambda place: (confidence[place], place))
-            again = tuple(sorted(ranked[: length // 2]))
-            masked = tuple(backbone.mask_id if place in again else token for place, token in enumerate(row))
-            yield from passes(masked, again, left - 1, confidence if scope == "all" else {})
-        else:
-            yield row[len(PROMPT) :], 1.0
-
-    everything = tuple(range(len(PROMPT), len(PROMPT) + length))
-    for response, probability in passes((*PROMPT, *[backbone.mask_id] * length), everything, steps - 1, {}):
-        outcome[response] += probability
-    return dict(outcome)
-
-
-def enumerated_law(length: int, temperature: float, real: int = 3, **options: Any) -> Law:
-    """The decoder's exact law."""
-    run = partial(tokens, target(real), torch.tensor(PROMPT), gen_length=length, temperature=temperature, **options)
-    return enumerate_law(lambda sampler: torch.tensor(run(sampler=sampler)))
-
-
-def fit(length: int, temperature: float, steps: int, window: int, samples: int = 2000) -> float:
-    """p-value of a chi-square test of seeded samples against the reference law, cells expected below 5 in one."""
-    sampler = Sampler(11)
-    run = partial(tokens, target(), torch.tensor(PROMPT), gen_length=length, temperature=temperature, steps=steps)
-    counts = Counter(tuple(run(window=window, draft=unlike(), sampler=sampler)) for _ in range(samples))
-    cells: defaultdict[object, list[float]] = defaultdict(lambda: [0.0, 0.0])
-    for response, probability in reference_law(target(), length, steps, temperature).items():
-        cell = cells[response if samples * probability >= 5 else "rare"]
-        cell[0] += counts[response]
-        cell[1] += samples * probability
-    observed, expected = zip(*cells.values(), strict=True)
-    assert sum(observed) == samples
-    return float(chisquare(observed, expected).pvalue)
-
-
-@pytest.fixture
-def broken_residual(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A rejected draft is replaced from the target law itself, as a wrong implementation would."""
-    module = importlib.import_module("model_wrappers.decoders.fef")  # the package's own `fef` is the function
-    monkeypatch.setattr(module, "residual", lambda target_V, draft_V: target_V)
 
 
 # Temperature 0
@@ -226,80 +138,6 @@ def test_the_mask_is_never_a_token(temperature: float) -> None:
 def test_the_same_seed_gives_the_same_tokens(prompt: torch.Tensor) -> None:
     first, again, other = (tokens(tiny_llada(), prompt, temperature=1.0, seed=seed) for seed in (3, 3, 4))
     assert first == again != other
-
-
-# The law, exactly
-
-
-@every_temperature
-@pytest.mark.parametrize(("real", "length", "window"), [(3, 4, 1), (3, 4, 2), (3, 3, 4), (2, 4, 4)])
-def test_law_of_one_step_is_the_chain_product(real: int, length: int, window: int, temperature: float) -> None:
-    law = enumerated_law(length, temperature, real, steps=1, window=window, draft=unlike(real))
-    assert total_variation(law, reference_law(target(real), length, 1, temperature)) < 1e-9
-
-
-def test_law_of_one_step_on_an_oracle_is_the_joint() -> None:
-    table = random_table(2, 4)
-    run = partial(decode, TableBackbone(table, len(PROMPT)), torch.tensor(PROMPT) % 2, gen_length=4, temperature=1.0)
-    joint = {tuple(x): float(table[tuple(x)]) for x in torch.cartesian_prod(*[torch.arange(2)] * 4).tolist()}
-    draft = TableBackbone(random_table(2, 4, seed=1), len(PROMPT))
-    law = enumerate_law(lambda sampler: run(steps=1, window=4, draft=draft, sampler=sampler).tokens)
-    assert total_variation(law, joint) < 1e-9
-
-
-@pytest.mark.parametrize(
-    "variant",
-    [
-        {"speculative": False},
-        {"window": 1},
-        {"window": 2},
-        {"window": 4},
-        {"window": 1, "draft": unlike(2)},
-        {"window": 2, "draft": unlike(2)},
-    ],
-)
-def test_law_of_two_steps_is_the_same_for_every_window_draft_and_without_speculation(
-    variant: dict[str, Any],
-) -> None:
-    law = enumerated_law(4, 0.7, real=2, steps=2, **variant)
-    assert total_variation(law, reference_law(target(2), 4, 2, 0.7)) < 1e-9
-
-
-def test_law_of_two_steps_for_a_whole_window_and_another_draft() -> None:
-    law = enumerated_law(3, 1.0, real=2, steps=2, window=4, draft=unlike(2))
-    assert total_variation(law, reference_law(target(2), 3, 2, 1.0)) < 1e-9
-
-
-def test_law_of_two_steps_differs_from_that_of_one() -> None:
-    assert total_variation(*(reference_law(target(2), 4, steps, 1.0) for steps in (1, 2))) > 0.01
-
-
-@pytest.mark.parametrize("scope", ["all", "pass"])
-def test_law_of_three_steps_follows_the_confidence_scope(scope: str) -> None:
-    law = enumerated_law(4, 1.0, real=2, steps=3, speculative=False, confidence_scope=scope)
-    assert total_variation(law, reference_law(target(2), 4, 3, 1.0, scope)) < 1e-9
-    other = "pass" if scope == "all" else "all"
-    assert total_variation(law, reference_law(target(2), 4, 3, 1.0, other)) > 0.01
-
-
-@pytest.mark.usefixtures("broken_residual")
-@pytest.mark.parametrize("window", [1, 2])
-def test_exact_law_exposes_a_broken_residual(window: int) -> None:
-    law = enumerated_law(3, 1.0, steps=1, window=window, draft=unlike())
-    assert total_variation(law, reference_law(target(), 3, 1, 1.0)) > 0.01
-
-
-# The law, by seeded samples
-
-
-@pytest.mark.parametrize(("temperature", "steps", "window"), [(1.0, 1, 4), (0.7, 1, 4), (1.0, 2, 4)])
-def test_samples_fit_the_reference_law(temperature: float, steps: int, window: int) -> None:
-    assert fit(4, temperature, steps, window) > 1e-3
-
-
-@pytest.mark.usefixtures("broken_residual")
-def test_samples_expose_a_broken_residual() -> None:
-    assert fit(4, 1.0, 1, 4) < 1e-9
 
 
 # Confidence scope and early stop

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from run_records import item, save
 from scipy import stats
-from test_render import item, save
 from test_theory import window
 
 from harness.errors import UserError, one_line_errors

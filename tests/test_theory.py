@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from test_render import has_latex, item, rows_of, save
+from run_records import has_latex, item, rows_of, save
 
 from harness.errors import UserError
 from harness.records import Run

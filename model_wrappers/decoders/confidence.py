@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import torch
 
-from model_wrappers.backbone import Ledger
 from model_wrappers.decoders.llada import Choice, Rule, unmask
-from model_wrappers.sampling import Sampler
+from model_wrappers.request import Request
 from model_wrappers.trace import Window
 
 
@@ -49,12 +48,7 @@ class Entropy(Threshold):
 
 
 def threshold(
-    backbone: Ledger,
-    x_1L: torch.Tensor,
-    start: int,
-    block_length: int,
-    temperature: float,
-    sampler: Sampler,
+    request: Request,
     *,
     tau: float = 0.9,
     logits_eos_inf: bool = False,
@@ -63,17 +57,12 @@ def threshold(
     """Fill the response in place, committing all positions of confidence tau or more. Raises ValueError for bad tau."""
     if not 0 <= tau <= 1:
         raise ValueError(f"tau={tau} must lie in [0, 1]")
-    choice = Choice(backbone, temperature, sampler, logits_eos_inf, confidence_eos_eot_inf)
-    return _decode(x_1L, start, block_length, choice, Threshold(tau))
+    choice = Choice(request, logits_eos_inf, confidence_eos_eot_inf)
+    return _decode(request, choice, Threshold(tau))
 
 
 def factor(
-    backbone: Ledger,
-    x_1L: torch.Tensor,
-    start: int,
-    block_length: int,
-    temperature: float,
-    sampler: Sampler,
+    request: Request,
     *,
     f: float = 1.0,
     logits_eos_inf: bool = False,
@@ -82,17 +71,12 @@ def factor(
     """Fill the response in place, committing the largest n with (n + 1)(1 - c_(n)) < f. Raises ValueError for bad f."""
     if not 0 < f < float("inf"):
         raise ValueError(f"f={f} must be positive and finite")
-    choice = Choice(backbone, temperature, sampler, logits_eos_inf, confidence_eos_eot_inf)
-    return _decode(x_1L, start, block_length, choice, Factor(f))
+    choice = Choice(request, logits_eos_inf, confidence_eos_eot_inf)
+    return _decode(request, choice, Factor(f))
 
 
 def entropy(
-    backbone: Ledger,
-    x_1L: torch.Tensor,
-    start: int,
-    block_length: int,
-    temperature: float,
-    sampler: Sampler,
+    request: Request,
     *,
     gamma: float = 0.1,
     logits_eos_inf: bool = False,
@@ -101,10 +85,10 @@ def entropy(
     """Fill the response in place within an entropy budget of gamma nats a step. Raises ValueError for bad gamma."""
     if not 0 <= gamma < float("inf"):
         raise ValueError(f"gamma={gamma} must be finite and not negative")
-    choice = Choice(backbone, temperature, sampler, logits_eos_inf, confidence_eos_eot_inf)
-    return _decode(x_1L, start, block_length, choice, Entropy(gamma))
+    choice = Choice(request, logits_eos_inf, confidence_eos_eot_inf)
+    return _decode(request, choice, Entropy(gamma))
 
 
-def _decode(x_1L: torch.Tensor, start: int, block_length: int, choice: Choice, rule: Rule) -> list[Window]:
-    unmask(x_1L, start, block_length, choice.propose, rule, choice.backbone.mask_id)
+def _decode(request: Request, choice: Choice, rule: Rule) -> list[Window]:
+    unmask(request, choice.propose, rule)
     return []

@@ -9,19 +9,13 @@ from __future__ import annotations
 
 import torch
 
-from model_wrappers.backbone import Ledger
 from model_wrappers.decoders.llada import Choice, Even, Proposal, steps_per_block, unmask
-from model_wrappers.sampling import Sampler
+from model_wrappers.request import Request
 from model_wrappers.trace import Window
 
 
 def dcd(
-    backbone: Ledger,
-    x_1L: torch.Tensor,
-    start: int,
-    block_length: int,
-    temperature: float,
-    sampler: Sampler,
+    request: Request,
     *,
     steps: int | None = None,
     alpha: float = 1.0,
@@ -29,7 +23,7 @@ def dcd(
     logits_eos_inf: bool = False,
     confidence_eos_eot_inf: bool = False,
 ) -> list[Window]:
-    """Fill the response x_1L[:, start:] in place; no speculative windows.
+    """Fill the response in place; no speculative windows.
 
     steps: diffusion steps for the whole response (default: its length). alpha: weight of the diffusion logits.
     sequential: fill the masked positions left to right, one causal pass each, then keep the step's quota and re-mask
@@ -37,7 +31,8 @@ def dcd(
     """
     if not 0 <= alpha < float("inf"):
         raise ValueError(f"alpha={alpha} must be finite and not negative")
-    choice = Choice(backbone, temperature, sampler, logits_eos_inf, confidence_eos_eot_inf)
+    backbone = request.backbone
+    choice = Choice(request, logits_eos_inf, confidence_eos_eot_inf)
 
     def one_pass(x_1L: torch.Tensor, place_N: torch.Tensor) -> Proposal:
         diffusion_NV = backbone.logits(x_1L, positions=place_N)[0]
@@ -53,6 +48,6 @@ def dcd(
         token_N, confidence_N, logits_NV = (torch.cat(parts) for parts in zip(*proposals, strict=True))
         return token_N, confidence_N, logits_NV
 
-    rule = Even(steps_per_block(x_1L.shape[1] - start, block_length, steps))
-    unmask(x_1L, start, block_length, left_to_right if sequential else one_pass, rule, backbone.mask_id)
+    rule = Even(steps_per_block(request.length, request.block_length, steps))
+    unmask(request, left_to_right if sequential else one_pass, rule)
     return []

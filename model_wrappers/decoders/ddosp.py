@@ -13,38 +13,33 @@ from typing import Any
 
 import torch
 
-from model_wrappers.backbone import NANO, Ledger
-from model_wrappers.decoders.llada import Choice, Even, steps_per_block, unmask
-from model_wrappers.sampling import Sampler
+from model_wrappers.backbone import NANO
+from model_wrappers.decoders.llada import Choice, Even, Rule, steps_per_block, unmask
+from model_wrappers.request import Request
 from model_wrappers.trace import Window
 
 
 def ddosp(
-    backbone: Ledger,
-    x_1L: torch.Tensor,
-    start: int,
-    block_length: int,
-    temperature: float,
-    sampler: Sampler,
+    request: Request,
     *,
     steps: int | None = None,
     schedule: str | Path | None = None,
     logits_eos_inf: bool = False,
     confidence_eos_eot_inf: bool = False,
 ) -> list[Window]:
-    """Fill the response x_1L[:, start:] in place; no speculative windows.
+    """Fill the response in place; no speculative windows.
 
     steps: forwards for the whole response (default: half its length). schedule: path of a schedule file, or
     "nano/<suite>" for one that is shipped with nano; None for the uniform schedule. The EOS options are LLaDA's. Raises
     ValueError for bad values and for a schedule of other lengths or steps.
     """
-    length = x_1L.shape[1] - start
-    blocks = length // block_length
-    steps = max(length // 2, blocks) if steps is None else steps
-    per_block = steps_per_block(length, block_length, steps)
-    rule = Even(per_block) if schedule is None else Scheduled(read_schedule(schedule, blocks, steps, block_length))
-    choice = Choice(backbone, temperature, sampler, logits_eos_inf, confidence_eos_eot_inf)
-    unmask(x_1L, start, block_length, choice.propose, rule, backbone.mask_id)
+    blocks = len(request.block_ends)
+    steps = max(request.length // 2, blocks) if steps is None else steps
+    rule: Rule = Even(steps_per_block(request.length, request.block_length, steps))
+    if schedule is not None:
+        rule = Scheduled(read_schedule(schedule, blocks, steps, request.block_length))
+    choice = Choice(request, logits_eos_inf, confidence_eos_eot_inf)
+    unmask(request, choice.propose, rule)
     return []
 
 

@@ -12,6 +12,7 @@ import torch
 
 from model_wrappers.backbone import Ledger
 from model_wrappers.diffusion import make_kernel
+from model_wrappers.request import Request
 from model_wrappers.sampling import Sampler, draw, law, lowest, residual
 from model_wrappers.trace import Window
 
@@ -20,12 +21,7 @@ KERNELS = ("absorbing", "uniform")
 
 
 def fef(
-    backbone: Ledger,
-    x_1L: torch.Tensor,
-    start: int,
-    block_length: int,
-    temperature: float,
-    sampler: Sampler,
+    request: Request,
     *,
     steps: int = 2,
     window: int = 16,
@@ -36,7 +32,7 @@ def fef(
     kernel: str = "absorbing",
     stop_at_eos: bool = False,
 ) -> list[Window]:
-    """Fill the response x_1L[:, start:] in place; returns its speculative windows.
+    """Fill the response in place; returns its speculative windows.
 
     Predicted places (J_pred) are those that hold masks, or all of them under the uniform kernel. steps: diffusion
     steps; all of a block's finish before the next block starts. window: most drafts verified at once.
@@ -56,15 +52,16 @@ def fef(
     if kernel not in KERNELS:
         raise ValueError(f"unknown kernel {kernel!r}; valid: {', '.join(KERNELS)}")
 
-    mask_id = backbone.mask_id
+    backbone, mask_id, sampler, temperature = request.backbone, request.mask_id, request.sampler, request.temperature
+    x_1L, start = request.x_1L, request.start
     noise = make_kernel(kernel, backbone.vocab_size, mask_id)
     masks = start + (x_1L[0, start:] == mask_id).nonzero()[:, 0]
     x_1L[0, masks] = noise.corrupt(x_1L[0, masks], 1.0, sampler)
     # Only the absorbing kernel shows which places are corrupted; under another one all of them are predicted.
     predicted = masks.tolist() if kernel == "absorbing" else list(range(start, x_1L.shape[1]))
     windows: list[Window] = []
-    for first in range(start, x_1L.shape[1], block_length):
-        block = [place for place in predicted if first <= place < first + block_length]
+    for end_of_block in request.block_ends:
+        block = [place for place in predicted if end_of_block - request.block_length <= place < end_of_block]
         confidence: dict[int, float] = {}
         unresolved = block
         for step in range(steps):
@@ -94,7 +91,7 @@ def fef(
                 unresolved = unresolved[len(committed) :]
                 round_ += 1
                 if stop_at_eos and step == steps - 1:
-                    end = unresolved[0] if unresolved else first + block_length  # all before it is resolved
+                    end = unresolved[0] if unresolved else end_of_block  # all before it is resolved
                     if bool((x_1L[0, start:end] == backbone.eos_id).any()):
                         x_1L[0, [place for place in predicted if place >= end]] = backbone.eos_id
                         return windows

@@ -14,7 +14,7 @@ from typing import Protocol
 
 import torch
 
-from model_wrappers.backbone import Ledger
+from model_wrappers.request import Request
 from model_wrappers.sampling import Sampler, draw, law, quotas
 from model_wrappers.trace import Window
 
@@ -24,12 +24,7 @@ Propose = Callable[[torch.Tensor, torch.Tensor], Proposal]  # from x_1L and plac
 
 
 def llada(
-    backbone: Ledger,
-    x_1L: torch.Tensor,
-    start: int,
-    block_length: int,
-    temperature: float,
-    sampler: Sampler,
+    request: Request,
     *,
     steps: int | None = None,
     cfg_scale: float = 0.0,
@@ -37,7 +32,7 @@ def llada(
     logits_eos_inf: bool = False,
     confidence_eos_eot_inf: bool = False,
 ) -> list[Window]:
-    """Fill the response x_1L[:, start:] in place; no speculative windows.
+    """Fill the response in place; no speculative windows.
 
     steps: forwards for the whole response (default: its length), a multiple of the number of blocks. cfg_scale: weight
     of classifier-free guidance; above 0 each step runs a second row with the prompt masked. remasking: which
@@ -49,17 +44,19 @@ def llada(
         raise ValueError(f"unknown remasking {remasking!r}; valid: {', '.join(REMASKING)}")
     if not 0 <= cfg_scale < float("inf"):
         raise ValueError(f"cfg_scale={cfg_scale} must be finite and not negative")
-    given_1L = x_1L != backbone.mask_id
+    backbone, mask_id = request.backbone, request.mask_id
+    given_1L = request.x_1L != mask_id
 
-    choice = Choice(backbone, temperature, sampler, logits_eos_inf, confidence_eos_eot_inf)
+    choice = Choice(request, logits_eos_inf, confidence_eos_eot_inf)
 
     def guided(x_1L: torch.Tensor, place_N: torch.Tensor) -> Proposal:
-        rows_2L = torch.cat([x_1L, x_1L.masked_fill(given_1L, backbone.mask_id)])
+        rows_2L = torch.cat([x_1L, x_1L.masked_fill(given_1L, mask_id)])
         conditional_NV, unconditional_NV = backbone.logits(rows_2L, positions=place_N)
         return choice(unconditional_NV + (cfg_scale + 1) * (conditional_NV - unconditional_NV))
 
-    rule = Even(steps_per_block(x_1L.shape[1] - start, block_length, steps), sampler if remasking == "random" else None)
-    unmask(x_1L, start, block_length, guided if cfg_scale else choice.propose, rule, backbone.mask_id)
+    per_block = steps_per_block(request.length, request.block_length, steps)
+    rule = Even(per_block, request.sampler if remasking == "random" else None)
+    unmask(request, guided if cfg_scale else choice.propose, rule)
     return []
 
 
@@ -96,36 +93,36 @@ class Even:
 class Choice:
     """The official choice of a token at every candidate, and the confidence in it."""
 
-    backbone: Ledger
-    temperature: float
-    sampler: Sampler
+    request: Request
     logits_eos_inf: bool = False
     confidence_eos_eot_inf: bool = False
 
     def propose(self, x_1L: torch.Tensor, place_N: torch.Tensor) -> Proposal:
         """What one forward of the sequence proposes at its candidates."""
-        return self(self.backbone.logits(x_1L, positions=place_N)[0])
+        return self(self.request.backbone.logits(x_1L, positions=place_N)[0])
 
     def __call__(self, logits_NV: torch.Tensor) -> Proposal:
         """Tokens (N,), confidences (N,) in the logits' dtype, and the logits (N, V) that gave the confidences.
 
         The mask stays a candidate: where it is chosen, a place in the step is used up and the mask remains.
         """
+        backbone, temperature = self.request.backbone, self.request.temperature
         if self.logits_eos_inf:
-            logits_NV = _without(logits_NV, self.backbone.eos_id)
-        if self.temperature > 0:
-            token_N = draw(law(logits_NV, self.temperature), self.temperature, self.sampler)
+            logits_NV = _without(logits_NV, backbone.eos_id)
+        if temperature > 0:
+            token_N = draw(law(logits_NV, temperature), temperature, self.request.sampler)
         else:
             token_N = logits_NV.argmax(-1)
         if self.confidence_eos_eot_inf:
-            logits_NV = _without(logits_NV, self.backbone.eos_id, self.backbone.eot_id)
+            logits_NV = _without(logits_NV, backbone.eos_id, backbone.eot_id)
         return token_N, torch.softmax(logits_NV, -1).gather(1, token_N[:, None])[:, 0], logits_NV
 
 
-def unmask(x_1L: torch.Tensor, start: int, block_length: int, propose: Propose, rule: Rule, mask_id: int) -> None:
+def unmask(request: Request, propose: Propose, rule: Rule) -> None:
     """LLaDA's loop: block after block, one proposal and one commit a step, in place."""
-    for end in range(start + block_length, x_1L.shape[1] + 1, block_length):
-        masked = int((x_1L[0, end - block_length : end] == mask_id).sum())
+    x_1L, mask_id = request.x_1L, request.mask_id
+    for end in request.block_ends:
+        masked = int((x_1L[0, end - request.block_length : end] == mask_id).sum())
         for step in range(rule.steps(masked)):
             place_N = (x_1L[0, :end] == mask_id).nonzero()[:, 0]
             if len(place_N) == 0:

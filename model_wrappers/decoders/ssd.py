@@ -13,40 +13,35 @@ from bisect import bisect_right
 
 import torch
 
-from model_wrappers.backbone import Ledger
 from model_wrappers.decoders.llada import Choice, best
-from model_wrappers.sampling import Sampler
+from model_wrappers.request import Request
 from model_wrappers.trace import Window
 
 Token = tuple[int, int]  # position, token
 
 
 def ssd(
-    backbone: Ledger,
-    x_1L: torch.Tensor,
-    start: int,
-    block_length: int,
-    temperature: float,
-    sampler: Sampler,
+    request: Request,
     *,
     draft_length: int = 4,
     logits_eos_inf: bool = False,
     confidence_eos_eot_inf: bool = False,
 ) -> list[Window]:
-    """Fill the response x_1L[:, start:] in place; a window is one verified chain.
+    """Fill the response in place; a window is one verified chain.
 
     draft_length: most drafts in a chain. logits_eos_inf, confidence_eos_eot_inf: as for LLaDA. Raises ValueError for a
     temperature above 0 or a draft_length below 1.
     """
-    if temperature > 0:
-        raise ValueError(f"ssd is defined at temperature 0, not {temperature}")
+    if request.temperature > 0:
+        raise ValueError(f"ssd is defined at temperature 0, not {request.temperature}")
     if draft_length < 1:
         raise ValueError(f"draft_length={draft_length} must be at least 1")
-    choice = Choice(backbone, temperature, sampler, logits_eos_inf, confidence_eos_eot_inf)
+    backbone, x_1L, start = request.backbone, request.x_1L, request.start
+    choice = Choice(request, logits_eos_inf, confidence_eos_eot_inf)
     windows: list[Window] = []
     drafts: list[Token] = []
     done = 0  # steps that one-token-a-step LLaDA would have made by now; each block takes as many as it has masks
-    masks_per_block = (x_1L[0, start:] == backbone.mask_id).reshape(-1, block_length).sum(1)
+    masks_per_block = (x_1L[0, start:] == backbone.mask_id).reshape(-1, request.block_length).sum(1)
     steps_to_end: list[int] = masks_per_block.cumsum(0).tolist()  # of each block
     length = steps_to_end[-1]
 
@@ -54,7 +49,7 @@ def ssd(
         return min(bisect_right(steps_to_end, step), len(steps_to_end) - 1)
 
     def block_end(step: int) -> int:
-        return start + (block_of(step) + 1) * block_length
+        return request.block_ends[block_of(step)]
 
     while done < length:
         # Node k is the sequence with the first k drafts filled in.
@@ -87,7 +82,7 @@ def ssd(
 
 def _ranked(x_L: torch.Tensor, place_N: torch.Tensor, logits_NV: torch.Tensor, end: int, choice: Choice) -> list[Token]:
     """The masked positions before `end` with the tokens that the logits choose, most confident first."""
-    here_N = (x_L[place_N] == choice.backbone.mask_id) & (place_N < end)
+    here_N = (x_L[place_N] == choice.request.mask_id) & (place_N < end)
     place_M = place_N[here_N]
     token_M, confidence_M, _ = choice(logits_NV[here_N])
     token_L = x_L.index_put((place_M,), token_M)

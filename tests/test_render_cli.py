@@ -1,0 +1,110 @@
+"""Rendering as a command: what it writes, what it refuses, what it imports, and that LaTeX takes it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from run_records import PAPER_SUITES, full_items, has_latex, item, save
+
+from harness.errors import UserError, one_line_errors
+from tables import render as cli
+from tables.render import render
+
+
+def test_command_line_writes_and_prints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    save(tmp_path / "run", full_items())
+    assert cli.main([str(tmp_path / "run")]) == 0
+    written = {path.name for path in (tmp_path / "run" / "tables").iterdir()}
+    assert written == {"main.md", "main.tex", "main.csv", "windows.md", "windows.csv"}
+    assert (tmp_path / "run" / "tables" / "main.md").read_text() in capsys.readouterr().out
+    assert cli.main([str(tmp_path / "run"), "--out", str(tmp_path / "out"), "--paper"]) == 0
+    assert {path.name for path in (tmp_path / "out").iterdir()} == written | {"paper.md", "paper.tex", "paper.csv"}
+
+
+def break_run(folder: Path, what: str) -> None:
+    """Damage a saved run in one way."""
+    items = full_items()
+    if what == "no run":
+        (folder / "run.json").unlink()
+    elif what == "no items":
+        (folder / "items.jsonl").unlink()
+    elif what == "torn line":
+        (folder / "items.jsonl").write_text("{\n" + json.dumps(items[0]) + "\n")
+    elif what == "no config":
+        (folder / "run.json").write_text('{"schema": 1}')
+    elif what == "window":
+        (folder / "windows.jsonl").write_text('{"method": "fef-2", "suite": "gsm8k", "item": 0}\n')
+    else:
+        changes: dict[str, dict[str, Any]] = {
+            "no seconds": {"seconds": None},
+            "zero forwards": {"forwards": 0},
+            "verdict": {"correct": "yes"},
+            "method": {"method": "other"},
+        }
+        (folder / "items.jsonl").write_text(json.dumps(items[0] | changes[what]) + "\n")
+
+
+@pytest.mark.parametrize(
+    ("what", "says"),
+    [
+        ("no run", "run.json is missing"),
+        ("no items", "no items yet"),
+        ("torn line", "line 1: not a JSON object"),
+        ("no config", "config.methods must map"),
+        ("no seconds", "llada gsm8k 0 has no valid seconds"),
+        ("zero forwards", "no valid forwards"),
+        ("verdict", "must be true, false or null"),
+        ("method", "does not name the method other"),
+        ("window", "windows.jsonl: a window lacks"),
+    ],
+)
+def test_damage_is_one_line_and_exit_code_two(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], what: str, says: str
+) -> None:
+    save(tmp_path, full_items())
+    break_run(tmp_path, what)
+    assert one_line_errors(lambda: cli.main([str(tmp_path)])) == 2
+    error = capsys.readouterr().err
+    assert says in error and error.startswith("error: ") and error.count("\n") == 1
+    assert not (tmp_path / "tables").exists()
+
+
+def test_unwritable_out_and_a_run_without_the_papers_methods_are_refused(tmp_path: Path) -> None:
+    save(tmp_path / "run", [item("llada", "gsm8k", 0)])
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="cannot write tables"):
+        cli.main([str(tmp_path / "run"), "--out", str(tmp_path / "file")])
+    config = {"methods": {"llada": {"label": "Mine"}}, "suites": {"gsm8k": {}}, "data": {"gsm8k": "sha256"}}
+    run = save(tmp_path / "run", [item("llada", "gsm8k", 0)], config=config)
+    assert "1 item per suite. Env" in render(run)["main.md"]
+    with pytest.raises(UserError, match="no method of this run is in the paper's tables"):
+        render(run, paper=True)
+
+
+def test_it_imports_neither_torch_nor_opencompass() -> None:
+    code = "import sys, tables.render; sys.exit(any(name in sys.modules for name in ('torch', 'opencompass')))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("table", ["main", "paper"])
+def test_latex_compiles_as_it_stands(tmp_path: Path, table: str) -> None:
+    if not has_latex():
+        pytest.skip("no pdflatex with booktabs and multirow")
+    items = [*full_items(PAPER_SUITES), item("dcd", "gsm8k", 0, correct=None)]
+    suites = PAPER_SUITES | {"gsm8k": r"G_S{M} 8% & <K> \ ^~#$ |"}
+    files = render(save(tmp_path / "run", items, suites=suites, scoring={"gsm8k": "no_sandbox & 100%"}), paper=True)
+    document = [
+        r"\documentclass{article}\usepackage{booktabs,multirow,graphicx}\begin{document}",
+        files[f"{table}.tex"],
+        r"\end{document}",
+    ]
+    (tmp_path / "document.tex").write_text("\n".join(document))
+    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "document.tex"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-2000:]
+    assert (tmp_path / "document.pdf").exists() and "Overfull" not in done.stdout
