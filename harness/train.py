@@ -163,7 +163,8 @@ def train(objective: str, config: dict[str, Any], out: Path, resume: bool = Fals
     set_seed(config["seed"])
     tokenizer, model = start(config)
     examples, steps = examples_for(config, tokenizer, model.config.max_position_embeddings)
-    prepare_folder(out, {"objective": objective, **config}, resume)
+    if os.environ.get("RANK", "0") == "0":  # of several processes one claims the folder
+        prepare_folder(out, {"objective": objective, **config}, resume)
     eos_id, mask_id = token_id(tokenizer, EOS), model.config.mask_token_id
     batches = CorruptedBatches(eos_id, mask_id, config["seed"], LENGTHS if config["data"] is None else ())
     trainer = DiffusionTrainer(

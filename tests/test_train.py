@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -181,3 +184,20 @@ def test_bad_options_are_refused_before_anything_is_written(tmp_path: Path, opti
     with pytest.raises((UserError, ValueError), match=named):
         main(["--objective", "fef", "--preset", "nano", "--out", str(tmp_path / "out"), *options])
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+def test_two_processes_train_as_one_that_accumulates_twice_as_much(
+    tmp_path: Path, official_with_tokenizer: Path
+) -> None:
+    """Whatever the numbers of positions in their examples are: each process has as many pieces as the other."""
+    path = data_file(tmp_path, *({"prompt": f"{i}?", "response": "and so on " * (1 + i % 4)} for i in range(8)))
+    script = str(Path(__file__).parents[1] / "harness" / "train.py")
+    command = [script, "--objective", "fef", "--init", str(official_with_tokenizer), "--data", str(path)]
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    subprocess.run([*launch, *command, "--out", str(tmp_path / "two")], check=True, capture_output=True, timeout=300)
+    assert main([*command[1:], "--out", str(tmp_path / "one"), "--accumulation", "4"]) == 0
+    two, one = (pd.read_csv(tmp_path / name / "loss.csv") for name in ("two", "one"))
+    pd.testing.assert_frame_equal(
+        two.drop(columns="tokens_per_second"), one.drop(columns="tokens_per_second"), rtol=1e-2
+    )
