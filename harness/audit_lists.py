@@ -147,7 +147,7 @@ def plot_lists(table: pd.DataFrame, path: Path) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
 
-    figure, axes = plt.subplots(figsize=(4.8, 3.4))
+    figure, axes = plt.subplots(figsize=(4.8, 3.8))
     named = table.set_index("method")
     for name, marker in (("random", "o"), ("low confidence", "s")):
         rows = named.loc[[f"LLaDA, {items} a step, {name}" for items in ITEMS_A_STEP]]
@@ -159,7 +159,7 @@ def plot_lists(table: pd.DataFrame, path: Path) -> None:
         axes.axhline(float(named["separators given, %"].loc[label]), color="grey", linestyle=style, label=label)
     axes.set(xlabel="items committed a step", ylabel="shuffles that are right, %", ylim=(0, 102))
     axes.set_xticks(ITEMS_A_STEP)
-    axes.legend(fontsize=7, loc="upper right")
+    axes.legend(fontsize=7, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncol=2, frameon=False)
     figure.tight_layout()
     figure.savefig(path, dpi=150)
     plt.close(figure)

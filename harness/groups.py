@@ -14,3 +14,4 @@ GROUPS = {
         *("threshold", "factor", "entropy", "fef-1", "fef-2", "fef-4"),
     ],
 }
+PAPER_SUITES = ("gsm8k", "math", "humaneval", "mbpp")

@@ -4,8 +4,9 @@
     python harness/run.py --suite gsm8k,mbpp --data FOLDER --model GSAI-ML/LLaDA-8B-Instruct --device cuda
     python harness/run.py --list
 
-Writes run.json, items.jsonl, windows.jsonl and the tables to --out (default: results/runs/<time>-<model>). A run that
-was stopped goes on with --resume --out FOLDER and repeats at most the item in flight. Limits: batch size 1.
+Writes run.json, items.jsonl, windows.jsonl and the tables to --out (default: results/runs/<time>-<model>), with all
+methods of `main` also the paper's numbers beside the measured ones. A run that was stopped goes on with --resume --out
+FOLDER and repeats at most the item in flight. Limits: batch size 1.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import torch
 import transformers
 
 from harness.errors import one_line_errors
+from harness.groups import GROUPS, PAPER_SUITES
 from harness.plan import resolve, write_generated
 from harness.presets import DEFAULT_METHODS, describe_presets
 from harness.records import Recorder
@@ -102,7 +104,9 @@ def run(asked: argparse.Namespace, scratch: Path) -> Path:
     print(f"scoring {len(recorder.items)} responses")
     score_run(folder)
     # Tables are another room: they read the records and nothing else.
-    subprocess.run([sys.executable, str(ROOT / "tables" / "render.py"), str(folder)], check=True)
+    beside = set(GROUPS["main"]) <= set(config["methods"]) and set(config["suites"]) & set(PAPER_SUITES)
+    paper = ["--paper"] if beside else []
+    subprocess.run([sys.executable, str(ROOT / "tables" / "render.py"), str(folder), *paper], check=True)
     print(f"records and tables: {folder}")
     return folder
 
