@@ -115,7 +115,7 @@ def prepare(suite: str, config: dict[str, Any], models: dict[str, DiffusionModel
         raise UserError(f"data file of {suite} is malformed: {config['path']}: {error}") from error
     template = ICL_PROMPT_TEMPLATES.build(ConfigDict(config["infer_cfg"]["prompt_template"]))
     job = SuiteJob(suite, config, dataset, template, [], models)
-    for model in models.values():
+    for model in {id(model.backbone): model for model in models.values()}.values():  # its tokenizer and limit decide
         job.prompts = _encode(job, model)
     return job
 

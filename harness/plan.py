@@ -23,7 +23,7 @@ from harness.suites import SUITES, data_file, suites_named
 
 ROLES = ("base", "fef", "control", "draft")
 GENERATED = {"generated": "test", "generated-dev": "dev"}  # --data, and the split it stands for
-SHIPPED = {"base": "nano", "fef": "nano-fef", "control": "nano-control"}  # --model nano
+NANO_ROLES = {"base": "nano", "fef": "nano-fef", "control": "nano-control"}  # --model nano
 Roles = dict[str, dict[str, str]]
 
 
@@ -42,7 +42,7 @@ def read_models(text: str, suites: list[str]) -> Roles:
     elif "=" in text:
         table = dict(pair.split("=", 1) for pair in text.split(",") if "=" in pair)
     else:
-        table = SHIPPED if text == "nano" else {"base": text}
+        table = NANO_ROLES if text == "nano" else {"base": text}
     unknown = [role for role in table if role not in ROLES]
     if unknown or "base" not in table:
         raise UserError(f"--model {text}: roles are {', '.join(ROLES)}, and base is needed; got {', '.join(table)}")

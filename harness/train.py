@@ -158,8 +158,6 @@ def training_arguments(config: dict[str, Any], out: Path, steps: int, save_every
 
 def train(objective: str, config: dict[str, Any], out: Path, resume: bool = False, save_every: int = 250) -> None:
     """Train as `config` says, from random weights or from those of a folder (`init`), and write the result to `out`."""
-    if config["init"] is None and "hidden_size" not in config:
-        raise UserError("--init is needed: the folder or hub id of the model to train")
     set_seed(config["seed"])
     tokenizer, model = start(config)
     examples, steps = examples_for(config, tokenizer, model.config.max_position_embeddings)

@@ -30,7 +30,9 @@ ABLATIONS = {
     "draft": Ablation(
         "Draft model: the target's own weights, or those before training.", (ACCURACY, SPEED, ACCEPTANCE)
     ),
-    "window-size": Ablation("Window size.", (ACCURACY, SPEED, FORWARDS, ACCEPTANCE)),
+    "window-size": Ablation(
+        "Window size; FeF-DLLM (step=4) has a window of 16.", (ACCURACY, SPEED, FORWARDS, ACCEPTANCE)
+    ),
 }
 ONLY_ABLATION = {
     method for name in ABLATIONS for method in GROUPS[name] if method not in {*GROUPS["main"], *GROUPS["decoders"]}

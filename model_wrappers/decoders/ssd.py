@@ -45,11 +45,8 @@ def ssd(
     steps_to_end: list[int] = masks_per_block.cumsum(0).tolist()  # of each block
     length = steps_to_end[-1]
 
-    def block_of(step: int) -> int:
-        return min(bisect_right(steps_to_end, step), len(steps_to_end) - 1)
-
     def block_end(step: int) -> int:
-        return request.block_ends[block_of(step)]
+        return request.block_ends[min(bisect_right(steps_to_end, step), len(steps_to_end) - 1)]
 
     while done < length:
         # Node k is the sequence with the first k drafts filled in.
@@ -74,9 +71,7 @@ def ssd(
             windows.append(Window(0, len(windows), place, len(drafts), accepted, accepted + len(own)))
         done += accepted + len(own)
         if done < length:
-            left = steps_to_end[block_of(done)] - done
-            ranked = _ranked(x_1L[0], place_N, logits_KNV[accepted], block_end(done), choice)
-            drafts = ranked[: min(draft_length, left)]
+            drafts = _ranked(x_1L[0], place_N, logits_KNV[accepted], block_end(done), choice)[:draft_length]
     return windows
 
 
