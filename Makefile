@@ -2,7 +2,8 @@
 VENV := .venv
 PYTHON ?= python3
 BIN := $(VENV)/bin
-RUN ?= results/reference/nano
+# The runs whose tables are made: every committed one.
+RUN ?= $(patsubst %/run.json,%,$(wildcard results/reference/*/run.json))
 LIMIT ?= 25
 METHODS ?= llada,llada/2,fef-2,fef-4
 
@@ -20,7 +21,7 @@ check: $(VENV)/.installed
 	$(BIN)/mypy
 
 tables: $(VENV)/.installed
-	$(BIN)/python tables/render.py $(RUN) --paper
+	$(BIN)/python tables/render.py $(RUN) --paper --pdf
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

@@ -1,6 +1,6 @@
 """The main table and the ablations of a run: which methods are the rows of which table.
 
-A run may hold the methods of several tables; each table that has its rows is rendered.
+A run may hold the methods of several tables; each table that has its rows is there.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ class Ablation:
     metrics: Sequence[Metric] = METRICS
 
 
+MAIN = Ablation("")
 ABLATIONS = {
     "training": Ablation("Training effects: position-conditioned training against plain training on the same data."),
     "speculation": Ablation("Speculation: the same decoder with and without (w/o SD)."),
@@ -39,18 +40,26 @@ ONLY_ABLATION = {
 }
 
 
-def tables_of(measured: pd.DataFrame, run: Run) -> list[Table]:
-    """The main table, of all methods that belong to no ablation alone, and every ablation the run has rows for.
+def tables_of(measured: pd.DataFrame, run: Run) -> list[tuple[Table, pd.DataFrame]]:
+    """The tables of a run, each with its rows of `measured` in its order; every method that ran is in one of them.
 
-    An ablation is there if the run has at least two of its methods beside LLaDA, and one of them is its own.
+    An ablation is there if the run has at least two of its methods beside LLaDA, and one of them is its own. The main
+    table has the methods that no ablation has for its own; it is there if the ablations do not show all of them.
     """
     ran = list(dict.fromkeys(measured["method"]))
-    main = [method for method in ran if method not in ONLY_ABLATION] or ran
-    tables = [suites_table("main", "", measured, run, main)]
-    for name, ablation in ABLATIONS.items():
+    shown: dict[str, list[str]] = {}
+    for name in ABLATIONS:
         rows = [method for method in GROUPS[name] if method in ran]
         compared = [method for method in rows if method != REFERENCE]
         if len(compared) > 1 and any(method in ONLY_ABLATION for method in compared):
-            shown = rows if name == "training" else compared
-            tables.append(suites_table(name, ablation.title, measured, run, shown, ablation.metrics))
+            shown[name] = rows if name == "training" else compared
+    in_ablations = {method for methods in shown.values() for method in methods}
+    main = [method for method in ran if method not in ONLY_ABLATION & in_ablations]
+    if not in_ablations.issuperset(main):
+        shown = {"main": main, **shown}
+    by_method = measured.set_index("method")
+    tables = []
+    for name, methods in shown.items():
+        own, ablation = by_method.loc[methods].reset_index(), ABLATIONS.get(name, MAIN)
+        tables.append((suites_table(name, ablation.title, own, run, ablation.metrics), own))
     return tables

@@ -59,21 +59,13 @@ ACCEPTANCE = Metric("acceptance_percent", "Acceptance", "", "", "speed_note", "s
 METRICS = (ACCURACY, SPEED, FORWARDS)
 
 
-def suites_table(
-    name: str,
-    title: str,
-    measured: pd.DataFrame,
-    run: Run,
-    methods: Sequence[str] | None = None,
-    metrics: Sequence[Metric] = METRICS,
-) -> Table:
-    """A row per method, a group of columns per suite and their mean, from `measures.measure`.
+def suites_table(name: str, title: str, measured: pd.DataFrame, run: Run, metrics: Sequence[Metric] = METRICS) -> Table:
+    """A row per method in the order of `measured`, a group of columns per suite and their mean.
 
-    methods: the rows in their order, those without records left out; None for all of the run's.
+    measured: rows of `measures.measure`.
     """
     labels = method_labels(run)
-    order = labels if methods is None else {method: labels[method] for method in methods if method in labels}
-    measured = measured[measured["method"].isin(list(order))]
+    order = {method: labels[method] for method in measured["method"].unique()}
     suites = suite_titles(run)
     groups = {suite: title for suite, title in suites.items() if suite in set(measured["suite"])}
     frame = with_notes(measured, run)

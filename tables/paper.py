@@ -8,70 +8,82 @@ from typing import Any
 
 import pandas as pd
 
-from harness.errors import UserError
 from harness.records import Run
 from tables.captions import setting
-from tables.layout import ACCURACY, MEAN, SPEED, Table, grid, mean_rows, with_notes
+from tables.layout import ACCEPTANCE, ACCEPTANCE_MEANING, ACCURACY, MEAN, SPEED, Table, grid, mean_rows, with_notes
 from tables.measures import method_labels, suite_titles
 
 NUMBERS = Path(__file__).with_name("paper_tables.json")
 SECTIONS = ("main_results", "ablation_training", "ablation_speculative")
+# The other two tables name their rows by draft / verify model and by window size; these are our labels of those rows.
+NAMED_OTHERWISE = {
+    "ablation_draft_model": {
+        "FeF-DLLM / FeF-DLLM": "FeF-DLLM (step=4)",
+        "FeF-DLLM w/o train / FeF-DLLM": "FeF-DLLM, draft w/o train (step=4)",
+    },
+    "ablation_window_size": {
+        "4": "FeF-DLLM, window 4 (step=4)",
+        "8": "FeF-DLLM, window 8 (step=4)",
+        "16": "FeF-DLLM (step=4)",
+    },
+}
+VALUES = (ACCURACY.value, SPEED.value, ACCEPTANCE.value)
 CAPTION = (
     "The paper's numbers (LLaDA-8B-Instruct on 8 x A100 80GB) above measured ones: accuracy (Acc., %) and wall-clock "
     "speedup over LLaDA (Speed).",
     "The best accuracy of either kind is in bold, the fastest speed underlined.",
 )
-TIDY = ["method", "label", "suite", "paper_accuracy", "accuracy", "paper_speedup", "speedup"]
+TIDY = ["method", "label", "suite", *(f"{source}{value}" for value in VALUES for source in ("paper_", ""))]
 
 
 def paper_numbers() -> pd.DataFrame:
-    """The paper's main table and its ablations of training and speculation: label, suite ("mean" too), numbers.
+    """The five tables of the paper as one: label, suite ("mean" too), numbers; a row of several tables is here once.
 
-    paper_accuracy in percent, paper_speedup as a ratio to LLaDA's wall-clock, both as printed (paper_tables.json).
+    paper_accuracy and paper_acceptance_percent in percent, paper_speedup as a ratio to LLaDA's wall-clock, all as
+    printed (paper_tables.json); NaN where the paper prints none.
     """
     paper = _paper()
-    rows = [
-        {"label": row["method"], "suite": suite, "paper_accuracy": accuracy, "paper_speedup": speed}
-        for section in SECTIONS
-        for row in paper[section]
-        for suite, accuracy, speed in zip(
-            [*paper["suites"], MEAN], [*row["acc"], row["mean_acc"]], [*row["speed"], row["mean_speed"]], strict=True
-        )
-    ]
-    return pd.DataFrame(rows).drop_duplicates(["label", "suite"], ignore_index=True)
+    labelled = [(row["method"], row) for section in SECTIONS for row in paper[section]]
+    for section, labels in NAMED_OTHERWISE.items():
+        labelled += [(label, paper[section][name]) for name, label in labels.items()]
+    rows = []
+    for label, row in labelled:
+        for place, suite in enumerate(paper["suites"]):
+            acceptance = row["acceptance"][place] if "acceptance" in row else None
+            rows.append([label, suite, row["acc"][place], row["speed"][place], acceptance])
+        rows.append([label, MEAN, row.get("mean_acc"), row.get("mean_speed"), None])
+    frame = pd.DataFrame(rows, columns=["label", "suite", *(f"paper_{value}" for value in VALUES)])
+    return frame.groupby(["label", "suite"], sort=False, as_index=False).first()
 
 
 def beside_paper(measured: pd.DataFrame, run: Run) -> pd.DataFrame:
-    """`measured`, from `measures.measure`, with the paper's numbers: the rows whose method and suite the paper has.
+    """`measured`, from `measures.measure`, with the paper's numbers: the rows whose label and suite the paper has.
 
-    The suite "mean" is there if the run has all of the paper's suites; the paper's mean is the printed one. Raises
-    UserError if no row is left.
+    The suite "mean" is there if the run has all of the paper's suites; the paper's mean is the printed one. Empty if
+    the paper has none of the run's rows.
     """
-    labels = method_labels(run)
-    paper = paper_numbers()
     suites = [suite for suite in suite_titles(run) if suite in _paper()["suites"]]
     frame = with_notes(measured[measured["suite"].isin(suites)], run)
     if len(suites) == len(_paper()["suites"]):
         frame = pd.concat([frame, mean_rows(frame, suites)], ignore_index=True)
-    frame = frame.assign(label=frame["method"].map(labels)).merge(paper, on=["label", "suite"])
-    if frame.empty:
-        known = ", ".join(paper["label"].unique())
-        raise UserError(
-            f"--paper: no method of this run is in the paper's tables by its label and suite; labels: {known}"
-        )
-    return frame
+    return frame.assign(label=frame["method"].map(method_labels(run))).merge(paper_numbers(), on=["label", "suite"])
 
 
 def paper_table(beside: pd.DataFrame, measured: pd.DataFrame, run: Run) -> Table:
-    """The table of `beside_paper`: for every method a row of the paper's accuracies and speedups, then the run's."""
+    """The table of `beside_paper`, which must not be empty: for every method a row of the paper's, then the run's.
+
+    Acceptance has columns if the paper prints it for one of the rows.
+    """
+    accepted = beside[f"paper_{ACCEPTANCE.value}"].notna().any()
+    metrics = (ACCURACY, SPEED, ACCEPTANCE) if accepted else (ACCURACY, SPEED)
     groups = {suite: title for suite, title in suite_titles(run).items() if suite in set(beside["suite"])}
-    sentences = [*CAPTION, *setting(measured[measured["suite"].isin(list(groups))], run)]
+    meaning = [ACCEPTANCE_MEANING] if accepted else []
+    sentences = [*CAPTION, *meaning, *setting(measured[measured["suite"].isin(list(groups))], run)]
     if MEAN in set(beside["suite"]):
         groups[MEAN] = "Mean"
     reported = (beside["label"] == "LLaDA") & (beside["suite"] == "mbpp")
     printed = beside.assign(
-        accuracy=beside["paper_accuracy"],
-        speedup=beside["paper_speedup"],
+        **{value: beside[f"paper_{value}"] for value in VALUES},
         accuracy_note=reported.map({True: _paper()["main_results_note"], False: ""}),
         speed_note="",
         accuracy_full=True,
@@ -86,7 +98,7 @@ def paper_table(beside: pd.DataFrame, measured: pd.DataFrame, run: Run) -> Table
         for method, label in method_labels(run).items()
         for source in sources
     }
-    cells, notes = grid(frame, (ACCURACY, SPEED), labels, groups)
+    cells, notes = grid(frame, metrics, labels, groups)
     return Table("paper", " ".join(sentences), cells, notes)
 
 

@@ -1,15 +1,16 @@
-"""Render the tables of a run from its records.
+"""Render the tables of one run or of several from their records.
 
     python tables/render.py results/runs/NAME
     python tables/render.py results/runs/NAME --paper --pdf --out FOLDER
+    python tables/render.py results/reference/nano results/reference/ablations --paper --pdf
 
-Writes `main.tex`, `main.md` and `main.csv` (accuracy and speedups per method and suite), `training`, `speculation`,
-`draft` and `window-size` likewise if the run has the methods of that ablation, and `windows.md` and `windows.csv`
-(speculative windows); `theory.md` and `theory.csv` (what the paper's theorem expects of them) if FeF methods have
-windows; with `--paper` also `paper.tex`, `paper.md` and `paper.csv`, the paper's numbers beside the measured ones; with
+Writes `main`, `training`, `speculation`, `draft` and `window-size` (accuracy and speedups per method and suite), each
+as .tex, .md and .csv, those that the run has rows for; `windows.md` and `windows.csv` (speculative windows);
+`theory.md` and `theory.csv` (what the paper's theorem expects of them) if FeF methods have windows; with `--paper` also
+`paper.tex`, `paper.md` and `paper.csv`, the numbers of all five tables of the paper beside the measured ones; with
 `--pdf` also `tables.pdf`, all LaTeX tables, if pdflatex is installed. The CSV files are tidy, unformatted numbers, of
-all methods. The LaTeX needs booktabs, multirow and graphicx. Only methods with records have rows, and the same records
-give the same bytes. Reads records and nothing else.
+the rows of their table. The LaTeX needs booktabs, multirow and graphicx. Only methods with records have rows, and the
+same records give the same bytes. Reads records and nothing else. The tables of a single run are printed as well.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import pandas as pd
 from harness.errors import UserError, one_line_errors
 from harness.records import Run, read_run, write_atomically
 from tables.ablations import tables_of
-from tables.layout import windows_table
+from tables.layout import Table, windows_table
 from tables.measures import measure, measure_windows
 from tables.paper import TIDY, beside_paper, paper_table
 from tables.pdf import has_pdflatex, write_pdf
@@ -34,25 +35,20 @@ from tables.writers import latex, markdown
 def render(run: Run, paper: bool = False) -> dict[str, str]:
     """File name -> content of every table of a run; with `paper`, the paper's numbers beside the measured ones too.
 
-    Raises UserError if the run has no items, is damaged, or has no method of the paper.
+    Without paper.* if the paper has no number for any of the run's methods on its suites. Raises UserError if the run
+    has no items or is damaged.
     """
     measured, windows = measure(run), measure_windows(run)
     files: dict[str, str] = {}
-    for table in tables_of(measured, run):
-        files |= {f"{table.name}.md": markdown(table), f"{table.name}.tex": latex(table)}
-    files |= {
-        "main.csv": _csv(measured),
-        "windows.md": markdown(windows_table(windows, measured, run)),
-        "windows.csv": _csv(windows),
-    }
+    for table, rows in tables_of(measured, run):
+        files |= _formats(table, rows) | {f"{table.name}.tex": latex(table)}
+    files |= _formats(windows_table(windows, measured, run), windows)
     expected = theory(run)
     if len(expected):
-        table = theory_table(expected, measured, run)
-        files |= {"theory.md": markdown(table), "theory.csv": _csv(expected)}
-    if paper:
-        beside = beside_paper(measured, run)
+        files |= _formats(theory_table(expected, measured, run), expected)
+    if paper and len(beside := beside_paper(measured, run)):
         table = paper_table(beside, measured, run)
-        files |= {"paper.md": markdown(table), "paper.tex": latex(table), "paper.csv": _csv(beside[TIDY])}
+        files |= _formats(table, beside[TIDY]) | {f"{table.name}.tex": latex(table)}
     return files
 
 
@@ -70,29 +66,37 @@ def write(files: dict[str, str], folder: Path) -> None:
 
 def main(argv: list[str] | None = None) -> int:
     """The command line; 0 when the tables are written."""
-    parser = argparse.ArgumentParser(description="Render the tables of a run from its records.")
-    parser.add_argument("run", type=Path, metavar="RUN_FOLDER", help="folder with run.json and items.jsonl")
+    parser = argparse.ArgumentParser(description="Render the tables of one run or of several from their records.")
+    parser.add_argument("runs", type=Path, nargs="+", metavar="RUN_FOLDER", help="folder with run.json and items.jsonl")
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="where the files go (default: RUN_FOLDER/tables)")
     parser.add_argument("--paper", action="store_true", help="also the paper's numbers beside the measured ones")
     parser.add_argument("--pdf", action="store_true", help="also tables.pdf, all LaTeX tables, with pdflatex")
     options = parser.parse_args(argv)
-    files = render(read_run(options.run), options.paper)
-    out = options.out or options.run / "tables"
-    write(files, out)
-    for name, text in files.items():
-        if name.endswith(".md"):
-            print(text)
-    print(f"written to {out}: {', '.join(files)}")
-    if options.pdf and has_pdflatex():
-        print(f"compiled: {write_pdf([text for name, text in files.items() if name.endswith('.tex')], out)}")
-    elif options.pdf:
-        print("no tables.pdf: pdflatex is not installed; install TeX Live, or compile the .tex files elsewhere")
+    if options.out and len(options.runs) > 1:
+        raise UserError(
+            f"--out is for one run, {len(options.runs)} were given; leave it out, each run has a folder tables"
+        )
+    for folder in options.runs:
+        files, out = render(read_run(folder), options.paper), options.out or folder / "tables"
+        write(files, out)
+        if len(options.runs) == 1:
+            print("\n".join(text for name, text in files.items() if name.endswith(".md")))
+        print(f"written to {out}: {', '.join(files)}")
+        if options.paper and "paper.md" not in files:
+            print("no paper.md: the paper's tables have none of this run's methods (by label) on its suites")
+        if options.pdf and has_pdflatex():
+            print(f"compiled: {write_pdf([text for name, text in files.items() if name.endswith('.tex')], out)}")
+        elif options.pdf:
+            print("no tables.pdf: pdflatex is not installed; install TeX Live, or compile the .tex files elsewhere")
     return 0
 
 
-def _csv(frame: pd.DataFrame) -> str:
-    text: str = frame.to_csv(index=False, lineterminator="\n")
-    return text
+def _formats(table: Table, frame: pd.DataFrame) -> dict[str, str]:
+    """Markdown of the table and CSV of its numbers, by file name."""
+    return {
+        f"{table.name}.md": markdown(table),
+        f"{table.name}.csv": frame.to_csv(index=False, lineterminator="\n"),
+    }
 
 
 if __name__ == "__main__":

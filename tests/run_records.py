@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+from harness.presets import PRESETS
 from harness.records import Run, read_run
 
 PAPER_SUITES = {"gsm8k": "GSM8K", "math": "MATH", "humaneval": "HumanEval", "mbpp": "MBPP"}
@@ -64,6 +65,23 @@ def full_items(suites: dict[str, str] | None = None) -> list[dict[str, Any]]:
             drafts = {"proposed": 4, "accepted": 2, "rejected": 1}
             rows.append(item("fef-2", suite, number, seconds=0.5, forwards=24, **drafts))
     return rows
+
+
+def save_presets(folder: Path, *methods: str, suites: tuple[str, ...] = ("gsm8k", "math")) -> Run:
+    """A saved run of presets, two items a suite; of ten drafts of FeF methods six are accepted, two rejected."""
+    drafts = {"proposed": 10, "accepted": 6, "rejected": 2}
+    items = [
+        item(method, suite, number, **(drafts if method.startswith("fef") else {}))
+        for method in methods
+        for suite in suites
+        for number in range(2)
+    ]
+    config = {
+        "data": "generated",
+        "methods": {name: {"label": PRESETS[name].label, "method": PRESETS[name].method} for name in methods},
+        "suites": {suite: {"title": PAPER_SUITES.get(suite, suite)} for suite in suites},
+    }
+    return save(folder, items, config=config)
 
 
 def rows_of(markdown: str) -> dict[str, list[str]]:

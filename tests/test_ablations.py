@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
-from run_records import item, rows_of, save
+import pandas as pd
+import pytest
+from run_records import rows_of, save_presets
 
 from harness.groups import GROUPS
 from harness.presets import PRESETS
+from tables.measures import MEASURES
 from tables.render import render
+
+ABLATIONS = ("training", "speculation", "draft", "window-size")
 
 
 def run_of(folder: Path, *methods: str) -> dict[str, str]:
-    drafts = {"proposed": 10, "accepted": 6, "rejected": 2}
-    items = [
-        item(method, suite, number, **(drafts if method.startswith("fef") else {}))
-        for method in methods
-        for suite in ("gsm8k", "math")
-        for number in range(2)
-    ]
-    labels = {method: {"label": PRESETS[method].label, "method": PRESETS[method].method} for method in methods}
-    suites = {key: {"title": key} for key in ("gsm8k", "math")}
-    return render(save(folder, items, config={"data": "generated", "methods": labels, "suites": suites}))
+    return render(save_presets(folder, *methods))
+
+
+def in_csv(text: str) -> list[str]:
+    """The methods of a CSV file, each once, in its order."""
+    frame = pd.read_csv(io.StringIO(text))
+    assert list(frame.columns) == MEASURES and len(frame) == 2 * frame["method"].nunique()
+    return frame["method"].drop_duplicates().to_list()
 
 
 def test_groups_name_presets() -> None:
@@ -30,7 +34,7 @@ def test_groups_name_presets() -> None:
 
 def test_every_ablation_has_its_rows_in_order_and_the_main_table_has_none_of_theirs(tmp_path: Path) -> None:
     files = run_of(tmp_path, *reversed(PRESETS))
-    for name in ("training", "speculation", "draft", "window-size"):
+    for name in ABLATIONS:
         expected = [PRESETS[method].label for method in GROUPS[name]]
         rows = list(rows_of(files[f"{name}.md"]))[2:]
         assert rows == (expected if name == "training" else expected[1:])
@@ -42,9 +46,32 @@ def test_every_ablation_has_its_rows_in_order_and_the_main_table_has_none_of_the
 
 def test_the_draft_table_shows_acceptance_in_percent(tmp_path: Path) -> None:
     rows = rows_of(run_of(tmp_path, *GROUPS["draft"])["draft.md"])
-    assert rows["Method"][2] == "gsm8k Acceptance" and rows["FeF-DLLM (step=4)"][2] == "60.00"
+    assert rows["Method"][2] == "GSM8K Acceptance" and rows["FeF-DLLM (step=4)"][2] == "60.00"
 
 
 def test_a_run_of_the_main_methods_has_no_ablation(tmp_path: Path) -> None:
     files = run_of(tmp_path, *GROUPS["main"])
     assert set(files) == {"main.md", "main.tex", "main.csv", "windows.md", "windows.csv"}
+
+
+@pytest.mark.parametrize("name", ABLATIONS)
+def test_an_ablations_csv_has_the_rows_of_its_table(tmp_path: Path, name: str) -> None:
+    shown = [method for method in GROUPS[name] if name == "training" or method != "llada"]
+    assert in_csv(run_of(tmp_path, *reversed(PRESETS))[f"{name}.csv"]) == shown
+
+
+def test_the_main_csv_has_no_row_of_an_ablation_alone(tmp_path: Path) -> None:
+    assert in_csv(run_of(tmp_path, *GROUPS["main"], *GROUPS["training"][1:4])["main.csv"]) == GROUPS["main"]
+
+
+def test_there_is_no_main_table_if_the_ablations_show_all_of_it(tmp_path: Path) -> None:
+    ablations = dict.fromkeys(method for name in ABLATIONS for method in GROUPS[name])
+    files = run_of(tmp_path / "all", *ablations)
+    assert {name.removesuffix(".tex") for name in files if name.endswith(".tex")} == set(ABLATIONS)
+    without_training = run_of(tmp_path / "draft", *GROUPS["draft"])
+    assert "LLaDA" in rows_of(without_training["main.md"])
+
+
+def test_a_method_whose_ablation_is_not_there_is_in_the_main_table(tmp_path: Path) -> None:
+    files = run_of(tmp_path, "llada", "llada-trained")
+    assert in_csv(files["main.csv"]) == ["llada", "llada-trained"] and "training.csv" not in files

@@ -11,7 +11,6 @@ import pytest
 from run_records import PAPER_SUITES, full_items, item, rows_of, save, window
 
 from tables.measures import MEASURES, WINDOW_MEASURES, measure, measure_windows
-from tables.paper import TIDY, paper_numbers
 from tables.render import render
 from tables.writers import escape_latex, escape_markdown
 
@@ -178,34 +177,6 @@ def test_same_records_in_any_order_give_the_same_bytes(tmp_path: Path) -> None:
     once = render(save(tmp_path / "one", items, windows, PAPER_SUITES), paper=True)
     again = render(save(tmp_path / "two", items[::-1], windows[::-1], PAPER_SUITES), paper=True)
     assert once == again
-
-
-def test_paper_stands_beside_the_measured_numbers(tmp_path: Path) -> None:
-    suites = {**PAPER_SUITES, "lists": "Lists"}
-    items = full_items(suites) + [item("dcd", "lists", n) for n in range(4)]
-    files = render(save(tmp_path, items, suites=suites), paper=True)
-    rows = rows_of(files["paper.md"])
-    assert rows["FeF-DLLM (step=2), paper"][:4] == ["**79.38**", "<ins>3.55x</ins>", "**36.40**", "<ins>3.25x</ins>"]
-    assert rows["FeF-DLLM (step=2), paper"][-2:] == ["**51.79**", "<ins>3.86x</ins>"]
-    assert rows["FeF-DLLM (step=2), measured"] == ["**100.00**", "<ins>4.00x</ins>"] * 5
-    assert rows["LLaDA, measured"] == ["75.00", "1.00x"] * 5
-    assert "DCD" not in files["paper.md"] and "Lists" not in files["paper.md"]
-    assert rows["LLaDA, paper"][6] == "34.20 [a]"
-    assert "[a] The reproduced LLaDA accuracy on MBPP is 37.40" in files["paper.md"]
-    assert "LLaDA-8B-Instruct on 8 x A100 80GB" in files["paper.md"] and "Measured on nano" in files["paper.md"]
-    csv = files["paper.csv"].splitlines()
-    assert csv[0] == ",".join(TIDY) and csv[2] == "llada,LLaDA,math,26.6,75.0,1.0,1.0"
-
-
-def test_paper_means_need_the_four_suites(tmp_path: Path) -> None:
-    assert "Mean" not in render(save(tmp_path, full_items()), paper=True)["paper.md"]
-
-
-def test_paper_numbers_are_the_papers() -> None:
-    numbers = [tuple(row) for row in paper_numbers().to_numpy().tolist()]
-    assert len({row[:2] for row in numbers}) == len(numbers) == 12 * 5
-    assert ("DCD", "humaneval", 50.0, 0.43) in numbers and ("LLaDA w/ train", "mean", 46.28, 1.0) in numbers
-    assert ("FeF-DLLM w/o SD (step=4)", "mbpp", 42.6, 0.4) in numbers
 
 
 def test_labels_are_escaped(tmp_path: Path) -> None:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from run_records import PAPER_SUITES, full_items, has_latex, item, save
+from run_records import PAPER_SUITES, full_items, has_latex, item, save, save_presets
 
 from harness.errors import UserError, one_line_errors
 from tables import render as cli
 from tables.render import render
+
+ROOT = Path(__file__).parents[1]
 
 
 def test_command_line_writes_and_prints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -74,16 +77,50 @@ def test_damage_is_one_line_and_exit_code_two(
     assert not (tmp_path / "tables").exists()
 
 
-def test_unwritable_out_and_a_run_without_the_papers_methods_are_refused(tmp_path: Path) -> None:
+def test_unwritable_out_is_refused(tmp_path: Path) -> None:
     save(tmp_path / "run", [item("llada", "gsm8k", 0)])
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="cannot write tables"):
         cli.main([str(tmp_path / "run"), "--out", str(tmp_path / "file")])
+
+
+def test_a_run_without_the_papers_methods_says_so_and_has_the_other_tables(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     config = {"methods": {"llada": {"label": "Mine"}}, "suites": {"gsm8k": {}}, "data": {"gsm8k": "sha256"}}
     run = save(tmp_path / "run", [item("llada", "gsm8k", 0)], config=config)
     assert "1 item per suite. Env" in render(run)["main.md"]
-    with pytest.raises(UserError, match="no method of this run is in the paper's tables"):
-        render(run, paper=True)
+    assert cli.main([str(run.folder), "--paper"]) == 0
+    assert "no paper.md: the paper's tables have none of this run's methods" in capsys.readouterr().out
+    assert {path.name for path in (run.folder / "tables").iterdir()} == set(render(run))
+
+
+def test_several_runs_are_rendered_each_into_its_own_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runs = {methods: save_presets(tmp_path / methods[0], *methods) for methods in (("llada", "ssd"), ("dcd", "ddosp"))}
+    assert cli.main([str(run.folder) for run in runs.values()]) == 0
+    for methods, run in runs.items():
+        csv = (run.folder / "tables" / "main.csv").read_text().splitlines()
+        assert {line.split(",")[0] for line in csv[1:]} == set(methods)
+    assert [line.split(":")[0] for line in capsys.readouterr().out.splitlines()] == [
+        f"written to {run.folder / 'tables'}" for run in runs.values()
+    ]
+
+
+def test_one_folder_for_several_runs_is_refused(tmp_path: Path) -> None:
+    runs = [str(save_presets(tmp_path / name, "llada").folder) for name in ("one", "two")]
+    with pytest.raises(UserError, match="--out is for one run, 2 were given"):
+        cli.main([*runs, "--out", str(tmp_path / "out")])
+    assert not (tmp_path / "out").exists()
+
+
+def test_make_tables_renders_every_committed_run_in_one_go() -> None:
+    if shutil.which("make") is None:
+        pytest.skip("no make")
+    command = ["make", "--dry-run", "--silent", "--assume-old", ".venv/.installed", "tables"]
+    said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    runs = {path.parent.relative_to(ROOT).as_posix() for path in ROOT.glob("results/reference/*/run.json")}
+    assert len(runs) > 1 and set(said[2:-2]) == runs and said[1] == "tables/render.py"
+    assert said[-2:] == ["--paper", "--pdf"]
 
 
 def test_it_imports_neither_torch_nor_opencompass() -> None:
