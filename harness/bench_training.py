@@ -1,4 +1,4 @@
-"""Throughput of training: examples and tokens per second, of all corrupted positions against a random subset."""
+"""Throughput of training: examples and tokens per second, by objective, positions per example and mask."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ import pandas as pd
 
 from harness.nano_tokenizer import EOS, token_id
 from harness.train import start, training_arguments
-from harness.train_data import CorruptedBatches, NanoExamples, PositionBatches
+from harness.train_data import Collator, CorruptedBatches, NanoExamples, PositionBatches
 from harness.train_presets import PRESETS
 from harness.trainer import DiffusionTrainer
+from harness.two_stream_batches import TwoStreamBatches
 
 POSITIONS = {"fef, 1 position": 1, "fef, 4 positions": 4, "fef, 16 positions": 16, "fef, all positions": None}
 DISCARDED = 2
@@ -23,7 +24,8 @@ def bench_training(model: str, repeats: int) -> pd.DataFrame:
     """Forward and backward of a batch of the preset `nano`, without the optimizer's step; medians over `repeats`.
 
     A row per objective: corrupted positions per example, rows and tokens through the model, examples and tokens per
-    second. The batches are of other examples each time, the same ones for all objectives.
+    second. The batches are of other examples each time, the same ones for all objectives; a row under the two-stream
+    mask trains all corrupted positions from an anchor on.
     """
     config = PRESETS["nano"] | {"init": model, "steps": repeats + DISCARDED}
     tokenizer, network = start(config)
@@ -36,13 +38,17 @@ def bench_training(model: str, repeats: int) -> pd.DataFrame:
         )
         trainer.model_accepts_loss_kwargs = False
         trainer.current_gradient_accumulation_steps = 1
-        collators = {"llada": corrupted} | {name: PositionBatches(corrupted, n) for name, n in POSITIONS.items()}
+        collators: dict[str, Collator] = {
+            "llada": corrupted,
+            **{name: PositionBatches(corrupted, n) for name, n in POSITIONS.items()},
+            "fef, two-stream mask": TwoStreamBatches(corrupted),
+        }
         measured: dict[str, list[dict[str, float]]] = {name: [] for name in collators}
         for step in range(config["steps"]):
             batch = [examples[index] for index in range(step * size, (step + 1) * size)]
             for name, collate in collators.items():
                 inputs = collate(batch)
-                rows_BL = inputs["inputs" if "place" in inputs else "corrupted"]
+                rows_BL = inputs["corrupted" if "corrupted" in inputs else "inputs"]
                 began = time.perf_counter()
                 trainer.training_step(network, inputs)
                 seconds = time.perf_counter() - began

@@ -1,6 +1,6 @@
 """Training objectives as pure functions of a batch.
 
-Shapes: B batch, L length, V vocabulary.
+Shapes: B batch, L length, V vocabulary, C slots of a batch under the two-stream mask.
 """
 
 from __future__ import annotations
@@ -85,3 +85,19 @@ def position_rows(
 def fef_loss(logits_RV: torch.Tensor, target_R: torch.Tensor, weight_R: torch.Tensor, tokens: int) -> torch.Tensor:
     """Position-conditioned prediction (the paper's Eq. 3, Algorithm 1), as a mean over the batch's response tokens."""
     return (weight_R * F.cross_entropy(logits_RV.float(), target_R, reduction="none")).sum() / tokens
+
+
+def two_stream_loss(
+    draft_BCV: torch.Tensor, target_BCV: torch.Tensor, clean_BC: torch.Tensor, used_BC: torch.Tensor, tokens: int
+) -> torch.Tensor:
+    """Cross-entropy under the two-stream mask: of the target laws (queries) plus that of the draft laws (context).
+
+    draft_BCV, target_BCV: logits of both at the positions of the cell. clean_BC: their clean tokens. used_BC: False in
+    slots that stand for no position. tokens: how many the batch's responses hold. Both are sums over positions per
+    response token, as fef_loss over all corrupted positions is; with the first of them as the anchor, the positions are
+    the same. A later anchor leaves out those before it, which are clean in its context.
+    """
+    used_N = used_BC.nonzero(as_tuple=True)
+    draft = F.cross_entropy(draft_BCV[used_N].float(), clean_BC[used_N], reduction="sum")
+    target = F.cross_entropy(target_BCV[used_N].float(), clean_BC[used_N], reduction="sum")
+    return (draft + target) / tokens

@@ -2,16 +2,19 @@
 
     python harness/train.py --objective fef --init FOLDER --data FILE --out training/fef     the paper's recipe
     python harness/train.py --objective fef --preset nano --out training/nano-fef
+    python harness/train.py --objective fef --preset nano-two-stream --out training/nano-two-stream
     python harness/train.py --objective llada --preset nano --out training/nano-control
     python harness/train.py --objective llada --preset nano-base --out training/nano --resume
 
 Objective `fef` is position-conditioned prediction (the paper's Algorithm 1), `llada` clean-token prediction (Eq. 2),
-both on absorbing corruption of the response alone. The preset gives every value; options override it. `--data` is JSON
-lines of {"prompt", "response"}, or GSM8K's own train file; without it nano's generated training problems. `--out`
-receives checkpoints, `train.json` (what was asked), `loss.csv`, `loss.png` and, at the end, the model in bf16 and its
-tokenizer. A training that was killed goes on with `--resume` from its last checkpoint and sees the examples an
-uninterrupted one would have seen. Several GPUs: `torchrun --nproc-per-node 8 harness/train.py ...`; `--trainer` takes
-any TrainingArguments as JSON, such as {"fsdp": "full_shard auto_wrap", "gradient_checkpointing": true}.
+both on absorbing corruption of the response alone. `--mask two-stream` trains `fef` for two-stream verification: one
+forward gives the laws of all positions from a random anchor on. The preset gives every value; options override it.
+`--data` is JSON lines of {"prompt", "response"}, or GSM8K's own train file; without it nano's generated training
+problems. `--out` receives checkpoints, `train.json` (what was asked), `loss.csv`, `loss.png` and, at the end, the model
+in bf16 and its tokenizer. A training that was killed goes on with `--resume` from its last checkpoint and sees the
+examples an uninterrupted one would have seen. Several GPUs: `torchrun --nproc-per-node 8 harness/train.py ...`;
+`--trainer` takes any TrainingArguments as JSON, such as {"fsdp": "full_shard auto_wrap", "gradient_checkpointing":
+true}.
 """
 
 from __future__ import annotations
@@ -30,9 +33,18 @@ from transformers import PreTrainedTokenizerBase, TrainingArguments, set_seed
 
 from harness.errors import UserError, one_line_errors
 from harness.nano_tokenizer import EOS, token_id, train_tokenizer
-from harness.train_data import LENGTHS, CorruptedBatches, Examples, FileExamples, NanoExamples, PositionBatches
-from harness.train_presets import PRESETS, overrides
+from harness.train_data import (
+    LENGTHS,
+    Collator,
+    CorruptedBatches,
+    Examples,
+    FileExamples,
+    NanoExamples,
+    PositionBatches,
+)
+from harness.train_presets import MASKS, PRESETS, configuration
 from harness.trainer import DiffusionTrainer
+from harness.two_stream_batches import TwoStreamBatches
 from model_wrappers import load_backbone
 from model_wrappers.llada import LLaDAConfig, LLaDAForMaskedLM
 
@@ -86,11 +98,20 @@ def examples_for(config: dict[str, Any], tokenizer: PreTrainedTokenizerBase, lim
     return once.repeated(steps * per_step), steps
 
 
+def collator_for(objective: str, config: dict[str, Any], batches: CorruptedBatches) -> Collator:
+    """What makes batches of examples for the objective and, of `fef`, the mask."""
+    if objective == "llada":
+        return batches
+    if config["mask"] == "two-stream":
+        return TwoStreamBatches(batches)
+    return PositionBatches(batches, config["positions"])
+
+
 def prepare_folder(out: Path, asked: dict[str, Any], resume: bool) -> None:
     """Claim `out` for this configuration; refuse one that belongs to another."""
     note = out / "train.json"
     if note.exists():
-        before = json.loads(note.read_text())
+        before = {"mask": "full"} | json.loads(note.read_text())  # older notes know no other mask
         if not resume:
             raise UserError(f"{out} already holds a training; add --resume to go on with it, or choose another --out")
         if before != asked:
@@ -169,7 +190,7 @@ def train(objective: str, config: dict[str, Any], out: Path, resume: bool = Fals
         model=model,
         args=training_arguments(config, out, steps, save_every),
         train_dataset=examples,
-        data_collator=PositionBatches(batches, config["positions"]) if objective == "fef" else batches,
+        data_collator=collator_for(objective, config, batches),
     )
     trainer.loss_weight, trainer.rows_per_forward = config["loss_weight"], config["rows_per_forward"]
     trainer.model_accepts_loss_kwargs = False  # the trainer then averages over the accumulated batches itself
@@ -194,7 +215,8 @@ def main(line: list[str] | None = None) -> int:
     add("--resume", action="store_true")
     add("--init", help="folder or hub id of the model to start from")
     add("--data", help="JSON lines of prompt and response, or GSM8K's train file (default: nano's generated problems)")
-    add("--positions", help="corrupted positions trained per example: a number, or `all` (objective fef)")
+    add("--mask", choices=MASKS, help="of objective fef: a row per position, or all from a random anchor on in one")
+    add("--positions", help="corrupted positions trained per example: a number, or `all` (objective fef, mask full)")
     add("--rows-per-forward", type=int, help="most position-conditioned rows in one forward and backward")
     add("--steps", type=int, help="optimizer steps (default: the preset's, or its epochs of --data)")
     add("--epochs", type=float)
@@ -209,8 +231,7 @@ def main(line: list[str] | None = None) -> int:
     add("--trainer", type=json.loads, help="JSON object: further TrainingArguments")
     add("--save-every", type=int, default=250, help="optimizer steps between checkpoints")
     asked = parser.parse_args(line)
-    config = PRESETS[asked.preset] | overrides(vars(asked))
-    train(asked.objective, config, asked.out, asked.resume, asked.save_every)
+    train(asked.objective, configuration(vars(asked)), asked.out, asked.resume, asked.save_every)
     return 0
 
 

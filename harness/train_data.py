@@ -6,7 +6,7 @@ whatever was read before. Padding is EOS, as in LLaDA's own fine-tuning, and is 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
 from typing import TypedDict
@@ -32,6 +32,9 @@ class Example(TypedDict):
     index: int
     prompt: list[int]
     response: list[int]
+
+
+Collator = Callable[[list[Example]], dict[str, torch.Tensor]]
 
 
 class Examples(Dataset[Example]):
@@ -114,8 +117,11 @@ class CorruptedBatches:
     def __init__(self, eos_id: int, mask_id: int, seed: int, lengths: Sequence[int] = LENGTHS) -> None:
         self.eos_id, self.mask_id, self.seed, self.lengths = eos_id, mask_id, seed, lengths
 
-    def __call__(self, examples: list[Example]) -> dict[str, torch.Tensor]:
-        """B examples -> clean, corrupted (B, L) ids, response (B, L) bool, share masked (B,)."""
+    def __call__(self, examples: list[Example], all_masked: float = 0.0) -> dict[str, torch.Tensor]:
+        """B examples -> clean, corrupted (B, L) ids, response (B, L) bool, share masked (B,).
+
+        all_masked: share of the examples, below 1, at diffusion time 1; the times of the others cover [0, 1] evenly.
+        """
         first = examples[0]["index"]
         total = max(len(e["prompt"]) for e in examples) + self._response_length(examples)
         clean_BL = torch.full((len(examples), total), self.eos_id)
@@ -124,7 +130,8 @@ class CorruptedBatches:
             ids = torch.tensor(example["prompt"] + example["response"])
             clean_BL[row, : len(ids)] = ids
             response_BL[row, len(example["prompt"]) :] = True
-        time_B = torch.tensor([(e["index"] * GOLDEN) % 1.0 for e in examples])
+        even_B = torch.tensor([(e["index"] * GOLDEN) % 1.0 for e in examples])
+        time_B = (even_B / (1 - all_masked)).clamp_max(1)
         generator = torch.Generator().manual_seed(self.seed * 1_000_003 + first)
         corrupted_BL, share_B = corrupt(clean_BL, response_BL, time_B, self.mask_id, generator)
         return {"clean": clean_BL, "corrupted": corrupted_BL, "response": response_BL, "share": share_B}

@@ -11,14 +11,14 @@ import torch
 from transformers import Trainer
 
 from harness.errors import UserError
-from harness.objectives import fef_loss, llada_loss
+from harness.objectives import fef_loss, llada_loss, two_stream_loss
 from model_wrappers.llada import LLaDAForMaskedLM
 
 Inputs = dict[str, torch.Tensor]
 
 
 class DiffusionTrainer(Trainer):
-    """Trainer of a batch made by harness/train_data.py: position-conditioned rows, or a corrupted batch.
+    """Trainer of batches as the collators make them: rows of either mask of objective `fef`, or a corrupted batch.
 
     loss_weight: of the objective `llada`. rows_per_forward: position-conditioned rows that go through the model at
     once; a batch of more goes in pieces, so that memory does not grow with the number of positions.
@@ -34,7 +34,7 @@ class DiffusionTrainer(Trainer):
     ) -> torch.Tensor:
         """One backward pass of a batch, in pieces of rows; returns the loss."""
         self._since = self._since or time.perf_counter()
-        self._tokens += inputs["inputs" if "place" in inputs else "corrupted"].numel()
+        self._tokens += inputs["corrupted" if "corrupted" in inputs else "inputs"].numel()
         pieces = self._pieces(inputs)
         losses = []
         for number, piece in enumerate(pieces, 1):
@@ -59,6 +59,15 @@ class DiffusionTrainer(Trainer):
         if "place" in inputs:
             logits_RV = model(input_ids=inputs["inputs"], positions=inputs["place"][:, None]).logits[:, 0]
             return fef_loss(logits_RV, inputs["target"], inputs["weight"], int(inputs["tokens"]))
+        if "visible" in inputs:
+            logits = model(
+                input_ids=inputs["inputs"],
+                attention_mask=inputs["visible"],
+                position_ids=inputs["position_ids"],
+                positions=inputs["places"],
+            ).logits
+            draft_BCV, target_BCV = logits.chunk(2, dim=1)
+            return two_stream_loss(draft_BCV, target_BCV, inputs["target"], inputs["used"], int(inputs["tokens"]))
         logits_BLV = model(input_ids=inputs["corrupted"]).logits
         return llada_loss(
             logits_BLV, inputs["clean"], inputs["corrupted"], inputs["response"], inputs["share"], self.loss_weight

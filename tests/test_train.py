@@ -99,9 +99,11 @@ def test_the_tokenizer_encodes_any_text_and_every_list_word_as_one_token() -> No
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("objective", ["llada", "fef"])
-def test_a_stopped_training_goes_on_to_the_weights_of_an_uninterrupted_one(tmp_path: Path, objective: str) -> None:
-    config = SMALL | {"steps": 6, "positions": 2}
+@pytest.mark.parametrize(("objective", "mask"), [("llada", "full"), ("fef", "full"), ("fef", "two-stream")])
+def test_a_stopped_training_goes_on_to_the_weights_of_an_uninterrupted_one(
+    tmp_path: Path, objective: str, mask: str
+) -> None:
+    config = SMALL | {"steps": 6, "positions": 2, "mask": mask}
     train(objective, config, tmp_path / "whole", save_every=3)
     train(objective, config, tmp_path / "stopped", save_every=3)
     for name in ("model.safetensors", "loss.csv"):
