@@ -21,9 +21,10 @@ from harness.presets import PRESETS, presets_named, suite_settings
 from harness.schedule_files import with_schedules
 from harness.suites import SUITES, data_file, suites_named
 
-ROLES = ("base", "fef", "control", "draft")
+ROLES = ("base", "fef", "two-stream", "control", "draft")
 GENERATED = {"generated": "test", "generated-dev": "dev"}  # --data, and the split it stands for
-NANO_ROLES = {"base": "nano", "fef": "nano-fef", "control": "nano-control"}  # --model nano
+# --model nano
+NANO_ROLES = {"base": "nano", "fef": "nano-fef", "two-stream": "nano-two-stream", "control": "nano-control"}
 Roles = dict[str, dict[str, str]]
 
 
@@ -72,7 +73,7 @@ def resolve(asked: argparse.Namespace) -> dict[str, Any]:
             "--data is needed for a model other than nano: a folder in OpenCompass's layout, or `generated`"
         )
     nano = on_nano or data in GENERATED
-    overrides = {k: v for k in ("gen_length", "block_length") if (v := getattr(asked, k)) is not None}
+    overrides = {k: v for k in ("gen_length", "block_length", "stop_at_eos") if (v := getattr(asked, k)) is not None}
     table = {name: _method(name, roles, suites, nano, overrides) for name in methods}
     used = {"base"} | {role for method in table.values() for role in (method["role"], method["draft_role"])}
     return {
@@ -90,7 +91,7 @@ def resolve(asked: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def _method(name: str, roles: Roles, suites: list[str], nano: bool, overrides: dict[str, int]) -> dict[str, Any]:
+def _method(name: str, roles: Roles, suites: list[str], nano: bool, overrides: dict[str, Any]) -> dict[str, Any]:
     preset = PRESETS[name]
     if preset.role == "control" and "control" not in roles:
         raise UserError(f"method {name} needs the role control: --model base=...,control=...")

@@ -31,11 +31,12 @@ class Preset:
     role: str = "base"
     draft_role: str | None = None
 
-    def for_suite(self, suite: str, settings: dict[str, Any], overrides: dict[str, int]) -> dict[str, Any]:
+    def for_suite(self, suite: str, settings: dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]:
         """Lengths and options on a suite: {gen_length, block_length, options}, checked.
 
         settings: the suite's defaults for the model. Its block length and decoder options are LLaDA's; methods that
-        decode the full sequence take neither. Raises UserError or ValueError for lengths that do not fit.
+        decode the full sequence take neither. overrides: what a run sets for all methods alike: gen_length,
+        block_length, stop_at_eos. Raises UserError or ValueError for lengths that do not fit.
         """
         gen_length = overrides.get("gen_length", settings["gen_length"])
         semi_autoregressive = self.method != "fef"
@@ -44,7 +45,7 @@ class Preset:
         check_lengths(gen_length, block)
         known = method_arguments(self.method)
         options = {k: v for k, v in settings.get("options", {}).items() if k in known and semi_autoregressive}
-        options |= self.options
+        options |= self.options | {k: v for k, v in overrides.items() if k == "stop_at_eos"}
         if self.tokens_per_step is not None:
             blocks = gen_length // block
             if gen_length % (self.tokens_per_step * blocks):
@@ -57,6 +58,12 @@ class Preset:
 
 def _fef(steps: int, label: str = "FeF-DLLM", **options: Any) -> Preset:
     return Preset(f"{label} (step={steps})", "fef", {"steps": steps, **options}, role="fef")
+
+
+def _two_stream(steps: int, label: str = "", role: str = "two-stream", **options: Any) -> Preset:
+    """Two-stream verification with all savings; one window holds what is left of the cell."""
+    every = {"verify": "two-stream", "window": 64, "skip_root_row": True, "reuse_drafts": True, **options}
+    return replace(_fef(steps, f"FeF-DLLM two-stream{label}", **every), role=role)
 
 
 PRESETS = {
@@ -79,7 +86,29 @@ PRESETS = {
     "fef-2-untrained": replace(_fef(2, "FeF-DLLM w/o train"), role="base"),
     "fef-4-untrained": replace(_fef(4, "FeF-DLLM w/o train"), role="base"),
     "fef-4-untrained-draft": replace(_fef(4, "FeF-DLLM, draft w/o train"), draft_role="base"),
-} | {f"fef-4-w{window}": _fef(4, f"FeF-DLLM, window {window}", window=window) for window in (2, 4, 8, 24, 32)}
+    # Beyond the paper: exact savings one by one and together, and two-stream verification.
+    "fef-2-skip": _fef(2, "FeF-DLLM, root row skipped", skip_root_row=True),
+    "fef-2-reuse": _fef(2, "FeF-DLLM, drafts reused", reuse_drafts=True),
+    "fef-2-adaptive": _fef(2, "FeF-DLLM, adaptive window", adaptive_window=True),
+    "fef-fast": _fef(2, "FeF-DLLM fast", skip_root_row=True, reuse_drafts=True, adaptive_window=True),
+    "fef-two-stream": _two_stream(2),
+    "fef-two-stream-untrained": _two_stream(2, " w/o train", "base"),
+    "fef-two-stream-1": _two_stream(1),
+    "fef-two-stream-4": _two_stream(4),
+}
+ANCHORS = (8, 16, 24, 32)
+# Series for figures: one option at several values.
+PRESETS |= {f"fef-4-w{n}": _fef(4, f"FeF-DLLM, window {n}", window=n) for n in (2, 4, 8, 24, 32)}
+PRESETS |= {f"fef-2-w{n}": _fef(2, f"FeF-DLLM, window {n}", window=n) for n in (2, 4, 8, 32, 64)}
+PRESETS |= {f"fef-two-stream-w{n}": _two_stream(2, f", window {n}", window=n) for n in (2, 4, 8, 16, 32)}
+PRESETS |= {f"fef-two-stream-a{n}": _two_stream(2, f", anchor {n}", anchor=n) for n in ANCHORS}
+PRESETS |= {
+    f"fef-two-stream-a{n}-untrained": _two_stream(2, f" w/o train, anchor {n}", "base", anchor=n) for n in ANCHORS
+}
+PRESETS |= {f"fef-two-stream-r{c}": _two_stream(2, f", re-mask below {c}", remask_below=c) for c in (0.5, 0.9, 0.99)}
+PRESETS |= {f"threshold-{tau}": Preset(f"Threshold {tau}", "threshold", {"tau": tau}) for tau in (0.5, 0.7, 0.8, 0.95)}
+PRESETS |= {f"factor-{f}": Preset(f"Factor {f}", "factor", {"f": f}) for f in (0.25, 0.5, 2.0, 4.0)}
+PRESETS |= {f"entropy-{g}": Preset(f"Entropy {g}", "entropy", {"gamma": g}) for g in (0.01, 0.3, 1.0, 3.0)}
 DEFAULT_METHODS = "llada,llada/2,fef-2,fef-4"
 
 
@@ -104,14 +133,14 @@ def suite_settings(suite: str, nano: bool) -> dict[str, Any]:
 
 
 def describe_presets() -> str:
-    """One line per preset: name, row, decoder and options."""
+    """One line per preset: name, row, decoder and the options it sets."""
     lines = []
     for name, preset in PRESETS.items():
         options = dict(preset.options)
         if preset.tokens_per_step is not None:
             options["steps"] = "gen_length" + (f" // {preset.tokens_per_step}" if preset.tokens_per_step > 1 else "")
-        values = {k: options.get(k, v) for k, v in method_arguments(preset.method).items()}
-        lines.append(f"{name:21} {preset.label:34} {preset.method}({', '.join(f'{k}={v}' for k, v in values.items())})")
-    lines += [f"{name:21} {', '.join(presets)}" for name, presets in GROUPS.items()]
-    lines.append(f"{'all':21} every one of them")
+        call = f"{preset.method}({', '.join(f'{k}={v}' for k, v in options.items())})"
+        lines.append(f"{name:30} {preset.label:46} {call}")
+    lines += [f"{name:30} {', '.join(presets)}" for name, presets in GROUPS.items()]
+    lines.append(f"{'all':30} every one of them")
     return "\n".join(lines)

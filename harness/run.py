@@ -48,6 +48,7 @@ def arguments_of(line: list[str] | None) -> argparse.Namespace:
     add("--gen-length", type=int, help="tokens of a response (default: per suite)")
     add("--block-length", type=int, help="tokens of a block (default: per suite; FeF decodes the full sequence)")
     add("--schedules", type=Path, help="folder of DDOSP schedules, <suite>.json (default: the model's own)")
+    add("--stop-at-eos", action="store_true", default=None, help="end a response at EOS, with every method alike")
     add("--temperature", type=float, default=0.0)
     add("--seed", type=int, default=0)
     add("--device", default="cpu", help="cpu, cuda, cuda:1, ...")

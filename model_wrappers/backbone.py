@@ -1,6 +1,6 @@
 """Backbone: ids -> logits, and the ledger of what that cost.
 
-Shapes: B batch, L length, V vocabulary, n places whose logits are read.
+Shapes: B batch, L length, V vocabulary, n places whose logits are read, N tokens put after K cached ones.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from typing import Any, Protocol
 import torch
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
-from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
+from transformers import Cache, DynamicCache, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from model_wrappers.llada import LLaDAForMaskedLM
 
 NANO = Path(__file__).parent / "nano"
-SHIPPED = {"nano": NANO, "nano-fef": NANO / "fef", "nano-control": NANO / "control"}
+SHIPPED = {"nano": NANO} | {f"nano-{role}": NANO / role for role in ("fef", "two-stream", "control")}
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 ATTENTION = {"sdpa": "llada_sdpa"}
 OFFICIAL_MASK_ID, OFFICIAL_EOT_ID = 126336, 126348
 
 
 class BackboneLike(Protocol):
-    """What decoders need of a model. Optional besides: `max_length`, `device`, `eot_id`."""
+    """What decoders need of a model. Optional besides: `max_length`, `device`, `eot_id`, `extend` (see Backbone)."""
 
     mask_id: int
     eos_id: int
@@ -80,6 +80,31 @@ class Backbone:
             mask = torch.ones(length, length, dtype=torch.bool, device=ids_BL.device).tril()[None, None]
         return self.model(input_ids=ids_BL, attention_mask=mask, positions=positions, use_cache=False).logits
 
+    @torch.inference_mode()
+    def extend(
+        self,
+        ids_1N: torch.Tensor,
+        place_N: torch.Tensor,
+        positions: torch.Tensor,
+        cache: Cache | None = None,
+        visible_NK: torch.Tensor | None = None,
+    ) -> tuple[torch.Tensor, Cache]:
+        """Logits of N tokens put after the K cached ones, and the cache with their keys and values at its end.
+
+        ids_1N: LongTensor (1, N). place_N: LongTensor (N,), their places in the sequence, which rotary angles follow.
+        positions: LongTensor (n,), indices into the N whose logits (1, n, V) are read. cache: is changed in place; None
+        starts one. visible_NK: bool (N, K + N), what each token attends to; None is everything.
+        """
+        output = self.model(
+            input_ids=ids_1N,
+            position_ids=place_N[None],
+            attention_mask=None if visible_NK is None else visible_NK[None, None],
+            past_key_values=DynamicCache() if cache is None else cache,
+            use_cache=True,
+            positions=positions,
+        )
+        return output.logits, output.past_key_values
+
 
 class Ledger:
     """A backbone that counts: the one place where cost is counted.
@@ -92,7 +117,13 @@ class Ledger:
         self.mask_id, self.eos_id, self.vocab_size = backbone.mask_id, backbone.eos_id, backbone.vocab_size
         self.eot_id: int | None = getattr(backbone, "eot_id", None)
         self.device = torch.device(getattr(backbone, "device", "cpu"))
+        self.max_length: int | None = getattr(backbone, "max_length", None)
+        self.can_extend = hasattr(backbone, "extend")
         self.calls = self.rows = self.tokens = 0
+
+    def is_model_of(self, other: Ledger) -> bool:
+        """Whether both count the same backbone."""
+        return self._backbone is other._backbone
 
     def logits(self, ids_BL: torch.Tensor, positions: torch.Tensor | None = None, causal: bool = False) -> torch.Tensor:
         """The backbone's logits, entered in the ledger."""
@@ -100,6 +131,22 @@ class Ledger:
         self.rows += ids_BL.shape[0]
         self.tokens += ids_BL.numel()
         return self._backbone.logits(ids_BL, positions=positions, causal=causal)
+
+    def extend(
+        self,
+        ids_1N: torch.Tensor,
+        place_N: torch.Tensor,
+        positions: torch.Tensor,
+        cache: Cache | None = None,
+        visible_NK: torch.Tensor | None = None,
+    ) -> tuple[torch.Tensor, Cache]:
+        """The backbone's `extend`, entered in the ledger: one row, N tokens."""
+        self.calls += 1
+        self.rows += 1
+        self.tokens += ids_1N.numel()
+        backbone: Any = self._backbone
+        logits, cache = backbone.extend(ids_1N, place_N, positions, cache=cache, visible_NK=visible_NK)
+        return logits, cache
 
 
 def model_folder(name: str | Path) -> Path:
@@ -113,8 +160,9 @@ def load_backbone(
     dtype: str | torch.dtype | None = None,
     attn: str = "sdpa",
 ) -> Backbone:
-    """Load "nano", its trained "nano-fef" and "nano-control", a local folder or a hub id, in LLaDA's format or ours.
+    """Load a shipped model (SHIPPED: "nano" and what was trained from it), a local folder or a hub id.
 
+    Folders and hub ids are in LLaDA's format or ours.
     dtype: a name or torch.dtype; None is bfloat16 on a GPU and float32 on a CPU. attn: "sdpa". A folder without a
     tokenizer loads too; then only `decode` on ids works. Raises ValueError for anything that cannot be loaded.
     """

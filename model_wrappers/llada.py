@@ -138,8 +138,9 @@ class LLaDAForMaskedLM(LlamaForCausalLM):
         """Llama's, with the vocabulary head at some places alone if `positions` says where (see read_places)."""
         if positions is None:
             return super().forward(*args, **kwargs)
-        hidden_BLD = self.model(*args, **kwargs).last_hidden_state
-        return CausalLMOutputWithPast(logits=self.lm_head(read_places(hidden_BLD, positions)))
+        output = self.model(*args, **kwargs)
+        logits = self.lm_head(read_places(output.last_hidden_state, positions))
+        return CausalLMOutputWithPast(logits=logits, past_key_values=output.past_key_values)
 
 
 def read_places(values_BLD: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:

@@ -27,7 +27,7 @@ def setting(measured: pd.DataFrame, run: Run) -> list[str]:
         titles = suite_titles(run)
         items = f"Items: {', '.join(f'{titles[suite]} {counts[suite]}' for suite in titles if suite in counts)}"
     generated = ", generated in the suites' formats" if isinstance(run.meta["config"].get("data"), str) else ""
-    return [_models(run.meta), f"{items}{generated}.", *_machine(run.meta)]
+    return [_models(run.meta), f"{items}{generated}.", *_stops(run.meta), *_machine(run.meta)]
 
 
 def _models(meta: dict[str, Any]) -> str:
@@ -48,6 +48,13 @@ def _models(meta: dict[str, Any]) -> str:
 def _is_nano(name: str) -> bool:
     """Whether a model's name or folder is nano, or one of its checkpoints (nano-...)."""
     return any(part.split("-")[0] == "nano" for part in PurePath(name).parts)
+
+
+def _stops(meta: dict[str, Any]) -> list[str]:
+    """Whether decoding ends at EOS, a setting of all methods alike."""
+    methods = (meta["config"].get("methods") or {}).values()
+    options = [suite.get("options", {}) for method in methods for suite in (method.get("suites") or {}).values()]
+    return ["Decoding ends at EOS."] if any(each.get("stop_at_eos") for each in options) else []
 
 
 def _machine(meta: dict[str, Any]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import tempfile
 
@@ -48,3 +49,10 @@ def official_with_tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
         (folder / name).write_bytes((NANO / name).read_bytes())
     return folder
+
+
+@pytest.fixture
+def broken_residual(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rejected draft is replaced from the target law itself, as a wrong implementation would."""
+    module = importlib.import_module("model_wrappers.decoders.fef")  # the package's own `fef` is the function
+    monkeypatch.setattr(module, "residual", lambda target_V, draft_V: target_V)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import torch
 from fakes import RandomConditionals
+from scipy.stats import chisquare
 
-from harness.oracle import Law
+from harness.oracle import Law, enumerate_law
 from model_wrappers import decode
 from model_wrappers.backbone import BackboneLike
+from model_wrappers.sampling import Sampler
 
 LENGTH = 16
 PROMPT = (2, 0)
@@ -65,3 +68,25 @@ def reference_law(backbone: BackboneLike, length: int, steps: int, temperature: 
     for response, probability in passes((*PROMPT, *[backbone.mask_id] * length), everything, steps - 1, {}):
         outcome[response] += probability
     return dict(outcome)
+
+
+def enumerated_law(length: int, temperature: float, real: int = 3, **options: Any) -> Law:
+    """The decoder's exact law."""
+    run = partial(tokens, target(real), torch.tensor(PROMPT), gen_length=length, temperature=temperature, **options)
+    return enumerate_law(lambda sampler: torch.tensor(run(sampler=sampler)))
+
+
+def fit(length: int, temperature: float, steps: int, window: int, samples: int = 2000, **options: Any) -> float:
+    """p-value of a chi-square test of seeded samples against the reference law, cells expected below 5 in one."""
+    sampler = Sampler(11)
+    run = partial(tokens, target(), torch.tensor(PROMPT), gen_length=length, temperature=temperature, steps=steps)
+    run = partial(run, **options)
+    counts = Counter(tuple(run(window=window, draft=unlike(), sampler=sampler)) for _ in range(samples))
+    cells: defaultdict[object, list[float]] = defaultdict(lambda: [0.0, 0.0])
+    for response, probability in reference_law(target(), length, steps, temperature).items():
+        cell = cells[response if samples * probability >= 5 else "rare"]
+        cell[0] += counts[response]
+        cell[1] += samples * probability
+    observed, expected = zip(*cells.values(), strict=True)
+    assert sum(observed) == samples
+    return float(chisquare(observed, expected).pvalue)

@@ -2,49 +2,17 @@
 
 from __future__ import annotations
 
-import importlib
-from collections import Counter, defaultdict
 from functools import partial
 from typing import Any
 
 import pytest
 import torch
-from fef_reference import PROMPT, reference_law, target, tokens, unlike
-from scipy.stats import chisquare
+from fef_reference import PROMPT, enumerated_law, fit, reference_law, target, unlike
 
-from harness.oracle import Law, TableBackbone, enumerate_law, random_table, total_variation
+from harness.oracle import TableBackbone, enumerate_law, random_table, total_variation
 from model_wrappers import decode
-from model_wrappers.sampling import Sampler
 
 every_temperature = pytest.mark.parametrize("temperature", [1.0, 0.7])
-
-
-def enumerated_law(length: int, temperature: float, real: int = 3, **options: Any) -> Law:
-    """The decoder's exact law."""
-    run = partial(tokens, target(real), torch.tensor(PROMPT), gen_length=length, temperature=temperature, **options)
-    return enumerate_law(lambda sampler: torch.tensor(run(sampler=sampler)))
-
-
-def fit(length: int, temperature: float, steps: int, window: int, samples: int = 2000) -> float:
-    """p-value of a chi-square test of seeded samples against the reference law, cells expected below 5 in one."""
-    sampler = Sampler(11)
-    run = partial(tokens, target(), torch.tensor(PROMPT), gen_length=length, temperature=temperature, steps=steps)
-    counts = Counter(tuple(run(window=window, draft=unlike(), sampler=sampler)) for _ in range(samples))
-    cells: defaultdict[object, list[float]] = defaultdict(lambda: [0.0, 0.0])
-    for response, probability in reference_law(target(), length, steps, temperature).items():
-        cell = cells[response if samples * probability >= 5 else "rare"]
-        cell[0] += counts[response]
-        cell[1] += samples * probability
-    observed, expected = zip(*cells.values(), strict=True)
-    assert sum(observed) == samples
-    return float(chisquare(observed, expected).pvalue)
-
-
-@pytest.fixture
-def broken_residual(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A rejected draft is replaced from the target law itself, as a wrong implementation would."""
-    module = importlib.import_module("model_wrappers.decoders.fef")  # the package's own `fef` is the function
-    monkeypatch.setattr(module, "residual", lambda target_V, draft_V: target_V)
 
 
 # The law, exactly

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import torch
 
-from model_wrappers.decoders.llada import Choice, Rule, unmask
+from model_wrappers.decoders.llada import Choice, unmask
 from model_wrappers.request import Request
 from model_wrappers.trace import Window
 
@@ -53,12 +53,17 @@ def threshold(
     tau: float = 0.9,
     logits_eos_inf: bool = False,
     confidence_eos_eot_inf: bool = False,
+    stop_at_eos: bool = False,
 ) -> list[Window]:
-    """Fill the response in place, committing all positions of confidence tau or more. Raises ValueError for bad tau."""
+    """Fill the response in place, committing all positions of confidence tau or more.
+
+    The EOS options are LLaDA's. Raises ValueError for bad tau.
+    """
     if not 0 <= tau <= 1:
         raise ValueError(f"tau={tau} must lie in [0, 1]")
     choice = Choice(request, logits_eos_inf, confidence_eos_eot_inf)
-    return _decode(request, choice, Threshold(tau))
+    unmask(request, choice.propose, Threshold(tau), stop_at_eos)
+    return []
 
 
 def factor(
@@ -67,12 +72,17 @@ def factor(
     f: float = 1.0,
     logits_eos_inf: bool = False,
     confidence_eos_eot_inf: bool = False,
+    stop_at_eos: bool = False,
 ) -> list[Window]:
-    """Fill the response in place, committing the largest n with (n + 1)(1 - c_(n)) < f. Raises ValueError for bad f."""
+    """Fill the response in place, committing the largest n with (n + 1)(1 - c_(n)) < f.
+
+    The EOS options are LLaDA's. Raises ValueError for bad f.
+    """
     if not 0 < f < float("inf"):
         raise ValueError(f"f={f} must be positive and finite")
     choice = Choice(request, logits_eos_inf, confidence_eos_eot_inf)
-    return _decode(request, choice, Factor(f))
+    unmask(request, choice.propose, Factor(f), stop_at_eos)
+    return []
 
 
 def entropy(
@@ -81,14 +91,14 @@ def entropy(
     gamma: float = 0.1,
     logits_eos_inf: bool = False,
     confidence_eos_eot_inf: bool = False,
+    stop_at_eos: bool = False,
 ) -> list[Window]:
-    """Fill the response in place within an entropy budget of gamma nats a step. Raises ValueError for bad gamma."""
+    """Fill the response in place within an entropy budget of gamma nats a step.
+
+    The EOS options are LLaDA's. Raises ValueError for bad gamma.
+    """
     if not 0 <= gamma < float("inf"):
         raise ValueError(f"gamma={gamma} must be finite and not negative")
     choice = Choice(request, logits_eos_inf, confidence_eos_eot_inf)
-    return _decode(request, choice, Entropy(gamma))
-
-
-def _decode(request: Request, choice: Choice, rule: Rule) -> list[Window]:
-    unmask(request, choice.propose, rule)
+    unmask(request, choice.propose, Entropy(gamma), stop_at_eos)
     return []

@@ -22,6 +22,7 @@ def dcd(
     sequential: bool = False,
     logits_eos_inf: bool = False,
     confidence_eos_eot_inf: bool = False,
+    stop_at_eos: bool = False,
 ) -> list[Window]:
     """Fill the response in place; no speculative windows.
 
@@ -49,5 +50,5 @@ def dcd(
         return token_N, confidence_N, logits_NV
 
     rule = Even(steps_per_block(request.length, request.block_length, steps))
-    unmask(request, left_to_right if sequential else one_pass, rule)
+    unmask(request, left_to_right if sequential else one_pass, rule, stop_at_eos)
     return []

@@ -26,6 +26,7 @@ def ddosp(
     schedule: str | Path | None = None,
     logits_eos_inf: bool = False,
     confidence_eos_eot_inf: bool = False,
+    stop_at_eos: bool = False,
 ) -> list[Window]:
     """Fill the response in place; no speculative windows.
 
@@ -39,7 +40,7 @@ def ddosp(
     if schedule is not None:
         rule = Scheduled(read_schedule(schedule, blocks, steps, request.block_length))
     choice = Choice(request, logits_eos_inf, confidence_eos_eot_inf)
-    unmask(request, choice.propose, rule)
+    unmask(request, choice.propose, rule, stop_at_eos)
     return []
 
 

@@ -31,14 +31,15 @@ def llada(
     remasking: str = "low_confidence",
     logits_eos_inf: bool = False,
     confidence_eos_eot_inf: bool = False,
+    stop_at_eos: bool = False,
 ) -> list[Window]:
     """Fill the response in place; no speculative windows.
 
     steps: forwards for the whole response (default: its length), a multiple of the number of blocks. cfg_scale: weight
     of classifier-free guidance; above 0 each step runs a second row with the prompt masked. remasking: which
     predictions stay, "low_confidence" or "random". logits_eos_inf: EOS is never predicted. confidence_eos_eot_inf: EOS
-    and EoT are left out of the softmax that gives confidences, so that they commit last. Raises ValueError for bad
-    values.
+    and EoT are left out of the softmax that gives confidences, so that they commit last. stop_at_eos: once all before
+    an EOS is resolved, fill the masks after it with EOS; the text stays the same. Raises ValueError for bad values.
     """
     if remasking not in REMASKING:
         raise ValueError(f"unknown remasking {remasking!r}; valid: {', '.join(REMASKING)}")
@@ -56,7 +57,7 @@ def llada(
 
     per_block = steps_per_block(request.length, request.block_length, steps)
     rule = Even(per_block, request.sampler if remasking == "random" else None)
-    unmask(request, guided if cfg_scale else choice.propose, rule)
+    unmask(request, guided if cfg_scale else choice.propose, rule, stop_at_eos)
     return []
 
 
@@ -118,7 +119,7 @@ class Choice:
         return token_N, torch.softmax(logits_NV, -1).gather(1, token_N[:, None])[:, 0], logits_NV
 
 
-def unmask(request: Request, propose: Propose, rule: Rule) -> None:
+def unmask(request: Request, propose: Propose, rule: Rule, stop_at_eos: bool) -> None:
     """LLaDA's loop: block after block, one proposal and one commit a step, in place."""
     x_1L, mask_id = request.x_1L, request.mask_id
     for end in request.block_ends:
@@ -132,6 +133,18 @@ def unmask(request: Request, propose: Propose, rule: Rule) -> None:
             chosen = best(x_1L.shape[1], place_N, score_N, min(count, len(place_N)))
             proposal_L = x_1L[0].index_put((place_N,), token_N)
             x_1L[0, chosen] = proposal_L[chosen]
+            if stop_at_eos and fill_after_eos(request):
+                return
+
+
+def fill_after_eos(request: Request) -> bool:
+    """Fill the masks after the first EOS with EOS if no mask is left before it; whether that was so."""
+    response_L, eos_id = request.x_1L[0, request.start :], request.backbone.eos_id
+    eos = (response_L == eos_id).nonzero()
+    if len(eos) == 0 or bool((response_L[: int(eos[0])] == request.mask_id).any()):
+        return False
+    response_L[response_L == request.mask_id] = eos_id
+    return True
 
 
 def best(length: int, place_N: torch.Tensor, score_N: torch.Tensor, count: int) -> torch.Tensor:

@@ -13,7 +13,7 @@ from bisect import bisect_right
 
 import torch
 
-from model_wrappers.decoders.llada import Choice, best
+from model_wrappers.decoders.llada import Choice, best, fill_after_eos
 from model_wrappers.request import Request
 from model_wrappers.trace import Window
 
@@ -26,10 +26,11 @@ def ssd(
     draft_length: int = 4,
     logits_eos_inf: bool = False,
     confidence_eos_eot_inf: bool = False,
+    stop_at_eos: bool = False,
 ) -> list[Window]:
     """Fill the response in place; a window is one verified chain.
 
-    draft_length: most drafts in a chain. logits_eos_inf, confidence_eos_eot_inf: as for LLaDA. Raises ValueError for a
+    draft_length: most drafts in a chain. The EOS options are LLaDA's. Raises ValueError for a
     temperature above 0 or a draft_length below 1.
     """
     if request.temperature > 0:
@@ -69,6 +70,8 @@ def ssd(
         if drafts:
             place = drafts[0][0] - start
             windows.append(Window(0, len(windows), place, len(drafts), accepted, accepted + len(own)))
+        if stop_at_eos and fill_after_eos(request):
+            break
         done += accepted + len(own)
         if done < length:
             drafts = _ranked(x_1L[0], place_N, logits_KNV[accepted], block_end(done), choice)[:draft_length]
