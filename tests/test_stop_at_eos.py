@@ -19,19 +19,26 @@ EOS, MASK = 2, 3
 PROMPT = torch.tensor([1, 0])
 
 
+class Unmasked(RandomConditionals):
+    """Never predicts the mask, which LLaDA's choice would leave in place."""
+
+    def row_logits(self, row: tuple[int, ...], causal: bool) -> torch.Tensor:
+        return super().row_logits(row, causal).index_fill(1, torch.tensor([MASK]), -1e4)
+
+
 @pytest.mark.parametrize("block_length", [16, 4])
 @pytest.mark.parametrize("method", METHODS)
 def test_the_text_stays_and_costs_less(method: str, block_length: int) -> None:
     saved = 0
-    for seed in range(12):
-        backbone = RandomConditionals(real=3, seed=seed, eos_id=EOS)
+    for seed in range(6):
+        backbone = Unmasked(real=3, seed=seed, eos_id=EOS)
         run = partial(decode, backbone, PROMPT, method, gen_length=16, block_length=block_length)
         full, stopped = run(), run(stop_at_eos=True)
         saved += full.trace.forwards - stopped.trace.forwards
         response = full.tokens.tolist()
         end = response.index(EOS) + 1 if EOS in response else len(response)
         assert stopped.tokens[:end].tolist() == response[:end]
-        assert MASK in response or MASK not in stopped.tokens.tolist()
+        assert MASK not in stopped.tokens.tolist()
     assert saved > 0
 
 
