@@ -35,12 +35,13 @@ NANO: dict[str, Any] = COMMON | {
     "positions": 4,
     "batch": 16,
     "accumulation": 1,
-    "steps": 3000,
-    "lr": 3e-4,
+    "steps": 3500,
+    "lr": 1e-4,
     "warmup": 50,
-    "decay_fraction": 0.3,
+    "decay_fraction": 0.98,
     "min_lr_ratio": 0.1,
 }
+MIX = {"gsm8k": 3, "math": 2, "humaneval": 2, "mbpp": 1, "lists": 2}  # harder suites more often
 
 PRESETS: dict[str, dict[str, Any]] = {
     # The paper's appendix: 8 GPUs, global batch 16, one epoch.
@@ -60,11 +61,13 @@ PRESETS: dict[str, dict[str, Any]] = {
     | {
         "mask": "two-stream",
         "positions": None,
-        "batch": 32,
+        "accumulation": 2,
+        "steps": 3000,
         "lr": 5e-4,
         "warmup": 100,
         "decay_fraction": 0.96,
         "min_lr_ratio": 0.05,
+        "mix": MIX,
     },
     # Nano itself, from random weights.
     "nano-base": COMMON
@@ -83,7 +86,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "min_lr_ratio": 0.02,
         "adam_beta2": 0.98,
         "loss_weight": "1/t",
-        "mix": {"gsm8k": 3, "math": 2, "humaneval": 2, "mbpp": 1, "lists": 2},
+        "mix": MIX,
     },
 }
 

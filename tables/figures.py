@@ -6,8 +6,9 @@
 
 Writes `tradeoff` (accuracy against wall-clock speedup, mean over the suites, 95% intervals), `acceptance` (by place in
 the window, beside independent acceptance), `window-size` (committed length and speedup against the window size, if the
-run has two sizes or more) and `curves` (losses of training). A figure that the records do not suffice for is skipped
-with a line that says why. Same records, same bytes. All are one column wide and told apart without colour.
+run has two sizes or more), the figures of tables/series.py (`front-<suite>`, `speed-by-window`, `anchor`) if the run
+has their methods, and `curves` (losses of training). A figure that the records do not suffice for is skipped with a
+line that says why. Same records, same bytes. All are one column wide and told apart without colour.
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ from __future__ import annotations
 import argparse
 import itertools
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import matplotlib
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
@@ -30,29 +31,14 @@ from harness.errors import UserError, one_line_errors
 from harness.groups import GROUPS
 from harness.records import Run, read_run
 from tables.ablations import ONLY_ABLATION
+from tables.drawing import GREYS, LINES, STYLE, UNDATED, Skipped, looks, new_figure, speed_axis
 from tables.intervals import tradeoff
-from tables.measures import method_labels
+from tables.measures import method_labels, suite_titles
+from tables.series import draw_anchor, draw_front, draw_speed_by_window
 from tables.theory import acceptance_by_place, fef_windows, theory
 
-WIDTH = 3.3  # inches: a column of a two-column page
-STYLE: dict[str, Any] = {
-    **{"font.size": 8, "legend.fontsize": 6.5, "axes.labelsize": 8, "xtick.labelsize": 7, "ytick.labelsize": 7},
-    **{"axes.linewidth": 0.6, "lines.linewidth": 1.0, "lines.markersize": 4, "legend.frameon": False},
-    **{"pdf.fonttype": 42, "font.family": "DejaVu Sans", "axes.spines.top": False, "axes.spines.right": False},
-}
-UNDATED: dict[str, dict[str, Any]] = {
-    "pdf": {"CreationDate": None, "Producer": None, "Creator": None},
-    "png": {"Software": None},
-}
-MARKERS = "osD^vP*X<>phd"
-GREYS = ("0", "0.45", "0.25", "0.6")
-LINES = ("-", "--", "-.", ":")
 EXPECTED_LINES = ("--", ":", "-.", (0, (5, 3, 1, 1, 1, 1)))  # what independence expects, one per method
 MOST_CURVES = len(EXPECTED_LINES)
-
-
-class Skipped(Exception):
-    """A figure cannot be drawn from these records; the message says why."""
 
 
 def draw_tradeoff(run: Run) -> tuple[Figure, list[str]]:
@@ -60,8 +46,8 @@ def draw_tradeoff(run: Run) -> tuple[Figure, list[str]]:
     frame, left_out = tradeoff(run)
     if frame.empty:
         raise Skipped("; ".join(left_out))
-    labels, looks = method_labels(run), _looks()
-    figure, axes = _figure(2.3 + 0.13 * ((len(frame) + 1) // 2))
+    labels, look = method_labels(run), looks()
+    figure, axes = new_figure(2.3 + 0.13 * ((len(frame) + 1) // 2))
     axes.axvline(1, color="0.7", linewidth=0.6, linestyle=":", zorder=0)
     for row in frame.to_dict("records"):
         axes.errorbar(
@@ -72,9 +58,9 @@ def draw_tradeoff(run: Run) -> tuple[Figure, list[str]]:
             elinewidth=0.6,
             linestyle="none",
             label=labels[row["method"]],
-            **next(looks),
+            **next(look),
         )
-    _speed_axis(axes, frame["speedup"])
+    speed_axis(axes, frame["speedup"])
     axes.set(xlabel="wall-clock speedup over LLaDA", ylabel="accuracy, mean over suites (%)")
     figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=2, columnspacing=1.0)
     return figure, left_out
@@ -92,8 +78,8 @@ def draw_acceptance(run: Run) -> tuple[Figure, list[str]]:
         raise Skipped("no FeF method of this run has speculative windows")
     asked = [method for method in ran if method not in ONLY_ABLATION] or ran
     shown, left_out = asked[:MOST_CURVES], [f"without {labels[method]}" for method in asked[MOST_CURVES:]]
-    figure, (above, below) = _figure(3.6, rows=2)
-    for method, look, line in zip(shown, _looks(), EXPECTED_LINES, strict=False):
+    figure, (above, below) = new_figure(3.6, rows=2)
+    for method, look, line in zip(shown, looks(), EXPECTED_LINES, strict=False):
         places = acceptance_by_place(windows[windows["method"] == method])
         style = {**look, "linestyle": "-", "markersize": 3.5, "linewidth": 0.7}
         above.plot(places["place"], places["given_tested"], label=labels[method], **style)
@@ -120,7 +106,7 @@ def draw_window_size(run: Run) -> tuple[Figure, list[str]]:
     if sizes < 2:
         raise Skipped(f"the run has {sizes} window size{'s' * (sizes != 1)} of the window-size methods; it takes two")
     means = expected.groupby("window").mean(numeric_only=True)
-    figure, (above, below) = _figure(3.6, rows=2)
+    figure, (above, below) = new_figure(3.6, rows=2)
     above.plot(means["committed_per_window"], "o-", color="0", label="measured")
     above.plot(means["expected_committed"], "s--", color="0.35", fillstyle="none", label="$E[C_k]$, windows of $k$")
     above.plot(
@@ -144,7 +130,7 @@ def draw_curves(curves: dict[str, Path]) -> tuple[Figure, list[str]]:
     Columns `step` and `loss`; where there are stages, their steps follow one another. Raises UserError if a file lacks
     them.
     """
-    figure, axes = _figure(2.4)
+    figure, axes = new_figure(2.4)
     losses = {name: _losses(path) for name, path in curves.items()}
     styles = itertools.cycle(zip(GREYS, LINES, strict=True))
     for (name, loss), (grey, line) in zip(losses.items(), styles, strict=False):
@@ -188,11 +174,15 @@ def main(argv: list[str] | None = None) -> int:
     drawings: dict[str, Callable[[], tuple[Figure, list[str]]]] = {}
     if options.run is not None:
         run = read_run(options.run)
+        ran = set(run.items["suite"])
         drawings |= {
             "tradeoff": lambda: draw_tradeoff(run),
             "acceptance": lambda: draw_acceptance(run),
             "window-size": lambda: draw_window_size(run),
+            "speed-by-window": lambda: draw_speed_by_window(run),
+            "anchor": lambda: draw_anchor(run),
         }
+        drawings |= {f"front-{suite}": partial(draw_front, run, suite) for suite in suite_titles(run) if suite in ran}
     if options.curves:
         curves = _named_files(options.curves)
         drawings["curves"] = lambda: draw_curves(curves)
@@ -207,28 +197,6 @@ def main(argv: list[str] | None = None) -> int:
                 continue
             print("\n".join([f"{name}: {', '.join(map(str, save(figure, out / name)))}", *left_out]))
     return 0
-
-
-def _figure(height: float, rows: int = 1) -> tuple[Figure, Any]:
-    """A figure one column wide; its axes, or an array of `rows` of them that share x."""
-    figure = Figure(figsize=(WIDTH, height), layout="constrained")
-    return figure, figure.subplots(rows, 1, sharex=True)
-
-
-def _looks() -> Iterator[dict[str, Any]]:
-    """Endless markers, filled and open by turns, in black and grey."""
-    for number in itertools.count():
-        turn, place = divmod(number, len(MARKERS))
-        is_open = (turn + place) % 2
-        yield {"marker": MARKERS[place], "fillstyle": "none" if is_open else "full", "color": GREYS[is_open]}
-
-
-def _speed_axis(axes: Axes, speeds: pd.Series[float]) -> None:
-    """A logarithmic x axis of ratios with ticks that halve and double, and between if there are few of these."""
-    axes.set(xscale="log")
-    axes.xaxis.set_major_locator(LogLocator(base=2, subs=(1, 1.5) if speeds.max() < 4 * speeds.min() else (1,)))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}x"))
-    axes.xaxis.set_minor_locator(NullLocator())
 
 
 def _losses(path: Path) -> pd.Series[float]:

@@ -17,7 +17,8 @@ from harness.errors import UserError, one_line_errors
 from harness.records import Run
 from harness.theory import expected_committed
 from tables import figures as cli
-from tables.figures import Skipped, draw_acceptance, draw_curves, draw_tradeoff, draw_window_size
+from tables.drawing import UNDATED, Skipped
+from tables.figures import draw_acceptance, draw_curves, draw_tradeoff, draw_window_size
 from tables.intervals import speedup_interval, tradeoff, wilson
 from tables.theory import acceptance_by_place, fef_windows
 
@@ -155,9 +156,7 @@ def test_the_command_line_writes_what_it_can_and_the_same_bytes_twice(
     for out in ("one", "two"):
         assert cli.main([*command, str(tmp_path / out)]) == 0
     names = {"tradeoff", "acceptance", "window-size", "curves"}
-    assert {path.name for path in (tmp_path / "one").iterdir()} == {
-        f"{n}.{kind}" for n in names for kind in cli.UNDATED
-    }
+    assert {path.name for path in (tmp_path / "one").iterdir()} == {f"{n}.{kind}" for n in names for kind in UNDATED}
     for path in (tmp_path / "one").iterdir():
         assert path.read_bytes() == (tmp_path / "two" / path.name).read_bytes()
         assert b"CreationDate" not in path.read_bytes()
