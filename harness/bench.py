@@ -3,6 +3,8 @@
     python harness/bench.py                      cost of a forward, and a row per method
     python harness/bench.py --training           throughput of training, all positions against subsets
     python harness/bench.py --instrument         can the model tell decoders apart? (dev problems)
+    python harness/bench.py --costs              cost and memory of each kind of pass; --record RUN: predicted speedups
+    python harness/bench.py --costs --arch llada-8b --random-weights --device cuda --prompt 256 --response 256
 
 `forwards` is the cost of one call against its rows. `methods` sets a decoder's seconds beside the seconds that its
 forwards take alone: the very calls it made, replayed, measured interleaved with it. `--instrument` runs LLaDA at 1, 2,
@@ -16,7 +18,6 @@ import json
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -24,7 +25,14 @@ from typing import Any
 
 import pandas as pd
 import torch
+from transformers import Cache
 
+from harness.bench_arch import ARCHITECTURES, random_backbone
+from harness.bench_costs import ROWS as ROW_COUNTS
+from harness.bench_costs import bench_costs, statements
+from harness.bench_memory import bench_memory
+from harness.bench_record import assumptions, fef_items, predicted_speedups
+from harness.bench_timing import interleaved, random_ids
 from harness.bench_training import bench_training
 from harness.environment import describe
 from harness.errors import UserError, one_line_errors
@@ -40,29 +48,9 @@ ROWS = (1, 2, 4, 8, 16)
 INSTRUMENT_METHODS = "llada,llada/2,llada/4,llada/8"
 
 
-def seconds_of(call: Callable[[], object], device: torch.device) -> float:
-    """Wall-clock seconds of one call, the device synchronised on both sides."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    began = time.perf_counter()
-    call()
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return time.perf_counter() - began
-
-
-def interleaved(calls: dict[str, Callable[[], object]], device: torch.device, repeats: int) -> pd.DataFrame:
-    """Seconds of each call, a column per call; all run once per round, so that drift hits them alike.
-
-    Two rounds are discarded.
-    """
-    rounds = [{name: seconds_of(call, device) for name, call in calls.items()} for _ in range(repeats + 2)]
-    return pd.DataFrame(rounds[2:])
-
-
 def bench_forwards(backbone: Backbone, prompt: int, response: int, repeats: int) -> pd.DataFrame:
     """Milliseconds of one forward against rows, with all logits and with those of one place per row."""
-    ids_1L = _random_prompt(backbone, prompt + response)
+    ids_1L = random_ids(backbone.vocab_size, prompt + response, backbone.device)
     one = torch.tensor([prompt], device=backbone.device)
     calls: dict[str, Callable[[], object]] = {}
     for rows in ROWS:
@@ -130,26 +118,42 @@ class _Recording:
         self._backbone = backbone
         self.mask_id, self.eos_id, self.vocab_size = backbone.mask_id, backbone.eos_id, backbone.vocab_size
         self.device, self.eot_id = backbone.device, backbone.eot_id
-        self._calls: list[tuple[torch.Tensor, torch.Tensor | None, bool]] = []
+        self._calls: list[Callable[[], object]] = []
+        self._cache: Cache | None = None
 
     def logits(self, ids_BL: torch.Tensor, positions: torch.Tensor | None = None, causal: bool = False) -> torch.Tensor:
-        self._calls.append((ids_BL.clone(), positions, causal))
+        self._calls.append(partial(self._backbone.logits, ids_BL.clone(), positions, causal))
         return self._backbone.logits(ids_BL, positions, causal)
 
+    def extend(
+        self,
+        ids_1N: torch.Tensor,
+        place_N: torch.Tensor,
+        positions: torch.Tensor,
+        cache: Cache | None = None,
+        visible_NK: torch.Tensor | None = None,
+    ) -> tuple[torch.Tensor, Cache]:
+        kept = 0 if cache is None else cache.get_seq_length()
+        extend = partial(self._backbone.extend, ids_1N.clone(), place_N, positions, visible_NK=visible_NK)
+        self._calls.append(partial(self._extend_again, extend, kept))
+        return extend(cache=cache)
+
+    def _extend_again(self, extend: Callable[..., tuple[torch.Tensor, Cache]], kept: int) -> None:
+        """A recorded `extend`, after the first `kept` tokens that the one before it left in the cache."""
+        cache = self._cache if kept else None
+        if cache is not None and cache.get_seq_length() > kept:
+            cache.crop(kept - cache.get_seq_length())
+        _, self._cache = extend(cache=cache)
+
     def replay(self) -> None:
-        for ids_BL, positions, causal in self._calls:
-            self._backbone.logits(ids_BL, positions, causal)
-
-
-def _random_prompt(backbone: Backbone, length: int) -> torch.Tensor:
-    generator = torch.Generator().manual_seed(0)
-    return torch.randint(0, backbone.vocab_size, (1, length), generator=generator).to(backbone.device)
+        for call in self._calls:
+            call()
 
 
 def bench_prompts(backbone: Backbone) -> list[torch.Tensor]:
     """One generated dev problem of each of the four suites; a random prompt for a backbone without a tokenizer."""
     if backbone.tokenizer is None:
-        return [_random_prompt(backbone, 32)[0]]
+        return [random_ids(backbone.vocab_size, 32, backbone.device)[0]]
     questions = [next(problems(suite, "dev", 1)).question for suite in ("gsm8k", "math", "humaneval", "mbpp")]
     return [torch.tensor(encode_question(backbone.tokenizer, question)) for question in questions]
 
@@ -170,6 +174,45 @@ def instrument_check(model: str, limit: int) -> pd.DataFrame:
     return table
 
 
+def cost_tables(asked: argparse.Namespace) -> tuple[dict[str, pd.DataFrame], list[str]]:
+    """The tables of --costs, and what they say in words."""
+    run = None if asked.record is None else read_run(asked.record)
+    items = None if run is None else fef_items(run)  # before minutes are spent on measuring
+    rows = ROW_COUNTS if asked.rows is None else row_counts(asked.rows)
+    backbone = backbone_of(asked)
+    costs, tables = bench_costs(backbone, asked.prompt, asked.response, asked.repeats, rows)
+    tables["memory"] = bench_memory(backbone, asked.prompt, asked.response)
+    notes = statements(costs)
+    if run is not None and items is not None:
+        tables["speedups"] = predicted_speedups(items, costs)
+        notes.append(assumptions(run, costs))
+    return tables, notes
+
+
+def row_counts(text: str) -> list[int]:
+    """Numbers separated by commas. Raises UserError for anything else."""
+    try:
+        return [int(number) for number in text.split(",")]
+    except ValueError:
+        raise UserError(f"--rows {text} must be numbers separated by commas, such as 1,2,4") from None
+
+
+def backbone_of(asked: argparse.Namespace) -> Backbone:
+    """The model that was asked for. Raises UserError where --model, --arch and what belongs to it do not fit."""
+    if asked.arch is None:
+        if asked.random_weights or asked.layers is not None:
+            raise UserError(f"--random-weights and --layers need --arch; valid: {', '.join(ARCHITECTURES)}")
+        return load_backbone(asked.model, asked.device, asked.dtype)
+    if asked.model != "nano" or not asked.random_weights:
+        raise UserError(f"--arch {asked.arch} has no weights: give --random-weights with it, and no --model")
+    return random_backbone(asked.arch, asked.device, asked.dtype, asked.layers)
+
+
+def shown(number: float) -> str:
+    """A number of a table: two decimals, or three digits where that takes more."""
+    return f"{number:.2f}" if number == 0 or abs(number) >= 1 else f"{number:.3g}"
+
+
 def main(line: list[str] | None = None) -> int:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -177,31 +220,47 @@ def main(line: list[str] | None = None) -> int:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--dtype")
     parser.add_argument("--methods", default="decoders", help="presets or groups with a row each (default decoders)")
-    parser.add_argument("--prompt", type=int, default=32, help="tokens of the prompt in `forwards` (default 32)")
+    parser.add_argument("--prompt", type=int, default=32, help="tokens of the prompt where it is made up (default 32)")
     parser.add_argument("--response", type=int, default=48, help="tokens of the response (default 48)")
     parser.add_argument("--repeats", type=int, default=7, help="rounds of which the median is taken (default 7)")
     parser.add_argument("--instrument", action="store_true", help="LLaDA at 1, 2, 4, 8 tokens a step on dev problems")
     parser.add_argument("--training", action="store_true", help="examples and tokens per second of training")
+    parser.add_argument("--costs", action="store_true", help="cost and memory of draft and verification passes")
+    parser.add_argument("--rows", help="numbers of rows for --costs (default 1,2,4,8,16,32)")
+    parser.add_argument("--record", type=Path, help="run folder: with --costs, its speedups predicted and measured")
+    parser.add_argument("--arch", help=f"a shape instead of --model: {', '.join(ARCHITECTURES)}")
+    parser.add_argument("--random-weights", action="store_true", help="the weights of --arch, made on the device")
+    parser.add_argument("--layers", type=int, help="layers of --arch, instead of its own")
     parser.add_argument("--limit", type=int, default=200, help="dev problems per suite for --instrument (default 200)")
     parser.add_argument("--out", type=Path, help="also write the tables and the environment as JSON")
     asked = parser.parse_args(line)
-    if asked.instrument:
+    if not asked.costs and (asked.rows or asked.record):
+        raise UserError("--rows and --record are for --costs; add it")
+    if asked.arch and (asked.instrument or asked.training):
+        raise UserError("--arch is for the cost of passes; leave out --instrument and --training")
+    notes: list[str] = []
+    if asked.costs:
+        tables, notes = cost_tables(asked)
+    elif asked.instrument:
         tables = {"instrument": instrument_check(asked.model, asked.limit).reset_index()}
     elif asked.training:
         tables = {"training": bench_training(asked.model, asked.repeats)}
     else:
-        backbone = load_backbone(asked.model, asked.device, asked.dtype)
+        backbone = backbone_of(asked)
         size = (asked.response, asked.repeats)
         tables = {
             "forwards": bench_forwards(backbone, asked.prompt, *size),
             "methods": bench_methods(backbone, bench_prompts(backbone), *size, presets_named(asked.methods)),
         }
     for name, table in tables.items():
-        print(f"\n{name}\n{table.to_string(index=False, float_format='{:.2f}'.format)}")
+        print(f"\n{name}\n{table.to_string(index=False, float_format=shown)}")
+    print("", *notes, sep="\n")
     if asked.out is not None:
         record: dict[str, Any] = {"arguments": {k: str(v) for k, v in vars(asked).items() if k != "out"}}
         record["environment"] = describe(asked.device, asked.dtype or "default")
-        record |= {name: table.to_dict("records") for name, table in tables.items()}
+        record |= {"notes": notes} if notes else {}
+        for name, table in tables.items():
+            record[name] = table.astype(object).where(table.notna(), None).to_dict("records")
         write_atomically(asked.out, json.dumps(record, indent=1) + "\n")
     return 0
 

@@ -16,7 +16,8 @@ GROUPS = {
     ],
     "window": [
         *("llada", *(f"fef-2-w{n}" for n in (2, 4, 8)), "fef-2", "fef-2-w32", "fef-2-w64"),
-        *(*(f"fef-two-stream-w{n}" for n in (2, 4, 8, 16, 32)), "fef-two-stream"),
+        *(f"fef-two-stream-w{n}" for n in (2, 4, 8)),
+        *("fef-two-stream", "fef-two-stream-w32", "fef-two-stream-w64"),
     ],
     "front": [
         *("llada", "llada/2", "llada/4", "llada/8"),

@@ -61,8 +61,8 @@ def _fef(steps: int, label: str = "FeF-DLLM", **options: Any) -> Preset:
 
 
 def _two_stream(steps: int, label: str = "", role: str = "two-stream", **options: Any) -> Preset:
-    """Two-stream verification with all savings; one window holds what is left of the cell."""
-    every = {"verify": "two-stream", "window": 64, "skip_root_row": True, "reuse_drafts": True, **options}
+    """Two-stream verification with the savings that are of use there."""
+    every = {"verify": "two-stream", "skip_root_row": True, "adaptive_window": True, **options}
     return replace(_fef(steps, f"FeF-DLLM two-stream{label}", **every), role=role)
 
 
@@ -100,7 +100,7 @@ ANCHORS = (8, 16, 24, 32)
 # Series for figures: one option at several values.
 PRESETS |= {f"fef-4-w{n}": _fef(4, f"FeF-DLLM, window {n}", window=n) for n in (2, 4, 8, 24, 32)}
 PRESETS |= {f"fef-2-w{n}": _fef(2, f"FeF-DLLM, window {n}", window=n) for n in (2, 4, 8, 32, 64)}
-PRESETS |= {f"fef-two-stream-w{n}": _two_stream(2, f", window {n}", window=n) for n in (2, 4, 8, 16, 32)}
+PRESETS |= {f"fef-two-stream-w{n}": _two_stream(2, f", window {n}", window=n) for n in (2, 4, 8, 32, 64)}
 PRESETS |= {f"fef-two-stream-a{n}": _two_stream(2, f", anchor {n}", anchor=n) for n in ANCHORS}
 PRESETS |= {
     f"fef-two-stream-a{n}-untrained": _two_stream(2, f" w/o train, anchor {n}", "base", anchor=n) for n in ANCHORS

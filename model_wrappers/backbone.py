@@ -34,6 +34,13 @@ class BackboneLike(Protocol):
         ...
 
 
+class _Cache(DynamicCache):
+    """Keys leave the rotation as fp32; kept in the values' dtype, which is the one attention casts them to."""
+
+    def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        return super().update(key_states.to(value_states.dtype), value_states, *args, **kwargs)
+
+
 class Backbone:
     """A LLaDA-architecture model and, where its folder has one, its tokenizer."""
 
@@ -99,7 +106,7 @@ class Backbone:
             input_ids=ids_1N,
             position_ids=place_N[None],
             attention_mask=None if visible_NK is None else visible_NK[None, None],
-            past_key_values=DynamicCache() if cache is None else cache,
+            past_key_values=_Cache() if cache is None else cache,
             use_cache=True,
             positions=positions,
         )
@@ -166,8 +173,8 @@ def load_backbone(
     dtype: a name or torch.dtype; None is bfloat16 on a GPU and float32 on a CPU. attn: "sdpa". A folder without a
     tokenizer loads too; then only `decode` on ids works. Raises ValueError for anything that cannot be loaded.
     """
-    torch_device = _device(device)
-    torch_dtype = _dtype(dtype, torch_device)
+    torch_device = device_named(device)
+    torch_dtype = dtype_named(dtype, torch_device)
     if attn not in ATTENTION:
         raise ValueError(f"unknown attn {attn!r}; valid: {', '.join(ATTENTION)}")
     folder = model_folder(name)
@@ -187,7 +194,8 @@ def load_backbone(
     return Backbone(model.to(torch_device), _tokenizer(source), str(name))
 
 
-def _device(device: str | torch.device) -> torch.device:
+def device_named(device: str | torch.device) -> torch.device:
+    """The device. Raises ValueError if there is none of that name here."""
     try:
         torch_device = torch.device(device)
     except RuntimeError as error:
@@ -197,7 +205,8 @@ def _device(device: str | torch.device) -> torch.device:
     return torch_device
 
 
-def _dtype(dtype: str | torch.dtype | None, device: torch.device) -> torch.dtype:
+def dtype_named(dtype: str | torch.dtype | None, device: torch.device) -> torch.dtype:
+    """The dtype; None is bfloat16 on a GPU and float32 on a CPU. Raises ValueError for an unknown name."""
     if dtype is None:
         return torch.bfloat16 if device.type == "cuda" else torch.float32
     if isinstance(dtype, torch.dtype):

@@ -1,7 +1,7 @@
 """Where FeF-DLLM's laws come from: one row per draft, or two streams on top of cached keys and values.
 
 Both give, for the places j_1 < j_2 < ... of a window, the target law of each given the drafts before it and nothing of
-those after it; and, where they are asked to, draft laws of the places to come, so that no pass is needed for these.
+those after it. The first gives draft laws of the places to come as well if asked to, so that these need no pass.
 Shapes: L length of prompt and response, W window, V vocabulary, R rows, N tokens put after the cached ones.
 """
 
@@ -14,15 +14,14 @@ from transformers import Cache
 
 from model_wrappers.backbone import Ledger
 
-BRANCHES = 3  # two streams: at how many places a window prepares for a rejection
 Laws = dict[int, torch.Tensor]  # place -> logits (V,)
 
 
 class Verified(NamedTuple):
     """Target logits of a window, (W, V) or without the first place; and draft laws of places to come.
 
-    ahead: by how many drafts may be accepted, the laws after these given these alone. If all are accepted, the law at
-    the next place is the target's own.
+    ahead: by how many drafts may be accepted, the laws of the places after these given these alone. If all are
+    accepted, the law at the next place is the target's own.
     """
 
     target_WV: torch.Tensor
@@ -46,11 +45,10 @@ class Verification(Protocol):
         """Draft laws of the next window at least, given what is resolved, by a pass of their own."""
         ...
 
-    def verify(self, cell: list[int], drafts: list[int], doubt: list[float], skip: int) -> Verified:
+    def verify(self, cell: list[int], drafts: list[int], skip: bool, look_ahead: bool) -> Verified:
         """Target laws of the window: as many places as there are drafts, or one if there are none.
 
-        doubt: for each place of the window the chance, by the draft laws, that its draft is the first one rejected;
-        empty where no laws ahead are wanted. skip: 1 leaves out the first place, whose target law is known.
+        skip: leave out the first place, whose target law is known. look_ahead: give draft laws of places to come, too.
         """
         ...
 
@@ -69,22 +67,22 @@ class FullVerification:
         """Of the next window, from one forward of the sequence as it is."""
         return _draft_forward(self._draft, self._x_1L, cell[: self._window])
 
-    def verify(self, cell: list[int], drafts: list[int], doubt: list[float], skip: int) -> Verified:
+    def verify(self, cell: list[int], drafts: list[int], skip: bool, look_ahead: bool) -> Verified:
         """One batch; laws ahead are those of the row of the accepted drafts, and one more row is that of all drafts."""
         wide = max(1, len(drafts))
-        rows = range(skip, wide + (bool(doubt) and wide < len(cell)))
+        rows = range(int(skip), wide + (look_ahead and wide < len(cell)))
         if not rows:
             return Verified(torch.empty(0, self._backbone.vocab_size, device=self._x_1L.device), {})
         inputs_RL = self._x_1L.repeat(len(rows), 1)
         for m, input_L in zip(rows, inputs_RL, strict=True):
             input_L[cell[:m]] = _tensor(drafts[:m], input_L)
         # A row is read at its own place, and where laws ahead are wanted at as many as a window after it.
-        reads = [cell[m : m + 1 + (self._window if doubt else 0)] for m in rows]
+        reads = [cell[m : m + 1 + (self._window if look_ahead else 0)] for m in rows]
         most = max(map(len, reads))
         filled = [read + read[-1:] * (most - len(read)) for read in reads]
         logits_RNV = self._backbone.logits(inputs_RL, positions=_tensor(filled, self._x_1L))
         ahead: dict[int, Laws] = {}
-        if doubt:
+        if look_ahead:
             laws = [dict(zip(read, logits_NV, strict=False)) for read, logits_NV in zip(reads, logits_RNV, strict=True)]
             ahead = dict(zip(rows, laws, strict=True))
         return Verified(logits_RNV[: wide - skip, 0], ahead)
@@ -120,31 +118,26 @@ class TwoStreamVerification:
         return dict(zip(cell, logits_1NV[0], strict=True))
 
     def draft(self, cell: list[int]) -> Laws:
-        """Of the rest of the cell: queries see the committed tokens, and in the context all to come but their own."""
+        """Of the next window: queries see the committed tokens, and in the context all to come but their own."""
+        cell, whole = cell[: self._window], len(cell)
         if not self._draft.is_model_of(self._backbone):
             return _draft_forward(self._draft, self._x_1L, cell)
-        done = len(self._cell) - len(cell)
+        done = len(self._cell) - whole
         logits_NV = self._extend(self._draft, done, [], [(done + m, done) for m in range(len(cell))])
         return dict(zip(cell, logits_NV, strict=True))
 
-    def verify(self, cell: list[int], drafts: list[int], doubt: list[float], skip: int) -> Verified:
-        """One pass; laws ahead come from further queries, for a full acceptance and the likeliest rejections alone."""
+    def verify(self, cell: list[int], drafts: list[int], skip: bool, look_ahead: bool) -> Verified:
+        """One pass of a query for each place and the clean tokens before it; no laws ahead, for these would cost more.
+
+        Raises ValueError if laws ahead are asked for.
+        """
+        if look_ahead:
+            raise ValueError("two-stream verification gives no laws ahead")
         wide, done = max(1, len(drafts)), len(self._cell) - len(cell)
-        queries = [(done + m, done + m) for m in range(skip, wide)]
-        likeliest = sorted(range(len(doubt)), key=doubt.__getitem__, reverse=True)[:BRANCHES]
-        # After a rejection at m comes place m + 1, after a full acceptance place `wide`.
-        first = {m: m + 1 for m in sorted(likeliest)} | ({wide: wide} if doubt else {})
-        reads = {m: range(n, min(n + self._window, len(cell))) for m, n in first.items() if n < len(cell)}
-        queries += [(done + n, done + m) for m, read in reads.items() for n in read]
+        queries = [(done + m, done + m) for m in range(int(skip), wide)]
         if not queries:
             return Verified(torch.empty(0, self._backbone.vocab_size, device=self._x_1L.device), {})
-        logits_NV = self._extend(self._backbone, done, drafts[: max(sees for _, sees in queries) - done], queries)
-        target_WV, *parts = logits_NV.split([wide - skip, *map(len, reads.values())])
-        ahead = {
-            m: {cell[n]: logits_V for n, logits_V in zip(read, part, strict=True)}
-            for (m, read), part in zip(reads.items(), parts, strict=True)
-        }
-        return Verified(target_WV, ahead)
+        return Verified(self._extend(self._backbone, done, drafts[: wide - 1], queries), {})
 
     def _extend(self, model: Ledger, done: int, drafts: list[int], queries: list[tuple[int, int]]) -> torch.Tensor:
         """Logits (len(queries), V) with the cell's first `done` tokens committed and then `drafts`, as clean tokens.

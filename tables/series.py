@@ -28,7 +28,7 @@ FRONT = {
 }
 BY_WINDOW = {
     "full": {2: "fef-2-w2", 4: "fef-2-w4", 8: "fef-2-w8", 16: "fef-2", 32: "fef-2-w32", 64: "fef-2-w64"},
-    "two-stream": {n: f"fef-two-stream-w{n}" for n in (2, 4, 8, 16, 32)} | {64: "fef-two-stream"},
+    "two-stream": {n: "fef-two-stream" if n == 16 else f"fef-two-stream-w{n}" for n in (2, 4, 8, 16, 32, 64)},
 }
 WHOLE = "whole"
 ANCHORS = (8, 16, 24, 32, WHOLE)

@@ -11,7 +11,7 @@ from fakes import tiny_llada
 
 from harness.bench import ROWS, bench_forwards, bench_methods, main
 from harness.bench_training import bench_training
-from harness.presets import PRESETS
+from harness.presets import presets_named
 
 
 def test_forwards_are_timed_for_every_number_of_rows() -> None:
@@ -22,8 +22,9 @@ def test_forwards_are_timed_for_every_number_of_rows() -> None:
 
 def test_every_method_has_a_row_with_the_forwards_it_made() -> None:
     prompts = [torch.tensor([1, 2, 3, 4]), torch.tensor([5, 6])]
-    table = bench_methods(tiny_llada(), prompts, response=8, repeats=1, names=list(PRESETS)).set_index("method")
-    assert list(table.index) == list(PRESETS)
+    names = presets_named("decoders,savings")
+    table = bench_methods(tiny_llada(), prompts, response=8, repeats=1, names=names).set_index("method")
+    assert list(table.index) == names
     assert table.loc["llada", "forwards"] == 8 and table.loc["llada", "token-forwards"] == 8 * (12 + 10) / 2
     assert table.loc["ddosp", "speedup, forwards"] == table.loc["llada/2", "speedup, forwards"] == 2
     assert table.loc["dcd", "rows"] == 16 and table.loc["ssd", "forwards"] <= 8
@@ -41,4 +42,5 @@ def test_training_is_measured_for_all_positions_and_for_subsets() -> None:
     table = bench_training("nano", repeats=1).set_index("objective")
     assert table.loc["llada", "rows a batch"] == 16 and table.loc["fef, 4 positions", "rows a batch"] <= 64
     assert table.loc["fef, all positions", "rows a batch"] > table.loc["fef, 16 positions", "rows a batch"]
+    assert table.loc["fef, two-stream mask", "rows a batch"] == 16
     assert (table["tokens a second"] > 0).all()

@@ -138,15 +138,15 @@ def test_remask_below_one_half_decodes_fewer_again(prompt: torch.Tensor) -> None
 
 
 def test_remask_below_takes_the_least_confident_of_those_below(prompt: torch.Tensor) -> None:
-    backbone = Recorder(RandomConditionals(real=5, seed=7))
-    decode(backbone, torch.tensor(PROMPT), gen_length=LENGTH, steps=2, speculative=False, remask_below=0.6)
-    first = RandomConditionals(real=5, seed=7)
+    first, bound = RandomConditionals(real=5, seed=7), 0.45
+    backbone = Recorder(first)
+    decode(backbone, torch.tensor(PROMPT), gen_length=LENGTH, steps=2, speculative=False, remask_below=bound)
     confidence = []
     for place, ids_1L in enumerate(backbone.inputs[:LENGTH]):
         law_V = torch.softmax(first.logits(ids_1L)[0, len(PROMPT) + place, :-1].double(), -1)
         confidence.append(float(law_V.max()))
     ranked = sorted(range(LENGTH), key=confidence.__getitem__)[: LENGTH // 2]
-    expected = sorted(place for place in ranked if confidence[place] < 0.6)
+    expected = sorted(place for place in ranked if confidence[place] < bound)
     again = (backbone.inputs[LENGTH][0, len(PROMPT) :] == backbone.mask_id).nonzero()[:, 0].tolist()
     assert again == expected and 0 < len(expected) < LENGTH // 2
 

@@ -57,8 +57,9 @@ def fef(
     context pass (None: all of the step's); windows do not cross its grid.
 
     The others leave the law as it is, for either verification. skip_root_row: a place whose draft law is its target law
-    is not verified. reuse_drafts: draft laws come from passes made before, where these give them. adaptive_window: a
-    window ends where it is unlikely to be accepted so far. stop_at_eos: in the last step, fill the rest with EOS once
+    is not verified. reuse_drafts: draft laws come from the rows of verifications made before; with "full" alone, for
+    two streams would compute more to that end than a pass costs. adaptive_window: a window ends where it is unlikely to
+    be accepted so far. stop_at_eos: in the last step, fill the rest with EOS once
     all before an EOS is resolved. Raises ValueError for bad values.
     """
     if steps < 1 or window < 1 or (anchor is not None and anchor < 1):
@@ -80,6 +81,8 @@ def fef(
         raise ValueError(f"anchor={anchor} is of verify='two-stream', not of {verify!r}")
     if not speculative and (skip_root_row or reuse_drafts or adaptive_window):
         raise ValueError("skip_root_row, reuse_drafts and adaptive_window are about drafts; they need speculative=True")
+    if reuse_drafts and verify != "full":
+        raise ValueError(f"reuse_drafts is of verify='full', not of {verify!r}, whose passes for drafts cost little")
     if backbone.max_length is not None and window > backbone.max_length:
         raise ValueError(f"window={window} exceeds the model's limit of {backbone.max_length} tokens")
 
@@ -109,21 +112,17 @@ def fef(
                     laws = verification.start(cell)
                     if laws and one_model:
                         held, known = laws, True
-                drafts, draft_WV, doubt, skip = [], None, [], 0
+                drafts, draft_WV, skip = [], None, False
                 if speculative:
                     if any(place not in held for place in cell[:window]):
                         held, known = verification.draft(cell), one_model
                     draft_logits_WV = torch.stack([held[place] for place in cell[:window]])
-                    if adaptive_window or reuse_drafts:
-                        reached_W, doubt_W = _chances(draft_logits_WV, mask_id, known)
-                        doubt = doubt_W.tolist() if reuse_drafts else []
-                        if adaptive_window:
-                            draft_logits_WV = draft_logits_WV[reached_W >= REACHED]
-                            doubt = doubt[: len(draft_logits_WV)]
+                    if adaptive_window:
+                        draft_logits_WV = draft_logits_WV[_reached(draft_logits_WV, mask_id, known) >= REACHED]
                     draft_WV = law(draft_logits_WV, temperature, exclude=mask_id)
                     drafts = draw(draft_WV, temperature, sampler).tolist()
-                    skip = int(skip_root_row and known)
-                target_logits_WV, ahead = verification.verify(cell, drafts, doubt, skip)
+                    skip = skip_root_row and known
+                target_logits_WV, ahead = verification.verify(cell, drafts, skip, look_ahead=reuse_drafts)
                 if skip:
                     target_logits_WV = torch.cat([draft_logits_WV[:1], target_logits_WV])
                 target_WV = law(target_logits_WV, temperature, exclude=mask_id)
@@ -156,17 +155,16 @@ def fef(
     return windows
 
 
-def _chances(draft_logits_WV: torch.Tensor, mask_id: int, known: bool) -> tuple[torch.Tensor, torch.Tensor]:
-    """By the draft laws, the chance of each place to be reached and to be the first that is rejected, both (W,).
+def _reached(draft_logits_WV: torch.Tensor, mask_id: int, known: bool) -> torch.Tensor:
+    """By the draft laws, the chance of each place that all drafts before it are accepted, (W,).
 
-    A function of the laws alone, not of the drafts: the decoder may act on it before and after these are drawn. known:
-    the first draft is sure to be accepted.
+    A function of the laws alone, not of the drafts: a window may end by it, for these are drawn later. known: the first
+    draft is sure to be accepted.
     """
     accepted_W = law(draft_logits_WV, 1.0, exclude=mask_id).amax(1)
     if known:
         accepted_W[0] = 1
-    reached_W = torch.cat([accepted_W.new_ones(1), accepted_W.cumprod(0)[:-1]])
-    return reached_W, reached_W * (1 - accepted_W)
+    return torch.cat([accepted_W.new_ones(1), accepted_W.cumprod(0)[:-1]])
 
 
 def _walk(

@@ -1,0 +1,37 @@
+"""Seconds of calls, measured so that they can be compared: the device synchronised, the calls interleaved."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pandas as pd
+import torch
+
+DISCARDED = 2
+
+
+def seconds_of(call: Callable[[], object], device: torch.device) -> float:
+    """Wall-clock seconds of one call, the device synchronised on both sides."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    began = time.perf_counter()
+    call()
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter() - began
+
+
+def interleaved(calls: dict[str, Callable[[], object]], device: torch.device, repeats: int) -> pd.DataFrame:
+    """Seconds of each call, a column per call; all run once per round, so that drift hits them alike.
+
+    The first rounds are discarded.
+    """
+    rounds = [{name: seconds_of(call, device) for name, call in calls.items()} for _ in range(repeats + DISCARDED)]
+    return pd.DataFrame(rounds[DISCARDED:])
+
+
+def random_ids(vocab_size: int, length: int, device: torch.device) -> torch.Tensor:
+    """The same random ids on every call: LongTensor (1, L)."""
+    generator = torch.Generator().manual_seed(0)
+    return torch.randint(0, vocab_size, (1, length), generator=generator).to(device)
