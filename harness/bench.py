@@ -202,7 +202,7 @@ def backbone_of(asked: argparse.Namespace) -> Backbone:
     if asked.arch is None:
         if asked.random_weights or asked.layers is not None:
             raise UserError(f"--random-weights and --layers need --arch; valid: {', '.join(ARCHITECTURES)}")
-        return load_backbone(asked.model, asked.device, asked.dtype)
+        return load_backbone(asked.model, asked.device, asked.dtype, compiled=asked.compile)
     if asked.model != "nano" or not asked.random_weights:
         raise UserError(f"--arch {asked.arch} has no weights: give --random-weights with it, and no --model")
     return random_backbone(asked.arch, asked.device, asked.dtype, asked.layers)
@@ -219,6 +219,7 @@ def main(line: list[str] | None = None) -> int:
     parser.add_argument("--model", default="nano")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--dtype")
+    parser.add_argument("--compile", action="store_true", help="run the model through torch.compile")
     parser.add_argument("--methods", default="decoders", help="presets or groups with a row each (default decoders)")
     parser.add_argument("--prompt", type=int, default=32, help="tokens of the prompt where it is made up (default 32)")
     parser.add_argument("--response", type=int, default=48, help="tokens of the response (default 48)")

@@ -86,6 +86,7 @@ def resolve(asked: argparse.Namespace) -> dict[str, Any]:
         "seed": asked.seed,
         "device": asked.device,
         "dtype": asked.dtype or ("float32" if asked.device == "cpu" else "bfloat16"),
+        "compile": asked.compile,
         "threads": asked.threads or torch.get_num_threads(),
         "chunk": asked.chunk,
     }

@@ -53,6 +53,7 @@ def arguments_of(line: list[str] | None) -> argparse.Namespace:
     add("--seed", type=int, default=0)
     add("--device", default="cpu", help="cpu, cuda, cuda:1, ...")
     add("--dtype", choices=["float32", "bfloat16", "float16"], help="default: float32 on a CPU, else bfloat16")
+    add("--compile", action="store_true", help="run the models through torch.compile, for all methods alike")
     add("--threads", type=int, help="CPU threads (default: torch's own choice)")
     add("--chunk", type=int, default=5, help="items that pass through all methods before the next ones (default 5)")
     add("--out", type=Path, help="folder of the run")
@@ -85,7 +86,10 @@ def run(asked: argparse.Namespace, scratch: Path) -> Path:
     torch.set_num_threads(config["threads"])
     transformers.utils.logging.disable_progress_bar()
     names = {name for table in config["models"].values() for name in table.values()}
-    backbones = {name: load_backbone(name, config["device"], config["dtype"]) for name in sorted(names)}
+    backbones = {
+        name: load_backbone(name, config["device"], config["dtype"], compiled=config["compile"])
+        for name in sorted(names)
+    }
 
     # OpenCompass takes seconds to import: only now, after all that can be refused without it.
     os.environ.setdefault("HF_DATASETS_CACHE", str(scratch / "datasets"))

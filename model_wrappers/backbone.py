@@ -11,6 +11,8 @@ from typing import Any, Protocol
 import torch
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
+from torch._dynamo import config as dynamo
+from torch._dynamo.utils import counters
 from transformers import Cache, DynamicCache, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from model_wrappers.llada import LLaDAForMaskedLM
@@ -19,6 +21,7 @@ NANO = Path(__file__).parent / "nano"
 SHIPPED = {"nano": NANO} | {f"nano-{role}": NANO / role for role in ("fef", "two-stream", "control")}
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 ATTENTION = {"sdpa": "llada_sdpa"}
+dynamo.recompile_limit = 64  # of a shape too many, torch would go back to eager without a word
 OFFICIAL_MASK_ID, OFFICIAL_EOT_ID = 126336, 126348
 
 
@@ -44,8 +47,11 @@ class _Cache(DynamicCache):
 class Backbone:
     """A LLaDA-architecture model and, where its folder has one, its tokenizer."""
 
-    def __init__(self, model: LLaDAForMaskedLM, tokenizer: PreTrainedTokenizerBase | None, name: str) -> None:
-        self.model, self.tokenizer, self.name = model.eval(), tokenizer, name
+    def __init__(
+        self, model: LLaDAForMaskedLM, tokenizer: PreTrainedTokenizerBase | None, name: str, compiled: bool = False
+    ) -> None:
+        self.model, self.tokenizer, self.name, self.compiled = model.eval(), tokenizer, name, compiled
+        self._run: Any = torch.compile(model, dynamic=True) if compiled else model
         config = model.config
         if not isinstance(config.eos_token_id, int):
             raise ValueError(f"the config of {name} must name one eos_token_id, not {config.eos_token_id!r}")
@@ -74,6 +80,11 @@ class Backbone:
     def dtype(self) -> torch.dtype:
         return self.model.dtype
 
+    @property
+    def graphs(self) -> int:
+        """Graphs that were compiled so far, in this process; 0 for a model that is not compiled."""
+        return int(counters["stats"]["unique_graphs"]) if self.compiled else 0
+
     @torch.inference_mode()
     def logits(self, ids_BL: torch.Tensor, positions: torch.Tensor | None = None, causal: bool = False) -> torch.Tensor:
         """Logits in the model's dtype, on its device; the vocabulary head runs only where it is read.
@@ -85,7 +96,7 @@ class Backbone:
         mask = None
         if causal:
             mask = torch.ones(length, length, dtype=torch.bool, device=ids_BL.device).tril()[None, None]
-        return self.model(input_ids=ids_BL, attention_mask=mask, positions=positions, use_cache=False).logits
+        return self._run(input_ids=ids_BL, attention_mask=mask, positions=positions, use_cache=False).logits
 
     @torch.inference_mode()
     def extend(
@@ -102,7 +113,7 @@ class Backbone:
         positions: LongTensor (n,), indices into the N whose logits (1, n, V) are read. cache: is changed in place; None
         starts one. visible_NK: bool (N, K + N), what each token attends to; None is everything.
         """
-        output = self.model(
+        output = self._run(
             input_ids=ids_1N,
             position_ids=place_N[None],
             attention_mask=None if visible_NK is None else visible_NK[None, None],
@@ -166,12 +177,14 @@ def load_backbone(
     device: str | torch.device = "cpu",
     dtype: str | torch.dtype | None = None,
     attn: str = "sdpa",
+    compiled: bool = False,
 ) -> Backbone:
     """Load a shipped model (SHIPPED: "nano" and what was trained from it), a local folder or a hub id.
 
     Folders and hub ids are in LLaDA's format or ours.
-    dtype: a name or torch.dtype; None is bfloat16 on a GPU and float32 on a CPU. attn: "sdpa". A folder without a
-    tokenizer loads too; then only `decode` on ids works. Raises ValueError for anything that cannot be loaded.
+    dtype: a name or torch.dtype; None is bfloat16 on a GPU and float32 on a CPU. attn: "sdpa". compiled: run the model
+    through torch.compile. A folder without a tokenizer loads too; then only `decode` on ids works. Raises ValueError
+    for anything that cannot be loaded.
     """
     torch_device = device_named(device)
     torch_dtype = dtype_named(dtype, torch_device)
@@ -191,7 +204,7 @@ def load_backbone(
     model, info = loaded
     if info["missing_keys"]:  # they would stay random
         raise ValueError(f"cannot load model {name!s}: no weights for {', '.join(sorted(info['missing_keys']))}")
-    return Backbone(model.to(torch_device), _tokenizer(source), str(name))
+    return Backbone(model.to(torch_device), _tokenizer(source), str(name), compiled)
 
 
 def device_named(device: str | torch.device) -> torch.device:

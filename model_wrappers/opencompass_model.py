@@ -66,7 +66,17 @@ class DiffusionModel(BaseModel):
         return [self._respond(encode_chat(self.backbone, turns)) for turns in inputs]
 
     def _respond(self, prompt_P: torch.Tensor) -> str:
-        out = decode(
+        graphs = self.backbone.graphs
+        out = self._decode(prompt_P)
+        if self.backbone.graphs > graphs:  # the seconds hold a compilation: once more, for the same tokens
+            out = self._decode(prompt_P)
+        text = response_text(self.backbone, out.tokens)
+        if self.on_response is not None:
+            self.on_response(prompt_P, out, text)
+        return text
+
+    def _decode(self, prompt_P: torch.Tensor) -> Decoded:
+        return decode(
             self.backbone,
             prompt_P,
             method=self.method,
@@ -76,10 +86,6 @@ class DiffusionModel(BaseModel):
             seed=self.seed,
             **self.options,
         )
-        text = response_text(self.backbone, out.tokens)
-        if self.on_response is not None:
-            self.on_response(prompt_P, out, text)
-        return text
 
     def get_token_len(self, prompt: str) -> int:
         """Tokens of a text."""

@@ -66,6 +66,7 @@ def _machine(meta: dict[str, Any]) -> list[str]:
         f"{device} ({processor})" if device and processor else device or str(processor or ""),
         f"{threads} thread{'' if threads == 1 else 's'}" if threads else "",
         str(environment.get("dtype") or ""),
+        "torch.compile" if meta["config"].get("compile") else "",
     ]
     text = ", ".join(part for part in known if part)
     return [f"Environment: {text}."] if text else []
