@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 
 from harness.nano_suites import problems
+from harness.presets import PRESETS
 from model_wrappers import Backbone, decode, load_backbone
 from model_wrappers.chat import encode_question
 
@@ -64,6 +67,19 @@ def test_greedy_fef_tokens_are_those_without_speculation(suite: str, steps: int)
         for options in variants:
             out = decode(nano, prompt, "fef", gen_length=LENGTH, steps=steps, **options)  # type: ignore[arg-type]
             assert torch.equal(out.tokens, one_by_one.tokens), options
+
+
+@pytest.mark.parametrize("suite", SUITES)
+def test_the_fast_presets_have_the_tokens_of_decoding_one_by_one(suite: str) -> None:
+    """fef-fast those of the paper's law, fef-two-stream those of its own."""
+    for name, model in (("fef-fast", "nano-fef"), ("fef-two-stream", "nano-two-stream")):
+        backbone, options = load_backbone(model), PRESETS[name].options
+        law = {"verify": options.get("verify", "full")}
+        for prompt in prompts(backbone, suite, "dev", 2):
+            run = partial(decode, backbone, prompt, "fef", gen_length=LENGTH)
+            out, one_by_one = run(**options), run(speculative=False, **law)
+            assert torch.equal(out.tokens, one_by_one.tokens)
+            assert out.trace.forwards < one_by_one.trace.forwards
 
 
 @pytest.mark.slow

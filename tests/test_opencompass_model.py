@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from fakes import tiny_llada
 
 from model_wrappers import Backbone, Decoded, load_backbone
+from model_wrappers import decode as api_decode
 from model_wrappers.chat import content_length, response_text
 from model_wrappers.opencompass_model import DiffusionModel, encode_chat
 
@@ -48,6 +51,24 @@ def test_each_response_is_reported_with_its_prompt(nano: Backbone) -> None:
     texts = model.generate_from_template(["Copy [ cat, dog, owl ]", "Copy [ owl ]"], max_out_len=999)
     assert [text for _, _, text in seen] == texts and len(texts) == 2
     assert torch.equal(seen[1][0], encode_chat(nano, "Copy [ owl ]")) and len(seen[0][1].tokens) == 16
+
+
+def test_a_response_that_took_a_compilation_is_decoded_again(nano: Backbone, monkeypatch: pytest.MonkeyPatch) -> None:
+    decoded: list[Decoded] = []
+    reported: list[Decoded] = []
+    graphs = iter([3, 4, 4, 4])  # before and after each response: the first one compiled a graph
+    monkeypatch.setattr(Backbone, "graphs", property(lambda self: next(graphs)))
+
+    def decode(*arguments: Any, **options: Any) -> Decoded:
+        decoded.append(api_decode(*arguments, **options))
+        return decoded[-1]
+
+    monkeypatch.setattr("model_wrappers.opencompass_model.decode", decode)
+    model = DiffusionModel(
+        nano, "fef", {"steps": 1}, gen_length=8, on_response=lambda prompt, out, text: reported.append(out)
+    )
+    model.generate(["Copy [ cat ]", "Copy [ owl ]"])
+    assert len(decoded) == 3 and reported[0] is decoded[1] and reported[1] is decoded[2]
 
 
 def test_bad_options_are_refused_when_the_model_is_built(nano: Backbone) -> None:

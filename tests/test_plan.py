@@ -148,6 +148,26 @@ def test_a_control_that_is_missing_is_asked_for() -> None:
         config_of("--model", "base=nano", "--methods", "training")
 
 
+def test_what_applies_to_all_methods_alike_is_in_the_configuration() -> None:
+    config = config_of("--methods", "llada,threshold,fef-2", "--stop-at-eos", "--compile")
+    assert config["compile"] is True
+    methods = config["methods"].values()
+    assert all(suite["options"]["stop_at_eos"] for method in methods for suite in method["suites"].values())
+    plain = config_of("--methods", "llada,threshold,fef-2")
+    assert plain["compile"] is False
+    assert not any(
+        "stop_at_eos" in suite["options"] for m in plain["methods"].values() for suite in m["suites"].values()
+    )
+
+
+def test_two_streams_use_the_checkpoint_trained_for_them() -> None:
+    config = config_of("--methods", "llada,fef-two-stream,fef-two-stream-untrained")
+    roles = {name: config["models"][method["role"]]["gsm8k"] for name, method in config["methods"].items()}
+    assert roles == {"llada": "nano", "fef-two-stream": "nano-two-stream", "fef-two-stream-untrained": "nano"}
+    alone = config_of("--model", "base=nano", "--methods", "fef-two-stream")["methods"]["fef-two-stream"]
+    assert (alone["role"], alone["label"]) == ("base", "FeF-DLLM w/o train two-stream (step=2)")
+
+
 def test_differences_name_the_place() -> None:
     assert differences({"a": {"b": 1}, "c": 2}, {"a": {"b": 3}, "c": 2}) == ["a.b (1 there, 3 now)"]
 

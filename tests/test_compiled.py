@@ -1,0 +1,28 @@
+"""A model through torch.compile: the same logits but for rounding, and its graphs counted."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+import torch
+from fakes import tiny_llada
+
+from model_wrappers import Backbone, decode
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler on a CPU"),
+]
+
+
+def test_logits_and_tokens_are_those_of_the_plain_model(prompt: torch.Tensor) -> None:
+    plain = tiny_llada(3)
+    compiled = Backbone(plain.model, None, "compiled", compiled=True)
+    assert (plain.graphs, plain.compiled) == (0, False)
+    before = compiled.graphs
+    ids_BL = torch.randint(0, 38, (2, 12), generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(compiled.logits(ids_BL), plain.logits(ids_BL), atol=1e-4, rtol=1e-4)
+    assert compiled.graphs > before
+    expected = decode(plain, prompt, gen_length=4, steps=1, verify="two-stream").tokens
+    assert torch.equal(decode(compiled, prompt, gen_length=4, steps=1, verify="two-stream").tokens, expected)
