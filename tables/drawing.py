@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pandas as pd
@@ -22,6 +22,7 @@ UNDATED: dict[str, dict[str, Any]] = {
     "png": {"Software": None},
 }
 MARKERS = "osD^vP*X<>phd"
+MOST_IN_COLUMN = 27  # characters of a label that leave room for a second column
 GREYS = ("0", "0.45", "0.25", "0.6")
 LINES = ("-", "--", "-.", ":")
 
@@ -30,10 +31,24 @@ class Skipped(Exception):
     """A figure cannot be drawn from these records; the message says why."""
 
 
-def new_figure(height: float, rows: int = 1) -> tuple[Figure, Any]:
-    """A figure one column wide; its axes, or an array of `rows` of them that share x."""
-    figure = Figure(figsize=(WIDTH, height), layout="constrained")
+def new_figure(height: float, rows: int = 1, entries: Sequence[str] = ()) -> tuple[Figure, Any]:
+    """A figure one column wide; its axes, or an array of `rows` of them that share x.
+
+    height: in inches, without the legend below that has these `entries`, if any.
+    """
+    lines = -(-len(entries) // _columns(entries))
+    figure = Figure(figsize=(WIDTH, height + 0.14 * lines), layout="constrained")
     return figure, figure.subplots(rows, 1, sharex=True)
+
+
+def legend_below(figure: Figure, axes: Axes) -> None:
+    """A legend of what the axes has, under the figure, in as many columns as fit."""
+    handles, labels = axes.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=_columns(labels), columnspacing=1.0)
+
+
+def _columns(labels: Sequence[object]) -> int:
+    return 1 if max((len(str(label)) for label in labels), default=0) > MOST_IN_COLUMN else 2
 
 
 def looks() -> Iterator[dict[str, Any]]:

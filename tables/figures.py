@@ -31,7 +31,7 @@ from harness.errors import UserError, one_line_errors
 from harness.groups import GROUPS
 from harness.records import Run, read_run
 from tables.ablations import ONLY_ABLATION
-from tables.drawing import GREYS, LINES, STYLE, UNDATED, Skipped, looks, new_figure, speed_axis
+from tables.drawing import GREYS, LINES, STYLE, UNDATED, Skipped, legend_below, looks, new_figure, speed_axis
 from tables.intervals import tradeoff
 from tables.measures import method_labels, suite_titles
 from tables.series import draw_anchor, draw_front, draw_speed_by_window
@@ -47,7 +47,7 @@ def draw_tradeoff(run: Run) -> tuple[Figure, list[str]]:
     if frame.empty:
         raise Skipped("; ".join(left_out))
     labels, look = method_labels(run), looks()
-    figure, axes = new_figure(2.3 + 0.13 * ((len(frame) + 1) // 2))
+    figure, axes = new_figure(2.3, entries=[labels[method] for method in frame["method"]])
     axes.axvline(1, color="0.7", linewidth=0.6, linestyle=":", zorder=0)
     for row in frame.to_dict("records"):
         axes.errorbar(
@@ -62,7 +62,7 @@ def draw_tradeoff(run: Run) -> tuple[Figure, list[str]]:
         )
     speed_axis(axes, frame["speedup"])
     axes.set(xlabel="wall-clock speedup over LLaDA", ylabel="accuracy, mean over suites (%)")
-    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=2, columnspacing=1.0)
+    legend_below(figure, axes)
     return figure, left_out
 
 
@@ -78,7 +78,7 @@ def draw_acceptance(run: Run) -> tuple[Figure, list[str]]:
         raise Skipped("no FeF method of this run has speculative windows")
     asked = [method for method in ran if method not in ONLY_ABLATION] or ran
     shown, left_out = asked[:MOST_CURVES], [f"without {labels[method]}" for method in asked[MOST_CURVES:]]
-    figure, (above, below) = new_figure(3.6, rows=2)
+    figure, (above, below) = new_figure(3.0, rows=2, entries=[labels[method] for method in shown for _ in range(2)])
     for method, look, line in zip(shown, looks(), EXPECTED_LINES, strict=False):
         places = acceptance_by_place(windows[windows["method"] == method])
         style = {**look, "linestyle": "-", "markersize": 3.5, "linewidth": 0.7}
@@ -91,7 +91,7 @@ def draw_acceptance(run: Run) -> tuple[Figure, list[str]]:
     above.set(ylabel="accepted / tested", ylim=(None, 1.02))
     below.set(ylabel="accepted / proposed", xlabel="place in the window", ylim=(0, 1.04))
     below.xaxis.set_major_locator(MaxNLocator(integer=True))
-    figure.legend(*below.get_legend_handles_labels(), loc="outside lower center", ncols=2, columnspacing=1.0)
+    legend_below(figure, below)
     return figure, left_out
 
 

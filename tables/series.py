@@ -13,18 +13,18 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from harness.records import Run
-from tables.drawing import Skipped, looks, new_figure
+from tables.drawing import Skipped, legend_below, looks, new_figure
 from tables.intervals import tradeoff
 from tables.measures import measure, suite_titles
 
 FRONT = {
-    "LLaDA, 1 to 8 tokens a step": ["llada", "llada/2", "llada/4", "llada/8"],
+    "LLaDA, 1 to 8 a step": ["llada", "llada/2", "llada/4", "llada/8"],
     "Threshold": ["threshold-0.95", "threshold", "threshold-0.8", "threshold-0.7", "threshold-0.5"],
     "Factor": ["factor-0.25", "factor-0.5", "factor", "factor-2.0", "factor-4.0"],
     "Entropy": ["entropy-0.01", "entropy", "entropy-0.3", "entropy-1.0", "entropy-3.0"],
-    "FeF-DLLM, full law": ["fef-2", "fef-fast"],
-    "FeF-DLLM two-stream, 1 to 4 steps": ["fef-two-stream-4", "fef-two-stream", "fef-two-stream-1"],
-    "FeF-DLLM two-stream, re-mask below": ["fef-two-stream-r0.99", "fef-two-stream-r0.9", "fef-two-stream-r0.5"],
+    "FeF-DLLM": ["fef-2", "fef-fast"],
+    "two-stream, 4 to 1 steps": ["fef-two-stream-4", "fef-two-stream", "fef-two-stream-1"],
+    "two-stream, re-mask below": ["fef-two-stream-r0.99", "fef-two-stream-r0.9", "fef-two-stream-r0.5"],
 }
 BY_WINDOW = {
     "full": {2: "fef-2-w2", 4: "fef-2-w4", 8: "fef-2-w8", 16: "fef-2", 32: "fef-2-w32", 64: "fef-2-w64"},
@@ -56,7 +56,7 @@ def draw_front(run: Run, suite: str) -> tuple[Figure, list[str]]:
     lines = {name: series for name, series in lines.items() if series}
     if sum(len(series) > 1 for series in lines.values()) < 2:
         raise Skipped("the run has no two series of methods with two scored members each")
-    figure, axes = new_figure(2.3 + 0.13 * ((len(lines) + 1) // 2))
+    figure, axes = new_figure(2.3, entries=list(lines))
     for (name, series), look, dashes in zip(lines.items(), looks(), cycle(("-", "--", ":")), strict=False):
         rows = accuracy.loc[series]
         axes.errorbar(
@@ -70,10 +70,11 @@ def draw_front(run: Run, suite: str) -> tuple[Figure, list[str]]:
             **look,
         )
     axes.set(xscale="log", xlabel="milliseconds a response", ylabel=f"accuracy on {suite_titles(run)[suite]} (%)")
-    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    within_decade = seconds[accuracy.index].max() < 10 * seconds[accuracy.index].min()
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 3, 4, 6, 8) if within_decade else (1, 2, 5)))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.xaxis.set_minor_formatter(NullFormatter())
-    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=2, columnspacing=1.0)
+    legend_below(figure, axes)
     return figure, left_out
 
 
