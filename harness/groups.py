@@ -10,6 +10,10 @@ GROUPS = {
     "draft": ["llada", "fef-4", "fef-4-untrained-draft"],
     "window-size": ["llada", "fef-4-w2", "fef-4-w4", "fef-4-w8", "fef-4", "fef-4-w24", "fef-4-w32"],
     "savings": ["llada", "fef-2", "fef-2-skip", "fef-2-reuse", "fef-2-adaptive", "fef-fast", "fef-two-stream"],
+    "checkpoints": [
+        *("llada", "llada-trained", "llada-fef", "llada-two-stream"),
+        *("fef-fast-untrained", "fef-fast-control", "fef-fast", "fef-two-stream-untrained", "fef-two-stream"),
+    ],
     "anchor": [
         *("llada", "fef-two-stream", *(f"fef-two-stream-a{n}" for n in (32, 24, 16, 8))),
         *("fef-two-stream-untrained", *(f"fef-two-stream-a{n}-untrained" for n in (32, 24, 16, 8))),

@@ -94,8 +94,9 @@ def resolve(asked: argparse.Namespace) -> dict[str, Any]:
 
 def _method(name: str, roles: Roles, suites: list[str], nano: bool, overrides: dict[str, Any]) -> dict[str, Any]:
     preset = PRESETS[name]
-    if preset.role == "control" and "control" not in roles:
-        raise UserError(f"method {name} needs the role control: --model base=...,control=...")
+    stands_in = preset.method == "fef" and preset.role != "control"  # the base, for an untrained target
+    if preset.role not in roles and not stands_in:
+        raise UserError(f"method {name} needs the role {preset.role}: --model base=...,{preset.role}=...")
     role = preset.role if preset.role in roles else "base"
     label = preset.label if role == preset.role else preset.label.replace("FeF-DLLM", "FeF-DLLM w/o train", 1)
     draft_role = preset.draft_role or ("draft" if preset.method == "fef" and "draft" in roles else None)

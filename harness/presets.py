@@ -66,6 +66,7 @@ def _two_stream(steps: int, label: str = "", role: str = "two-stream", **options
     return replace(_fef(steps, f"FeF-DLLM two-stream{label}", **every), role=role)
 
 
+FAST = {"skip_root_row": True, "reuse_drafts": True, "adaptive_window": True}
 PRESETS = {
     "llada": Preset("LLaDA", "llada", tokens_per_step=1),
     "llada/2": Preset("LLaDA/2", "llada", tokens_per_step=2),
@@ -90,7 +91,12 @@ PRESETS = {
     "fef-2-skip": _fef(2, "FeF-DLLM, root row skipped", skip_root_row=True),
     "fef-2-reuse": _fef(2, "FeF-DLLM, drafts reused", reuse_drafts=True),
     "fef-2-adaptive": _fef(2, "FeF-DLLM, adaptive window", adaptive_window=True),
-    "fef-fast": _fef(2, "FeF-DLLM fast", skip_root_row=True, reuse_drafts=True, adaptive_window=True),
+    "fef-fast": _fef(2, "FeF-DLLM fast", **FAST),
+    # Training apart from decoding: every checkpoint with LLaDA's decoder and with FeF's.
+    "llada-fef": Preset("LLaDA, checkpoint of FeF", "llada", tokens_per_step=1, role="fef"),
+    "llada-two-stream": Preset("LLaDA, checkpoint of two-stream", "llada", tokens_per_step=1, role="two-stream"),
+    "fef-fast-untrained": replace(_fef(2, "FeF-DLLM fast w/o train", **FAST), role="base"),
+    "fef-fast-control": replace(_fef(2, "FeF-DLLM fast, checkpoint of LLaDA w/ train", **FAST), role="control"),
     "fef-two-stream": _two_stream(2),
     "fef-two-stream-untrained": _two_stream(2, " w/o train", "base"),
     "fef-two-stream-1": _two_stream(1),

@@ -168,6 +168,11 @@ def test_two_streams_use_the_checkpoint_trained_for_them() -> None:
     assert (alone["role"], alone["label"]) == ("base", "FeF-DLLM w/o train two-stream (step=2)")
 
 
+def test_lladas_decoder_does_not_take_the_base_for_another_checkpoint() -> None:
+    with pytest.raises(UserError, match="llada-two-stream needs the role two-stream"):
+        config_of("--model", "base=nano", "--methods", "llada,llada-two-stream")
+
+
 def test_differences_name_the_place() -> None:
     assert differences({"a": {"b": 1}, "c": 2}, {"a": {"b": 3}, "c": 2}) == ["a.b (1 there, 3 now)"]
 
