@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from collections.abc import Callable
 from types import TracebackType
@@ -15,6 +16,8 @@ from harness.inference import SuiteJob
 from harness.records import Recorder
 from harness.suites import SUITES
 
+REDRAW = 0.2  # seconds between two drawings
+
 
 class RunProgress:
     """A context manager that draws the bar; suites whose scoring would execute code show no accuracy until scored."""
@@ -22,7 +25,9 @@ class RunProgress:
     def __init__(self, jobs: list[SuiteJob], config: dict[str, Any], recorder: Recorder) -> None:
         total = sum(len(job.prompts) * len(job.models) for job in jobs)
         columns = (TextColumn("{task.fields[suite]}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        self._progress = Progress(*columns, TextColumn("{task.fields[accuracy]}"))
+        # No thread of its own: it would draw while decoding is timed.
+        self._progress = Progress(*columns, TextColumn("{task.fields[accuracy]}"), auto_refresh=False)
+        self._drawn = 0.0
         self._task = self._progress.add_task("", total=total, completed=len(recorder.items), suite="", accuracy="")
         self._labels = {name: method["label"] for name, method in config["methods"].items()}
 
@@ -44,7 +49,9 @@ class RunProgress:
             if judge is not None:
                 verdicts[method].append(judge(item, text))
             shown = "  ".join(f"{self._labels[m]} {100 * sum(v) / len(v):.0f}%" for m, v in verdicts.items())
-            self._progress.update(self._task, advance=1, suite=SUITES[job.suite].title, accuracy=shown)
+            due = time.monotonic() - self._drawn > REDRAW
+            self._drawn = time.monotonic() if due else self._drawn
+            self._progress.update(self._task, advance=1, suite=SUITES[job.suite].title, accuracy=shown, refresh=due)
 
         return update
 

@@ -5,13 +5,13 @@ Shapes: B batch, L length, V vocabulary, n places whose logits are read, N token
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
 from typing import Any, Protocol
 
 import torch
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
-from torch._dynamo import config as dynamo
 from torch._dynamo.utils import counters
 from transformers import Cache, DynamicCache, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
@@ -21,7 +21,7 @@ NANO = Path(__file__).parent / "nano"
 SHIPPED = {"nano": NANO} | {f"nano-{role}": NANO / role for role in ("fef", "two-stream", "control")}
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 ATTENTION = {"sdpa": "llada_sdpa"}
-dynamo.recompile_limit = 64  # of a shape too many, torch would go back to eager without a word
+RECOMPILATIONS = 64  # kinds of calls that a model may see; at one more torch would go back to eager without a word
 OFFICIAL_MASK_ID, OFFICIAL_EOT_ID = 126336, 126348
 
 
@@ -51,7 +51,7 @@ class Backbone:
         self, model: LLaDAForMaskedLM, tokenizer: PreTrainedTokenizerBase | None, name: str, compiled: bool = False
     ) -> None:
         self.model, self.tokenizer, self.name, self.compiled = model.eval(), tokenizer, name, compiled
-        self._run: Any = torch.compile(model, dynamic=True) if compiled else model
+        self._run: Any = _compile(model) if compiled else model
         config = model.config
         if not isinstance(config.eos_token_id, int):
             raise ValueError(f"the config of {name} must name one eos_token_id, not {config.eos_token_id!r}")
@@ -122,6 +122,13 @@ class Backbone:
             positions=positions,
         )
         return output.logits, output.past_key_values
+
+
+def _compile(model: LLaDAForMaskedLM) -> Any:
+    """The model through torch.compile, with graphs of its own: among those of other models a call takes longer."""
+    if "isolate_recompiles" not in inspect.signature(torch.compile).parameters:
+        raise ValueError(f"compiled=True needs a newer torch than {torch.__version__}; 2.13 was tried")
+    return torch.compile(model, dynamic=True, isolate_recompiles=True, recompile_limit=RECOMPILATIONS)
 
 
 class Ledger:
