@@ -126,9 +126,10 @@ class Backbone:
 
 def _compile(model: LLaDAForMaskedLM) -> Any:
     """The model through torch.compile, with graphs of its own: among those of other models a call takes longer."""
-    if "isolate_recompiles" not in inspect.signature(torch.compile).parameters:
+    compiler: Any = torch.compile  # its annotations lack the two options
+    if "isolate_recompiles" not in inspect.signature(compiler).parameters:
         raise ValueError(f"compiled=True needs a newer torch than {torch.__version__}; 2.13 was tried")
-    return torch.compile(model, dynamic=True, isolate_recompiles=True, recompile_limit=RECOMPILATIONS)
+    return compiler(model, dynamic=True, isolate_recompiles=True, recompile_limit=RECOMPILATIONS)
 
 
 class Ledger:
