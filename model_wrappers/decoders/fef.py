@@ -59,8 +59,8 @@ def fef(
     The others leave the law as it is, for either verification. skip_root_row: a place whose draft law is its target law
     is not verified. reuse_drafts: draft laws come from the rows of verifications made before; with "full" alone, for
     two streams would compute more to that end than a pass costs. adaptive_window: a window ends where it is unlikely to
-    be accepted so far. stop_at_eos: in the last step, fill the rest with EOS once
-    all before an EOS is resolved. Raises ValueError for bad values.
+    be accepted so far. stop_at_eos: in the last step, fill the rest with EOS once all before an EOS is resolved. Raises
+    ValueError for bad values.
     """
     if steps < 1 or window < 1 or (anchor is not None and anchor < 1):
         raise ValueError(f"steps={steps}, window={window} and anchor={anchor} must be at least 1")
