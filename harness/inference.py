@@ -195,14 +195,16 @@ def _item(
     """One line of items.jsonl; `correct` comes with scoring."""
     trace, windows = out.trace, out.trace.windows
     costs = {name: value for name, value in vars(trace).items() if name != "windows"}
+    content, eos = content_length(model.backbone, out.tokens), int((out.tokens == model.backbone.eos_id).sum())
     return {
         "schema": SCHEMA,
         **key,
         "seed": model.seed,
         "prompt_tokens": len(prompt_P),
         "prompt_hash": _hash(prompt_P),
-        "content_tokens": content_length(model.backbone, out.tokens),
-        "eos_tokens": int((out.tokens == model.backbone.eos_id).sum()),
+        "content_tokens": content,
+        "eos_tokens": eos,
+        "post_stop_tokens": len(out.tokens) - content - eos,  # behind the end, and no EOS
         "tokens_hash": _hash(out.tokens),
         "text": text,
         "gold": gold,

@@ -27,7 +27,7 @@ from harness.groups import GROUPS, PAPER_SUITES
 from harness.plan import resolve, write_generated
 from harness.presets import DEFAULT_METHODS, describe_presets
 from harness.records import Recorder
-from harness.run_folder import claim_folder, describe_data, write_meta
+from harness.run_folder import claim_folder, describe_data, sitting, write_meta
 from harness.schedule_files import describe_schedules
 from harness.scoring import score_run
 from harness.suites import SUITES, dataset_config
@@ -103,7 +103,7 @@ def run(asked: argparse.Namespace, scratch: Path) -> Path:
     ]
     write_meta(folder, config, backbones, describe_data(config, data))
     recorder = Recorder(folder)
-    with RunProgress(jobs, config, recorder) as progress:
+    with sitting(folder, config["device"]), RunProgress(jobs, config, recorder) as progress:
         for job in jobs:
             run_suite(job, recorder, config["seed"], config["chunk"], progress.finished(job))
     print(f"scoring {len(recorder.items)} responses")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ from harness.environment import describe
 from harness.errors import UserError
 from harness.hashes import file_hash, weight_hashes
 from harness.plan import differences
+from harness.receipts import receipt
 from harness.records import SCHEMA, config_hash, write_atomically
 from harness.suites import data_file
 from model_wrappers.backbone import Backbone
@@ -75,6 +78,24 @@ def write_meta(folder: Path, config: dict[str, Any], backbones: dict[str, Backbo
         write_atomically(folder / "run.json", json.dumps(meta, indent=1) + "\n")
     except OSError as error:
         raise UserError(f"cannot write to {folder}: {error}") from error
+
+
+@contextmanager
+def sitting(folder: Path, device: str) -> Iterator[None]:
+    """Note this sitting in run.json: {"sittings": [{"start": receipt, "end": receipt}]}; a kill leaves no end."""
+    path = folder / "run.json"
+
+    def note(sittings: list[dict[str, Any]]) -> None:
+        meta = json.loads(path.read_text(encoding="utf-8"))
+        write_atomically(path, json.dumps({**meta, "sittings": sittings}, indent=1) + "\n")
+
+    before = json.loads(path.read_text(encoding="utf-8")).get("sittings", [])
+    start = receipt(device)
+    note([*before, {"start": start, "end": None}])
+    try:
+        yield
+    finally:
+        note([*before, {"start": start, "end": receipt(device)}])
 
 
 def _weights(backbone: Backbone) -> dict[str, Any]:

@@ -1,0 +1,68 @@
+"""Timing receipts: the state of the machine at the start and at the end of every sitting of a run.
+
+Seconds say something of a decoder only if the machine was the same throughout: clocks, load, and on a GPU what
+throttled it. A sitting is one stretch of a run, from its start, or --resume, to its end; a killed one has no end.
+"""
+
+from __future__ import annotations
+
+import os
+from datetime import datetime, timezone
+from typing import Any
+
+import psutil
+
+SAMPLE = 0.2  # seconds over which the processor's use is taken
+
+
+def receipt(device: str) -> dict[str, Any]:
+    """The machine now: {at, cpu_mhz, busy_percent, load, available_gib, gpu}.
+
+    busy_percent: use of all cores over SAMPLE seconds, before or after the run's own work; load: the 1, 5 and 15 minute
+    averages; gpu: None but on CUDA devices, there what NVML says, or why it says nothing. What a platform does not tell
+    is None.
+    """
+    try:
+        frequency = psutil.cpu_freq()
+    except (OSError, NotImplementedError):
+        frequency = None
+    return {
+        "at": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "cpu_mhz": round(frequency.current) if frequency else None,
+        "busy_percent": psutil.cpu_percent(interval=SAMPLE),
+        "load": [round(average, 2) for average in os.getloadavg()] if hasattr(os, "getloadavg") else None,
+        "available_gib": round(psutil.virtual_memory().available / 2**30, 1),
+        "gpu": _gpu(device) if device.startswith("cuda") else None,
+    }
+
+
+def _gpu(device: str) -> dict[str, Any]:
+    """A CUDA device: clocks (MHz), temperature (C), power (W), use (percent), throttle reasons (NVML's bit mask)."""
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+        try:
+            handle = _handle(pynvml, device)
+            return {
+                "sm_mhz": pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM),
+                "memory_mhz": pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_MEM),
+                "temperature_c": pynvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU),
+                "power_w": round(pynvml.nvmlDeviceGetPowerUsage(handle) / 1000, 1),
+                "busy_percent": pynvml.nvmlDeviceGetUtilizationRates(handle).gpu,
+                "throttle_reasons": hex(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)),
+            }
+        finally:
+            pynvml.nvmlShutdown()
+    except ImportError:
+        return {"unknown": "NVML's bindings are not installed: pip install nvidia-ml-py"}
+    except pynvml.NVMLError as error:
+        return {"unknown": f"NVML: {error}"}
+
+
+def _handle(pynvml: Any, device: str) -> Any:
+    """NVML's handle of a torch device; by its UUID, for NVML does not know of CUDA_VISIBLE_DEVICES."""
+    import torch
+
+    identity = str(torch.cuda.get_device_properties(device).uuid)
+    return pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{identity.removeprefix('GPU-')}")
