@@ -6,8 +6,12 @@ BIN := $(VENV)/bin
 RUN ?= $(patsubst %/run.json,%,$(wildcard results/reference/*/run.json))
 LIMIT ?= 25
 METHODS ?= llada,llada/2,fef-2,fef-4
+# What the gate holds the decoders to, and the revision it measures speed against: the one that made these records.
+GOLDEN := results/golden/nano
+GATE_METHODS := llada,llada/2,ssd,dcd,entropy,fef-2,fef-fast,fef-two-stream
+BASE ?= $(shell git rev-list -1 HEAD -- $(GOLDEN))
 
-.PHONY: run test check tables clean
+.PHONY: run test check tables gate gate-run golden clean
 
 run: $(VENV)/.installed
 	$(BIN)/python harness/run.py --suite gsm8k,math,humaneval,mbpp --methods $(METHODS) --limit $(LIMIT)
@@ -22,6 +26,17 @@ check: $(VENV)/.installed
 
 tables: $(VENV)/.installed
 	$(BIN)/python tables/render.py $(RUN) --paper --pdf
+
+gate: gate-run
+	$(BIN)/python harness/gate.py results/runs/gate --against $(GOLDEN) \
+	    --against-rev $(BASE) --methods llada,fef-2,fef-fast,fef-two-stream
+
+golden: gate-run
+	$(BIN)/python harness/gate.py results/runs/gate --against $(GOLDEN) --update
+
+gate-run: $(VENV)/.installed
+	rm -rf results/runs/gate
+	$(BIN)/python harness/run.py --methods $(GATE_METHODS) --limit 15 --threads 2 --out results/runs/gate
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

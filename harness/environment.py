@@ -24,6 +24,7 @@ def describe(device: str, dtype: str) -> dict[str, Any]:
         "packages": {name: _version(name) for name in PACKAGES},
         "platform": f"{platform.system()} {platform.machine()}",
         "cpu": _cpu(),
+        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
         "cores": os.cpu_count(),
         "gpu": gpu,
         "threads": torch.get_num_threads(),

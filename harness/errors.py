@@ -11,10 +11,10 @@ class UserError(Exception):
 
 
 def one_line_errors(main: Callable[[], int]) -> int:
-    """Run a command line; a `UserError` or `ValueError` becomes one line on stderr and exit code 2."""
+    """Run a command line; what can go wrong for a user becomes one line on stderr and exit code 2."""
     try:
         return main()
-    except (UserError, ValueError) as error:
+    except (UserError, ValueError, OSError) as error:  # OSError: a full disk, a folder that may not be read
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:

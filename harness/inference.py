@@ -22,7 +22,8 @@ from opencompass.registry import ICL_PROMPT_TEMPLATES, ICL_RETRIEVERS
 from opencompass.utils.build import build_dataset_from_cfg
 
 from harness.errors import UserError
-from harness.records import SCHEMA, Recorder
+from harness.record_schema import SCHEMA
+from harness.records import Recorder
 from model_wrappers import Backbone, Decoded
 from model_wrappers.chat import content_length
 from model_wrappers.opencompass_model import DiffusionModel, encode_chat

@@ -89,6 +89,7 @@ def resolve(asked: argparse.Namespace) -> dict[str, Any]:
         "compile": asked.compile,
         "threads": asked.threads or torch.get_num_threads(),
         "chunk": asked.chunk,
+        **({"timed": False} if asked.untimed else {}),
     }
 
 

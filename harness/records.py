@@ -5,7 +5,8 @@
     windows.jsonl  one object per speculative window
 
 An item's windows are written before the item itself, and an item counts as done only when its own line is whole: after
-a kill, torn last lines and windows without an item are dropped on opening.
+a kill, torn last lines and windows without an item are dropped on opening. What is read is checked against
+harness/record_schema.py.
 """
 
 from __future__ import annotations
@@ -13,16 +14,21 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pandas as pd
 
 from harness.errors import UserError
+from harness.record_schema import SCHEMA, ItemRecord, MetaRecord, Record, WindowRecord, what_is_wrong
 
-SCHEMA = 1
 KEY = ("method", "suite", "item")
+PLACE = ("step", "round", "start")  # with the key, which window it is
+PIECE = 1 << 24  # bytes of lines that are parsed at a time
 
 
 @dataclass(frozen=True)
@@ -43,75 +49,126 @@ def config_hash(config: dict[str, Any]) -> str:
 def write_atomically(path: Path, text: str) -> None:
     """Replace a file's content in one step: temporary file, fsync, rename."""
     temporary = path.with_name(f".{path.name}.part")
-    with temporary.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    try:
+        with temporary.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
 
 
-def read_lines(path: Path) -> list[dict[str, Any]]:
+def read_meta(folder: Path) -> dict[str, Any]:
+    """run.json of a run's folder. Raises UserError if there is none, or it is damaged."""
+    path = Path(folder) / "run.json"
+    if not path.is_file():
+        raise UserError(f"{folder} holds no run: run.json is missing; give a folder that harness/run.py wrote")
+    try:
+        meta = json.loads(path.read_bytes())
+    except ValueError as error:
+        raise UserError(f"{path} is damaged: {error}") from error
+    if isinstance(meta, dict) and "schema" in meta and meta["schema"] != SCHEMA:
+        raise UserError(f"{path} has schema {meta['schema']}; this version reads schema {SCHEMA}")
+    if wrong := what_is_wrong(MetaRecord, meta):
+        raise UserError(f"{path} is damaged: {wrong}")
+    return dict(meta)
+
+
+def read_lines(path: Path, record: Record | None = None) -> list[dict[str, Any]]:
     """The objects of a JSON-lines file; a torn last line is left out.
 
-    Raises UserError naming the line if any other line is not a JSON object.
+    Raises UserError naming the line if any other line is not a JSON object, or not such a `record`.
     """
+    return [row for _, row in _each_line(path, record)]
+
+
+def _each_line(path: Path, record: Record | None) -> Iterator[tuple[bytes, dict[str, Any]]]:
+    """Every whole line of a JSON-lines file with its object, checked as `read_lines` says."""
     if not path.exists():
-        return []
-    raw = path.read_bytes().split(b"\n")
-    rows = []
-    for number, line in enumerate(raw, 1):
-        if number == len(raw):  # after the last newline: nothing, or a line torn by a kill
-            break
-        try:
-            row = json.loads(line)
-        except ValueError:
-            row = None
-        if not isinstance(row, dict):
-            raise UserError(
-                f"{path}, line {number}: not a JSON object; the record is damaged, repair or remove that line"
-            )
-        rows.append(row)
-    return rows
+        return
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            if not line.endswith(b"\n"):  # torn by a kill
+                return
+            try:
+                row = json.loads(line)
+            except ValueError:
+                row = None
+            wrong = "not a JSON object" if not isinstance(row, dict) else record and what_is_wrong(record, row)
+            if wrong:
+                raise UserError(f"{path}, line {number}: {wrong}; the record is damaged, repair or remove that line")
+            yield line, row
 
 
 def read_run(folder: Path) -> Run:
     """Read a run's folder. Raises UserError if it is none, or damaged."""
-    path = Path(folder) / "run.json"
+    folder = Path(folder)
+    meta = read_meta(folder)
+    items = _read_frame(folder / "items.jsonl", ItemRecord)
+    windows = _read_frame(folder / "windows.jsonl", WindowRecord)
+    for name, frame, keys in (("items", items, KEY), ("windows", windows, (*KEY, *PLACE))):
+        if len(frame) and set(keys) <= set(frame):
+            twice = frame.duplicated(list(keys))
+            if twice.any():
+                row = " ".join(str(value) for value in frame.loc[twice, list(keys)].iloc[0])
+                raise UserError(f"{folder}/{name}.jsonl: {row} stands there twice; the record is damaged")
+    return Run(folder, meta, items, windows)
+
+
+def _read_frame(path: Path, record: Record) -> pd.DataFrame:
+    """The whole lines of a JSON-lines file as a frame, a column per field of `record` that is there.
+
+    Read in pieces, for windows may be millions; a piece with anything wrong is read again line by line, which names the
+    line and the field.
+    """
     if not path.exists():
-        raise UserError(f"{folder} holds no run: run.json is missing; give a folder that harness/run.py wrote")
-    try:
-        meta = json.loads(path.read_text(encoding="utf-8"))
-        schema = meta["schema"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{path} is damaged: {error}") from error
-    if schema != SCHEMA:
-        raise UserError(f"{path} has schema {schema}; this version reads schema {SCHEMA}")
-    items = read_lines(Path(folder) / "items.jsonl")
-    lost = [name for name in KEY if any(name not in item for item in items)]
-    if lost:
-        raise UserError(f"{folder}/items.jsonl: items without {', '.join(lost)}; the record is damaged")
-    seen = set()
-    for item in items:
-        key = tuple(item[name] for name in KEY)
-        if key in seen:
-            raise UserError(
-                f"{folder}/items.jsonl: {' '.join(map(str, key))} stands there twice; the record is damaged"
-            )
-        seen.add(key)
-    return Run(Path(folder), meta, pd.DataFrame(items), pd.DataFrame(read_lines(Path(folder) / "windows.jsonl")))
+        return pd.DataFrame()
+    decoder = msgspec.json.Decoder(record)
+    names = [field.name for field in msgspec.structs.fields(record)]
+    pieces = []
+    with path.open("rb") as file:
+        while lines := file.readlines(PIECE):
+            if not lines[-1].endswith(b"\n"):  # torn by a kill
+                lines.pop()
+            try:
+                rows = decoder.decode_lines(b"".join(lines))
+            except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+                read_lines(path, record)
+                raise UserError(f"{path}: {error}; the record is damaged") from error
+            if len(rows) != len(lines):
+                read_lines(path, record)
+            pieces.append(pd.DataFrame({name: [getattr(row, name) for row in rows] for name in names}))
+    filled = [piece for piece in pieces if len(piece)]
+    if not filled:
+        return pd.DataFrame()
+    frame = pd.concat(filled, ignore_index=True)
+    return frame.drop(columns=[name for name in names if name != "correct" and frame[name].isna().all()])
 
 
 class Recorder:
-    """Appends finished items to a run's folder, flushed to disk one by one."""
+    """Appends finished items to a run's folder, flushed to disk one by one.
+
+    One process at a time: whoever opens a folder's recorder holds `harness.run_folder.exclusive`. Raises UserError if
+    the records are damaged, or cannot be written.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._items, self._windows = folder / "items.jsonl", folder / "windows.jsonl"
-        self.items = {tuple(item[name] for name in KEY): item for item in read_lines(self._items)}
-        windows = [w for w in read_lines(self._windows) if tuple(w[name] for name in KEY) in self.items]
+        self.items: dict[tuple[Any, ...], dict[str, Any]] = {}
+        for item in read_lines(self._items, ItemRecord):
+            key = tuple(item[name] for name in KEY)
+            if key in self.items:
+                raise UserError(f"{self._items}: {' '.join(map(str, key))} stands there twice; the record is damaged")
+            self.items[key] = item
+        windows = _each_line(self._windows, WindowRecord)
+        kept = [line.decode() for line, window in windows if tuple(window[name] for name in KEY) in self.items]
         # Rewritten once on opening: what a kill tore off, or left without its item, goes.
-        write_atomically(self._items, _lines(list(self.items.values())))
-        write_atomically(self._windows, _lines(windows))
+        with _writing(folder):
+            write_atomically(self._items, _lines(list(self.items.values())))
+            write_atomically(self._windows, "".join(kept))
 
     def done(self, method: str, suite: str, item: int) -> bool:
         """Whether this item is recorded."""
@@ -119,15 +176,28 @@ class Recorder:
 
     def add(self, item: dict[str, Any], windows: list[dict[str, Any]]) -> None:
         """Record one finished item and its windows."""
-        _append(self._windows, windows)
-        _append(self._items, [item])
+        with _writing(self.folder):
+            _append(self._windows, windows)
+            _append(self._items, [item])
         self.items[tuple(item[name] for name in KEY)] = item
 
     def score(self, correct: dict[tuple[str, str, int], bool | None]) -> None:
         """Write the verdicts into the items; None where an item was not scored."""
         for key, verdict in correct.items():
             self.items[key]["correct"] = verdict
-        write_atomically(self._items, _lines(list(self.items.values())))
+        with _writing(self.folder):
+            write_atomically(self._items, _lines(list(self.items.values())))
+
+
+@contextmanager
+def _writing(folder: Path) -> Iterator[None]:
+    """A disk that is full, or a folder that cannot be written, as a UserError."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(
+            f"cannot write to {folder}: {error.strerror}; what is finished is kept: make room and go on with --resume"
+        ) from error
 
 
 def _lines(rows: list[dict[str, Any]]) -> str:
@@ -135,9 +205,16 @@ def _lines(rows: list[dict[str, Any]]) -> str:
 
 
 def _append(path: Path, rows: list[dict[str, Any]]) -> None:
+    """Append whole lines, or none: what a full disk cut off is taken back."""
     if not rows:
         return
-    with path.open("a", encoding="utf-8") as file:
-        file.write(_lines(rows))
-        file.flush()
-        os.fsync(file.fileno())
+    with path.open("ab", buffering=0) as file:
+        size = file.seek(0, os.SEEK_END)
+        content = memoryview(_lines(rows).encode())
+        try:
+            while content:
+                content = content[file.write(content) :]
+            os.fsync(file.fileno())
+        except OSError:
+            file.truncate(size)
+            raise

@@ -18,20 +18,24 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import torch
 import transformers
 
-from harness.errors import one_line_errors
+from harness.errors import UserError, one_line_errors
 from harness.groups import GROUPS, PAPER_SUITES
 from harness.plan import resolve, write_generated
 from harness.presets import DEFAULT_METHODS, describe_presets
 from harness.records import Recorder
-from harness.run_folder import claim_folder, describe_data, sitting, write_meta
+from harness.run_folder import claim_folder, describe_data, exclusive, sitting, write_meta
 from harness.schedule_files import describe_schedules
-from harness.scoring import score_run
+from harness.scoring import UNSAFE_HELP, UNSAFE_OPTION, describe_scoring, score_run
 from harness.suites import SUITES, dataset_config
-from model_wrappers import load_backbone
+from model_wrappers import Backbone, load_backbone
+
+if TYPE_CHECKING:
+    from harness.inference import SuiteJob
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -55,8 +59,10 @@ def arguments_of(line: list[str] | None) -> argparse.Namespace:
     add("--dtype", choices=["float32", "bfloat16", "float16"], help="default: float32 on a CPU, else bfloat16")
     add("--compile", action="store_true", help="run the models through torch.compile, for all methods alike")
     add("--threads", type=int, help="CPU threads (default: torch's own choice)")
+    add("--untimed", action="store_true", help="seconds are not for comparison (runs side by side): no Speed in tables")
     add("--chunk", type=int, default=5, help="items that pass through all methods before the next ones (default 5)")
     add("--out", type=Path, help="folder of the run")
+    add(UNSAFE_OPTION, action="store_true", help=UNSAFE_HELP)
     add("--resume", action="store_true", help="go on with the run in --out")
     add("--list", action="store_true", help="print the presets with their options and stop")
     return parser.parse_args(line)
@@ -77,12 +83,39 @@ def run(asked: argparse.Namespace, scratch: Path) -> Path:
     """Do what was asked; returns the run's folder. `scratch` receives what is not kept."""
     config = resolve(asked)
     folder = claim_folder(asked.out, config, asked.resume)
+    with exclusive(folder):
+        record(folder, config, asked, scratch)
+        print("scoring")
+        print(describe_scoring(score_run(folder, asked.unsafe_code_execution)))
+        render(folder, config)
+    print(f"records and tables: {folder}")
+    return folder
+
+
+def record(folder: Path, config: dict[str, Any], asked: argparse.Namespace, scratch: Path) -> None:
+    """Decode all that is asked for and is not recorded yet."""
     for note in describe_schedules(config):
         print(note)
     generated = isinstance(config["data"], str)
-    if generated:
-        write_generated(scratch, config)
     data = scratch if generated else Path(asked.data or os.environ["COMPASS_DATA_CACHE"])
+    jobs, backbones = load(config, data, scratch)
+    from harness.inference import run_suite
+    from harness.progress import RunProgress
+
+    write_meta(folder, config, backbones, describe_data(config, data))
+    recorder = Recorder(folder)
+    with sitting(folder, config["device"]), RunProgress(jobs, config, recorder) as progress:
+        for job in jobs:
+            run_suite(job, recorder, config["seed"], config["chunk"], progress.finished(job))
+
+
+def load(config: dict[str, Any], data: Path, scratch: Path) -> tuple[list[SuiteJob], dict[str, Backbone]]:
+    """The suites of a configuration, ready to decode, and the models by name. `data`: the folder of its problems.
+
+    Generated problems are written there. Raises UserError for a malformed data file or a prompt that does not fit.
+    """
+    if isinstance(config["data"], str):
+        write_generated(data, config)
     torch.set_num_threads(config["threads"])
     transformers.utils.logging.disable_progress_bar()
     names = {name for table in config["models"].values() for name in table.values()}
@@ -94,26 +127,22 @@ def run(asked: argparse.Namespace, scratch: Path) -> Path:
     # OpenCompass takes seconds to import: only now, after all that can be refused without it.
     os.environ.setdefault("HF_DATASETS_CACHE", str(scratch / "datasets"))
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    from harness.inference import models_for, prepare, run_suite
-    from harness.progress import RunProgress
+    from harness.inference import models_for, prepare
 
-    jobs = [
-        prepare(suite, dataset_config(suite, data, generated), models_for(config, suite, backbones), config["limit"])
-        for suite in config["suites"]
-    ]
-    write_meta(folder, config, backbones, describe_data(config, data))
-    recorder = Recorder(folder)
-    with sitting(folder, config["device"]), RunProgress(jobs, config, recorder) as progress:
-        for job in jobs:
-            run_suite(job, recorder, config["seed"], config["chunk"], progress.finished(job))
-    print(f"scoring {len(recorder.items)} responses")
-    score_run(folder)
-    # Tables are another room: they read the records and nothing else.
+    jobs = []
+    for suite in config["suites"]:
+        dataset = dataset_config(suite, data, generated=isinstance(config["data"], str))
+        jobs.append(prepare(suite, dataset, models_for(config, suite, backbones), config["limit"]))
+    return jobs, backbones
+
+
+def render(folder: Path, config: dict[str, Any]) -> None:
+    """The tables of a finished run. Another room: it reads the records and nothing else."""
     beside = set(GROUPS["main"]) <= set(config["methods"]) and set(config["suites"]) & set(PAPER_SUITES)
     paper = ["--paper"] if beside else []
-    subprocess.run([sys.executable, str(ROOT / "tables" / "render.py"), str(folder), *paper], check=True)
-    print(f"records and tables: {folder}")
-    return folder
+    done = subprocess.run([sys.executable, str(ROOT / "tables" / "render.py"), str(folder), *paper], check=False)
+    if done.returncode:
+        raise UserError(f"the records are kept, the tables were not made; try: python tables/render.py {folder}")
 
 
 if __name__ == "__main__":

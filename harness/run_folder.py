@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
+
+from filelock import FileLock, Timeout
 
 from harness.environment import describe
 from harness.errors import UserError
 from harness.hashes import file_hash, weight_hashes
 from harness.plan import differences
 from harness.receipts import receipt
-from harness.records import SCHEMA, config_hash, write_atomically
+from harness.record_schema import SCHEMA
+from harness.records import config_hash, read_meta, write_atomically
 from harness.suites import data_file
 from model_wrappers.backbone import Backbone
 
 RUNS = Path(__file__).resolve().parents[1] / "results" / "runs"
+LOCK = ".lock"
 
 
 def claim_folder(out: Path | None, config: dict[str, Any], resume: bool) -> Path:
@@ -35,19 +39,38 @@ def claim_folder(out: Path | None, config: dict[str, Any], resume: bool) -> Path
     if not note.exists():
         if resume:
             raise UserError(f"--resume: {out} holds no run (run.json is missing)")
-        if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        if out.exists() and (not out.is_dir() or any(path.name != LOCK for path in out.iterdir())):
             raise UserError(f"{out} exists and holds no run; choose another --out")
         return out
     if not resume:
         raise UserError(f"{out} already holds a run; add --resume to go on with it, or choose another --out")
-    try:
-        before = json.loads(note.read_text(encoding="utf-8"))["config"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise UserError(f"--resume: {note} is damaged: {error}") from error
-    changed = differences(before, config)
+    changed = differences(read_meta(out)["config"], config)
     if changed:
         raise UserError(f"--resume with another configuration than {out} has: {'; '.join(changed)}")
     return out
+
+
+@contextmanager
+def exclusive(folder: Path) -> Iterator[None]:
+    """Hold a run's folder, made if need be, against other processes; a folder that stayed empty goes again.
+
+    Raises UserError if another process holds it, or if it cannot be written.
+    """
+    lock = FileLock(folder / LOCK, timeout=0)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock.acquire()
+    except Timeout as error:
+        raise UserError(f"another process is working on {folder}; wait for it, or choose another --out") from error
+    except OSError as error:
+        raise UserError(f"cannot write to {folder}: {error.strerror}; choose another --out") from error
+    try:
+        yield
+    finally:
+        lock.release()
+        if all(path.name == LOCK for path in folder.iterdir()):
+            (folder / LOCK).unlink(missing_ok=True)
+            folder.rmdir()
 
 
 def describe_data(config: dict[str, Any], data: Path) -> dict[str, Any]:
@@ -83,19 +106,25 @@ def write_meta(folder: Path, config: dict[str, Any], backbones: dict[str, Backbo
 @contextmanager
 def sitting(folder: Path, device: str) -> Iterator[None]:
     """Note this sitting in run.json: {"sittings": [{"start": receipt, "end": receipt}]}; a kill leaves no end."""
-    path = folder / "run.json"
-
-    def note(sittings: list[dict[str, Any]]) -> None:
-        meta = json.loads(path.read_text(encoding="utf-8"))
-        write_atomically(path, json.dumps({**meta, "sittings": sittings}, indent=1) + "\n")
-
-    before = json.loads(path.read_text(encoding="utf-8")).get("sittings", [])
-    start = receipt(device)
-    note([*before, {"start": start, "end": None}])
+    before, start = read_meta(folder).get("sittings") or [], receipt(device)
+    update_meta(folder, sittings=[*before, {"start": start, "end": None}])
     try:
         yield
     finally:
-        note([*before, {"start": start, "end": receipt(device)}])
+        with suppress(UserError):  # a full disk has its own message already
+            update_meta(folder, sittings=[*before, {"start": start, "end": receipt(device)}])
+
+
+def update_meta(folder: Path, **parts: Any) -> None:
+    """Set parts of run.json. Raises UserError if it is damaged or cannot be written."""
+    _write_meta(folder, {**read_meta(folder), **parts})
+
+
+def _write_meta(folder: Path, meta: dict[str, Any]) -> None:
+    try:
+        write_atomically(folder / "run.json", json.dumps(meta, indent=1) + "\n")
+    except OSError as error:
+        raise UserError(f"cannot write to {folder}: {error.strerror}") from error
 
 
 def _weights(backbone: Backbone) -> dict[str, Any]:

@@ -94,10 +94,10 @@ class Suite:
 
 
 HUMANEVAL_EVAL: dict[str, Any] = {
-    "evaluator": {"type": "harness.evaluators.SubsetHumanEval", "k": [1]},
+    "evaluator": {"type": "harness.evaluators.SandboxedHumanEval", "k": [1]},
     "pred_postprocessor": {"type": "opencompass.datasets.humaneval_postprocess_v2"},
 }
-MBPP_EVAL: dict[str, Any] = {"evaluator": {"type": "opencompass.datasets.MBPPEvaluator"}}
+MBPP_EVAL: dict[str, Any] = {"evaluator": {"type": "harness.evaluators.SandboxedMBPP"}}
 LISTS_EVAL: dict[str, Any] = {"evaluator": {"type": "harness.evaluators.ListsEvaluator"}}
 
 SUITES = {

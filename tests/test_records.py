@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from harness.errors import UserError
-from harness.records import SCHEMA, Recorder, config_hash, read_lines, read_run
+from harness.record_schema import SCHEMA
+from harness.records import Recorder, config_hash, read_lines, read_run
 
 
 def item(number: int, **more: Any) -> dict[str, Any]:

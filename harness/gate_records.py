@@ -1,0 +1,139 @@
+"""Records against golden ones: exact where decoding is deterministic, non-inferiority of accuracy where it is not.
+
+On one class of platform the same configuration gives the same tokens, forwards and verdicts at temperature 0, so that
+any difference is a change of the code. Elsewhere rounding may decide a tie differently: there, accuracy is compared,
+item by item.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from harness.errors import UserError
+from harness.plan import differences
+from harness.records import KEY, Run
+from harness.stats import paired_lower_limit
+
+COSTS = ("forwards", "rows", "token_forwards", "draft_forwards", "draft_rows", "draft_token_forwards")
+EXACT = ("prompt_hash", "tokens_hash", "proposed", "accepted", "rejected", "committed", *COSTS, "correct")
+COLUMNS = ["verdict", "method", "suite", "measure", "golden", "run", "items"]
+SHOWN = 5  # items named in a row
+PASSES = ("better",)
+
+
+def platform_class(meta: dict[str, Any]) -> dict[str, Any]:
+    """What decides how floating-point numbers round: platform, processor or GPU, vector instructions, torch,
+    threads."""
+    environment = meta.get("environment") or {}
+    packages = environment.get("packages") or {}
+    cpu = str(environment.get("cpu")).split(" ", 1)[0]
+    return {
+        "platform": environment.get("platform"),
+        "processor": environment.get("gpu") or f"{cpu} {environment.get('cpu_capability')}",
+        "threads": environment.get("threads"),
+        "dtype": environment.get("dtype"),
+        "torch": packages.get("torch"),
+        "transformers": packages.get("transformers"),
+    }
+
+
+def check_settings(golden: Run, run: Run) -> None:
+    """Raise UserError, listing the differences, if the run was not made with the golden record's settings.
+
+    The run may hold more methods, suites and items; labels and the order of work may differ.
+    """
+    found = differences(_settings(golden.meta, golden), _settings(run.meta, golden))
+    if found:
+        raise UserError(f"{run.folder} and {golden.folder} differ in settings: {'; '.join(found)}")
+
+
+def _settings(meta: dict[str, Any], golden: Run) -> dict[str, Any]:
+    config, wanted = meta["config"], golden.meta["config"]
+    known = ("temperature", "seed", "device", "dtype", "compile")
+    files = (meta.get("data") or {}).get("files") or {}
+    methods = {name: (config.get("methods") or {}).get(name) for name in wanted.get("methods") or {}}
+    return {
+        **{name: config.get(name) for name in known},
+        "methods": {
+            name: method
+            and {
+                **{key: method.get(key) for key in ("method", "role", "draft_role")},
+                "suites": {suite: (method.get("suites") or {}).get(suite) for suite in wanted.get("suites") or {}},
+            }
+            for name, method in methods.items()
+        },
+        "models": {role: (config.get("models") or {}).get(role) for role in wanted.get("models") or {}},
+        "data": {suite: (files.get(suite) or {}).get("sha256") for suite in wanted.get("suites") or {}},
+    }
+
+
+def compare_exactly(golden: Run, run: Run) -> pd.DataFrame:
+    """One row per method, suite and measure that differs, COLUMNS; empty if nothing does.
+
+    verdict: "missing" (items that the run lacks), "regressed" (a verdict lost, a cost that rose), "changed" (tokens,
+    acceptance, weights), "better" (costs that only fell). golden, run: totals over the compared items; items: which.
+    """
+    rows = _weights(golden.meta, run.meta)
+    both = golden.items.merge(run.items, on=list(KEY), how="left", suffixes=("_golden", "_run"), indicator=True)
+    lost = both[both["_merge"] == "left_only"]
+    for (method, suite), own in lost.groupby(["method", "suite"], sort=False):
+        rows.append(["missing", method, suite, "items", len(own), 0, _named(own["item"])])
+    both = both[both["_merge"] == "both"]
+    for measure in EXACT:
+        if f"{measure}_golden" not in both and f"{measure}_run" not in both:
+            continue
+        pair = both[[f"{measure}_golden", f"{measure}_run"]].set_axis(["golden", "run"], axis=1)
+        differ = pair["golden"].ne(pair["run"]) & pair.notna().any(axis=1)
+        for (method, suite), own in both[differ].groupby(["method", "suite"], sort=False):
+            values = pair.loc[own.index]
+            rows.append([_verdict(measure, values), method, suite, measure, *_totals(values), _named(own["item"])])
+    return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def _weights(golden: dict[str, Any], run: dict[str, Any]) -> list[list[Any]]:
+    rows = []
+    for name, weights in (golden.get("weights") or {}).items():
+        now = (run.get("weights") or {}).get(name) or {}
+        if weights.get("sha256") != now.get("sha256"):
+            rows.append(["changed", "-", "-", f"weights of {name}", "-", "-", "all"])
+    return rows
+
+
+def _verdict(measure: str, values: pd.DataFrame) -> str:
+    if measure in COSTS:
+        return "regressed" if (values["run"] > values["golden"]).any() else "better"
+    if measure == "correct":
+        return "regressed" if (values["golden"].eq(True) & values["run"].ne(True)).any() else "changed"
+    return "changed"
+
+
+def _totals(values: pd.DataFrame) -> list[Any]:
+    """Sums of numbers and verdicts; of hashes the first one."""
+    if all(isinstance(value, str) or pd.isna(value) for value in values.to_numpy().ravel()):
+        return [values[side].iloc[0] for side in ("golden", "run")]
+    return [int(values[side].fillna(0).astype(int).sum()) for side in ("golden", "run")]
+
+
+def _named(items: pd.Series) -> str:
+    first = ", ".join(str(item) for item in items.head(SHOWN))
+    return first + (f" and {len(items) - SHOWN} more" if len(items) > SHOWN else "")
+
+
+def compare_accuracy(golden: Run, run: Run, margin: float) -> pd.DataFrame:
+    """One row per method: accuracy there and here over the shared scored items of all suites, and whether it holds.
+
+    margin: points. verdict: "ok" if the one-sided 95% lower limit of the paired difference lies above -margin, else
+    "regressed" if more items were lost than gained, else "undecided" (too few items to exclude a loss of that size).
+    """
+    both = golden.items.merge(run.items, on=list(KEY), suffixes=("_golden", "_run"))
+    both = both[both["correct_golden"].notna() & both["correct_run"].notna()]
+    rows = []
+    for method, own in both.groupby("method", sort=False):
+        before, now = own["correct_golden"].astype(bool), own["correct_run"].astype(bool)
+        lost, gained = int((before & ~now).sum()), int((~before & now).sum())
+        lower = 100 * paired_lower_limit(lost, gained, len(own))
+        verdict = "ok" if lower > -margin else "regressed" if lost > gained else "undecided"
+        rows.append([verdict, method, len(own), 100 * before.mean(), 100 * now.mean(), lost, gained, lower])
+    return pd.DataFrame(rows, columns=["verdict", "method", "items", "golden", "run", "lost", "gained", "lower limit"])

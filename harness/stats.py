@@ -1,0 +1,133 @@
+"""The statistics of comparisons: intervals and tests of shares, and of ratios of totals, on paired items.
+
+Pure functions of counts and numbers; nothing here reads records. `lost` are items that only the reference has right,
+`gained` those that only the method has. Levels are two-sided unless a function says otherwise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+from scipy import optimize, stats
+
+LEVEL = 0.95
+RESAMPLES = 4000
+SEED = 0
+BATCH = 200  # resamples drawn at a time
+MOST_DRAWN = 2_000_000  # items drawn at a time, which bounds the memory that large suites take
+
+
+def wilson(share: float, trials: float, level: float = LEVEL) -> tuple[float, float]:
+    """Wilson's interval of a share in [0, 1] seen in `trials` trials, which need not be a whole number.
+
+    Source: Wilson (1927), "Probable inference, the law of succession, and statistical inference", Journal of the
+    American Statistical Association 22, 209-212. Raises ValueError if there are no trials.
+    """
+    if not trials > 0:
+        raise ValueError(f"trials={trials} must be positive: an interval needs items that were judged")
+    z = float(stats.norm.ppf((1 + level) / 2))
+    centre = (share + z**2 / (2 * trials)) / (1 + z**2 / trials)
+    half = z * math.sqrt(share * (1 - share) / trials + (z / (2 * trials)) ** 2) / (1 + z**2 / trials)
+    return max(0.0, centre - half), min(1.0, centre + half)
+
+
+def mcnemar(lost: int, gained: int) -> float:
+    """Exact two-sided p-value that a method is right as often as the reference, from their discordant items.
+
+    Under equality each discordant item falls to either side with probability 1/2; without any, p is 1. Source: McNemar
+    (1947), "Note on the sampling error of the difference between correlated proportions or percentages", Psychometrika
+    12, 153-157, in its exact (binomial) form. Raises ValueError for a negative count.
+    """
+    if min(lost, gained) < 0:
+        raise ValueError(f"lost={lost} and gained={gained} must not be negative: they count items")
+    return float(stats.binomtest(lost, lost + gained, 0.5).pvalue) if lost + gained else 1.0
+
+
+def holm(p_values: Sequence[float]) -> npt.NDArray[np.float64]:
+    """p-values adjusted for a family of tests, in their order, by Holm's step-down procedure.
+
+    NaN is what was not tested: it stays NaN and does not count. Source: Holm (1979), "A simple sequentially rejective
+    multiple test procedure", Scandinavian Journal of Statistics 6, 65-70. Raises ValueError for a p-value outside
+    [0, 1].
+    """
+    p = np.asarray(p_values, dtype=float)
+    if ((p < 0) | (p > 1)).any():
+        raise ValueError(f"p-values must lie in [0, 1], not {p[(p < 0) | (p > 1)][0]}")
+    tested = np.flatnonzero(~np.isnan(p))
+    order = tested[np.argsort(p[tested], kind="stable")]
+    factors = np.arange(len(order), 0, -1)
+    adjusted = np.full(p.shape, math.nan)
+    adjusted[order] = np.minimum(1.0, np.maximum.accumulate(factors * p[order]))
+    return adjusted
+
+
+def speedup_interval(
+    pairs: Sequence[npt.NDArray[np.float64]], level: float = LEVEL, resamples: int = RESAMPLES
+) -> tuple[float, float]:
+    """Bootstrap interval of the mean over suites of total LLaDA seconds / total method seconds.
+
+    pairs: per suite an array (items, 2) of LLaDA's seconds and the method's; one suite gives its own ratio. Items are
+    drawn anew within their suite, both seconds together; percentiles of `resamples` draws at a fixed seed. NaN if no
+    suite has two items. Source: Efron (1979), "Bootstrap methods: another look at the jackknife", Annals of Statistics
+    7, 1-26; percentile intervals of scipy.stats.bootstrap.
+    """
+    if max(len(pair) for pair in pairs) < 2:
+        return math.nan, math.nan
+
+    def mean_ratio(*drawn: npt.NDArray[np.int64], axis: int = -1) -> npt.NDArray[np.float64]:
+        sums = [pair[indices].sum(axis=-2) for pair, indices in zip(pairs, drawn, strict=True)]
+        ratios: npt.NDArray[np.float64] = np.mean([total[..., 0] / total[..., 1] for total in sums], axis=0)
+        return ratios
+
+    # A suite of one item has nothing to draw; named twice it is the same ratio, and scipy takes two.
+    places = [np.arange(len(pair)) if len(pair) > 1 else np.zeros(2, dtype=np.int64) for pair in pairs]
+    found = stats.bootstrap(
+        places,
+        mean_ratio,
+        n_resamples=resamples,
+        batch=max(1, min(BATCH, MOST_DRAWN // max(len(pair) for pair in pairs))),
+        vectorized=True,
+        confidence_level=level,
+        method="percentile",
+        rng=np.random.default_rng(SEED),
+    ).confidence_interval
+    return float(found.low), float(found.high)
+
+
+def paired_score(lost: int, gained: int, n: int, difference: float) -> float:
+    """Tango's score statistic of the hypothesis that the share gained minus the share lost is `difference`.
+
+    n: paired items, `lost` and `gained` among them. difference: in (-1, 1). About standard normal under the
+    hypothesis; positive where the items speak for more than `difference`. The variance is that at the maximum of the
+    likelihood under the hypothesis. Source: Tango (1998), see `paired_lower_limit`.
+    """
+    spare = n * difference - (gained - lost)
+    if spare == 0:
+        return 0.0
+    linear = (2 * n - gained + lost) * difference - lost - gained
+    root = math.sqrt(max(0.0, linear**2 + 8 * n * lost * difference * (1 - difference)))
+    share_lost = (root - linear) / (4 * n)
+    return -spare / math.sqrt(n * (2 * share_lost + difference * (1 - difference)))
+
+
+def paired_lower_limit(lost: int, gained: int, n: int, level: float = LEVEL) -> float:
+    """One-sided lower confidence limit of (gained - lost) / n, a paired difference of shares; for non-inferiority.
+
+    n: paired items, `lost` and `gained` among them. level: one-sided, above 1/2. The limit is the difference that the
+    score test just does not reject; it holds without a discordant pair too, where it is -z^2 / (n + z^2), z the
+    quantile of `level`. Source: Tango (1998), "Equivalence test and confidence interval for the difference in
+    proportions for the paired-sample design", Statistics in Medicine 17, 891-908. Raises ValueError for counts that
+    cannot be.
+    """
+    if min(lost, gained) < 0 or n < 1 or lost + gained > n:
+        raise ValueError(f"lost={lost} and gained={gained} must be counts among n={n} items, at least one")
+    if not 0.5 < level < 1:
+        raise ValueError(f"level={level} must lie between 0.5 and 1: it is one-sided")
+    if lost == n:
+        return -1.0
+    z = float(stats.norm.ppf(level))
+    lowest = -1 + 1e-12  # at -1 itself the statistic is infinite
+    return float(optimize.brentq(lambda at: paired_score(lost, gained, n, at) - z, lowest, (gained - lost) / n))

@@ -1,0 +1,5 @@
+# expect: fail
+# Aborts its own process.
+import os
+
+os.abort()

@@ -1,0 +1,5 @@
+# expect: fail
+# Never returns.
+def double(x):
+    while True:
+        pass

@@ -1,0 +1,4 @@
+# expect: fail
+# Never comes to define anything.
+while True:
+    pass

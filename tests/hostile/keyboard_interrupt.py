@@ -1,0 +1,4 @@
+# expect: fail
+# Raises what Ctrl-C raises.
+def double(x):
+    raise KeyboardInterrupt
