@@ -28,7 +28,7 @@ GROUPS = {
         *("threshold-0.5", "threshold-0.7", "threshold-0.8", "threshold", "threshold-0.95"),
         *("factor-4.0", "factor-2.0", "factor", "factor-0.5", "factor-0.25"),
         *("entropy-3.0", "entropy-1.0", "entropy-0.3", "entropy", "entropy-0.01"),
-        *("fef-two-stream-1", *(f"fef-two-stream-r{bound}" for bound in (0.5, 0.9, 0.99)), "fef-two-stream"),
+        *("fef-two-stream-1", "fef-two-stream-r0.5", "fef-two-stream", "fef-two-stream-r0.99", "fef-two-stream-all"),
         *("fef-two-stream-4", "fef-two-stream-a16", "fef-fast"),
     ],
     "decoders": [

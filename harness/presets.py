@@ -61,8 +61,8 @@ def _fef(steps: int, label: str = "FeF-DLLM", **options: Any) -> Preset:
 
 
 def _two_stream(steps: int, label: str = "", role: str = "two-stream", **options: Any) -> Preset:
-    """Two-stream verification with the savings that are of use there."""
-    every = {"verify": "two-stream", "skip_root_row": True, "adaptive_window": True, **options}
+    """Two-stream verification with the savings that are of use there, re-masking only what it is not sure of."""
+    every = {"verify": "two-stream", "skip_root_row": True, "adaptive_window": True, "remask_below": 0.9, **options}
     return replace(_fef(steps, f"FeF-DLLM two-stream{label}", **every), role=role)
 
 
@@ -98,6 +98,7 @@ PRESETS = {
     "fef-fast-untrained": replace(_fef(2, "FeF-DLLM fast w/o train", **FAST), role="base"),
     "fef-fast-control": replace(_fef(2, "FeF-DLLM fast, checkpoint of LLaDA w/ train", **FAST), role="control"),
     "fef-two-stream": _two_stream(2),
+    "fef-two-stream-all": _two_stream(2, ", re-mask all", remask_below=None),
     "fef-two-stream-untrained": _two_stream(2, " w/o train", "base"),
     "fef-two-stream-1": _two_stream(1),
     "fef-two-stream-4": _two_stream(4),
@@ -111,7 +112,7 @@ PRESETS |= {f"fef-two-stream-a{n}": _two_stream(2, f", anchor {n}", anchor=n) fo
 PRESETS |= {
     f"fef-two-stream-a{n}-untrained": _two_stream(2, f" w/o train, anchor {n}", "base", anchor=n) for n in ANCHORS
 }
-PRESETS |= {f"fef-two-stream-r{c}": _two_stream(2, f", re-mask below {c}", remask_below=c) for c in (0.5, 0.9, 0.99)}
+PRESETS |= {f"fef-two-stream-r{c}": _two_stream(2, f", re-mask below {c}", remask_below=c) for c in (0.5, 0.99)}
 PRESETS |= {f"threshold-{tau}": Preset(f"Threshold {tau}", "threshold", {"tau": tau}) for tau in (0.5, 0.7, 0.8, 0.95)}
 PRESETS |= {f"factor-{f}": Preset(f"Factor {f}", "factor", {"f": f}) for f in (0.25, 0.5, 2.0, 4.0)}
 PRESETS |= {f"entropy-{g}": Preset(f"Entropy {g}", "entropy", {"gamma": g}) for g in (0.01, 0.3, 1.0, 3.0)}

@@ -78,10 +78,13 @@ def speedup_interval(
         return math.nan, math.nan
 
     def mean_ratio(*drawn: npt.NDArray[np.int64], axis: int = -1) -> npt.NDArray[np.float64]:
-        sums = [pair[indices].sum(axis=-2) for pair, indices in zip(pairs, drawn, strict=True)]
-        ratios: npt.NDArray[np.float64] = np.mean([total[..., 0] / total[..., 1] for total in sums], axis=0)
+        totals = [
+            (above.take(at).sum(-1), below.take(at).sum(-1)) for (above, below), at in zip(columns, drawn, strict=True)
+        ]
+        ratios: npt.NDArray[np.float64] = np.mean([above / below for above, below in totals], axis=0)
         return ratios
 
+    columns = [np.ascontiguousarray(pair.T) for pair in pairs]  # an array of one column is summed fastest
     # A suite of one item has nothing to draw; named twice it is the same ratio, and scipy takes two.
     places = [np.arange(len(pair)) if len(pair) > 1 else np.zeros(2, dtype=np.int64) for pair in pairs]
     found = stats.bootstrap(

@@ -12,8 +12,9 @@ import pandas as pd
 
 from harness.groups import GROUPS
 from harness.records import Run
+from tables.intervals import UNCERTAINTY, Pairs, with_intervals
 from tables.layout import ACCEPTANCE, ACCURACY, FORWARDS, METRICS, SPEED, Metric, Table, suites_table
-from tables.measures import REFERENCE
+from tables.measures import MEASURES, REFERENCE
 
 
 @dataclass(frozen=True)
@@ -40,11 +41,12 @@ ONLY_ABLATION = {
 }
 
 
-def tables_of(measured: pd.DataFrame, run: Run) -> list[tuple[Table, pd.DataFrame]]:
+def tables_of(measured: pd.DataFrame, run: Run, pairs: Pairs | None = None) -> list[tuple[Table, pd.DataFrame]]:
     """The tables of a run, each with its rows of `measured` in its order; every method that ran is in one of them.
 
     An ablation is there if the run has at least two of its methods beside LLaDA, and one of them is its own. The main
     table has the methods that no ablation has for its own; it is there if the ablations do not show all of them.
+    pairs: of `intervals.paired`; with these, tables have intervals and p-values, adjusted within each table.
     """
     ran = list(dict.fromkeys(measured["method"]))
     shown: dict[str, list[str]] = {}
@@ -58,8 +60,11 @@ def tables_of(measured: pd.DataFrame, run: Run) -> list[tuple[Table, pd.DataFram
     if not in_ablations.issuperset(main):
         shown = {"main": main, **shown}
     by_method = measured.set_index("method")
+    columns = MEASURES if pairs is None else [*MEASURES, *UNCERTAINTY]
     tables = []
     for name, methods in shown.items():
         own, ablation = by_method.loc[methods].reset_index(), ABLATIONS.get(name, MAIN)
-        tables.append((suites_table(name, ablation.title, own, run, ablation.metrics), own))
+        if pairs is not None:
+            own = with_intervals(own, pairs)
+        tables.append((suites_table(name, ablation.title, own, run, ablation.metrics, pairs), own[columns]))
     return tables

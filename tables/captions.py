@@ -1,4 +1,4 @@
-"""What every caption says of a run: the model, how many items, and the machine."""
+"""What every caption says of a run: the model, how many items, the machine, and what speaks against its seconds."""
 
 from __future__ import annotations
 
@@ -8,17 +8,21 @@ from typing import Any
 import pandas as pd
 
 from harness.records import Run
-from tables.measures import suite_titles
+from tables.drift import timing_sentences
+from tables.measures import suite_titles, timed
+from tables.together import names_of, runs_of
 
 SMALL = 1e9  # fewer parameters than this are no size to compare with the paper's 8B
 INCOMPARABLE = "not comparable with the paper's 8B results."
+UNTIMED = "Seconds were not measured for comparison."
 
 
 def setting(measured: pd.DataFrame, run: Run) -> list[str]:
     """Sentences for a caption: the model, the problems, items per suite, and the device, threads and dtype.
 
     From run.json's `weights` ({..: {name, parameters}}), `config.data` (a word where problems are generated, else the
-    files' hashes) and `environment` (device, cpu, gpu, threads, dtype); what is missing there is left out.
+    files' hashes) and `environment` (device, cpu, gpu, threads, dtype); what is missing there is left out. Of runs
+    together, all machines, each once.
     """
     counts = measured.groupby("suite")["items"].max()
     if counts.nunique() == 1:
@@ -26,8 +30,23 @@ def setting(measured: pd.DataFrame, run: Run) -> list[str]:
     else:
         titles = suite_titles(run)
         items = f"Items: {', '.join(f'{titles[suite]} {counts[suite]}' for suite in titles if suite in counts)}"
-    generated = ", generated in the suites' formats" if isinstance(run.meta["config"].get("data"), str) else ""
-    return [_models(run.meta), f"{items}{generated}.", *_stops(run.meta), *_machine(run.meta)]
+    metas = [each.meta for each in runs_of(run)]
+    all_generated = all(isinstance(meta["config"].get("data"), str) for meta in metas)
+    generated = ", generated in the suites' formats" if all_generated else ""
+    stops = ["Decoding ends at EOS."] if all(_stops(meta) for meta in metas) else []
+    return [_models(run.meta), f"{items}{generated}.", *stops, *_machines(run), *_sources(run)]
+
+
+def timing(run: Run) -> list[str]:
+    """Sentences for a table with seconds: whether they are for comparison, and what speaks against it."""
+    if not timed(run):
+        return [UNTIMED]
+    names = [f"Run {name}: " for name in names_of(run)] or [""]
+    return [
+        f"{name}{sentence}"
+        for name, each in zip(names, runs_of(run), strict=True)
+        for sentence in (timing_sentences(each) if timed(each) else [UNTIMED])
+    ]
 
 
 def _models(meta: dict[str, Any]) -> str:
@@ -50,17 +69,30 @@ def _is_nano(name: str) -> bool:
     return any(part.split("-")[0] == "nano" for part in PurePath(name).parts)
 
 
-def _stops(meta: dict[str, Any]) -> list[str]:
+def _stops(meta: dict[str, Any]) -> bool:
     """Whether decoding ends at EOS, a setting of all methods alike."""
     methods = (meta["config"].get("methods") or {}).values()
     options = [suite.get("options", {}) for method in methods for suite in (method.get("suites") or {}).values()]
-    return ["Decoding ends at EOS."] if any(each.get("stop_at_eos") for each in options) else []
+    return any(each.get("stop_at_eos") for each in options)
 
 
-def _machine(meta: dict[str, Any]) -> list[str]:
+def _machines(run: Run) -> list[str]:
+    """The machine, or where runs that are put together had several, each with the names of its runs."""
+    named: dict[str, list[str]] = {}
+    for name, each in zip(names_of(run) or ("",), runs_of(run), strict=True):
+        named.setdefault(_machine(each.meta, numbered=not name), []).append(name)
+    if len(named) == 1:
+        return [f"Environment: {text}." for text in named if text]
+    machines = (f"{text or 'unknown'} ({', '.join(names)})" for text, names in named.items())
+    return [f"Environments: {'; '.join(machines)}."]
+
+
+def _machine(meta: dict[str, Any], numbered: bool) -> str:
+    """Device, threads, dtype and torch.compile; `numbered`: which of several GPUs too."""
     environment = meta.get("environment") or {}
     device = str(environment.get("device") or "")
     processor = environment.get("gpu") if device.startswith("cuda") else environment.get("cpu")
+    device = device if numbered else device.split(":")[0]
     threads = environment.get("threads")
     known = [
         f"{device} ({processor})" if device and processor else device or str(processor or ""),
@@ -68,5 +100,11 @@ def _machine(meta: dict[str, Any]) -> list[str]:
         str(environment.get("dtype") or ""),
         "torch.compile" if meta["config"].get("compile") else "",
     ]
-    text = ", ".join(part for part in known if part)
-    return [f"Environment: {text}."] if text else []
+    return ", ".join(part for part in known if part)
+
+
+def _sources(run: Run) -> list[str]:
+    names = names_of(run)
+    return (
+        [f"Put together from the runs {', '.join(names)}; a speedup is over the LLaDA of its own run."] if names else []
+    )

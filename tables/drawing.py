@@ -11,6 +11,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
+from harness.records import Run
+from tables.measures import timed
+
 WIDTH = 3.3  # inches: a column of a two-column page
 STYLE: dict[str, Any] = {
     **{"font.size": 8, "legend.fontsize": 6.5, "axes.labelsize": 8, "xtick.labelsize": 7, "ytick.labelsize": 7},
@@ -29,6 +32,12 @@ LINES = ("-", "--", "-.", ":")
 
 class Skipped(Exception):
     """A figure cannot be drawn from these records; the message says why."""
+
+
+def need_seconds(run: Run) -> None:
+    """Raise Skipped if a run's seconds are not for comparison."""
+    if not timed(run):
+        raise Skipped("the run's seconds were not measured for comparison")
 
 
 def new_figure(height: float, rows: int = 1, entries: Sequence[str] = ()) -> tuple[Figure, Any]:

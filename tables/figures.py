@@ -31,7 +31,18 @@ from harness.errors import UserError, one_line_errors
 from harness.groups import GROUPS
 from harness.records import Run, read_run
 from tables.ablations import ONLY_ABLATION
-from tables.drawing import GREYS, LINES, STYLE, UNDATED, Skipped, legend_below, looks, new_figure, speed_axis
+from tables.drawing import (
+    GREYS,
+    LINES,
+    STYLE,
+    UNDATED,
+    Skipped,
+    legend_below,
+    looks,
+    need_seconds,
+    new_figure,
+    speed_axis,
+)
 from tables.intervals import tradeoff
 from tables.measures import method_labels, suite_titles
 from tables.series import draw_anchor, draw_front, draw_speed_by_window
@@ -42,7 +53,11 @@ MOST_CURVES = len(EXPECTED_LINES)
 
 
 def draw_tradeoff(run: Run) -> tuple[Figure, list[str]]:
-    """Accuracy against speedup of all methods, and what was left out. Raises Skipped if LLaDA is not scored."""
+    """Accuracy against speedup of all methods, and what was left out.
+
+    Raises Skipped if LLaDA is not scored, or the run was not timed.
+    """
+    need_seconds(run)
     frame, left_out = tradeoff(run)
     if frame.empty:
         raise Skipped("; ".join(left_out))
@@ -73,7 +88,8 @@ def draw_acceptance(run: Run) -> tuple[Figure, list[str]]:
     Raises Skipped if no FeF method has windows.
     """
     windows, labels = fef_windows(run), method_labels(run)
-    ran = [method for method in labels if method in set(windows["method"])]
+    has_windows = set(windows["method"].unique())
+    ran = [method for method in labels if method in has_windows]
     if not ran:
         raise Skipped("no FeF method of this run has speculative windows")
     asked = [method for method in ran if method not in ONLY_ABLATION] or ran
@@ -98,8 +114,9 @@ def draw_acceptance(run: Run) -> tuple[Figure, list[str]]:
 def draw_window_size(run: Run) -> tuple[Figure, list[str]]:
     """Committed length and speedup against window size, means over the suites of the window-size ablation's methods.
 
-    Raises Skipped with fewer than two window sizes.
+    Raises Skipped with fewer than two window sizes, or if the run was not timed.
     """
+    need_seconds(run)
     expected = theory(run)
     expected = expected[expected["method"].isin(GROUPS["window-size"])]
     sizes = expected["window"].nunique()
@@ -174,7 +191,7 @@ def main(argv: list[str] | None = None) -> int:
     drawings: dict[str, Callable[[], tuple[Figure, list[str]]]] = {}
     if options.run is not None:
         run = read_run(options.run)
-        ran = set(run.items["suite"])
+        ran = set(run.items["suite"].unique())
         drawings |= {
             "tradeoff": lambda: draw_tradeoff(run),
             "acceptance": lambda: draw_acceptance(run),

@@ -1,59 +1,99 @@
-"""Accuracy against speedup, a mean over the suites with intervals, for every method of a run."""
+"""How sure a table's numbers are: intervals and p-values for its cells, and accuracy against speedup with intervals.
+
+The statistics are those of harness/stats.py; here they meet methods and suites.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from scipy import stats
 
 from harness.records import Run
-from tables.measures import REFERENCE, measure, method_labels, suite_titles
+from harness.stats import holm, mcnemar, speedup_interval, wilson
+from tables.measures import (
+    PAIR,
+    REFERENCE,
+    checked_items,
+    measure,
+    method_labels,
+    shared_with_reference,
+    suite_titles,
+    timed,
+)
 
-LEVEL = 0.95
-RESAMPLES = 4000
-SEED = 0
+ENDS = ["accuracy_low", "accuracy_high", "speedup_low", "speedup_high"]
+UNCERTAINTY = [*ENDS, "p_value", "p_holm"]
 TRADEOFF = ["method", *("accuracy", "accuracy_low", "accuracy_high"), *("speedup", "speedup_low", "speedup_high")]
 
 
-def wilson(share: float, trials: float) -> tuple[float, float]:
-    """Wilson's 95% interval of a share in [0, 1] seen in `trials` trials, which need not be a whole number."""
-    z = float(stats.norm.ppf((1 + LEVEL) / 2))
-    centre = (share + z**2 / (2 * trials)) / (1 + z**2 / trials)
-    half = z * math.sqrt(share * (1 - share) / trials + (z / (2 * trials)) ** 2) / (1 + z**2 / trials)
-    return max(0.0, centre - half), min(1.0, centre + half)
+@dataclass(frozen=True)
+class Paired:
+    """A method beside LLaDA on the items of a suite that both have.
 
-
-def speedup_interval(pairs: Sequence[npt.NDArray[np.float64]]) -> tuple[float, float]:
-    """Bootstrap 95% interval of the mean over suites of total LLaDA seconds / total method seconds.
-
-    pairs: per suite an array (items, 2) of LLaDA's seconds and the method's. Items are drawn anew within their suite,
-    both seconds together; percentiles of RESAMPLES draws at a fixed seed. NaN if no suite has two items.
+    seconds: (items, 2), LLaDA's and the method's, by item. judged: items scored for both; lost and gained: those of
+    them that only LLaDA, or only the method, has right.
     """
-    if max(len(pair) for pair in pairs) < 2:
-        return math.nan, math.nan
 
-    def mean_ratio(*drawn: npt.NDArray[np.int64], axis: int = -1) -> npt.NDArray[np.float64]:
-        sums = [pair[indices].sum(axis=-2) for pair, indices in zip(pairs, drawn, strict=True)]
-        ratios: npt.NDArray[np.float64] = np.mean([total[..., 0] / total[..., 1] for total in sums], axis=0)
-        return ratios
+    seconds: npt.NDArray[np.float64]
+    judged: int
+    lost: int
+    gained: int
 
-    # A suite of one item has nothing to draw; named twice it is the same ratio, and scipy takes two.
-    places = [np.arange(len(pair)) if len(pair) > 1 else np.zeros(2, dtype=np.int64) for pair in pairs]
-    found = stats.bootstrap(
-        places,
-        mean_ratio,
-        n_resamples=RESAMPLES,
-        batch=200,
-        vectorized=True,
-        confidence_level=LEVEL,
-        method="percentile",
-        rng=np.random.default_rng(SEED),
-    ).confidence_interval
-    return float(found.low), float(found.high)
+
+Pairs = Mapping[tuple[str, str], Paired]
+
+
+def paired(run: Run) -> dict[tuple[str, str], Paired]:
+    """Every method beside LLaDA, by (method, suite), where they share items. Raises UserError as `measure` does."""
+    found = {}
+    for (method, suite), own in shared_with_reference(checked_items(run)).groupby(PAIR, observed=True):
+        reference, verdict = own["verdict_reference"], own["verdict"]
+        found[str(method), str(suite)] = Paired(
+            own[["seconds_reference", "seconds"]].to_numpy(),
+            judged=int((reference.notna() & verdict.notna()).sum()),
+            lost=int(((reference == 1) & (verdict == 0)).sum()),
+            gained=int(((reference == 0) & (verdict == 1)).sum()),
+        )
+    return found
+
+
+def with_intervals(measured: pd.DataFrame, pairs: Pairs) -> pd.DataFrame:
+    """`measured`, the rows of one table, with UNCERTAINTY.
+
+    accuracy_low, accuracy_high: Wilson's, in percent. speedup_low, speedup_high: bootstrap over the paired items.
+    p_value: exact McNemar of accuracy against LLaDA on the shared items; p_holm: adjusted over all rows of `measured`
+    that have one. NaN where there is nothing to compare, and for LLaDA's own speed and p.
+    """
+    rows = []
+    for row in measured.to_dict("records"):
+        pair = None if row["method"] == REFERENCE else pairs.get((row["method"], row["suite"]))
+        accuracy, speeds, p_value = (math.nan, math.nan), (math.nan, math.nan), math.nan
+        if row["scored"] > 0:
+            accuracy = wilson(row["accuracy"] / 100, row["scored"])
+        if pair is not None and pd.notna(row["speedup"]):
+            speeds = speedup_interval([pair.seconds])
+        if pair is not None and pair.judged:
+            p_value = mcnemar(pair.lost, pair.gained)
+        rows.append([100 * accuracy[0], 100 * accuracy[1], *speeds, p_value])
+    found = pd.DataFrame(rows, columns=UNCERTAINTY[:-1], index=measured.index)
+    return pd.concat([measured, found.assign(p_holm=holm(found["p_value"].to_list()))], axis=1)
+
+
+def mean_intervals(measured: pd.DataFrame, pairs: Pairs, suites: Sequence[str]) -> pd.DataFrame:
+    """Intervals of every method's means over `suites`: columns method and ENDS; NaN where a suite is missing."""
+    rows = []
+    for method, own in measured.groupby("method", sort=False):
+        own = own.set_index("suite").reindex(list(suites))
+        speeds = (math.nan, math.nan)
+        if method != REFERENCE and own["speedup"].notna().all():
+            speeds = speedup_interval([pairs[str(method), suite].seconds for suite in suites])
+        rows.append([method, *_mean_accuracy_interval(own), *speeds])
+    return pd.DataFrame(rows, columns=["method", *ENDS])
 
 
 def tradeoff(run: Run) -> tuple[pd.DataFrame, list[str]]:
@@ -62,15 +102,17 @@ def tradeoff(run: Run) -> tuple[pd.DataFrame, list[str]]:
     accuracy: percent, the plain mean over the suites that LLaDA is scored on. Its interval is Wilson's over the pooled
     items; where suites differ in size, over as many items as give the mean the same variance: suites^2 / sum(1 /
     items), which is all of them where suites are equal. speedup: mean over the same suites of LLaDA's total seconds /
-    the method's over the items they share, with `speedup_interval`. A method that lacks a suite is left out. Raises
-    UserError if the records are damaged.
+    the method's over the items they share, with `speedup_interval`. A method that lacks a suite is left out, and all
+    are where the run was not timed. Raises UserError if the records are damaged.
     """
     measured = measure(run)
+    if not timed(run):
+        return pd.DataFrame(columns=TRADEOFF), ["the run's seconds were not measured for comparison"]
     reference = measured[(measured["method"] == REFERENCE) & (measured["scored"] > 0)]
     suites = [suite for suite in suite_titles(run) if suite in set(reference["suite"])]
     if not suites:
         return pd.DataFrame(columns=TRADEOFF), ["the run has no scored items of LLaDA to compare with"]
-    titles, labels = suite_titles(run), method_labels(run)
+    titles, labels, pairs = suite_titles(run), method_labels(run), paired(run)
     unscored = [titles[suite] for suite in titles if suite not in suites]
     left_out = [f"without {', '.join(unscored)}: LLaDA is not scored there"] if unscored else []
     rows = []
@@ -79,17 +121,18 @@ def tradeoff(run: Run) -> tuple[pd.DataFrame, list[str]]:
         if own[["accuracy", "speedup"]].isna().any(axis=None):
             left_out.append(f"without {labels[str(method)]}: a suite is missing, not scored or without LLaDA's items")
             continue
-        accuracy = own["accuracy"].mean()
-        low, high = wilson(accuracy / 100, len(suites) ** 2 / (1 / own["scored"]).sum())
         speeds = (1.0, 1.0)
         if method != REFERENCE:
-            speeds = speedup_interval([_seconds(run, str(method), suite) for suite in suites])
-        rows.append([method, accuracy, 100 * low, 100 * high, own["speedup"].mean(), *speeds])
+            speeds = speedup_interval([pairs[str(method), suite].seconds for suite in suites])
+        ends = _mean_accuracy_interval(own)
+        rows.append([method, own["accuracy"].mean(), *ends, own["speedup"].mean(), *speeds])
     return pd.DataFrame(rows, columns=TRADEOFF), left_out
 
 
-def _seconds(run: Run, method: str, suite: str) -> npt.NDArray[np.float64]:
-    """Seconds of LLaDA and of the method, (items, 2), on the items of a suite that both have, by item."""
-    items = run.items[run.items["suite"] == suite]
-    both = [items[items["method"] == name].set_index("item")["seconds"].astype(float) for name in (REFERENCE, method)]
-    return pd.concat(both, axis=1, join="inner").sort_index().to_numpy()
+def _mean_accuracy_interval(own: pd.DataFrame) -> tuple[float, float]:
+    """Wilson's interval, in percent, of the mean accuracy over the rows of a method, as `tradeoff` says."""
+    accuracy = own["accuracy"].mean(skipna=False)
+    if pd.isna(accuracy):
+        return math.nan, math.nan
+    low, high = wilson(accuracy / 100, len(own) ** 2 / (1 / own["scored"]).sum())
+    return 100 * low, 100 * high

@@ -9,9 +9,20 @@ from typing import Any
 import pandas as pd
 
 from harness.records import Run
-from tables.captions import setting
-from tables.layout import ACCEPTANCE, ACCEPTANCE_MEANING, ACCURACY, MEAN, SPEED, Table, grid, mean_rows, with_notes
-from tables.measures import method_labels, suite_titles
+from tables.captions import setting, timing
+from tables.layout import (
+    ACCEPTANCE,
+    ACCEPTANCE_MEANING,
+    ACCURACY,
+    MEAN,
+    SPEED,
+    Table,
+    grid,
+    mean_rows,
+    shown_metrics,
+    with_notes,
+)
+from tables.measures import method_labels, suite_titles, timed
 
 NUMBERS = Path(__file__).with_name("paper_tables.json")
 SECTIONS = ("main_results", "ablation_training", "ablation_speculative")
@@ -32,6 +43,10 @@ CAPTION = (
     "The paper's numbers (LLaDA-8B-Instruct on 8 x A100 80GB) above measured ones: accuracy (Acc., %) and wall-clock "
     "speedup over LLaDA (Speed).",
     "The best accuracy of either kind is in bold, the fastest speed underlined.",
+)
+CAPTION_UNTIMED = (
+    "The paper's accuracy (Acc., %; LLaDA-8B-Instruct on 8 x A100 80GB) above the measured one.",
+    "The best accuracy of either kind is in bold.",
 )
 TIDY = ["method", "label", "suite", *(f"{source}{value}" for value in VALUES for source in ("paper_", ""))]
 
@@ -75,10 +90,12 @@ def paper_table(beside: pd.DataFrame, measured: pd.DataFrame, run: Run) -> Table
     Acceptance has columns if the paper prints it for one of the rows.
     """
     accepted = beside[f"paper_{ACCEPTANCE.value}"].notna().any()
-    metrics = (ACCURACY, SPEED, ACCEPTANCE) if accepted else (ACCURACY, SPEED)
+    metrics = shown_metrics((ACCURACY, SPEED, ACCEPTANCE) if accepted else (ACCURACY, SPEED), run)
     groups = {suite: title for suite, title in suite_titles(run).items() if suite in set(beside["suite"])}
     meaning = [ACCEPTANCE_MEANING] if accepted else []
-    sentences = [*CAPTION, *meaning, *setting(measured[measured["suite"].isin(list(groups))], run)]
+    caption = CAPTION if timed(run) else CAPTION_UNTIMED
+    about = setting(measured[measured["suite"].isin(list(groups))], run)
+    sentences = [*caption, *meaning, *about, *timing(run)]
     if MEAN in set(beside["suite"]):
         groups[MEAN] = "Mean"
     reported = (beside["label"] == "LLaDA") & (beside["suite"] == "mbpp")
@@ -86,6 +103,7 @@ def paper_table(beside: pd.DataFrame, measured: pd.DataFrame, run: Run) -> Table
         **{value: beside[f"paper_{value}"] for value in VALUES},
         accuracy_note=reported.map({True: _paper()["main_results_note"], False: ""}),
         speed_note="",
+        forward_note="",
         accuracy_full=True,
         speed_full=True,
     )

@@ -2,21 +2,31 @@
 
     python tables/render.py results/runs/NAME
     python tables/render.py results/runs/NAME --paper --pdf --out FOLDER
+    python tables/render.py results/runs/NAME --intervals --tps
     python tables/render.py results/reference/nano results/reference/ablations --paper --pdf
+    python tables/render.py results/runs/A results/runs/B --together --out FOLDER
 
 Writes `main`, `training`, `speculation`, `draft` and `window-size` (accuracy and speedups per method and suite), each
 as .tex, .md and .csv, those that the run has rows for; `windows.md` and `windows.csv` (speculative windows);
 `theory.md` and `theory.csv` (what the paper's theorem expects of them) if FeF methods have windows; with `--paper` also
 `paper.tex`, `paper.md` and `paper.csv`, the numbers of all five tables of the paper beside the measured ones; with
-`--pdf` also `tables.pdf`, all LaTeX tables, if pdflatex is installed. The CSV files are tidy, unformatted numbers, of
-the rows of their table. The LaTeX needs booktabs, multirow and graphicx. Only methods with records have rows, and the
-same records give the same bytes. Reads records and nothing else. The tables of a single run are printed as well.
+`--intervals` 95% intervals and p-values of accuracy against LLaDA under each row of the first five, and in their CSV
+files; with `--tps` also `tps.tex`, `tps.md` and `tps.csv` (tokens a response, and tokens per second by every
+definition); with `--pdf` also `tables.pdf`, all LaTeX tables, if pdflatex is installed. The CSV files are tidy,
+unformatted numbers, of the rows of their table. The LaTeX needs booktabs, multirow and graphicx. Only methods with
+records have rows, and the same records give the same bytes. Reads records and nothing else. The tables of a single run
+are printed as well.
+
+`--together` makes one set of tables of several runs, if machine, model, problems and settings agree; what differs is
+listed, and `--allow NAME,NAME` lets it stand, with a footnote. Every speedup stays that over the LLaDA of its own run.
+A run made with --untimed has no Speed and no tokens per second.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
@@ -24,31 +34,38 @@ import pandas as pd
 from harness.errors import UserError, one_line_errors
 from harness.records import Run, read_run, write_atomically
 from tables.ablations import tables_of
-from tables.layout import Table, windows_table
-from tables.measures import measure, measure_windows
+from tables.intervals import paired
+from tables.layout import Table
+from tables.measures import measure, measure_windows, timed
 from tables.paper import TIDY, beside_paper, paper_table
 from tables.pdf import has_pdflatex, write_pdf
 from tables.theory import theory, theory_table
+from tables.together import by_pair_of_all, of_all, put_together
+from tables.tokens import ledger_table, token_ledger
+from tables.windows import windows_table
 from tables.writers import latex, markdown
 
 
-def render(run: Run, paper: bool = False) -> dict[str, str]:
-    """File name -> content of every table of a run; with `paper`, the paper's numbers beside the measured ones too.
+def render(run: Run, paper: bool = False, intervals: bool = False, tps: bool = False) -> dict[str, str]:
+    """File name -> content of every table of a run, or of runs that `together.put_together` made one.
 
-    Without paper.* if the paper has no number for any of the run's methods on its suites. Raises UserError if the run
-    has no items or is damaged.
+    paper: the paper's numbers beside the measured ones too; there is no paper.* if the paper has no number for any of
+    the run's methods on its suites. intervals: sub-rows of intervals and p-values. tps: tokens per second too; there is
+    no tps.* if the run was not timed. Raises UserError if the run has no items or is damaged.
     """
-    measured, windows = measure(run), measure_windows(run)
+    measured, windows = of_all(measure, run), of_all(measure_windows, run)
     files: dict[str, str] = {}
-    for table, rows in tables_of(measured, run):
-        files |= _formats(table, rows) | {f"{table.name}.tex": latex(table)}
+    for table, rows in tables_of(measured, run, by_pair_of_all(paired, run) if intervals else None):
+        files |= _formats(table, rows, with_latex=True)
     files |= _formats(windows_table(windows, measured, run), windows)
-    expected = theory(run)
+    expected = of_all(theory, run)
     if len(expected):
         files |= _formats(theory_table(expected, measured, run), expected)
+    if tps and timed(run):
+        ledger = of_all(token_ledger, run)
+        files |= _formats(ledger_table(ledger, measured, run), ledger, with_latex=True)
     if paper and len(beside := beside_paper(measured, run)):
-        table = paper_table(beside, measured, run)
-        files |= _formats(table, beside[TIDY]) | {f"{table.name}.tex": latex(table)}
+        files |= _formats(paper_table(beside, measured, run), beside[TIDY], with_latex=True)
     return files
 
 
@@ -70,20 +87,22 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("runs", type=Path, nargs="+", metavar="RUN_FOLDER", help="folder with run.json and items.jsonl")
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="where the files go (default: RUN_FOLDER/tables)")
     parser.add_argument("--paper", action="store_true", help="also the paper's numbers beside the measured ones")
+    parser.add_argument("--intervals", action="store_true", help="95%% intervals and p-values under each row")
+    parser.add_argument("--tps", action="store_true", help="also tokens a response and tokens per second")
     parser.add_argument("--pdf", action="store_true", help="also tables.pdf, all LaTeX tables, with pdflatex")
+    parser.add_argument("--together", action="store_true", help="one set of tables of several comparable runs")
+    parser.add_argument("--allow", metavar="NAMES", help="with --together: what may differ, by the names it is told by")
     options = parser.parse_args(argv)
-    if options.out and len(options.runs) > 1:
-        raise UserError(
-            f"--out is for one run, {len(options.runs)} were given; leave it out, each run has a folder tables"
-        )
-    for folder in options.runs:
-        files, out = render(read_run(folder), options.paper), options.out or folder / "tables"
+    for run, out in _asked(options):
+        files = render(run, options.paper, options.intervals, options.tps)
         write(files, out)
-        if len(options.runs) == 1:
+        if options.together or len(options.runs) == 1:
             print("\n".join(text for name, text in files.items() if name.endswith(".md")))
         print(f"written to {out}: {', '.join(files)}")
         if options.paper and "paper.md" not in files:
             print("no paper.md: the paper's tables have none of this run's methods (by label) on its suites")
+        if options.tps and "tps.md" not in files:
+            print("no tps.md: the run's seconds were not measured for comparison")
         if options.pdf and has_pdflatex():
             print(f"compiled: {write_pdf([text for name, text in files.items() if name.endswith('.tex')], out)}")
         elif options.pdf:
@@ -91,12 +110,33 @@ def main(argv: list[str] | None = None) -> int:
     return 0
 
 
-def _formats(table: Table, frame: pd.DataFrame) -> dict[str, str]:
-    """Markdown of the table and CSV of its numbers, by file name."""
-    return {
+def _asked(options: argparse.Namespace) -> Iterator[tuple[Run, Path]]:
+    """The runs to render, each with the folder of its tables. Raises UserError for options that do not go together."""
+    folders: list[Path] = options.runs
+    if options.together:
+        if options.out is None:
+            raise UserError("--together needs --out, the folder of the common tables")
+        allowed = [name.strip() for name in (options.allow or "").split(",") if name.strip()]
+        yield put_together([read_run(folder) for folder in folders], allowed), options.out
+        return
+    if options.allow is not None:
+        raise UserError("--allow is for --together: it names what may differ between the runs of one table")
+    if options.out and len(folders) > 1:
+        raise UserError(
+            f"--out is for one run, {len(folders)} were given; leave it out, each run has a folder tables, "
+            "or add --together for one set of tables"
+        )
+    for folder in folders:
+        yield read_run(folder), options.out or folder / "tables"
+
+
+def _formats(table: Table, frame: pd.DataFrame, with_latex: bool = False) -> dict[str, str]:
+    """Markdown of the table and CSV of its numbers, and if wanted LaTeX, by file name."""
+    files = {
         f"{table.name}.md": markdown(table),
         f"{table.name}.csv": frame.to_csv(index=False, lineterminator="\n"),
     }
+    return files | ({f"{table.name}.tex": latex(table)} if with_latex else {})
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from harness.records import Run
-from tables.drawing import Skipped, legend_below, looks, new_figure
+from tables.drawing import Skipped, legend_below, looks, need_seconds, new_figure
 from tables.intervals import tradeoff
 from tables.measures import measure, suite_titles
 
@@ -24,7 +24,9 @@ FRONT = {
     "Entropy": ["entropy-0.01", "entropy", "entropy-0.3", "entropy-1.0", "entropy-3.0"],
     "FeF-DLLM": ["fef-2", "fef-fast"],
     "two-stream, 4 to 1 steps": ["fef-two-stream-4", "fef-two-stream", "fef-two-stream-1"],
-    "two-stream, re-mask below": ["fef-two-stream-r0.99", "fef-two-stream-r0.9", "fef-two-stream-r0.5"],
+    "two-stream, re-mask below": [
+        *("fef-two-stream-all", "fef-two-stream-r0.99", "fef-two-stream", "fef-two-stream-r0.5")
+    ],
 }
 BY_WINDOW = {
     "full": {2: "fef-2-w2", 4: "fef-2-w4", 8: "fef-2-w8", 16: "fef-2", 32: "fef-2-w32", 64: "fef-2-w64"},
@@ -42,8 +44,10 @@ BY_ANCHOR = {
 def draw_front(run: Run, suite: str) -> tuple[Figure, list[str]]:
     """Accuracy against mean seconds of a response on a suite, a line for each series of FRONT, and what was left out.
 
-    Whiskers are Wilson's 95% intervals. Raises Skipped unless two series have two methods that were scored.
+    Whiskers are Wilson's 95% intervals. Raises Skipped unless two series have two methods that were scored, and if the
+    run was not timed.
     """
+    need_seconds(run)
     measured = measure(run)
     seconds = measured[measured["suite"] == suite].set_index("method")["seconds_per_item"]
     only = {**run.meta, "config": {**run.meta["config"], "suites": {suite: run.meta["config"]["suites"][suite]}}}
@@ -81,8 +85,9 @@ def draw_front(run: Run, suite: str) -> tuple[Figure, list[str]]:
 def draw_speed_by_window(run: Run) -> tuple[Figure, list[str]]:
     """Wall-clock and forward speedup at two steps against window size, both verifications, means over the suites.
 
-    Raises Skipped if one of the verifications has fewer than two window sizes in the run.
+    Raises Skipped if one of the verifications has fewer than two window sizes in the run, or if it was not timed.
     """
+    need_seconds(run)
     means = _means(run)
     sizes = {name: {n: m for n, m in series.items() if m in means.index} for name, series in BY_WINDOW.items()}
     if min(len(series) for series in sizes.values()) < 2:
@@ -108,8 +113,9 @@ def draw_speed_by_window(run: Run) -> tuple[Figure, list[str]]:
 def draw_anchor(run: Run) -> tuple[Figure, list[str]]:
     """Accuracy and wall-clock speedup of two-stream verification against its anchor, means over the suites.
 
-    Raises Skipped with fewer than two anchors.
+    Raises Skipped with fewer than two anchors, or if the run was not timed.
     """
+    need_seconds(run)
     frame, left_out = tradeoff(run)
     frame = frame.set_index("method")
     series = {name: {n: m for n, m in row.items() if m in frame.index} for name, row in BY_ANCHOR.items()}

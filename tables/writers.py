@@ -37,11 +37,12 @@ def latex(table: Table) -> str:
     rules, place = [], 2
     for group, count in groups:
         first.append(rf"\multicolumn{{{count}}}{{c}}{{{escape_latex(group)}}}")
-        rules.append(rf"\cmidrule(lr){{{place}-{place + count - 1}}}")
+        if group:
+            rules.append(rf"\cmidrule(lr){{{place}-{place + count - 1}}}")
         place += count
     rows = [
-        " & ".join([escape_latex(str(label)), *(_latex_cell(cell) for cell in cells)])
-        for label, cells in zip(table.cells.index, table.cells.to_numpy().tolist(), strict=True)
+        " & ".join(_latex_row(str(label), cells, small=number in table.minor))
+        for number, (label, cells) in enumerate(zip(table.cells.index, table.cells.to_numpy().tolist(), strict=True))
     ]
     tabular = [
         rf"\begin{{tabular}}{{@{{}}l {' '.join('c' * count for _, count in groups)}@{{}}}}",
@@ -94,11 +95,23 @@ def markdown(table: Table) -> str:
     return "\n\n".join([escape_markdown(table.caption), body, *(["\n".join(notes)] if notes else [])]) + "\n"
 
 
+def _latex_row(label: str, cells: list[Cell], small: bool) -> list[str]:
+    """The texts of a row; a small one says more of the row above it."""
+    if not small:
+        return [escape_latex(label), *(_latex_cell(cell) for cell in cells)]
+    # Two hyphens are the dash that stands between numbers.
+    texts = [escape_latex(cell.text).replace("-", "--") for cell in cells]
+    return [
+        rf"\quad{{\scriptsize {escape_latex(label)}}}",
+        *(rf"{{\scriptsize {text}}}" if text else "" for text in texts),
+    ]
+
+
 def _latex_cell(cell: Cell) -> str:
     text = escape_latex(cell.text)
     if cell.emphasis == "bold":
         text = rf"\textbf{{{text}}}"
-    if text.endswith("x"):
+    if re.fullmatch(r"[0-9.]+x", cell.text):
         number = rf"{text[:-1]}\times"
         text = rf"$\underline{{{number}}}$" if cell.emphasis == "underline" else f"${number}$"
     return text + (_latex_mark(cell.mark) if cell.mark else "")

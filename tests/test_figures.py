@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -19,7 +20,7 @@ from harness.theory import expected_committed
 from tables import figures as cli
 from tables.drawing import UNDATED, Skipped
 from tables.figures import draw_acceptance, draw_curves, draw_tradeoff, draw_window_size
-from tables.intervals import speedup_interval, tradeoff, wilson
+from tables.intervals import tradeoff
 from tables.theory import acceptance_by_place, fef_windows
 
 SIZES = {"fef-4-w4": 4, "fef-4": 16, "fef-2": 16}
@@ -51,23 +52,6 @@ def sized_run(folder: Path, methods: tuple[str, ...] = ("fef-4-w4", "fef-4"), **
 def lines_of(axes: Any) -> dict[str, list[float]]:
     """The heights of the lines that an axes has, by label."""
     return {line.get_label(): list(line.get_ydata()) for line in axes.get_lines()}
-
-
-def test_wilson_is_scipys_on_whole_numbers() -> None:
-    for right, trials in ((0, 10), (7, 80), (80, 80)):
-        expected = stats.binomtest(right, trials).proportion_ci(method="wilson")
-        assert wilson(right / trials, trials) == pytest.approx((expected.low, expected.high))
-
-
-def test_the_interval_of_a_speedup_pairs_items() -> None:
-    seconds = np.random.default_rng(0).uniform(1, 9, 40)
-    # A method that halves every item's time is twice as fast in any sample: pairing leaves no spread.
-    assert speedup_interval([np.stack([seconds, seconds / 2], axis=1)] * 2) == pytest.approx((2, 2))
-    noisy = np.stack([seconds, np.random.default_rng(1).uniform(1, 9, 40)], axis=1)
-    low, high = speedup_interval([noisy, noisy[:1]])
-    assert low < (noisy[:, 0].sum() / noisy[:, 1].sum() + noisy[0, 0] / noisy[0, 1]) / 2 < high
-    assert speedup_interval([noisy]) == speedup_interval([noisy])
-    assert np.isnan(speedup_interval([noisy[:1]])).all()
 
 
 def test_the_tradeoff_is_the_mean_over_suites_with_pooled_wilson(tmp_path: Path) -> None:
@@ -128,6 +112,22 @@ def test_the_window_size_figure_has_the_measured_and_the_expected_lengths(tmp_pa
         assert theorem[place] == pytest.approx(np.mean([expected_committed(a, SIZES[method]) for a in alphas]))
     assert actual == pytest.approx(theorem)  # no window here is short
     assert lines_of(below)["forward passes"] == pytest.approx([48 / 20] * 2)
+
+
+def test_figures_that_need_seconds_are_not_drawn_of_a_run_that_was_not_timed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = sized_run(tmp_path)
+    run.meta["config"]["timed"] = False
+    (tmp_path / "run.json").write_text(json.dumps(run.meta))
+    assert cli.main([str(tmp_path)]) == 0
+    said = capsys.readouterr().out.splitlines()
+    skipped = [
+        line.split(":")[0] for line in said if line.endswith("the run's seconds were not measured for comparison")
+    ]
+    assert skipped == ["tradeoff", "window-size", "speed-by-window", "anchor", "front-gsm8k", "front-math"]
+    assert {path.stem for path in (tmp_path / "figures").iterdir()} == {"acceptance"}
+    assert tradeoff(run)[0].empty
 
 
 def test_curves_are_raw_and_smoothed_and_stages_follow_one_another(tmp_path: Path) -> None:

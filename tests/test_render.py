@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pandas as pd
 import pytest
 from run_records import PAPER_SUITES, full_items, item, rows_of, save, window
 
+from harness.errors import UserError
 from tables.measures import MEASURES, WINDOW_MEASURES, measure, measure_windows
 from tables.render import render
 from tables.writers import escape_latex, escape_markdown
@@ -63,7 +65,7 @@ def test_partial_methods_are_footnoted_and_do_not_compete(tmp_path: Path) -> Non
 
 def test_unscored_suites_say_so_and_why(tmp_path: Path) -> None:
     items = [row | {"correct": None if row["suite"] == "math" else row["correct"]} for row in full_items()]
-    files = render(save(tmp_path, items, scoring={"math": "no sandbox (bubblewrap)"}))
+    files = render(save(tmp_path, items, scoring={"not_scored": {"math": "no sandbox (bubblewrap)"}}))
     rows = rows_of(files["main.md"])
     assert rows["FeF-DLLM (step=2)"][3] == "n/s [a]" and rows["FeF-DLLM (step=2)"][4] == "<ins>4.00x</ins>"
     assert rows["FeF-DLLM (step=2)"][6].startswith("- [") and rows["FeF-DLLM (step=2)"][7] == "<ins>4.00x</ins>"
@@ -177,6 +179,58 @@ def test_same_records_in_any_order_give_the_same_bytes(tmp_path: Path) -> None:
     once = render(save(tmp_path / "one", items, windows, PAPER_SUITES), paper=True)
     again = render(save(tmp_path / "two", items[::-1], windows[::-1], PAPER_SUITES), paper=True)
     assert once == again
+
+
+def test_methods_and_suites_may_be_strings_or_categoricals(tmp_path: Path) -> None:
+    windows = [window("fef-2", "math", n, 1 + n) for n in range(4)]
+    run = save(tmp_path, full_items(PAPER_SUITES), windows, PAPER_SUITES)
+    kinds = {
+        "categoricals of their own": "category",
+        "all that the run names": pd.CategoricalDtype(["other", *run.meta["config"]["methods"], *PAPER_SUITES]),
+        "objects": object,
+    }
+    expected = render(run, paper=True, intervals=True, tps=True)
+    for name, kind in kinds.items():
+        items, own_windows = (
+            frame.astype(dict.fromkeys(("method", "suite"), kind)) for frame in (run.items, run.windows)
+        )
+        recast = replace(run, items=items, windows=own_windows)
+        assert render(recast, paper=True, intervals=True, tps=True) == expected, name
+
+
+@pytest.mark.parametrize("verdicts", [["yes", True], [1, 0], [True, 2], [0.5, None]])
+def test_a_verdict_is_true_false_or_null(tmp_path: Path, verdicts: list[Any]) -> None:
+    run = save(tmp_path, [item("llada", "gsm8k", n) for n in range(2)])
+    with pytest.raises(UserError, match="must be true, false or null"):
+        measure(replace(run, items=run.items.assign(correct=pd.Series(verdicts, dtype=object))))
+
+
+@pytest.mark.parametrize("config", [{}, {"methods": [], "suites": {}}, {"methods": {}, "suites": {}}])
+def test_a_configuration_that_names_no_methods_is_refused(tmp_path: Path, config: dict[str, Any]) -> None:
+    run = save(tmp_path, [item("llada", "gsm8k", 0)])
+    with pytest.raises(UserError, match=r"config\.methods (must map|names none)"):
+        measure(replace(run, meta={**run.meta, "config": config}))
+
+
+def test_a_run_that_was_not_timed_has_no_speed_anywhere(tmp_path: Path) -> None:
+    windows = [window("fef-2", "gsm8k", n, 3) for n in range(4)]
+    run = save(tmp_path, full_items(PAPER_SUITES), windows, PAPER_SUITES)
+    run.meta["config"]["timed"] = False
+    run.meta["config"]["methods"]["fef-2"]["method"] = "fef"
+    files = render(run, paper=True, tps=True)
+    assert not any(name.startswith("tps") for name in files)
+    rows = rows_of(files["main.md"])
+    assert rows["Method"][:3] == ["GSM8K Acc.", "GSM8K Fwd.", "MATH Acc."] and len(rows["Method"]) == 10
+    assert rows["FeF-DLLM (step=2)"] == ["**100.00**", "2.00x"] * 5
+    assert rows_of(files["paper.md"])["FeF-DLLM (step=2), paper"][:2] == ["**79.38**", "**36.40**"]
+    theory = rows_of(files["theory.md"])["Method"]
+    assert theory[-2:] == ["Fwd. predicted", "Fwd."] and not {"Speed", "S", "c\\_rho"} & set(theory)
+    for name in ("main.md", "paper.md", "theory.md"):
+        assert "Seconds were not measured for comparison." in files[name]
+        assert not any(word in files[name] for word in ("peed", "wall-clock", "milliseconds"))
+    for name in ("main", "theory"):
+        frame = pd.read_csv(io.StringIO(files[f"{name}.csv"]))
+        assert frame["speedup"].isna().all() and frame["forward_speedup"].notna().all()
 
 
 def test_labels_are_escaped(tmp_path: Path) -> None:

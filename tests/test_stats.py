@@ -1,0 +1,144 @@
+"""Statistics with known answers: by hand, by scipy, by enumeration, and by what their papers prove of them."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy import optimize, stats
+
+from harness.stats import holm, mcnemar, paired_lower_limit, paired_score, speedup_interval, wilson
+
+Z = float(stats.norm.ppf(0.95))
+
+
+@pytest.mark.parametrize(("right", "trials"), [(0, 10), (7, 80), (80, 80), (1, 1)])
+def test_wilson_is_scipys_on_whole_numbers(right: int, trials: int) -> None:
+    for level in (0.9, 0.95):
+        expected = stats.binomtest(right, trials).proportion_ci(confidence_level=level, method="wilson")
+        assert wilson(right / trials, trials, level) == pytest.approx((expected.low, expected.high))
+
+
+def test_wilson_lies_between_its_neighbours_for_a_broken_number_of_trials() -> None:
+    lows = [wilson(0.3, trials)[0] for trials in (40, 40.5, 41)]
+    assert lows == sorted(lows) and len(set(lows)) == 3
+
+
+def test_wilson_of_no_trials_is_refused() -> None:
+    with pytest.raises(ValueError, match="trials=0"):
+        wilson(0.5, 0)
+
+
+@pytest.mark.parametrize(("lost", "gained"), [(0, 5), (1, 8), (3, 3), (10, 2)])
+def test_mcnemar_is_twice_the_smaller_tail_of_fair_coins(lost: int, gained: int) -> None:
+    n = lost + gained
+    tail = sum(math.comb(n, heads) for heads in range(min(lost, gained) + 1)) / 2**n
+    assert mcnemar(lost, gained) == pytest.approx(min(1.0, 2 * tail)) == mcnemar(gained, lost)
+
+
+def test_mcnemar_without_a_discordant_pair_is_one_and_negative_counts_are_refused() -> None:
+    assert mcnemar(0, 0) == 1.0
+    with pytest.raises(ValueError, match="negative"):
+        mcnemar(-1, 3)
+
+
+def test_holm_is_the_worked_example() -> None:
+    # 4 x 0.005, 3 x 0.01, then 2 x 0.03 = 0.06, and 0.04 x 1, which may not fall below the one before it.
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+
+
+def test_holm_leaves_out_what_was_not_tested_and_never_exceeds_one() -> None:
+    assert holm([0.6, math.nan, 0.7, math.nan]) == pytest.approx([1.0, math.nan, 1.0, math.nan], nan_ok=True)
+    assert holm([0.02, math.nan]) == pytest.approx([0.02, math.nan], nan_ok=True) and len(holm([])) == 0
+    with pytest.raises(ValueError, match="must lie in"):
+        holm([0.5, 1.5])
+
+
+def test_holm_keeps_the_family_wise_error_under_the_null() -> None:
+    draws, family = 4000, 5
+    p_values = np.random.default_rng(0).random((draws, family))
+    wrong = np.mean([(holm(row.tolist()) <= 0.05).any() for row in p_values])
+    # Of independent uniform p-values Holm rejects one with probability 1 - 0.99^5; Hoeffding, one seed in a million.
+    bound = math.sqrt(math.log(2e6) / (2 * draws))
+    assert abs(wrong - (1 - 0.99**family)) < bound
+
+
+def test_the_interval_of_a_speedup_pairs_items() -> None:
+    seconds = np.random.default_rng(0).uniform(1, 9, 40)
+    # A method that halves every item's time is twice as fast in any sample: pairing leaves no spread.
+    assert speedup_interval([np.stack([seconds, seconds / 2], axis=1)] * 2) == pytest.approx((2, 2))
+
+
+def test_the_interval_of_a_speedup_is_around_the_mean_ratio_and_the_same_twice() -> None:
+    seconds = np.random.default_rng(0).uniform(1, 9, 40)
+    noisy = np.stack([seconds, np.random.default_rng(1).uniform(1, 9, 40)], axis=1)
+    low, high = speedup_interval([noisy, noisy[:1]])
+    assert low < (noisy[:, 0].sum() / noisy[:, 1].sum() + noisy[0, 0] / noisy[0, 1]) / 2 < high
+    assert speedup_interval([noisy]) == speedup_interval([noisy])
+    assert np.isnan(speedup_interval([noisy[:1]])).all()
+
+
+def test_the_interval_of_a_speedup_covers_the_truth_as_often_as_it_says() -> None:
+    level, trials, items = 0.5, 400, 60
+    draws = np.random.default_rng(0)
+    covered = 0
+    for _ in range(trials):
+        reference = draws.uniform(2, 4, items)
+        pair = np.stack([reference, reference * draws.uniform(0.2, 0.8, items)], axis=1)
+        low, high = speedup_interval([pair], level, resamples=300)
+        covered += low <= 2.0 <= high  # 3 s over 1.5 s in expectation
+    # Hoeffding, one seed in a million; 0.05 for percentiles of 300 draws over 60 items. At a level of 1/2 an interval
+    # that is too wide fails as one that is too narrow does.
+    bound = math.sqrt(math.log(2e6) / (2 * trials)) + 0.05
+    assert abs(covered / trials - level) < bound
+
+
+def restricted_share_lost(lost: int, gained: int, n: int, difference: float) -> float:
+    """The likeliest share of lost items if the share gained is larger by `difference`, by maximizing numerically."""
+
+    def loss(share: float) -> float:
+        shares = (share, share + difference, 1 - 2 * share - difference)
+        return -sum(
+            count * math.log(max(each, 1e-300))
+            for count, each in zip((lost, gained, n - lost - gained), shares, strict=True)
+        )
+
+    ends = (max(0.0, -difference), (1 - difference) / 2)
+    return float(optimize.minimize_scalar(loss, bounds=ends, method="bounded", options={"xatol": 1e-12}).x)
+
+
+@pytest.mark.parametrize(("lost", "gained", "n"), [(3, 5, 40), (7, 1, 50), (12, 12, 100), (1, 0, 30)])
+def test_tangos_limit_is_where_the_score_test_stops_rejecting(lost: int, gained: int, n: int) -> None:
+    limit = paired_lower_limit(lost, gained, n)
+    share = restricted_share_lost(lost, gained, n, limit)
+    variance = n * (2 * share + limit - limit**2)  # of gained - lost, a difference of multinomial counts
+    score = (gained - lost - n * limit) / math.sqrt(variance)
+    assert score == pytest.approx(Z, abs=1e-4) and paired_score(lost, gained, n, limit) == pytest.approx(Z)
+    assert limit < (gained - lost) / n
+
+
+@pytest.mark.parametrize("n", [1, 10, 164, 100_000])
+def test_tangos_limit_without_a_discordant_pair_is_the_closed_form(n: int) -> None:
+    assert paired_lower_limit(0, 0, n) == pytest.approx(-(Z**2) / (n + Z**2), rel=1e-8)
+
+
+@pytest.mark.parametrize("n", [1, 10, 1000])
+def test_tangos_limit_where_all_pairs_are_discordant_is_the_closed_form(n: int) -> None:
+    # All gained: the restricted share is (1 - d) / 2, and the score sqrt(n (1 - d) / (1 + d)).
+    assert paired_lower_limit(0, n, n) == pytest.approx((n - Z**2) / (n + Z**2), rel=1e-8)
+    assert paired_lower_limit(n, 0, n) == -1.0
+
+
+def test_tangos_limit_rises_with_what_is_gained_and_falls_with_the_level() -> None:
+    limits = [paired_lower_limit(4, gained, 60) for gained in range(20)]
+    assert limits == sorted(limits) and len(set(limits)) == 20
+    assert paired_lower_limit(4, 6, 60, 0.99) < paired_lower_limit(4, 6, 60, 0.9)
+
+
+@pytest.mark.parametrize(
+    ("counts", "level"), [((-1, 0, 5), 0.95), ((3, 3, 5), 0.95), ((0, 0, 0), 0.95), ((1, 1, 5), 0.5)]
+)
+def test_tangos_limit_refuses_counts_that_cannot_be(counts: tuple[int, int, int], level: float) -> None:
+    with pytest.raises(ValueError, match="must"):
+        paired_lower_limit(*counts, level)
