@@ -1,14 +1,16 @@
 """Measure factorization error: how far the law of each decoder's output is from the law it should sample from.
 
-    python harness/audit.py                              all but `lists`, on nano and on a table of 2^4
+    python harness/audit.py                              law, lemma and neural, on nano and on a table of 2^4
     python harness/audit.py --sections law --tokens 3    the decoders on a table of 3^4
     python harness/audit.py --sections neural --model FOLDER --prompts FILE --device cuda
     python harness/audit.py --sections lists             shuffles, beside a closed form (minutes)
+    python harness/audit.py --sections streams           the law of two-stream verification beside the paper's
 
 `law`: every decoder on an oracle whose joint is known, its output law by walking every branch of its randomness, or by
 sampling. `lemma`: Lemma 1 and FeF-DLLM's law given a corrupted sequence, in numbers, under the uniform kernel.
 `neural`: for a model, the total variation between its next w tokens drawn at once and drawn one after the other.
-`lists`: shuffles of words, right with a probability that has a closed form where they are drawn at once. Exit code 1 if
+`lists`: shuffles of words, right with a probability that has a closed form where they are drawn at once. `streams`: how
+far the target law of two-stream verification is from the paper's, place by place, against the anchor. Exit code 1 if
 a decoder that must be exact is not, or one that cannot be looks exact; one decoder is broken on purpose and must be
 caught. Total variation (TV) is in [0, 1], KL in nats.
 """
@@ -33,13 +35,14 @@ from harness.audit_law import LEVEL, Budget, Result, audit_law, law_failures, la
 from harness.audit_lemma import audit_lemma, lemma_failures
 from harness.audit_lists import lists_section, plot_lists
 from harness.audit_neural import Prompts, audit_neural, check_fit, file_prompts, suite_prompts
+from harness.audit_streams import audit_streams
 from harness.environment import describe
 from harness.errors import UserError, one_line_errors
 from harness.nano_suites import GENERATORS
 from harness.records import write_atomically
 from model_wrappers import Backbone, load_backbone
 
-SECTIONS = ("law", "lemma", "neural", "lists")
+SECTIONS = ("law", "lemma", "neural", "lists", "streams")
 DEFAULT_SECTIONS = "law,lemma,neural"
 COUNTS = ("samples", "prompts_per_suite", "chains", "span", "lists", "gen_length")
 OUTCOMES = 1024  # most entries of a table: the lemma's joint has the square of it
@@ -55,6 +58,10 @@ the tokens drawn decide which of them stay. Ranked by entropy they do not: one a
 FeF at one diffusion step is exact; at more its re-masking by low confidence is such a selection, but the law is the
 same for every window, every draft and without speculation.
 SSD is left out: it is defined at temperature 0 only."""
+STREAMS_NOTE = """\
+TV between the target law of two-stream verification and the paper's at the same place, given the same tokens before it,
+mean over the places of reference responses (dev problems), 95% interval over responses; and how often both have the
+same most likely token. anchor: places a context pass; whole: one pass for all."""
 NEURAL_NOTE = """\
 TV between the next w response tokens drawn at once from their marginals, given a fully masked response, and drawn one
 after the other, at temperature 1. The bound (Hoeffding) is for the mean over these very prompts."""
@@ -182,7 +189,11 @@ def arguments_of(line: list[str] | None) -> argparse.Namespace:
     """The command line, parsed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
-    add("--sections", default=DEFAULT_SECTIONS, help=f"comma-separated: {', '.join(SECTIONS)} (default all but lists)")
+    add(
+        "--sections",
+        default=DEFAULT_SECTIONS,
+        help=f"comma-separated: {', '.join(SECTIONS)} (default: the first three)",
+    )
     add("--tokens", type=int, default=2, help="law, lemma: real tokens of a table (default 2)")
     add("--positions", type=int, default=4, help="law, lemma: places of a table (default 4)")
     add("--branches", type=int, default=25_000, help="walk every branch up to this estimate of them (default 25000)")
@@ -191,10 +202,11 @@ def arguments_of(line: list[str] | None) -> argparse.Namespace:
     add("--device", default="cpu")
     add("--dtype")
     add("--prompts", type=Path, help='neural: JSON lines, {"prompt": text} (default: nano\'s generated dev problems)')
-    add("--prompts-per-suite", type=int, default=10, help="neural: dev problems per suite (default 10)")
+    add("--prompts-per-suite", type=int, default=10, help="neural, streams: dev problems per suite (default 10)")
     add("--gen-length", type=int, help="neural: tokens of the masked response (default: nano's, 64 for a file)")
     add("--chains", type=int, default=16, help="neural: chain samples per prompt, in one batch (default 16)")
     add("--span", type=int, default=16, help="neural: the largest w (default 16)")
+    add("--models", default="nano,nano-two-stream", help="streams: comma-separated (default nano,nano-two-stream)")
     add("--lists", type=int, default=100, help="lists: shuffles of the test split (default 100)")
     add("--seed", type=int, default=0)
     add("--out", type=Path, help="folder for the tables (CSV), the record (JSON) and the figures (PNG, PDF)")
@@ -240,6 +252,11 @@ def main(line: list[str] | None = None) -> int:
         print(f"\nlists: {asked.model}, {asked.lists} shuffles, temperature 1\n{shown(short)}")
         if asked.out is not None:
             plot_lists(tables["lists"], asked.out / "lists.png")
+    if "streams" in sections:
+        names = [name.strip() for name in asked.models.split(",")]
+        backbones = {name: load_backbone(name, asked.device, asked.dtype) for name in names}
+        tables["streams"] = audit_streams(backbones, asked.prompts_per_suite, progress=progress("streams"))
+        print(f"\nstreams: {asked.models}\n{shown(tables['streams'])}\n{STREAMS_NOTE}")
     if asked.out is not None:
         write_record(asked, tables, failures)
     if failures:

@@ -26,7 +26,7 @@ from harness.errors import UserError, one_line_errors
 from harness.gate_records import PASSES, check_settings, compare_accuracy, compare_exactly, platform_class
 from harness.gate_speed import checkout, compare_seconds, measure_both
 from harness.plan import differences
-from harness.records import KEY, Run, read_run, write_atomically
+from harness.records import KEY, Run, read_lines, read_run, write_atomically
 from harness.run import load
 
 MARGIN = 5.0
@@ -137,7 +137,8 @@ def update(run: Run, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     meta = {name: value for name, value in run.meta.items() if name != "sittings"}
     write_atomically(folder / "run.json", json.dumps(meta, indent=1) + "\n")
-    write_atomically(folder / "items.jsonl", (run.folder / "items.jsonl").read_text(encoding="utf-8"))
+    items = read_lines(run.folder / "items.jsonl")
+    write_atomically(folder / "items.jsonl", "".join(json.dumps(item) + "\n" for item in items))
     print(f"golden records: {folder} ({len(run.items)} items)")
 
 

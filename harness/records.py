@@ -6,19 +6,22 @@
 
 An item's windows are written before the item itself, and an item counts as done only when its own line is whole: after
 a kill, torn last lines and windows without an item are dropped on opening. What is read is checked against
-harness/record_schema.py.
+harness/record_schema.py. A finished run may be packed, `gzip -9n *.jsonl`: it is read as it is, but not written to.
 """
 
 from __future__ import annotations
 
+import gzip
 import hashlib
+import io
 import json
 import os
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import msgspec
 import pandas as pd
@@ -86,9 +89,7 @@ def read_lines(path: Path, record: Record | None = None) -> list[dict[str, Any]]
 
 def _each_line(path: Path, record: Record | None) -> Iterator[tuple[bytes, dict[str, Any]]]:
     """Every whole line of a JSON-lines file with its object, checked as `read_lines` says."""
-    if not path.exists():
-        return
-    with path.open("rb") as file:
+    with _opened(path) as file:
         for number, line in enumerate(file, 1):
             if not line.endswith(b"\n"):  # torn by a kill
                 return
@@ -123,12 +124,10 @@ def _read_frame(path: Path, record: Record) -> pd.DataFrame:
     Read in pieces, for windows may be millions; a piece with anything wrong is read again line by line, which names the
     line and the field.
     """
-    if not path.exists():
-        return pd.DataFrame()
     decoder = msgspec.json.Decoder(record)
     names = [field.name for field in msgspec.structs.fields(record)]
     pieces = []
-    with path.open("rb") as file:
+    with _opened(path) as file:
         while lines := file.readlines(PIECE):
             if not lines[-1].endswith(b"\n"):  # torn by a kill
                 lines.pop()
@@ -147,6 +146,28 @@ def _read_frame(path: Path, record: Record) -> pd.DataFrame:
     return frame.drop(columns=[name for name in names if name != "correct" and frame[name].isna().all()])
 
 
+@contextmanager
+def _opened(path: Path) -> Iterator[BinaryIO | gzip.GzipFile]:
+    """A JSON-lines file to read, plain or packed, empty if there is neither.
+
+    Raises UserError if it cannot be unpacked.
+    """
+    packed = _packed(path)
+    if path.exists() or not packed.exists():
+        with path.open("rb") if path.exists() else io.BytesIO() as file:
+            yield file
+        return
+    try:
+        with gzip.open(packed) as file:
+            yield file
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise UserError(f"{packed} is damaged: {error}") from error
+
+
+def _packed(path: Path) -> Path:
+    return path.with_name(f"{path.name}.gz")
+
+
 class Recorder:
     """Appends finished items to a run's folder, flushed to disk one by one.
 
@@ -157,6 +178,9 @@ class Recorder:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._items, self._windows = folder / "items.jsonl", folder / "windows.jsonl"
+        for path in (self._items, self._windows):
+            if _packed(path).exists():
+                raise UserError(f"{folder} is packed; to go on with it: gunzip {folder}/*.jsonl.gz")
         self.items: dict[tuple[Any, ...], dict[str, Any]] = {}
         for item in read_lines(self._items, ItemRecord):
             key = tuple(item[name] for name in KEY)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from harness.errors import UserError
@@ -85,6 +88,27 @@ def test_a_bad_run_file_is_refused(folder: Path, content: str) -> None:
 def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"run\.json is missing"):
         read_run(tmp_path)
+
+
+def test_a_packed_run_is_read_and_not_written_to(folder: Path) -> None:
+    plain = read_run(folder)
+    for name in ("items.jsonl", "windows.jsonl"):
+        (folder / f"{name}.gz").write_bytes(gzip.compress((folder / name).read_bytes()))
+        (folder / name).unlink()
+    packed = read_run(folder)
+    pd.testing.assert_frame_equal(packed.items, plain.items)
+    pd.testing.assert_frame_equal(packed.windows, plain.windows)
+    with pytest.raises(UserError, match="gunzip"):
+        Recorder(folder)
+
+
+@pytest.mark.parametrize("damage", [lambda content: content[:-9], lambda content: b"x" + content])
+def test_a_damaged_package_is_refused(folder: Path, damage: Callable[[bytes], bytes]) -> None:
+    path = folder / "items.jsonl"
+    (folder / "items.jsonl.gz").write_bytes(damage(gzip.compress(path.read_bytes())))
+    path.unlink()
+    with pytest.raises(UserError, match="damaged"):
+        read_run(folder)
 
 
 def test_the_hash_does_not_depend_on_the_order_of_keys() -> None:
