@@ -12,6 +12,7 @@ import pandas as pd
 
 from harness.groups import GROUPS
 from harness.records import Run
+from tables.equality import same_tokens
 from tables.intervals import UNCERTAINTY, Pairs, with_intervals
 from tables.layout import ACCEPTANCE, ACCURACY, FORWARDS, METRICS, SPEED, Metric, Table, suites_table
 from tables.measures import MEASURES, REFERENCE
@@ -19,21 +20,25 @@ from tables.measures import MEASURES, REFERENCE
 
 @dataclass(frozen=True)
 class Ablation:
-    """A table of the paper's ablations: its title and columns; its rows are the presets of the group of its name."""
+    """A table of the paper's ablations; its rows are the presets of the group of its name.
+
+    lossless: what its rows differ in changes no token, and the caption says whether that is so.
+    """
 
     title: str
     metrics: Sequence[Metric] = METRICS
+    lossless: bool = False
 
 
 MAIN = Ablation("")
 ABLATIONS = {
     "training": Ablation("Training effects: position-conditioned training against plain training on the same data."),
-    "speculation": Ablation("Speculation: the same decoder with and without (w/o SD)."),
+    "speculation": Ablation("Speculation: the same decoder with and without (w/o SD).", lossless=True),
     "draft": Ablation(
-        "Draft model: the target's own weights, or those before training.", (ACCURACY, SPEED, ACCEPTANCE)
+        "Draft model: the target's own weights, or those before training.", (ACCURACY, SPEED, ACCEPTANCE), True
     ),
     "window-size": Ablation(
-        "Window size; FeF-DLLM (step=4) has a window of 16.", (ACCURACY, SPEED, FORWARDS, ACCEPTANCE)
+        "Window size; FeF-DLLM (step=4) has a window of 16.", (ACCURACY, SPEED, FORWARDS, ACCEPTANCE), True
     ),
 }
 ONLY_ABLATION = {
@@ -66,5 +71,6 @@ def tables_of(measured: pd.DataFrame, run: Run, pairs: Pairs | None = None) -> l
         own, ablation = by_method.loc[methods].reset_index(), ABLATIONS.get(name, MAIN)
         if pairs is not None:
             own = with_intervals(own, pairs)
-        tables.append((suites_table(name, ablation.title, own, run, ablation.metrics, pairs), own[columns]))
+        title = " ".join(filter(None, [ablation.title, same_tokens(run, methods) if ablation.lossless else ""]))
+        tables.append((suites_table(name, title, own, run, ablation.metrics, pairs), own[columns]))
     return tables

@@ -50,6 +50,7 @@ from tables.theory import acceptance_by_place, fef_windows, theory
 
 EXPECTED_LINES = ("--", ":", "-.", (0, (5, 3, 1, 1, 1, 1)))  # what independence expects, one per method
 MOST_CURVES = len(EXPECTED_LINES)
+MOST_METHODS = 20  # markers that a reader can still find in the legend
 
 
 def draw_tradeoff(run: Run) -> tuple[Figure, list[str]]:
@@ -61,6 +62,8 @@ def draw_tradeoff(run: Run) -> tuple[Figure, list[str]]:
     frame, left_out = tradeoff(run)
     if frame.empty:
         raise Skipped("; ".join(left_out))
+    if len(frame) > MOST_METHODS:
+        raise Skipped(f"{len(frame)} methods cannot be told apart, at most {MOST_METHODS} can")
     labels, look = method_labels(run), looks()
     figure, axes = new_figure(2.3, entries=[labels[method] for method in frame["method"]])
     axes.axvline(1, color="0.7", linewidth=0.6, linestyle=":", zorder=0)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from run_records import rows_of, save_presets
+from run_records import rows_of, save, save_presets
 
 from harness.groups import GROUPS
 from harness.presets import PRESETS
@@ -76,3 +76,26 @@ def test_there_is_no_main_table_if_the_ablations_show_all_of_it(tmp_path: Path) 
 def test_a_method_whose_ablation_is_not_there_is_in_the_main_table(tmp_path: Path) -> None:
     files = run_of(tmp_path, "llada", "llada-trained")
     assert in_csv(files["main.csv"]) == ["llada", "llada-trained"] and "training.csv" not in files
+
+
+def speculation_run(folder: Path, **other: str) -> str:
+    """The caption of a speculation table of two suites; `other` are hashes of FeF's own tokens, by suite."""
+    run = save_presets(folder, *GROUPS["speculation"])
+    config = run.meta["config"]
+    for name, method in config["methods"].items():
+        options = {"steps": PRESETS[name].options.get("steps", 48)}
+        method["suites"] = {suite: {"options": options} for suite in config["suites"]}
+    items = [
+        row | {"tokens_hash": other.get(row["suite"], "same") if row["method"] == "fef-4" else "same"}
+        for row in run.items.dropna(axis=1).to_dict("records")
+    ]
+    return render(save(folder / "hashed", items, config=config))["speculation.md"]
+
+
+def test_the_caption_says_that_speculation_changed_no_token(tmp_path: Path) -> None:
+    assert "the same tokens on 8 of 8 responses." in speculation_run(tmp_path)
+
+
+def test_the_caption_names_responses_that_speculation_changed(tmp_path: Path) -> None:
+    caption = speculation_run(tmp_path, math="other")
+    assert "on 6 of 8 responses, not on MATH 0 (step=4), MATH 1 (step=4)." in caption

@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from run_records import item, save
+from run_records import item, save, save_presets
 from scipy import stats
 from test_theory import window
 
 from harness.errors import UserError, one_line_errors
+from harness.presets import PRESETS
 from harness.records import Run
 from harness.theory import expected_committed
 from tables import figures as cli
@@ -177,3 +178,8 @@ def test_a_line_that_asks_for_nothing_clear_is_refused(line: list[str], capsys: 
 def test_it_imports_neither_torch_nor_opencompass() -> None:
     code = "import sys, tables.figures; sys.exit(any(name in sys.modules for name in ('torch', 'opencompass')))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_more_methods_than_a_reader_can_tell_apart_are_not_drawn(tmp_path: Path) -> None:
+    with pytest.raises(Skipped, match="cannot be told apart"):
+        draw_tradeoff(save_presets(tmp_path, *list(PRESETS)[:21]))
