@@ -306,7 +306,11 @@ def test_where_seconds_are_tokens_the_prediction_is_the_token_forwards(options: 
         ([], [], "holds no items"),
         ([item("llada", "gsm8k", 0)], [], "no valid"),
         ([item("llada", "gsm8k", 0, **counts(12, 12, 240))], [], "both LLaDA and a FeF"),
-        ([item("llada", "gsm8k", 0, **counts(12, 12, 240))], [{"method": "fef-2", "suite": "gsm8k"}], "a window lacks"),
+        (
+            [item("llada", "gsm8k", 0, **counts(12, 12, 240))],
+            [{"method": "fef-2", "suite": "gsm8k"}],
+            "missing required field",
+        ),
     ],
 )
 def test_records_that_do_not_hold_it_are_refused(tmp_path: Path, items: Any, windows: Any, message: str) -> None:
