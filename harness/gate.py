@@ -74,6 +74,8 @@ def judge_records(run: Run, golden: Run, margin: float) -> bool:
         found = compare_exactly(golden, run)
         passed = set(found["verdict"]) <= set(PASSES)
         print(f"records: {len(golden.items)} golden items, same class of platform, compared exactly")
+        for suite, why in ((run.meta.get("scoring") or {}).get("not_scored") or {}).items():
+            print(f"verdicts of {suite} are left out: {why}")
         print(found.to_string(index=False) if len(found) else "no difference")
         _show_text(golden, run, found)
     else:

@@ -24,8 +24,7 @@ PASSES = ("better",)
 
 
 def platform_class(meta: dict[str, Any]) -> dict[str, Any]:
-    """What decides how floating-point numbers round: platform, processor or GPU, vector instructions, torch,
-    threads."""
+    """What decides how floating-point numbers round: platform, processor or GPU, threads, dtype, torch."""
     environment = meta.get("environment") or {}
     packages = environment.get("packages") or {}
     cpu = str(environment.get("cpu")).split(" ", 1)[0]
@@ -74,18 +73,22 @@ def compare_exactly(golden: Run, run: Run) -> pd.DataFrame:
 
     verdict: "missing" (items that the run lacks), "regressed" (a verdict lost, a cost that rose), "changed" (tokens,
     acceptance, weights), "better" (costs that only fell). golden, run: totals over the compared items; items: which.
+    Verdicts of suites that the run could not score (run.json's `scoring`) are not compared.
     """
     rows = _weights(golden.meta, run.meta)
-    both = golden.items.merge(run.items, on=list(KEY), how="left", suffixes=("_golden", "_run"), indicator=True)
+    unscored = (run.meta.get("scoring") or {}).get("not_scored") or {}
+    # A measure that one side lacks altogether must still differ from the other's.
+    sides = [each.items.reindex(columns=[*KEY, *EXACT]) for each in (golden, run)]
+    both = sides[0].merge(sides[1], on=list(KEY), how="left", suffixes=("_golden", "_run"), indicator=True)
     lost = both[both["_merge"] == "left_only"]
     for (method, suite), own in lost.groupby(["method", "suite"], sort=False):
         rows.append(["missing", method, suite, "items", len(own), 0, _named(own["item"])])
     both = both[both["_merge"] == "both"]
     for measure in EXACT:
-        if f"{measure}_golden" not in both and f"{measure}_run" not in both:
-            continue
         pair = both[[f"{measure}_golden", f"{measure}_run"]].set_axis(["golden", "run"], axis=1)
         differ = pair["golden"].ne(pair["run"]) & pair.notna().any(axis=1)
+        if measure == "correct":
+            differ &= ~both["suite"].isin(list(unscored))
         for (method, suite), own in both[differ].groupby(["method", "suite"], sort=False):
             values = pair.loc[own.index]
             rows.append([_verdict(measure, values), method, suite, measure, *_totals(values), _named(own["item"])])
@@ -103,7 +106,8 @@ def _weights(golden: dict[str, Any], run: dict[str, Any]) -> list[list[Any]]:
 
 def _verdict(measure: str, values: pd.DataFrame) -> str:
     if measure in COSTS:
-        return "regressed" if (values["run"] > values["golden"]).any() else "better"
+        no_worse = values["run"] <= values["golden"]  # a cost that is not there is not known to be
+        return "better" if no_worse.all() else "regressed"
     if measure == "correct":
         return "regressed" if (values["golden"].eq(True) & values["run"].ne(True)).any() else "changed"
     return "changed"

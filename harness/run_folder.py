@@ -96,11 +96,7 @@ def write_meta(folder: Path, config: dict[str, Any], backbones: dict[str, Backbo
         "weights": {name: _weights(backbone) for name, backbone in backbones.items()},
         "data": data,
     }
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(folder / "run.json", json.dumps(meta, indent=1) + "\n")
-    except OSError as error:
-        raise UserError(f"cannot write to {folder}: {error}") from error
+    _write_meta(folder, meta)
 
 
 @contextmanager

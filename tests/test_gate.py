@@ -95,6 +95,23 @@ def test_a_lost_verdict_or_another_acceptance_is_caught(tmp_path: Path, golden: 
     assert verdict(run_of(tmp_path / "run", items_of(**change)), golden) == 1
 
 
+@pytest.mark.parametrize("measure", ["tokens_hash", "forwards"])
+def test_a_run_that_does_not_say_what_the_golden_one_says_is_caught(tmp_path: Path, golden: Path, measure: str) -> None:
+    rows = [{name: value for name, value in row.items() if name != measure} for row in items_of()]
+    assert verdict(run_of(tmp_path / "run", rows), golden) == 1
+
+
+def test_verdicts_that_no_sandbox_gave_are_left_out_and_named(
+    tmp_path: Path, golden: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [row | ({"correct": None} if row["suite"] == "mbpp" else {}) for row in items_of()]
+    run = run_of(tmp_path / "run", rows)
+    meta = json.loads((run.folder / "run.json").read_text())
+    (run.folder / "run.json").write_text(json.dumps({**meta, "scoring": {"not_scored": {"mbpp": "no sandbox"}}}))
+    assert verdict(run, golden) == 0
+    assert "verdicts of mbpp are left out: no sandbox" in capsys.readouterr().out
+
+
 def test_a_missing_item_is_caught(tmp_path: Path, golden: Path) -> None:
     run = run_of(tmp_path / "run", items_of()[:-1])
     found = compare_exactly(run_of(golden, items_of()), run)
