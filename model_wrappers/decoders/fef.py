@@ -20,7 +20,7 @@ from model_wrappers.verification import FullVerification, Laws, TwoStreamVerific
 SCOPES = ("all", "pass")
 KERNELS = ("absorbing", "uniform")
 VERIFICATIONS: dict[str, type[Verification]] = {"full": FullVerification, "two-stream": TwoStreamVerification}
-REACHED = 0.05  # adaptive window: a place is verified if its draft is reached with this chance, by the draft laws
+REACHED = 0.02  # adaptive window: a place is verified if its draft is reached with this chance, by the draft laws
 
 
 def fef(
