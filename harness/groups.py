@@ -12,6 +12,7 @@ GROUPS = {
     "savings": ["llada", "fef-2", "fef-2-skip", "fef-2-reuse", "fef-2-adaptive", "fef-fast", "fef-two-stream"],
     "checkpoints": [
         *("llada", "llada-trained", "llada-fef", "llada-two-stream"),
+        *("threshold-two-stream", "factor-two-stream", "entropy-two-stream"),
         *("fef-fast-untrained", "fef-fast-control", "fef-fast", "fef-two-stream-untrained", "fef-two-stream"),
     ],
     "anchor": [

@@ -95,6 +95,9 @@ PRESETS = {
     # Training apart from decoding: every checkpoint with LLaDA's decoder and with FeF's.
     "llada-fef": Preset("LLaDA, checkpoint of FeF", "llada", tokens_per_step=1, role="fef"),
     "llada-two-stream": Preset("LLaDA, checkpoint of two-stream", "llada", tokens_per_step=1, role="two-stream"),
+    "threshold-two-stream": Preset("Threshold, checkpoint of two-stream", "threshold", role="two-stream"),
+    "factor-two-stream": Preset("Factor, checkpoint of two-stream", "factor", role="two-stream"),
+    "entropy-two-stream": Preset("Entropy, checkpoint of two-stream", "entropy", role="two-stream"),
     "fef-fast-untrained": replace(_fef(2, "FeF-DLLM fast w/o train", **FAST), role="base"),
     "fef-fast-control": replace(_fef(2, "FeF-DLLM fast, checkpoint of LLaDA w/ train", **FAST), role="control"),
     "fef-two-stream": _two_stream(2),

@@ -21,7 +21,8 @@ WIDE = 8  # more columns than this are scaled to the width of the page
 
 def escape_latex(text: str) -> str:
     """The text with LaTeX's special characters as commands that print them."""
-    return "".join(LATEX_SPECIAL.get(character, character) for character in text)
+    escaped = "".join(LATEX_SPECIAL.get(character, character) for character in text)
+    return escaped.replace("--", "-{}-")  # two hyphens would print as a dash
 
 
 def escape_markdown(text: str) -> str:
