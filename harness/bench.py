@@ -5,6 +5,7 @@
     python harness/bench.py --instrument         can the model tell decoders apart? (dev problems)
     python harness/bench.py --costs              cost and memory of each kind of pass; --record RUN: predicted speedups
     python harness/bench.py --costs --arch llada-8b --random-weights --device cuda --prompt 256 --response 256
+    python harness/bench.py --recording RUN        cost of writing records, and of rendering 100,000 of them
 
 `forwards` is the cost of one call against its rows. `methods` sets a decoder's seconds beside the seconds that its
 forwards take alone: the very calls it made, replayed, measured interleaved with it. `--instrument` runs LLaDA at 1, 2,
@@ -32,6 +33,7 @@ from harness.bench_costs import ROWS as ROW_COUNTS
 from harness.bench_costs import bench_costs, statements
 from harness.bench_memory import bench_memory
 from harness.bench_record import assumptions, fef_items, predicted_speedups
+from harness.bench_recording import bench_recording
 from harness.bench_timing import interleaved, random_ids
 from harness.bench_training import bench_training
 from harness.environment import describe
@@ -229,6 +231,7 @@ def main(line: list[str] | None = None) -> int:
     parser.add_argument("--costs", action="store_true", help="cost and memory of draft and verification passes")
     parser.add_argument("--rows", help="numbers of rows for --costs (default 1,2,4,8,16,32)")
     parser.add_argument("--record", type=Path, help="run folder: with --costs, its speedups predicted and measured")
+    parser.add_argument("--recording", type=Path, help="run folder: cost of its records, and of tables of many such")
     parser.add_argument("--arch", help=f"a shape instead of --model: {', '.join(ARCHITECTURES)}")
     parser.add_argument("--random-weights", action="store_true", help="the weights of --arch, made on the device")
     parser.add_argument("--layers", type=int, help="layers of --arch, instead of its own")
@@ -246,6 +249,8 @@ def main(line: list[str] | None = None) -> int:
         tables = {"instrument": instrument_check(asked.model, asked.limit).reset_index()}
     elif asked.training:
         tables = {"training": bench_training(asked.model, asked.repeats)}
+    elif asked.recording is not None:
+        tables = bench_recording(asked.recording)
     else:
         backbone = backbone_of(asked)
         size = (asked.response, asked.repeats)
