@@ -121,7 +121,7 @@ def draw_anchor(run: Run) -> tuple[Figure, list[str]]:
     series = {name: {n: m for n, m in row.items() if m in frame.index} for name, row in BY_ANCHOR.items()}
     if max(len(row) for row in series.values()) < 2:
         raise Skipped("it takes two anchors of two-stream verification (--methods anchor)")
-    figure, (above, below) = new_figure(3.6, rows=2)
+    figure, (above, below) = new_figure(3.6, rows=2, entries=[*series, "LLaDA"])
     for (name, row), look in zip(series.items(), looks(), strict=False):
         rows, places = frame.loc[list(row.values())], [ANCHORS.index(n) for n in row]
         for axes, value in ((above, "accuracy"), (below, "speedup")):
@@ -133,7 +133,7 @@ def draw_anchor(run: Run) -> tuple[Figure, list[str]]:
     above.set(ylabel="accuracy (%)")
     below.set(ylabel="wall-clock speedup", xlabel="anchor: unresolved places a context pass")
     below.set_xticks(range(len(ANCHORS)), [str(n) for n in ANCHORS], minor=False)
-    above.legend()
+    legend_below(figure, above)
     return figure, left_out
 
 
