@@ -1,7 +1,8 @@
 """Speed against another revision: both decode the same prompts on this machine, in turn, response by response.
 
 Seconds of another machine or day mean nothing, so they are measured again: two processes, one on a checkout of the
-other revision, one on the working tree, each idle while the other decodes, in the order old, new, new, old.
+other revision, one on the working tree, each idle while the other decodes. They strictly alternate: a process that
+decodes twice in a row is up to 10% slower the second time, so every response has to follow one of the other side.
 """
 
 from __future__ import annotations
@@ -110,14 +111,14 @@ def measure_both(
                     notes.append(f"{method} on {job.suite} is left out: {errors[0]}")
                     continue
                 for item, request in enumerate(requests):
-                    answers = [worker.decode(request) for worker in (old, new, new, old)]
+                    answers = [worker.decode(request) for worker in (old, new, old, new)]
                     rows.append(
                         {
                             "method": method,
                             "suite": job.suite,
                             "item": item,
-                            "old": (answers[0]["seconds"] + answers[3]["seconds"]) / 2,
-                            "new": (answers[1]["seconds"] + answers[2]["seconds"]) / 2,
+                            "old": (answers[0]["seconds"] + answers[2]["seconds"]) / 2,
+                            "new": (answers[1]["seconds"] + answers[3]["seconds"]) / 2,
                             "old_forwards": answers[0]["forwards"],
                             "new_forwards": answers[1]["forwards"],
                             "same_tokens": answers[0]["tokens"] == answers[1]["tokens"],
