@@ -97,21 +97,28 @@ def measure_both(
     Returns a row per (method, suite, item): old and new seconds (means of two), old_forwards, new_forwards,
     same_tokens; and sentences on methods that a side cannot run.
     """
-    rows, notes = [], []
+    # Where memory comes to lie makes one process up to a tenth slower than another of the same code, for as long as it
+    # lives. With a pair of processes for each item that is noise that the intervals show. Models that take long to load
+    # or compile keep theirs.
+    light = config["device"] == "cpu" and not config["compile"]
+    rows: list[dict[str, Any]] = []
+    notes: list[str] = []
     with ExitStack() as stack:
-        old, new = (stack.enter_context(Worker(each, config["threads"])) for each in (tree, ROOT))
+        workers: list[Worker] = []
         for job in jobs:
-            for method, model in job.models.items():
-                requests = [_request(config, model, prompt.tolist()) for prompt in job.prompts[:items]]
-                # A compiled model may make a graph for any new length.
-                first = requests if config["compile"] else requests[:1]
-                warm = [worker.decode(request) for request in first for worker in (old, new)]
-                errors = [answer["error"] for answer in warm if "error" in answer]
-                if errors:
-                    notes.append(f"{method} on {job.suite} is left out: {errors[0]}")
-                    continue
-                for item, request in enumerate(requests):
-                    answers = [worker.decode(request) for worker in (old, new, old, new)]
+            for item, prompt in enumerate(job.prompts[:items]):
+                if light or not workers:
+                    stack.close()
+                    workers = [stack.enter_context(Worker(each, config["threads"])) for each in (tree, ROOT)]
+                for method, model in job.models.items():
+                    request = _request(config, model, prompt.tolist())
+                    warm = [worker.decode(request) for worker in workers]
+                    errors = [answer["error"] for answer in warm if "error" in answer]
+                    if errors:
+                        note = f"{method} on {job.suite} is left out: {errors[0]}"
+                        notes += [] if note in notes else [note]
+                        continue
+                    answers = [worker.decode(request) for worker in workers * 2]
                     rows.append(
                         {
                             "method": method,
