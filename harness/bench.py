@@ -5,7 +5,7 @@
     python harness/bench.py --instrument         can the model tell decoders apart? (dev problems)
     python harness/bench.py --costs              cost and memory of each kind of pass; --record RUN: predicted speedups
     python harness/bench.py --costs --arch llada-8b --random-weights --device cuda --prompt 256 --response 256
-    python harness/bench.py --recording RUN        cost of writing records, and of rendering 100,000 of them
+    python harness/bench.py --recording RUN      cost of writing records, and of rendering 100,000 of them
 
 `forwards` is the cost of one call against its rows. `methods` sets a decoder's seconds beside the seconds that its
 forwards take alone: the very calls it made, replayed, measured interleaved with it. `--instrument` runs LLaDA at 1, 2,

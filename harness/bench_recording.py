@@ -33,12 +33,12 @@ def bench_recording(folder: Path, items: int = ITEMS, windows: int = WINDOWS) ->
     recording: milliseconds to add an item with its windows, each flushed to disk, the mean of the first ADDED; and that
     in percent of the mean seconds of a response of each method that the run has. rendering: seconds of tables/render.py
     in a process of its own on the run as many times over as make `items` items and, if it has any, `windows` windows or
-    more, with seconds of processor time and peak memory in MiB. Raises UserError if `folder` holds no run with items,
-    or the tables cannot be made.
+    more, with seconds of processor time and peak memory in MiB. Raises UserError if `folder` holds no run with seconds
+    of items, or the tables cannot be made.
     """
     run = read_run(folder)
-    if run.items.empty:
-        raise UserError(f"{folder} has no items; give the folder of a run that has")
+    if "seconds" not in run.items:
+        raise UserError(f"{folder} has no items with seconds; give the folder of a run that has")
     lines, drafted = read_lines(folder / "items.jsonl"), read_lines(folder / "windows.jsonl")
     copies = max(math.ceil(items / len(lines)), math.ceil(windows / len(drafted)) if drafted else 1)
     with tempfile.TemporaryDirectory() as scratch:
@@ -74,10 +74,9 @@ def _rendering(source: Path, lines: Lines, windows: Lines, folder: Path, copies:
             for copy in range(copies):
                 file.writelines(json.dumps(row | {"item": row["item"] + copy * step}) + "\n" for row in rows)
     began = time.perf_counter()
-    with (folder / "log.txt").open("w") as log:
-        process = subprocess.Popen([sys.executable, str(ROOT / "tables" / "render.py"), str(folder)], stdout=log)
-        # wait4 alone says what this one child took.
-        _, status, used = os.wait4(process.pid, 0)
+    command = [sys.executable, str(ROOT / "tables" / "render.py"), str(folder)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    _, status, used = os.wait4(process.pid, 0)  # it alone says what this one child took
     seconds, process.returncode = time.perf_counter() - began, os.waitstatus_to_exitcode(status)
     if process.returncode != 0:
         raise UserError(f"the tables of {source}, {copies} times over, could not be made; see the message above")

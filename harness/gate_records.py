@@ -24,7 +24,7 @@ PASSES = ("better",)
 
 
 def platform_class(meta: dict[str, Any]) -> dict[str, Any]:
-    """What decides how floating-point numbers round: platform, processor or GPU, threads, dtype, torch."""
+    """What decides how floating-point numbers round: platform, processor and its vector instructions, torch."""
     environment = meta.get("environment") or {}
     packages = environment.get("packages") or {}
     cpu = str(environment.get("cpu")).split(" ", 1)[0]

@@ -97,9 +97,9 @@ def measure_both(
     Returns a row per (method, suite, item): old and new seconds (means of two), old_forwards, new_forwards,
     same_tokens; and sentences on methods that a side cannot run.
     """
-    # Where memory comes to lie makes one process up to a tenth slower than another of the same code, for as long as it
-    # lives. With a pair of processes for each item that is noise that the intervals show. Models that take long to load
-    # or compile keep theirs.
+    # A process may be up to a tenth slower than another of the same code, for as long as it lives (results/LOG.md).
+    # With a pair of processes for each item that is noise, which the intervals show. Where starting may take minutes,
+    # on a GPU or with torch.compile, all items share a pair.
     light = config["device"] == "cpu" and not config["compile"]
     rows: list[dict[str, Any]] = []
     notes: list[str] = []
@@ -115,8 +115,7 @@ def measure_both(
                     warm = [worker.decode(request) for worker in workers]
                     errors = [answer["error"] for answer in warm if "error" in answer]
                     if errors:
-                        note = f"{method} on {job.suite} is left out: {errors[0]}"
-                        notes += [] if note in notes else [note]
+                        notes.append(f"{method} on {job.suite} is left out: {errors[0]}")
                         continue
                     answers = [worker.decode(request) for worker in workers * 2]
                     rows.append(
@@ -131,7 +130,7 @@ def measure_both(
                             "same_tokens": answers[0]["tokens"] == answers[1]["tokens"],
                         }
                     )
-    return pd.DataFrame(rows), notes
+    return pd.DataFrame(rows), list(dict.fromkeys(notes))
 
 
 def _request(config: dict[str, Any], model: Any, prompt: list[int]) -> dict[str, Any]:

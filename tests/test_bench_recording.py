@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from run_records import full_items, item, save, window
@@ -31,9 +32,10 @@ def test_tables_are_made_of_as_many_records_as_were_asked_for(tmp_path: Path) ->
     assert rendered["items"] == 2 * len(items)
 
 
-def test_a_run_without_items_is_refused(tmp_path: Path) -> None:
-    save(tmp_path, [])
-    with pytest.raises(UserError, match="has no items"):
+@pytest.mark.parametrize("items", [[], [item("llada", "gsm8k", 0, seconds=None)]])
+def test_a_run_without_seconds_is_refused(tmp_path: Path, items: list[dict[str, Any]]) -> None:
+    save(tmp_path, items)
+    with pytest.raises(UserError, match="no items with seconds"):
         bench_recording(tmp_path)
 
 

@@ -7,13 +7,16 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from run_records import PAPER_SUITES, item, save
 
+from harness import gate_speed
 from harness.errors import UserError
 from harness.gate import main
 from harness.gate_records import compare_accuracy, compare_exactly, platform_class
@@ -227,6 +230,43 @@ def test_a_worker_answers_with_tokens_or_with_its_error() -> None:
         first, second = worker.decode(request), worker.decode(request)
         assert first["forwards"] == 4 and first["tokens"] == second["tokens"] and first["seconds"] > 0
         assert "unheard_of" in worker.decode({**request, "options": {"unheard_of": 1}})["error"]
+
+
+@pytest.mark.parametrize(("compiled", "pairs"), [(False, 4), (True, 1)])
+def test_the_sides_alternate_in_a_pair_of_processes_for_each_item(
+    monkeypatch: pytest.MonkeyPatch, compiled: bool, pairs: int
+) -> None:
+    made: list[str] = []
+    calls: list[str] = []
+
+    class Side:
+        def __init__(self, tree: Path, threads: int) -> None:
+            self.name = "old" if tree == Path("old") else "new"
+            made.append(self.name)
+
+        def __enter__(self) -> Side:
+            return self
+
+        def __exit__(self, *error: object) -> None: ...
+
+        def decode(self, request: dict[str, Any]) -> dict[str, Any]:
+            if request["method"] == "unknown":
+                return {"error": "no such method"}
+            calls.append(self.name)
+            return {"seconds": {"old": 1.0, "new": 3.0}[self.name], "forwards": 2, "tokens": "same"}
+
+    def request(config: Any, model: str, prompt: list[int]) -> dict[str, Any]:
+        return {"method": model}
+
+    monkeypatch.setattr(gate_speed, "Worker", Side)
+    monkeypatch.setattr(gate_speed, "_request", request)
+    models = {"llada": "llada", "other": "unknown"}
+    jobs: Any = [SimpleNamespace(suite=s, models=models, prompts=[torch.tensor([1])] * 3) for s in ("gsm8k", "math")]
+    config = {"device": "cpu", "compile": compiled, "threads": 1}
+    measured, notes = gate_speed.measure_both(Path("old"), config, jobs, items=2)
+    assert made == ["old", "new"] * pairs and calls == ["old", "new"] * 3 * 4
+    assert len(measured) == 4 and set(measured["old"]) == {1.0} and set(measured["new"]) == {3.0}
+    assert notes == [f"other on {suite} is left out: no such method" for suite in ("gsm8k", "math")]
 
 
 @pytest.mark.slow
