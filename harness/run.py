@@ -18,24 +18,16 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import torch
-import transformers
+from typing import TYPE_CHECKING
 
 from harness.errors import UserError, one_line_errors
-from harness.groups import GROUPS, PAPER_SUITES
-from harness.plan import resolve, write_generated
-from harness.presets import DEFAULT_METHODS, describe_presets
-from harness.records import Recorder
-from harness.run_folder import claim_folder, describe_data, exclusive, sitting, write_meta
-from harness.schedule_files import describe_schedules
-from harness.scoring import UNSAFE_HELP, UNSAFE_OPTION, describe_scoring, score_run
-from harness.suites import SUITES, dataset_config
-from model_wrappers import Backbone, load_backbone
+from harness.methods.groups import GROUPS
+from harness.methods.presets import DEFAULT_METHODS, describe_presets
+from harness.sandbox.options import UNSAFE_HELP, UNSAFE_OPTION
+from harness.suites.registry import PAPER_SUITES, SUITES
 
 if TYPE_CHECKING:
-    from harness.inference import SuiteJob
+    from harness.records.schema import RunConfig
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -81,64 +73,26 @@ def main(line: list[str] | None = None) -> int:
 
 def run(asked: argparse.Namespace, scratch: Path) -> Path:
     """Do what was asked; returns the run's folder. `scratch` receives what is not kept."""
+    # torch and transformers take seconds to import, which --help and --list need not wait for.
+    from harness.runs.config import resolve
+    from harness.runs.decoding import record
+    from harness.runs.folder import claim_folder, exclusive
+    from harness.sandbox.scoring import describe_scoring, score_run
+
     config = resolve(asked)
     folder = claim_folder(asked.out, config, asked.resume)
+    data = scratch if config.generated else Path(asked.data or os.environ["COMPASS_DATA_CACHE"])
     with exclusive(folder):
-        record(folder, config, asked, scratch)
-        print("scoring")
-        print(describe_scoring(score_run(folder, asked.unsafe_code_execution)))
+        record(folder, config, data, scratch)
+        print(describe_scoring(score_run(folder, asked.unsafe_code_execution, pending=True)))
         render(folder, config)
     print(f"records and tables: {folder}")
     return folder
 
 
-def record(folder: Path, config: dict[str, Any], asked: argparse.Namespace, scratch: Path) -> None:
-    """Decode all that is asked for and is not recorded yet."""
-    for note in describe_schedules(config):
-        print(note)
-    generated = isinstance(config["data"], str)
-    data = scratch if generated else Path(asked.data or os.environ["COMPASS_DATA_CACHE"])
-    jobs, backbones = load(config, data, scratch)
-    from harness.inference import run_suite
-    from harness.progress import RunProgress
-
-    write_meta(folder, config, backbones, describe_data(config, data))
-    recorder = Recorder(folder)
-    with sitting(folder, config["device"]), RunProgress(jobs, config, recorder) as progress:
-        for job in jobs:
-            run_suite(job, recorder, config["seed"], config["chunk"], progress.finished(job))
-
-
-def load(config: dict[str, Any], data: Path, scratch: Path) -> tuple[list[SuiteJob], dict[str, Backbone]]:
-    """The suites of a configuration, ready to decode, and the models by name. `data`: the folder of its problems.
-
-    Generated problems are written there. Raises UserError for a malformed data file or a prompt that does not fit.
-    """
-    if isinstance(config["data"], str):
-        write_generated(data, config)
-    torch.set_num_threads(config["threads"])
-    transformers.utils.logging.disable_progress_bar()
-    names = {name for table in config["models"].values() for name in table.values()}
-    backbones = {
-        name: load_backbone(name, config["device"], config["dtype"], compiled=config["compile"])
-        for name in sorted(names)
-    }
-
-    # OpenCompass takes seconds to import: only now, after all that can be refused without it.
-    os.environ.setdefault("HF_DATASETS_CACHE", str(scratch / "datasets"))
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    from harness.inference import models_for, prepare
-
-    jobs = []
-    for suite in config["suites"]:
-        dataset = dataset_config(suite, data, generated=isinstance(config["data"], str))
-        jobs.append(prepare(suite, dataset, models_for(config, suite, backbones), config["limit"]))
-    return jobs, backbones
-
-
-def render(folder: Path, config: dict[str, Any]) -> None:
-    """The tables of a finished run. Another room: it reads the records and nothing else."""
-    beside = set(GROUPS["main"]) <= set(config["methods"]) and set(config["suites"]) & set(PAPER_SUITES)
+def render(folder: Path, config: RunConfig) -> None:
+    """The tables of a finished run, by a command of their own: tables read the records and nothing else."""
+    beside = set(GROUPS["main"]) <= set(config.methods) and set(config.suites) & set(PAPER_SUITES)
     paper = ["--paper"] if beside else []
     done = subprocess.run([sys.executable, str(ROOT / "tables" / "render.py"), str(folder), *paper], check=False)
     if done.returncode:

@@ -21,188 +21,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
-import os
 import sys
 from pathlib import Path
-from typing import Any
 
-import pandas as pd
-import torch
-from transformers import PreTrainedTokenizerBase, TrainingArguments, set_seed
-
-from harness.errors import UserError, one_line_errors
-from harness.nano_tokenizer import EOS, token_id, train_tokenizer
-from harness.train_data import (
-    LENGTHS,
-    Collator,
-    CorruptedBatches,
-    Examples,
-    FileExamples,
-    NanoExamples,
-    PositionBatches,
-)
-from harness.train_presets import MASKS, PRESETS, configuration
-from harness.trainer import DiffusionTrainer
-from harness.two_stream_batches import TwoStreamBatches
-from model_wrappers import load_backbone
-from model_wrappers.llada import LLaDAConfig, LLaDAForMaskedLM
+from harness.errors import one_line_errors
+from harness.training.recipes import MASKS, PRESETS, configuration
 
 OBJECTIVES = ("fef", "llada")
-
-
-def new_model(config: dict[str, Any], tokenizer: PreTrainedTokenizerBase) -> LLaDAForMaskedLM:
-    """A model of the preset's size with random weights."""
-    return LLaDAForMaskedLM(
-        LLaDAConfig(
-            vocab_size=-(-len(tokenizer) // 64) * 64,
-            hidden_size=config["hidden_size"],
-            num_hidden_layers=config["layers"],
-            num_attention_heads=config["heads"],
-            num_key_value_heads=config["heads"],
-            intermediate_size=config["mlp_size"],
-            max_position_embeddings=config["max_length"],
-            rms_norm_eps=1e-5,
-            bos_token_id=tokenizer.bos_token_id,
-            eos_token_id=tokenizer.eos_token_id,
-            mask_token_id=tokenizer.mask_token_id,
-        )
-    )
-
-
-def start(config: dict[str, Any]) -> tuple[PreTrainedTokenizerBase, LLaDAForMaskedLM]:
-    """Tokenizer and model to begin with: those of the folder `init`, or new ones where the preset gives their size."""
-    if config["init"] is not None:
-        backbone = load_backbone(config["init"], dtype="float32")
-        return backbone.text_tokenizer(), backbone.model.train()
-    if "hidden_size" not in config:
-        raise UserError("--init is needed: the folder or hub id of the model to train")
-    tokenizer = train_tokenizer(seed=0)
-    return tokenizer, new_model(config, tokenizer)
-
-
-def examples_for(config: dict[str, Any], tokenizer: PreTrainedTokenizerBase, limit: int) -> tuple[Examples, int]:
-    """The training examples and the optimizer steps that pass through them. limit: the model's, in tokens.
-
-    Raises UserError for a data file that cannot be used, or a preset that says neither steps nor epochs.
-    """
-    processes = int(os.environ.get("WORLD_SIZE", "1"))
-    per_step = config["batch"] * config["accumulation"] * processes
-    if config["data"] is None:
-        if config["steps"] is None:
-            raise UserError("--data FILE is needed, or --steps with nano's generated problems")
-        count = config["steps"] * per_step
-        return NanoExamples(tokenizer, count, config["batch"], config["seed"], config["mix"]), config["steps"]
-    once = FileExamples(tokenizer, Path(config["data"]), config["seed"], limit)
-    steps = config["steps"] or math.ceil(config["epochs"] * len(once) / per_step)
-    return once.repeated(steps * per_step), steps
-
-
-def collator_for(objective: str, config: dict[str, Any], batches: CorruptedBatches) -> Collator:
-    """What makes batches of examples for the objective and, of `fef`, the mask."""
-    if objective == "llada":
-        return batches
-    if config["mask"] == "two-stream":
-        return TwoStreamBatches(batches)
-    return PositionBatches(batches, config["positions"])
-
-
-def prepare_folder(out: Path, asked: dict[str, Any], resume: bool) -> None:
-    """Claim `out` for this configuration; refuse one that belongs to another."""
-    note = out / "train.json"
-    if note.exists():
-        before = {"mask": "full"} | json.loads(note.read_text())  # older notes know no other mask
-        if not resume:
-            raise UserError(f"{out} already holds a training; add --resume to go on with it, or choose another --out")
-        if before != asked:
-            changed = sorted(k for k in before | asked if before.get(k) != asked.get(k))
-            raise UserError(f"--resume with another configuration: {', '.join(changed)} differ from {note}")
-    elif resume:
-        raise UserError(f"nothing to resume: {note} does not exist")
-    elif out.exists() and any(out.iterdir()):
-        raise UserError(f"{out} is not empty; choose another --out")
-    out.mkdir(parents=True, exist_ok=True)
-    note.write_text(json.dumps(asked, indent=1) + "\n")
-
-
-def save_curve(history: list[dict[str, Any]], out: Path) -> None:
-    """`loss.csv` and `loss.png` from the trainer's log."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
-    columns = ["step", "loss", "learning_rate", "grad_norm", "tokens_per_second"]
-    frame = pd.DataFrame([entry for entry in history if "loss" in entry])[columns]
-    frame.to_csv(out / "loss.csv", index=False)
-    figure, axes = plt.subplots(figsize=(4.5, 3))
-    axes.plot(frame["step"], frame["loss"], color="black", linewidth=0.8)
-    axes.set(xlabel="step", ylabel="loss (nats per response token)", yscale="log")
-    figure.tight_layout()
-    figure.savefig(out / "loss.png", dpi=150)
-    plt.close(figure)
-
-
-def training_arguments(config: dict[str, Any], out: Path, steps: int, save_every: int) -> TrainingArguments:
-    """Transformers' arguments: AdamW, and a learning rate that warms up, stays, and decays linearly at the end."""
-    values: dict[str, Any] = {
-        "output_dir": str(out / "checkpoints"),
-        "max_steps": steps,
-        "per_device_train_batch_size": config["batch"],
-        "gradient_accumulation_steps": config["accumulation"],
-        "learning_rate": config["lr"],
-        "weight_decay": config["weight_decay"],
-        "adam_beta2": config["adam_beta2"],
-        "max_grad_norm": 1.0,
-        "lr_scheduler_type": "warmup_stable_decay",
-        "lr_scheduler_kwargs": {
-            "num_decay_steps": int(steps * config["decay_fraction"]),
-            "min_lr_ratio": config["min_lr_ratio"],
-            "decay_type": "linear",
-        },
-        "warmup_steps": min(config["warmup"], steps // 2),
-        "bf16": True,
-        "use_cpu": not torch.cuda.is_available(),
-        "logging_steps": min(25, steps),
-        "save_steps": save_every,
-        "save_total_limit": 2,
-        "train_sampling_strategy": "sequential",
-        "remove_unused_columns": False,
-        "report_to": [],
-        "seed": config["seed"],
-    }
-    try:
-        return TrainingArguments(**values | config["trainer"])
-    except (TypeError, ValueError) as error:
-        raise UserError(f"--trainer {json.dumps(config['trainer'])}: {error}") from error
-
-
-def train(objective: str, config: dict[str, Any], out: Path, resume: bool = False, save_every: int = 250) -> None:
-    """Train as `config` says, from random weights or from those of a folder (`init`), and write the result to `out`."""
-    set_seed(config["seed"])
-    tokenizer, model = start(config)
-    examples, steps = examples_for(config, tokenizer, model.config.max_position_embeddings)
-    if os.environ.get("RANK", "0") == "0":  # of several processes one claims the folder
-        prepare_folder(out, {"objective": objective, **config}, resume)
-    eos_id, mask_id = token_id(tokenizer, EOS), model.config.mask_token_id
-    batches = CorruptedBatches(eos_id, mask_id, config["seed"], LENGTHS if config["data"] is None else ())
-    trainer = DiffusionTrainer(
-        model=model,
-        args=training_arguments(config, out, steps, save_every),
-        train_dataset=examples,
-        data_collator=collator_for(objective, config, batches),
-    )
-    trainer.loss_weight, trainer.rows_per_forward = config["loss_weight"], config["rows_per_forward"]
-    trainer.model_accepts_loss_kwargs = False  # the trainer then averages over the accumulated batches itself
-    checkpoints = list((out / "checkpoints").glob("checkpoint-*"))
-    trainer.train(resume_from_checkpoint=bool(checkpoints) or None)
-    if trainer.is_world_process_zero():
-        save_curve(trainer.state.log_history, out)
-    trainer.save_model(str(out / "checkpoints" / "last"))  # gathers the weights where they are sharded
-    if trainer.is_world_process_zero():
-        trained: Any = LLaDAForMaskedLM.from_pretrained(out / "checkpoints" / "last", dtype=torch.bfloat16)
-        trained.save_pretrained(out)
-        tokenizer.save_pretrained(out)
 
 
 def main(line: list[str] | None = None) -> int:
@@ -231,6 +56,8 @@ def main(line: list[str] | None = None) -> int:
     add("--trainer", type=json.loads, help="JSON object: further TrainingArguments")
     add("--save-every", type=int, default=250, help="optimizer steps between checkpoints")
     asked = parser.parse_args(line)
+    from harness.training.run import train
+
     train(asked.objective, configuration(vars(asked)), asked.out, asked.resume, asked.save_every)
     return 0
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import inspect
+import math
 import time
-from pathlib import PurePath
 from typing import Any
 
 import torch
 
-from model_wrappers.backbone import BackboneLike, Ledger
-from model_wrappers.decoders import METHODS
+from model_wrappers.backbones.protocol import BackboneLike, Ledger
+from model_wrappers.decoders import decoder_named
+from model_wrappers.options import Options, convert_options
 from model_wrappers.request import Request
 from model_wrappers.sampling import Sampler
-from model_wrappers.trace import Decoded, Trace
+from model_wrappers.trace import Decoded, Observer, Trace
 
 
 def decode(
@@ -27,34 +27,33 @@ def decode(
     seed: int = 0,
     sampler: Sampler | None = None,
     given: torch.Tensor | None = None,
+    observer: Observer | None = None,
     **method_options: Any,
 ) -> Decoded:
     """Decode a response of gen_length tokens to one prompt.
 
-    prompt_ids: LongTensor (P,) or (1, P). method: a name in METHODS; its options are the keyword arguments of its
-    decoder. block_length: None is gen_length (full sequence). sampler: replaces the seeded one. given: LongTensor
-    (gen_length,), a response to complete; its masks are predicted and the rest stays (default: all masks). Returns
-    tokens (gen_length,) and the trace. Raises ValueError for an unknown method or option, or a bad value, naming what
-    is valid.
+    prompt_ids: LongTensor (P,) or (1, P). method: a name in METHODS; its options are those of its decoder's struct.
+    block_length: None is gen_length (full sequence). sampler: replaces the seeded one. given: LongTensor (gen_length,),
+    a response to complete; its masks are predicted and the rest stays (default: all masks). observer: told of every
+    commit and re-mask. Returns tokens (gen_length,) and the trace. Raises ValueError for an unknown method or option,
+    or a bad value, naming what is valid.
     """
+    decoder = decoder_named(method)
     options = check_options(method, method_options)
     block_length = gen_length if block_length is None else block_length
     check_lengths(gen_length, block_length)
-    if not isinstance(temperature, int | float) or not 0 <= temperature < float("inf"):
-        raise ValueError(f"temperature={temperature!r} must be a number, finite and not negative")
+    check_temperature(method, temperature)
     prompt_1P = _prompt(prompt_ids, backbone, gen_length)
 
     target = Ledger(backbone)
-    draft = Ledger(_draft(options.get("draft"), backbone))
-    if "draft" in method_arguments(method):
-        options["draft"] = draft
+    draft = Ledger(_draft(getattr(options, "draft", None), backbone))
     x_1L = torch.cat([prompt_1P, _response(given, backbone, gen_length)], 1).to(target.device)
     sampler = Sampler(seed) if sampler is None else sampler
-    request = Request(target, x_1L, prompt_1P.shape[1], block_length, temperature, sampler)
+    request = Request(target, draft, x_1L, prompt_1P.shape[1], block_length, temperature, sampler, observer)
     _synchronize(target.device)
     began = time.perf_counter()
     with torch.inference_mode():
-        windows = METHODS[method](request, **options)
+        decoder(request, options)
     _synchronize(target.device)
     seconds = time.perf_counter() - began
     trace = Trace(
@@ -65,44 +64,22 @@ def decode(
         draft_rows=draft.rows,
         draft_token_forwards=draft.tokens,
         seconds=seconds,
-        windows=windows,
+        windows=request.windows,
     )
     return Decoded(x_1L[0, prompt_1P.shape[1] :].clone().cpu(), trace)
 
 
-def method_arguments(method: str) -> dict[str, Any]:
-    """The options of a method with their defaults. Raises ValueError for an unknown method."""
-    return {name: None if p.default is p.empty else p.default for name, p in _parameters(method).items()}
+def check_options(method: str, options: dict[str, Any]) -> Options:
+    """A method's options from keyword arguments or JSON. Raises ValueError naming the option and what is valid."""
+    return convert_options(decoder_named(method).options, options, method)
 
 
-def check_options(method: str, options: dict[str, Any]) -> dict[str, Any]:
-    """The options, copied, if the method knows them all and each has the type it declares; else ValueError."""
-    known = _parameters(method)
-    for name, value in options.items():
-        if name not in known:
-            raise ValueError(f"unknown option {name!r} for {method}; valid: {', '.join(known)}")
-        declared = str(known[name].annotation).replace("Ledger", "backbone")
-        if not any(_is_a(value, kind) for kind in declared.split(" | ")):
-            raise ValueError(f"option {name}={value!r} for {method} must be of type {declared}")
-    return dict(options)
-
-
-def _parameters(method: str) -> dict[str, inspect.Parameter]:
-    """The keyword-only parameters of a method's decoder, which are its options."""
-    if method not in METHODS:
-        raise ValueError(f"unknown method {method!r}; valid: {', '.join(METHODS)}")
-    parameters = inspect.signature(METHODS[method]).parameters
-    return {name: p for name, p in parameters.items() if p.kind is p.KEYWORD_ONLY}
-
-
-def _is_a(value: Any, kind: str) -> bool:
-    """Whether a value has a type, given as decoders write it; a whole number will do for a float."""
-    plain: dict[str, Any] = {"int": int, "float": (int, float), "str": str, "Path": PurePath, "None": type(None)}
-    if kind == "bool":
-        return isinstance(value, bool)
-    if kind in plain:
-        return isinstance(value, plain[kind]) and not isinstance(value, bool)
-    return value is None or hasattr(value, "logits")  # a backbone
+def check_temperature(method: str, temperature: float) -> None:
+    """ValueError unless the temperature is a finite number, not negative, at which the method is defined."""
+    if isinstance(temperature, bool) or not isinstance(temperature, int | float) or not 0 <= temperature < math.inf:
+        raise ValueError(f"temperature={temperature!r} must be a number, finite and not negative")
+    if decoder_named(method).greedy_only and temperature > 0:
+        raise ValueError(f"{method} is defined at temperature 0, not {temperature}")
 
 
 def check_lengths(gen_length: int, block_length: int) -> None:
@@ -114,11 +91,11 @@ def check_lengths(gen_length: int, block_length: int) -> None:
 
 
 def _draft(draft: BackboneLike | None, backbone: BackboneLike) -> BackboneLike:
-    """The model of the draft laws: the backbone itself where none is given."""
+    """The model of the draft probs: the backbone itself where none is given."""
     if draft is None:
         return backbone
     for name in ("mask_id", "vocab_size"):
-        if getattr(draft, name, None) != getattr(backbone, name):
+        if not hasattr(draft, "logits") or getattr(draft, name, None) != getattr(backbone, name):
             raise ValueError(f"draft must be a backbone with the target's {name}, {getattr(backbone, name)}")
     return draft
 

@@ -1,6 +1,6 @@
 """The OpenCompass adapter: chat turns -> ids -> decode -> text. Scoring happens elsewhere.
 
-In a plain OpenCompass configuration (see README for a whole one):
+In a plain OpenCompass configuration (docs/usage.md has a whole one):
 
     models = [dict(type="model_wrappers.opencompass_model.DiffusionModel", abbr="fef-2", path="nano", method="fef",
                    options=dict(steps=2), gen_length=64, batch_size=1, max_out_len=64)]
@@ -8,15 +8,15 @@ In a plain OpenCompass configuration (see README for a whole one):
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from opencompass.models.base import BaseModel
 from opencompass.models.base_api import APITemplateParser
 
-from model_wrappers.api import check_lengths, check_options, decode
-from model_wrappers.backbone import Backbone, load_backbone
+from model_wrappers.api import check_lengths, check_options, check_temperature, decode
+from model_wrappers.backbones.model import Backbone
+from model_wrappers.backbones.registry import load_backbone
 from model_wrappers.chat import encode_messages, response_text
 from model_wrappers.trace import Decoded
 
@@ -32,7 +32,7 @@ class DiffusionModel(BaseModel):
 
     path: nano, a folder or a hub id, or a loaded Backbone; so is `draft`, for methods that take one. options: the
     method's. gen_length: tokens of a response; OpenCompass's `max_out_len` is not used, for a diffusion response has a
-    fixed length. on_response: called after each response with the prompt's ids and what was decoded.
+    fixed length. seed: of every response that OpenCompass's own inferencer asks for.
     """
 
     def __init__(
@@ -47,35 +47,34 @@ class DiffusionModel(BaseModel):
         draft: str | Backbone | None = None,
         device: str = "cpu",
         dtype: str | None = None,
-        on_response: Callable[[torch.Tensor, Decoded, str], None] | None = None,
         **_: Any,
     ) -> None:
         super().__init__(path=str(path))
         self.template_parser = APITemplateParser(META_TEMPLATE)
         self.backbone = path if isinstance(path, Backbone) else load_backbone(path, device, dtype)
-        self.method, self.options = method, check_options(method, dict(options or {}))
+        self.method, self.options = method, dict(options or {})
         if draft is not None:
-            draft_backbone = draft if isinstance(draft, Backbone) else load_backbone(draft, device, dtype)
-            self.options = check_options(method, {**self.options, "draft": draft_backbone})
+            self.options["draft"] = draft if isinstance(draft, Backbone) else load_backbone(draft, device, dtype)
+        check_options(method, self.options)
         self.gen_length, self.block_length = gen_length, gen_length if block_length is None else block_length
         check_lengths(self.gen_length, self.block_length)
-        self.temperature, self.seed, self.on_response = temperature, seed, on_response
+        check_temperature(method, temperature)
+        self.temperature, self.seed = temperature, seed
 
     def generate(self, inputs: list[Any], max_out_len: int | None = None, **_: Any) -> list[str]:
         """Responses to conversations, one after the other: batch size 1 is what is timed."""
-        return [self._respond(encode_chat(self.backbone, turns)) for turns in inputs]
+        prompts = [encode_chat(self.backbone, turns) for turns in inputs]
+        return [response_text(self.backbone, self.respond(prompt_P, self.seed).tokens) for prompt_P in prompts]
 
-    def _respond(self, prompt_P: torch.Tensor) -> str:
+    def respond(self, prompt_P: torch.Tensor, seed: int) -> Decoded:
+        """Decode one response to an encoded prompt, LongTensor (P,)."""
         graphs = self.backbone.graphs
-        out = self._decode(prompt_P)
+        out = self._decode(prompt_P, seed)
         if self.backbone.graphs > graphs:  # the seconds hold a compilation: once more, for the same tokens
-            out = self._decode(prompt_P)
-        text = response_text(self.backbone, out.tokens)
-        if self.on_response is not None:
-            self.on_response(prompt_P, out, text)
-        return text
+            out = self._decode(prompt_P, seed)
+        return out
 
-    def _decode(self, prompt_P: torch.Tensor) -> Decoded:
+    def _decode(self, prompt_P: torch.Tensor, seed: int) -> Decoded:
         return decode(
             self.backbone,
             prompt_P,
@@ -83,7 +82,7 @@ class DiffusionModel(BaseModel):
             gen_length=self.gen_length,
             block_length=self.block_length,
             temperature=self.temperature,
-            seed=self.seed,
+            seed=seed,
             **self.options,
         )
 

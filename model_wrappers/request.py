@@ -1,30 +1,37 @@
-"""What every decoder is given, whatever its options."""
+"""What every decoder is given, whatever its options, and the one way in which it fills the response."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import torch
 
-from model_wrappers.backbone import Ledger
+from model_wrappers.backbones.protocol import Ledger
 from model_wrappers.sampling import Sampler
+from model_wrappers.trace import How, Observer, Window
 
 
 @dataclass(frozen=True)
 class Request:
     """One response to decode.
 
-    backbone: the model, in the ledger. x_1L: LongTensor (1, L), prompt and response; the masks of the response are
-    filled in place. start: index of the response's first token. block_length: it divides the response. temperature: 0
-    is greedy. sampler: what all randomness goes through.
+    backbone: the model, in the ledger; draft: the model of draft probs, in a ledger of its own (it may be the same
+    model). x_1L: LongTensor (1, L), prompt and response; decoders read it and change it through `commit` and `remask`
+    alone. start: index of the response's first token. block_length: it divides the response. temperature: 0 is greedy.
+    sampler: what all randomness goes through. observer: told of every change. windows: those that `record` was given.
     """
 
     backbone: Ledger
+    draft: Ledger
     x_1L: torch.Tensor
     start: int
     block_length: int
     temperature: float
     sampler: Sampler
+    observer: Observer | None = None
+    windows: list[Window] = field(default_factory=list)
 
     @property
     def mask_id(self) -> int:
@@ -40,3 +47,32 @@ class Request:
     def block_ends(self) -> range:
         """Index after the last token of every block."""
         return range(self.start + self.block_length, self.x_1L.shape[1] + 1, self.block_length)
+
+    def commit(
+        self,
+        positions: torch.Tensor | Sequence[int],
+        tokens: torch.Tensor | Sequence[int] | int,
+        probs: torch.Tensor | Sequence[float] | None,
+        how: How | Sequence[How],
+    ) -> None:
+        """Let tokens stand at positions of the sequence.
+
+        positions: LongTensor (N,) or a list, indices into x_1L. tokens: (N,), or one token for all. probs: (N,), the
+        probability that the decoder gave each token; None if it gave none. how: how they came, one word or (N,).
+        """
+        self.x_1L[0, positions] = torch.as_tensor(tokens, device=self.x_1L.device)
+        if self.observer is not None:
+            places = torch.as_tensor(positions).tolist()
+            shares = [math.nan] * len(places) if probs is None else torch.as_tensor(probs).tolist()
+            words: Sequence[How] = [how] * len(places) if isinstance(how, str) else how
+            self.observer.committed([at - self.start for at in places], self.x_1L[0, positions].tolist(), shares, words)
+
+    def remask(self, positions: Sequence[int], tokens: torch.Tensor | None = None) -> None:
+        """Corrupt positions of the sequence again: to the mask, or to `tokens` (N,) drawn from another kernel."""
+        self.x_1L[0, positions] = self.mask_id if tokens is None else tokens
+        if self.observer is not None:
+            self.observer.remasked([at - self.start for at in positions], self.x_1L[0, positions].tolist())
+
+    def record(self, window: Window) -> None:
+        """Note a speculative window."""
+        self.windows.append(window)

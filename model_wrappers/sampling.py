@@ -1,7 +1,7 @@
 """Rules that decoders share, as pure functions, and the one object that all their randomness goes through.
 
-Shapes: N positions, V vocabulary. A law is a float64 probability vector: at that precision two different confidences
-near 1 stay different, so which positions are re-masked does not depend on the shape of a batch.
+Shapes: N positions, W window, V vocabulary. Probs are float64: at that precision two different confidences near 1 stay
+different, so which positions are re-masked does not depend on the shape of a batch.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ class Sampler:
     def __init__(self, seed: int) -> None:
         self._generator = torch.Generator().manual_seed(seed)
 
-    def tokens(self, law_NV: torch.Tensor) -> torch.Tensor:
-        """One token from each of N laws: LongTensor (N,) on the laws' device."""
-        # On the CPU, whatever the device of the laws: the same seed then gives the same draws everywhere.
-        drawn_N = torch.multinomial(law_NV.cpu(), 1, generator=self._generator)[:, 0]
-        return drawn_N.to(law_NV.device)
+    def tokens(self, probs_NV: torch.Tensor) -> torch.Tensor:
+        """One token from each of N distributions: LongTensor (N,) on their device."""
+        # On the CPU, whatever the device of the probs: the same seed then gives the same draws everywhere.
+        drawn_N = torch.multinomial(probs_NV.cpu(), 1, generator=self._generator)[:, 0]
+        return drawn_N.to(probs_NV.device)
 
     def accept(self, probability: float) -> bool:
         """True with this probability: u < probability for a uniform u in [0, 1)."""
@@ -30,7 +30,7 @@ class Sampler:
         return torch.randperm(count, generator=self._generator)
 
 
-def law(logits_NV: torch.Tensor, temperature: float, exclude: int | None = None) -> torch.Tensor:
+def token_probs(logits_NV: torch.Tensor, temperature: float, exclude: int | None = None) -> torch.Tensor:
     """softmax(logits / T) in float64, (N, V); at T = 0 the point mass on the argmax. `exclude` gets probability 0."""
     logits_NV = logits_NV.double()
     if exclude is not None:
@@ -40,15 +40,32 @@ def law(logits_NV: torch.Tensor, temperature: float, exclude: int | None = None)
     return torch.zeros_like(logits_NV).scatter_(-1, logits_NV.argmax(-1, keepdim=True), 1.0)
 
 
-def draw(law_NV: torch.Tensor, temperature: float, sampler: Sampler) -> torch.Tensor:
-    """One token from each law, LongTensor (N,); a point mass (T = 0) needs no draw."""
-    return sampler.tokens(law_NV) if temperature > 0 else law_NV.argmax(-1)
+def draw(probs_NV: torch.Tensor, temperature: float, sampler: Sampler) -> torch.Tensor:
+    """One token from each distribution, LongTensor (N,); a point mass (T = 0) needs no draw."""
+    return sampler.tokens(probs_NV) if temperature > 0 else probs_NV.argmax(-1)
 
 
 def residual(target_V: torch.Tensor, draft_V: torch.Tensor) -> torch.Tensor:
-    """norm(max(0, pi - rho)), the law of a corrected token (the paper's residual distribution), (V,)."""
+    """norm(max(0, pi - rho)), the distribution of a corrected token (the paper's residual distribution), (V,)."""
     excess_V = (target_V - draft_V).clamp_min(0)
     return excess_V / excess_V.sum()
+
+
+def speculative_accept(
+    target_WV: torch.Tensor, draft_WV: torch.Tensor, drafts: list[int], temperature: float, sampler: Sampler
+) -> tuple[list[int], int]:
+    """Accept drafts left to right with min(1, pi / rho) and correct the first rejected one (the paper's Algorithm 2).
+
+    target_WV, draft_WV: probs pi and rho of the window; drafts: its W tokens, drawn from rho. Returns the tokens to
+    commit, and how many of them are accepted drafts; if that is fewer than W, the last token is the correction.
+    """
+    draft_W1 = torch.tensor(drafts, device=target_WV.device)[:, None]
+    ratios = (target_WV.gather(1, draft_W1) / draft_WV.gather(1, draft_W1))[:, 0].tolist()
+    for m, ratio in enumerate(ratios):
+        if not sampler.accept(min(1.0, ratio)):
+            corrected = draw(residual(target_WV[m], draft_WV[m])[None], temperature, sampler)
+            return [*drafts[:m], int(corrected)], m
+    return drafts, len(drafts)
 
 
 def quotas(count: int, steps: int) -> list[int]:

@@ -1,10 +1,33 @@
-"""What a decoder did: its speculative windows and what they cost."""
+"""What a decoder did: its speculative windows, what they cost, and whoever watches it commit."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Literal, Protocol
 
 import torch
+
+# How a token came: unmasked by a step of LLaDA's loop, an accepted draft, the correction of a rejected one, drawn from
+# its target alone (no speculation), or filled in behind an EOS.
+How = Literal["unmasked", "accepted", "corrected", "drawn", "filled"]
+
+
+class Observer(Protocol):
+    """Told of every change to the response, in order, as decoders commit through their request."""
+
+    def committed(
+        self, positions: Sequence[int], tokens: Sequence[int], probs: Sequence[float], how: Sequence[How]
+    ) -> None:
+        """Tokens that now stand at positions of the response, with the probability that the decoder gave each.
+
+        A token may be the mask, where a decoder's choice leaves it. probs: NaN where there is none (filled).
+        """
+        ...
+
+    def remasked(self, positions: Sequence[int], tokens: Sequence[int]) -> None:
+        """Positions of the response that are corrupted again, with what stands there now: masks, or noise."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -28,9 +51,9 @@ class Window:
 class Trace:
     """The cost of one response, counted in the backbone's ledger alone.
 
-    forwards: calls of a model; rows: sequences pushed through, summed over calls; token_forwards: tokens pushed
-    through. The draft_ numbers are the part of these three that was spent on draft laws, by whichever model gives them.
-    seconds: wall-clock of the decoder alone, the device synchronised on both sides.
+    forwards: calls of a model (NFE); rows: sequences that went through it, summed over calls; token_forwards: tokens
+    that did. The draft_ numbers are the part of these three that gave draft probs, by whichever model. seconds:
+    wall-clock of the decoder alone, the device synchronised on both sides.
     """
 
     forwards: int = 0

@@ -26,24 +26,25 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-import pandas as pd
-
 from harness.errors import UserError, one_line_errors
-from harness.records import Run, read_run, write_atomically
-from tables.ablations import tables_of
-from tables.intervals import paired
-from tables.layout import Table
-from tables.measures import measure, measure_windows, timed
-from tables.paper import TIDY, beside_paper, paper_table
-from tables.pdf import has_pdflatex, write_pdf
-from tables.theory import theory, theory_table
-from tables.together import by_pair_of_all, of_all, put_together
-from tables.tokens import ledger_table, token_ledger
-from tables.windows import windows_table
-from tables.writers import latex, markdown
+from harness.records.store import Run, read_run, write_atomically
+from tables.frames.intervals import paired
+from tables.frames.measures import measure
+from tables.frames.together import by_pair_of_all, of_all, put_together
+from tables.output.pdf import has_pdflatex, write_pdf
+from tables.output.writers import latex, markdown
+from tables.sheets.ablations import ablations
+from tables.sheets.layout import Request, Sheet
+from tables.sheets.paper import paper
+from tables.sheets.theory import theory_sheets as theory
+from tables.sheets.tokens import tokens
+from tables.sheets.windows import windows
+
+# Every table of a run: what makes it, or nothing where the records do not suffice. A new one is one file and one entry.
+SHEETS: tuple[Callable[[Request], Iterable[Sheet]], ...] = (ablations, windows, theory, tokens, paper)
 
 
 def render(run: Run, paper: bool = False, intervals: bool = False, tps: bool = False) -> dict[str, str]:
@@ -53,19 +54,11 @@ def render(run: Run, paper: bool = False, intervals: bool = False, tps: bool = F
     the run's methods on its suites. intervals: sub-rows of intervals and p-values. tps: tokens per second too; there is
     no tps.* if the run was not timed. Raises UserError if the run has no items or is damaged.
     """
-    measured, windows = of_all(measure, run), of_all(measure_windows, run)
+    request = Request(run, of_all(measure, run), by_pair_of_all(paired, run) if intervals else None, paper, tps)
     files: dict[str, str] = {}
-    for table, rows in tables_of(measured, run, by_pair_of_all(paired, run) if intervals else None):
-        files |= _formats(table, rows, with_latex=True)
-    files |= _formats(windows_table(windows, measured, run), windows)
-    expected = of_all(theory, run)
-    if len(expected):
-        files |= _formats(theory_table(expected, measured, run), expected)
-    if tps and timed(run):
-        ledger = of_all(token_ledger, run)
-        files |= _formats(ledger_table(ledger, measured, run), ledger, with_latex=True)
-    if paper and len(beside := beside_paper(measured, run)):
-        files |= _formats(paper_table(beside, measured, run), beside[TIDY], with_latex=True)
+    for make in SHEETS:
+        for sheet in make(request):
+            files |= _formats(sheet)
     return files
 
 
@@ -91,7 +84,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--tps", action="store_true", help="also tokens a response and tokens per second")
     parser.add_argument("--pdf", action="store_true", help="also tables.pdf, all LaTeX tables, with pdflatex")
     parser.add_argument("--together", action="store_true", help="one set of tables of several comparable runs")
-    parser.add_argument("--allow", metavar="NAMES", help="with --together: what may differ, by the names it is told by")
+    parser.add_argument("--allow", metavar="NAMES", help="with --together: checks that may fail, by name")
     options = parser.parse_args(argv)
     for run, out in _asked(options):
         files = render(run, options.paper, options.intervals, options.tps)
@@ -130,13 +123,14 @@ def _asked(options: argparse.Namespace) -> Iterator[tuple[Run, Path]]:
         yield read_run(folder), options.out or folder / "tables"
 
 
-def _formats(table: Table, frame: pd.DataFrame, with_latex: bool = False) -> dict[str, str]:
+def _formats(sheet: Sheet) -> dict[str, str]:
     """Markdown of the table and CSV of its numbers, and if wanted LaTeX, by file name."""
+    table = sheet.table
     files = {
         f"{table.name}.md": markdown(table),
-        f"{table.name}.csv": frame.to_csv(index=False, lineterminator="\n"),
+        f"{table.name}.csv": sheet.numbers.to_csv(index=False, lineterminator="\n"),
     }
-    return files | ({f"{table.name}.tex": latex(table)} if with_latex else {})
+    return files | ({f"{table.name}.tex": latex(table)} if sheet.with_latex else {})
 
 
 if __name__ == "__main__":

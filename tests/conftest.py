@@ -16,7 +16,7 @@ import torch
 from fakes import official_checkpoint, tiny_llada
 
 from model_wrappers import Backbone, load_backbone
-from model_wrappers.backbone import NANO
+from model_wrappers.backbones.registry import NANO
 
 torch.set_num_threads(1)
 

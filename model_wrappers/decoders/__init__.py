@@ -1,22 +1,73 @@
-"""The decoders by name. A new one is one file here, one entry below, and one test."""
+"""The decoders by name. A new one is one file here, one entry in METHODS, and one test.
+
+Light: a decoder's file, and with it torch, is imported when it is asked for.
+"""
+
+from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, get_type_hints
 
-from model_wrappers.decoders.confidence import entropy, factor, threshold
-from model_wrappers.decoders.dcd import dcd
-from model_wrappers.decoders.ddosp import ddosp
-from model_wrappers.decoders.fef import fef
-from model_wrappers.decoders.llada import llada
-from model_wrappers.decoders.ssd import ssd
-from model_wrappers.trace import Window
+from model_wrappers.options import Options
 
-METHODS: dict[str, Callable[..., list[Window]]] = {
-    "llada": llada,
-    "ssd": ssd,
-    "ddosp": ddosp,
-    "dcd": dcd,
-    "fef": fef,
-    "threshold": threshold,
-    "factor": factor,
-    "entropy": entropy,
+if TYPE_CHECKING:
+    from model_wrappers.request import Request
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """A method: where it is, and what it can do.
+
+    source: "module:function"; the function takes a Request and its options, whose struct its annotation names, and
+    fills the response. semi_autoregressive: it takes LLaDA's block lengths and EOS settings of a suite; else it decodes
+    the full sequence. greedy_only: it is defined at temperature 0. prefix_conditioned: its target is what the paper's
+    Algorithm 1 trains, and its windows are those of the paper's Theorem 2.
+    """
+
+    source: str
+    semi_autoregressive: bool = True
+    greedy_only: bool = False
+    prefix_conditioned: bool = False
+
+    @cached_property
+    def function(self) -> Callable[[Request, Any], None]:
+        """The decoder itself."""
+        module, _, name = self.source.partition(":")
+        found: Callable[[Request, Any], None] = getattr(import_module(module), name)
+        return found
+
+    @cached_property
+    def options(self) -> type[Options]:
+        """The struct of its options."""
+        kind: type[Options] = get_type_hints(self.function)["options"]
+        return kind
+
+    def takes(self, option: str) -> bool:
+        """Whether it has an option of this name."""
+        return option in self.options.__struct_fields__
+
+    def __call__(self, request: Request, options: Options) -> None:
+        """Fill the response of a request."""
+        self.function(request, options)
+
+
+METHODS: dict[str, Decoder] = {
+    "llada": Decoder("model_wrappers.decoders.llada:decode_llada"),
+    "ssd": Decoder("model_wrappers.decoders.ssd:decode_ssd", greedy_only=True),
+    "ddosp": Decoder("model_wrappers.decoders.ddosp:decode_ddosp"),
+    "dcd": Decoder("model_wrappers.decoders.dcd:decode_dcd"),
+    "fef": Decoder("model_wrappers.decoders.fef:decode_fef", semi_autoregressive=False, prefix_conditioned=True),
+    "threshold": Decoder("model_wrappers.decoders.confidence:decode_threshold"),
+    "factor": Decoder("model_wrappers.decoders.confidence:decode_factor"),
+    "entropy": Decoder("model_wrappers.decoders.confidence:decode_entropy"),
 }
+
+
+def decoder_named(method: str) -> Decoder:
+    """The decoder of a name. Raises ValueError naming the valid ones."""
+    if method not in METHODS:
+        raise ValueError(f"unknown method {method!r}; valid: {', '.join(METHODS)}")
+    return METHODS[method]

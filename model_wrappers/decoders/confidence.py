@@ -2,16 +2,34 @@
 
 LLaDA's loop with another commit rule. `threshold` and `factor`: Fast-dLLM (Wu et al., arXiv 2505.22618). `entropy`:
 EB-Sampler (Ben-Hamu et al., arXiv 2505.24857). At least one position is committed a step. Outside the FeF-DLLM paper;
-they are what a user would pick instead. Shapes: L length, N candidates, V vocabulary.
+they are what a user would pick instead. Shapes: N candidates, V vocabulary.
 """
 
 from __future__ import annotations
 
 import torch
 
-from model_wrappers.decoders.llada import Choice, unmask
+from model_wrappers.decoders.llada import Candidates, Choice, Rule, unmask
+from model_wrappers.options import AboveZero, NotNegative, Share, UnmaskingOptions
 from model_wrappers.request import Request
-from model_wrappers.trace import Window
+
+
+class ThresholdOptions(UnmaskingOptions, frozen=True, kw_only=True):
+    """tau: least confidence of a committed position."""
+
+    tau: Share = 0.9
+
+
+class FactorOptions(UnmaskingOptions, frozen=True, kw_only=True):
+    """f: bound on (n + 1)(1 - c_(n)), c_(n) the n-th highest confidence."""
+
+    f: AboveZero = 1.0
+
+
+class EntropyOptions(UnmaskingOptions, frozen=True, kw_only=True):
+    """gamma: nats a step."""
+
+    gamma: NotNegative = 0.1
 
 
 class Threshold:
@@ -23,82 +41,44 @@ class Threshold:
     def steps(self, masked: int) -> int:
         return masked
 
-    def select(self, step: int, logits_NV: torch.Tensor, confidence_N: torch.Tensor) -> tuple[torch.Tensor, int]:
-        return confidence_N, max(1, int((confidence_N >= self._limit).sum()))
+    def select(self, step: int, candidates: Candidates) -> tuple[torch.Tensor, int]:
+        return candidates.confidence_N, max(1, int((candidates.confidence_N >= self._limit).sum()))
 
 
 class Factor(Threshold):
     """The largest n with (n + 1)(1 - c_(n)) < f, c_(n) the n-th highest confidence."""
 
-    def select(self, step: int, logits_NV: torch.Tensor, confidence_N: torch.Tensor) -> tuple[torch.Tensor, int]:
-        ranked_N = confidence_N.double().sort(descending=True).values
+    def select(self, step: int, candidates: Candidates) -> tuple[torch.Tensor, int]:
+        ranked_N = candidates.confidence_N.double().sort(descending=True).values
         n_N = torch.arange(1, len(ranked_N) + 1, device=ranked_N.device)
         fits = ((n_N + 1) * (1 - ranked_N) < self._limit).nonzero()
-        return confidence_N, int(fits[-1]) + 1 if len(fits) else 1
+        return candidates.confidence_N, int(fits[-1]) + 1 if len(fits) else 1
 
 
 class Entropy(Threshold):
     """The largest set, lowest entropy first, whose summed entropy less its maximum is at most gamma."""
 
-    def select(self, step: int, logits_NV: torch.Tensor, confidence_N: torch.Tensor) -> tuple[torch.Tensor, int]:
-        entropy_N = torch.distributions.Categorical(logits=logits_NV.double()).entropy()
+    def select(self, step: int, candidates: Candidates) -> tuple[torch.Tensor, int]:
+        entropy_N = torch.distributions.Categorical(logits=candidates.logits_NV.double()).entropy()
         ranked_N = entropy_N.sort().values
         fits = (ranked_N.cumsum(0) - ranked_N <= self._limit).nonzero()
         return -entropy_N, int(fits[-1]) + 1 if len(fits) else 1
 
 
-def threshold(
-    request: Request,
-    *,
-    tau: float = 0.9,
-    logits_eos_inf: bool = False,
-    confidence_eos_eot_inf: bool = False,
-    stop_at_eos: bool = False,
-) -> list[Window]:
-    """Fill the response in place, committing all positions of confidence tau or more.
-
-    The EOS options are LLaDA's. Raises ValueError for bad tau.
-    """
-    if not 0 <= tau <= 1:
-        raise ValueError(f"tau={tau} must lie in [0, 1]")
-    choice = Choice(request, logits_eos_inf, confidence_eos_eot_inf)
-    unmask(request, choice.propose, Threshold(tau), stop_at_eos)
-    return []
+def decode_threshold(request: Request, options: ThresholdOptions) -> None:
+    """Fill the response, committing all positions of confidence tau or more."""
+    _decode(request, options, Threshold(options.tau))
 
 
-def factor(
-    request: Request,
-    *,
-    f: float = 1.0,
-    logits_eos_inf: bool = False,
-    confidence_eos_eot_inf: bool = False,
-    stop_at_eos: bool = False,
-) -> list[Window]:
-    """Fill the response in place, committing the largest n with (n + 1)(1 - c_(n)) < f.
-
-    The EOS options are LLaDA's. Raises ValueError for bad f.
-    """
-    if not 0 < f < float("inf"):
-        raise ValueError(f"f={f} must be positive and finite")
-    choice = Choice(request, logits_eos_inf, confidence_eos_eot_inf)
-    unmask(request, choice.propose, Factor(f), stop_at_eos)
-    return []
+def decode_factor(request: Request, options: FactorOptions) -> None:
+    """Fill the response, committing the largest n with (n + 1)(1 - c_(n)) < f."""
+    _decode(request, options, Factor(options.f))
 
 
-def entropy(
-    request: Request,
-    *,
-    gamma: float = 0.1,
-    logits_eos_inf: bool = False,
-    confidence_eos_eot_inf: bool = False,
-    stop_at_eos: bool = False,
-) -> list[Window]:
-    """Fill the response in place within an entropy budget of gamma nats a step.
+def decode_entropy(request: Request, options: EntropyOptions) -> None:
+    """Fill the response within an entropy budget of gamma nats a step."""
+    _decode(request, options, Entropy(options.gamma))
 
-    The EOS options are LLaDA's. Raises ValueError for bad gamma.
-    """
-    if not 0 <= gamma < float("inf"):
-        raise ValueError(f"gamma={gamma} must be finite and not negative")
-    choice = Choice(request, logits_eos_inf, confidence_eos_eot_inf)
-    unmask(request, choice.propose, Entropy(gamma), stop_at_eos)
-    return []
+
+def _decode(request: Request, options: UnmaskingOptions, rule: Rule) -> None:
+    unmask(request, Choice(request, options).propose, rule, options.stop_at_eos)

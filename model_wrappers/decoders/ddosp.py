@@ -13,35 +13,29 @@ from typing import Any
 
 import torch
 
-from model_wrappers.backbone import NANO
-from model_wrappers.decoders.llada import Choice, Even, Rule, steps_per_block, unmask
+from model_wrappers.backbones.registry import NANO
+from model_wrappers.decoders.llada import Candidates, Choice, Even, Rule, steps_per_block, unmask
+from model_wrappers.options import Positive, UnmaskingOptions
 from model_wrappers.request import Request
-from model_wrappers.trace import Window
 
 
-def ddosp(
-    request: Request,
-    *,
-    steps: int | None = None,
-    schedule: str | Path | None = None,
-    logits_eos_inf: bool = False,
-    confidence_eos_eot_inf: bool = False,
-    stop_at_eos: bool = False,
-) -> list[Window]:
-    """Fill the response in place; no speculative windows.
-
-    steps: forwards for the whole response (default: half its length). schedule: path of a schedule file, or
-    "nano/<suite>" for one that is shipped with nano; None for the uniform schedule. The EOS options are LLaDA's. Raises
-    ValueError for bad values and for a schedule of other lengths or steps.
+class DDOSPOptions(UnmaskingOptions, frozen=True, kw_only=True):
+    """steps: forwards for the whole response (None: half its length). schedule: path of a schedule file, or
+    "nano/<suite>" for one that is shipped with nano; None for the uniform schedule.
     """
+
+    steps: Positive | None = None
+    schedule: Path | None = None
+
+
+def decode_ddosp(request: Request, options: DDOSPOptions) -> None:
+    """Fill the response. Raises ValueError for bad steps, and for a schedule of other lengths or steps."""
     blocks = len(request.block_ends)
-    steps = max(request.length // 2, blocks) if steps is None else steps
+    steps = max(request.length // 2, blocks) if options.steps is None else options.steps
     rule: Rule = Even(steps_per_block(request.length, request.block_length, steps))
-    if schedule is not None:
-        rule = Scheduled(read_schedule(schedule, blocks, steps, request.block_length))
-    choice = Choice(request, logits_eos_inf, confidence_eos_eot_inf)
-    unmask(request, choice.propose, rule, stop_at_eos)
-    return []
+    if options.schedule is not None:
+        rule = Scheduled(read_schedule(options.schedule, blocks, steps, request.block_length))
+    unmask(request, Choice(request, options).propose, rule, options.stop_at_eos)
 
 
 class Scheduled:
@@ -55,8 +49,8 @@ class Scheduled:
         self._quotas = next(self._blocks)
         return len(self._quotas)
 
-    def select(self, step: int, logits_NV: torch.Tensor, confidence_N: torch.Tensor) -> tuple[torch.Tensor, int]:
-        return confidence_N, self._quotas[step]
+    def select(self, step: int, candidates: Candidates) -> tuple[torch.Tensor, int]:
+        return candidates.confidence_N, self._quotas[step]
 
 
 def schedule_path(schedule: str | Path) -> Path:

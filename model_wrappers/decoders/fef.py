@@ -1,186 +1,136 @@
 """FeF-DLLM: prefix-conditioned targets with speculative verification (the paper's Algorithm 2).
 
-Within a diffusion step the joint law of the committed tokens is the chain product of target laws (Theorem 1), whatever
-the draft and the window. Shapes: L length of prompt and response, W window, V vocabulary.
+Within a diffusion step the joint distribution of the committed tokens is the chain product of the targets (Theorem 1),
+whatever the draft and the window. Shapes: L length of prompt and response, W window, V vocabulary.
 """
 
 from __future__ import annotations
 
 import math
+from typing import Any, Literal
 
-import torch
-
-from model_wrappers.backbone import Ledger
-from model_wrappers.diffusion import make_kernel
+from model_wrappers.diffusion import Kernel, make_kernel
+from model_wrappers.drafts import DraftSource
+from model_wrappers.options import Options, Positive, Share
 from model_wrappers.request import Request
-from model_wrappers.sampling import Sampler, draw, law, lowest, residual
-from model_wrappers.trace import Window
-from model_wrappers.verification import FullVerification, Laws, TwoStreamVerification, Verification
-
-SCOPES = ("all", "pass")
-KERNELS = ("absorbing", "uniform")
-VERIFICATIONS: dict[str, type[Verification]] = {"full": FullVerification, "two-stream": TwoStreamVerification}
-REACHED = 0.02  # adaptive window: a place is verified if its draft is reached with this chance, by the draft laws
+from model_wrappers.sampling import draw, lowest, speculative_accept, token_probs
+from model_wrappers.trace import How, Window
+from model_wrappers.verification import make_verifier
 
 
-def fef(
-    request: Request,
-    *,
-    steps: int = 2,
-    window: int = 16,
-    speculative: bool = True,
-    draft: Ledger,
-    remask_fraction: float = 0.5,
-    remask_below: float | None = None,
-    confidence_scope: str = "all",
-    kernel: str = "absorbing",
-    verify: str = "full",
-    anchor: int | None = None,
-    skip_root_row: bool = False,
-    reuse_drafts: bool = False,
-    adaptive_window: bool = False,
-    stop_at_eos: bool = False,
-) -> list[Window]:
-    """Fill the response in place; returns its speculative windows.
+class FeFOptions(Options, frozen=True, kw_only=True):
+    """steps: diffusion steps; all of a block's finish before the next block starts. window: most drafts verified at
+    once. speculative: False decodes one position at a time from its target. draft: the backbone of the draft probs
+    (None: the target's own). remask_fraction: share of a block's predicted positions that is re-corrupted after a step,
+    the least confident first. remask_below: of these, only those less confident than this (None: all; not in the
+    paper). confidence_scope: "all" ranks every position by its latest confidence, "pass" only those committed in the
+    last pass (Algorithm 2 read literally). kernel: the forward kernel that positions are re-corrupted through, at its
+    last time: "absorbing" masks them, "uniform" draws them anew, and a response of masks then starts from such draws.
 
-    Predicted places (J_pred) are those that hold masks, or all of them under the uniform kernel. steps: diffusion
-    steps; all of a block's finish before the next block starts. window: most drafts verified at once.
-    speculative: False decodes one position at a time from its target law. draft: the model of the draft laws.
-    remask_fraction: share of a block's predicted places that is re-corrupted after a step, the least confident first.
-    remask_below: of these, only those less confident than this (None: all; not in the paper).
-    confidence_scope: "all" ranks every position by its latest confidence, "pass" only those committed in the last pass
-    (Algorithm 2 read literally). kernel: the forward kernel that positions are re-corrupted through, at its last time:
-    "absorbing" masks them, "uniform" draws them anew, and a response of masks then starts from such draws.
-
-    verify: "full" gives the paper's target law; "two-stream" another one, at the cost of tokens instead of rows (see
-    model_wrappers/verification.py; the backbone must have `extend`). anchor: with "two-stream", unresolved places per
-    context pass (None: all of the step's); windows do not cross its grid.
-
-    The others leave the law as it is, for either verification. skip_root_row: a place whose draft law is its target law
-    is not verified. reuse_drafts: draft laws come from the rows of verifications made before; with "full" alone, for
-    two streams would compute more to that end than a pass costs. adaptive_window: a window ends where it is unlikely to
-    be accepted so far. stop_at_eos: in the last step, fill the rest with EOS once all before an EOS is resolved. Raises
-    ValueError for bad values.
+    verify: "full" gives the paper's target; "two-stream" another one, at the cost of tokens instead of rows (see
+    model_wrappers/verification.py; the backbone must have `extend`). anchor: with "two-stream", unresolved positions
+    per context pass (None: all of the step's); windows do not cross its grid. skip_root_row, reuse_drafts,
+    adaptive_window: exact savings (see model_wrappers/drafts.py). stop_at_eos: in the last step, fill the rest with EOS
+    once all before an EOS is resolved.
     """
-    if steps < 1 or window < 1 or (anchor is not None and anchor < 1):
-        raise ValueError(f"steps={steps}, window={window} and anchor={anchor} must be at least 1")
-    for name, share in (("remask_fraction", remask_fraction), ("remask_below", remask_below)):
-        if share is not None and not 0 <= share <= 1:
-            raise ValueError(f"{name}={share} must lie in [0, 1]")
-    for name, choice, valid in (
-        ("confidence_scope", confidence_scope, SCOPES),
-        ("kernel", kernel, KERNELS),
-        ("verify", verify, VERIFICATIONS),
-    ):
-        if choice not in valid:
-            raise ValueError(f"unknown {name} {choice!r}; valid: {', '.join(valid)}")
-    backbone, mask_id, sampler, temperature = request.backbone, request.mask_id, request.sampler, request.temperature
-    if verify == "two-stream" and not backbone.can_extend:
-        raise ValueError("verify='two-stream' needs a backbone with cached attention (a method `extend`); use 'full'")
-    if anchor is not None and verify != "two-stream":
-        raise ValueError(f"anchor={anchor} is of verify='two-stream', not of {verify!r}")
-    if not speculative and (skip_root_row or reuse_drafts or adaptive_window):
-        raise ValueError("skip_root_row, reuse_drafts and adaptive_window are about drafts; they need speculative=True")
-    if reuse_drafts and verify != "full":
-        raise ValueError(f"reuse_drafts is of verify='full', not of {verify!r}, whose passes for drafts cost little")
-    if backbone.max_length is not None and window > backbone.max_length:
-        raise ValueError(f"window={window} exceeds the model's limit of {backbone.max_length} tokens")
 
-    x_1L, start = request.x_1L, request.start
-    noise = make_kernel(kernel, backbone.vocab_size, mask_id)
-    masks = start + (x_1L[0, start:] == mask_id).nonzero()[:, 0]
-    x_1L[0, masks] = noise.corrupt(x_1L[0, masks], 1.0, sampler)
-    # Only the absorbing kernel shows which places are corrupted; under another one all of them are predicted.
-    predicted = masks.tolist() if kernel == "absorbing" else list(range(start, x_1L.shape[1]))
-    verification = VERIFICATIONS[verify](backbone, draft, x_1L, window)
-    one_model = draft.is_model_of(backbone)
-    windows: list[Window] = []
+    steps: Positive = 2
+    window: Positive = 16
+    speculative: bool = True
+    draft: Any = None
+    remask_fraction: Share = 0.5
+    remask_below: Share | None = None
+    confidence_scope: Literal["all", "pass"] = "all"
+    kernel: Literal["absorbing", "uniform"] = "absorbing"
+    verify: Literal["full", "two-stream"] = "full"
+    anchor: Positive | None = None
+    skip_root_row: bool = False
+    reuse_drafts: bool = False
+    adaptive_window: bool = False
+    stop_at_eos: bool = False
+
+    def check(self) -> None:
+        if self.anchor is not None and self.verify != "two-stream":
+            raise ValueError(f"anchor={self.anchor} needs verify='two-stream', not {self.verify!r}")
+        if not self.speculative and (self.skip_root_row or self.reuse_drafts or self.adaptive_window):
+            raise ValueError("skip_root_row, reuse_drafts and adaptive_window need speculative=True: they save drafts")
+        if self.reuse_drafts and self.verify != "full":
+            raise ValueError(f"reuse_drafts needs verify='full', not {self.verify!r}, whose draft passes cost little")
+
+
+def decode_fef(request: Request, options: FeFOptions) -> None:
+    """Fill the response. Raises ValueError for options that the backbone cannot serve."""
+    x_1L, mask_id, temperature, sampler = request.x_1L, request.mask_id, request.temperature, request.sampler
+    verifier = make_verifier(options.verify, request, options.window)
+    drafts = DraftSource(request, verifier, options)
+    kernel = make_kernel(options.kernel, request.backbone.vocab_size, mask_id)
+    predicted = corrupt_response(request, options, kernel)  # J_pred
     for end_of_block in request.block_ends:
-        block = [place for place in predicted if end_of_block - request.block_length <= place < end_of_block]
-        confidence: dict[int, float] = {}
-        held: Laws = {}  # draft laws that need no pass of their own
-        unresolved = block
-        for step in range(steps):
-            if confidence_scope == "pass":
+        block = [at for at in predicted if end_of_block - request.block_length <= at < end_of_block]
+        unresolved, confidence = block, dict[int, float]()
+        drafts.begin_block()
+        for step in range(options.steps):
+            if options.confidence_scope == "pass":
                 confidence = {}
-            last: Laws = {}  # target laws of this step
-            cell: list[int] = []  # what is left of it; full verification has one cell a step
-            round_ = 0
+            segment, rounds = list[int](), 0
             while unresolved:
-                if not cell:
-                    cell, known = unresolved[:anchor], False  # known: the held law of the next place is its target law
-                    laws = verification.start(cell)
-                    if laws and one_model:
-                        held, known = laws, True
-                drafts, draft_WV, skip = [], None, False
-                if speculative:
-                    if any(place not in held for place in cell[:window]):
-                        held, known = verification.draft(cell), one_model
-                    draft_logits_WV = torch.stack([held[place] for place in cell[:window]])
-                    if adaptive_window:
-                        draft_logits_WV = draft_logits_WV[_reached(draft_logits_WV, mask_id, known) >= REACHED]
-                    draft_WV = law(draft_logits_WV, temperature, exclude=mask_id)
-                    drafts = draw(draft_WV, temperature, sampler).tolist()
-                    skip = skip_root_row and known
-                target_logits_WV, ahead = verification.verify(cell, drafts, skip, look_ahead=reuse_drafts)
-                if skip:
-                    target_logits_WV = torch.cat([draft_logits_WV[:1], target_logits_WV])
-                target_WV = law(target_logits_WV, temperature, exclude=mask_id)
-                committed, accepted = _walk(target_WV, draft_WV, drafts, temperature, sampler)
-
-                resolved, tokens = cell[: len(committed)], torch.tensor(committed, device=x_1L.device)
-                x_1L[0, resolved] = tokens
-                probability_WV = law(target_logits_WV[: len(committed)], 1.0, exclude=mask_id)
-                confidence.update(zip(resolved, probability_WV.gather(1, tokens[:, None])[:, 0].tolist(), strict=True))
-                if speculative:
-                    windows.append(Window(step, round_, cell[0] - start, len(drafts), accepted, len(committed)))
-                if reuse_drafts:
-                    last.update(zip(resolved, target_logits_WV, strict=False))
-                    held, known = ahead.get(accepted, {}), accepted == len(drafts)
+                if not segment:
+                    segment = unresolved[: options.anchor]
+                    drafts.begin_segment(verifier.begin(segment))
+                proposal = drafts.propose(segment)  # z_W ~ rho
+                verified = verifier.verify(segment, proposal, look_ahead=options.reuse_drafts)
+                target_WV = token_probs(verified.logits_WV, temperature, exclude=mask_id)  # pi
+                if proposal.probs_WV is None:
+                    tokens, accepted = draw(target_WV, temperature, sampler).tolist(), 0
                 else:
-                    held, known = held if accepted == len(drafts) else {}, False
-                unresolved, cell = unresolved[len(committed) :], cell[len(committed) :]
-                round_ += 1
-                if stop_at_eos and step == steps - 1:
+                    drafted = (proposal.probs_WV, proposal.tokens)
+                    tokens, accepted = speculative_accept(target_WV, *drafted, temperature, sampler)
+
+                resolved, unresolved, segment = (
+                    segment[: len(tokens)],
+                    unresolved[len(tokens) :],
+                    segment[len(tokens) :],
+                )
+                probs_W = verified.probs_of(tokens, exclude=mask_id)
+                request.commit(resolved, tokens, probs_W, _how(len(tokens), accepted, options.speculative))
+                confidence.update(zip(resolved, probs_W.tolist(), strict=True))
+                drafts.update(resolved, verified, accepted, len(proposal.tokens))
+                if options.speculative:
+                    start, proposed = resolved[0] - request.start, len(proposal.tokens)
+                    request.record(Window(step, rounds, start, proposed, accepted, len(tokens)))
+                rounds += 1
+                if options.stop_at_eos and step == options.steps - 1:
                     end = unresolved[0] if unresolved else end_of_block  # all before it is resolved
-                    if bool((x_1L[0, start:end] == backbone.eos_id).any()):
-                        x_1L[0, [place for place in predicted if place >= end]] = backbone.eos_id
-                        return windows
-            if step < steps - 1:
-                n_rm = math.floor(remask_fraction * len(block) + 1e-9)  # 0.29 * 100 is 28.999999999999996
-                doubtful = {p: c for p, c in confidence.items() if remask_below is None or c < remask_below}
-                unresolved = sorted(lowest(doubtful, n_rm))
-                x_1L[0, unresolved] = noise.corrupt(x_1L[0, unresolved], 1.0, sampler)
-                held = last
-    return windows
+                    if bool((x_1L[0, request.start : end] == request.backbone.eos_id).any()):
+                        rest = [at for at in predicted if at >= end]
+                        return request.commit(rest, request.backbone.eos_id, None, "filled")
+            if step < options.steps - 1:
+                unresolved = least_confident(confidence, len(block), options)
+                request.remask(unresolved, kernel.corrupt(x_1L[0, unresolved], 1.0, sampler))
+                drafts.begin_step()
 
 
-def _reached(draft_logits_WV: torch.Tensor, mask_id: int, known: bool) -> torch.Tensor:
-    """By the draft laws, the chance of each place that all drafts before it are accepted, (W,).
+def corrupt_response(request: Request, options: FeFOptions, kernel: Kernel) -> list[int]:
+    """The predicted positions (J_pred): those that hold masks; under the uniform kernel all, and masks become draws.
 
-    A function of the laws alone, not of the drafts: a window may end by it, for these are drawn later. known: the first
-    draft is sure to be accepted.
+    Only the absorbing kernel shows which positions are corrupted.
     """
-    accepted_W = law(draft_logits_WV, 1.0, exclude=mask_id).amax(1)
-    if known:
-        accepted_W[0] = 1
-    return torch.cat([accepted_W.new_ones(1), accepted_W.cumprod(0)[:-1]])
+    masks = request.start + (request.x_1L[0, request.start :] == request.mask_id).nonzero()[:, 0]
+    noise = kernel.corrupt(request.x_1L[0, masks], 1.0, request.sampler)
+    if options.kernel == "absorbing":
+        return list(masks.tolist())
+    request.remask(masks.tolist(), noise)
+    return list(range(request.start, request.x_1L.shape[1]))
 
 
-def _walk(
-    target_WV: torch.Tensor,
-    draft_WV: torch.Tensor | None,
-    drafts: list[int],
-    temperature: float,
-    sampler: Sampler,
-) -> tuple[list[int], int]:
-    """Accept drafts left to right and correct the first rejected one: the committed tokens, how many were accepted."""
-    if draft_WV is None:
-        return draw(target_WV, temperature, sampler).tolist(), 0
-    drafted_W1 = torch.tensor(drafts, device=target_WV.device)[:, None]
-    ratios = (target_WV.gather(1, drafted_W1) / draft_WV.gather(1, drafted_W1))[:, 0].tolist()
-    for m, ratio in enumerate(ratios):
-        if not sampler.accept(min(1.0, ratio)):
-            corrected = draw(residual(target_WV[m], draft_WV[m])[None], temperature, sampler)
-            return [*drafts[:m], int(corrected)], m
-    return drafts, len(drafts)
+def least_confident(confidence: dict[int, float], count: int, options: FeFOptions) -> list[int]:
+    """The positions to re-mask of `count` predicted ones: n_rm = floor(fraction * count), lowest confidence first."""
+    n_rm = math.floor(options.remask_fraction * count + 1e-9)  # 0.29 * 100 is 28.999999999999996
+    limit = options.remask_below
+    doubtful = {at: share for at, share in confidence.items() if limit is None or share < limit}
+    return sorted(lowest(doubtful, n_rm))
+
+
+def _how(committed: int, accepted: int, speculative: bool) -> list[How]:
+    rest: How = "corrected" if speculative else "drawn"
+    return ["accepted" if place < accepted else rest for place in range(committed)]

@@ -10,55 +10,51 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import torch
 
+from model_wrappers.options import NotNegative, Positive, UnmaskingOptions
 from model_wrappers.request import Request
-from model_wrappers.sampling import Sampler, draw, law, quotas
-from model_wrappers.trace import Window
-
-REMASKING = ("low_confidence", "random")
-Proposal = tuple[torch.Tensor, torch.Tensor, torch.Tensor]  # tokens (N,), confidences (N,), logits (N, V)
-Propose = Callable[[torch.Tensor, torch.Tensor], Proposal]  # from x_1L and place_N
+from model_wrappers.sampling import Sampler, draw, quotas, token_probs
 
 
-def llada(
-    request: Request,
-    *,
-    steps: int | None = None,
-    cfg_scale: float = 0.0,
-    remasking: str = "low_confidence",
-    logits_eos_inf: bool = False,
-    confidence_eos_eot_inf: bool = False,
-    stop_at_eos: bool = False,
-) -> list[Window]:
-    """Fill the response in place; no speculative windows.
-
-    steps: forwards for the whole response (default: its length), a multiple of the number of blocks. cfg_scale: weight
+class LLaDAOptions(UnmaskingOptions, frozen=True, kw_only=True):
+    """steps: forwards for the whole response (None: its length), a multiple of the number of blocks. cfg_scale: weight
     of classifier-free guidance; above 0 each step runs a second row with the prompt masked. remasking: which
-    predictions stay, "low_confidence" or "random". logits_eos_inf: EOS is never predicted. confidence_eos_eot_inf: EOS
-    and EoT are left out of the softmax that gives confidences, so that they commit last. stop_at_eos: once all before
-    an EOS is resolved, fill the masks after it with EOS; the text stays the same. Raises ValueError for bad values.
+    predictions stay.
     """
-    if remasking not in REMASKING:
-        raise ValueError(f"unknown remasking {remasking!r}; valid: {', '.join(REMASKING)}")
-    if not 0 <= cfg_scale < float("inf"):
-        raise ValueError(f"cfg_scale={cfg_scale} must be finite and not negative")
+
+    steps: Positive | None = None
+    cfg_scale: NotNegative = 0.0
+    remasking: Literal["low_confidence", "random"] = "low_confidence"
+
+
+def decode_llada(request: Request, options: LLaDAOptions) -> None:
+    """Fill the response. Raises ValueError for steps that do not fit its length and blocks."""
     backbone, mask_id = request.backbone, request.mask_id
     given_1L = request.x_1L != mask_id
+    choice = Choice(request, options)
 
-    choice = Choice(request, logits_eos_inf, confidence_eos_eot_inf)
-
-    def guided(x_1L: torch.Tensor, place_N: torch.Tensor) -> Proposal:
+    def guided(x_1L: torch.Tensor, position_N: torch.Tensor) -> Candidates:
         rows_2L = torch.cat([x_1L, x_1L.masked_fill(given_1L, mask_id)])
-        conditional_NV, unconditional_NV = backbone.logits(rows_2L, positions=place_N)
-        return choice(unconditional_NV + (cfg_scale + 1) * (conditional_NV - unconditional_NV))
+        conditional_NV, unconditional_NV = backbone.logits(rows_2L, positions=position_N)
+        return choice(unconditional_NV + (options.cfg_scale + 1) * (conditional_NV - unconditional_NV))
 
-    per_block = steps_per_block(request.length, request.block_length, steps)
-    rule = Even(per_block, request.sampler if remasking == "random" else None)
-    unmask(request, guided if cfg_scale else choice.propose, rule, stop_at_eos)
-    return []
+    per_block = steps_per_block(request.length, request.block_length, options.steps)
+    rule = Even(per_block, request.sampler if options.remasking == "random" else None)
+    unmask(request, guided if options.cfg_scale else choice.propose, rule, options.stop_at_eos)
+
+
+class Candidates(NamedTuple):
+    """What a step proposes at its N candidates: tokens (N,), confidences (N,) and the logits (N, V) of these."""
+
+    token_N: torch.Tensor
+    confidence_N: torch.Tensor
+    logits_NV: torch.Tensor
+
+
+Propose = Callable[[torch.Tensor, torch.Tensor], Candidates]  # from x_1L and position_N
 
 
 class Rule(Protocol):
@@ -68,7 +64,7 @@ class Rule(Protocol):
         """The most steps for a block with this many masks."""
         ...
 
-    def select(self, step: int, logits_NV: torch.Tensor, confidence_N: torch.Tensor) -> tuple[torch.Tensor, int]:
+    def select(self, step: int, candidates: Candidates) -> tuple[torch.Tensor, int]:
         """Scores (N,), the highest to be committed first, and how many to commit."""
         ...
 
@@ -84,10 +80,11 @@ class Even:
         self._quotas = quotas(masked, self._steps)
         return self._steps
 
-    def select(self, step: int, logits_NV: torch.Tensor, confidence_N: torch.Tensor) -> tuple[torch.Tensor, int]:
+    def select(self, step: int, candidates: Candidates) -> tuple[torch.Tensor, int]:
+        score_N = candidates.confidence_N
         if self._random is not None:
-            confidence_N = self._random.order(len(confidence_N)).to(confidence_N)
-        return confidence_N, self._quotas[step]
+            score_N = self._random.order(len(score_N)).to(score_N)
+        return score_N, self._quotas[step]
 
 
 @dataclass(frozen=True)
@@ -95,44 +92,45 @@ class Choice:
     """The official choice of a token at every candidate, and the confidence in it."""
 
     request: Request
-    logits_eos_inf: bool = False
-    confidence_eos_eot_inf: bool = False
+    options: UnmaskingOptions
 
-    def propose(self, x_1L: torch.Tensor, place_N: torch.Tensor) -> Proposal:
+    def propose(self, x_1L: torch.Tensor, position_N: torch.Tensor) -> Candidates:
         """What one forward of the sequence proposes at its candidates."""
-        return self(self.request.backbone.logits(x_1L, positions=place_N)[0])
+        return self(self.request.backbone.logits(x_1L, positions=position_N)[0])
 
-    def __call__(self, logits_NV: torch.Tensor) -> Proposal:
-        """Tokens (N,), confidences (N,) in the logits' dtype, and the logits (N, V) that gave the confidences.
+    def __call__(self, logits_NV: torch.Tensor) -> Candidates:
+        """The candidates that logits (N, V) give, confidences in the logits' dtype.
 
         The mask stays a candidate: where it is chosen, a place in the step is used up and the mask remains.
         """
         backbone, temperature = self.request.backbone, self.request.temperature
-        if self.logits_eos_inf:
+        if self.options.logits_eos_inf:
             logits_NV = _without(logits_NV, backbone.eos_id)
         if temperature > 0:
-            token_N = draw(law(logits_NV, temperature), temperature, self.request.sampler)
+            token_N = draw(token_probs(logits_NV, temperature), temperature, self.request.sampler)
         else:
             token_N = logits_NV.argmax(-1)
-        if self.confidence_eos_eot_inf:
+        if self.options.confidence_eos_eot_inf:
             logits_NV = _without(logits_NV, backbone.eos_id, backbone.eot_id)
-        return token_N, torch.softmax(logits_NV, -1).gather(1, token_N[:, None])[:, 0], logits_NV
+        return Candidates(token_N, torch.softmax(logits_NV, -1).gather(1, token_N[:, None])[:, 0], logits_NV)
 
 
 def unmask(request: Request, propose: Propose, rule: Rule, stop_at_eos: bool) -> None:
-    """LLaDA's loop: block after block, one proposal and one commit a step, in place."""
+    """LLaDA's loop: block after block, one forward and one commit a step."""
     x_1L, mask_id = request.x_1L, request.mask_id
+    length = x_1L.shape[1]
     for end in request.block_ends:
         masked = int((x_1L[0, end - request.block_length : end] == mask_id).sum())
         for step in range(rule.steps(masked)):
-            place_N = (x_1L[0, :end] == mask_id).nonzero()[:, 0]
-            if len(place_N) == 0:
+            position_N = (x_1L[0, :end] == mask_id).nonzero()[:, 0]
+            if len(position_N) == 0:
                 break
-            token_N, confidence_N, logits_NV = propose(x_1L, place_N)
-            score_N, count = rule.select(step, logits_NV, confidence_N)
-            chosen = best(x_1L.shape[1], place_N, score_N, min(count, len(place_N)))
-            proposal_L = x_1L[0].index_put((place_N,), token_N)
-            x_1L[0, chosen] = proposal_L[chosen]
+            candidates = propose(x_1L, position_N)
+            score_N, count = rule.select(step, candidates)
+            chosen = best(length, position_N, score_N, min(count, len(position_N)))
+            token_L = x_1L[0].index_put((position_N,), candidates.token_N)
+            confidence_L = score_N.new_zeros(length).index_put((position_N,), candidates.confidence_N.to(score_N))
+            request.commit(chosen, token_L[chosen], confidence_L[chosen], "unmasked")
             if stop_at_eos and fill_after_eos(request):
                 return
 
@@ -143,17 +141,18 @@ def fill_after_eos(request: Request) -> bool:
     eos = (response_L == eos_id).nonzero()
     if len(eos) == 0 or bool((response_L[: int(eos[0])] == request.mask_id).any()):
         return False
-    response_L[response_L == request.mask_id] = eos_id
+    masked = (response_L == request.mask_id).nonzero()[:, 0]
+    request.commit(masked + request.start, eos_id, None, "filled")
     return True
 
 
-def best(length: int, place_N: torch.Tensor, score_N: torch.Tensor, count: int) -> torch.Tensor:
-    """The places (count,) of the highest scores.
+def best(length: int, position_N: torch.Tensor, score_N: torch.Tensor, count: int) -> torch.Tensor:
+    """The positions (count,) of the highest scores.
 
     Ranked over the whole row, as the official sampler does: equal confidences then fall the same way.
     """
     score_L = torch.full((length,), -torch.inf, dtype=score_N.dtype, device=score_N.device)
-    score_L[place_N] = score_N
+    score_L[position_N] = score_N
     return score_L.topk(count).indices
 
 

@@ -1,0 +1,131 @@
+"""Cost of a forward against its rows, and of a decoder's response beside the forwards that it makes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pandas as pd
+import torch
+from transformers import Cache
+
+from harness.costs.timing import interleaved, random_ids
+from harness.methods.presets import PRESETS
+from harness.suites.splits import problems
+from model_wrappers import Backbone, Trace, decode
+from model_wrappers.backbones.protocol import BackboneLike
+from model_wrappers.chat import encode_question
+
+ROWS = (1, 2, 4, 8, 16)
+
+
+def bench_forwards(backbone: Backbone, prompt: int, response: int, repeats: int) -> pd.DataFrame:
+    """Milliseconds of one forward against rows, with all logits and with those of one position per row."""
+    ids_1L = random_ids(backbone.vocab_size, prompt + response, backbone.device)
+    one = torch.tensor([prompt], device=backbone.device)
+    calls: dict[str, Callable[[], object]] = {}
+    for rows in ROWS:
+        ids_BL = ids_1L.repeat(rows, 1)
+        calls[f"{rows} all"] = partial(backbone.logits, ids_BL)
+        calls[f"{rows} one"] = partial(backbone.logits, ids_BL, positions=one)
+    medians = interleaved(calls, backbone.device, repeats).median()
+    return pd.DataFrame(
+        {
+            "rows": ROWS,
+            "ms, all logits": [1e3 * medians[f"{rows} all"] for rows in ROWS],
+            "ms, one place a row": [1e3 * medians[f"{rows} one"] for rows in ROWS],
+            "relative to 1 row": [medians[f"{rows} one"] / medians["1 one"] for rows in ROWS],
+        }
+    )
+
+
+def bench_methods(
+    backbone: Backbone, prompts: list[torch.Tensor], response: int, repeats: int, names: list[str]
+) -> pd.DataFrame:
+    """Cost of a response for each preset, a mean over the prompts, and overhead beyond its forwards.
+
+    The bare forwards are the very calls the decoder made (recorded once, replayed), so what is left is its own work.
+    prompts: LongTensors (P,). names: presets; the first is the one that ratios are relative to.
+    """
+    recordings: dict[str, _Recording] = {}
+    traces: dict[str, list[Trace]] = {}
+    calls: dict[str, Callable[[], object]] = {}
+    for name in names:
+        setting = PRESETS[name].for_suite("bench", {"gen_length": response}, {})
+        lengths = {"gen_length": setting.gen_length, "block_length": setting.block_length}
+        run = partial(_decode_all, prompts, {"method": PRESETS[name].method, **setting.options, **lengths})
+        recordings[name] = _Recording(backbone)
+        traces[name] = run(recordings[name])
+        calls |= {f"{name} decoder": partial(run, backbone), f"{name} bare": recordings[name].replay}
+    seconds = interleaved(calls, backbone.device, repeats)
+    rows = []
+    for name in names:
+        decoder, bare = seconds[f"{name} decoder"], seconds[f"{name} bare"]
+        forwards, first = (sum(trace.forwards for trace in traces[key]) for key in (name, names[0]))
+        rows.append(
+            {
+                "method": name,
+                "forwards": forwards / len(prompts),
+                "rows": sum(trace.rows for trace in traces[name]) / len(prompts),
+                "token-forwards": sum(trace.token_forwards for trace in traces[name]) / len(prompts),
+                "decoder, ms": 1e3 * decoder.median() / len(prompts),
+                "bare forwards, ms": 1e3 * bare.median() / len(prompts),
+                # Ratios within a round, for what is slow in a round is slow for both.
+                "overhead, %": 100 * ((decoder / bare).median() - 1),
+                "speedup, forwards": first / forwards,
+                "speedup, seconds": (seconds[f"{names[0]} decoder"] / decoder).median(),
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def _decode_all(prompts: list[torch.Tensor], options: dict[str, Any], backbone: BackboneLike) -> list[Trace]:
+    return [decode(backbone, prompt_P, **options).trace for prompt_P in prompts]
+
+
+class _Recording:
+    """A backbone that keeps the calls made to it, to make them again without a decoder around them."""
+
+    def __init__(self, backbone: Backbone) -> None:
+        self._backbone = backbone
+        self.mask_id, self.eos_id, self.vocab_size = backbone.mask_id, backbone.eos_id, backbone.vocab_size
+        self.device, self.eot_id = backbone.device, backbone.eot_id
+        self._calls: list[Callable[[], object]] = []
+        self._cache: Cache | None = None
+
+    def logits(self, ids_BL: torch.Tensor, positions: torch.Tensor | None = None, causal: bool = False) -> torch.Tensor:
+        self._calls.append(partial(self._backbone.logits, ids_BL.clone(), positions, causal))
+        return self._backbone.logits(ids_BL, positions, causal)
+
+    def extend(
+        self,
+        ids_1N: torch.Tensor,
+        position_N: torch.Tensor,
+        positions: torch.Tensor,
+        cache: Cache | None = None,
+        visible_NK: torch.Tensor | None = None,
+    ) -> tuple[torch.Tensor, Cache]:
+        kept = 0 if cache is None else cache.get_seq_length()
+        extend = partial(self._backbone.extend, ids_1N.clone(), position_N, positions, visible_NK=visible_NK)
+        self._calls.append(partial(self._extend_again, extend, kept))
+        return extend(cache=cache)
+
+    def _extend_again(self, extend: Callable[..., tuple[torch.Tensor, Cache]], kept: int) -> None:
+        """A recorded `extend`, after the first `kept` tokens that the one before it left in the cache."""
+        cache = self._cache if kept else None
+        if cache is not None and cache.get_seq_length() > kept:
+            cache.crop(kept - cache.get_seq_length())
+        _, self._cache = extend(cache=cache)
+
+    def replay(self) -> None:
+        for call in self._calls:
+            call()
+
+
+def bench_prompts(backbone: Backbone) -> list[torch.Tensor]:
+    """One generated dev problem of each of the four suites; a random prompt for a backbone without a tokenizer."""
+    if backbone.tokenizer is None:
+        return [random_ids(backbone.vocab_size, 32, backbone.device)[0]]
+    questions = [next(problems(suite, "dev", 1)).question for suite in ("gsm8k", "math", "humaneval", "mbpp")]
+    return [torch.tensor(encode_question(backbone.tokenizer, question)) for question in questions]

@@ -1,0 +1,68 @@
+"""Throughput of training: examples and tokens per second, by objective, positions per example and mask."""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+import pandas as pd
+
+from harness.training.data import Collator, CorruptedBatches, NanoExamples, PositionBatches
+from harness.training.recipes import PRESETS
+from harness.training.run import start, training_arguments
+from harness.training.tokenizer import EOS, token_id
+from harness.training.trainer import DiffusionTrainer
+from harness.training.two_stream import TwoStreamBatches
+
+POSITIONS = {"fef, 1 position": 1, "fef, 4 positions": 4, "fef, 16 positions": 16, "fef, all positions": None}
+DISCARDED = 2
+
+
+def bench_training(model: str, repeats: int) -> pd.DataFrame:
+    """Forward and backward of a batch of the preset `nano`, without the optimizer's step; medians over `repeats`.
+
+    A row per objective: corrupted positions per example, rows and tokens through the model, examples and tokens per
+    second. The batches are of other examples each time, the same ones for all objectives; a row under the two-stream
+    mask trains all corrupted positions from an anchor on.
+    """
+    config = PRESETS["nano"] | {"init": model, "steps": repeats + DISCARDED}
+    tokenizer, network = start(config)
+    size = config["batch"]
+    examples = NanoExamples(tokenizer, size * config["steps"], size, config["seed"])
+    corrupted = CorruptedBatches(token_id(tokenizer, EOS), network.config.mask_token_id, config["seed"])
+    with tempfile.TemporaryDirectory() as folder:
+        trainer = DiffusionTrainer(
+            model=network, args=training_arguments(config, Path(folder), config["steps"], config["steps"])
+        )
+        trainer.model_accepts_loss_kwargs = False
+        trainer.current_gradient_accumulation_steps = 1
+        collators: dict[str, Collator] = {
+            "llada": corrupted,
+            **{name: PositionBatches(corrupted, n) for name, n in POSITIONS.items()},
+            "fef, two-stream mask": TwoStreamBatches(corrupted),
+        }
+        measured: dict[str, list[dict[str, float]]] = {name: [] for name in collators}
+        for step in range(config["steps"]):
+            batch = [examples[index] for index in range(step * size, (step + 1) * size)]
+            for name, collate in collators.items():
+                inputs = collate(batch)
+                rows_BL = inputs["corrupted" if "corrupted" in inputs else "inputs"]
+                began = time.perf_counter()
+                trainer.training_step(network, inputs)
+                seconds = time.perf_counter() - began
+                network.zero_grad()
+                if step >= DISCARDED:
+                    measured[name].append({"rows": len(rows_BL), "tokens": rows_BL.numel(), "seconds": seconds})
+    return pd.DataFrame([_summary(name, steps, size) for name, steps in measured.items()])
+
+
+def _summary(name: str, steps: list[dict[str, float]], size: int) -> dict[str, object]:
+    return {
+        "objective": name,
+        "rows a batch": statistics.mean(step["rows"] for step in steps),
+        "seconds a batch": statistics.median(step["seconds"] for step in steps),
+        "examples a second": statistics.median(size / step["seconds"] for step in steps),
+        "tokens a second": statistics.median(step["tokens"] / step["seconds"] for step in steps),
+    }

@@ -1,0 +1,179 @@
+"""The audit's sections, one after the other: tables on the screen, records and figures in a folder."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pandas as pd
+import transformers
+from rich.console import Console
+from rich.progress import track
+
+from harness.errors import UserError
+from harness.laws.drawing import draw_laws, draw_neural
+from harness.laws.exact import LEVEL, Budget, audit_law, law_failures, law_table
+from harness.laws.lemma import audit_lemma, lemma_failures
+from harness.laws.lists import lists_section, plot_lists
+from harness.laws.neural import Prompts, audit_neural, check_fit, file_prompts, suite_prompts
+from harness.laws.streams import audit_streams
+from harness.records.environment import describe
+from harness.records.store import write_atomically
+from harness.suites.registry import GENERATED
+from model_wrappers import Backbone, load_backbone
+
+SECTIONS = ("law", "lemma", "neural", "lists", "streams")
+COUNTS = ("samples", "prompts_per_suite", "chains", "span", "lists", "gen_length")
+OUTCOMES = 1024  # most entries of a table: the lemma's joint has the square of it
+SHOWN = (1, 2, 4, 8, 16, 32, 64)  # the w that are printed; all are stored
+T = TypeVar("T")
+
+LAW_NOTE = """\
+TV: total variation to the joint p*. exact: all branches of the decoder's randomness were walked (runs: how many).
+sampled: of so many samples; the TV is right within the bound with 95% confidence. KL: KL(p* || law), exact laws only.
+Factorization error: LLaDA in random order is exact at one token a step and not at more, where tokens that depend on one
+another are drawn independently. Selection bias: ranked by confidence even one token a step misses the joint, because
+the tokens drawn decide which of them stay. Ranked by entropy they do not: one at a time is exact in that order too.
+FeF at one diffusion step is exact; at more its re-masking by low confidence is such a selection, but the law is the
+same for every window, every draft and without speculation.
+SSD is left out: it is defined at temperature 0 only."""
+STREAMS_NOTE = """\
+TV between the target law of two-stream verification and the paper's at the same place, given the same tokens before it,
+mean over the places of reference responses (dev problems), 95% interval over responses; and how often both have the
+same most likely token. anchor: places a context pass; whole: one pass for all."""
+NEURAL_NOTE = """\
+TV between the next w response tokens drawn at once from their marginals, given a fully masked response, and drawn one
+after the other, at temperature 1. The bound (Hoeffding) is for the mean over these very prompts."""
+
+
+def check(asked: argparse.Namespace) -> list[str]:
+    """The sections asked for. Raises UserError for an unknown one and for numbers that make no audit."""
+    sections = [name.strip() for name in asked.sections.split(",")]
+    unknown = [name for name in sections if name not in SECTIONS]
+    if unknown:
+        raise UserError(f"unknown section {unknown[0]!r}; valid: {', '.join(SECTIONS)}")
+    least = {
+        "tokens": 2,
+        "positions": 2,
+        "samples": 1,
+        "branches": 0,
+        "prompts_per_suite": 1,
+        "chains": 1,
+        "span": 1,
+        "lists": 1,
+    }
+    for name, bound in (least | {"gen_length": 1, "seed": 0}).items():
+        value = getattr(asked, name)
+        if value is not None and value < bound:
+            raise UserError(f"--{name.replace('_', '-')} {value} must be at least {bound}")
+    if asked.tokens**asked.positions > OUTCOMES:
+        raise UserError(
+            f"--tokens {asked.tokens} --positions {asked.positions} make a table of more than {OUTCOMES} entries; "
+            "ask for fewer"
+        )
+    return sections
+
+
+def prepare_neural(asked: argparse.Namespace, backbone: Backbone) -> list[Prompts]:
+    """The encoded prompts. Raises UserError or ValueError for what cannot be used."""
+    if asked.prompts is not None:
+        groups = [file_prompts(backbone, asked.prompts, asked.gen_length)]
+    else:
+        groups = [suite_prompts(backbone, suite, asked.prompts_per_suite, asked.gen_length) for suite in GENERATED]
+    check_fit(backbone, groups, asked.span)
+    return groups
+
+
+def make_folder(folder: Path) -> None:
+    """The folder for what is written. Raises UserError if it cannot be made."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"--out {folder} cannot be made: {error.strerror}; choose another") from error
+
+
+def progress(label: str) -> Callable[[Sequence[T]], Any]:
+    """A progress bar on stderr around the items of a section."""
+    quiet = not sys.stderr.isatty()
+    return lambda items: track(items, label, console=Console(stderr=True), transient=True, disable=quiet)
+
+
+def shown(table: pd.DataFrame, index: bool = False) -> str:
+    """A table as text: three digits, nothing where there is no value."""
+    return str(table.to_string(index=index, float_format="{:.3g}".format, na_rep=""))
+
+
+def rows_of(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """A table's rows for JSON: null where there is no value, text for an infinite one."""
+
+    def plain(value: Any) -> Any:
+        if not isinstance(value, float) or math.isfinite(value):
+            return value
+        return None if math.isnan(value) else str(value)
+
+    return [{str(name): plain(value) for name, value in row.items()} for row in table.to_dict("records")]
+
+
+def audit(asked: argparse.Namespace) -> list[str]:
+    """Run the sections asked for and print them; returns what is not as it must be, one line each."""
+    sections = check(asked)
+    transformers.utils.logging.disable_progress_bar()
+    backbone = load_backbone(asked.model, asked.device, asked.dtype)
+    prompts = prepare_neural(asked, backbone) if "neural" in sections else []
+    if asked.out is not None:
+        make_folder(asked.out)
+    budget = Budget(asked.branches, asked.samples, asked.seed)
+    size = f"tables of {asked.tokens} tokens at {asked.positions} places, seed {asked.seed}"
+    tables: dict[str, pd.DataFrame] = {}
+    failures: list[str] = []
+    if "law" in sections:
+        with tempfile.TemporaryDirectory() as scratch:
+            results = audit_law(asked.tokens, asked.positions, budget, Path(scratch), progress("law"))
+        tables["law"] = law_table(results)
+        failures += law_failures(results)
+        print(f"\nlaw: {size}, temperature 1\n{shown(tables['law'])}\n{LAW_NOTE}")
+        if asked.out is not None:
+            draw_laws(results, asked.out)
+    if "lemma" in sections:
+        tables["lemma"] = audit_lemma(asked.tokens, asked.positions, budget, progress("lemma"))
+        failures += lemma_failures(tables["lemma"])
+        print(f"\nlemma: {size} and on, uniform kernel\n{shown(tables['lemma'])}")
+    if "neural" in sections:
+        neural = audit_neural(backbone, prompts, asked.span, asked.chains, asked.seed, LEVEL, progress("neural"))
+        tables["neural"] = neural.reset_index()
+        rows = [w for w in neural.index if not w.isdigit() or int(w) in (*SHOWN, asked.span)]
+        print(f"\nneural: {asked.model}, {asked.chains} chains a prompt\n{shown(neural.loc[rows], index=True)}")
+        print(NEURAL_NOTE)
+        if asked.out is not None:
+            draw_neural(neural, asked.out)
+    if "lists" in sections:
+        tables["lists"] = lists_section(backbone, asked.lists, asked.seed)
+        short = tables["lists"].filter(regex="(method|%|forwards)$")
+        print(f"\nlists: {asked.model}, {asked.lists} shuffles, temperature 1\n{shown(short)}")
+        if asked.out is not None:
+            plot_lists(tables["lists"], asked.out / "lists.png")
+    if "streams" in sections:
+        names = [name.strip() for name in asked.models.split(",")]
+        backbones = {name: load_backbone(name, asked.device, asked.dtype) for name in names}
+        tables["streams"] = audit_streams(backbones, asked.prompts_per_suite, progress=progress("streams"))
+        print(f"\nstreams: {asked.models}\n{shown(tables['streams'])}\n{STREAMS_NOTE}")
+    if asked.out is not None:
+        write_record(asked, tables, failures)
+    return failures
+
+
+def write_record(asked: argparse.Namespace, tables: dict[str, pd.DataFrame], failures: list[str]) -> None:
+    """audit.json, with the arguments, the environment and every table, and one CSV file per table."""
+    record: dict[str, Any] = {"arguments": {name: str(value) for name, value in vars(asked).items() if name != "out"}}
+    record["environment"] = describe(asked.device, asked.dtype or "default")
+    record["failures"] = failures
+    record |= {name: rows_of(table) for name, table in tables.items()}
+    write_atomically(asked.out / "audit.json", json.dumps(record, indent=1) + "\n")
+    for name, table in tables.items():
+        write_atomically(asked.out / f"{name}.csv", table.to_csv(index=False))

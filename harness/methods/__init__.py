@@ -1,0 +1,1 @@
+"""The rows of tables: presets of decoders, groups of them, DDOSP's schedules."""

@@ -1,0 +1,150 @@
+"""A schedule file from the command line: what it is for, the training responses, the estimate, the plot."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import asdict
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import transformers
+
+from harness.errors import UserError
+from harness.methods.schedule_files import Purpose, made_folder
+from harness.methods.unmasking import estimate_profiles, make_schedule
+from harness.records.environment import describe
+from harness.records.hashes import file_hash, weight_hashes
+from harness.records.store import write_atomically
+from harness.suites.exchanges import Exchange, read_exchanges
+from harness.suites.registry import generation_settings, suites_named
+from harness.training.responses import encode, generated_exchanges
+from model_wrappers import load_backbone
+from model_wrappers.api import check_lengths
+from model_wrappers.backbones.registry import model_folder
+from model_wrappers.decoders.llada import steps_per_block
+from model_wrappers.sampling import quotas
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def write_schedule(asked: argparse.Namespace) -> list[str]:
+    """Estimate the schedule asked for and write it with its plot; returns what to tell the user.
+
+    Raises UserError or ValueError for what cannot be done.
+    """
+    for name in ("examples", "subsets", "batch"):
+        if getattr(asked, name) < 1:
+            raise UserError(f"--{name} {getattr(asked, name)} must be at least 1")
+    purpose = purpose_of(asked)
+    out = asked.out or ROOT / made_folder(asked.model) / f"{purpose.suite}.json"
+    plot = out.with_suffix(".png")
+    for path in (out, plot):
+        if path.exists():
+            raise UserError(f"{path} exists; choose another --out")
+    exchanges, source = exchanges_of(asked, purpose.suite)
+    transformers.utils.logging.disable_progress_bar()
+    backbone = load_backbone(asked.model, asked.device, asked.dtype)
+    examples = encode(backbone, exchanges, purpose.gen_length)
+    estimated = estimate_profiles(backbone, examples, purpose.block_length, asked.subsets, asked.batch, asked.seed)
+    made = make_schedule(estimated, purpose.steps * purpose.block_length // purpose.gen_length)
+    content = {
+        **asdict(purpose),
+        "weights": weight_hashes(model_folder(asked.model)),
+        "responses": source,
+        "examples": asked.examples,
+        "subsets": asked.subsets,
+        "seed": asked.seed,
+        "date": datetime.now(timezone.utc).date().isoformat(),
+        "environment": describe(asked.device, str(backbone.dtype).removeprefix("torch.")),
+        **made,
+    }
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(out, _a_key_a_line(content))
+        draw(content, plot)
+    except OSError as error:
+        raise UserError(f"cannot write to {out.parent}: {error}") from error
+    return [
+        f"{out}: error {made['error']:.3f} nats, uniform {made['uniform_error']:.3f}; plot {plot.name}",
+        f"use it: python harness/run.py --suite {purpose.suite} --methods llada,ddosp --schedules {out.parent}",
+    ]
+
+
+def purpose_of(asked: argparse.Namespace) -> Purpose:
+    """What the schedule is for: the lengths that a run would take, unless given. Raises ValueError for bad lengths."""
+    suites = suites_named(asked.suite)
+    if len(suites) > 1:
+        raise UserError(f"--suite {asked.suite}: a schedule belongs to one suite")
+    settings = generation_settings(suites[0], asked.model == "nano" or asked.responses == "generated")
+    length = settings["gen_length"] if asked.gen_length is None else asked.gen_length
+    block = min(settings.get("block_length", length), length) if asked.block_length is None else asked.block_length
+    check_lengths(length, block)
+    steps = max(length // 2, length // block) if asked.steps is None else asked.steps
+    steps_per_block(length, block, steps)
+    return Purpose(asked.model, suites[0], length, block, steps)
+
+
+def exchanges_of(asked: argparse.Namespace, suite: str) -> tuple[list[Exchange], Any]:
+    """The training responses, and what the file says of them. Raises UserError for a bad file or none."""
+    source = asked.responses or ("generated" if asked.model == "nano" else None)
+    if source is None:
+        raise UserError("--responses is needed for a model other than nano: a JSONL file, or `generated`")
+    if source == "generated":
+        return generated_exchanges(suite, asked.examples), source
+    path = Path(source)
+    return read_exchanges(path, "--responses", suite, asked.examples), {"name": path.name, "sha256": file_hash(path)}
+
+
+def draw(content: dict[str, Any], path: Path) -> None:
+    """A plot of profile and quotas: lines and bars for one block; for several a colour per block, and a map."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    figure, (above, below) = plt.subplots(2, 1, figsize=(4.8, 4.8), layout="constrained")
+    blocks = len(content["quotas"])
+    if blocks == 1:
+        above.plot(content["estimated_profile"][0], color="0.65", linewidth=1, label="estimated")
+        above.plot(content["profile"][0], color="black", label="smoothed, monotone")
+        above.legend(frameon=False)
+        counts = content["quotas"][0]
+        steps = range(1, len(counts) + 1)
+        below.bar(steps, counts, color="0.55", width=0.8, label="schedule")
+        uniform = quotas(sum(counts), len(counts))
+        below.step(steps, uniform, where="mid", color="black", linestyle=":", label="uniform")
+        below.legend(frameon=False)
+        below.set(ylabel="tokens committed")
+        below.yaxis.get_major_locator().set_params(integer=True)
+    else:
+        colours = plt.get_cmap("viridis")(np.linspace(0, 0.9, blocks))
+        for profile, colour in zip(content["profile"], colours, strict=True):
+            above.plot(profile, color=colour, linewidth=1)
+        norm = matplotlib.colors.Normalize(0.5, blocks + 0.5)
+        scale = matplotlib.cm.ScalarMappable(norm, matplotlib.colors.ListedColormap(colours))
+        figure.colorbar(scale, ax=above, label="block", ticks=matplotlib.ticker.MaxNLocator(integer=True))
+        counts_BS = np.array(content["quotas"])
+        extent = (0.5, counts_BS.shape[1] + 0.5, blocks + 0.5, 0.5)
+        below.xaxis.get_major_locator().set_params(integer=True)
+        below.yaxis.get_major_locator().set_params(integer=True)
+        image = below.imshow(counts_BS, cmap="Greys", vmin=0, aspect="auto", interpolation="nearest", extent=extent)
+        figure.colorbar(image, ax=below, label="tokens committed", ticks=matplotlib.ticker.MaxNLocator(integer=True))
+        below.set(ylabel="block")
+    above.xaxis.get_major_locator().set_params(integer=True)
+    above.set(xlabel="revealed tokens", ylabel="h (nats a token)", ylim=(0, None))
+    above.set_title(
+        f"{content['suite']}, {content['model'].split('/')[-1]}: error {content['error']:.2f} nats, "
+        f"uniform {content['uniform_error']:.2f}",
+        fontsize="medium",
+    )
+    below.set(xlabel="step of the block" if blocks > 1 else "step")
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+def _a_key_a_line(content: dict[str, Any]) -> str:
+    lines = (f" {json.dumps(key)}: {json.dumps(value)}" for key, value in content.items())
+    return "{\n" + ",\n".join(lines) + "\n}\n"

@@ -1,0 +1,39 @@
+"""Names that stand for several methods: the rows of the paper's tables, and every decoder.
+
+Light, for the tables read it too; what the methods are stands in harness/methods/presets.py.
+"""
+
+GROUPS = {
+    "main": ["llada", "llada/2", "ssd", "ddosp", "dcd", "fef-2", "fef-4"],
+    "training": ["llada", "llada-trained", "fef-2-untrained", "fef-4-untrained", "fef-2", "fef-4"],
+    "speculation": ["llada", "fef-2-nosd", "fef-4-nosd", "fef-2", "fef-4"],
+    "draft": ["llada", "fef-4", "fef-4-untrained-draft"],
+    "window-size": ["llada", "fef-4-w2", "fef-4-w4", "fef-4-w8", "fef-4", "fef-4-w24", "fef-4-w32"],
+    "savings": ["llada", "fef-2", "fef-2-skip", "fef-2-reuse", "fef-2-adaptive", "fef-fast", "fef-two-stream"],
+    "checkpoints": [
+        *("llada", "llada-trained", "llada-fef", "llada-two-stream"),
+        *("threshold-two-stream", "factor-two-stream", "entropy-two-stream"),
+        *("fef-fast-untrained", "fef-fast-control", "fef-fast", "fef-two-stream-untrained", "fef-two-stream"),
+    ],
+    "anchor": [
+        *("llada", "fef-two-stream", *(f"fef-two-stream-a{n}" for n in (32, 24, 16, 8))),
+        *("fef-two-stream-untrained", *(f"fef-two-stream-a{n}-untrained" for n in (32, 24, 16, 8))),
+    ],
+    "window": [
+        *("llada", *(f"fef-2-w{n}" for n in (2, 4, 8)), "fef-2", "fef-2-w32", "fef-2-w64"),
+        *(f"fef-two-stream-w{n}" for n in (2, 4, 8)),
+        *("fef-two-stream", "fef-two-stream-w32", "fef-two-stream-w64"),
+    ],
+    "front": [
+        *("llada", "llada/2", "llada/4", "llada/8"),
+        *("threshold-0.5", "threshold-0.7", "threshold-0.8", "threshold", "threshold-0.95"),
+        *("factor-4.0", "factor-2.0", "factor", "factor-0.5", "factor-0.25"),
+        *("entropy-3.0", "entropy-1.0", "entropy-0.3", "entropy", "entropy-0.01"),
+        *("fef-two-stream-1", "fef-two-stream-r0.5", "fef-two-stream", "fef-two-stream-r0.99", "fef-two-stream-all"),
+        *("fef-two-stream-4", "fef-two-stream-a16", "fef-fast"),
+    ],
+    "decoders": [
+        *("llada", "llada/2", "llada/4", "llada/8", "ssd", "ddosp", "dcd"),
+        *("threshold", "factor", "entropy", "fef-1", "fef-2", "fef-4"),
+    ],
+}

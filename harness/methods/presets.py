@@ -1,0 +1,160 @@
+"""Methods by name: each preset is a decoder, its options, and the row of the table it fills.
+
+Names are what `--methods` takes; `python harness/run.py --list` prints them with their options.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from harness.errors import UserError
+from harness.methods.groups import GROUPS
+from harness.records.schema import RunConfig, Setting
+from model_wrappers.decoders import METHODS
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A method as a table names it.
+
+    label: the row. method: a name in METHODS. options: its options. tokens_per_step: for methods with a schedule of
+    unmasking steps, the steps are gen_length // tokens_per_step. role: whose checkpoint is used; where the run has no
+    `fef` checkpoint, the base is used and the label says "w/o train". draft_role: whose checkpoint gives FeF's draft
+    probs; None is the role `draft` where the run has one, else the target's own.
+    """
+
+    label: str
+    method: str
+    options: dict[str, Any] = field(default_factory=dict)
+    tokens_per_step: int | None = None
+    role: str = "base"
+    draft_role: str | None = None
+
+    def for_suite(self, suite: str, settings: dict[str, Any], overrides: dict[str, Any]) -> Setting:
+        """Lengths and options on a suite, checked.
+
+        settings: the suite's defaults for the model. Its block length and decoder options are LLaDA's; methods that
+        decode the full sequence take neither. overrides: what a run sets for all methods alike: gen_length,
+        block_length, stop_at_eos. Raises UserError or ValueError for lengths that do not fit.
+        """
+        from model_wrappers.api import check_lengths, check_options  # torch: not for --list
+
+        decoder = METHODS[self.method]
+        gen_length = overrides.get("gen_length", settings["gen_length"])
+        block, options = gen_length, dict[str, Any]()
+        if decoder.semi_autoregressive:
+            block = min(settings.get("block_length", gen_length), gen_length)
+            options = {name: value for name, value in settings.get("options", {}).items() if decoder.takes(name)}
+        block = overrides.get("block_length", block)
+        check_lengths(gen_length, block)
+        options |= self.options | {name: value for name, value in overrides.items() if name == "stop_at_eos"}
+        if self.tokens_per_step is not None:
+            blocks = gen_length // block
+            if gen_length % (self.tokens_per_step * blocks):
+                raise UserError(
+                    f"{self.label} on {suite}: {self.tokens_per_step} tokens a step do not divide blocks of {block}"
+                )
+            options["steps"] = gen_length // self.tokens_per_step
+        check_options(self.method, options)
+        return Setting(gen_length=gen_length, block_length=block, options=options)
+
+
+def _fef(steps: int, label: str = "FeF-DLLM", **options: Any) -> Preset:
+    return Preset(f"{label} (step={steps})", "fef", {"steps": steps, **options}, role="fef")
+
+
+def _two_stream(steps: int, label: str = "", role: str = "two-stream", **options: Any) -> Preset:
+    """Two-stream verification with the savings that are of use there, re-masking only what it is not sure of."""
+    every = {"verify": "two-stream", "skip_root_row": True, "adaptive_window": True, "remask_below": 0.9, **options}
+    return replace(_fef(steps, f"FeF-DLLM two-stream{label}", **every), role=role)
+
+
+FAST = {"skip_root_row": True, "reuse_drafts": True, "adaptive_window": True}
+PRESETS = {
+    "llada": Preset("LLaDA", "llada", tokens_per_step=1),
+    "llada/2": Preset("LLaDA/2", "llada", tokens_per_step=2),
+    "llada/4": Preset("LLaDA/4", "llada", tokens_per_step=4),
+    "llada/8": Preset("LLaDA/8", "llada", tokens_per_step=8),
+    "ssd": Preset("SSD", "ssd"),
+    "ddosp": Preset("DDOSP", "ddosp", tokens_per_step=2),
+    "dcd": Preset("DCD", "dcd", tokens_per_step=1),
+    "threshold": Preset("Threshold", "threshold"),
+    "factor": Preset("Factor", "factor"),
+    "entropy": Preset("Entropy", "entropy"),
+    "fef-1": _fef(1),
+    "fef-2": _fef(2),
+    "fef-4": _fef(4),
+    "fef-2-nosd": _fef(2, "FeF-DLLM w/o SD", speculative=False),
+    "fef-4-nosd": _fef(4, "FeF-DLLM w/o SD", speculative=False),
+    "llada-trained": Preset("LLaDA w/ train", "llada", tokens_per_step=1, role="control"),
+    "fef-2-untrained": replace(_fef(2, "FeF-DLLM w/o train"), role="base"),
+    "fef-4-untrained": replace(_fef(4, "FeF-DLLM w/o train"), role="base"),
+    "fef-4-untrained-draft": replace(_fef(4, "FeF-DLLM, draft w/o train"), draft_role="base"),
+    # Beyond the paper: exact savings one by one and together, and two-stream verification.
+    "fef-2-skip": _fef(2, "FeF-DLLM, root row skipped", skip_root_row=True),
+    "fef-2-reuse": _fef(2, "FeF-DLLM, drafts reused", reuse_drafts=True),
+    "fef-2-adaptive": _fef(2, "FeF-DLLM, adaptive window", adaptive_window=True),
+    "fef-fast": _fef(2, "FeF-DLLM fast", **FAST),
+    # Training apart from decoding: every checkpoint with LLaDA's decoder and with FeF's.
+    "llada-fef": Preset("LLaDA, checkpoint of FeF", "llada", tokens_per_step=1, role="fef"),
+    "llada-two-stream": Preset("LLaDA, checkpoint of two-stream", "llada", tokens_per_step=1, role="two-stream"),
+    "threshold-two-stream": Preset("Threshold, checkpoint of two-stream", "threshold", role="two-stream"),
+    "factor-two-stream": Preset("Factor, checkpoint of two-stream", "factor", role="two-stream"),
+    "entropy-two-stream": Preset("Entropy, checkpoint of two-stream", "entropy", role="two-stream"),
+    "fef-fast-untrained": replace(_fef(2, "FeF-DLLM fast w/o train", **FAST), role="base"),
+    "fef-fast-control": replace(_fef(2, "FeF-DLLM fast, checkpoint of LLaDA w/ train", **FAST), role="control"),
+    "fef-two-stream": _two_stream(2),
+    "fef-two-stream-all": _two_stream(2, ", re-mask all", remask_below=None),
+    "fef-two-stream-untrained": _two_stream(2, " w/o train", "base"),
+    "fef-two-stream-1": _two_stream(1),
+    "fef-two-stream-4": _two_stream(4),
+}
+ANCHORS = (8, 16, 24, 32)
+# Series for figures: one option at several values.
+PRESETS |= {f"fef-4-w{n}": _fef(4, f"FeF-DLLM, window {n}", window=n) for n in (2, 4, 8, 24, 32)}
+PRESETS |= {f"fef-2-w{n}": _fef(2, f"FeF-DLLM, window {n}", window=n) for n in (2, 4, 8, 32, 64)}
+PRESETS |= {f"fef-two-stream-w{n}": _two_stream(2, f", window {n}", window=n) for n in (2, 4, 8, 32, 64)}
+PRESETS |= {f"fef-two-stream-a{n}": _two_stream(2, f", anchor {n}", anchor=n) for n in ANCHORS}
+PRESETS |= {
+    f"fef-two-stream-a{n}-untrained": _two_stream(2, f" w/o train, anchor {n}", "base", anchor=n) for n in ANCHORS
+}
+PRESETS |= {f"fef-two-stream-r{c}": _two_stream(2, f", re-mask below {c}", remask_below=c) for c in (0.5, 0.99)}
+PRESETS |= {f"threshold-{tau}": Preset(f"Threshold {tau}", "threshold", {"tau": tau}) for tau in (0.5, 0.7, 0.8, 0.95)}
+PRESETS |= {f"factor-{f}": Preset(f"Factor {f}", "factor", {"f": f}) for f in (0.25, 0.5, 2.0, 4.0)}
+PRESETS |= {f"entropy-{g}": Preset(f"Entropy {g}", "entropy", {"gamma": g}) for g in (0.01, 0.3, 1.0, 3.0)}
+DEFAULT_METHODS = "llada,llada/2,fef-2,fef-4"
+
+
+def presets_named(names: str) -> list[str]:
+    """The presets of a comma-separated list of presets and groups. Raises UserError for an unknown or repeated one."""
+    named = [name.strip() for name in names.split(",") if name.strip()]
+    unknown = [name for name in named if name not in (*PRESETS, *GROUPS, "all")]
+    if unknown or not named:
+        valid = ", ".join([*GROUPS, "all", *PRESETS])
+        raise UserError(f"unknown method {', '.join(unknown) or '(none)'}; valid: {valid}")
+    groups = {**GROUPS, "all": list(PRESETS)}
+    chosen = [preset for name in named for preset in groups.get(name, [name])]
+    if len(set(named)) < len(named):
+        raise UserError(f"--methods names a method twice: {names}")
+    return list(dict.fromkeys(chosen))  # groups share rows
+
+
+def prefix_conditioned(config: RunConfig) -> list[str]:
+    """The methods of a run whose decoder is prefix-conditioned: FeF-DLLM's, to which the paper's theorems apply."""
+    decoders = {name: METHODS.get(method.method) for name, method in config.methods.items()}
+    return [name for name, decoder in decoders.items() if decoder is not None and decoder.prefix_conditioned]
+
+
+def describe_presets() -> str:
+    """One line per preset: name, row, decoder and the options it sets."""
+    lines = []
+    for name, preset in PRESETS.items():
+        options = dict(preset.options)
+        if preset.tokens_per_step is not None:
+            options["steps"] = "gen_length" + (f" // {preset.tokens_per_step}" if preset.tokens_per_step > 1 else "")
+        call = f"{preset.method}({', '.join(f'{k}={v}' for k, v in options.items())})"
+        lines.append(f"{name:30} {preset.label:46} {call}")
+    lines += [f"{name:30} {', '.join(presets)}" for name, presets in GROUPS.items()]
+    lines.append(f"{'all':30} every one of them")
+    return "\n".join(lines)

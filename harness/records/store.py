@@ -1,0 +1,265 @@
+"""Records of a run: `run.json`, `items.jsonl`, `windows.jsonl` in one folder, written so that a kill loses nothing.
+
+    run.json       {schema, name, created, config, config_hash, environment, weights, data, sessions, scoring}
+    items.jsonl    one object per (method, suite, item), complete but for `correct`, which scoring adds
+    windows.jsonl  one object per speculative window
+
+An item's windows are written before the item itself, and an item counts as done only when its own line is whole: after
+a kill, torn last lines and windows without an item are dropped on opening. What is read is checked against
+harness/records/schema.py. A finished run may be packed, `gzip -9n *.jsonl`: it is read as it is, but not written to.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import json
+import os
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import msgspec
+import pandas as pd
+
+from harness.errors import UserError
+from harness.records.schema import SCHEMA, ItemRecord, Line, RunConfig, RunRecord, WindowRecord, what_is_wrong
+
+KEY = ("method", "suite", "item")
+WINDOW = ("step", "round", "start")  # with the key, which window it is
+PIECE = 1 << 24  # bytes of lines that are parsed at a time
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run as read: `meta` is run.json; items and windows are frames with one row per line."""
+
+    folder: Path
+    meta: RunRecord
+    items: pd.DataFrame
+    windows: pd.DataFrame
+
+    @property
+    def config(self) -> RunConfig:
+        """The run's configuration."""
+        return self.meta.config
+
+
+def config_hash(config: RunConfig) -> str:
+    """Sixteen hex digits of the SHA-256 of the configuration, independent of key order."""
+    return hashlib.sha256(json.dumps(config.to_json(), sort_keys=True).encode()).hexdigest()[:16]
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Replace a file's content in one step: temporary file, fsync, rename."""
+    temporary = path.with_name(f".{path.name}.part")
+    try:
+        with temporary.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def read_meta(folder: Path) -> RunRecord:
+    """run.json of a run's folder. Raises UserError if there is none, or it is damaged."""
+    path = Path(folder) / "run.json"
+    meta = _read_json(path)
+    if isinstance(meta, dict) and "schema" in meta and meta["schema"] != SCHEMA:
+        raise UserError(f"{path} has schema {meta['schema']}; this version reads schema {SCHEMA}")
+    said = {name: value for name, value in meta.items() if value is not None} if isinstance(meta, dict) else meta
+    try:
+        return msgspec.convert(said, RunRecord)
+    except msgspec.ValidationError as error:
+        raise UserError(f"{path} is damaged: {error}") from error
+
+
+def write_meta(folder: Path, parts: dict[str, Any]) -> None:
+    """Set parts of run.json, which is made if need be. Raises UserError if it is damaged or cannot be written."""
+    path = folder / "run.json"
+    before = _read_json(path) if path.exists() else {}
+    try:
+        write_atomically(path, json.dumps(before | parts, indent=1) + "\n")
+    except OSError as error:
+        raise UserError(f"cannot write to {folder}: {error.strerror}") from error
+
+
+def _read_json(path: Path) -> Any:
+    if not path.is_file():
+        raise UserError(f"{path.parent} holds no run: run.json is missing; give a folder that harness/run.py wrote")
+    try:
+        return json.loads(path.read_bytes())
+    except ValueError as error:
+        raise UserError(f"{path} is damaged: {error}") from error
+
+
+def read_lines(path: Path, record: Line | None = None) -> list[dict[str, Any]]:
+    """The objects of a JSON-lines file; a torn last line is left out.
+
+    Raises UserError naming the line if any other line is not a JSON object, or not such a `record`.
+    """
+    return [row for _, row in _each_line(path, record)]
+
+
+def _each_line(path: Path, record: Line | None) -> Iterator[tuple[bytes, dict[str, Any]]]:
+    """Every whole line of a JSON-lines file with its object, checked as `read_lines` says."""
+    with _opened(path) as file:
+        for number, line in enumerate(file, 1):
+            if not line.endswith(b"\n"):  # torn by a kill
+                return
+            try:
+                row = json.loads(line)
+            except ValueError:
+                row = None
+            wrong = "not a JSON object" if not isinstance(row, dict) else record and what_is_wrong(record, row)
+            if wrong:
+                raise UserError(f"{path}, line {number}: {wrong}; the record is damaged, repair or remove that line")
+            yield line, row
+
+
+def read_run(folder: Path) -> Run:
+    """Read a run's folder. Raises UserError if it is none, or damaged."""
+    folder = Path(folder)
+    meta = read_meta(folder)
+    items = _read_frame(folder / "items.jsonl", ItemRecord)
+    windows = _read_frame(folder / "windows.jsonl", WindowRecord)
+    for name, frame, keys in (("items", items, KEY), ("windows", windows, (*KEY, *WINDOW))):
+        if len(frame) and set(keys) <= set(frame):
+            twice = frame.duplicated(list(keys))
+            if twice.any():
+                row = " ".join(str(value) for value in frame.loc[twice, list(keys)].iloc[0])
+                raise UserError(f"{folder}/{name}.jsonl: {row} stands there twice; the record is damaged")
+    return Run(folder, meta, items, windows)
+
+
+def _read_frame(path: Path, record: Line) -> pd.DataFrame:
+    """The whole lines of a JSON-lines file as a frame, a column per field of `record` that is there.
+
+    Read in pieces, for windows may be millions; a piece with anything wrong is read again line by line, which names the
+    line and the field.
+    """
+    decoder = msgspec.json.Decoder(record)
+    names = [field.name for field in msgspec.structs.fields(record)]
+    pieces = []
+    with _opened(path) as file:
+        while lines := file.readlines(PIECE):
+            if not lines[-1].endswith(b"\n"):  # torn by a kill
+                lines.pop()
+            try:
+                rows = decoder.decode_lines(b"".join(lines))
+            except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+                read_lines(path, record)
+                raise UserError(f"{path}: {error}; the record is damaged") from error
+            if len(rows) != len(lines):
+                read_lines(path, record)
+            pieces.append(pd.DataFrame({name: [getattr(row, name) for row in rows] for name in names}))
+    filled = [piece for piece in pieces if len(piece)]
+    if not filled:
+        return pd.DataFrame()
+    frame = pd.concat(filled, ignore_index=True)
+    return frame.drop(columns=[name for name in names if name != "correct" and frame[name].isna().all()])
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[BinaryIO | gzip.GzipFile]:
+    """A JSON-lines file to read, plain or packed, empty if there is neither.
+
+    Raises UserError if it cannot be unpacked.
+    """
+    packed = _packed(path)
+    if path.exists() or not packed.exists():
+        with path.open("rb") if path.exists() else io.BytesIO() as file:
+            yield file
+        return
+    try:
+        with gzip.open(packed) as file:
+            yield file
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise UserError(f"{packed} is damaged: {error}") from error
+
+
+def _packed(path: Path) -> Path:
+    return path.with_name(f"{path.name}.gz")
+
+
+class Recorder:
+    """Appends finished items to a run's folder, flushed to disk one by one.
+
+    One process at a time: whoever opens a folder's recorder holds `harness.runs.folder.exclusive`. Raises UserError if
+    the records are damaged, or cannot be written.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._items, self._windows = folder / "items.jsonl", folder / "windows.jsonl"
+        for path in (self._items, self._windows):
+            if _packed(path).exists():
+                raise UserError(f"{folder} is packed; to go on with it: gunzip {folder}/*.jsonl.gz")
+        self.items: dict[tuple[Any, ...], dict[str, Any]] = {}
+        for item in read_lines(self._items, ItemRecord):
+            key = tuple(item[name] for name in KEY)
+            if key in self.items:
+                raise UserError(f"{self._items}: {' '.join(map(str, key))} stands there twice; the record is damaged")
+            self.items[key] = item
+        windows = _each_line(self._windows, WindowRecord)
+        kept = [line.decode() for line, window in windows if tuple(window[name] for name in KEY) in self.items]
+        # Rewritten once on opening: what a kill tore off, or left without its item, goes.
+        with _writing(folder):
+            write_atomically(self._items, _lines(list(self.items.values())))
+            write_atomically(self._windows, "".join(kept))
+
+    def done(self, method: str, suite: str, item: int) -> bool:
+        """Whether this item is recorded."""
+        return (method, suite, item) in self.items
+
+    def add(self, item: dict[str, Any], windows: list[dict[str, Any]]) -> None:
+        """Record one finished item and its windows."""
+        with _writing(self.folder):
+            _append(self._windows, windows)
+            _append(self._items, [item])
+        self.items[tuple(item[name] for name in KEY)] = item
+
+    def score(self, correct: dict[tuple[str, str, int], bool | None]) -> None:
+        """Write the verdicts into the items; None where an item was not scored."""
+        for key, verdict in correct.items():
+            self.items[key]["correct"] = verdict
+        with _writing(self.folder):
+            write_atomically(self._items, _lines(list(self.items.values())))
+
+
+@contextmanager
+def _writing(folder: Path) -> Iterator[None]:
+    """A disk that is full, or a folder that cannot be written, as a UserError."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(
+            f"cannot write to {folder}: {error.strerror}; what is finished is kept: make room and go on with --resume"
+        ) from error
+
+
+def _lines(rows: list[dict[str, Any]]) -> str:
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def _append(path: Path, rows: list[dict[str, Any]]) -> None:
+    """Append whole lines, or none: what a full disk cut off is taken back."""
+    if not rows:
+        return
+    with path.open("ab", buffering=0) as file:
+        size = file.seek(0, os.SEEK_END)
+        content = memoryview(_lines(rows).encode())
+        try:
+            while content:
+                content = content[file.write(content) :]
+            os.fsync(file.fileno())
+        except OSError:
+            file.truncate(size)
+            raise

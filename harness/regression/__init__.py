@@ -1,0 +1,1 @@
+"""The gate: records against golden ones, speed against another revision."""

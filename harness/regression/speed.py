@@ -1,0 +1,203 @@
+"""Speed against another revision: both decode the same prompts on this machine, in turn, response by response.
+
+Seconds of another machine or day mean nothing, so they are measured again: two processes, one on a checkout of the
+other revision, one on the working tree, each idle while the other decodes. They strictly alternate: a process that
+decodes twice in a row is up to 10% slower the second time, so every response has to follow one of the other side.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from scipy import stats
+
+from harness.errors import UserError
+from harness.records.schema import RunConfig
+
+if TYPE_CHECKING:
+    from harness.runs.inference import SuiteJob
+
+ROOT = Path(__file__).resolve().parents[2]
+REFERENCE = "llada"
+LEVEL = 0.95
+RESAMPLES = 4000
+Seconds = npt.NDArray[np.float64]
+
+
+@contextmanager
+def checkout(rev: str) -> Iterator[Path]:
+    """A temporary checkout of a revision beside the working tree. Raises UserError if git knows none of that name."""
+    with tempfile.TemporaryDirectory(prefix="revision-") as scratch:
+        tree = Path(scratch) / "tree"
+        added = _git("worktree", "add", "--detach", str(tree), rev)
+        if added.returncode:
+            reason = (added.stderr.strip().splitlines() or ["git failed"])[-1]
+            raise UserError(f"--against-rev {rev}: {reason}; the revision must be in this clone's history")
+        try:
+            yield tree
+        finally:
+            _git("worktree", "remove", "--force", str(tree))
+
+
+def _git(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, text=True, check=False)
+
+
+class Worker:
+    """A process that decodes with the code of one tree; a context manager."""
+
+    def __init__(self, tree: Path, threads: int) -> None:
+        # Threads that wait must not spin: they would take the other side's cores.
+        environment = os.environ | {"PYTHONPATH": str(tree), "OMP_WAIT_POLICY": "PASSIVE"}
+        command = [sys.executable, str(Path(__file__).with_name("worker.py")), str(threads)]
+        self._process = subprocess.Popen(
+            command, cwd=tree, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def __enter__(self) -> Worker:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    def decode(self, request: dict[str, Any]) -> dict[str, Any]:
+        """The answer to a request of worker.py's. Raises UserError if the process died."""
+        assert self._process.stdin is not None and self._process.stdout is not None
+        try:
+            self._process.stdin.write(json.dumps(request) + "\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            pass
+        line = self._process.stdout.readline()
+        if not line:
+            raise UserError("a process that was to decode has ended; its message stands above")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+
+def measure_both(tree: Path, config: RunConfig, jobs: list[SuiteJob], items: int) -> tuple[pd.DataFrame, list[str]]:
+    """Seconds of the first `items` items of every job, by every method, with the code of `tree` and with this one.
+
+    Returns a row per (method, suite, item): old and new seconds (means of two), old_forwards, new_forwards,
+    same_tokens; and sentences on methods that a side cannot run.
+    """
+    # A process may be up to a tenth slower than another of the same code, for as long as it lives (results/LOG.md).
+    # With a pair of processes for each item that is noise, which the intervals show. Where starting may take minutes,
+    # on a GPU or with torch.compile, all items share a pair.
+    light = config.device == "cpu" and not config.compile
+    rows: list[dict[str, Any]] = []
+    notes: list[str] = []
+    with ExitStack() as stack:
+        workers: list[Worker] = []
+        for job in jobs:
+            for item, prompt in enumerate(job.prompts[:items]):
+                if light or not workers:
+                    stack.close()
+                    workers = [stack.enter_context(Worker(each, config.threads or 1)) for each in (tree, ROOT)]
+                for method, model in job.models.items():
+                    request = _request(config, model, prompt.tolist())
+                    warm = [worker.decode(request) for worker in workers]
+                    errors = [answer["error"] for answer in warm if "error" in answer]
+                    if errors:
+                        notes.append(f"{method} on {job.suite} is left out: {errors[0]}")
+                        continue
+                    answers = [worker.decode(request) for worker in workers * 2]
+                    rows.append(
+                        {
+                            "method": method,
+                            "suite": job.suite,
+                            "item": item,
+                            "old": (answers[0]["seconds"] + answers[2]["seconds"]) / 2,
+                            "new": (answers[1]["seconds"] + answers[3]["seconds"]) / 2,
+                            "old_forwards": answers[0]["forwards"],
+                            "new_forwards": answers[1]["forwards"],
+                            "same_tokens": answers[0]["tokens"] == answers[1]["tokens"],
+                        }
+                    )
+    return pd.DataFrame(rows), list(dict.fromkeys(notes))
+
+
+def _request(config: RunConfig, model: Any, prompt: list[int]) -> dict[str, Any]:
+    options = dict(model.options)
+    draft = options.pop("draft", None)
+    return {
+        "model": _source(model.backbone),
+        "draft": None if draft is None else _source(draft),
+        "prompt": prompt,
+        "method": model.method,
+        "options": options,
+        "gen_length": model.gen_length,
+        "block_length": model.block_length,
+        "temperature": model.temperature,
+        **{name: getattr(config, name) for name in ("seed", "device", "dtype", "compile")},
+    }
+
+
+def _source(backbone: Any) -> str:
+    """The folder, or hub id, of a backbone's weights: the same for both revisions, whatever they ship."""
+    return str(backbone.model.config.name_or_path)
+
+
+def compare_seconds(measured: pd.DataFrame, tolerance: float) -> pd.DataFrame:
+    """One row per method: what it takes now of what it took before, with paired bootstrap intervals over the items.
+
+    measured: rows of `measure_both`. seconds: new total / old total; speed: the speedup over LLaDA now / before, for
+    methods other than LLaDA. verdict: "regressed" where the whole interval of seconds lies above 1 + tolerance, or that
+    of speed below 1 / (1 + tolerance); else "ok".
+    """
+    sides = measured.pivot_table(index=["suite", "item"], columns="method", values=["old", "new"])
+    rows = []
+    for method in measured["method"].unique():
+        own = {side: sides[side, method].dropna() for side in ("old", "new")}
+        seconds = _ratio([own["new"].to_numpy(), own["old"].to_numpy()])
+        row = {"verdict": "ok", "method": method, **_columns("seconds", seconds)}
+        slower = seconds[1] > 1 + tolerance
+        if method != REFERENCE and ("old", REFERENCE) in sides:
+            both = sides[[(side, name) for side in ("new", "old") for name in (REFERENCE, method)]].dropna()
+            speed = _ratio([both[place].to_numpy() for place in both.columns])
+            row |= _columns("speed", speed)
+            slower |= speed[2] < 1 / (1 + tolerance)
+        rows.append({**row, "verdict": "regressed" if slower else "ok"})
+    return pd.DataFrame(rows)
+
+
+def _columns(name: str, value: tuple[float, float, float]) -> dict[str, float]:
+    return dict(zip((name, f"{name}_low", f"{name}_high"), value, strict=True))
+
+
+def _ratio(parts: list[Seconds]) -> tuple[float, float, float]:
+    """A ratio of totals and its interval: parts (new, old), or (new LLaDA, new method, old LLaDA, old method)."""
+
+    def ratio(*drawn: Seconds, axis: int = -1) -> Any:
+        sums = [part.sum(axis=axis) for part in drawn]
+        return sums[0] / sums[1] if len(sums) == 2 else (sums[0] / sums[1]) / (sums[2] / sums[3])
+
+    value = float(ratio(*parts))
+    if len(parts[0]) < 2:
+        return value, value, value
+    found = stats.bootstrap(
+        parts,
+        ratio,
+        paired=True,
+        vectorized=True,
+        n_resamples=RESAMPLES,
+        confidence_level=LEVEL,
+        method="percentile",
+        rng=np.random.default_rng(0),
+    ).confidence_interval
+    return value, float(found.low), float(found.high)

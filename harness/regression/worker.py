@@ -1,0 +1,62 @@
+"""Decodes what it is asked to, with the code it finds on the import path: one side of a comparison of two revisions.
+
+Started by harness/regression/speed.py. A line of JSON in, the request; a line of JSON out: {seconds, forwards, tokens}
+or {error}. Uses nothing but the public API of model_wrappers, so that older revisions can answer as well.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+from functools import lru_cache
+from typing import Any
+
+import torch
+
+from model_wrappers import decode, load_backbone
+
+
+@lru_cache
+def backbone_of(name: str, device: str, dtype: str, compiled: bool) -> Any:
+    """A backbone, loaded once."""
+    options: dict[str, Any] = {"compiled": True} if compiled else {}  # older revisions know no such option
+    return load_backbone(name, device=device, dtype=dtype, **options)
+
+
+def answer(request: dict[str, Any]) -> dict[str, Any]:
+    """Decode one response."""
+    where = (request["device"], request["dtype"], request["compile"])
+    options = dict(request["options"])
+    if request["draft"] is not None:
+        options["draft"] = backbone_of(request["draft"], *where)
+    out = decode(
+        backbone_of(request["model"], *where),
+        torch.tensor(request["prompt"]),
+        method=request["method"],
+        gen_length=request["gen_length"],
+        block_length=request["block_length"],
+        temperature=request["temperature"],
+        seed=request["seed"],
+        **options,
+    )
+    digest = hashlib.sha256(out.tokens.numpy().tobytes()).hexdigest()
+    return {"seconds": out.trace.seconds, "forwards": out.trace.forwards, "tokens": digest}
+
+
+def main() -> None:
+    """Answer until the input ends."""
+    channel = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what libraries print must not come between the answers
+    torch.set_num_threads(int(sys.argv[1]))
+    for line in sys.stdin:
+        try:
+            reply = answer(json.loads(line))
+        except Exception as error:  # an older revision may not know an option; the other side decides
+            reply = {"error": f"{type(error).__name__}: {error}"}
+        print(json.dumps(reply), file=channel, flush=True)
+
+
+if __name__ == "__main__":
+    main()

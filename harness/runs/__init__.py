@@ -1,0 +1,1 @@
+"""A run: its configuration, its folder, the decoding of its items, its progress."""

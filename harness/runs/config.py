@@ -1,0 +1,133 @@
+"""What a run is: the command line resolved to one configuration, checked before anything is loaded or written.
+
+The configuration is the whole of what determines tokens and forwards; its hash names it, and a run folder belongs to
+one configuration for ever.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from harness.errors import UserError
+from harness.methods.presets import PRESETS, Preset, presets_named
+from harness.methods.schedule_files import Roles, with_schedules
+from harness.records.hashes import file_hash
+from harness.records.schema import Method, RunConfig, SuiteName
+from harness.suites.registry import SUITES, data_file, generation_settings, suites_named
+from harness.suites.splits import TEST_PROBLEMS, write_suites
+from model_wrappers.api import check_temperature
+from model_wrappers.decoders import METHODS
+
+ROLES = ("base", "fef", "two-stream", "control", "draft")
+GENERATED = {"generated": "test", "generated-dev": "dev"}  # --data, and the split it stands for
+# --model nano
+NANO_ROLES = {"base": "nano", "fef": "nano-fef", "two-stream": "nano-two-stream", "control": "nano-control"}
+
+
+def read_models(text: str, suites: list[str]) -> Roles:
+    """The table of models, role -> suite -> name.
+
+    text: one model (the base; nano brings its trained ones along), "role=model,role=model", or a JSON file
+    {role: model}, where a model may also be a table {suite: model, "default": model}.
+    Raises UserError for an unknown role, a suite without a model, or a missing base.
+    """
+    if text.endswith(".json"):
+        try:
+            table = json.loads(Path(text).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise UserError(f"--model {text}: cannot read the table of models: {error}") from error
+    elif "=" in text:
+        table = dict(pair.split("=", 1) for pair in text.split(",") if "=" in pair)
+    else:
+        table = NANO_ROLES if text == "nano" else {"base": text}
+    unknown = [role for role in table if role not in ROLES]
+    if unknown or "base" not in table:
+        raise UserError(f"--model {text}: roles are {', '.join(ROLES)}, and base is needed; got {', '.join(table)}")
+    roles: Roles = {}
+    for role, named in table.items():
+        per_suite = named if isinstance(named, dict) else {"default": named}
+        missing = [suite for suite in suites if suite not in per_suite and "default" not in per_suite]
+        if missing:
+            raise UserError(f"--model {text}: role {role} names no model for {', '.join(missing)} and no default")
+        roles[role] = {suite: str(per_suite.get(suite, per_suite.get("default"))) for suite in suites}
+    return roles
+
+
+def resolve(asked: argparse.Namespace) -> RunConfig:
+    """The configuration of a run. Raises UserError or ValueError, naming the valid choices, for anything unknown."""
+    suites = suites_named(asked.suite)
+    methods = presets_named(asked.methods)
+    roles = read_models(asked.model, suites)
+    if asked.limit is not None and asked.limit < 1:
+        raise UserError(f"--limit {asked.limit}: at least 1 item is needed")
+    for name in methods:
+        check_temperature(PRESETS[name].method, asked.temperature)
+    on_nano = all(name == "nano" for name in roles["base"].values())
+    data = asked.data or ("generated" if on_nano else os.environ.get("COMPASS_DATA_CACHE"))
+    if data is None:
+        raise UserError(
+            "--data is needed for a model other than nano: a folder in OpenCompass's layout, or `generated`"
+        )
+    generated = data in GENERATED
+    overrides = {k: v for k in ("gen_length", "block_length", "stop_at_eos") if (v := getattr(asked, k)) is not None}
+    settings = {suite: generation_settings(suite, on_nano or generated) for suite in suites}
+    table = {name: _method(PRESETS[name], name, roles, settings, overrides) for name in methods}
+    used = {"base"} | {role for method in table.values() for role in (method.role, method.draft_role)}
+    return RunConfig(
+        models={role: models for role, models in roles.items() if role in used},
+        suites={suite: SuiteName(SUITES[suite].title) for suite in suites},
+        methods=with_schedules(table, roles, asked.schedules, generated),
+        data=data if generated else {suite: file_hash(data_file(suite, Path(data))) for suite in suites},
+        limit=asked.limit,
+        temperature=float(asked.temperature),
+        seed=asked.seed,
+        device=asked.device,
+        dtype=asked.dtype or ("float32" if asked.device == "cpu" else "bfloat16"),
+        compile=asked.compile,
+        threads=asked.threads or torch.get_num_threads(),
+        chunk=asked.chunk,
+        timed=not asked.untimed,
+    )
+
+
+def _method(
+    preset: Preset, name: str, roles: Roles, settings: dict[str, dict[str, Any]], overrides: dict[str, Any]
+) -> Method:
+    """A preset as a row of this run. Raises UserError if the run has no checkpoint for it."""
+    decoder = METHODS[preset.method]
+    stands_in = decoder.prefix_conditioned and preset.role != "control"  # the base, for an untrained target
+    if preset.role not in roles and not stands_in:
+        raise UserError(f"method {name} needs the role {preset.role}: --model base=...,{preset.role}=...")
+    role = preset.role if preset.role in roles else "base"
+    label = preset.label if role == preset.role else preset.label.replace("FeF-DLLM", "FeF-DLLM w/o train", 1)
+    return Method(
+        label=label,
+        method=preset.method,
+        role=role,
+        draft_role=preset.draft_role or ("draft" if decoder.takes("draft") and "draft" in roles else None),
+        suites={suite: preset.for_suite(suite, own, overrides) for suite, own in settings.items()},
+    )
+
+
+def write_generated(folder: Path, config: RunConfig) -> None:
+    """Write the generated problems that a configuration asks for, in the real files' layout."""
+    assert isinstance(config.data, str), "a run on real files generates nothing"
+    write_suites(folder, GENERATED[config.data], max(TEST_PROBLEMS, config.limit or 0), config.suites)
+
+
+def differences(before: Any, after: Any, path: str = "") -> list[str]:
+    """The places, as dotted paths, at which two configurations differ."""
+    if isinstance(before, dict) and isinstance(after, dict):
+        keys = [*before, *(key for key in after if key not in before)]
+        return [
+            place
+            for key in keys
+            for place in differences(before.get(key), after.get(key), f"{path}.{key}" if path else str(key))
+        ]
+    return [] if before == after else [f"{path} ({before} there, {after} now)"]

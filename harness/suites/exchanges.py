@@ -1,0 +1,61 @@
+"""Prompts and responses of a file, for training and for DDOSP's profile.
+
+A JSON object a line: {"prompt", "response"}, the prompt being the user's turn as the model will see it, or the lines of
+GSM8K's own train file ({"question", "answer"}; its calculator annotations, <<48/2=24>>, are taken out) or of MATH's
+({"problem", "solution"}), which are put into the suite's prompt. Limit: one user turn.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from harness.errors import UserError
+from harness.suites.registry import SUITES
+
+PLAIN = ("prompt", "response")
+OWN_FORMAT = {name: suite.training_columns for name, suite in SUITES.items() if suite.training_columns is not None}
+
+
+class Exchange(NamedTuple):
+    """A user's turn and the response to it, as text."""
+
+    prompt: str
+    response: str
+
+
+def read_exchanges(path: Path, option: str, suite: str | None = None, count: int | None = None) -> list[Exchange]:
+    """The lines of a file, or the first `count`; a suite allows only its own format beside {"prompt", "response"}.
+
+    option: the command line's, for messages. Raises UserError for a file that is empty or has fewer lines, and for a
+    bad line, naming it.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError) as error:
+        raise UserError(f"{option} {path}: cannot be read: {error}") from error
+    if len(lines) < (count or 1):
+        raise UserError(f"{option} {path} has {len(lines)} lines; at least {count or 1} are needed")
+    own = OWN_FORMAT if suite is None else {name: names for name, names in OWN_FORMAT.items() if name == suite}
+    return [_exchange(line, own, f"{option} {path}, line {number}") for number, line in enumerate(lines[:count], 1)]
+
+
+def _exchange(line: str, own: dict[str, tuple[str, str]], where: str) -> Exchange:
+    try:
+        row: Any = json.loads(line)
+    except ValueError as error:
+        raise UserError(f"{where}: not JSON: {error}") from error
+    if all(_is_text(row, name) for name in PLAIN):
+        return Exchange(row["prompt"], row["response"])
+    for suite, (question, answer) in own.items():
+        if _is_text(row, question) and _is_text(row, answer):
+            (turn,) = SUITES[suite].rounds
+            prompt = turn["prompt"].replace(f"{{{question}}}", row[question])
+            return Exchange(prompt, SUITES[suite].clean(row[answer]))
+    wanted = " or ".join(" and ".join(f'"{name}"' for name in names) for names in (PLAIN, *own.values()))
+    raise UserError(f"{where}: an object with {wanted} is needed, both text that is not empty")
+
+
+def _is_text(row: Any, name: str) -> bool:
+    return isinstance(row, dict) and isinstance(row.get(name), str) and bool(row[name].strip())

@@ -1,0 +1,86 @@
+"""HumanEval: a signature and a docstring to complete. Generated ones are a few arithmetic steps on two numbers."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+from harness.suites.programs import NOUNS, RESULTS, VERBS, function_of
+from harness.suites.spec import Generator, Problem, Row, Suite, human, json_lines
+
+ARGUMENTS = (("a", "b"), ("x", "y"), ("n", "m"), ("p", "q"))
+IMPLEMENT = (
+    "Read the following function signature and docstring, and fully implement the function described. "
+    "Your response should only contain the code for this function.\n"
+)
+
+
+def draw(rng: Random) -> Problem:
+    """Two to four arithmetic steps on two numbers, told in a docstring."""
+    a, b = rng.choice(ARGUMENTS)
+    name = f"{rng.choice(VERBS)}_{rng.choice(NOUNS)}"
+    base = rng.choice(("sum", "product", "difference", "maximum", "minimum"))
+    later = [(rng.choice(("plus", "minus", "times")), rng.randint(2, 9)) for _ in range(rng.randint(1, 3))]
+    told = "".join(f", {word} {k}" for word, k in later)
+    signature = f"def {name}({a}, {b}):\n"
+    prompt = f'{signature}    """Return the {base} of {a} and {b}{told}."""\n'
+    response = signature + _arithmetic_body(rng, base, a, b, later)
+    function = function_of(response, name)
+    checks = "".join(
+        f"    assert candidate({u}, {v}) == {function(u, v)}\n" for u, v in ((3, 5), (7, 2), (4, 4), (0, 9), (12, 8))
+    )
+    row = {
+        "prompt": prompt,
+        "entry_point": name,
+        "canonical_solution": response.removeprefix(signature),
+        "test": f"def check(candidate):\n{checks}",
+    }
+    return Problem(f"humaneval {base}{told}", prompt, response, row)
+
+
+def _arithmetic_body(rng: Random, base: str, a: str, b: str, later: list[tuple[str, int]]) -> str:
+    left, right = (a, b) if base == "difference" or rng.random() < 0.5 else (b, a)
+    infix = {"sum": "+", "product": "*", "difference": "-"}
+    first = f"{left} {infix[base]} {right}" if base in infix else f"{base[:3]}({left}, {right})"
+    symbols = {"plus": "+", "minus": "-", "times": "*"}
+    style = rng.choice(("expression", "update", "rebind", "two names"))
+    if style == "expression":
+        whole = first
+        for word, k in later:
+            whole = f"({whole}) {symbols[word]} {k}"
+        return f"    return {whole}\n"
+    name, second = rng.sample(RESULTS, 2)
+    lines = [f"{name} = {first}"]
+    for word, k in later[:-1] if style == "two names" else later:
+        lines.append(f"{name} {symbols[word]}= {k}" if style == "update" else f"{name} = {name} {symbols[word]} {k}")
+    if style == "two names":
+        word, k = later[-1]
+        lines.append(f"{second} = {name} {symbols[word]} {k}")
+        name = second
+    lines.append(f"return {name}")
+    return "".join(f"    {line}\n" for line in lines)
+
+
+def numbered(rows: list[Row]) -> str:
+    """Rows as HumanEval's file: every problem has a task_id."""
+    return json_lines([{"task_id": f"HumanEval/{number}", **row} for number, row in enumerate(rows)])
+
+
+EVALUATION: dict[str, Any] = {
+    "evaluator": {"type": "harness.sandbox.evaluators.SandboxedHumanEval", "k": [1]},
+    "pred_postprocessor": {"type": "opencompass.datasets.humaneval_postprocess_v2"},
+}
+SUITE = Suite(
+    name="humaneval",
+    title="HumanEval",
+    dataset="opencompass.datasets.HumanevalDataset",
+    file="humaneval/human-eval-v2-20210705.jsonl",
+    columns=("prompt",),
+    output="task_id",
+    reader={"train_split": "test"},
+    rounds=human(IMPLEMENT + "{prompt}"),
+    evaluation=EVALUATION,
+    lengths={"gen_length": 512, "block_length": 512, "options": {"logits_eos_inf": True}},
+    generator=Generator(draw, human("{prompt}"), EVALUATION, length=48, file=numbered),
+    executes=True,
+)

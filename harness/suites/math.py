@@ -1,0 +1,75 @@
+"""MATH (500 problems). Generated ones are linear equations with a whole solution from 1 to 9."""
+
+from __future__ import annotations
+
+import json
+from random import Random
+
+from harness.suites.answers import BOXED, MATH_EVALUATION
+from harness.suites.spec import Generator, Problem, Row, Suite, human
+
+
+def draw(rng: Random) -> Problem:
+    r"""A linear equation in x with a whole solution from 1 to 9; the answer stands in \boxed{}."""
+    kind = rng.choice(("plain", "bracket", "both"))
+    a, b, x = rng.randint(2, 5), rng.randint(1, 12), rng.randint(1, 9)
+    if kind == "plain":
+        c = a * x + b
+        equation = f"{a}x + {b} = {c}"
+        work = rng.choice(
+            (
+                f"Subtract {b} to get {a}x = {a * x}. Divide by {a}:",
+                f"We have {a}x = {c} - {b} = {a * x}, so",
+                f"Take away {b} on both sides. Now {a}x = {a * x} and",
+                f"Since {a}x = {a * x},",
+            )
+        )
+    elif kind == "bracket":
+        c = a * (x + b)
+        equation = f"{a}(x + {b}) = {c}"
+        work = rng.choice(
+            (
+                f"Divide by {a}: x + {b} = {x + b}. Subtract {b}:",
+                f"We have x + {b} = {c} / {a} = {x + b}, so",
+                f"Expand: {a}x + {a * b} = {c}. Thus {a}x = {a * x} and",
+                f"Since x + {b} = {x + b},",
+            )
+        )
+    else:
+        d = rng.randint(1, a - 1)
+        c = (a - d) * x + b
+        equation = f"{a}x + {b} = {d}x + {c}"
+        work = rng.choice(
+            (
+                f"Subtract {d}x and {b} to get {a - d}x = {(a - d) * x}. Hence",
+                f"Collect x: {a - d}x + {b} = {c}. Thus {a - d}x = {(a - d) * x} and",
+                f"Subtract {b}: {a}x = {d}x + {c - b}. Now {a - d}x = {(a - d) * x}, so",
+            )
+        )
+        kind = f"both {d}"
+    end = rng.choice((rf"x = \boxed{{{x}}}.", rf"the answer is \boxed{{{x}}}.", rf"we find \boxed{{{x}}}."))
+    question = rng.choice((f"Solve {equation} for x.", f"Find x if {equation}."))
+    response = f"{work} {end}"
+    return Problem(f"math {kind} {a} {b} {x}", question, response, {"problem": question, "solution": response})
+
+
+def numbered(rows: list[Row]) -> str:
+    """Rows as MATH's file: an object of problems by number."""
+    return json.dumps({str(number): row for number, row in enumerate(rows)}, indent=0)
+
+
+SUITE = Suite(
+    name="math",
+    title="MATH",
+    dataset="opencompass.datasets.MATHDataset",
+    file="math/test_prm800k_500.json",
+    by_folder=True,
+    load={"file_name": "test_prm800k_500.json"},
+    columns=("problem",),
+    output="solution",
+    rounds=human("{problem}" + BOXED),
+    evaluation=MATH_EVALUATION,
+    lengths={"gen_length": 512, "block_length": 64},
+    generator=Generator(draw, human("{problem}"), MATH_EVALUATION, length=48, file=numbered),
+    training_columns=("problem", "solution"),
+)

@@ -1,0 +1,1 @@
+"""Training: objectives, data, recipes, transformers' Trainer."""

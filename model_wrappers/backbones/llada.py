@@ -1,0 +1,166 @@
+"""The LLaDA architecture on transformers' Llama: bidirectional attention, official key names, fp32 rotary angles.
+
+Reads checkpoints in the official format (GSAI-ML/LLaDA-8B-Instruct: `d_model`, `n_layers`, ...; keys
+`model.transformer.*`) and this project's own (written by `save_pretrained`). No remote code is ever run. Logits equal
+the official implementation's bit for bit in fp32 and bf16.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from huggingface_hub.dataclasses import strict
+from transformers import AttentionInterface, AttentionMaskInterface, LlamaConfig, LlamaForCausalLM
+from transformers.conversion_mapping import register_checkpoint_conversion_mapping
+from transformers.core_model_loading import WeightRenaming
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import sdpa_mask
+from transformers.modeling_outputs import CausalLMOutputWithPast
+from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
+
+from model_wrappers.backbones.model import Family
+
+OFFICIAL_MASK_ID, OFFICIAL_EOT_ID = 126336, 126348  # of GSAI-ML/LLaDA-8B
+
+OFFICIAL_KEYS = {
+    "^model.transformer.wte.": "^model.embed_tokens.",
+    "^model.transformer.ln_f.": "^model.norm.",
+    "^model.transformer.ff_out.": "^lm_head.",
+    "^model.transformer.blocks.": "^model.layers.",
+    ".attn_norm.": ".input_layernorm.",
+    ".ff_norm.": ".post_attention_layernorm.",
+    ".q_proj.": ".self_attn.q_proj.",
+    ".k_proj.": ".self_attn.k_proj.",
+    ".v_proj.": ".self_attn.v_proj.",
+    ".attn_out.": ".self_attn.o_proj.",
+    ".ff_proj.": ".mlp.gate_proj.",
+    ".up_proj.": ".mlp.up_proj.",
+    ".ff_out.": ".mlp.down_proj.",
+}
+OFFICIAL_FIELDS = {
+    "d_model": "hidden_size",
+    "n_layers": "num_hidden_layers",
+    "n_heads": "num_attention_heads",
+    "n_kv_heads": "num_key_value_heads",
+    "mlp_hidden_size": "intermediate_size",
+    "max_sequence_length": "max_position_embeddings",
+    "weight_tying": "tie_word_embeddings",
+}
+# What the Llama code below computes; an official config that asks for anything else is refused.
+OFFICIAL_CHOICES: dict[str, Any] = {
+    "block_type": "llama",
+    "activation_type": "silu",
+    "layer_norm_type": "rms",
+    "rope": True,
+    "alibi": False,
+    "scale_logits": False,
+    "include_bias": False,
+    "include_qkv_bias": False,
+    "attention_layer_norm": False,
+    "input_emb_norm": False,
+}
+
+
+@strict
+class LLaDAConfig(LlamaConfig):
+    """Llama's configuration with LLaDA's defaults; `from_dict` also reads the official field names."""
+
+    model_type = "llada"
+    is_causal: bool = False  # the mask builder and the attention both follow this
+    use_cache: bool = False
+    pad_token_id: int | None = None  # a padding index would zero and freeze the embedding of <|endoftext|>
+    mask_token_id: int = OFFICIAL_MASK_ID
+    bos_token_id: int | None = 126080
+
+    @classmethod
+    def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> LLaDAConfig:
+        """Build from our own dictionary or an official one.
+
+        Raises ValueError for another model type, or an official config of an architecture other than LLaDA's.
+        """
+        d = config_dict
+        if d.get("model_type", cls.model_type) != cls.model_type:
+            raise ValueError(f"model_type {d['model_type']!r} is not {cls.model_type!r}")
+        if "d_model" in d:
+            unlike = {key: d[key] for key, value in OFFICIAL_CHOICES.items() if d.get(key, value) != value}
+            if d.get("embedding_size", d["vocab_size"]) != d["vocab_size"]:
+                unlike["embedding_size"] = d["embedding_size"]
+            if unlike:
+                raise ValueError(
+                    f"unsupported LLaDA config: {unlike}; expected {OFFICIAL_CHOICES} and no padded embedding"
+                )
+            same = ("vocab_size", "rms_norm_eps", "eos_token_id", "mask_token_id")
+            d = (
+                {key: d[key] for key in same}
+                | {new: d[old] for old, new in OFFICIAL_FIELDS.items()}
+                | {"rope_parameters": {"rope_type": "default", "rope_theta": d["rope_theta"]}}
+            )
+        return super().from_dict(d, **kwargs)
+
+
+class _Fp32Rotary(LlamaRotaryEmbedding):
+    """Rotary angles in fp32, as `rope_full_precision=True` of the official code; a cast of the model leaves them so."""
+
+    @torch.no_grad()
+    def forward(self, x: torch.Tensor, position_ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        inv_freq, _ = self.compute_default_rope_parameters(self.config)
+        angles = position_ids[..., None].float() * inv_freq.to(x.device)
+        angles = torch.cat((angles, angles), -1)
+        return angles.cos(), angles.sin()
+
+
+def _sdpa(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    **kwargs: Any,
+) -> tuple[torch.Tensor, None]:
+    # Queries and keys leave the fp32 rotation as fp32: cast back once, as the official code does.
+    return sdpa_attention_forward(module, query.to(value.dtype), key.to(value.dtype), value, attention_mask, **kwargs)
+
+
+AttentionInterface.register("llada_sdpa", _sdpa)
+AttentionMaskInterface.register("llada_sdpa", sdpa_mask)
+
+
+class LLaDAForMaskedLM(LlamaForCausalLM):
+    """Llama's layers with bidirectional attention; logits at position i predict token i (no shift)."""
+
+    config_class = LLaDAConfig
+    config: LLaDAConfig
+
+    def __init__(self, config: LLaDAConfig) -> None:
+        super().__init__(config)
+        self.model.rotary_emb = _Fp32Rotary(config)
+        if self.config._attn_implementation == "sdpa":
+            self.set_attn_implementation("llada_sdpa")
+
+    def forward(self, *args: Any, positions: torch.Tensor | None = None, **kwargs: Any) -> CausalLMOutputWithPast:
+        """Llama's, with the vocabulary head at `positions` alone if they are given (see read_positions)."""
+        if positions is None:
+            return super().forward(*args, **kwargs)
+        output = self.model(*args, **kwargs)
+        logits = self.lm_head(read_positions(output.last_hidden_state, positions))
+        return CausalLMOutputWithPast(logits=logits, past_key_values=output.past_key_values)
+
+
+def read_positions(values_BLD: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+    """The values (B, L, D) at `positions`, the same (n,) in every row or each row's own (B, n): (B, n, D)."""
+    if positions.dim() == 1:
+        return values_BLD[:, positions]
+    return torch.take_along_dim(values_BLD, positions[..., None], dim=1)
+
+
+register_checkpoint_conversion_mapping(
+    "LLaDAForMaskedLM", [WeightRenaming(old, new) for old, new in OFFICIAL_KEYS.items()]
+)
+FAMILY = Family(
+    model_type=LLaDAConfig.model_type,
+    model=LLaDAForMaskedLM,
+    attention={"sdpa": "llada_sdpa"},
+    end_of_turn="<|eot_id|>",
+    end_of_turn_ids={OFFICIAL_MASK_ID: OFFICIAL_EOT_ID},
+)

@@ -1,0 +1,66 @@
+"""What decoders need of a model, and the ledger: the one place where cost is counted.
+
+Shapes: B batch, L length, V vocabulary, n positions whose logits are read, N tokens put after K cached ones.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import torch
+from transformers import Cache
+
+
+class BackboneLike(Protocol):
+    """What decoders need of a model. Optional: `max_length`, `device`, `eot_id`, `extend` (see model.Backbone)."""
+
+    mask_id: int
+    eos_id: int
+    vocab_size: int
+
+    def logits(self, ids_BL: torch.Tensor, positions: torch.Tensor | None = None, causal: bool = False) -> torch.Tensor:
+        """Logits (B, L, V); with positions (n,) those positions of every row, with (B, n) each row's own: (B, n, V)."""
+        ...
+
+
+class Ledger:
+    """A backbone that counts: the one place where cost is counted.
+
+    calls, rows and tokens pushed through `logits` since it was made.
+    """
+
+    def __init__(self, backbone: BackboneLike) -> None:
+        self._backbone = backbone
+        self.mask_id, self.eos_id, self.vocab_size = backbone.mask_id, backbone.eos_id, backbone.vocab_size
+        self.eot_id: int | None = getattr(backbone, "eot_id", None)
+        self.device = torch.device(getattr(backbone, "device", "cpu"))
+        self.max_length: int | None = getattr(backbone, "max_length", None)
+        self.can_extend = hasattr(backbone, "extend")
+        self.calls = self.rows = self.tokens = 0
+
+    def is_model_of(self, other: Ledger) -> bool:
+        """Whether both count the same backbone."""
+        return self._backbone is other._backbone
+
+    def logits(self, ids_BL: torch.Tensor, positions: torch.Tensor | None = None, causal: bool = False) -> torch.Tensor:
+        """The backbone's logits, entered in the ledger."""
+        self.calls += 1
+        self.rows += ids_BL.shape[0]
+        self.tokens += ids_BL.numel()
+        return self._backbone.logits(ids_BL, positions=positions, causal=causal)
+
+    def extend(
+        self,
+        ids_1N: torch.Tensor,
+        position_N: torch.Tensor,
+        positions: torch.Tensor,
+        cache: Cache | None = None,
+        visible_NK: torch.Tensor | None = None,
+    ) -> tuple[torch.Tensor, Cache]:
+        """The backbone's `extend`, entered in the ledger: one row, N tokens."""
+        self.calls += 1
+        self.rows += 1
+        self.tokens += ids_1N.numel()
+        backbone: Any = self._backbone
+        logits, cache = backbone.extend(ids_1N, position_N, positions, cache=cache, visible_NK=visible_NK)
+        return logits, cache

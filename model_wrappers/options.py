@@ -1,0 +1,103 @@
+"""A decoder's options: one struct for each decoder, and one conversion that checks every name, type and range.
+
+Light: no torch. The rules of a single field stand in its type (`Annotated[int, Meta(ge=1)]`, `Literal[...]`), rules
+between fields in the struct's `check`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path, PurePath
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+from msgspec import Meta, Struct, inspect
+
+Positive = Annotated[int, Meta(ge=1)]
+Share = Annotated[float, Meta(ge=0, le=1)]
+NotNegative = Annotated[float, Meta(ge=0)]
+AboveZero = Annotated[float, Meta(gt=0)]
+T = TypeVar("T", bound="Options")
+
+
+class Options(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The base of every decoder's options."""
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            if isinstance(value, float) and not math.isfinite(value):
+                raise ValueError(f"{name}={value} must be finite")
+        self.check()
+
+    def check(self) -> None:
+        """Rules between fields. Raises ValueError."""
+
+
+class UnmaskingOptions(Options, frozen=True, kw_only=True):
+    """What all decoders on LLaDA's loop take.
+
+    logits_eos_inf: EOS is never predicted. confidence_eos_eot_inf: EOS and EoT are left out of the softmax that gives
+    confidences, so that they commit last. stop_at_eos: once all before an EOS is resolved, fill the masks after it
+    with EOS; the text stays the same.
+    """
+
+    logits_eos_inf: bool = False
+    confidence_eos_eot_inf: bool = False
+    stop_at_eos: bool = False
+
+
+def convert_options(kind: type[T], values: dict[str, Any], whose: str) -> T:
+    """The options of a decoder, `whose` for messages. Raises ValueError naming the option and what is valid."""
+    names = kind.__struct_fields__
+    for name in values:
+        if name not in names:
+            raise ValueError(f"unknown option {name!r} for {whose}; valid: {', '.join(names)}")
+    try:
+        return msgspec.convert(values, kind, dec_hook=_path)
+    except msgspec.ValidationError as error:
+        field = re.search(r" - at `\$\.(\w+)", str(error))
+        if field is None:  # a rule between fields, in its own words
+            raise ValueError(f"{whose}: {error}") from error
+        name = field[1]
+        wanted = describe_type(next(each.type for each in _fields(kind) if each.name == name))
+        raise ValueError(f"option {name}={values[name]!r} for {whose} must be {wanted}") from error
+
+
+def _path(kind: type, value: Any) -> Any:
+    if kind is Path and isinstance(value, str | PurePath):
+        return Path(value)
+    raise ValueError(f"a value of type {type(value).__name__}")  # becomes a ValidationError that names the field
+
+
+def _fields(kind: type[Options]) -> tuple[inspect.Field, ...]:
+    found = inspect.type_info(kind)
+    assert isinstance(found, inspect.StructType)
+    return found.fields
+
+
+def describe_type(kind: inspect.Type) -> str:
+    """A field's type and range in words: "a whole number of at least 1", "absorbing or uniform"."""
+    match kind:
+        case inspect.UnionType(types=types):
+            return " or ".join(describe_type(each) for each in types)
+        case inspect.LiteralType(values=values):
+            return " or ".join(map(repr, values))
+        case inspect.BoolType():
+            return "True or False"
+        case inspect.NoneType():
+            return "None"
+        case inspect.StrType():
+            return "text"
+        case inspect.CustomType(cls=cls) if cls is Path:
+            return "a path"
+        case inspect.IntType(ge=low, le=high, gt=above) | inspect.FloatType(ge=low, le=high, gt=above):
+            number = "a whole number" if isinstance(kind, inspect.IntType) else "a finite number"
+            if low is not None and high is not None:
+                return f"{number} in [{low:g}, {high:g}]"
+            if above is not None:
+                return f"{number} above {above:g}"
+            return number if low is None else f"{number} of at least {low:g}"
+        case _:
+            return "a valid value"

@@ -1,0 +1,167 @@
+"""The figures of a run: accuracy against speed, acceptance by position, window sizes, training curves."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
+
+from harness.errors import UserError
+from harness.methods.groups import GROUPS
+from harness.records.store import Run
+from tables.charts.drawing import (
+    GREYS,
+    LINES,
+    Skipped,
+    legend_below,
+    looks,
+    need_seconds,
+    new_figure,
+    speed_axis,
+)
+from tables.frames.intervals import tradeoff
+from tables.frames.measures import method_labels
+from tables.sheets.ablations import ONLY_ABLATION
+from tables.sheets.theory import acceptance_by_place, fef_windows, theory
+
+EXPECTED_LINES = ("--", ":", "-.", (0, (5, 3, 1, 1, 1, 1)))  # what independence expects, one per method
+MOST_CURVES = len(EXPECTED_LINES)
+MOST_METHODS = 20  # markers that a reader can still find in the legend
+
+
+def draw_tradeoff(run: Run) -> tuple[Figure, list[str]]:
+    """Accuracy against speedup of all methods, and what was left out.
+
+    Raises Skipped if LLaDA is not scored, or the run was not timed.
+    """
+    need_seconds(run)
+    frame, left_out = tradeoff(run)
+    if frame.empty:
+        raise Skipped("; ".join(left_out))
+    if len(frame) > MOST_METHODS:
+        raise Skipped(f"{len(frame)} methods cannot be told apart, at most {MOST_METHODS} can")
+    labels, look = method_labels(run), looks()
+    figure, axes = new_figure(2.3, entries=[labels[method] for method in frame["method"]])
+    axes.axvline(1, color="0.7", linewidth=0.6, linestyle=":", zorder=0)
+    for row in frame.to_dict("records"):
+        axes.errorbar(
+            row["speedup"],
+            row["accuracy"],
+            xerr=[[row["speedup"] - row["speedup_low"]], [row["speedup_high"] - row["speedup"]]],
+            yerr=[[row["accuracy"] - row["accuracy_low"]], [row["accuracy_high"] - row["accuracy"]]],
+            elinewidth=0.6,
+            linestyle="none",
+            label=labels[row["method"]],
+            **next(look),
+        )
+    speed_axis(axes, frame["speedup"])
+    axes.set(xlabel="wall-clock speedup over LLaDA", ylabel="accuracy, mean over suites (%)")
+    legend_below(figure, axes)
+    return figure, left_out
+
+
+def draw_acceptance(run: Run) -> tuple[Figure, list[str]]:
+    """Acceptance by place in the window, all suites together, above if tested, below of all, beside independence.
+
+    Methods that belong to an ablation alone are left out where there are others, and more than four are too many.
+    Raises Skipped if no FeF method has windows.
+    """
+    windows, labels = fef_windows(run), method_labels(run)
+    has_windows = set(windows["method"].unique())
+    ran = [method for method in labels if method in has_windows]
+    if not ran:
+        raise Skipped("no FeF method of this run has speculative windows")
+    asked = [method for method in ran if method not in ONLY_ABLATION] or ran
+    shown, left_out = asked[:MOST_CURVES], [f"without {labels[method]}" for method in asked[MOST_CURVES:]]
+    figure, (above, below) = new_figure(3.0, rows=2, entries=[labels[method] for method in shown for _ in range(2)])
+    for method, look, line in zip(shown, looks(), EXPECTED_LINES, strict=False):
+        places = acceptance_by_place(windows[windows["method"] == method])
+        style = {**look, "linestyle": "-", "markersize": 3.5, "linewidth": 0.7}
+        above.plot(places["place"], places["given_tested"], label=labels[method], **style)
+        below.plot(places["place"], places["unconditional"], label=labels[method], **style)
+        alpha = float(places["independent"].iloc[0])
+        expected: dict[str, Any] = {"color": look["color"], "linestyle": line, "linewidth": 1.2}
+        above.axhline(alpha, **expected)
+        below.plot(places["place"], places["independent"], label=rf"independent, $\alpha$={alpha:.3f}", **expected)
+    above.set(ylabel="accepted / tested", ylim=(None, 1.02))
+    below.set(ylabel="accepted / proposed", xlabel="place in the window", ylim=(0, 1.04))
+    below.xaxis.set_major_locator(MaxNLocator(integer=True))
+    legend_below(figure, below)
+    return figure, left_out
+
+
+def draw_window_size(run: Run) -> tuple[Figure, list[str]]:
+    """Committed length and speedup against window size, means over the suites of the window-size ablation's methods.
+
+    Raises Skipped with fewer than two window sizes, or if the run was not timed.
+    """
+    need_seconds(run)
+    expected = theory(run)
+    expected = expected[expected["method"].isin(GROUPS["window-size"])]
+    sizes = expected["window"].nunique()
+    if sizes < 2:
+        raise Skipped(f"the run has {sizes} window size{'s' * (sizes != 1)} of the window-size methods; it takes two")
+    means = expected.groupby("window").mean(numeric_only=True)
+    figure, (above, below) = new_figure(3.6, rows=2)
+    above.plot(means["committed_per_window"], "o-", color="0", label="measured")
+    above.plot(means["expected_committed"], "s--", color="0.35", fillstyle="none", label="$E[C_k]$, windows of $k$")
+    above.plot(
+        means["expected_committed_windows"], "^:", color="0.35", fillstyle="none", label="$E[C_b]$, actual lengths"
+    )
+    above.set(ylabel="committed per window")
+    below.plot(means["forward_speedup"], "D-.", color="0.35", fillstyle="none", label="forward passes")
+    below.plot(means["speedup"], "o-", color="0", label="wall-clock")
+    below.set(xlabel="window size $k$", ylabel="speedup over LLaDA", xscale="log")
+    below.set_xticks(list(means.index), [str(size) for size in means.index], minor=False)
+    below.xaxis.set_minor_locator(NullLocator())
+    below.set_ylim(0, 1.1 * float(means[["forward_speedup", "speedup"]].to_numpy().max()))
+    for axes in (above, below):
+        axes.legend()
+    return figure, []
+
+
+def draw_curves(curves: dict[str, Path]) -> tuple[Figure, list[str]]:
+    """Losses of training by name, raw in pale and smoothed over a fortieth of them, from the trainer's loss.csv.
+
+    Columns `step` and `loss`; where there are stages, their steps follow one another. Raises UserError if a file lacks
+    them.
+    """
+    figure, axes = new_figure(2.4)
+    losses = {name: _losses(path) for name, path in curves.items()}
+    styles = itertools.cycle(zip(GREYS, LINES, strict=True))
+    for (name, loss), (grey, line) in zip(losses.items(), styles, strict=False):
+        axes.plot(loss, color="0.8", linewidth=0.5, zorder=1)
+        smooth = loss.rolling(max(1, len(loss) // 40), center=True, min_periods=1).mean()
+        axes.plot(smooth, color=grey, linestyle=line, linewidth=1.3, label=name, zorder=2)
+    axes.set(xlabel="step", ylabel="loss (nats)")
+    everything = pd.concat(list(losses.values()))
+    if everything.min() > 0 and everything.max() > 5 * everything.min():
+        axes.set_yscale("log")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.yaxis.set_minor_formatter(NullFormatter())
+    axes.legend()
+    return figure, []
+
+
+def _losses(path: Path) -> pd.Series[float]:
+    """The losses of a loss.csv by step, later stages after earlier ones."""
+    try:
+        frame = pd.read_csv(path)
+        steps, losses = frame["step"].to_numpy(dtype=float), frame["loss"].to_numpy(dtype=float)
+    except OSError as error:
+        raise UserError(
+            f"cannot read {path}: {error.strerror}; give NAME=FILE, a loss.csv of harness/train.py"
+        ) from error
+    except (ValueError, KeyError) as error:
+        raise UserError(f"{path} is no loss.csv: it must have numbers in columns step and loss") from error
+    ends = np.flatnonzero(np.diff(steps) < 0)
+    offsets = np.zeros(len(steps))
+    for end in ends:
+        offsets[end + 1 :] += steps[end]
+    return pd.Series(losses, index=steps + offsets).dropna()

@@ -1,0 +1,151 @@
+"""Figures of one option at several values: the front of accuracy and time, window sizes, anchors.
+
+A series is a list of presets (harness/presets.py) in the order of its values.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import cycle
+
+import pandas as pd
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from msgspec import structs
+
+from harness.records.store import Run
+from tables.charts.drawing import Skipped, legend_below, looks, need_seconds, new_figure
+from tables.frames.intervals import tradeoff
+from tables.frames.measures import measure, suite_titles
+
+FRONT = {
+    "LLaDA, 1 to 8 a step": ["llada", "llada/2", "llada/4", "llada/8"],
+    "Threshold": ["threshold-0.95", "threshold", "threshold-0.8", "threshold-0.7", "threshold-0.5"],
+    "Factor": ["factor-0.25", "factor-0.5", "factor", "factor-2.0", "factor-4.0"],
+    "Entropy": ["entropy-0.01", "entropy", "entropy-0.3", "entropy-1.0", "entropy-3.0"],
+    "FeF-DLLM": ["fef-2", "fef-fast"],
+    "two-stream, 4 to 1 steps": ["fef-two-stream-4", "fef-two-stream", "fef-two-stream-1"],
+    "two-stream, re-mask below": [
+        *("fef-two-stream-all", "fef-two-stream-r0.99", "fef-two-stream", "fef-two-stream-r0.5")
+    ],
+}
+BY_WINDOW = {
+    "full": {2: "fef-2-w2", 4: "fef-2-w4", 8: "fef-2-w8", 16: "fef-2", 32: "fef-2-w32", 64: "fef-2-w64"},
+    "two-stream": {n: "fef-two-stream" if n == 16 else f"fef-two-stream-w{n}" for n in (2, 4, 8, 16, 32, 64)},
+}
+WHOLE = "whole"
+ANCHORS = (8, 16, 24, 32, WHOLE)
+BY_ANCHOR = {
+    "trained": {n: f"fef-two-stream-a{n}" for n in ANCHORS[:-1]} | {WHOLE: "fef-two-stream"},
+    "not trained for it": {n: f"fef-two-stream-a{n}-untrained" for n in ANCHORS[:-1]}
+    | {WHOLE: "fef-two-stream-untrained"},
+}
+
+
+def draw_front(run: Run, suite: str) -> tuple[Figure, list[str]]:
+    """Accuracy against mean seconds of a response on a suite, a line for each series of FRONT, and what was left out.
+
+    Whiskers are Wilson's 95% intervals. Raises Skipped unless two series have two methods that were scored, and if the
+    run was not timed.
+    """
+    need_seconds(run)
+    measured = measure(run)
+    seconds = measured[measured["suite"] == suite].set_index("method")["seconds_per_item"]
+    only = structs.replace(run.config, suites={suite: run.config.suites[suite]})
+    windows = run.windows[run.windows["suite"] == suite] if len(run.windows) else run.windows
+    accuracy, left_out = tradeoff(
+        replace(
+            run,
+            meta=structs.replace(run.meta, config=only),
+            items=run.items[run.items["suite"] == suite],
+            windows=windows,
+        )
+    )
+    accuracy = accuracy.set_index("method")
+    lines = {name: [m for m in series if m in accuracy.index] for name, series in FRONT.items()}
+    lines = {name: series for name, series in lines.items() if series}
+    if sum(len(series) > 1 for series in lines.values()) < 2:
+        raise Skipped("the run has no two series of methods with two scored members each")
+    figure, axes = new_figure(2.3, entries=list(lines))
+    for (name, series), look, dashes in zip(lines.items(), looks(), cycle(("-", "--", ":")), strict=False):
+        rows = accuracy.loc[series]
+        axes.errorbar(
+            1e3 * seconds[series],
+            rows["accuracy"],
+            yerr=[rows["accuracy"] - rows["accuracy_low"], rows["accuracy_high"] - rows["accuracy"]],
+            elinewidth=0.4,
+            linewidth=0.7,
+            linestyle=dashes,
+            label=name,
+            **look,
+        )
+    axes.set(xscale="log", xlabel="milliseconds a response", ylabel=f"accuracy on {suite_titles(run)[suite]} (%)")
+    within_decade = seconds[accuracy.index].max() < 10 * seconds[accuracy.index].min()
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 3, 4, 6, 8) if within_decade else (1, 2, 5)))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    legend_below(figure, axes)
+    return figure, left_out
+
+
+def draw_speed_by_window(run: Run) -> tuple[Figure, list[str]]:
+    """Wall-clock and forward speedup at two steps against window size, both verifications, means over the suites.
+
+    Raises Skipped if one of the verifications has fewer than two window sizes in the run, or if it was not timed.
+    """
+    need_seconds(run)
+    means = _means(run)
+    sizes = {name: {n: m for n, m in series.items() if m in means.index} for name, series in BY_WINDOW.items()}
+    if min(len(series) for series in sizes.values()) < 2:
+        raise Skipped("it takes two window sizes at two steps of both verifications (--methods window)")
+    figure, axes = new_figure(2.5)
+    for (name, series), look in zip(sizes.items(), looks(), strict=False):
+        rows = means.loc[list(series.values())]
+        axes.plot(list(series), rows["speedup"], linestyle="-", label=f"{name}, wall-clock", **look)
+        faint = look | {"markersize": 2.5}
+        axes.plot(list(series), rows["forward_speedup"], linestyle=":", label=f"{name}, forward passes", **faint)
+    axes.axhline(1, color="0.7", linewidth=0.6, zorder=0)
+    everything = sorted({n for series in sizes.values() for n in series})
+    axes.set(xscale="log", yscale="log", xlabel="window size", ylabel="speedup over LLaDA")
+    axes.set_xticks(everything, [str(n) for n in everything], minor=False)
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}x"))
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_minor_formatter(NullFormatter())
+    axes.legend()
+    return figure, []
+
+
+def draw_anchor(run: Run) -> tuple[Figure, list[str]]:
+    """Accuracy and wall-clock speedup of two-stream verification against its anchor, means over the suites.
+
+    Raises Skipped with fewer than two anchors, or if the run was not timed.
+    """
+    need_seconds(run)
+    frame, left_out = tradeoff(run)
+    frame = frame.set_index("method")
+    series = {name: {n: m for n, m in row.items() if m in frame.index} for name, row in BY_ANCHOR.items()}
+    if max(len(row) for row in series.values()) < 2:
+        raise Skipped("it takes two anchors of two-stream verification (--methods anchor)")
+    figure, (above, below) = new_figure(3.6, rows=2, entries=[*series, "LLaDA"])
+    for (name, row), look in zip(series.items(), looks(), strict=False):
+        rows, places = frame.loc[list(row.values())], [ANCHORS.index(n) for n in row]
+        for axes, value in ((above, "accuracy"), (below, "speedup")):
+            whiskers = [rows[value] - rows[f"{value}_low"], rows[f"{value}_high"] - rows[value]]
+            whiskers = [length.clip(lower=0) for length in whiskers]  # an interval of no width, but for rounding
+            axes.errorbar(places, rows[value], yerr=whiskers, elinewidth=0.6, linestyle="-", label=name, **look)
+    if "llada" in frame.index:
+        above.axhline(frame.loc["llada", "accuracy"], color="0.5", linestyle="--", linewidth=0.8, label="LLaDA")
+    above.set(ylabel="accuracy (%)")
+    below.set(ylabel="wall-clock speedup", xlabel="anchor: unresolved places a context pass")
+    below.set_xticks(range(len(ANCHORS)), [str(n) for n in ANCHORS], minor=False)
+    legend_below(figure, above)
+    return figure, left_out
+
+
+def _means(run: Run) -> pd.DataFrame:
+    """Speedups by method, means over the suites, of the methods that have all of the run's."""
+    measured = measure(run)
+    complete = measured.groupby("method")["suite"].nunique() == measured["suite"].nunique()
+    means: pd.DataFrame = measured.groupby("method")[["speedup", "forward_speedup"]].mean()[complete]
+    return means

@@ -1,0 +1,1 @@
+"""Records become numbers: frames, intervals, comparisons of runs. Nothing is formatted here."""

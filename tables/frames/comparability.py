@@ -1,0 +1,232 @@
+"""Whether runs may stand in one table: what must agree, and where it does not.
+
+A speedup is a ratio to LLaDA in the same run, so that a row keeps its meaning beside rows of another run; but rows can
+be compared with one another only if machine, model, problems and settings are the same. A check compares what both
+records say; what an older record does not say differs from nothing. Checkpoints that a method uses may differ:
+`weights` says which they are.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Any
+
+import pandas as pd
+from msgspec import to_builtins
+
+from harness.errors import UserError
+from harness.records.schema import Setting
+from harness.records.store import Run
+from tables.frames.measures import method_labels, suite_titles
+
+Where = tuple[str, str, str]  # what is looked at, and the method and the suite it is of, "" for all
+Values = dict[Where, str | None]  # None: the record does not say
+
+
+@dataclass(frozen=True)
+class Difference:
+    """What run number `run` has otherwise than the first: the check's name, what it is, and both values.
+
+    method, suite: whose rows it concerns, "" for all of the run's.
+    """
+
+    check: str
+    run: int
+    what: str
+    first: str
+    other: str
+    method: str = ""
+    suite: str = ""
+
+
+def _settings(run: Run) -> dict[tuple[str, str], Setting]:
+    """What the configuration says of every method on every suite."""
+    methods = run.config.methods.items()
+    return {(name, suite): own for name, method in methods for suite, own in method.suites.items()}
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else str(value)
+
+
+def _device(run: Run) -> Values:
+    kind = _text(run.meta.environment.get("device"))
+    kind = kind and kind.split(":")[0]  # which of a machine's GPUs it was does not matter
+    return {
+        ("device", "", ""): kind,
+        ("name of the device", "", ""): _text(run.meta.environment.get("gpu" if kind == "cuda" else "cpu")),
+    }
+
+
+def _of_environment(name: str) -> Callable[[Run], Values]:
+    return lambda run: {(name, "", ""): _text(run.meta.environment.get(name))}
+
+
+def _compile(run: Run) -> Values:
+    return {("torch.compile", "", ""): "on" if run.config.compile else "off"}
+
+
+def _torch(run: Run) -> Values:
+    return {("torch", "", ""): _text((run.meta.environment.get("packages") or {}).get("torch"))}
+
+
+def _architecture(run: Run) -> Values:
+    bases = run.config.models.get("base", {}).values()
+    weights = [run.meta.weights.get(name) or {} for name in dict.fromkeys(bases)]
+    found: Values = {}
+    for name, what in (("parameters", "parameters of the base"), ("max_length", "longest sequence of the base")):
+        values = sorted({str(model.get(name)) for model in weights})
+        found[what, "", ""] = None if not values or "None" in values else ", ".join(values)
+    return found
+
+
+def _data(run: Run) -> Values:
+    files = run.meta.data.get("files") or {}
+    digests = {suite: _text(file.get("sha256")) for suite, file in files.items()}
+    return {("SHA-256 of the problems", "", suite): digest and digest[:16] for suite, digest in digests.items()}
+
+
+def _gen_length(run: Run) -> Values:
+    lengths: dict[str, set[str]] = {}
+    for (_, suite), own in _settings(run).items():
+        lengths.setdefault(suite, set()).add(str(own.gen_length))
+    return {
+        ("generation length", "", suite): None if "None" in values else ", ".join(sorted(values))
+        for suite, values in lengths.items()
+    }
+
+
+def _temperature(run: Run) -> Values:
+    return {("temperature", "", ""): _text(run.config.temperature)}
+
+
+def _stop_at_eos(run: Run) -> Values:
+    stops: dict[str, bool] = {}
+    for (_, suite), own in _settings(run).items():
+        stops[suite] = stops.get(suite, False) or bool(own.options.get("stop_at_eos"))
+    return {("stop at EOS", "", suite): "on" if stop else "off" for suite, stop in stops.items()}
+
+
+def _methods(run: Run) -> Values:
+    found: Values = {}
+    for name, method in run.config.methods.items():
+        found["decoder", name, ""] = method.method or None
+        found["label", name, ""] = method_labels(run)[name]
+    for (name, suite), own in _settings(run).items():
+        options = {key: value for key, value in own.options.items() if key != "stop_at_eos"}
+        rest = {key: value for key, value in to_builtins(own).items() if key not in ("gen_length", "options")}
+        found["settings", name, suite] = json.dumps(options | rest, sort_keys=True)
+    return found
+
+
+def _timed(run: Run) -> Values:
+    return {("seconds", "", ""): "timed" if run.config.timed else "untimed"}
+
+
+CHECKS: dict[str, Callable[[Run], Values]] = {
+    "device": _device,
+    "threads": _of_environment("threads"),
+    "dtype": _of_environment("dtype"),
+    "compile": _compile,
+    "platform": _of_environment("platform"),
+    "torch": _torch,
+    "timed": _timed,
+    "architecture": _architecture,
+    "data": _data,
+    "gen_length": _gen_length,
+    "temperature": _temperature,
+    "stop_at_eos": _stop_at_eos,
+    "methods": _methods,
+}
+HASHED = {"prompts": ("prompt_hash", ["suite"]), "tokens": ("tokens_hash", ["method", "suite"])}
+NAMES = [*CHECKS, *HASHED]
+# Of what differs, that which can give a response other tokens than by a rounding that decides a tie.
+CHANGES_TOKENS = {
+    *("dtype", "architecture", "data", "gen_length", "temperature", "stop_at_eos", "methods"),
+    *HASHED,
+}
+
+
+def differences(runs: Sequence[Run]) -> list[Difference]:
+    """All in which a later run differs from the first: settings, prompts, and tokens of what both decoded."""
+    first, found = runs[0], []
+    for number, run in enumerate(runs[1:], 1):
+        for check, values in CHECKS.items():
+            ours, theirs = values(first), values(run)
+            for (what, method, suite), ours_value in ours.items():
+                value = theirs.get((what, method, suite))
+                if ours_value is not None and value is not None and value != ours_value:
+                    of = (f" of {method}" if method else "") + (f" on {suite}" if suite else "")
+                    found.append(Difference(check, number, what + of, ours_value, value, method, suite))
+        for check, (column, keys) in HASHED.items():
+            found += _hashed(check, number, column, keys, runs)
+    return found
+
+
+def check_comparable(runs: Sequence[Run], allowed: Collection[str] = ()) -> list[Difference]:
+    """The differences of runs, all of `allowed` checks. Raises UserError that lists all others, or an unknown name."""
+    unknown = [name for name in allowed if name not in NAMES]
+    if unknown:
+        raise UserError(f"--allow {','.join(unknown)}: no such check; they are {', '.join(NAMES)}")
+    for run in runs:
+        method_labels(run), suite_titles(run)  # a damaged run.json is refused here
+    found = differences(runs)
+    refused = [each for each in found if each.check not in allowed]
+    if refused:
+        listed = [
+            f"{each.what}: {each.first} in {runs[0].folder}, {each.other} in {runs[each.run].folder}"
+            for each in refused
+        ]
+        names = [name for name in NAMES if name in {*allowed, *(each.check for each in refused)}]
+        raise UserError(
+            f"the runs differ, so that their rows cannot be compared: {'; '.join(listed)}; "
+            f"to put them into one table all the same, with footnotes, add --allow {','.join(names)}"
+        )
+    return found
+
+
+def weights(run: Run) -> dict[tuple[str, str], dict[str, str]]:
+    """Which checkpoints a method uses on a suite: (method, suite) -> {role: name and start of its SHA-256}."""
+    models, known = run.config.models, run.meta.weights
+    found = {}
+    for name, method in run.config.methods.items():
+        roles = [role for role in (method.role, method.draft_role) if role in models]
+        for suite in suite_titles(run):
+            used = {role: models[role][suite] for role in roles if suite in models[role]}
+            found[name, suite] = {role: _checkpoint(model, known.get(model) or {}) for role, model in used.items()}
+    return found
+
+
+def _checkpoint(name: str, record: dict[str, Any]) -> str:
+    digests = sorted(str(digest) for digest in (record.get("sha256") or {}).values())
+    name = PurePath(str(record.get("name") or name)).name
+    if not digests:
+        return name
+    whole = digests[0] if len(digests) == 1 else hashlib.sha256(" ".join(digests).encode()).hexdigest()
+    return f"{name} ({whole[:8]})"
+
+
+def _hashed(check: str, number: int, column: str, keys: list[str], runs: Sequence[Run]) -> list[Difference]:
+    """Of what both the first run and another hold, the first item of every suite (and method) whose hashes differ."""
+    if any(column not in run.items for run in (runs[0], runs[number])):
+        return []
+    ours, theirs = (_hashes(run, column, keys) for run in (runs[0], runs[number]))
+    both = ours.merge(theirs, on=[*keys, "item"], suffixes=("_first", "_other"))
+    both = both[both[f"{column}_first"] != both[f"{column}_other"]].drop_duplicates(keys)
+    found = []
+    for row in both.to_dict("records"):
+        method, suite = row.get("method", ""), row["suite"]
+        of = (f" of {method}" if method else "") + f" on {suite}, first at item {row['item']}"
+        values = (row[f"{column}_first"], row[f"{column}_other"])
+        found.append(Difference(check, number, check + of, *values, method=method, suite=suite))
+    return found
+
+
+def _hashes(run: Run, column: str, keys: list[str]) -> pd.DataFrame:
+    """The hashes of a run's items by `keys` and item, in their order; one each."""
+    items = run.items[[*keys, "item", column]].dropna().astype(dict.fromkeys((*keys, column), str))
+    return items.sort_values([*keys, "item", column]).drop_duplicates([*keys, "item"])

@@ -1,0 +1,61 @@
+"""What a caption says of the machine while a run was timed: how far LLaDA itself drifted, load, throttling, sessions.
+
+Methods are interleaved, so that drift hits all alike; a large one still says that the machine was not the same
+throughout. Runs whose run.json has no `sessions` say nothing of the machine.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from harness.records.store import Run
+from tables.frames.measures import REFERENCE, suite_titles
+
+DRIFT = 0.10  # less than this is not worth a sentence
+FEWEST = 9  # LLaDA's items on a suite, for a third to have three
+BUSY = 25.0  # percent of all cores, before the run's own work
+IDLE = 0x1  # NVML's bit for clocks that are low because there is nothing to do
+
+
+def drift(run: Run) -> tuple[float, str] | None:
+    """How far LLaDA's speed moved within the run, and on which suite: the farthest from 0; None without enough items.
+
+    Of a suite with FEWEST items: median seconds per forward pass of LLaDA's last third, in the order of items.jsonl, /
+    that of its first third, minus 1.
+    """
+    own = run.items[run.items["method"] == REFERENCE]
+    spent = own[["seconds", "forwards"]].astype(float)
+    paces = spent["seconds"] / spent["forwards"]
+    moved = []
+    for suite, pace in paces.groupby(own["suite"], sort=False, observed=True):
+        third = len(pace) // 3
+        if len(pace) >= FEWEST:
+            moved.append((float(pace.iloc[-third:].median() / pace.iloc[:third].median() - 1), str(suite)))
+    return max(moved, key=lambda each: abs(each[0]), default=None)
+
+
+def timing_sentences(run: Run) -> list[str]:
+    """What is to be said of one run's seconds: drift of more than DRIFT, and what the receipts of its sessions show."""
+    moved, sessions = drift(run), run.meta.sessions
+    sentences = []
+    if moved and abs(moved[0]) > DRIFT:
+        title = suite_titles(run)[moved[1]]
+        sentences.append(
+            f"LLaDA's own seconds drifted by {100 * moved[0]:+.0f}% within the run ({title}); methods were interleaved."
+        )
+    busiest = max(((each.get("start") or {}).get("busy_percent") or 0 for each in sessions), default=0)
+    if busiest > BUSY:
+        sentences.append(f"The machine was {busiest:.0f}% busy before the start.")
+    reasons = dict.fromkeys(reason for each in sessions if (reason := _throttled(each.get("end") or {})))
+    if reasons:
+        sentences.append(f"The GPU reported throttling at the end ({', '.join(reasons)}).")
+    if len(sessions) > 1:
+        sentences.append(f"The run had {len(sessions)} sessions.")
+    return sentences
+
+
+def _throttled(receipt: dict[str, Any]) -> str:
+    """Why a receipt's GPU was throttled, NVML's bits in hexadecimal; "" if it was not, or if that is not known."""
+    reported = (receipt.get("gpu") or {}).get("throttle_reasons")
+    reasons = int(reported, 16) & ~IDLE if isinstance(reported, str) else 0
+    return hex(reasons) if reasons else ""

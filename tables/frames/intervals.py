@@ -1,0 +1,138 @@
+"""How sure a table's numbers are: intervals and p-values for its cells, and accuracy against speedup with intervals.
+
+The statistics are those of harness/stats.py; here they meet methods and suites.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from harness.records.store import Run
+from harness.stats import holm, mcnemar, speedup_interval, wilson
+from tables.frames.measures import (
+    PAIR,
+    REFERENCE,
+    checked_items,
+    measure,
+    method_labels,
+    shared_with_reference,
+    suite_titles,
+    timed,
+)
+
+ENDS = ["accuracy_low", "accuracy_high", "speedup_low", "speedup_high"]
+UNCERTAINTY = [*ENDS, "p_value", "p_holm"]
+TRADEOFF = ["method", *("accuracy", "accuracy_low", "accuracy_high"), *("speedup", "speedup_low", "speedup_high")]
+
+
+@dataclass(frozen=True)
+class Paired:
+    """A method beside LLaDA on the items of a suite that both have.
+
+    seconds: (items, 2), LLaDA's and the method's, by item. judged: items scored for both; lost and gained: those of
+    them that only LLaDA, or only the method, has right.
+    """
+
+    seconds: npt.NDArray[np.float64]
+    judged: int
+    lost: int
+    gained: int
+
+
+Pairs = Mapping[tuple[str, str], Paired]
+
+
+def paired(run: Run) -> dict[tuple[str, str], Paired]:
+    """Every method beside LLaDA, by (method, suite), where they share items. Raises UserError as `measure` does."""
+    found = {}
+    for (method, suite), own in shared_with_reference(checked_items(run)).groupby(PAIR, observed=True):
+        reference, verdict = own["verdict_reference"], own["verdict"]
+        found[str(method), str(suite)] = Paired(
+            own[["seconds_reference", "seconds"]].to_numpy(),
+            judged=int((reference.notna() & verdict.notna()).sum()),
+            lost=int(((reference == 1) & (verdict == 0)).sum()),
+            gained=int(((reference == 0) & (verdict == 1)).sum()),
+        )
+    return found
+
+
+def with_intervals(measured: pd.DataFrame, pairs: Pairs) -> pd.DataFrame:
+    """`measured`, the rows of one table, with UNCERTAINTY.
+
+    accuracy_low, accuracy_high: Wilson's, in percent. speedup_low, speedup_high: bootstrap over the paired items.
+    p_value: exact McNemar of accuracy against LLaDA on the shared items; p_holm: adjusted over all rows of `measured`
+    that have one. NaN where there is nothing to compare, and for LLaDA's own speed and p.
+    """
+    rows = []
+    for row in measured.to_dict("records"):
+        pair = None if row["method"] == REFERENCE else pairs.get((row["method"], row["suite"]))
+        accuracy, speeds, p_value = (math.nan, math.nan), (math.nan, math.nan), math.nan
+        if row["scored"] > 0:
+            accuracy = wilson(row["accuracy"] / 100, row["scored"])
+        if pair is not None and pd.notna(row["speedup"]):
+            speeds = speedup_interval([pair.seconds])
+        if pair is not None and pair.judged:
+            p_value = mcnemar(pair.lost, pair.gained)
+        rows.append([100 * accuracy[0], 100 * accuracy[1], *speeds, p_value])
+    found = pd.DataFrame(rows, columns=UNCERTAINTY[:-1], index=measured.index)
+    return pd.concat([measured, found.assign(p_holm=holm(found["p_value"].to_list()))], axis=1)
+
+
+def mean_intervals(measured: pd.DataFrame, pairs: Pairs, suites: Sequence[str]) -> pd.DataFrame:
+    """Intervals of every method's means over `suites`: columns method and ENDS; NaN where a suite is missing."""
+    rows = []
+    for method, own in measured.groupby("method", sort=False):
+        own = own.set_index("suite").reindex(list(suites))
+        speeds = (math.nan, math.nan)
+        if method != REFERENCE and own["speedup"].notna().all():
+            speeds = speedup_interval([pairs[str(method), suite].seconds for suite in suites])
+        rows.append([method, *_mean_accuracy_interval(own), *speeds])
+    return pd.DataFrame(rows, columns=["method", *ENDS])
+
+
+def tradeoff(run: Run) -> tuple[pd.DataFrame, list[str]]:
+    """A row per method in the run's order, columns TRADEOFF, and sentences on what had to be left out.
+
+    accuracy: percent, the plain mean over the suites that LLaDA is scored on. Its interval is Wilson's over the pooled
+    items; where suites differ in size, over as many items as give the mean the same variance: suites^2 / sum(1 /
+    items), which is all of them where suites are equal. speedup: mean over the same suites of LLaDA's total seconds /
+    the method's over the items they share, with `speedup_interval`. A method that lacks a suite is left out, and all
+    are where the run was not timed. Raises UserError if the records are damaged.
+    """
+    measured = measure(run)
+    if not timed(run):
+        return pd.DataFrame(columns=TRADEOFF), ["the run's seconds were not measured for comparison"]
+    reference = measured[(measured["method"] == REFERENCE) & (measured["scored"] > 0)]
+    suites = [suite for suite in suite_titles(run) if suite in set(reference["suite"])]
+    if not suites:
+        return pd.DataFrame(columns=TRADEOFF), ["the run has no scored items of LLaDA to compare with"]
+    titles, labels, pairs = suite_titles(run), method_labels(run), paired(run)
+    unscored = [titles[suite] for suite in titles if suite not in suites]
+    left_out = [f"without {', '.join(unscored)}: LLaDA is not scored there"] if unscored else []
+    rows = []
+    for method, own in measured.groupby("method", sort=False):
+        own = own.set_index("suite").reindex(suites)
+        if own[["accuracy", "speedup"]].isna().any(axis=None):
+            left_out.append(f"without {labels[str(method)]}: a suite is missing, not scored or without LLaDA's items")
+            continue
+        speeds = (1.0, 1.0)
+        if method != REFERENCE:
+            speeds = speedup_interval([pairs[str(method), suite].seconds for suite in suites])
+        ends = _mean_accuracy_interval(own)
+        rows.append([method, own["accuracy"].mean(), *ends, own["speedup"].mean(), *speeds])
+    return pd.DataFrame(rows, columns=TRADEOFF), left_out
+
+
+def _mean_accuracy_interval(own: pd.DataFrame) -> tuple[float, float]:
+    """Wilson's interval, in percent, of the mean accuracy over the rows of a method, as `tradeoff` says."""
+    accuracy = own["accuracy"].mean(skipna=False)
+    if pd.isna(accuracy):
+        return math.nan, math.nan
+    low, high = wilson(accuracy / 100, len(own) ** 2 / (1 / own["scored"]).sum())
+    return 100 * low, 100 * high

@@ -1,0 +1,228 @@
+"""Records become tidy frames: one row per method and suite, unformatted numbers.
+
+Everything here is a pure function of a run as `read_run` gives it, and does not depend on the order of its lines.
+Methods and suites may be strings or categoricals; two million windows take seconds.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from harness.errors import UserError
+from harness.records.store import KEY, Run
+
+REFERENCE = "llada"  # the method whose seconds and forwards are 1.00x
+PAIR = ["method", "suite"]
+POSITIVE = ["seconds", "forwards"]
+COUNTED = ["proposed", "accepted", "rejected"]
+OPTIONAL = ["prompt_tokens", "content_tokens", "eos_tokens", "post_stop_tokens", "draft_forwards"]
+MEASURES = [
+    *PAIR,
+    "accuracy",
+    "scored",
+    "items",
+    "speedup",
+    "forward_speedup",
+    "acceptance",
+    "committed_per_window",
+    "seconds_per_item",
+    "shared_items",
+]
+LENGTH = "length_ratio"
+WINDOW_MEASURES = [*PAIR, "acceptance", "alpha", "committed_per_window", "windows"]
+
+
+def method_labels(run: Run) -> dict[str, str]:
+    """The run's methods in its order: key -> label, from run.json. Raises UserError if it names none."""
+    named = {name: method.label or name for name, method in run.config.methods.items()}
+    if not named:
+        raise UserError(f"{run.folder}/run.json is damaged: config.methods names none")
+    return named
+
+
+def suite_titles(run: Run) -> dict[str, str]:
+    """The run's suites in its order: key -> title, from run.json. Raises UserError if it names none."""
+    named = {name: suite.title or name for name, suite in run.config.suites.items()}
+    if not named:
+        raise UserError(f"{run.folder}/run.json is damaged: config.suites names none")
+    return named
+
+
+def timed(run: Run) -> bool:
+    """Whether the run's seconds are to be compared: config.timed of run.json, true where it is missing."""
+    return run.config.timed
+
+
+def measure(run: Run) -> pd.DataFrame:
+    """One row per method and suite that has items, in the configuration's order; columns are MEASURES and LENGTH.
+
+    accuracy: percent of the scored items. scored, items, shared_items: counts, the last of items that LLaDA has too.
+    speedup, forward_speedup: LLaDA's total / the method's, of seconds and of forward passes, over the shared items.
+    acceptance: accepted / proposed drafts. committed_per_window: positions resolved, mean over speculative windows.
+    seconds_per_item: mean decoding time. length_ratio: content tokens of the method's responses / of LLaDA's, over the
+    shared items. NaN where there is nothing to measure; speedup and seconds_per_item too where the run was not timed.
+    Source: items.jsonl, windows.jsonl. Raises UserError if there are no items or they are damaged.
+    """
+    items = checked_items(run)
+    totals = items.groupby("pair").agg(
+        items=("item", "size"),
+        scored=("verdict", "count"),
+        right=("verdict", "sum"),
+        seconds_per_item=("seconds", "mean"),
+        proposed=("proposed", "sum"),
+        accepted=("accepted", "sum"),
+    )
+    totals["accuracy"] = 100 * totals["right"] / totals["scored"]
+    totals["acceptance"] = totals["accepted"] / totals["proposed"]
+    totals = totals.join(_against_reference(items)).join(_windows(run, items)["committed_per_window"])
+    totals["shared_items"] = totals["shared_items"].fillna(0).astype(int)
+    if not timed(run):
+        totals[["speedup", "seconds_per_item"]] = math.nan
+    return by_name(totals, run)[[*MEASURES, LENGTH]]
+
+
+def measure_windows(run: Run) -> pd.DataFrame:
+    """One row per method and suite that has speculative windows, in the configuration's order; WINDOW_MEASURES.
+
+    acceptance: accepted / proposed drafts, every proposal counted. alpha: accepted / (accepted + rejected), the rate
+    among judged drafts. committed_per_window: mean positions resolved. windows: how many. Windows whose item is not
+    recorded are left out. Source: items.jsonl, windows.jsonl. Raises UserError as `measure` does.
+    """
+    items = checked_items(run)
+    sums = items.groupby("pair")[COUNTED].sum()
+    rates = pd.DataFrame(
+        {
+            "acceptance": sums["accepted"] / sums["proposed"],
+            "alpha": sums["accepted"] / (sums["accepted"] + sums["rejected"]),
+        }
+    )
+    return by_name(rates.join(_windows(run, items), how="inner"), run)[WINDOW_MEASURES]
+
+
+def checked_items(run: Run) -> pd.DataFrame:
+    """The items by method and suite in the configuration's order, then by number; a fresh frame.
+
+    method, suite: categoricals. pair: the two as one number. item, POSITIVE, COUNTED and OPTIONAL: floats, the last NaN
+    where the record has none. verdict: 1, 0 or NaN (not scored). Raises UserError if there are none, or they are
+    damaged.
+    """
+    items = run.items
+    if items.empty:
+        raise UserError(f"{run.folder} holds no items yet: items.jsonl is empty or missing; run harness/run.py first")
+    columns: dict[str, Any] = {}
+    for name in ("item", *POSITIVE, *COUNTED):
+        values = _numbers(items, name)
+        least = 0.0 if name not in POSITIVE else math.ulp(0.0)
+        wrong = np.flatnonzero(~((values >= least) & (values < math.inf)))
+        if len(wrong):
+            where = " ".join(str(items[key].iloc[wrong[0]]) for key in KEY)
+            raise UserError(
+                f"{run.folder}/items.jsonl: {where} has no valid {name}; the record is damaged, remove that line"
+            )
+        columns[name] = values
+    columns |= {name: _numbers(items, name) for name in OPTIONAL}
+    names = {"method": list(method_labels(run)), "suite": list(suite_titles(run))}
+    for name, known in names.items():
+        codes = _codes(items[name], known)
+        strange = sorted({str(value) for value in items[name][codes < 0].unique()})
+        if strange:
+            raise UserError(f"{run.folder}/items.jsonl: run.json does not name the {name} {', '.join(strange)}")
+        columns[name] = pd.Categorical.from_codes(codes, pd.Index(known))
+    columns["pair"] = columns["method"].codes.astype(np.int64) * len(names["suite"]) + columns["suite"].codes
+    columns["verdict"] = _verdicts(run)
+    order = np.lexsort((columns["item"], columns["pair"]))
+    return pd.DataFrame(columns).iloc[order].reset_index(drop=True)
+
+
+def shared_with_reference(items: pd.DataFrame) -> pd.DataFrame:
+    """Those of `checked_items` that LLaDA has too, in their order, with LLaDA's numbers as <name>_reference."""
+    names = [*POSITIVE, "content_tokens", "verdict"]
+    reference = items.loc[items["method"] == REFERENCE, ["suite", "item", *names]]
+    return items.merge(reference, on=["suite", "item"], suffixes=("", "_reference"))
+
+
+def pairs_of(frame: pd.DataFrame, run: Run) -> npt.NDArray[np.int64]:
+    """The `pair` of every row of a frame with method and suite; -1 where the run does not name them."""
+    methods, suites = list(method_labels(run)), list(suite_titles(run))
+    method, suite = _codes(frame["method"], methods), _codes(frame["suite"], suites)
+    return np.where((method < 0) | (suite < 0), -1, method * len(suites) + suite)
+
+
+def are_recorded(
+    pair: npt.NDArray[np.int64], item: npt.NDArray[np.float64], items: pd.DataFrame
+) -> npt.NDArray[np.bool_]:
+    """Whether each pair and item, say of windows, is one of `checked_items`."""
+    span = items["item"].max() + 1
+    known = pd.Series(pair * span + item).isin(items["pair"] * span + items["item"]).to_numpy()
+    return known & (pair >= 0) & (item >= 0) & (item < span)
+
+
+def by_name(frame: pd.DataFrame, run: Run) -> pd.DataFrame:
+    """A frame indexed by `pair` with method and suite, strings, as its first columns, in the configuration's order."""
+    methods, suites = list(method_labels(run)), list(suite_titles(run))
+    frame = frame.sort_index()
+    names = [(methods[pair // len(suites)], suites[pair % len(suites)]) for pair in frame.index]
+    return pd.concat([pd.DataFrame(names, columns=PAIR), frame.reset_index(drop=True)], axis=1)
+
+
+def _against_reference(items: pd.DataFrame) -> pd.DataFrame:
+    """shared_items, speedup, forward_speedup and length_ratio by pair; what shares nothing with LLaDA is absent."""
+    groups = shared_with_reference(items).groupby("pair")
+    sums = groups[[*POSITIVE, *(f"{name}_reference" for name in POSITIVE)]].sum()
+    lengths = groups[["content_tokens", "content_tokens_reference"]].mean()
+    return pd.DataFrame(
+        {
+            "shared_items": groups.size(),
+            "speedup": sums["seconds_reference"] / sums["seconds"],
+            "forward_speedup": sums["forwards_reference"] / sums["forwards"],
+            LENGTH: lengths["content_tokens"] / lengths["content_tokens_reference"].replace(0, math.nan),
+        }
+    )
+
+
+def _windows(run: Run, items: pd.DataFrame) -> pd.DataFrame:
+    """committed_per_window and windows by pair, over the windows of recorded items.
+
+    Counts are whole, so that their sums do not depend on the order of the lines.
+    """
+    windows = run.windows.reindex(columns=[*KEY, "committed"])
+    item, committed = _numbers(windows, "item"), _numbers(windows, "committed")
+    if windows[PAIR].isna().any(axis=None) or np.isnan(item).any() or np.isnan(committed).any():
+        raise UserError(
+            f"{run.folder}/windows.jsonl: a window lacks {', '.join(KEY)} or committed; the record is damaged"
+        )
+    pair = pairs_of(windows, run)
+    known = are_recorded(pair, item, items)
+    groups = pd.DataFrame({"pair": pair[known], "committed": committed[known]}).groupby("pair")["committed"]
+    return pd.DataFrame({"committed_per_window": groups.mean(), "windows": groups.size()})
+
+
+def _numbers(frame: pd.DataFrame, name: str) -> npt.NDArray[np.float64]:
+    """A column as floats; NaN where it is not there or no number."""
+    if name not in frame:
+        return np.full(len(frame), math.nan)
+    numbers: npt.NDArray[np.float64] = pd.to_numeric(frame[name], errors="coerce").to_numpy(float, na_value=math.nan)
+    return numbers
+
+
+def _codes(values: pd.Series[Any], known: list[str]) -> npt.NDArray[np.int64]:
+    """Each value's place in `known`, -1 where it is not there; every distinct value is looked up once."""
+    places, distinct = pd.factorize(values)
+    numbers = {name: number for number, name in enumerate(known)}
+    found = [numbers.get(value, -1) for value in distinct]
+    return np.array([*found, -1], dtype=np.int64)[places]  # factorize says -1 for what is missing
+
+
+def _verdicts(run: Run) -> npt.NDArray[np.float64]:
+    """Of every item 1, 0 or NaN (not scored). Raises UserError for a verdict that is neither true, false nor null."""
+    if "correct" not in run.items:
+        return np.full(len(run.items), math.nan)
+    correct = run.items["correct"]
+    if not correct.isna().all() and pd.api.types.infer_dtype(correct, skipna=True) != "boolean":
+        raise UserError(f"{run.folder}/items.jsonl: `correct` must be true, false or null; score the run again")
+    return correct.astype("boolean").to_numpy(float, na_value=math.nan)

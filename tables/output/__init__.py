@@ -1,0 +1,1 @@
+"""Tables become files: LaTeX, Markdown, PDF."""

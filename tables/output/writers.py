@@ -1,0 +1,132 @@
+"""Tables become text: LaTeX (booktabs, multirow, graphicx) and Markdown."""
+
+from __future__ import annotations
+
+import re
+from itertools import groupby
+
+from tables.sheets.layout import Cell, Table
+
+LATEX_SPECIAL = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    **{character: f"\\{character}" for character in "&%$#_{}"},
+}
+WIDE = 8  # more columns than this are scaled to the width of the page
+
+
+def escape_latex(text: str) -> str:
+    """The text with LaTeX's special characters as commands that print them."""
+    escaped = "".join(LATEX_SPECIAL.get(character, character) for character in text)
+    return escaped.replace("--", "-{}-")  # two hyphens would print as a dash
+
+
+def escape_markdown(text: str) -> str:
+    """The text with Markdown's special characters behind backslashes."""
+    return re.sub(r"([\\|*_`<>\[\]])", r"\\\1", text)
+
+
+def latex(table: Table) -> str:
+    """The table as a `table*` of its own; needs booktabs, multirow and graphicx."""
+    headings = [str(heading) for heading in table.cells.columns.get_level_values(1)]
+    groups = [(str(group), len(list(same))) for group, same in groupby(table.cells.columns.get_level_values(0))]
+    first = [r"\multirow{2}{*}{Methods}"]
+    rules, place = [], 2
+    for group, count in groups:
+        first.append(rf"\multicolumn{{{count}}}{{c}}{{{escape_latex(group)}}}")
+        if group:
+            rules.append(rf"\cmidrule(lr){{{place}-{place + count - 1}}}")
+        place += count
+    rows = [
+        " & ".join(_latex_row(str(label), cells, small=number in table.minor))
+        for number, (label, cells) in enumerate(zip(table.cells.index, table.cells.to_numpy().tolist(), strict=True))
+    ]
+    tabular = [
+        rf"\begin{{tabular}}{{@{{}}l {' '.join('c' * count for _, count in groups)}@{{}}}}",
+        r"\toprule",
+        " & ".join(first) + r" \\",
+        *rules,
+        " & ".join(["", *(escape_latex(heading) for heading in headings)]) + r" \\",
+        r"\midrule",
+        *(row + r" \\" for row in rows),
+        r"\bottomrule",
+        r"\end{tabular}" + ("%" if len(headings) > WIDE else ""),
+    ]
+    if len(headings) > WIDE:
+        tabular = [r"\resizebox{\textwidth}{!}{%", *tabular, "}"]
+    notes = [rf"{_latex_mark(mark)}\,{escape_latex(text)}" for mark, text in table.notes]
+    return "\n".join(
+        [
+            r"\begin{table*}[t]",
+            r"\centering",
+            r"\small",
+            r"\setlength{\tabcolsep}{3.8pt}",
+            r"\setlength{\belowcaptionskip}{4pt}",
+            rf"\caption{{{escape_latex(table.caption)}}}",
+            rf"\label{{tab:{table.name}}}",
+            *tabular,
+            *([r"\par\smallskip\raggedright\footnotesize " + "\\quad\n".join(notes)] if notes else []),
+            r"\end{table*}",
+            "",
+        ]
+    )
+
+
+def markdown(table: Table) -> str:
+    """Caption, table and notes; cells are padded, so that it reads as a table without being rendered."""
+    columns = table.cells.columns.to_flat_index().to_list()
+    header = ["Method", *(escape_markdown(" ".join(column).strip()) for column in columns)]
+    rows = [
+        [escape_markdown(str(label)), *(_markdown_cell(cell) for cell in cells)]
+        for label, cells in zip(table.cells.index, table.cells.to_numpy().tolist(), strict=True)
+    ]
+    widths = [max(len(row[place]) for row in (header, *rows)) for place in range(len(header))]
+
+    def line(texts: list[str]) -> str:
+        padded = (text.rjust(width) for text, width in zip(texts[1:], widths[1:], strict=True))
+        return f"| {' | '.join([texts[0].ljust(widths[0]), *padded])} |"
+
+    rule = f"|{'-' * (widths[0] + 2)}|{'|'.join('-' * (width + 1) + ':' for width in widths[1:])}|"
+    notes = [f"- {_markdown_mark(mark)} {escape_markdown(text)}" for mark, text in table.notes]
+    body = "\n".join([line(header), rule, *map(line, rows)])
+    return "\n\n".join([escape_markdown(table.caption), body, *(["\n".join(notes)] if notes else [])]) + "\n"
+
+
+def _latex_row(label: str, cells: list[Cell], small: bool) -> list[str]:
+    """The texts of a row; a small one says more of the row above it."""
+    if not small:
+        return [escape_latex(label), *(_latex_cell(cell) for cell in cells)]
+    # Two hyphens are the dash that stands between numbers.
+    texts = [escape_latex(cell.text).replace("-", "--") for cell in cells]
+    return [
+        rf"\quad{{\scriptsize {escape_latex(label)}}}",
+        *(rf"{{\scriptsize {text}}}" if text else "" for text in texts),
+    ]
+
+
+def _latex_cell(cell: Cell) -> str:
+    text = escape_latex(cell.text)
+    if cell.emphasis == "bold":
+        text = rf"\textbf{{{text}}}"
+    if re.fullmatch(r"[0-9.]+x", cell.text):
+        number = rf"{text[:-1]}\times"
+        text = rf"$\underline{{{number}}}$" if cell.emphasis == "underline" else f"${number}$"
+    return text + (_latex_mark(cell.mark) if cell.mark else "")
+
+
+def _latex_mark(mark: str) -> str:
+    return rf"\textsuperscript{{{mark}}}"
+
+
+def _markdown_cell(cell: Cell) -> str:
+    text = escape_markdown(cell.text)
+    text = {"bold": f"**{text}**", "underline": f"<ins>{text}</ins>"}.get(cell.emphasis, text)
+    return text + (f" {_markdown_mark(cell.mark)}" if cell.mark else "")
+
+
+def _markdown_mark(mark: str) -> str:
+    return f"[{mark}]"

@@ -1,0 +1,108 @@
+"""What every caption says of a run: the model, how many items, the machine, and what speaks against its seconds."""
+
+from __future__ import annotations
+
+from pathlib import PurePath
+
+import pandas as pd
+
+from harness.records.schema import RunConfig, RunRecord
+from harness.records.store import Run
+from tables.frames.drift import timing_sentences
+from tables.frames.measures import suite_titles, timed
+from tables.frames.together import names_of, runs_of
+
+SMALL = 1e9  # fewer parameters than this are no size to compare with the paper's 8B
+INCOMPARABLE = "not comparable with the paper's 8B results."
+UNTIMED = "Seconds were not measured for comparison."
+
+
+def setting(measured: pd.DataFrame, run: Run) -> list[str]:
+    """Sentences for a caption: the model, the problems, items per suite, and the device, threads and dtype.
+
+    From run.json's `weights` ({..: {name, parameters}}), `config.data` (a word where problems are generated, else the
+    files' hashes) and `environment` (device, cpu, gpu, threads, dtype); what is missing there is left out. Of runs
+    together, all machines, each once.
+    """
+    counts = measured.groupby("suite")["items"].max()
+    if counts.nunique() == 1:
+        items = f"{counts.iloc[0]} item{'' if counts.iloc[0] == 1 else 's'} per suite"
+    else:
+        titles = suite_titles(run)
+        items = f"Items: {', '.join(f'{titles[suite]} {counts[suite]}' for suite in titles if suite in counts)}"
+    configs = [each.config for each in runs_of(run)]
+    all_generated = all(config.generated for config in configs)
+    generated = ", generated in the suites' formats" if all_generated else ""
+    stops = ["Decoding ends at EOS."] if all(map(_stops, configs)) else []
+    return [_models(run.meta), f"{items}{generated}.", *stops, *_machines(run), *_sources(run)]
+
+
+def timing(run: Run) -> list[str]:
+    """Sentences for a table with seconds: whether they are for comparison, and what speaks against it."""
+    if not timed(run):
+        return [UNTIMED]
+    names = [f"Run {name}: " for name in names_of(run)] or [""]
+    return [
+        f"{name}{sentence}"
+        for name, each in zip(names, runs_of(run), strict=True)
+        for sentence in (timing_sentences(each) if timed(each) else [UNTIMED])
+    ]
+
+
+def _models(meta: RunRecord) -> str:
+    models = [model for model in meta.weights.values() if isinstance(model.get("name"), str)]
+    names = list(dict.fromkeys(PurePath(model["name"]).name for model in models))
+    parameters = max((float(model.get("parameters") or 0) for model in models), default=0.0)
+    size = f"{parameters / 1e9:.1f} B" if parameters >= SMALL else f"{parameters / 1e6:.1f} M"
+    if models and all(_is_nano(model["name"]) for model in models):
+        checkpoints = f" (checkpoints: {', '.join(names)})" if names != ["nano"] else ""
+        kind = f"{size} parameter" if parameters else "small"
+        return f"Measured on nano, the {kind} model shipped with this repository{checkpoints}; {INCOMPARABLE}"
+    largest = "at most " if len(names) > 1 else ""
+    named = (", ".join(names) or "an unnamed model") + (f" ({largest}{size} parameters)" if parameters else "")
+    return f"Measured on {named}; {INCOMPARABLE}" if 0 < parameters < SMALL else f"Measured on {named}."
+
+
+def _is_nano(name: str) -> bool:
+    """Whether a model's name or folder is nano, or one of its checkpoints (nano-...)."""
+    return any(part.split("-")[0] == "nano" for part in PurePath(name).parts)
+
+
+def _stops(config: RunConfig) -> bool:
+    """Whether decoding ends at EOS, a setting of all methods alike."""
+    settings = [setting for method in config.methods.values() for setting in method.suites.values()]
+    return any(setting.options.get("stop_at_eos") for setting in settings)
+
+
+def _machines(run: Run) -> list[str]:
+    """The machine, or where runs that are put together had several, each with the names of its runs."""
+    named: dict[str, list[str]] = {}
+    for name, each in zip(names_of(run) or ("",), runs_of(run), strict=True):
+        named.setdefault(_machine(each.meta, numbered=not name), []).append(name)
+    if len(named) == 1:
+        return [f"Environment: {text}." for text in named if text]
+    machines = (f"{text or 'unknown'} ({', '.join(names)})" for text, names in named.items())
+    return [f"Environments: {'; '.join(machines)}."]
+
+
+def _machine(meta: RunRecord, numbered: bool) -> str:
+    """Device, threads, dtype and torch.compile; `numbered`: which of several GPUs too."""
+    environment = meta.environment
+    device = str(environment.get("device") or "")
+    processor = environment.get("gpu") if device.startswith("cuda") else environment.get("cpu")
+    device = device if numbered else device.split(":")[0]
+    threads = environment.get("threads")
+    known = [
+        f"{device} ({processor})" if device and processor else device or str(processor or ""),
+        f"{threads} thread{'' if threads == 1 else 's'}" if threads else "",
+        str(environment.get("dtype") or ""),
+        "torch.compile" if meta.config.compile else "",
+    ]
+    return ", ".join(part for part in known if part)
+
+
+def _sources(run: Run) -> list[str]:
+    names = names_of(run)
+    return (
+        [f"Put together from the runs {', '.join(names)}; a speedup is over the LLaDA of its own run."] if names else []
+    )

@@ -1,0 +1,295 @@
+"""Tidy frames become tables as they will stand: formatted cells, what stands out, notes, caption."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import count
+from string import ascii_lowercase
+from typing import Any
+
+import pandas as pd
+
+from harness.records.store import Run
+from tables.frames.intervals import Pairs, mean_intervals
+from tables.frames.measures import LENGTH, REFERENCE, method_labels, suite_titles, timed
+from tables.frames.together import joined, notes_of
+from tables.sheets.captions import setting, timing
+
+MEAN = "mean"
+WHAT = "Accuracy (Acc., %) and speedups over LLaDA on the same items: wall-clock (Speed) and forward passes (Fwd.)."
+EMPHASIS = "Best accuracy is in bold, fastest wall-clock speed underlined, among the rows with the most items."
+WHAT_UNTIMED = "Accuracy (Acc., %) and LLaDA's forward passes over the method's on the same items (Fwd.)."
+EMPHASIS_UNTIMED = "Best accuracy is in bold, among the rows with the most items."
+ACCEPTANCE_MEANING = "Acceptance is accepted / proposed draft tokens, in percent."
+MEAN_MEANING = "Mean is the plain average over the suites."
+SIMILAR = range(90, 111)  # lengths of responses in percent of LLaDA's, as printed, that need no note
+INTERVAL, P_VALUE = "95% interval", "p vs LLaDA (Holm)"
+SMALLEST = 0.001  # p-values below are not printed
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell: its text, how it stands out ("", "bold" or "underline"), and the letters of its notes."""
+
+    text: str
+    emphasis: str = ""
+    mark: str = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table as it will stand: rows are labels, columns (group, heading), values `Cell`; notes are (letter, text).
+
+    minor: numbers of the rows that say more of the row above, and stand smaller.
+    """
+
+    name: str
+    caption: str
+    cells: pd.DataFrame
+    notes: tuple[tuple[str, str], ...] = ()
+    minor: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """A table with its tidy, unformatted numbers; with_latex: it is written as LaTeX too."""
+
+    table: Table
+    numbers: pd.DataFrame
+    with_latex: bool = False
+
+
+@dataclass(frozen=True)
+class Request:
+    """What tables are made of: a run, its rows of `measures.measure`, `intervals.paired` where intervals are wanted.
+
+    paper, tps: whether the paper's numbers, and tokens per second, were asked for.
+    """
+
+    run: Run
+    measured: pd.DataFrame
+    pairs: Pairs | None = None
+    paper: bool = False
+    tps: bool = False
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A column under every suite: the frame's columns for values, notes and whether a row competes for `emphasis`."""
+
+    value: str
+    heading: str
+    unit: str
+    emphasis: str
+    note: str
+    competes: str
+
+
+ACCURACY = Metric("accuracy", "Acc.", "", "bold", "accuracy_note", "accuracy_full")
+SPEED = Metric("speedup", "Speed", "x", "underline", "speed_note", "speed_full")
+FORWARDS = Metric("forward_speedup", "Fwd.", "x", "", "forward_note", "speed_full")
+ACCEPTANCE = Metric("acceptance_percent", "Acceptance", "", "", "forward_note", "speed_full")
+METRICS = (ACCURACY, SPEED, FORWARDS)
+DECIMALS = {ACCURACY.value: 1, SPEED.value: 2}  # of the ends of intervals
+
+
+def suites_table(
+    name: str,
+    title: str,
+    measured: pd.DataFrame,
+    run: Run,
+    metrics: Sequence[Metric] = METRICS,
+    pairs: Pairs | None = None,
+) -> Table:
+    """A row per method in the order of `measured`, a group of columns per suite and their mean.
+
+    measured: rows of `measures.measure`. pairs: with these, of `intervals.paired`, rows have intervals and p-values
+    below; `measured` is then of `intervals.with_intervals`.
+    """
+    labels = method_labels(run)
+    order = {method: labels[method] for method in measured["method"].unique()}
+    suites = suite_titles(run)
+    groups = {suite: title for suite, title in suites.items() if suite in set(measured["suite"])}
+    frame = with_notes(measured, run)
+    metrics = shown_metrics(metrics, run)
+    sentences = [*([title] if title else []), *((WHAT, EMPHASIS) if timed(run) else (WHAT_UNTIMED, EMPHASIS_UNTIMED))]
+    if ACCEPTANCE in metrics:
+        sentences.append(ACCEPTANCE_MEANING)
+    if len(suites) > 1:
+        means = mean_rows(frame, list(suites))
+        if pairs is not None:
+            means = means.merge(mean_intervals(measured, pairs, list(suites)), on="method")
+        frame = pd.concat([frame, means], ignore_index=True)
+        groups[MEAN] = "Mean"
+        sentences.append(MEAN_MEANING)
+    cells, notes = grid(frame, metrics, order, groups)
+    minor: frozenset[int] = frozenset()
+    if pairs is not None:
+        sentences.append(_what_subrows_say(measured, run))
+        cells, minor = with_subrows(cells, frame, metrics, list(order), groups)
+    caption = " ".join([*sentences, *setting(measured, run), *timing(run)])
+    return Table(name, caption, cells, notes, minor)
+
+
+def shown_metrics(metrics: Sequence[Metric], run: Run) -> list[Metric]:
+    """The metrics, without Speed where the run was not timed."""
+    return [metric for metric in metrics if metric is not SPEED or timed(run)]
+
+
+def with_notes(measured: pd.DataFrame, run: Run) -> pd.DataFrame:
+    """`measured` with notes, texts or "": accuracy_note, speed_note and forward_note.
+
+    accuracy_origin and speed_origin: what of these notes is due to the run that a row comes from. Besides,
+    accuracy_full and speed_full: no row has more items.
+    """
+    by_suite = measured.groupby("suite")
+    most = by_suite["items"].transform("max")
+    not_scored = run.meta.scoring.get("not_scored") or {}
+    reasons = {suite: f"not scored: {reason}" for suite, reason in not_scored.items()}
+    origins = notes_of(run)
+
+    def accuracy_note(row: Any) -> str:
+        if row.scored == 0:
+            return str(reasons.get(row.suite, "not scored"))
+        return f"accuracy over {row.scored} of {row.most} items" if row.scored < row.most else ""
+
+    def forward_note(row: Any) -> str:
+        if row.shared_items == 0:
+            return "no speedup: LLaDA has no record of these items"
+        short = row.shared_items < row.most and row.method != REFERENCE
+        return f"speedups over the {row.shared_items} items shared with LLaDA" if short else ""
+
+    def length_note(row: Any) -> str:
+        ratio = getattr(row, LENGTH)
+        similar = pd.isna(ratio) or round(100 * ratio) in SIMILAR
+        return "" if similar else f"responses are {round(100 * ratio)}% as long as LLaDA's"
+
+    rows = list(measured.assign(most=most).itertuples())
+    of_run = [origins.get((str(row.method), str(row.suite)), ("", "")) for row in rows]
+    return measured.assign(
+        accuracy_origin=[accuracy for accuracy, _ in of_run],
+        speed_origin=[speed for _, speed in of_run],
+        accuracy_note=[joined(accuracy_note(row), own[0]) for row, own in zip(rows, of_run, strict=True)],
+        speed_note=[joined(forward_note(row), length_note(row), own[1]) for row, own in zip(rows, of_run, strict=True)],
+        forward_note=[forward_note(row) for row in rows],
+        accuracy_full=(measured["scored"] == by_suite["scored"].transform("max")),
+        speed_full=(measured["shared_items"] == by_suite["shared_items"].transform("max")),
+        acceptance_percent=100 * measured["acceptance"],
+    )
+
+
+def mean_rows(frame: pd.DataFrame, suites: Sequence[str]) -> pd.DataFrame:
+    """One row per method for the suite "mean": plain averages of what all `suites` have, else NaN and a note."""
+    rows = []
+    for method, own in frame.groupby("method", sort=False):
+        own = own.set_index("suite").reindex(list(suites))
+        means = {metric.value: own[metric.value].mean(skipna=False) for metric in (*METRICS, ACCEPTANCE)}
+        unscored = "no mean: a suite is missing or not scored" if pd.isna(means["accuracy"]) else ""
+        unshared = "no mean: a suite is missing or has no speedup" if pd.isna(means["forward_speedup"]) else ""
+        rows.append(
+            {
+                "method": method,
+                "suite": MEAN,
+                **means,
+                "accuracy_note": joined(unscored, *own["accuracy_origin"].dropna()),
+                "speed_note": joined(unshared, *own["speed_origin"].dropna()),
+                "forward_note": unshared,
+                "accuracy_full": bool(own["accuracy_full"].eq(True).all()),
+                "speed_full": bool(own["speed_full"].eq(True).all()),
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def grid(
+    frame: pd.DataFrame, metrics: Sequence[Metric], labels: dict[str, str], groups: dict[str, str]
+) -> tuple[pd.DataFrame, tuple[tuple[str, str], ...]]:
+    """Cells and notes: a row per method of `labels` in `frame`, a column per suite of `groups` and metric.
+
+    The best value of a column, as printed, gets the metric's emphasis, among the rows that compete; rows compete with
+    those of the same `source`, where the frame has that column.
+    """
+    rows = {(str(row["method"]), str(row["suite"])): row for row in frame.to_dict("records")}
+    methods = [method for method in labels if method in set(frame["method"])]
+    texts = [row[metric.note] for row in rows.values() for metric in metrics if row[metric.note]]
+    letters = dict(zip(dict.fromkeys(texts), _letters(), strict=False))
+    columns = {}
+    for suite, title in groups.items():
+        own = {method: rows[method, suite] for method in methods if (method, suite) in rows}
+        for metric in metrics:
+            bests = _bests(list(own.values()), metric)
+            columns[title, metric.heading] = [_cell(own.get(method), metric, bests, letters) for method in methods]
+    cells = pd.DataFrame(columns, index=[labels[method] for method in methods])
+    return cells, tuple((letter, text) for text, letter in letters.items())
+
+
+def with_subrows(
+    cells: pd.DataFrame, frame: pd.DataFrame, metrics: Sequence[Metric], methods: list[str], groups: dict[str, str]
+) -> tuple[pd.DataFrame, frozenset[int]]:
+    """The rows of `grid`, one per method, each with its intervals and p-values below; and which rows these are."""
+    rows = {(str(row["method"]), str(row["suite"])): row for row in frame.to_dict("records")}
+    body, labels, minor = [], [], set()
+    for number, method in enumerate(methods):
+        columns = [(rows.get((method, suite), {}), metric) for suite in groups for metric in metrics]
+        subrows = {INTERVAL: [Cell(_interval(row, metric)) for row, metric in columns]}
+        if method != REFERENCE:
+            subrows[P_VALUE] = [Cell(_p_value(row, metric)) for row, metric in columns]
+        body += [cells.iloc[number].to_list(), *subrows.values()]
+        labels += [cells.index[number], *subrows]
+        minor |= set(range(len(labels) - len(subrows), len(labels)))
+    return pd.DataFrame(body, index=labels, columns=cells.columns, dtype=object), frozenset(minor)
+
+
+def _what_subrows_say(measured: pd.DataFrame, run: Run) -> str:
+    comparisons = int(measured["p_value"].notna().sum())
+    bootstrap = ", for Speed bootstrap over the paired items" if timed(run) else ""
+    return (
+        f"Below each row 95% intervals, for accuracy Wilson's{bootstrap}, and p-values of its accuracy against LLaDA's "
+        f"on the same items, exact McNemar, by Holm adjusted for {comparisons} comparison{'s' * (comparisons != 1)}."
+    )
+
+
+def _interval(row: dict[Any, Any], metric: Metric) -> str:
+    decimals = DECIMALS.get(metric.value)
+    if decimals is None or pd.isna(row.get(f"{metric.value}_low")):
+        return ""
+    return f"{row[f'{metric.value}_low']:.{decimals}f}-{row[f'{metric.value}_high']:.{decimals}f}"
+
+
+def _p_value(row: dict[Any, Any], metric: Metric) -> str:
+    p_value = row.get("p_holm")
+    if metric is not ACCURACY or pd.isna(p_value):
+        return ""
+    return f"<{SMALLEST}" if p_value < SMALLEST else f"{p_value:.3f}"
+
+
+def _bests(rows: list[dict[Any, Any]], metric: Metric) -> set[tuple[str, str]]:
+    """(source, value as printed) of the best competing row of every source."""
+    best: dict[str, str] = {}
+    for row in rows:
+        if row[metric.competes] and pd.notna(row[metric.value]):
+            source = row.get("source", "")
+            best[source] = max(best.get(source, "-1"), number_text(row[metric.value], 2), key=float)
+    return set(best.items())
+
+
+def _cell(row: dict[Any, Any] | None, metric: Metric, bests: set[tuple[str, str]], letters: dict[str, str]) -> Cell:
+    if row is None:
+        return Cell("-")
+    mark = letters.get(row[metric.note], "")
+    if pd.isna(row[metric.value]):
+        return Cell("n/s" if metric.value == "accuracy" and row["scored"] == 0 else "-", mark=mark)
+    text = number_text(row[metric.value], 2)
+    stands_out = row[metric.competes] and (row.get("source", ""), text) in bests
+    return Cell(text + metric.unit, metric.emphasis if stands_out else "", mark)
+
+
+def number_text(value: float, decimals: int) -> str:
+    """A number with so many decimals; a dash for NaN."""
+    return "-" if pd.isna(value) else f"{value:.{decimals}f}"
+
+
+def _letters() -> Iterator[str]:
+    """a, b, ... z, aa, bb, ..."""
+    return (letter * times for times in count(1) for letter in ascii_lowercase)

@@ -1,0 +1,174 @@
+"""The main job on nano, end to end: records, scoring, tables, resume after a kill, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from harness.errors import one_line_errors
+from harness.records.store import read_lines, read_run
+from harness.run import main
+from harness.suites.splits import write_suites
+
+ROOT = Path(__file__).resolve().parents[1]
+KEYS = ["method", "suite", "item"]
+LENGTHS = {"gsm8k": 48, "math": 48, "humaneval": 48, "mbpp": 64, "lists": 32}  # of nano's responses
+
+
+@pytest.fixture(scope="module")
+def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run of three methods on all five suites."""
+    out = tmp_path_factory.mktemp("run") / "nano"
+    line = ["--methods", "llada,llada/2,fef-2,fef-2-nosd", "--limit", "2", "--out", str(out)]
+    assert main(["--suite", ",".join(LENGTHS), *line]) == 0
+    return out
+
+
+def test_every_item_is_recorded_once_and_scored(run_folder: Path) -> None:
+    items = read_run(run_folder).items
+    assert len(items) == 4 * 5 * 2 == len(items.drop_duplicates(KEYS))
+    unscored = read_run(run_folder).meta["scoring"]["not_scored"]  # code, where no sandbox works
+    assert items.loc[~items["suite"].isin(list(unscored)), "correct"].isin([True, False]).all()
+    assert (items["seconds"] > 0).all()
+
+
+def test_costs_are_those_of_the_methods(run_folder: Path) -> None:
+    items = read_run(run_folder).items.set_index(KEYS)
+    for suite, length in LENGTHS.items():
+        of_suite = items.xs(suite, level="suite")
+        forwards = of_suite["forwards"]
+        assert (forwards["llada"] == length).all() and (forwards["llada/2"] == length // 2).all()
+        assert (forwards["fef-2-nosd"] == length + length // 2).all()
+        assert (of_suite["token_forwards"] == of_suite["rows"] * (of_suite["prompt_tokens"] + length)).all()
+
+
+def test_windows_add_up_to_their_items(run_folder: Path) -> None:
+    run = read_run(run_folder)
+    sums = run.windows.groupby(KEYS)[["proposed", "accepted", "committed"]].sum().sort_index()
+    items = run.items[run.items["method"] == "fef-2"].set_index(KEYS).sort_index()
+    assert set(run.windows["method"]) == {"fef-2"}
+    pd.testing.assert_frame_equal(sums, items[["proposed", "accepted", "committed"]], check_dtype=False)
+
+
+def test_speculation_changes_no_token(run_folder: Path) -> None:
+    items = read_run(run_folder).items.set_index(KEYS)["tokens_hash"]
+    assert items["fef-2"].equals(items["fef-2-nosd"])
+
+
+def test_the_run_says_what_it_was(run_folder: Path) -> None:
+    meta = json.loads((run_folder / "run.json").read_text())
+    assert set(meta) >= {"schema", "name", "created", "config", "config_hash", "environment", "weights", "data"}
+    assert meta["weights"]["nano"]["sha256"] and meta["environment"]["packages"]["opencompass"]
+    assert set(meta["data"]["files"]) == {"gsm8k", "math", "humaneval", "mbpp", "lists"}
+
+
+def test_tables_are_rendered(run_folder: Path) -> None:
+    table = (run_folder / "tables" / "main.md").read_text()
+    assert "FeF-DLLM (step=2)" in table and "nano" in table
+
+
+def without_seconds(folder: Path) -> list[list[dict[str, Any]]]:
+    """Items and windows in one order, less the seconds."""
+
+    def place(row: dict[str, Any]) -> list[str]:
+        return [str(row.get(key)) for key in (*KEYS, "step", "round")]
+
+    files = [read_lines(folder / name) for name in ("items.jsonl", "windows.jsonl")]
+    return [[{k: v for k, v in row.items() if k != "seconds"} for row in sorted(rows, key=place)] for rows in files]
+
+
+@pytest.mark.slow
+def test_a_killed_run_resumes_to_the_records_of_an_uninterrupted_one(tmp_path: Path) -> None:
+    line = ["--suite", "lists,math", "--methods", "llada,fef-2", "--limit", "6", "--chunk", "2", "--threads", "1"]
+    command = [sys.executable, str(ROOT / "harness" / "run.py"), *line, "--out", str(tmp_path / "killed")]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    items = tmp_path / "killed" / "items.jsonl"
+    deadline = time.monotonic() + 300
+    while not (items.exists() and items.read_bytes().count(b"\n") >= 5):
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.02)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    done = len(read_lines(items))
+    assert 5 <= done < 24
+    with items.open("a") as file:
+        file.write('{"schema": 1, "method": "ll')  # a line torn by the kill
+    assert main([*line, "--out", str(tmp_path / "killed"), "--resume"]) == 0
+    assert main([*line, "--out", str(tmp_path / "whole")]) == 0
+    assert without_seconds(tmp_path / "killed") == without_seconds(tmp_path / "whole")
+
+
+@pytest.mark.slow
+def test_real_files_and_an_official_checkpoint_go_the_same_way(tmp_path: Path, official_with_tokenizer: Path) -> None:
+    write_suites(tmp_path, count=3)
+    line = [
+        "--data",
+        str(tmp_path),
+        "--model",
+        str(official_with_tokenizer),
+        "--methods",
+        "llada,fef-2",
+        "--limit",
+        "1",
+    ]
+    assert main([*line, "--gen-length", "8", "--out", str(tmp_path / "run")]) == 0
+    run = read_run(tmp_path / "run")
+    assert len(run.items) == 8
+    unscored = run.meta["scoring"]["not_scored"]
+    assert run.items.loc[~run.items["suite"].isin(list(unscored)), "correct"].notna().all()
+    prompts = run.items.set_index("suite")["prompt_tokens"]
+    assert prompts["mbpp"].min() > 3 * prompts["gsm8k"].max()  # three solved tasks stand before the real MBPP prompt
+
+
+def refused(line: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    """What a refused command line prints: one line on stderr, exit code 2."""
+    assert one_line_errors(lambda: main(line)) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ") and error.count("\n") == 1
+    return error
+
+
+def test_a_model_that_cannot_be_loaded_is_refused_before_anything_is_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    assert "no-such-model" in refused(["--model", "no-such-model", "--data", "generated", "--out", str(out)], capsys)
+    assert not out.exists()
+
+
+def test_a_malformed_data_file_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_suites(tmp_path, count=3)
+    (tmp_path / "data" / "gsm8k" / "test.jsonl").write_text("{broken\n")
+    line = ["--data", str(tmp_path), "--suite", "gsm8k", "--out", str(tmp_path / "run")]
+    assert "gsm8k is malformed" in refused(line, capsys)
+
+
+def test_a_prompt_beyond_the_models_limit_is_refused_with_its_item(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = ["--suite", "lists", "--limit", "2", "--gen-length", "4090", "--out", str(tmp_path / "run")]
+    error = refused(line, capsys)
+    assert "lists, item 0" in error and "4096" in error and not (tmp_path / "run").exists()
+
+
+def test_resume_with_another_configuration_changes_nothing(
+    run_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = {path.name: path.read_bytes() for path in run_folder.glob("*.json*")}
+    assert "limit" in refused(["--limit", "3", "--out", str(run_folder), "--resume"], capsys)
+    assert "already holds a run" in refused(["--limit", "2", "--out", str(run_folder)], capsys)
+    assert before == {path.name: path.read_bytes() for path in run_folder.glob("*.json*")}
+
+
+def test_the_presets_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--list"]) == 0
+    assert "fef-2" in capsys.readouterr().out

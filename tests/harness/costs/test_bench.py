@@ -1,0 +1,46 @@
+"""The benchmark's tables: what they count is right; what they time is printed, never asserted."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from fakes import tiny_llada
+
+from harness.bench import ROWS, bench_forwards, bench_methods, main
+from harness.costs.training import bench_training
+from harness.methods.presets import presets_named
+
+
+def test_forwards_are_timed_for_every_number_of_rows() -> None:
+    table = bench_forwards(tiny_llada(), prompt=4, response=8, repeats=1)
+    assert table["rows"].tolist() == list(ROWS) and (table["ms, all logits"] > 0).all()
+    assert table["relative to 1 row"].iloc[0] == 1.0
+
+
+def test_every_method_has_a_row_with_the_forwards_it_made() -> None:
+    prompts = [torch.tensor([1, 2, 3, 4]), torch.tensor([5, 6])]
+    names = presets_named("decoders,savings")
+    table = bench_methods(tiny_llada(), prompts, response=8, repeats=1, names=names).set_index("method")
+    assert list(table.index) == names
+    assert table.loc["llada", "forwards"] == 8 and table.loc["llada", "token-forwards"] == 8 * (12 + 10) / 2
+    assert table.loc["ddosp", "speedup, forwards"] == table.loc["llada/2", "speedup, forwards"] == 2
+    assert table.loc["dcd", "rows"] == 16 and table.loc["ssd", "forwards"] <= 8
+
+
+def test_the_record_holds_tables_and_environment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "bench.json"
+    assert main(["--response", "8", "--repeats", "1", "--methods", "main", "--out", str(out)]) == 0
+    record = json.loads(out.read_text())
+    assert set(record) == {"arguments", "environment", "forwards", "methods"}
+    assert "overhead, %" in capsys.readouterr().out
+
+
+def test_training_is_measured_for_all_positions_and_for_subsets() -> None:
+    table = bench_training("nano", repeats=1).set_index("objective")
+    assert table.loc["llada", "rows a batch"] == 16 and table.loc["fef, 4 positions", "rows a batch"] <= 64
+    assert table.loc["fef, all positions", "rows a batch"] > table.loc["fef, 16 positions", "rows a batch"]
+    assert table.loc["fef, two-stream mask", "rows a batch"] == 16
+    assert (table["tokens a second"] > 0).all()

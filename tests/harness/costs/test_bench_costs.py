@@ -1,0 +1,273 @@
+"""The cost model: fits, interpolation and predictions are right; what is timed is printed, never asserted."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+from fakes import tiny_llada
+from run_records import item, save
+
+from harness.bench import bench_methods, main
+from harness.costs.costs import Costs, bench_costs, cost_at, goals, linear_fit, statements
+from harness.costs.prediction import context_passes, fef_items, item_seconds, predicted_speedups
+from harness.errors import UserError
+from model_wrappers import decode
+from model_wrappers.verification import TwoStreamVerification
+
+CPU = torch.device("cpu")
+COSTS = Costs(
+    length=20,
+    plain=1.0,
+    draft=1.5,
+    context=2.0,
+    literal={1: 1.0, 2: 3.0, 4: 5.0},
+    two_stream={10: 0.5, 30: 1.5},
+)
+
+
+# --- fits and interpolation ---
+
+
+def test_the_fit_recovers_the_line_that_timings_lie_on() -> None:
+    fit = linear_fit({rows: 0.25 + 0.5 * rows for rows in (1, 2, 4, 8)})
+    assert fit == pytest.approx((0.25, 0.5, 0.0))
+
+
+def test_the_residual_is_the_root_mean_square_of_what_is_off_the_line() -> None:
+    off = {1: 0.1, 2: -0.1, 3: -0.1, 4: 0.1}  # no line fits these better than 0
+    fit = linear_fit({rows: 2.0 + 3.0 * rows + off[rows] for rows in off})
+    assert fit == pytest.approx((2.0, 3.0, 0.1))
+
+
+@pytest.mark.parametrize(("size", "seconds"), [(2, 3.0), (3, 4.0), (1.5, 2.0), (8, 9.0), (0.5, 0.0)])
+def test_costs_are_interpolated_and_the_outer_lines_continued(size: float, seconds: float) -> None:
+    assert cost_at({4: 5.0, 1: 1.0, 2: 3.0}, size) == pytest.approx(seconds)
+
+
+def test_goals_are_in_words_relative_to_a_plain_forward() -> None:
+    costs = Costs(20, 2.0, 3.0, 2.5, {1: 2.0, 16: 20.0}, {7: 0.4, 31: 1.0})
+    assert goals(costs)["context pass and two-stream verification"] == 3.5
+    said = " ".join(statements(costs))
+    assert "A 16-token verification pass costs 0.50 plain forwards" in said and "together 1.75" in said
+    assert "16 drafts costs 10.00 plain forwards, a draft pass 1.50" in said
+
+
+# --- measuring ---
+
+
+def test_costs_are_measured_for_rows_lengths_and_windows_that_fit() -> None:
+    costs, tables = bench_costs(tiny_llada(), prompt=8, response=16, repeats=1, rows=(4, 1, 2))
+    assert list(tables) == ["rows", "lengths", "two-stream", "passes", "fits"]
+    assert tables["rows"]["rows"].tolist() == [1, 2, 4] == list(costs.literal)
+    assert tables["lengths"]["tokens"].tolist() == [6, 12, 24, 48]
+    assert bench_costs(tiny_llada(), 20, 20, 1, (1, 2))[1]["lengths"]["tokens"].tolist() == [10, 20, 40]  # 80 > 64
+    assert tables["two-stream"]["window"].tolist() == [4, 8, 16]  # 32 and 64 exceed the sequence
+    assert tables["two-stream"]["tokens"].tolist() == [2 * 4 - 1, 2 * 8 - 1, 2 * 16 - 1]  # nobody sees the last draft
+    assert set(tables["two-stream"]["tokens"]) == set(costs.two_stream)
+    assert tables["passes"].set_index("pass").loc["plain forward", "plain forwards"] == 1
+    assert all((table.select_dtypes("number") > 0).all(axis=None) for name, table in tables.items() if name != "fits")
+
+
+@pytest.mark.parametrize(
+    ("prompt", "response", "rows", "message"),
+    [
+        (8, 4, (1, 2), "together from 16"),
+        (40, 40, (1, 2), "limit of 64"),
+        (0, 20, (1, 2), "positive"),
+        (8, 16, (2, 2), "different"),
+        (8, 16, (0, 2), "rows"),
+    ],
+)
+def test_sizes_that_cannot_be_measured_are_refused(prompt: int, response: int, rows: Any, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        bench_costs(tiny_llada(), prompt, response, 1, rows)
+
+
+def test_too_little_memory_is_refused_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> torch.Tensor:
+        raise torch.OutOfMemoryError
+
+    backbone = tiny_llada()
+    monkeypatch.setattr(backbone, "logits", full)
+    with pytest.raises(UserError, match="fewer --rows"):
+        bench_costs(backbone, 8, 16, 1, (1, 2))
+
+
+def test_recorded_extends_give_the_same_logits_when_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    backbone, given = tiny_llada(), []
+    extend = backbone.extend
+
+    def spied(*args: Any, **kwargs: Any) -> Any:
+        logits, cache = extend(*args, **kwargs)
+        given.append(logits)
+        return logits, cache
+
+    monkeypatch.setattr(backbone, "extend", spied)
+    bench_methods(backbone, [torch.tensor([1, 2, 3]), torch.tensor([4, 5])], 12, 1, ["fef-two-stream-a8"])
+    assert len(given) % 7 == 0  # recorded once; decoded and replayed in three rounds
+    calls = len(given) // 7
+    assert calls >= 2 * 2 * 2  # prompts, cells, context and verification
+    for made, again in zip(given[:calls], given[-calls:], strict=True):
+        torch.testing.assert_close(made, again)
+
+
+# --- predictions from a record ---
+
+
+def counts(forwards: int, rows: int, tokens: int, drafts: tuple[int, int, int] = (0, 0, 0), **other: Any) -> Any:
+    named = {"forwards": forwards, "rows": rows, "token_forwards": tokens, **other}
+    return named | dict(zip(("draft_forwards", "draft_rows", "draft_token_forwards"), drafts, strict=True))
+
+
+def window(method: str, proposed: int, committed: int, round_: int = 0) -> dict[str, Any]:
+    named = {"method": method, "suite": "gsm8k", "item": 0, "step": 0, "round": round_, "start": 0}
+    return named | {"proposed": proposed, "accepted": committed, "committed": committed}
+
+
+def record(folder: Path, options: dict[str, Any], fef: dict[str, Any], windows: list[dict[str, Any]]) -> pd.DataFrame:
+    """fef_items of one item: LLaDA takes 12 forwards of 20 tokens and 6 s."""
+    methods = {
+        "llada": {"label": "LLaDA", "method": "llada"},
+        "fef": {"label": "FeF", "method": "fef", "suites": {"gsm8k": {"options": options}}},
+    }
+    items = [item("llada", "gsm8k", 0, **counts(12, 12, 240, seconds=6.0)), item("fef", "gsm8k", 0, **fef)]
+    config = {"data": "generated", "methods": methods, "suites": {"gsm8k": {"title": "GSM8K"}}}
+    return fef_items(save(folder, items, windows, config=config))
+
+
+@pytest.mark.parametrize(
+    ("options", "fef", "windows", "seconds"),
+    [
+        # Two draft passes at 1.5; windows of 4 and 2 drafts at 5 and 3.
+        ({}, counts(4, 8, 160, (2, 2, 40)), [(4, 3, 0), (2, 2, 1)], 3 + 8),
+        # A root row left out in each window: two passes of 2 rows in the mean.
+        ({"skip_root_row": True}, counts(4, 6, 120, (2, 2, 40)), [(4, 3, 0), (2, 2, 1)], 3 + 2 * 3),
+        # Without speculation: six passes of one row.
+        ({"speculative": False}, counts(6, 6, 120), [], 6),
+        # One context pass of 20 tokens at 2; two passes put in 40 tokens, 20 each at 1.
+        ({"verify": "two-stream"}, counts(3, 3, 60), [(4, 3, 0), (2, 2, 1)], 2 + 2 * 1),
+        # Cells of 3: five places are two cells. Two context passes, two passes of 10 tokens at 0.5.
+        ({"verify": "two-stream", "anchor": 3}, counts(4, 4, 60), [(3, 3, 0), (2, 2, 1)], 2 * 2 + 2 * 0.5),
+        # A draft pass of 10 tokens on the cache at 0.5, or of the whole sequence at 1.5.
+        ({"verify": "two-stream"}, counts(3, 3, 40, (1, 1, 10)), [(4, 4, 0)], 2 + 0.5 + 0.5),
+        ({"verify": "two-stream"}, counts(3, 3, 50, (1, 1, 20)), [(4, 4, 0)], 2 + 0.5 + 1.5),
+    ],
+)
+def test_predicted_speedups_are_what_the_counted_calls_cost(
+    tmp_path: Path, options: dict[str, Any], fef: dict[str, Any], windows: list[tuple[int, int, int]], seconds: float
+) -> None:
+    items = record(tmp_path, options, fef | {"seconds": 3.0}, [window("fef", *numbers) for numbers in windows])
+    (row,) = predicted_speedups(items, COSTS).to_dict("records")
+    assert row["predicted speedup"] == pytest.approx(12 * 1.0 / seconds)
+    assert row["measured speedup"] == 2.0 and row["tokens a row"] == 20 and row["items"] == 1
+
+
+def test_context_passes_that_cannot_be_told_are_not_guessed(tmp_path: Path) -> None:
+    options = {"verify": "two-stream", "speculative": False}
+    table = predicted_speedups(record(tmp_path, options, counts(6, 6, 60), []), COSTS)
+    assert table["predicted speedup"].isna().all() and table["measured speedup"].notna().all()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"steps": 2},
+        {"steps": 3, "anchor": 3},
+        {"steps": 2, "anchor": 5, "window": 4, "skip_root_row": True},
+        {"steps": 2, "anchor": 2, "block_length": 6},
+        {"steps": 1, "anchor": 4, "stop_at_eos": True},
+    ],
+)
+def test_context_passes_follow_from_the_windows(monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]) -> None:
+    started: list[int] = []
+    start: Callable[..., Any] = TwoStreamVerification.start
+
+    def counted(self: TwoStreamVerification, cell: list[int]) -> Any:
+        started.append(len(cell))
+        return start(self, cell)
+
+    monkeypatch.setattr(TwoStreamVerification, "start", counted)
+    for seed in range(4):
+        started.clear()
+        prompt = torch.tensor([3, 14, 15, seed])
+        trace = decode(tiny_llada(seed), prompt, verify="two-stream", gen_length=12, temperature=1.0, **options).trace
+        assert context_passes([vars(window) for window in trace.windows], options.get("anchor")) == len(started)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"skip_root_row": True, "adaptive_window": True},
+        {"speculative": False},
+        {"verify": "two-stream"},
+        {"verify": "two-stream", "anchor": 3, "skip_root_row": True},
+        {"verify": "two-stream", "anchor": 5, "draft": tiny_llada(1)},
+    ],
+)
+def test_where_seconds_are_tokens_the_prediction_is_the_token_forwards(options: dict[str, Any]) -> None:
+    length = 4 + 12
+    costs = Costs(length, length, length, length, {1: length, 2: 2 * length}, {1: 1, 2: 2})
+    prompt = torch.tensor([3, 14, 15, 9])
+    trace = decode(tiny_llada(), prompt, gen_length=12, window=4, temperature=1.0, **options).trace
+    counted = vars(trace) | {"windows": [vars(window) for window in trace.windows]}
+    assert item_seconds(counted | {"length": length, "options": options}, costs) == pytest.approx(trace.token_forwards)
+
+
+@pytest.mark.parametrize(
+    ("items", "windows", "message"),
+    [
+        ([], [], "holds no items"),
+        ([item("llada", "gsm8k", 0)], [], "no valid"),
+        ([item("llada", "gsm8k", 0, **counts(12, 12, 240))], [], "both LLaDA and a FeF"),
+        (
+            [item("llada", "gsm8k", 0, **counts(12, 12, 240))],
+            [{"method": "fef-2", "suite": "gsm8k"}],
+            "missing required field",
+        ),
+    ],
+)
+def test_records_that_do_not_hold_it_are_refused(tmp_path: Path, items: Any, windows: Any, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        fef_items(save(tmp_path, items, windows))
+
+
+# --- the command line ---
+
+TINY = ["--arch", "llada-tiny", "--random-weights", "--layers", "1", "--prompt", "8", "--response", "16"]
+
+
+def test_the_record_of_the_costs_holds_all_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    record(tmp_path / "run", {}, counts(4, 8, 160, (2, 2, 40)), [window("fef", 4, 3), window("fef", 2, 2, 1)])
+    out = tmp_path / "costs.json"
+    line = ["--costs", *TINY, "--repeats", "1", "--rows", "1,2", "--record", str(tmp_path / "run"), "--out", str(out)]
+    assert main(line) == 0
+    saved = json.loads(out.read_text())
+    tables = {"rows", "lengths", "two-stream", "passes", "fits", "memory", "speedups"}
+    assert set(saved) == {"arguments", "environment", "notes", *tables}
+    assert all(saved[name] for name in tables) and len(saved["notes"]) == 3
+    shown = capsys.readouterr().out
+    assert "plain forwards; context pass and verification together" in shown and "cost for 24 tokens" in shown
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (["--rows", "1,2"], "for --costs"),
+        (["--costs", "--rows", "one"], "separated by commas"),
+        (["--costs", "--arch", "llada-tiny"], "--random-weights"),
+        (["--costs", "--random-weights"], "need --arch"),
+        (["--costs", "--model", "nano-fef", "--arch", "llada-tiny", "--random-weights"], "no --model"),
+        (["--training", "--arch", "llada-tiny", "--random-weights"], "leave out"),
+        (["--costs", "--record", "nowhere"], "holds no run"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(line: list[str], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        main(line)

@@ -1,0 +1,284 @@
+"""The audit: its numbers against known ones, its verdicts on decoders that are right and on broken ones."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import math
+from contextlib import nullcontext
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+from fakes import tiny_llada
+
+from harness.audit import main, rows_of
+from harness.errors import UserError, one_line_errors
+from harness.laws.exact import (
+    EXACT,
+    PROMPT,
+    Budget,
+    Case,
+    Result,
+    audit_law,
+    broken_residual,
+    law_failures,
+    law_table,
+    measure,
+    sampling_bound,
+)
+from harness.laws.lemma import audit_lemma, lemma_errors, lemma_failures
+from harness.laws.neural import Prompts, audit_neural, chain_terms, file_prompts, hoeffding
+from harness.laws.oracle import TableBackbone, random_table, table_law, total_variation
+from model_wrappers import METHODS, decode, load_backbone
+from model_wrappers.diffusion import Uniform
+from model_wrappers.sampling import Sampler
+from model_wrappers.trace import Decoded
+
+SMALL = Budget(branches=400, samples=300)
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> list[Result]:
+    """The law section on a table of 2^3."""
+    return audit_law(2, 3, SMALL, tmp_path_factory.mktemp("law"))
+
+
+def fef_only(cases: list[Case]) -> list[Case]:
+    return [case for case in cases if case.method == "fef"]
+
+
+def distances(results: list[Result], decoder: str) -> list[float]:
+    return [result.distance for result in results if result.case.decoder == decoder]
+
+
+# The law section
+
+
+def test_nothing_fails_on_decoders_as_shipped(results: list[Result]) -> None:
+    assert law_failures(results) == []
+    assert {result.case.method for result in results} == set(METHODS) - {"ssd"}
+
+
+def test_one_step_of_fef_and_one_token_in_random_order_are_exact(results: list[Result]) -> None:
+    assert max(distances(results, "FeF, 1 step")) < EXACT
+    one, three = distances(results, "LLaDA, random order")
+    assert one < EXACT and three > 0.01
+
+
+def test_confidence_ranking_and_parallel_commits_are_not_exact(results: list[Result]) -> None:
+    for decoder in ("LLaDA, low confidence", "DDOSP", "FeF, 2 steps", "FeF, 4 steps"):
+        assert min(distances(results, decoder)) > 0.01
+
+
+@pytest.mark.parametrize("steps", ["2 steps", "4 steps"])
+def test_more_steps_of_fef_have_one_law_for_all_windows_and_drafts(results: list[Result], steps: str) -> None:
+    same = [result for result in results if result.case.decoder == f"FeF, {steps}"]
+    assert len(same) == 5 and same[0].to_reference is None
+    for result in same[1:]:
+        away, bound = result.to_reference, result.measured.bound()
+        assert away is not None and away <= (bound or EXACT)
+
+
+def test_the_broken_residual_is_seen(results: list[Result]) -> None:
+    assert distances(results, "FeF, broken residual")[0] > 0.01
+
+
+def test_forwards_are_expected_ones(results: list[Result]) -> None:
+    table = law_table(results).set_index(["decoder", "options"])["forwards"]
+    assert table["LLaDA, random order", "1 a step"] == pytest.approx(3)
+    assert table["FeF, 1 step", "no speculation"] == pytest.approx(3)
+    assert table["FeF, 1 step", "window 1"] == pytest.approx(6)
+    assert 2 < table["FeF, 1 step", "window 3"] < 6
+
+
+def test_divergence_is_given_for_exact_laws_only(results: list[Result]) -> None:
+    table = law_table(results)
+    exact = table["law"] == "exact"
+    assert exact.any() and (~exact).any()
+    assert (table["KL"].notna() == exact).all() and (table["95% bound"].isna() == exact).all()
+
+
+def test_an_inexact_fef_is_reported(tmp_path: Path) -> None:
+    with broken_residual():
+        failures = law_failures(audit_law(2, 2, SMALL, tmp_path, fef_only))
+    assert any(failure.startswith("FeF, 1 step (window 2, other draft) is not exact") for failure in failures)
+    assert any("has another law than without speculation" in failure for failure in failures)
+
+
+def test_a_residual_that_is_not_broken_is_reported_as_not_caught(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("harness.laws.exact.broken_residual", nullcontext)
+    failures = law_failures(audit_law(2, 2, SMALL, tmp_path, fef_only))
+    assert len(failures) == 1 and failures[0].startswith("FeF, broken residual") and "not caught" in failures[0]
+
+
+def test_a_parallel_decoder_that_looks_exact_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    independent = torch.full((2, 2), 0.25, dtype=torch.float64)
+    monkeypatch.setattr("harness.laws.exact.random_table", lambda *_: independent)
+    failures = law_failures(audit_law(2, 2, SMALL, tmp_path, lambda cases: cases[:5]))
+    assert [failure.split(" looks exact")[0] for failure in failures] == [
+        "LLaDA, random order (2 a step)",
+        "LLaDA, low confidence (2 a step)",
+        "DDOSP (2 a step)",
+    ]
+
+
+def test_a_sampled_law_is_within_its_bound_of_the_exact_one() -> None:
+    backbone = TableBackbone(random_table(2, 4))
+
+    def run(sampler: Sampler) -> Decoded:
+        return decode(backbone, PROMPT, "llada", gen_length=4, temperature=1.0, sampler=sampler)
+
+    exact = measure(run, 16, Budget(branches=2000))
+    sampled = measure(run, 16, Budget(branches=0, samples=1000))
+    assert (exact.branches, exact.samples, sampled.samples) == (1024, 0, 1000)
+    assert 0 < total_variation(exact.law, sampled.law) < sampled.bound(1e-6)
+    assert exact.bound() == 0
+
+
+def test_the_sampling_bound_covers_as_often_as_it_says() -> None:
+    probabilities = torch.softmax(torch.randn(8, generator=torch.Generator().manual_seed(0)), 0).double()
+    drawn = torch.multinomial(probabilities, 500 * 200, replacement=True, generator=torch.Generator().manual_seed(1))
+    frequencies = torch.stack([torch.bincount(part, minlength=8) / 200 for part in drawn.split(200)])
+    away = (frequencies - probabilities).abs().sum(1) / 2
+    assert float((away > sampling_bound(8, 200, 0.05)).double().mean()) < 0.05
+    assert float(away.mean()) <= math.sqrt(8 / 200) / 2
+
+
+# The lemma section
+
+
+def test_the_lemma_holds_and_fef_samples_its_posterior() -> None:
+    table = audit_lemma(2, 3, SMALL)
+    assert table["largest error"].max() < EXACT and lemma_failures(table) == []
+
+
+def test_the_lemma_needs_places_that_are_corrupted_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = random_table(2, 3)
+    entangled = torch.softmax(torch.randn((2,) * 6, generator=torch.Generator().manual_seed(0)).flatten(), 0)
+    monkeypatch.setattr("harness.laws.lemma.joint_of", lambda *_: entangled.reshape((2,) * 6).double())
+    first, second = lemma_errors(table, Uniform(2), 0.5)
+    assert first > 0.01 and second > 0.01
+
+
+def test_a_law_that_is_not_the_posterior_is_reported() -> None:
+    with broken_residual():
+        table = audit_lemma(2, 3, SMALL)
+    (failure,) = lemma_failures(table)
+    assert failure.startswith("law of FeF, 1 step, given x_t")
+
+
+# The neural section
+
+
+def exact_distances(table: torch.Tensor) -> list[float]:
+    """Total variation between the first w places' joint and the product of their marginals, w = 1 .. d."""
+    marginals = [table.movedim(place, 0).reshape(len(table), -1).sum(1) for place in range(table.dim())]
+    values = []
+    for w in range(1, table.dim() + 1):
+        joint = table.sum(tuple(range(w, table.dim()))) if w < table.dim() else table
+        product = {x: math.prod(float(marginals[i][t]) for i, t in enumerate(x)) for x in table_law(joint)}
+        values.append(total_variation(table_law(joint), product))
+    return values
+
+
+def test_the_estimate_is_the_distance_to_the_product_of_marginals() -> None:
+    table, chains = random_table(3, 4), 4000
+    terms = chain_terms(TableBackbone(table), [0], 4, span=4, chains=chains, sampler=Sampler(0))
+    assert terms.shape == (chains, 4) and float(terms.min()) >= 0 and float(terms.max()) <= 1
+    for estimate, exact in zip(terms.mean(0).tolist(), exact_distances(table), strict=True):
+        assert abs(estimate - exact) < hoeffding(chains, 1e-6)
+
+
+def test_independent_tokens_have_no_error() -> None:
+    table = torch.full((3, 3, 3), 1 / 27)
+    assert float(chain_terms(TableBackbone(table), [0], 3, 3, 64, Sampler(0)).max()) < EXACT
+
+
+def test_columns_share_one_scale_and_name_their_bound() -> None:
+    backbone = TableBackbone(random_table(2, 3))
+    groups = [Prompts("a", [[0], [1]], 3), Prompts("b", [[0]], 3)]
+    table = audit_neural(backbone, groups, span=2, chains=50, seed=0, level=0.05)
+    assert list(table) == ["a", "b", "all"] and list(table.index) == ["1", "2", "95% bound"]
+    assert table.loc["2", "all"] == pytest.approx((2 * table.loc["2", "a"] + table.loc["2", "b"]) / 3)
+    assert table.loc["95% bound"].tolist() == [hoeffding(n, 0.05) for n in (100, 50, 150)]
+
+
+def test_lengths_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(UserError, match="--span 4 exceeds the response of 3"):
+        audit_neural(TableBackbone(random_table(2, 3)), [Prompts("a", [[0]], 3)], 4, 1, 0, 0.05)
+    with pytest.raises(UserError, match="exceed the model's 64"):
+        audit_neural(tiny_llada(), [Prompts("a", [[0] * 40], 30)], 4, 1, 0, 0.05)
+
+
+@pytest.mark.parametrize("line", ["not json", "[1]", '{"text": "x"}', '{"prompt": 3}', '{"prompt": " "}'])
+def test_a_bad_line_of_a_prompt_file_is_named(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "prompts.jsonl"
+    path.write_text('{"prompt": "Sort [ cat ]"}\n\n' + line, encoding="utf-8")
+    with pytest.raises(UserError, match="line 3: not a JSON object"):
+        file_prompts(load_backbone("nano"), path, None)
+
+
+def test_a_prompt_file_without_prompts_or_that_is_missing_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "empty.jsonl").write_text("\n")
+    for name, message in (("empty.jsonl", "holds no prompt"), ("absent.jsonl", "cannot be read")):
+        with pytest.raises(UserError, match=message):
+            file_prompts(load_backbone("nano"), tmp_path / name, None)
+
+
+# The command line
+
+
+def test_everything_is_printed_and_recorded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    prompts, out = tmp_path / "mine.jsonl", tmp_path / "out"
+    prompts.write_text('{"prompt": "Sort [ cat, ant ]"}')
+    line = ["--positions", "2", "--samples", "300", "--prompts", str(prompts), "--gen-length", "8", "--span", "3"]
+    assert main([*line, "--chains", "4", "--out", str(out)]) == 0
+    printed = capsys.readouterr().out
+    assert "SSD is left out" in printed and "Selection bias" in printed and "x_t^>=i" in printed and "mine" in printed
+    record = json.loads((out / "audit.json").read_text())
+    assert record["failures"] == [] and {"arguments", "environment", "law", "lemma", "neural"} <= set(record)
+    assert list(pd.read_csv(out / "neural.csv")["w"]) == ["1", "2", "3", "95% bound"]
+    assert len(pd.read_csv(out / "law.csv")) == len(record["law"])
+    for figure in ("error", "neural"):
+        assert all((out / f"{figure}.{kind}").stat().st_size > 1000 for kind in ("png", "pdf"))
+
+
+def test_a_decoder_that_is_not_exact_makes_the_exit_code_one(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    module = importlib.import_module("model_wrappers.decoders.fef")
+    monkeypatch.setattr(module, "residual", lambda target_V, draft_V: target_V)
+    assert main(["--sections", "law", "--positions", "2", "--samples", "300"]) == 1
+    message = capsys.readouterr().err.strip()
+    assert message.startswith("audit failed: FeF, 1 step") and "\n" not in message
+
+
+@pytest.mark.parametrize(
+    ("line", "named"),
+    [
+        (["--sections", "law,table"], "unknown section 'table'; valid: law, lemma, neural"),
+        (["--tokens", "1"], "--tokens 1 must be at least 2"),
+        (["--positions", "1"], "--positions 1 must be at least 2"),
+        (["--tokens", "4", "--positions", "6"], "more than 1024 entries"),
+        (["--samples", "-5"], "--samples -5 must be at least 1"),
+        (["--prompts-per-suite", "0"], "--prompts-per-suite 0 must be at least 1"),
+        (["--span", "40"], "--span 40 exceeds the response of 32 tokens of lists"),
+        (["--model", "nowhere/at-all"], "cannot load model"),
+        (["--sections", "lemma", "--out", __file__], "cannot be made"),
+    ],
+)
+def test_what_makes_no_audit_is_refused_in_one_line(
+    line: list[str], named: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert one_line_errors(lambda: main(line)) == 2
+    message = capsys.readouterr().err.strip()
+    assert named in message and "\n" not in message
+
+
+def test_a_record_has_no_number_that_json_has_not() -> None:
+    (row,) = rows_of(pd.DataFrame({"KL": [math.inf], "bound": [float("nan")], "TV": [0.5], "runs": [3]}))
+    assert row == {"KL": "inf", "bound": None, "TV": 0.5, "runs": 3} and json.dumps(row, allow_nan=False)

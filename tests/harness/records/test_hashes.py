@@ -1,0 +1,24 @@
+"""SHA-256 of files and of a model's weights."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from harness.records.hashes import file_hash, weight_hashes
+
+
+def test_a_file_is_named_by_its_content(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"content")
+    assert file_hash(path) == hashlib.sha256(b"content").hexdigest()
+
+
+def test_weights_are_all_safetensors_of_the_folder_as_they_are_now(tmp_path: Path) -> None:
+    for name in ("b.safetensors", "a.safetensors", "config.json"):
+        (tmp_path / name).write_bytes(name.encode())
+    before = weight_hashes(tmp_path)
+    assert before == {name: file_hash(tmp_path / name) for name in ("a.safetensors", "b.safetensors")}
+    (tmp_path / "a.safetensors").write_bytes(b"trained further")
+    assert weight_hashes(tmp_path) == before | {"a.safetensors": hashlib.sha256(b"trained further").hexdigest()}
+    assert weight_hashes(tmp_path / "hub" / "id") == {}

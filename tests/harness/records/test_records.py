@@ -1,0 +1,115 @@
+"""Records: whole after a kill, and refused when damaged."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from harness.errors import UserError
+from harness.records.schema import SCHEMA
+from harness.records.store import Recorder, config_hash, read_lines, read_run
+
+
+def item(number: int, **more: Any) -> dict[str, Any]:
+    return {"schema": SCHEMA, "method": "fef-2", "suite": "gsm8k", "item": number, "correct": None, **more}
+
+
+def window(number: int, start: int) -> dict[str, Any]:
+    return {"method": "fef-2", "suite": "gsm8k", "item": number, "start": start}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "run.json").write_text(json.dumps({"schema": SCHEMA, "config": {}}))
+    recorder = Recorder(tmp_path)
+    for number in range(3):
+        recorder.add(item(number), [window(number, 0), window(number, 7)])
+    return tmp_path
+
+
+def test_added_items_are_read_back(folder: Path) -> None:
+    run = read_run(folder)
+    assert run.items["item"].tolist() == [0, 1, 2] and len(run.windows) == 6
+    assert Recorder(folder).done("fef-2", "gsm8k", 2) and not Recorder(folder).done("llada", "gsm8k", 2)
+
+
+@pytest.mark.parametrize("cut", [1, 5, 40])
+def test_a_torn_last_item_is_dropped_with_its_windows(folder: Path, cut: int) -> None:
+    path = folder / "items.jsonl"
+    path.write_bytes(path.read_bytes()[:-cut])
+    recorder = Recorder(folder)
+    assert not recorder.done("fef-2", "gsm8k", 2) and recorder.done("fef-2", "gsm8k", 1)
+    recorder.add(item(2), [window(2, 0), window(2, 7)])
+    run = read_run(folder)
+    assert run.items["item"].tolist() == [0, 1, 2]
+    assert run.windows[["item", "start"]].values.tolist() == [[n, s] for n in range(3) for s in (0, 7)]
+
+
+def test_a_torn_window_line_does_not_stay(folder: Path) -> None:
+    with (folder / "windows.jsonl").open("a") as file:
+        file.write('{"method": "fef-2", "sui')
+    Recorder(folder)
+    assert len(read_lines(folder / "windows.jsonl")) == 6
+
+
+def test_scores_come_later_and_change_nothing_else(folder: Path) -> None:
+    Recorder(folder).score({("fef-2", "gsm8k", 1): True})
+    assert [row["correct"] for row in read_lines(folder / "items.jsonl")] == [None, True, None]
+
+
+def test_a_damaged_line_is_named(folder: Path) -> None:
+    path = folder / "items.jsonl"
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join([lines[0], "{broken", lines[2]]) + "\n")
+    with pytest.raises(UserError, match="line 2"):
+        read_run(folder)
+
+
+def test_an_item_recorded_twice_is_refused(folder: Path) -> None:
+    with (folder / "items.jsonl").open("a") as file:
+        file.write(json.dumps(item(1)) + "\n")
+    with pytest.raises(UserError, match="twice"):
+        read_run(folder)
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"schema": 99}'])
+def test_a_bad_run_file_is_refused(folder: Path, content: str) -> None:
+    (folder / "run.json").write_text(content)
+    with pytest.raises(UserError):
+        read_run(folder)
+
+
+def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"run\.json is missing"):
+        read_run(tmp_path)
+
+
+def test_a_packed_run_is_read_and_not_written_to(folder: Path) -> None:
+    plain = read_run(folder)
+    for name in ("items.jsonl", "windows.jsonl"):
+        (folder / f"{name}.gz").write_bytes(gzip.compress((folder / name).read_bytes()))
+        (folder / name).unlink()
+    packed = read_run(folder)
+    pd.testing.assert_frame_equal(packed.items, plain.items)
+    pd.testing.assert_frame_equal(packed.windows, plain.windows)
+    with pytest.raises(UserError, match="gunzip"):
+        Recorder(folder)
+
+
+@pytest.mark.parametrize("damage", [lambda content: content[:-9], lambda content: b"x" + content])
+def test_a_damaged_package_is_refused(folder: Path, damage: Callable[[bytes], bytes]) -> None:
+    path = folder / "items.jsonl"
+    (folder / "items.jsonl.gz").write_bytes(damage(gzip.compress(path.read_bytes())))
+    path.unlink()
+    with pytest.raises(UserError, match="damaged"):
+        read_run(folder)
+
+
+def test_the_hash_does_not_depend_on_the_order_of_keys() -> None:
+    assert config_hash({"a": 1, "b": 2}) == config_hash({"b": 2, "a": 1}) != config_hash({"a": 1, "b": 3})

@@ -1,0 +1,182 @@
+"""The command line resolved to a configuration, and everything that is refused before work starts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.errors import UserError
+from harness.methods.presets import PRESETS, describe_presets
+from harness.run import arguments_of
+from harness.runs.config import differences, read_models, resolve
+from harness.runs.folder import claim_folder
+from harness.suites.splits import write_suites
+
+
+def config_of(*line: str) -> dict[str, Any]:
+    return resolve(arguments_of(list(line)))
+
+
+def test_defaults_are_nano_on_its_generated_suites() -> None:
+    config = config_of()
+    assert list(config["suites"]) == ["gsm8k", "math", "humaneval", "mbpp"]
+    assert list(config["methods"]) == ["llada", "llada/2", "fef-2", "fef-4"]
+    assert config["data"] == "generated"
+    assert config["models"] == {
+        "base": dict.fromkeys(config["suites"], "nano"),
+        "fef": dict.fromkeys(config["suites"], "nano-fef"),
+    }
+
+
+def test_llada_8b_gets_lladas_own_settings(tmp_path: Path) -> None:
+    write_suites(tmp_path, count=3)
+    config = config_of(
+        "--model", "GSAI-ML/LLaDA-8B-Instruct", "--data", str(tmp_path), "--methods", "llada,llada/2,fef-2"
+    )
+    suites = config["methods"]["llada"]["suites"]
+    assert suites["gsm8k"] == {"gen_length": 256, "block_length": 8, "options": {"steps": 256}}
+    assert suites["humaneval"]["options"] == {"logits_eos_inf": True, "steps": 512}
+    assert suites["mbpp"]["options"] == {"confidence_eos_eot_inf": True, "steps": 256}
+    assert config["methods"]["llada/2"]["suites"]["math"]["options"]["steps"] == 256
+    assert config["methods"]["fef-2"]["suites"]["gsm8k"] == {
+        "gen_length": 256,
+        "block_length": 256,
+        "options": {"steps": 2},
+    }
+
+
+def test_without_a_trained_checkpoint_the_row_says_so() -> None:
+    base = config_of("--model", "base=nano")["methods"]["fef-2"]
+    assert base["label"] == "FeF-DLLM w/o train (step=2)" and base["role"] == "base"
+    trained = config_of("--model", "base=nano,fef=elsewhere", "--data", "generated")["methods"]["fef-2"]
+    assert trained["label"] == "FeF-DLLM (step=2)" and trained["role"] == "fef"
+
+
+def test_a_table_of_models_may_differ_by_suite(tmp_path: Path) -> None:
+    table = tmp_path / "models.json"
+    table.write_text(json.dumps({"base": "nano", "fef": {"gsm8k": "math-model", "default": "code-model"}}))
+    assert read_models(str(table), ["gsm8k", "mbpp"])["fef"] == {"gsm8k": "math-model", "mbpp": "code-model"}
+
+
+@pytest.mark.parametrize(
+    ("line", "named"),
+    [
+        (["--suite", "gsm9k"], "gsm8k"),
+        (["--suite", ""], "valid"),
+        (["--suite", "gsm8k,gsm8k"], "twice"),
+        (["--methods", "fef-3"], "fef-2"),
+        (["--methods", "fef-2,fef-2"], "twice"),
+        (["--model", "base=nano,teacher=x"], "control"),
+        (["--model", "fef=nano"], "base"),
+        (["--model", "missing.json"], "cannot read"),
+        (["--limit", "0"], "at least 1"),
+        (["--temperature", "-1"], "negative"),
+        (["--gen-length", "48", "--block-length", "5"], "divide"),
+        (["--gen-length", "33"], "divide"),
+        (["--gen-length", "0"], "at least 1"),
+        (["--data", "nowhere"], "missing"),
+    ],
+)
+def test_bad_input_is_one_line_that_names_what_is_valid(line: list[str], named: str) -> None:
+    with pytest.raises((UserError, ValueError), match=named) as caught:
+        config_of(*line)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_model_other_than_nano_needs_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COMPASS_DATA_CACHE", raising=False)
+    with pytest.raises(UserError, match="--data"):
+        config_of("--model", "somewhere")
+
+
+def test_a_folder_belongs_to_one_configuration(tmp_path: Path) -> None:
+    config = config_of()
+    with pytest.raises(UserError, match="holds no run"):
+        claim_folder(tmp_path, config, resume=True)
+    (tmp_path / "run.json").write_text(json.dumps({"schema": 1, "config": config}))
+    assert claim_folder(tmp_path, config, resume=True) == tmp_path
+    with pytest.raises(UserError, match="already holds a run"):
+        claim_folder(tmp_path, config, resume=False)
+    with pytest.raises(UserError, match=r"seed \(0 there, 1 now\)"):
+        claim_folder(tmp_path, config | {"seed": 1}, resume=True)
+    with pytest.raises(UserError, match="--out"):
+        claim_folder(None, config, resume=True)
+
+
+def test_a_folder_with_other_things_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("mine")
+    with pytest.raises(UserError, match="choose another"):
+        claim_folder(tmp_path, config_of(), resume=False)
+    assert (tmp_path / "thesis.txt").read_text() == "mine"
+
+
+def test_a_group_stands_for_its_presets() -> None:
+    assert list(config_of("--methods", "main")["methods"]) == [
+        "llada",
+        "llada/2",
+        "ssd",
+        "ddosp",
+        "dcd",
+        "fef-2",
+        "fef-4",
+    ]
+    both = list(config_of("--methods", "training,draft")["methods"])
+    assert both.count("fef-4") == 1 and both[-1] == "fef-4-untrained-draft"
+
+
+def test_nano_brings_its_trained_models_along_and_only_what_is_used_is_in_the_configuration() -> None:
+    config = config_of("--methods", "training")
+    assert [config["methods"][name]["role"] for name in ("llada-trained", "fef-2-untrained", "fef-2")] == [
+        "control",
+        "base",
+        "fef",
+    ]
+    assert list(config["models"]) == ["base", "fef", "control"]
+    assert list(config_of("--methods", "llada,ssd")["models"]) == ["base"]
+
+
+def test_the_untrained_draft_is_the_base() -> None:
+    methods = config_of("--methods", "draft")["methods"]
+    assert methods["fef-4-untrained-draft"]["draft_role"] == "base" and methods["fef-4"]["draft_role"] is None
+
+
+def test_a_control_that_is_missing_is_asked_for() -> None:
+    with pytest.raises(UserError, match="llada-trained needs the role control"):
+        config_of("--model", "base=nano", "--methods", "training")
+
+
+def test_what_applies_to_all_methods_alike_is_in_the_configuration() -> None:
+    config = config_of("--methods", "llada,threshold,fef-2", "--stop-at-eos", "--compile")
+    assert config["compile"] is True
+    methods = config["methods"].values()
+    assert all(suite["options"]["stop_at_eos"] for method in methods for suite in method["suites"].values())
+    plain = config_of("--methods", "llada,threshold,fef-2")
+    assert plain["compile"] is False
+    assert not any(
+        "stop_at_eos" in suite["options"] for m in plain["methods"].values() for suite in m["suites"].values()
+    )
+
+
+def test_two_streams_use_the_checkpoint_trained_for_them() -> None:
+    config = config_of("--methods", "llada,fef-two-stream,fef-two-stream-untrained")
+    roles = {name: config["models"][method["role"]]["gsm8k"] for name, method in config["methods"].items()}
+    assert roles == {"llada": "nano", "fef-two-stream": "nano-two-stream", "fef-two-stream-untrained": "nano"}
+    alone = config_of("--model", "base=nano", "--methods", "fef-two-stream")["methods"]["fef-two-stream"]
+    assert (alone["role"], alone["label"]) == ("base", "FeF-DLLM w/o train two-stream (step=2)")
+
+
+def test_lladas_decoder_does_not_take_the_base_for_another_checkpoint() -> None:
+    with pytest.raises(UserError, match="llada-two-stream needs the role two-stream"):
+        config_of("--model", "base=nano", "--methods", "llada,llada-two-stream")
+
+
+def test_differences_name_the_place() -> None:
+    assert differences({"a": {"b": 1}, "c": 2}, {"a": {"b": 3}, "c": 2}) == ["a.b (1 there, 3 now)"]
+
+
+def test_every_preset_is_listed_with_its_options() -> None:
+    text = describe_presets()
+    assert all(f"{name} " in text for name in PRESETS) and "steps=gen_length // 2" in text and "window=2)" in text

@@ -1,0 +1,161 @@
+"""Run folders: one process at a time, nothing written over, sittings with receipts, faults that lose nothing."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import random
+import resource
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.errors import UserError, one_line_errors
+from harness.records.schema import SCHEMA
+from harness.records.store import Recorder, read_lines, read_meta, read_run
+from harness.runs.folder import claim_folder, exclusive, sitting, update_meta
+
+CONFIG: dict[str, Any] = {"models": {"base": {"gsm8k": "nano"}}, "methods": {"fef-2": {}}, "suites": {"gsm8k": {}}}
+
+
+def start(folder: Path) -> None:
+    folder.mkdir(exist_ok=True)
+    (folder / "run.json").write_text(json.dumps({"schema": SCHEMA, "config": CONFIG}))
+
+
+def item(number: int) -> dict[str, Any]:
+    return {"schema": SCHEMA, "method": "fef-2", "suite": "gsm8k", "item": number, "text": "t" * 200, "correct": None}
+
+
+def windows(number: int) -> list[dict[str, Any]]:
+    return [{"method": "fef-2", "suite": "gsm8k", "item": number, "step": 0, "round": n, "start": n} for n in range(3)]
+
+
+def write_items(folder: Path, count: int) -> None:
+    with exclusive(folder):
+        recorder = Recorder(folder)
+        for number in range(count):
+            if not recorder.done("fef-2", "gsm8k", number):
+                recorder.add(item(number), windows(number))
+
+
+def forked(target: Callable[..., None], *arguments: Any) -> multiprocessing.process.BaseProcess:
+    process = multiprocessing.get_context("fork").Process(target=target, args=arguments)
+    process.start()
+    return process
+
+
+def check_whole(folder: Path) -> set[int]:
+    """The recorded items of a run that may have been killed, after opening it again."""
+    done = {row["item"] for row in read_lines(folder / "items.jsonl")}
+    Recorder(folder)
+    run = read_run(folder)
+    if len(run.items):
+        assert set(run.items["item"]) == done and run.items["item"].is_unique
+        assert run.windows.groupby("item").size().to_dict() == dict.fromkeys(done, 3)
+    return done
+
+
+def test_kills_at_twenty_moments_lose_no_item_and_double_none(tmp_path: Path) -> None:
+    folder, moments = tmp_path / "run", random.Random(0)
+    start(folder)
+    before: set[int] = set()
+    for _ in range(20):
+        process = forked(write_items, folder, 100_000)
+        time.sleep(moments.uniform(0.005, 0.08))
+        assert process.pid is not None
+        os.kill(process.pid, signal.SIGKILL)
+        process.join()
+        done = check_whole(folder)
+        assert done >= before
+        before = done
+    assert before
+    write_items(folder, len(before) + 5)
+    assert check_whole(folder) == set(range(len(before) + 5))
+
+
+def fill_a_small_disk(folder: Path, size: int) -> None:
+    """A file may not grow over `size` bytes: what a full disk does to a write."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+
+    def write() -> int:
+        write_items(folder, 1000)
+        return 0
+
+    os._exit(one_line_errors(write))
+
+
+@pytest.mark.parametrize("size", [900, 3000, 3100, 3217])
+def test_a_full_disk_leaves_a_run_that_goes_on(tmp_path: Path, size: int) -> None:
+    folder = tmp_path / "run"
+    start(folder)
+    process = forked(fill_a_small_disk, folder, size)
+    process.join()
+    assert process.exitcode == 2
+    assert (folder / "items.jsonl").read_bytes().endswith(b"\n") or not (folder / "items.jsonl").read_bytes()
+    done = check_whole(folder)
+    write_items(folder, 30)
+    assert check_whole(folder) == set(range(30)) >= done
+
+
+def test_a_full_disk_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    start(tmp_path)
+    recorder = Recorder(tmp_path)
+
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("harness.records.store.os.fsync", full)
+    with pytest.raises(UserError, match=r"No space left on device.*--resume"):
+        recorder.add(item(0), windows(0))
+    assert not recorder.done("fef-2", "gsm8k", 0) and read_lines(tmp_path / "items.jsonl") == []
+
+
+def test_a_second_process_is_refused(tmp_path: Path) -> None:
+    with exclusive(tmp_path / "run"):
+        with pytest.raises(UserError, match="another process"), exclusive(tmp_path / "run"):
+            pass
+        (tmp_path / "run" / "run.json").write_text("{}")
+    with exclusive(tmp_path / "run"):
+        pass
+
+
+def test_a_folder_that_stayed_empty_goes_again(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError), exclusive(tmp_path / "run"):
+        raise RuntimeError
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="cannot write"), exclusive(tmp_path / "file" / "run"):
+        pass
+
+
+def test_another_configuration_does_not_resume(tmp_path: Path) -> None:
+    start(tmp_path)
+    assert claim_folder(tmp_path, CONFIG, resume=True) == tmp_path
+    with pytest.raises(UserError, match=r"another configuration.*methods"):
+        claim_folder(tmp_path, {**CONFIG, "methods": {"llada": {}}}, resume=True)
+
+
+def test_every_sitting_has_its_receipts(tmp_path: Path) -> None:
+    start(tmp_path)
+    with sitting(tmp_path, "cpu"):
+        assert read_meta(tmp_path)["sittings"][0]["end"] is None
+    with pytest.raises(KeyboardInterrupt), sitting(tmp_path, "cpu"):
+        raise KeyboardInterrupt
+    sittings = read_meta(tmp_path)["sittings"]
+    assert len(sittings) == 2 and all(each["end"]["at"] >= each["start"]["at"] for each in sittings)
+    assert {"cpu_mhz", "busy_percent", "load", "available_gib", "gpu"} <= set(sittings[0]["start"])
+
+
+def test_parts_of_run_json_are_set_and_the_rest_stays(tmp_path: Path) -> None:
+    start(tmp_path)
+    update_meta(tmp_path, scoring={"sandbox": "bubblewrap"})
+    assert read_meta(tmp_path) == {"schema": SCHEMA, "config": CONFIG, "scoring": {"sandbox": "bubblewrap"}}

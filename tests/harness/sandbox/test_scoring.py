@@ -1,0 +1,157 @@
+"""Scoring through OpenCompass's evaluators: references are right, nonsense is wrong, any subset can be scored; where no
+sandbox works, model-written code is not run."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from run_records import PAPER_SUITES, item, save
+
+from harness.errors import UserError
+from harness.records.hashes import file_hash
+from harness.records.store import read_run
+from harness.runs.config import write_generated
+from harness.sandbox.probe import choose
+from harness.sandbox.scoring import describe_scoring, evaluate, main, score_run, verdicts_of
+from harness.suites.spec import SUITES, data_file, dataset_config
+from harness.suites.splits import problems, write_suites
+from tables.render import render
+
+CODE_SUITES = [name for name, suite in SUITES.items() if suite.executes]
+# The test tasks of MBPP whose own solution does not pass their own tests, as OpenCompass compares values.
+MBPP_FAILING = {14, 38, 40, 55, 76, 78, 88, 293, 335, 367, 397, 414, 422, 432, 491}
+
+
+def skip_without_sandbox(suite: str) -> None:
+    """Skip a test that has to run code where no sandbox works."""
+    choice = choose()
+    if SUITES[suite].executes and choice.isolation is None:
+        pytest.skip(choice.missing)
+
+
+@pytest.mark.parametrize("suite", SUITES)
+def test_references_are_right_and_nonsense_is_wrong(suite: str, tmp_path: Path) -> None:
+    skip_without_sandbox(suite)
+    write_suites(tmp_path, "dev", 6)
+    responses = [problem.response for problem in problems(suite, "dev", 6)]
+    items = [5, 0, 3]
+    texts = [responses[5], "nonsense", responses[3]]
+    assert evaluate(dataset_config(suite, tmp_path, generated=True), items, texts) == [True, False, True]
+
+
+@pytest.mark.parametrize("suite", CODE_SUITES)
+def test_a_program_that_ends_its_process_costs_its_own_item(suite: str, tmp_path: Path) -> None:
+    skip_without_sandbox(suite)
+    write_suites(tmp_path, "dev", 3)
+    responses = [problem.response for problem in problems(suite, "dev", 3)]
+    texts = [responses[0], f"import os\nos._exit(0)\n{responses[1]}", responses[2]]
+    assert evaluate(dataset_config(suite, tmp_path, generated=True), [0, 1, 2], texts) == [True, False, True]
+
+
+@pytest.mark.parametrize("suite", ["gsm8k", "math"])
+def test_real_suites_want_the_answer_in_a_box(suite: str, tmp_path: Path) -> None:
+    write_suites(tmp_path, "dev", 2)
+    problem = next(iter(problems(suite, "dev", 1)))
+    gold = problem.row["answer"].split("#### ")[1] if suite == "gsm8k" else problem.response.split("{")[1].split("}")[0]
+    config = dataset_config(suite, tmp_path, generated=False)
+    assert evaluate(config, [0], [rf"It is \boxed{{{gold}}}."]) == [True]
+    assert evaluate(config, [0], [r"It is \boxed{-1}."]) == [False]
+
+
+@pytest.fixture
+def finished_run(tmp_path: Path) -> Path:
+    """A run of two right responses a suite, one method, with verdicts (all wrong) of an earlier scoring."""
+    suites = {"gsm8k": PAPER_SUITES["gsm8k"], **{suite: PAPER_SUITES[suite] for suite in CODE_SUITES}}
+    config = {
+        "data": "generated",
+        "limit": 2,
+        "methods": {"llada": {"label": "LLaDA", "method": "llada"}},
+        "suites": {suite: {"title": title} for suite, title in suites.items()},
+    }
+    write_generated(tmp_path / "problems", config)
+    files = {suite: {"sha256": file_hash(data_file(suite, tmp_path / "problems"))} for suite in suites}
+    items = [
+        item("llada", suite, number, text=problem.response, correct=False)
+        for suite in suites
+        for number, problem in enumerate(problems(suite, "test", 2))
+    ]
+    save(tmp_path / "run", items, config=config, data={"folder": "generated", "files": files})
+    return tmp_path / "run"
+
+
+@pytest.mark.slow
+def test_without_a_sandbox_code_is_not_scored_and_the_rest_goes_on(
+    finished_run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PATH", str(finished_run))  # no bubblewrap there
+    assert main([str(finished_run)]) == 0
+    reason = (
+        "no sandbox (bubblewrap is not installed); install bubblewrap, "
+        "or --unsafe-code-execution to run such code unprotected"
+    )
+    expected = {"sandbox": "none", "not_scored": dict.fromkeys(CODE_SUITES, reason)}
+    assert json.loads((finished_run / "run.json").read_text())["scoring"] == expected
+    said = capsys.readouterr().out
+    assert said.splitlines()[0] == describe_scoring(expected) == f"scored, but not humaneval, mbpp: {reason}"
+    assert said.count("not scored") == len(CODE_SUITES) and "100.00% of 2" in said
+    run = read_run(finished_run)
+    verdicts = run.items.groupby("suite")["correct"].agg(list)
+    assert verdicts["gsm8k"] == [True, True]
+    assert all(verdicts[suite] == [None, None] for suite in CODE_SUITES)  # the earlier verdicts are gone
+    table = render(run)["main.md"]
+    assert f"not scored: {reason}" in table and table.count("n/s [") == len(CODE_SUITES)
+
+
+@pytest.mark.slow
+def test_with_a_sandbox_all_is_scored(finished_run: Path) -> None:
+    skip_without_sandbox("humaneval")
+    scoring = score_run(finished_run)
+    assert scoring == {"sandbox": "bubblewrap", "not_scored": {}}
+    assert describe_scoring(scoring) == "scored: every model-written program in a sandbox of its own (bubblewrap)"
+    assert read_run(finished_run).items["correct"].tolist() == [True] * 6
+
+
+def test_code_runs_unprotected_only_if_asked_for(finished_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(finished_run))
+    scored = verdicts_of(finished_run, unsafe=True)
+    assert scored["scoring"] == {"sandbox": "unsafe", "not_scored": {}}
+    assert [row[3] for row in scored["rows"]] == [True] * 6
+    assert "UNPROTECTED" in describe_scoring(scored["scoring"])
+    write_suites(finished_run, "dev", 1)
+    with pytest.raises(UserError, match="is not run: no sandbox"):
+        evaluate(dataset_config("humaneval", finished_run, generated=True), [0], ["x"])
+
+
+def test_a_run_without_code_needs_no_sandbox() -> None:
+    assert describe_scoring({"sandbox": "none", "not_scored": {}}) == "scored: no model-written program was run"
+
+
+def real_data(suite: str) -> Path:
+    """The folder of the real problems, or a skip."""
+    skip_without_sandbox(suite)
+    folder = Path(os.environ.get("COMPASS_DATA_CACHE", "/nowhere"))
+    if not (folder / "data" / suite).is_dir():
+        pytest.skip("COMPASS_DATA_CACHE names no folder that holds the real problems")
+    return folder
+
+
+@pytest.mark.slow
+def test_all_canonical_solutions_of_humaneval_are_right() -> None:
+    folder = real_data("humaneval")
+    rows = [json.loads(line) for line in data_file("humaneval", folder).read_text().splitlines()]
+    texts = [row["prompt"] + row["canonical_solution"] for row in rows]
+    verdicts = evaluate(dataset_config("humaneval", folder, generated=False), list(range(len(rows))), texts)
+    assert len(verdicts) == 164 and all(verdicts)
+
+
+@pytest.mark.slow
+def test_of_mbpps_solutions_those_are_wrong_that_opencompass_says() -> None:
+    folder = real_data("mbpp")
+    rows = [json.loads(line) for line in data_file("mbpp", folder).read_text().splitlines()][10:510]
+    verdicts = evaluate(
+        dataset_config("mbpp", folder, generated=False), list(range(500)), [row["code"] for row in rows]
+    )
+    assert {row["task_id"] for row, right in zip(rows, verdicts, strict=True) if not right} == MBPP_FAILING

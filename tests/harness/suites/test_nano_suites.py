@@ -1,0 +1,130 @@
+"""Generated problems: right, diverse, the same for the same seed, and never in two splits."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from random import Random
+
+import pytest
+from harness.suites.generated_text import LIST_TASKS, list_is_right, lists, read_list, write_list
+
+from harness.suites.splits import (
+    FILES,
+    GENERATORS,
+    MBPP_FIRST_TEST_ROW,
+    SPLITS,
+    TEST_PROBLEMS,
+    draw,
+    problems,
+    split_of,
+    write_suites,
+)
+
+
+@pytest.mark.parametrize("suite", GENERATORS)
+def test_problems_are_the_same_for_the_same_arguments(suite: str) -> None:
+    assert list(problems(suite, "dev", 20)) == list(problems(suite, "dev", 20))
+    assert list(problems(suite, "dev", 20)) != list(problems(suite, "dev", 20, seed=1))
+
+
+@pytest.mark.parametrize("suite", GENERATORS)
+def test_splits_never_share_what_is_asked(suite: str) -> None:
+    keys = {split: {problem.key for problem in problems(suite, split, 150)} for split in SPLITS}
+    assert not keys["train"] & keys["test"] and not keys["train"] & keys["dev"] and not keys["dev"] & keys["test"]
+
+
+@pytest.mark.parametrize("suite", ["gsm8k", "math", "humaneval", "mbpp"])
+def test_one_problem_has_many_responses(suite: str) -> None:
+    rng = Random(0)
+    wordings: dict[str, set[str]] = {}
+    for _ in range(4000):
+        problem = GENERATORS[suite](rng)
+        # Of a program the body alone: its first line holds the names that the prompt gave.
+        body = problem.response.partition("\n")[2] or problem.response
+        wordings.setdefault(problem.key if suite in ("humaneval", "mbpp") else problem.question, set()).add(body)
+    assert max(map(len, wordings.values())) > 1
+
+
+@pytest.mark.parametrize("suite", ["humaneval", "mbpp"])
+def test_reference_programs_pass_their_own_tests(suite: str) -> None:
+    for problem in problems(suite, "dev", 100):
+        scope: dict[str, object] = {}
+        tests = problem.row["test"] + f"check({problem.row['entry_point']})" if suite == "humaneval" else None
+        exec(problem.response + "\n" + (tests or "\n".join(problem.row["test_list"])), scope)
+
+
+def test_the_last_number_of_a_word_problem_is_its_answer() -> None:
+    for problem in problems("gsm8k", "dev", 100):
+        gold = problem.row["answer"].split("#### ")[1]
+        assert problem.response.rstrip(".").split()[-1] == gold or f" {gold} " in problem.response.rsplit("So", 1)[-1]
+
+
+def test_a_list_answer_has_the_property_asked_for() -> None:
+    for problem in problems("lists", "dev", 200):
+        row = problem.row
+        assert list_is_right(row["task"], row["items"], row["new"], read_list(problem.response))
+
+
+@pytest.mark.parametrize(
+    ("task", "answer", "right"),
+    [
+        ("shuffle", ["dog", "cat", "ant"], True),
+        ("shuffle", ["dog", "dog", "ant"], False),
+        ("insert", ["ant", "cat", "dog", "owl"], True),
+        ("insert", ["owl", "ant", "dog", "cat"], False),
+        ("replace", ["ant", "owl", "dog"], True),
+        ("replace", ["owl", "owl", "dog"], False),
+        ("sort", ["ant", "cat", "dog"], True),
+        ("reverse", ["dog", "cat", "ant"], True),
+        ("copy", ["dog", "cat", "ant"], False),
+        ("copy", None, False),
+    ],
+)
+def test_lists_are_scored_by_property(task: str, answer: list[str] | None, right: bool) -> None:
+    assert list_is_right(task, ["ant", "cat", "dog"], "owl", answer) is right
+
+
+def test_lists_have_three_to_five_different_words_and_all_tasks() -> None:
+    rng = Random(0)
+    drawn = [lists(rng) for _ in range(300)]
+    assert {p.row["task"] for p in drawn} == set(LIST_TASKS)
+    assert all(len(set(p.row["items"])) == len(p.row["items"]) in (3, 4, 5) for p in drawn)
+
+
+def test_an_unknown_list_task_is_refused() -> None:
+    with pytest.raises(ValueError, match="shuffle"):
+        list_is_right("rotate", ["ant"], "owl", ["ant"])
+
+
+def test_written_lists_are_read_back() -> None:
+    assert read_list(f"here: {write_list(['ant', 'owl'])}!") == ["ant", "owl"]
+    assert read_list("no list") is None
+
+
+@pytest.mark.parametrize("suite", GENERATORS)
+@pytest.mark.parametrize("split", ["dev", "test"])
+def test_every_suite_has_two_hundred_test_problems(suite: str, split: str) -> None:
+    assert len({problem.question for problem in problems(suite, split, TEST_PROBLEMS)}) == TEST_PROBLEMS
+
+
+def test_more_problems_than_there_are_is_an_error() -> None:
+    with pytest.raises(ValueError, match="fewer than 400"):
+        for _ in problems("math", "test", 400):
+            pass
+
+
+def test_draw_refuses_an_unknown_split() -> None:
+    with pytest.raises(ValueError, match="train, dev, test"):
+        draw("gsm8k", "validation", Random(0))
+
+
+def test_written_suites_hold_the_split_in_the_real_layout(tmp_path: Path) -> None:
+    write_suites(tmp_path, "test", 12)
+    for suite, name in FILES.items():
+        text = (tmp_path / "data" / name).read_text()
+        rows = list(json.loads(text).values()) if suite == "math" else [json.loads(line) for line in text.splitlines()]
+        rows = rows[MBPP_FIRST_TEST_ROW:] if suite == "mbpp" else rows
+        expected = list(problems(suite, "test", 12))
+        assert len(rows) == 12 and all(split_of(p) == "test" for p in expected)
+        assert all(p.row.items() <= row.items() for p, row in zip(expected, rows, strict=True))

@@ -1,0 +1,205 @@
+"""Training: the corruption, the loss, the data, and a training that was stopped."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from harness.errors import UserError
+from harness.train import main, train
+from harness.training.data import CorruptedBatches, FileExamples, NanoExamples
+from harness.training.objectives import corrupt, llada_loss
+from harness.training.recipes import PRESETS
+from harness.training.tokenizer import EOT, token_id, train_tokenizer
+
+SMALL = PRESETS["nano-base"] | {"hidden_size": 32, "layers": 1, "heads": 2, "mlp_size": 32, "batch": 4, "warmup": 2}
+
+
+def batch(time: float) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    clean_BL = torch.arange(40).reshape(2, 20)
+    response_BL = torch.zeros(2, 20, dtype=torch.bool)
+    response_BL[0, 5:], response_BL[1, 10:] = True, True
+    return clean_BL, response_BL, torch.full((2,), time)
+
+
+@pytest.mark.parametrize("time", [0.0, 0.01, 0.3, 0.5, 1.0])
+def test_corruption_masks_the_share_asked_for_and_no_prompt(time: float) -> None:
+    clean_BL, response_BL, time_B = batch(time)
+    corrupted_BL, share_B = corrupt(clean_BL, response_BL, time_B, 99, torch.Generator().manual_seed(0))
+    masked_BL = corrupted_BL == 99
+    assert not (masked_BL & ~response_BL).any() and torch.equal(corrupted_BL[~masked_BL], clean_BL[~masked_BL])
+    length_B = response_BL.sum(1)
+    assert torch.equal(masked_BL.sum(1), (time_B * length_B).ceil().clamp_min(1).long())
+    assert torch.equal(share_B, masked_BL.sum(1) / length_B)
+
+
+def test_corruption_is_uniform_over_positions() -> None:
+    clean_BL, response_BL, time_B = batch(0.4)
+    generator = torch.Generator().manual_seed(0)
+    draws = 3000
+    count_BL = sum((corrupt(clean_BL, response_BL, time_B, 99, generator)[0] == 99).long() for _ in range(draws))
+    # Each response position is masked 6/15 and 4/10 of the time: five standard deviations of a binomial.
+    bound = 5 * (draws * 0.4 * 0.6) ** 0.5
+    assert isinstance(count_BL, torch.Tensor)
+    assert ((count_BL[response_BL] - 0.4 * draws).abs() < bound).all()
+
+
+def test_loss_is_the_weighted_cross_entropy_per_response_token() -> None:
+    clean_BL, response_BL, time_B = batch(0.4)
+    corrupted_BL, share_B = corrupt(clean_BL, response_BL, time_B, 99, torch.Generator().manual_seed(1))
+    logits_BLV = torch.randn(2, 20, 100, generator=torch.Generator().manual_seed(2))
+    log_law = logits_BLV.log_softmax(-1)
+    expected = {"1/t": 0.0, "none": 0.0}
+    for b, i in (corrupted_BL != clean_BL).nonzero().tolist():
+        nll = -float(log_law[b, i, clean_BL[b, i]])
+        expected["none"] += nll / 25
+        expected["1/t"] += nll / float(share_B[b]) / 25
+    for weight, value in expected.items():
+        loss = llada_loss(logits_BLV, clean_BL, corrupted_BL, response_BL, share_B, weight)
+        assert float(loss) == pytest.approx(value, rel=1e-5)
+
+
+def test_an_unknown_weight_is_refused() -> None:
+    clean_BL, response_BL, time_B = batch(0.4)
+    with pytest.raises(ValueError, match="1/t, none"):
+        llada_loss(torch.zeros(2, 20, 100), clean_BL, clean_BL, response_BL, time_B, "t")
+
+
+def test_examples_depend_on_seed_and_index_alone() -> None:
+    tokenizer = train_tokenizer(examples_per_suite=200)
+    data = NanoExamples(tokenizer, 100, 4, seed=3)
+    assert data[17] == NanoExamples(tokenizer, 100, 4, seed=3)[17] != NanoExamples(tokenizer, 100, 4, seed=4)[17]
+    assert data[17]["response"][-1] == token_id(tokenizer, EOT)
+
+
+def test_batches_pad_with_eos_and_count_it_as_response() -> None:
+    examples = [
+        {"index": 0, "prompt": [1, 2], "response": [3, 4, 5]},
+        {"index": 1, "prompt": [1], "response": [6, 7]},
+    ]
+    batch = CorruptedBatches(eos_id=9, mask_id=99, seed=0)(examples)  # type: ignore[arg-type]
+    assert batch["clean"][1, :3].tolist() == [1, 6, 7] and (batch["clean"][1, 3:] == 9).all()
+    assert batch["response"][1].tolist() == [False] + [True] * (batch["clean"].shape[1] - 1)
+
+
+def test_the_tokenizer_encodes_any_text_and_every_list_word_as_one_token() -> None:
+    from harness.suites.generated_text import WORDS
+
+    tokenizer = train_tokenizer()
+    text = "Ünïcode ≤ \\boxed{12}\n\tdef f(x):\n    return x**2  # 日本"
+    assert tokenizer.decode(tokenizer(text, add_special_tokens=False).input_ids) == text
+    assert all(len(tokenizer(f" {word}", add_special_tokens=False).input_ids) == 1 for word in WORDS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("objective", "mask"), [("llada", "full"), ("fef", "full"), ("fef", "two-stream")])
+def test_a_stopped_training_goes_on_to_the_weights_of_an_uninterrupted_one(
+    tmp_path: Path, objective: str, mask: str
+) -> None:
+    config = SMALL | {"steps": 6, "positions": 2, "mask": mask}
+    train(objective, config, tmp_path / "whole", save_every=3)
+    train(objective, config, tmp_path / "stopped", save_every=3)
+    for name in ("model.safetensors", "loss.csv"):
+        (tmp_path / "stopped" / name).unlink()
+    last = tmp_path / "stopped" / "checkpoints" / "checkpoint-6"
+    for path in last.iterdir():
+        path.unlink()
+    last.rmdir()
+    train(objective, config, tmp_path / "stopped", resume=True, save_every=3)
+    whole, resumed = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "stopped"))
+    assert all(torch.equal(whole[key], resumed[key]) for key in whole)
+
+
+def test_a_folder_of_another_training_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "train.json").write_text(json.dumps({"objective": "llada", **PRESETS["nano"]}))
+    command = ["--objective", "llada", "--preset", "nano", "--out"]
+    with pytest.raises(UserError, match="--resume"):
+        main([*command, str(tmp_path)])
+    with pytest.raises(UserError, match="lr, steps differ"):
+        main([*command, str(tmp_path), "--resume", "--steps", "3", "--lr", "0.1"])
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "notes.txt").write_text("mine")
+    with pytest.raises(UserError, match="not empty"):
+        main([*command, str(tmp_path / "other")])
+    with pytest.raises(UserError, match="nothing to resume"):
+        main([*command, str(tmp_path / "new"), "--resume"])
+    assert (tmp_path / "other" / "notes.txt").read_text() == "mine"
+
+
+def data_file(folder: Path, *rows: dict[str, str]) -> Path:
+    path = folder / "data.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def test_a_file_is_passed_through_in_another_order_each_time(tmp_path: Path) -> None:
+    path = data_file(tmp_path, *({"prompt": f"p{i}", "response": f"r{i}"} for i in range(20)))
+    data = FileExamples(train_tokenizer(examples_per_suite=200), path, seed=0, limit=500).repeated(40)
+    responses = [tuple(data[i]["response"]) for i in range(40)]
+    assert len(data) == 40 and set(responses[:20]) == set(responses[20:]) and responses[:20] != responses[20:]
+    assert len(set(responses[:20])) == 20 and [e["index"] for e in (data[3], data[33])] == [3, 33]
+
+
+def test_an_example_longer_than_the_model_is_refused_by_its_line(tmp_path: Path) -> None:
+    path = data_file(tmp_path, {"prompt": "p", "response": "r"}, {"prompt": "p", "response": "long " * 100})
+    with pytest.raises(UserError, match=r"data.jsonl, line 2: \d+ tokens exceed the model's limit of 50"):
+        FileExamples(train_tokenizer(examples_per_suite=200), path, seed=0, limit=50)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("objective", ["llada", "fef"])
+def test_the_papers_recipe_runs_on_an_official_folder_and_a_file(
+    tmp_path: Path, objective: str, official_with_tokenizer: Path
+) -> None:
+    path = data_file(tmp_path, *({"question": f"{i} and 1?", "answer": f"#### {i + 1}"} for i in range(5)))
+    out = tmp_path / "out"
+    command = ["--objective", objective, "--init", str(official_with_tokenizer), "--data", str(path), "--out", str(out)]
+    assert main(command) == 0
+    assert [line.split(",")[0] for line in (out / "loss.csv").read_text().splitlines()] == [
+        "step",
+        "3",
+    ]  # 5 of 2 a step
+    assert (out / "model.safetensors").exists() and (out / "tokenizer.json").exists() and (out / "loss.png").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (["--positions", "none"], "--positions none"),
+        (["--positions", "0"], "--positions 0"),
+        (["--steps", "-1"], "--steps -1"),
+        (["--mix", "[1]"], "--mix"),
+        (["--preset", "paper"], "--init is needed"),
+        (["--preset", "paper", "--init", "nano"], "--data FILE is needed"),
+        (["--data", "nowhere.jsonl"], "nowhere.jsonl"),
+        (["--init", "nowhere"], "nowhere"),
+    ],
+)
+def test_bad_options_are_refused_before_anything_is_written(tmp_path: Path, options: list[str], named: str) -> None:
+    with pytest.raises((UserError, ValueError), match=named):
+        main(["--objective", "fef", "--preset", "nano", "--out", str(tmp_path / "out"), *options])
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+def test_two_processes_train_as_one_that_accumulates_twice_as_much(
+    tmp_path: Path, official_with_tokenizer: Path
+) -> None:
+    """Whatever the numbers of positions in their examples are: each process has as many pieces as the other."""
+    path = data_file(tmp_path, *({"prompt": f"{i}?", "response": "and so on " * (1 + i % 4)} for i in range(8)))
+    script = str(Path(__file__).parents[1] / "harness" / "train.py")
+    command = [script, "--objective", "fef", "--init", str(official_with_tokenizer), "--data", str(path)]
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    subprocess.run([*launch, *command, "--out", str(tmp_path / "two")], check=True, capture_output=True, timeout=300)
+    assert main([*command[1:], "--out", str(tmp_path / "one"), "--accumulation", "4"]) == 0
+    two, one = (pd.read_csv(tmp_path / name / "loss.csv") for name in ("two", "one"))
+    pd.testing.assert_frame_equal(
+        two.drop(columns="tokens_per_second"), one.drop(columns="tokens_per_second"), rtol=1e-2
+    )

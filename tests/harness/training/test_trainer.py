@@ -1,0 +1,77 @@
+"""The trainer: its learning rate, a batch in pieces, and a loss that is no number."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from fakes import tiny_llada
+from transformers import TrainingArguments
+
+from harness.errors import UserError
+from harness.train import training_arguments
+from harness.training.objectives import position_rows
+from harness.training.recipes import PRESETS
+from harness.training.trainer import DiffusionTrainer
+
+
+def trainer(folder: Path, arguments: TrainingArguments | None = None, **attributes: Any) -> DiffusionTrainer:
+    arguments = arguments or training_arguments(PRESETS["nano"], folder, 10, 10)
+    made = DiffusionTrainer(model=tiny_llada(0).model, args=arguments)
+    made.model_accepts_loss_kwargs = False
+    made.current_gradient_accumulation_steps = 1
+    for name, value in attributes.items():
+        setattr(made, name, value)
+    return made
+
+
+def test_the_learning_rate_is_the_papers_at_every_step(tmp_path: Path) -> None:
+    steps, paper = 1000, PRESETS["paper"]
+    made = trainer(tmp_path, training_arguments(paper, tmp_path, steps, steps))
+    made.create_optimizer_and_scheduler(steps)
+    assert made.lr_scheduler is not None and made.optimizer is not None
+    for step in range(steps):
+        if step < 50:  # the paper does not say from where; get_wsd_schedule warms up from its lowest rate
+            expected = 1e-5 * (0.1 + 0.9 * step / 50)
+        elif step < 900:
+            expected = 1e-5
+        else:
+            expected = 1e-5 * (1 - 0.9 * (step - 900) / 100)
+        assert made.lr_scheduler.get_last_lr()[0] == pytest.approx(expected, rel=1e-9), step
+        made.optimizer.step()
+        made.lr_scheduler.step()
+    assert made.lr_scheduler.get_last_lr()[0] == pytest.approx(1e-6)
+
+
+def gradients(folder: Path, rows_per_forward: int) -> tuple[float, list[torch.Tensor]]:
+    clean = torch.arange(1, 17).reshape(2, 8)
+    corrupted = clean.clone()
+    corrupted[:, 3:] = 39
+    rows = position_rows(clean, corrupted, None, torch.Generator())
+    arguments = training_arguments(PRESETS["nano"] | {"trainer": {"bf16": False}}, folder, 10, 10)
+    made = trainer(folder, arguments, rows_per_forward=rows_per_forward)
+    loss = made.training_step(made.model, rows._asdict() | {"tokens": torch.tensor(10)})
+    return float(loss), [p.grad for p in made.model.parameters() if p.grad is not None]
+
+
+def test_a_batch_in_pieces_has_the_gradient_of_the_whole(tmp_path: Path) -> None:
+    whole, gradient = gradients(tmp_path, 64)
+    pieces, in_pieces = gradients(tmp_path, 3)
+    assert pieces == pytest.approx(whole, rel=1e-5)
+    for one, other in zip(gradient, in_pieces, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-6)
+
+
+def test_a_loss_that_is_no_number_ends_the_training_with_a_line(tmp_path: Path) -> None:
+    made = trainer(tmp_path)
+    rows = position_rows(torch.tensor([[1, 2]]), torch.tensor([[1, 39]]), None, torch.Generator())
+    broken = rows._asdict() | {"weight": torch.tensor([float("nan")]), "tokens": torch.tensor(1)}
+    with pytest.raises(UserError, match="became nan at step 0"):
+        made.training_step(made.model, broken)
+
+
+def test_unknown_training_arguments_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="--trainer"):
+        training_arguments(PRESETS["nano"] | {"trainer": {"no_such_thing": 1}}, tmp_path, 10, 10)

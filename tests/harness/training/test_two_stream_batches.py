@@ -1,0 +1,207 @@
+"""Training under the two-stream mask: its laws against separate forwards, its batches, and a whole training."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from fakes import tiny_llada
+from test_trainer import trainer
+
+from harness.errors import UserError
+from harness.train import main, prepare_folder
+from harness.training.data import CorruptedBatches, Example
+from harness.training.objectives import two_stream_loss
+from harness.training.recipes import PRESETS
+from harness.training.two_stream import (
+    ALL_MASKED,
+    FIRST_ANCHOR,
+    TwoStreamBatches,
+    TwoStreamRows,
+    cells,
+    two_stream_rows,
+)
+from model_wrappers import load_backbone
+
+MASK, LENGTH = 39, 12
+CELLS = ([3, 5, 6, 9, 11], [7], [4, 5, 6, 7, 8, 9, 10, 11])
+MODEL = tiny_llada(0).model
+CLEAN = torch.randint(0, 38, (3, LENGTH), generator=torch.Generator().manual_seed(0))
+
+
+def cell_of(*cells: list[int]) -> torch.Tensor:
+    cell_BL = torch.zeros(len(cells), LENGTH, dtype=torch.bool)
+    for row, places in enumerate(cells):
+        cell_BL[row, places] = True
+    return cell_BL
+
+
+def laws(rows: TwoStreamRows) -> tuple[torch.Tensor, torch.Tensor]:
+    """Logarithms of the draft and target laws, (B, C, V) each."""
+    with torch.no_grad():
+        logits = MODEL(
+            input_ids=rows.inputs,
+            attention_mask=rows.visible,
+            position_ids=rows.position_ids,
+            positions=rows.places,
+        ).logits
+    draft_BCV, target_BCV = logits.log_softmax(-1).chunk(2, 1)
+    return draft_BCV, target_BCV
+
+
+def law_of_one_query(clean: list[int], cell: list[int], m: int) -> torch.Tensor:
+    """The target law of slot m from a forward of its own: context | clean tokens before m | the query."""
+    context = [MASK if place in cell else token for place, token in enumerate(clean)]
+    ids = [*context, *(clean[place] for place in cell[:m]), MASK]
+    places = [*range(LENGTH), *cell[: m + 1]]
+
+    def sees(one: int, other: int) -> bool:
+        if one < LENGTH:
+            return other < LENGTH
+        slot = one - LENGTH
+        return other not in cell[: slot + 1] if other < LENGTH else other <= one
+
+    visible = torch.tensor([[sees(one, other) for other in range(len(ids))] for one in range(len(ids))])
+    with torch.no_grad():
+        logits = MODEL(
+            input_ids=torch.tensor([ids]), attention_mask=visible[None, None], position_ids=torch.tensor([places])
+        ).logits
+    return logits[0, -1].log_softmax(-1)
+
+
+def test_the_laws_are_those_of_separate_forwards() -> None:
+    rows = two_stream_rows(CLEAN, cell_of(*CELLS), MASK)
+    draft_BCV, target_BCV = laws(rows)
+    with torch.no_grad():
+        context_BLV = MODEL(input_ids=CLEAN.masked_fill(cell_of(*CELLS), MASK)).logits.log_softmax(-1)
+    for b, cell in enumerate(CELLS):
+        assert rows.used[b].tolist() == [m < len(cell) for m in range(rows.used.shape[1])]
+        assert rows.target[b, : len(cell)].tolist() == CLEAN[b, cell].tolist()
+        torch.testing.assert_close(draft_BCV[b, : len(cell)], context_BLV[b, cell], rtol=0, atol=1e-4)
+        for m in range(len(cell)):
+            expected = law_of_one_query(CLEAN[b].tolist(), cell, m)
+            torch.testing.assert_close(target_BCV[b, m], expected, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("m", [0, 2, 4])
+def test_a_clean_token_changes_later_laws_alone(m: int) -> None:
+    changed = CLEAN.clone()
+    changed[0, CELLS[0][m]] = (CLEAN[0, CELLS[0][m]] + 1) % 38
+    (draft, target), (new_draft, new_target) = (
+        laws(two_stream_rows(clean, cell_of(*CELLS), MASK)) for clean in (CLEAN, changed)
+    )
+    assert torch.equal(draft, new_draft)
+    torch.testing.assert_close(new_target[0, : m + 1], target[0, : m + 1], rtol=0, atol=1e-6)
+    later = (new_target[0, m + 1 : 5] - target[0, m + 1 : 5]).abs().amax(1)
+    assert (later > 1e-3).all()
+
+
+def test_the_loss_is_the_sum_of_both_cross_entropies_per_response_token() -> None:
+    rows = two_stream_rows(CLEAN, cell_of(*CELLS), MASK)
+    draft_BCV, target_BCV = laws(rows)
+    expected = -sum(
+        float(log_law[b, m, CLEAN[b, place]]) / 20
+        for log_law in (draft_BCV, target_BCV)
+        for b, cell in enumerate(CELLS)
+        for m, place in enumerate(cell)
+    )
+    loss = two_stream_loss(draft_BCV, target_BCV, rows.target, rows.used, tokens=20)
+    assert float(loss) == pytest.approx(expected, rel=1e-5)
+
+
+def trained_loss(folder: Path, clean_BL: torch.Tensor, cell_BL: torch.Tensor) -> float:
+    batch = two_stream_rows(clean_BL, cell_BL, MASK)._asdict() | {"tokens": torch.tensor(1)}
+    made = trainer(folder)
+    return float(made.compute_loss(made.model, batch).detach())
+
+
+def test_other_examples_of_a_batch_do_not_change_an_examples_loss(tmp_path: Path) -> None:
+    """After prompts of 3, 7 and 4 tokens, cells of 5, 1 and 8: the smaller ones leave slots over."""
+    together = trained_loss(tmp_path, CLEAN, cell_of(*CELLS))
+    alone = [trained_loss(tmp_path, CLEAN[b : b + 1], cell_of(cell)) for b, cell in enumerate(CELLS)]
+    assert together == pytest.approx(sum(alone), rel=1e-5)
+
+
+RESPONSE = 21  # tokens, with the EOS that a batch adds
+EXAMPLES: list[Example] = [{"index": i, "prompt": [1, 2], "response": list(range(10, 30))} for i in range(600)]
+
+
+def test_a_batch_is_a_function_of_its_indices() -> None:
+    first, again = (TwoStreamBatches(CorruptedBatches(9, MASK, seed=3))(EXAMPLES[8:12]) for _ in range(2))
+    other = TwoStreamBatches(CorruptedBatches(9, MASK, seed=4))(EXAMPLES[8:12])
+    assert all(torch.equal(first[name], again[name]) for name in first)
+    assert not torch.equal(first["inputs"][:, :23], other["inputs"][:, :23])
+
+
+def test_the_cell_is_the_corrupted_positions_from_the_anchor_on() -> None:
+    corrupted_BL = cell_of(CELLS[0], CELLS[0], CELLS[0], CELLS[1])
+    even = 1 - FIRST_ANCHOR
+    uniform_B = torch.tensor([FIRST_ANCHOR / 2, FIRST_ANCHOR + 0.5 * even, 0.9999, 0.9999])
+    assert torch.equal(cells(corrupted_BL, uniform_B), cell_of(CELLS[0], CELLS[0][2:], CELLS[0][4:], CELLS[1]))
+
+
+def test_examples_are_all_mask_as_often_as_asked_for() -> None:
+    corrupted = CorruptedBatches(9, MASK, seed=0, lengths=())
+    share = torch.cat([corrupted(EXAMPLES[i : i + 4], all_masked=0.3)["share"] for i in range(0, 600, 4)])
+    assert float((share == 1).float().mean()) == pytest.approx(0.3 + 0.7 / RESPONSE, abs=0.01)
+    assert float((share <= 0.5).float().mean()) == pytest.approx(0.7 / 2, abs=0.7 / RESPONSE)
+
+
+def test_batches_begin_as_decoding_does_as_often_as_said() -> None:
+    """With the whole response as the cell: a time that masks it all, and the first position as the anchor."""
+    batches = TwoStreamBatches(CorruptedBatches(9, MASK, seed=0, lengths=()))
+    sizes = torch.cat([batches(EXAMPLES[i : i + 4])["used"].sum(1) for i in range(0, 600, 4)])
+    all_masked, first = (share + (1 - share) / RESPONSE for share in (ALL_MASKED, FIRST_ANCHOR))
+    bound = 5 * (all_masked * first * (1 - all_masked * first) / 600) ** 0.5  # five standard deviations of a binomial
+    assert float((sizes == RESPONSE).float().mean()) == pytest.approx(all_masked * first, abs=bound)
+
+
+@pytest.mark.slow
+def test_a_two_stream_training_writes_a_model_that_loads(tmp_path: Path, official_with_tokenizer: Path) -> None:
+    data, out = tmp_path / "data.jsonl", tmp_path / "out"
+    data.write_text(
+        "".join(json.dumps({"prompt": f"{i}?", "response": "one two " * (1 + i % 3)}) + "\n" for i in range(4))
+    )
+    command = [
+        "--objective",
+        "fef",
+        "--mask",
+        "two-stream",
+        "--init",
+        str(official_with_tokenizer),
+        "--data",
+        str(data),
+    ]
+    assert main([*command, "--steps", "2", "--out", str(out)]) == 0
+    assert json.loads((out / "train.json").read_text())["mask"] == "two-stream"
+    before, after = (
+        load_backbone(folder, dtype="float32").model.state_dict() for folder in (official_with_tokenizer, out)
+    )
+    assert any(not torch.equal(before[name], after[name]) for name in before)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--objective", "llada", "--mask", "two-stream"], "is of objective fef, not llada"),
+        (["--objective", "llada", "--preset", "nano-two-stream"], "is of objective fef, not llada"),
+        (["--objective", "fef", "--mask", "two-stream", "--positions", "4"], "--positions 4 is of --mask full"),
+        (["--objective", "fef", "--preset", "nano-two-stream", "--positions", "all"], "--positions all is of"),
+    ],
+)
+def test_options_that_do_not_go_with_the_mask_are_refused(tmp_path: Path, options: list[str], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        main(["--preset", "nano", "--out", str(tmp_path / "out"), *options])
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_training_resumes_under_its_own_mask_alone(tmp_path: Path) -> None:
+    asked = {"objective": "fef", **PRESETS["nano"]}
+    older = {name: value for name, value in asked.items() if name != "mask"}
+    (tmp_path / "train.json").write_text(json.dumps(older))
+    with pytest.raises(UserError, match="mask differ"):
+        prepare_folder(tmp_path, asked | {"mask": "two-stream"}, resume=True)
+    prepare_folder(tmp_path, asked, resume=True)
+    assert json.loads((tmp_path / "train.json").read_text())["mask"] == "full"

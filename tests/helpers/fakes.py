@@ -1,0 +1,165 @@
+"""Fakes for the tests: backbones of made-up logits, and tiny LLaDA models. `harness/oracle.py` has the exact ones.
+
+Shapes: B batch, L length, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+
+from harness.laws.oracle import RowBackbone
+from model_wrappers import Backbone
+from model_wrappers.backbones.llada import FAMILY, LLaDAConfig, LLaDAForMaskedLM
+from model_wrappers.backbones.protocol import BackboneLike
+
+
+class FixedLogits(RowBackbone):
+    """The same logits (L, V) whatever the input. The mask is the last id."""
+
+    def __init__(self, logits_LV: torch.Tensor, eos_id: int = 0) -> None:
+        super().__init__(logits_LV.shape[1], logits_LV.shape[1] - 1, eos_id)
+        self._logits_LV = logits_LV
+
+    def row_logits(self, row: tuple[int, ...], causal: bool) -> torch.Tensor:
+        return self._logits_LV
+
+
+class RandomConditionals(RowBackbone):
+    """Laws of full support that are an arbitrary, seeded function of the whole row, and belong to no joint law.
+
+    Ids 0 .. real - 1 are tokens and the mask is id `real`; its logit is finite, so only a decoder's own exclusion
+    keeps it out. causal: the law at a place is a function of the row up to that place.
+    """
+
+    def __init__(self, real: int = 3, seed: int = 0, scale: float = 1.5, eos_id: int = 0) -> None:
+        super().__init__(real + 1, real, eos_id)
+        self._seed, self._scale = seed, scale
+
+    def row_logits(self, row: tuple[int, ...], causal: bool) -> torch.Tensor:
+        seen = [row[: place + 1] if causal else row for place in range(len(row))]
+        return torch.stack([self._law(place, ids) for place, ids in enumerate(seen)])
+
+    def _law(self, place: int, seen: tuple[int, ...]) -> torch.Tensor:
+        digest = hashlib.blake2b(repr((self._seed, place, seen)).encode(), digest_size=7).digest()
+        generator = torch.Generator().manual_seed(int.from_bytes(digest, "big"))
+        return self._scale * torch.randn(self.vocab_size, generator=generator, dtype=torch.float64)
+
+
+class Recorder:
+    """A backbone that keeps the inputs of every call."""
+
+    def __init__(self, backbone: BackboneLike) -> None:
+        self._backbone = backbone
+        self.mask_id, self.eos_id, self.vocab_size = backbone.mask_id, backbone.eos_id, backbone.vocab_size
+        self.inputs: list[torch.Tensor] = []
+
+    def logits(self, ids_BL: torch.Tensor, positions: torch.Tensor | None = None, causal: bool = False) -> torch.Tensor:
+        self.inputs.append(ids_BL.clone())
+        return self._backbone.logits(ids_BL, positions=positions, causal=causal)
+
+
+def tiny_llada(
+    seed: int = 0,
+    vocab_size: int = 40,
+    std: float = 0.3,
+    eos_id: int | None = None,
+    eot_id: int | None = None,
+) -> Backbone:
+    """A tiny random LLaDA model; the mask is its last id, EOS the one before unless given."""
+    config = LLaDAConfig(
+        vocab_size=vocab_size,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        max_position_embeddings=64,
+        initializer_range=std,
+        mask_token_id=vocab_size - 1,
+        eos_token_id=vocab_size - 2 if eos_id is None else eos_id,
+        bos_token_id=None,
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        model = LLaDAForMaskedLM(config)
+    backbone = Backbone(FAMILY, model, None, f"tiny-{seed}")
+    backbone.eot_id = eot_id
+    return backbone
+
+
+OFFICIAL_CONFIG: dict[str, Any] = {
+    "model_type": "llada",
+    "architectures": ["LLaDAModelLM"],
+    "d_model": 32,
+    "n_layers": 2,
+    "n_heads": 4,
+    "n_kv_heads": 4,
+    "mlp_hidden_size": 48,
+    "max_sequence_length": 64,
+    "vocab_size": 40,
+    "embedding_size": 40,
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 500000.0,
+    "rope_full_precision": True,
+    "weight_tying": False,
+    "mask_token_id": 39,
+    "eos_token_id": 38,
+    "pad_token_id": 38,
+    "block_type": "llama",
+    "activation_type": "silu",
+    "layer_norm_type": "rms",
+    "rope": True,
+    "alibi": False,
+    "include_bias": False,
+    "include_qkv_bias": False,
+    "scale_logits": False,
+}
+
+
+def official_checkpoint(folder: Path, sharded: bool = False, seed: int = 0, **changes: Any) -> Path:
+    """Write a tiny random checkpoint in the official LLaDA format, in one file or two; `changes` go into its config."""
+    config = OFFICIAL_CONFIG | changes
+    width, mlp = config["d_model"], config["mlp_hidden_size"]
+    kv = width // config["n_heads"] * config["n_kv_heads"]
+    block_shapes = {
+        "q_proj": (width, width),
+        "k_proj": (kv, width),
+        "v_proj": (kv, width),
+        "attn_out": (width, width),
+        "ff_proj": (mlp, width),
+        "up_proj": (mlp, width),
+        "ff_out": (width, mlp),
+        "attn_norm": (width,),
+        "ff_norm": (width,),
+    }
+    shapes: dict[str, tuple[int, ...]] = {
+        "wte": (config["vocab_size"], width),
+        "ln_f": (width,),
+        "ff_out": (config["vocab_size"], width),
+    } | {f"blocks.{i}.{name}": shape for i in range(config["n_layers"]) for name, shape in block_shapes.items()}
+    generator = torch.Generator().manual_seed(seed)
+    weights = {
+        f"model.transformer.{name}.weight": 0.3 * torch.randn(shape, generator=generator) + (len(shape) == 1)
+        for name, shape in shapes.items()
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(config))
+    if not sharded:
+        save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+        return folder
+    names = sorted(weights)
+    parts = {"model-00001-of-00002.safetensors": names[::2], "model-00002-of-00002.safetensors": names[1::2]}
+    for file, part in parts.items():
+        save_file({name: weights[name] for name in part}, folder / file, metadata={"format": "pt"})
+    index = {
+        "metadata": {"total_size": sum(weight.nbytes for weight in weights.values())},
+        "weight_map": {name: file for file, part in parts.items() for name in part},
+    }
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    return folder

@@ -1,0 +1,99 @@
+"""Synthetic records of a run, written as harness/run.py writes them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from harness.methods.presets import PRESETS
+from harness.records.store import Run, read_run
+
+PAPER_SUITES = {"gsm8k": "GSM8K", "math": "MATH", "humaneval": "HumanEval", "mbpp": "MBPP"}
+LABELS = {"llada": "LLaDA", "llada/2": "LLaDA/2", "dcd": "DCD", "fef-2": "FeF-DLLM (step=2)"}
+
+
+def item(method: str, suite: str, number: int, **fields: Any) -> dict[str, Any]:
+    """A record of one item; by default right, 2 s and 48 forwards, no drafts."""
+    defaults: dict[str, Any] = {
+        "correct": True,
+        "seconds": 2.0,
+        "forwards": 48,
+        "proposed": 0,
+        "accepted": 0,
+        "rejected": 0,
+    }
+    return {"schema": 1, "method": method, "suite": suite, "item": number, **defaults, **fields}
+
+
+def window(method: str, suite: str, number: int, committed: int) -> dict[str, Any]:
+    """A record of one speculative window."""
+    return {"method": method, "suite": suite, "item": number, "proposed": 4, "accepted": 2, "committed": committed}
+
+
+def save(
+    folder: Path,
+    items: list[dict[str, Any]],
+    windows: list[dict[str, Any]] | None = None,
+    suites: dict[str, str] | None = None,
+    **meta: Any,
+) -> Run:
+    """Write a run's records as harness/run.py does, and read them back."""
+    folder.mkdir(parents=True, exist_ok=True)
+    config = {
+        "data": "generated",
+        "methods": {key: {"label": label, "method": key.split("/")[0]} for key, label in LABELS.items()},
+        "suites": {key: {"title": title} for key, title in (suites or {"gsm8k": "GSM8K", "math": "MATH"}).items()},
+    }
+    environment = {"device": "cpu", "cpu": "Test CPU", "threads": 2, "dtype": "float32"}
+    run = {"schema": 1, "name": "run", "config": config, "environment": environment, **meta}
+    run.setdefault("weights", {"nano": {"name": "nano"}})
+    (folder / "run.json").write_text(json.dumps(run))
+    (folder / "items.jsonl").write_text("".join(json.dumps(row) + "\n" for row in items))
+    (folder / "windows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in windows or []))
+    return read_run(folder)
+
+
+def full_items(suites: dict[str, str] | None = None) -> list[dict[str, Any]]:
+    """Four items per suite: LLaDA 3 of 4 right; FeF all right, four times as fast, on half the forwards."""
+    rows = []
+    for suite in suites or {"gsm8k": "", "math": ""}:
+        for number in range(4):
+            rows.append(item("llada", suite, number, correct=number > 0))
+            drafts = {"proposed": 4, "accepted": 2, "rejected": 1}
+            rows.append(item("fef-2", suite, number, seconds=0.5, forwards=24, **drafts))
+    return rows
+
+
+def save_presets(folder: Path, *methods: str, suites: tuple[str, ...] = ("gsm8k", "math")) -> Run:
+    """A saved run of presets, two items a suite; of ten drafts of FeF methods six are accepted, two rejected."""
+    drafts = {"proposed": 10, "accepted": 6, "rejected": 2}
+    items = [
+        item(method, suite, number, **(drafts if method.startswith("fef") else {}))
+        for method in methods
+        for suite in suites
+        for number in range(2)
+    ]
+    config = {
+        "data": "generated",
+        "methods": {name: {"label": PRESETS[name].label, "method": PRESETS[name].method} for name in methods},
+        "suites": {suite: {"title": PAPER_SUITES.get(suite, suite)} for suite in suites},
+    }
+    return save(folder, items, config=config)
+
+
+def rows_of(markdown: str) -> dict[str, list[str]]:
+    """The cells of a Markdown table by the first one."""
+    lines = [line for line in markdown.splitlines() if line.startswith("|")]
+    cells = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
+    return {row[0]: row[1:] for row in cells}
+
+
+def has_latex() -> bool:
+    """Whether pdflatex is here with what the tables need."""
+    if shutil.which("pdflatex") is None or shutil.which("kpsewhich") is None:
+        return False
+    packages = ("booktabs.sty", "multirow.sty", "graphicx.sty")
+    return subprocess.run(["kpsewhich", *packages], capture_output=True, check=False).returncode == 0

@@ -1,0 +1,213 @@
+"""Backbones: logits, the ledger, and loading official checkpoints."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from fakes import RandomConditionals, official_checkpoint
+from safetensors.torch import load_file, save_file
+
+from harness.laws.oracle import TableBackbone, random_table
+from model_wrappers import Backbone, decode, load_backbone
+from model_wrappers.backbones.protocol import BackboneLike, Ledger
+
+IDS_BL = torch.tensor([[5, 1, 39, 39, 7, 39], [2, 39, 8, 0, 39, 3]])
+EACH_ROW_OWN_B2 = torch.tensor([[4, 0], [1, 5]])
+
+
+def reference_logits(folder: Path, ids_BL: torch.Tensor, causal: bool = False) -> torch.Tensor:
+    """LLaDA's forward pass written out on a folder's weights: pre-norm blocks of rotary attention and SwiGLU."""
+    config = json.loads((folder / "config.json").read_text())
+    weights = {name: w for file in sorted(folder.glob("*.safetensors")) for name, w in load_file(file).items()}
+    heads, kv_heads = config["n_heads"], config["n_kv_heads"]
+    size, (batch, length) = config["d_model"] // heads, ids_BL.shape
+
+    def linear(x: torch.Tensor, name: str) -> torch.Tensor:
+        return x @ weights[f"model.transformer.{name}.weight"].T
+
+    def norm(x: torch.Tensor, name: str) -> torch.Tensor:
+        scale = torch.rsqrt(x.square().mean(-1, keepdim=True) + config["rms_norm_eps"])
+        return x * scale * weights[f"model.transformer.{name}.weight"]
+
+    angles = torch.arange(length)[:, None] * config["rope_theta"] ** (-torch.arange(0, size, 2) / size)
+    turn = torch.polar(torch.ones_like(angles), angles)
+
+    def split(x: torch.Tensor, count: int, rotate: bool) -> torch.Tensor:
+        x = x.reshape(batch, length, count, size).transpose(1, 2)
+        if rotate:
+            turned = torch.complex(*x.chunk(2, -1)) * turn
+            x = torch.cat([turned.real, turned.imag], -1)
+        return x.repeat_interleave(heads // count, dim=1)
+
+    hidden = weights["model.transformer.wte.weight"][ids_BL]
+    for i in range(config["n_layers"]):
+        x, block = norm(hidden, f"blocks.{i}.attn_norm"), f"blocks.{i}"
+        query = split(linear(x, f"{block}.q_proj"), heads, rotate=True)
+        key = split(linear(x, f"{block}.k_proj"), kv_heads, rotate=True)
+        value = split(linear(x, f"{block}.v_proj"), kv_heads, rotate=False)
+        scores = query @ key.transpose(-1, -2) / size**0.5
+        if causal:
+            scores = scores.masked_fill(torch.ones(length, length).triu(1).bool(), -torch.inf)
+        mixed = (scores.softmax(-1) @ value).transpose(1, 2).reshape(batch, length, -1)
+        hidden = hidden + linear(mixed, f"{block}.attn_out")
+        x = norm(hidden, f"{block}.ff_norm")
+        gated = F.silu(linear(x, f"{block}.ff_proj")) * linear(x, f"{block}.up_proj")
+        hidden = hidden + linear(gated, f"{block}.ff_out")
+    return linear(norm(hidden, "ln_f"), "ff_out")
+
+
+def test_ledger_counts_calls_rows_and_tokens(tiny: Backbone) -> None:
+    ledger = Ledger(tiny)
+    ledger.logits(IDS_BL)
+    ledger.logits(IDS_BL[:1], positions=torch.tensor([2]))
+    ledger.logits(IDS_BL, positions=EACH_ROW_OWN_B2, causal=True)
+    assert (ledger.calls, ledger.rows, ledger.tokens) == (3, 5, 30)
+
+
+def test_ledger_passes_places_and_causal_bias_on(tiny: Backbone) -> None:
+    passed = Ledger(tiny).logits(IDS_BL, positions=EACH_ROW_OWN_B2, causal=True)
+    assert torch.equal(passed, tiny.logits(IDS_BL, positions=EACH_ROW_OWN_B2, causal=True))
+
+
+def fake(kind: str, tiny: Backbone) -> tuple[BackboneLike, torch.Tensor]:
+    """A backbone and inputs it takes."""
+    fakes = {"table": TableBackbone(random_table(3, 5)), "random": RandomConditionals()}
+    ids_BL = torch.tensor([[0, 3, 1, 3, 3, 2], [0, 1, 3, 0, 3, 3]])
+    return (tiny, IDS_BL) if kind == "llada" else (fakes[kind], ids_BL)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("kind", ["llada", "table", "random"])
+def test_positions_of_both_shapes_slice_the_full_logits(kind: str, causal: bool, tiny: Backbone) -> None:
+    backbone, ids_BL = fake(kind, tiny)
+    full_BLV = backbone.logits(ids_BL, causal=causal)
+    same_BnV = backbone.logits(ids_BL, positions=torch.tensor([3, 1, 4]), causal=causal)
+    own_BnV = backbone.logits(ids_BL, positions=EACH_ROW_OWN_B2, causal=causal)
+    assert full_BLV.shape == (2, 6, backbone.vocab_size)
+    torch.testing.assert_close(same_BnV, full_BLV[:, [3, 1, 4]], rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(own_BnV, torch.stack([full_BLV[0, [4, 0]], full_BLV[1, [1, 5]]]), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["llada", "table", "random"])
+def test_a_later_token_changes_earlier_logits_only_without_the_causal_bias(kind: str, tiny: Backbone) -> None:
+    backbone, ids_BL = fake(kind, tiny)
+    changed_BL = ids_BL.clone()
+    changed_BL[:, 4] = 2
+    for causal in (True, False):
+        before, after = (backbone.logits(ids, causal=causal)[:, :4] for ids in (ids_BL, changed_BL))
+        assert torch.allclose(before, after, atol=1e-6) == causal
+
+
+def test_a_row_has_the_same_logits_alone_and_in_a_batch(tiny: Backbone) -> None:
+    alone_BLV = torch.cat([tiny.logits(row[None]) for row in IDS_BL])
+    torch.testing.assert_close(tiny.logits(IDS_BL), alone_BLV, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("sharded", [False, True])
+@pytest.mark.parametrize("n_kv_heads", [4, 2])
+def test_official_checkpoint_gives_the_reference_logits(
+    tmp_path: Path, n_kv_heads: int, sharded: bool, causal: bool
+) -> None:
+    folder = official_checkpoint(tmp_path, sharded=sharded, n_kv_heads=n_kv_heads)
+    logits_BLV = load_backbone(folder, dtype="float32").logits(IDS_BL, causal=causal)
+    torch.testing.assert_close(logits_BLV, reference_logits(folder, IDS_BL, causal), rtol=1e-5, atol=1e-5)
+
+
+def test_official_checkpoint_in_bfloat16_is_near_the_reference(official_folder: Path) -> None:
+    backbone = load_backbone(official_folder, dtype=torch.bfloat16)
+    logits_BLV = backbone.logits(IDS_BL)
+    assert backbone.dtype == logits_BLV.dtype == torch.bfloat16
+    reference_BLV = reference_logits(official_folder, IDS_BL)
+    assert (logits_BLV - reference_BLV).norm() < 0.03 * reference_BLV.norm()
+
+
+def test_rotary_angles_stay_fp32_in_bfloat16(official_folder: Path) -> None:
+    rotary = load_backbone(official_folder, dtype="bfloat16").model.model.rotary_emb
+    cosine, _ = rotary(torch.zeros(1, 60, 32, dtype=torch.bfloat16), torch.arange(60)[None])
+    torch.testing.assert_close(cosine[0, :, 0], torch.arange(60).float().cos())
+
+
+def test_saved_in_its_own_format_it_loads_with_the_same_logits(official_folder: Path, tmp_path: Path) -> None:
+    backbone = load_backbone(official_folder)
+    backbone.model.save_pretrained(tmp_path)
+    assert torch.equal(load_backbone(tmp_path).logits(IDS_BL), backbone.logits(IDS_BL))
+
+
+def test_official_checkpoint_without_tokenizer_decodes_ids(official_folder: Path) -> None:
+    backbone = load_backbone(official_folder)
+    assert backbone.tokenizer is None
+    assert (backbone.mask_id, backbone.eos_id, backbone.vocab_size, backbone.max_length) == (39, 38, 40, 64)
+    assert decode(backbone, torch.tensor([1, 2, 3]), gen_length=8).tokens.shape == (8,)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("model_type", "llama"),
+        ("block_type", "sequential"),
+        ("activation_type", "swiglu"),
+        ("layer_norm_type", "low_precision"),
+        ("alibi", True),
+        ("rope", False),
+        ("include_bias", True),
+        ("scale_logits", True),
+        ("embedding_size", 64),
+    ],
+)
+def test_official_config_of_another_architecture_is_refused(tmp_path: Path, option: str, value: object) -> None:
+    folder = official_checkpoint(tmp_path)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {option: value}))
+    with pytest.raises(ValueError, match=option):
+        load_backbone(folder)
+
+
+def test_checkpoint_that_lacks_a_weight_is_refused(tmp_path: Path) -> None:
+    file = official_checkpoint(tmp_path) / "model.safetensors"
+    weights = load_file(file)
+    del weights["model.transformer.blocks.1.q_proj.weight"]
+    save_file(weights, file, metadata={"format": "pt"})
+    with pytest.raises(ValueError, match=r"no weights for .*q_proj"):
+        load_backbone(tmp_path)
+
+
+def test_broken_weights_are_refused(tmp_path: Path) -> None:
+    (official_checkpoint(tmp_path) / "model.safetensors").write_bytes(b"no safetensors at all")
+    with pytest.raises(ValueError, match="cannot load"):
+        load_backbone(tmp_path)
+
+
+def test_missing_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="nano"):
+        load_backbone(tmp_path / "absent")
+
+
+def test_folder_without_config_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"config\.json"):
+        load_backbone(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "valid"),
+    [
+        ("dtype", "float12", "bfloat16"),
+        ("device", "abacus", "cuda"),
+        ("attn", "eager", "sdpa"),
+    ],
+)
+def test_unknown_load_option_is_refused_with_the_valid_ones(
+    official_folder: Path, option: str, value: str, valid: str
+) -> None:
+    with pytest.raises(ValueError, match=valid):
+        load_backbone(official_folder, **{option: value})
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+def test_cuda_without_a_gpu_is_refused(official_folder: Path) -> None:
+    with pytest.raises(ValueError, match="CUDA"):
+        load_backbone(official_folder, device="cuda")

@@ -1,0 +1,178 @@
+"""What makes FeF-DLLM cheaper leaves its law as it is: every combination of the exact savings."""
+
+from __future__ import annotations
+
+import importlib
+from functools import partial
+from itertools import product
+from typing import Any
+
+import pytest
+import torch
+from fakes import RandomConditionals, Recorder, tiny_llada
+from fef_reference import LENGTH, PROMPT, enumerated_law, fit, reference_law, target, tokens, unlike
+
+from harness.laws.oracle import total_variation
+from model_wrappers import Backbone, decode
+from model_wrappers.backbones.protocol import Ledger
+from model_wrappers.verification import FullVerification
+
+NAMES = ("skip_root_row", "reuse_drafts", "adaptive_window")
+COMBINATIONS = [dict(zip(NAMES, values, strict=True)) for values in product((False, True), repeat=3) if any(values)]
+FAST = dict.fromkeys(NAMES, True)
+every_combination = pytest.mark.parametrize("savings", COMBINATIONS, ids=lambda c: "+".join(k for k in c if c[k]))
+
+
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An adaptive window that cuts on the tiny, unsure models, too."""
+    module = importlib.import_module("model_wrappers.decoders.fef")  # the package's own `fef` is the function
+    monkeypatch.setattr(module, "REACHED", 0.3)
+
+
+@every_combination
+@pytest.mark.parametrize("block_length", [16, 8])
+@pytest.mark.parametrize("steps", [1, 2, 4])
+def test_greedy_tokens_stay(prompt: torch.Tensor, steps: int, block_length: int, savings: dict[str, bool]) -> None:
+    run = partial(tokens, tiny_llada(0), prompt, block_length=block_length, steps=steps)
+    expected = run(speculative=False)
+    variants: list[dict[str, Any]] = [{"window": window} for window in (1, 4, 16)]
+    variants.append({"draft": tiny_llada(50), "window": 4})
+    assert [run(**variant, **savings) for variant in variants] == [expected] * len(variants)
+
+
+@every_combination
+@pytest.mark.parametrize("window", [1, 2, 3])
+@pytest.mark.parametrize("draft", [None, unlike()], ids=["own draft", "other draft"])
+def test_law_of_one_step_stays(
+    monkeypatch: pytest.MonkeyPatch, savings: dict[str, bool], window: int, draft: RandomConditionals | None
+) -> None:
+    at_once(monkeypatch)
+    law = enumerated_law(3, 1.0, steps=1, window=window, draft=draft, **savings)
+    assert total_variation(law, reference_law(target(), 3, 1, 1.0)) < 1e-9
+
+
+@every_combination
+@pytest.mark.parametrize("draft", [None, unlike(2)], ids=["own draft", "other draft"])
+def test_law_of_two_steps_stays(
+    monkeypatch: pytest.MonkeyPatch, savings: dict[str, bool], draft: RandomConditionals | None
+) -> None:
+    at_once(monkeypatch)
+    law = enumerated_law(4, 0.7, real=2, steps=2, window=2, draft=draft, **savings)
+    assert total_variation(law, reference_law(target(2), 4, 2, 0.7)) < 1e-9
+
+
+@every_combination
+def test_samples_fit_the_reference_law(savings: dict[str, bool]) -> None:
+    assert fit(4, 1.0, steps=2, window=4, **savings) > 1e-3
+
+
+@pytest.mark.parametrize("savings", [{"reuse_drafts": True}, FAST])
+def test_a_broken_residual_shows_with_savings_too(
+    broken_residual: None, monkeypatch: pytest.MonkeyPatch, savings: dict[str, bool]
+) -> None:
+    at_once(monkeypatch)
+    law = enumerated_law(3, 1.0, steps=1, window=2, draft=unlike(), **savings)
+    assert total_variation(law, reference_law(target(), 3, 1, 1.0)) > 0.01
+
+
+# What each of them saves
+
+
+@pytest.mark.parametrize("steps", [1, 2])
+def test_reused_drafts_take_one_forward_a_window_and_one_to_begin_with(prompt: torch.Tensor, steps: int) -> None:
+    run = partial(decode, tiny_llada(), prompt, gen_length=LENGTH, window=4, steps=steps)
+    trace, literal = run(reuse_drafts=True).trace, run().trace
+    assert trace.draft_forwards == 1 and trace.forwards == 1 + len(trace.windows)
+    assert literal.forwards == 2 * len(literal.windows) > trace.forwards
+
+
+def test_a_skipped_root_row_saves_a_row_a_window(prompt: torch.Tensor) -> None:
+    run = partial(decode, tiny_llada(), prompt, gen_length=LENGTH, window=4)
+    trace, literal = run(skip_root_row=True).trace, run().trace
+    assert trace.windows == literal.windows
+    assert literal.rows - trace.rows == len(literal.windows)
+
+
+def test_the_root_row_of_another_draft_is_run() -> None:
+    run = partial(decode, target(), torch.tensor(PROMPT), gen_length=LENGTH, window=4, draft=unlike())
+    assert run(skip_root_row=True).trace.rows == run().trace.rows
+
+
+def test_a_place_that_is_left_alone_needs_no_verification(prompt: torch.Tensor) -> None:
+    trace = decode(tiny_llada(), prompt, gen_length=1, steps=1, skip_root_row=True).trace
+    assert (trace.forwards, trace.draft_forwards) == (1, 1)
+
+
+def test_after_a_full_acceptance_the_next_root_row_is_known() -> None:
+    """A law without context accepts everything: each later window runs but its other rows and the one ahead."""
+    backbone = RandomConditionals(real=3, seed=4, scale=0.0)
+    trace = decode(backbone, torch.tensor(PROMPT), gen_length=6, steps=1, window=3, **FAST | {"adaptive_window": False})
+    assert [window.accepted for window in trace.trace.windows] == [3, 3]
+    assert (trace.trace.forwards, trace.trace.rows) == (3, 1 + (2 + 1) + 2)
+
+
+def test_an_adaptive_window_runs_fewer_rows_and_never_more_drafts(monkeypatch: pytest.MonkeyPatch) -> None:
+    at_once(monkeypatch)
+    run = partial(decode, RandomConditionals(real=5, seed=3, scale=3.0), torch.tensor(PROMPT), gen_length=LENGTH)
+    adaptive, literal = run(adaptive_window=True, window=8).trace, run(window=8).trace
+    assert adaptive.rows < literal.rows
+    assert all(1 <= window.proposed <= 8 for window in adaptive.windows)
+    assert len({window.proposed for window in adaptive.windows}) > 1
+
+
+def test_laws_ahead_are_given_the_accepted_drafts_alone(tiny: Backbone) -> None:
+    """Any law would leave the decoder exact; these are the ones that get drafts accepted."""
+    row, cell, drafts = [3, 14, 39, 39, 39, 39, 39], [2, 3, 4, 5, 6], [5, 6, 7]
+    ledger = Ledger(tiny)
+    verified = FullVerification(ledger, ledger, torch.tensor([row]), window=3).verify(cell, drafts, False, True)
+    assert sorted(verified.ahead) == [0, 1, 2, 3]
+    for accepted, laws in verified.ahead.items():
+        given = torch.tensor([[*row[:2], *drafts[:accepted], *row[2 + accepted :]]])
+        following = cell[accepted + (accepted < 3) :][:3]
+        expected_LV = tiny.logits(given)[0]
+        for place in following:
+            torch.testing.assert_close(laws[place], expected_LV[place], atol=1e-5, rtol=1e-4)
+
+
+# Re-masking what is uncertain alone
+
+
+def test_remask_below_one_half_decodes_fewer_again(prompt: torch.Tensor) -> None:
+    run = partial(decode, tiny_llada(2), prompt, gen_length=LENGTH, steps=2, speculative=False)
+    every, none = run().trace.forwards, run(remask_below=0.0).trace.forwards
+    some = run(remask_below=0.5).trace.forwards
+    assert (none, every) == (LENGTH, LENGTH + LENGTH // 2) and none < some <= every
+
+
+def test_remask_below_takes_the_least_confident_of_those_below(prompt: torch.Tensor) -> None:
+    first, bound = RandomConditionals(real=5, seed=7), 0.45
+    backbone = Recorder(first)
+    decode(backbone, torch.tensor(PROMPT), gen_length=LENGTH, steps=2, speculative=False, remask_below=bound)
+    confidence = []
+    for place, ids_1L in enumerate(backbone.inputs[:LENGTH]):
+        law_V = torch.softmax(first.logits(ids_1L)[0, len(PROMPT) + place, :-1].double(), -1)
+        confidence.append(float(law_V.max()))
+    ranked = sorted(range(LENGTH), key=confidence.__getitem__)[: LENGTH // 2]
+    expected = sorted(place for place in ranked if confidence[place] < bound)
+    again = (backbone.inputs[LENGTH][0, len(PROMPT) :] == backbone.mask_id).nonzero()[:, 0].tolist()
+    assert again == expected and 0 < len(expected) < LENGTH // 2
+
+
+# Refusals
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_savings_about_drafts_need_drafts(prompt: torch.Tensor, name: str) -> None:
+    with pytest.raises(ValueError, match="speculative=True"):
+        decode(tiny_llada(), prompt, gen_length=4, speculative=False, **{name: True})
+
+
+def test_a_window_above_the_models_limit_is_refused(prompt: torch.Tensor) -> None:
+    with pytest.raises(ValueError, match="window=65 exceeds the model's limit of 64 tokens"):
+        decode(tiny_llada(), prompt, gen_length=4, window=65)
+
+
+@pytest.mark.parametrize("bound", [-0.1, 1.1])
+def test_a_bound_of_confidence_outside_0_to_1_is_refused(prompt: torch.Tensor, bound: float) -> None:
+    with pytest.raises(ValueError, match="remask_below"):
+        decode(tiny_llada(), prompt, gen_length=4, remask_below=bound)

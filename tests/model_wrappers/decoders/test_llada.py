@@ -1,0 +1,198 @@
+"""The LLaDA decoder against the official sampler's rules, written out here, and against a known joint law."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from fakes import FixedLogits, RandomConditionals, Recorder, tiny_llada
+
+from harness.laws.oracle import TableBackbone, enumerate_law, random_table, total_variation
+from model_wrappers import decode
+from model_wrappers.backbones.protocol import BackboneLike
+from model_wrappers.sampling import Sampler
+
+LENGTH = 16
+
+
+def official_tokens(
+    backbone: Any,
+    prompt_ids: torch.Tensor,
+    gen_length: int,
+    block_length: int,
+    steps: int,
+    cfg_scale: float = 0.0,
+    order: Callable[[int], torch.Tensor] | None = None,
+    logits_eos_inf: bool = False,
+    confidence_eos_eot_inf: bool = False,
+) -> list[int]:
+    """The official sampler's response at temperature 0, from whole rows. `order` gives random remasking's ranks."""
+    begin, mask, infinity = len(prompt_ids), backbone.mask_id, float("inf")
+    row = torch.cat([prompt_ids, torch.full((gen_length,), mask)])
+    from_prompt = row != mask
+    steps_per_block = steps * block_length // gen_length
+    for block_end in range(begin + block_length, len(row) + 1, block_length):
+        to_fill = int((row[block_end - block_length : block_end] == mask).sum())
+        for step in range(steps_per_block):
+            is_masked = row == mask
+            logits_LV = backbone.logits(row[None])[0].clone()
+            if cfg_scale > 0:
+                blind_LV = backbone.logits(torch.where(from_prompt, mask, row)[None])[0]
+                logits_LV = blind_LV + (cfg_scale + 1) * (logits_LV - blind_LV)
+            if logits_eos_inf:
+                logits_LV[:, backbone.eos_id] = -infinity
+            best = logits_LV.argmax(-1)
+            if confidence_eos_eot_inf:
+                logits_LV[:, [backbone.eos_id, backbone.eot_id]] = -infinity
+            score = logits_LV.softmax(-1).gather(-1, best[:, None])[:, 0]
+            score[block_end:] = -infinity
+            score[~is_masked] = -infinity
+            if order is not None:
+                score[score > -infinity] = order(int((score > -infinity).sum())).to(score)
+            quota = to_fill // steps_per_block + (step < to_fill % steps_per_block)
+            keep = torch.topk(score, quota).indices
+            row[keep] = torch.where(is_masked, best, row)[keep]
+    return row[begin:].tolist()
+
+
+def tokens(backbone: BackboneLike, prompt: torch.Tensor, **options: Any) -> list[int]:
+    return decode(backbone, prompt, method="llada", **{"gen_length": LENGTH} | options).tokens.tolist()
+
+
+def assert_same_inputs(backbone: BackboneLike, prompt: torch.Tensor, steps: int) -> None:
+    """The decoder's forwards see what the official sampler's see: it commits the same positions in the same step."""
+    ours, official = Recorder(backbone), Recorder(backbone)
+    assert tokens(ours, prompt, steps=steps) == official_tokens(official, prompt, LENGTH, LENGTH, steps)
+    assert torch.equal(torch.cat(ours.inputs), torch.cat(official.inputs))
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(
+    ("block_length", "steps"), [(16, 16), (16, 8), (16, 3), (8, 16), (8, 8), (8, 6), (4, 16), (4, 4), (1, 16)]
+)
+def test_equals_the_official_sampler(prompt: torch.Tensor, block_length: int, steps: int, seed: int) -> None:
+    backbone = tiny_llada(seed)
+    expected = official_tokens(backbone, prompt, LENGTH, block_length, steps)
+    assert tokens(backbone, prompt, block_length=block_length, steps=steps) == expected
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("cfg_scale", [0.5, 2.0])
+def test_equals_the_official_sampler_with_guidance(prompt: torch.Tensor, cfg_scale: float, seed: int) -> None:
+    backbone = tiny_llada(seed)
+    expected = official_tokens(backbone, prompt, LENGTH, 8, 8, cfg_scale=cfg_scale)
+    assert tokens(backbone, prompt, block_length=8, steps=8, cfg_scale=cfg_scale) == expected
+    assert expected != tokens(backbone, prompt, block_length=8, steps=8)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("option", ["logits_eos_inf", "confidence_eos_eot_inf"])
+def test_equals_the_official_sampler_where_eos_is_held_back(prompt: torch.Tensor, option: str, seed: int) -> None:
+    plain = tokens(tiny_llada(seed), prompt, block_length=8, steps=8)
+    backbone = tiny_llada(seed, eos_id=plain[0], eot_id=next(token for token in plain if token != plain[0]))
+    held_back: dict[str, Any] = {option: True}
+    expected = official_tokens(backbone, prompt, LENGTH, 8, 8, **held_back)
+    assert tokens(backbone, prompt, block_length=8, steps=8, **held_back) == expected
+    assert expected != plain
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_equals_the_official_sampler_with_random_remasking(prompt: torch.Tensor, seed: int) -> None:
+    backbone = tiny_llada(seed)
+    expected = official_tokens(backbone, prompt, LENGTH, 8, 8, order=Sampler(5).order)
+    assert tokens(backbone, prompt, block_length=8, steps=8, remasking="random", sampler=Sampler(5)) == expected
+
+
+@pytest.mark.parametrize("steps", [16, 8, 4])
+def test_equals_the_official_sampler_where_all_confidences_tie(prompt: torch.Tensor, steps: int) -> None:
+    backbone = FixedLogits(torch.eye(40)[torch.arange(len(prompt) + LENGTH) % 39])
+    assert_same_inputs(backbone, prompt, steps)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_equals_the_official_sampler_where_the_prompt_holds_a_mask(prompt: torch.Tensor, seed: int) -> None:
+    backbone = tiny_llada(seed)
+    holed = prompt.index_fill(0, torch.tensor([2]), backbone.mask_id)
+    expected = official_tokens(backbone, holed, LENGTH, 8, 8)
+    assert tokens(backbone, holed, block_length=8, steps=8) == expected
+
+
+def test_equals_the_official_sampler_in_bfloat16(prompt: torch.Tensor) -> None:
+    backbone = tiny_llada()
+    backbone.model.bfloat16()
+    assert tokens(backbone, prompt, steps=8) == official_tokens(backbone, prompt, LENGTH, LENGTH, 8)
+
+
+def test_confidences_are_ranked_in_the_dtype_of_the_logits(prompt: torch.Tensor) -> None:
+    certain_L = torch.linspace(30, 60, len(prompt) + LENGTH)  # nearer and nearer to 1, and all 1 in bfloat16
+    backbone = FixedLogits((certain_L[:, None] * torch.eye(40)[0]).bfloat16())
+    assert_same_inputs(backbone, prompt, steps=4)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("block_length", "steps"), [(16, 8), (8, 8), (4, 16)])
+def test_equals_the_official_sampler_where_the_mask_is_often_chosen(block_length: int, steps: int, seed: int) -> None:
+    backbone, prompt = RandomConditionals(real=3, seed=seed), torch.tensor([1, 2])
+    expected = official_tokens(backbone, prompt, LENGTH, block_length, steps)
+    assert tokens(backbone, prompt, block_length=block_length, steps=steps) == expected
+    assert backbone.mask_id in expected
+
+
+def test_a_chosen_mask_uses_up_its_place_in_the_step(prompt: torch.Tensor) -> None:
+    logits_LV = torch.zeros(len(prompt) + 4, 40)
+    logits_LV[-4:, 7] = torch.tensor([2.0, 2.0, 3.0, 4.0])
+    logits_LV[-3, 39] = 9.0
+    backbone = FixedLogits(logits_LV)
+    expected = [backbone.mask_id, backbone.mask_id, 7, 7]
+    assert tokens(backbone, prompt, gen_length=4, steps=2) == expected
+    assert expected == official_tokens(backbone, prompt, 4, 4, 2)
+
+
+def test_eos_is_never_chosen_when_its_logit_is_infinite(prompt: torch.Tensor) -> None:
+    backbone = RandomConditionals(real=3, eos_id=1)
+    assert 1 in tokens(backbone, prompt % 3)
+    assert 1 not in tokens(backbone, prompt % 3, logits_eos_inf=True)
+
+
+@pytest.mark.parametrize("steps", [16, 8, 4])
+def test_costs_one_row_a_step(prompt: torch.Tensor, steps: int) -> None:
+    trace = decode(tiny_llada(), prompt, method="llada", gen_length=LENGTH, steps=steps).trace
+    assert (trace.forwards, trace.rows, trace.token_forwards) == (steps, steps, steps * (len(prompt) + LENGTH))
+    assert trace.windows == [] and trace.draft_forwards == 0
+
+
+def test_half_the_steps_take_half_the_forwards_of_the_default(prompt: torch.Tensor) -> None:
+    run = partial(decode, tiny_llada(), prompt, method="llada", gen_length=LENGTH, block_length=8)
+    assert run().trace.forwards == LENGTH == 2 * run(steps=LENGTH // 2).trace.forwards
+
+
+def test_guidance_doubles_the_rows_and_not_the_forwards(prompt: torch.Tensor) -> None:
+    trace = decode(tiny_llada(), prompt, method="llada", gen_length=LENGTH, cfg_scale=1.0).trace
+    assert (trace.forwards, trace.rows) == (LENGTH, 2 * LENGTH)
+
+
+def joint_distance(steps: int, remasking: str) -> float:
+    """How far the law of the response at temperature 1 is from the oracle's joint, in total variation."""
+    table = random_table(2, 3)
+    backbone = TableBackbone(table)
+    prompt = torch.tensor([0])
+    run = partial(
+        decode, backbone, prompt, method="llada", gen_length=3, steps=steps, temperature=1.0, remasking=remasking
+    )
+    joint = {tuple(x): float(table[tuple(x)]) for x in torch.cartesian_prod(*[torch.arange(2)] * 3).tolist()}
+    return total_variation(enumerate_law(lambda sampler: run(sampler=sampler).tokens), joint)
+
+
+def test_random_order_one_token_a_step_gives_the_exact_joint_of_an_oracle() -> None:
+    assert joint_distance(steps=3, remasking="random") < 1e-12
+
+
+def test_two_tokens_a_step_do_not_give_the_joint() -> None:
+    assert joint_distance(steps=2, remasking="random") > 0.01
+
+
+def test_low_confidence_selection_does_not_give_the_joint() -> None:
+    assert joint_distance(steps=3, remasking="low_confidence") > 0.01

@@ -1,0 +1,71 @@
+"""Ending a response at EOS: the same text for fewer forwards, with every decoder."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from fakes import RandomConditionals
+
+from model_wrappers import METHODS, decode
+from model_wrappers.backbones.protocol import Ledger
+from model_wrappers.decoders.llada import fill_after_eos
+from model_wrappers.request import Request
+from model_wrappers.sampling import Sampler
+
+EOS, MASK = 2, 3
+PROMPT = torch.tensor([1, 0])
+
+
+class Unmasked(RandomConditionals):
+    """Never predicts the mask, which LLaDA's choice would leave in place."""
+
+    def row_logits(self, row: tuple[int, ...], causal: bool) -> torch.Tensor:
+        return super().row_logits(row, causal).index_fill(1, torch.tensor([MASK]), -1e4)
+
+
+@pytest.mark.parametrize("block_length", [16, 4])
+@pytest.mark.parametrize("method", METHODS)
+def test_the_text_stays_and_costs_less(method: str, block_length: int) -> None:
+    saved = 0
+    for seed in range(6):
+        backbone = Unmasked(real=3, seed=seed, eos_id=EOS)
+        run = partial(decode, backbone, PROMPT, method, gen_length=16, block_length=block_length)
+        full, stopped = run(), run(stop_at_eos=True)
+        saved += full.trace.forwards - stopped.trace.forwards
+        response = full.tokens.tolist()
+        end = response.index(EOS) + 1 if EOS in response else len(response)
+        assert stopped.tokens[:end].tolist() == response[:end]
+        assert MASK not in stopped.tokens.tolist()
+    assert saved > 0
+
+
+def request(response: list[int]) -> Request:
+    x_1L = torch.tensor([[*PROMPT.tolist(), *response]])
+    return Request(Ledger(RandomConditionals(real=3, eos_id=EOS)), x_1L, len(PROMPT), len(response), 0.0, Sampler(0))
+
+
+@pytest.mark.parametrize(
+    ("response", "filled"),
+    [
+        ([1, EOS, MASK, 0, MASK], [1, EOS, EOS, 0, EOS]),
+        ([EOS, MASK, MASK], [EOS, EOS, EOS]),
+        ([1, MASK, EOS, MASK], None),
+        ([1, 0, MASK], None),
+    ],
+)
+def test_masks_after_the_first_eos_are_filled_once_none_is_left_before_it(
+    response: list[int], filled: list[int] | None
+) -> None:
+    made = request(response)
+    assert fill_after_eos(made) == (filled is not None)
+    assert made.x_1L[0, len(PROMPT) :].tolist() == (filled or response)
+
+
+@pytest.mark.parametrize("method", ["llada", "fef"])
+def test_it_is_off_unless_asked_for(method: str) -> None:
+    backbone = RandomConditionals(real=3, seed=1, eos_id=EOS)
+    plain: Any = decode(backbone, PROMPT, method, gen_length=16)
+    assert plain.trace.forwards == decode(backbone, PROMPT, method, gen_length=16, stop_at_eos=False).trace.forwards

@@ -1,0 +1,168 @@
+"""model_wrappers.decode: what it takes, what it refuses, and what it gives back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from fakes import RandomConditionals, Recorder, tiny_llada
+
+from harness.laws.oracle import RowBackbone
+from model_wrappers import METHODS, Backbone, decode
+
+every_method = pytest.mark.parametrize("method", METHODS)
+
+
+@pytest.mark.parametrize(
+    ("options", "valid"),
+    [
+        ({"method": "autoregressive"}, "llada.*fef"),
+        ({"method": None}, "llada.*fef"),
+        ({"method": "llada", "window": 4}, "steps.*remasking"),
+        ({"method": "fef", "remasking": "random"}, "steps.*window.*speculative"),
+        ({"window": "wide"}, "int"),
+        ({"steps": 2.0}, "int"),
+        ({"speculative": 1}, "bool"),
+        ({"remask_fraction": True}, "float"),
+        ({"confidence_scope": 3}, "str"),
+        ({"draft": "nano"}, "draft.*backbone"),
+        ({"draft": tiny_llada(vocab_size=30)}, "draft.*mask_id"),
+        ({"method": "llada", "steps": 4.0}, "int"),
+        ({"method": "llada", "logits_eos_inf": "yes"}, "bool"),
+    ],
+)
+def test_unknown_methods_and_options_and_wrong_types_are_refused(
+    tiny: Backbone, prompt: torch.Tensor, options: dict[str, Any], valid: str
+) -> None:
+    with pytest.raises(ValueError, match=valid):
+        decode(tiny, prompt, **{"gen_length": 8} | options)
+
+
+@pytest.mark.parametrize(
+    ("options", "valid"),
+    [
+        ({"gen_length": 0}, "at least 1"),
+        ({"gen_length": 8.0}, "integers"),
+        ({"block_length": 0}, "at least 1"),
+        ({"block_length": 3}, "divide gen_length=8"),
+        ({"temperature": -0.1}, "not negative"),
+        ({"temperature": float("nan")}, "not negative"),
+        ({"temperature": "hot"}, "number"),
+        ({"window": 0}, "window=0.*at least 1"),
+        ({"steps": 0}, "steps=0.*at least 1"),
+        ({"remask_fraction": 1.5}, r"\[0, 1\]"),
+        ({"confidence_scope": "some"}, "all, pass"),
+        ({"kernel": "gaussian"}, "absorbing, uniform"),
+        ({"method": "llada", "remasking": "none"}, "low_confidence, random"),
+        ({"method": "llada", "cfg_scale": -1.0}, "negative"),
+        ({"method": "llada", "steps": 3, "block_length": 4}, "multiple of the 2 blocks"),
+        ({"method": "llada", "steps": 0}, "multiple"),
+        ({"method": "llada", "steps": 16}, "at most the response length 8"),
+    ],
+)
+def test_bad_values_are_refused(tiny: Backbone, prompt: torch.Tensor, options: dict[str, Any], valid: str) -> None:
+    with pytest.raises(ValueError, match=valid):
+        decode(tiny, prompt, **{"gen_length": 8} | options)
+
+
+@pytest.mark.parametrize(
+    ("ids", "reason"),
+    [
+        (torch.zeros(0, dtype=torch.long), "empty prompt"),
+        (torch.ones(57, dtype=torch.long), "limit of 64"),
+        (torch.tensor([1, 40]), "vocabulary of 40"),
+        (torch.tensor([-1, 1]), "vocabulary of 40"),
+        (torch.tensor([1.0, 2.0]), r"integers of shape \(P,\) or \(1, P\)"),
+        (torch.ones(2, 3, dtype=torch.long), r"\(1, P\)"),
+    ],
+)
+def test_bad_prompts_are_refused(tiny: Backbone, ids: torch.Tensor, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        decode(tiny, ids, gen_length=8)
+
+
+@every_method
+def test_prompt_and_response_may_fill_the_model(tiny: Backbone, method: str) -> None:
+    assert decode(tiny, torch.ones(56, dtype=torch.long), method=method, gen_length=8).tokens.shape == (8,)
+
+
+@every_method
+def test_prompts_of_one_row_and_of_none_give_the_same_tokens(tiny: Backbone, prompt: torch.Tensor, method: str) -> None:
+    flat, row = (decode(tiny, ids, method=method, gen_length=8).tokens for ids in (prompt, prompt[None]))
+    assert flat.shape == (8,) and flat.dtype == torch.int64 and torch.equal(flat, row)
+
+
+@every_method
+def test_the_model_sees_the_prompt_and_then_masks(tiny: Backbone, prompt: torch.Tensor, method: str) -> None:
+    recorder, given = Recorder(tiny), prompt.clone()
+    decode(recorder, given, method=method, gen_length=8)
+    assert recorder.inputs[0][0].tolist() == [*prompt.tolist(), *[tiny.mask_id] * 8]
+    assert torch.equal(given, prompt)
+
+
+@pytest.mark.parametrize("method", [name for name in METHODS if name != "ssd"])  # SSD draws nothing
+def test_the_same_seed_gives_the_same_tokens_and_another_seed_others(
+    tiny: Backbone, prompt: torch.Tensor, method: str
+) -> None:
+    first, again, other = (
+        decode(tiny, prompt, method=method, gen_length=16, temperature=1.0, seed=seed).tokens for seed in (7, 7, 8)
+    )
+    assert torch.equal(first, again) and not torch.equal(first, other)
+
+
+@every_method
+def test_block_length_defaults_to_the_whole_response(tiny: Backbone, prompt: torch.Tensor, method: str) -> None:
+    tokens = [decode(tiny, prompt, method=method, gen_length=8, block_length=b).tokens for b in (None, 8)]
+    assert torch.equal(*tokens)
+
+
+@every_method
+def test_a_backbone_with_only_the_required_attributes_decodes(method: str) -> None:
+    backbone: RowBackbone = RandomConditionals(real=5)
+    assert not any(hasattr(backbone, name) for name in ("max_length", "device", "eot_id"))
+    out = decode(backbone, torch.tensor([1, 2]), method=method, gen_length=6)
+    assert out.tokens.shape == (6,) and out.trace.forwards > 0 and out.trace.seconds > 0
+
+
+def half_given(backbone: Backbone) -> torch.Tensor:
+    """A response of 8 with masks at places 0, 1, 4 and 7."""
+    given = torch.tensor([1, 2, 3, 4, 5, 6, 7, 8])
+    given[[0, 1, 4, 7]] = backbone.mask_id
+    return given
+
+
+@every_method
+def test_a_given_response_is_completed_and_the_rest_stays(tiny: Backbone, prompt: torch.Tensor, method: str) -> None:
+    given = half_given(tiny)
+    out = decode(tiny, prompt, method, gen_length=8, block_length=4, given=given)
+    kept = given != tiny.mask_id
+    assert torch.equal(out.tokens[kept], given[kept]) and not (out.tokens == tiny.mask_id).any()
+
+
+@pytest.mark.parametrize("block_length", [2, 4, 8])
+@pytest.mark.parametrize("seed", range(4))
+def test_ssd_completes_a_response_as_llada_does(prompt: torch.Tensor, seed: int, block_length: int) -> None:
+    backbone = tiny_llada(seed)
+    options: dict[str, Any] = {"gen_length": 8, "block_length": block_length, "given": half_given(backbone)}
+    expected = decode(backbone, prompt, "llada", **options)
+    assert torch.equal(decode(backbone, prompt, "ssd", draft_length=3, **options).tokens, expected.tokens)
+
+
+def test_fef_predicts_and_remasks_the_masks_alone(tiny: Backbone, prompt: torch.Tensor) -> None:
+    out = decode(tiny, prompt, "fef", gen_length=8, given=half_given(tiny), steps=2, speculative=False)
+    assert out.trace.forwards == 4 + 2
+
+
+@pytest.mark.parametrize(
+    ("given", "valid"),
+    [
+        (torch.ones(7, dtype=torch.long), r"\(8,\)"),
+        (torch.ones(8, dtype=torch.long), "no mask"),
+        (torch.full((8,), 99), "vocabulary"),
+        (torch.ones(8), "integers"),
+    ],
+)
+def test_a_bad_given_response_is_refused(tiny: Backbone, prompt: torch.Tensor, given: torch.Tensor, valid: str) -> None:
+    with pytest.raises(ValueError, match=valid):
+        decode(tiny, prompt, gen_length=8, given=given)

@@ -1,0 +1,281 @@
+"""Two-stream verification: one chain law, that of sequential decoding under the same mask."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from functools import partial
+from itertools import product
+from typing import Any
+
+import pytest
+import torch
+from fakes import RandomConditionals, tiny_llada
+from fef_reference import LENGTH, tokens
+
+from harness.laws.oracle import Law, enumerate_law, total_variation
+from harness.training.objectives import corrupt
+from harness.training.two_stream import two_stream_rows
+from model_wrappers import Backbone, decode
+from model_wrappers.backbones.protocol import Ledger
+from model_wrappers.sampling import law
+from model_wrappers.verification import TwoStreamVerification
+
+SAVINGS = ("skip_root_row", "adaptive_window")
+COMBINATIONS = [dict(zip(SAVINGS, values, strict=True)) for values in product((False, True), repeat=2)]
+two_stream = partial(tokens, verify="two-stream")
+
+
+def query_logits(backbone: Backbone, row: list[int], cell: list[int], clean: list[int]) -> torch.Tensor:
+    """Logits (V,) at place len(clean) of the cell, without a cache: context, the clean tokens, one query.
+
+    row: the context, the whole cell corrupted. clean: the cell's tokens before the place.
+    """
+    length, m = len(row), len(clean)
+    ids = torch.tensor([[*row, *clean, row[cell[m]]]])
+    places = torch.tensor([[*range(length), *cell[: m + 1]]])
+    visible = torch.zeros(length + m + 1, length + m + 1, dtype=torch.bool)
+    visible[:length, :length] = True
+    for n in range(m + 1):
+        visible[length + n, :length] = True
+        visible[length + n, cell[: n + 1]] = False
+        visible[length + n, length : length + n + 1] = True
+    with torch.inference_mode():
+        output = backbone.model(input_ids=ids, position_ids=places, attention_mask=visible[None, None], use_cache=False)
+    return output.logits[0, -1]
+
+
+def sequential_law(
+    backbone: Backbone, prompt: list[int], length: int, anchor: int | None, temperature: float, steps: int = 1
+) -> Law:
+    """The response's law when places are filled one by one under the two-stream mask; half re-masked in between."""
+    outcome: defaultdict[tuple[int, ...], float] = defaultdict(float)
+
+    def fill(row: list[int], left: list[int], steps_left: int, sure: dict[int, float], probability: float) -> None:
+        if not left:
+            if steps_left:
+                ranked = sorted(sure, key=lambda place: (sure[place], place))[: length // 2]
+                again = [backbone.mask_id if place in ranked else token for place, token in enumerate(row)]
+                fill(again, sorted(ranked), steps_left - 1, sure, probability)
+            else:
+                outcome[tuple(row[len(prompt) :])] += probability
+            return
+        grow(row, left[:anchor], [], left, steps_left, sure, probability)
+
+    def grow(
+        row: list[int],
+        cell: list[int],
+        clean: list[int],
+        left: list[int],
+        steps_left: int,
+        sure: dict[int, float],
+        probability: float,
+    ) -> None:
+        if len(clean) == len(cell):
+            filled = list(row)
+            for place, token in zip(cell, clean, strict=True):
+                filled[place] = token
+            fill(filled, left[len(cell) :], steps_left, sure, probability)
+            return
+        logits_1V = query_logits(backbone, row, cell, clean)[None]
+        confidence_V = law(logits_1V, 1.0, exclude=backbone.mask_id)[0].tolist()
+        for token, chance in enumerate(law(logits_1V, temperature, exclude=backbone.mask_id)[0].tolist()):
+            if chance:
+                latest = sure | {cell[len(clean)]: confidence_V[token]}
+                grow(row, cell, [*clean, token], left, steps_left, latest, probability * chance)
+
+    start = len(prompt)
+    everything = list(range(start, start + length))
+    fill([*prompt, *[backbone.mask_id] * length], everything, steps - 1, {}, 1.0)
+    return dict(outcome)
+
+
+# Temperature 0
+
+
+@pytest.mark.parametrize("anchor", [None, 4, 6])
+@pytest.mark.parametrize("steps", [1, 2])
+def test_greedy_tokens_are_those_of_sequential_decoding(prompt: torch.Tensor, steps: int, anchor: int | None) -> None:
+    backbone = tiny_llada(3)
+    (expected,) = sequential_law(backbone, prompt.tolist(), 8, anchor, 0.0, steps)
+    assert two_stream(backbone, prompt, gen_length=8, anchor=anchor, steps=steps, window=4) == list(expected)
+
+
+@pytest.mark.parametrize("savings", COMBINATIONS)
+@pytest.mark.parametrize("anchor", [None, 5])
+@pytest.mark.parametrize("block_length", [16, 8])
+def test_greedy_tokens_are_the_same_for_every_window_draft_and_saving(
+    prompt: torch.Tensor, block_length: int, anchor: int | None, savings: dict[str, bool]
+) -> None:
+    run = partial(two_stream, tiny_llada(0), prompt, block_length=block_length, anchor=anchor)
+    expected = run(speculative=False)
+    variants: list[dict[str, Any]] = [{"window": window} for window in (1, 4, 16)]
+    variants.append({"draft": tiny_llada(50), "window": 4})
+    assert [run(**variant, **savings) for variant in variants] == [expected] * len(variants)
+
+
+def test_the_anchor_and_the_verification_change_the_tokens(prompt: torch.Tensor) -> None:
+    backbone = tiny_llada(0)
+    responses = [two_stream(backbone, prompt, anchor=anchor) for anchor in (None, 4)]
+    responses.append(tokens(backbone, prompt))
+    assert len({tuple(response) for response in responses}) == 3
+
+
+@pytest.mark.parametrize("steps", [1, 2])
+def test_with_one_place_a_cell_the_law_is_the_full_one(prompt: torch.Tensor, steps: int) -> None:
+    backbone = tiny_llada(5)
+    assert two_stream(backbone, prompt, anchor=1, steps=steps) == tokens(backbone, prompt, steps=steps)
+
+
+# The law at temperature 1, by every branch, on a small attention model
+
+
+@pytest.fixture(scope="module")
+def small() -> Backbone:
+    """Three tokens and a mask."""
+    return tiny_llada(1, vocab_size=4, std=0.5)
+
+
+@pytest.mark.parametrize("anchor", [None, 2])
+@pytest.mark.parametrize(
+    "variant",
+    [
+        {"speculative": False},
+        {"window": 1},
+        {"window": 2},
+        {"window": 4},
+        {"window": 2, "draft": tiny_llada(2, vocab_size=4, std=0.5)},
+        {"window": 2, "adaptive_window": True},
+        {"window": 4, "skip_root_row": True, "adaptive_window": True},
+    ],
+)
+def test_law_of_one_step_is_that_of_sequential_decoding(
+    small: Backbone, variant: dict[str, Any], anchor: int | None
+) -> None:
+    run = partial(two_stream, small, torch.tensor([0, 1]), gen_length=3, temperature=1.0, steps=1, anchor=anchor)
+    measured = enumerate_law(lambda sampler: torch.tensor(run(sampler=sampler, **variant)))
+    # The same numbers in batches of other shapes differ in the last bits of float32.
+    assert total_variation(measured, sequential_law(small, [0, 1], 3, anchor, 1.0)) < 1e-5
+
+
+@pytest.mark.parametrize("variant", [{"window": 2}, {"window": 2, "skip_root_row": True}])
+def test_law_of_two_steps_is_that_of_sequential_decoding(small: Backbone, variant: dict[str, Any]) -> None:
+    run = partial(two_stream, small, torch.tensor([0, 1]), gen_length=2, temperature=1.0, steps=2)
+    measured = enumerate_law(lambda sampler: torch.tensor(run(sampler=sampler, **variant)))
+    assert total_variation(measured, sequential_law(small, [0, 1], 2, None, 1.0, steps=2)) < 1e-5
+
+
+def test_a_broken_residual_shows(small: Backbone, broken_residual: None) -> None:
+    other = tiny_llada(2, vocab_size=4, std=0.5)
+    run = partial(
+        two_stream, small, torch.tensor([0, 1]), gen_length=3, temperature=1.0, steps=1, window=2, draft=other
+    )
+    measured = enumerate_law(lambda sampler: torch.tensor(run(sampler=sampler)))
+    assert total_variation(measured, sequential_law(small, [0, 1], 3, None, 1.0)) > 1e-3
+
+
+# One verification
+
+
+def verification(backbone: Backbone, row: list[int], cell: list[int]) -> TwoStreamVerification:
+    ledger = Ledger(backbone)
+    made = TwoStreamVerification(ledger, ledger, torch.tensor([row]), window=8)
+    made.start(cell)
+    return made
+
+
+ROW, CELL = [3, 14, 39, 39, 9, 39, 39, 26, 39], [2, 3, 5, 6, 8]  # 39 is the tiny models' mask
+
+
+@pytest.mark.parametrize("changed", range(5))
+def test_changing_a_draft_leaves_the_laws_up_to_it_unchanged(tiny: Backbone, changed: int) -> None:
+    drafts = [5, 6, 7, 8, 9]
+    other = [*drafts[:changed], 20, *drafts[changed + 1 :]]
+    first, second = (verification(tiny, ROW, CELL).verify(CELL, d, False, False).target_WV for d in (drafts, other))
+    assert torch.equal(first[: changed + 1], second[: changed + 1])
+    assert all(not torch.allclose(a, b) for a, b in zip(first[changed + 1 :], second[changed + 1 :], strict=True))
+
+
+def test_laws_equal_those_without_a_cache(tiny: Backbone) -> None:
+    drafts = [5, 6, 7, 8, 9]
+    target_WV = verification(tiny, ROW, CELL).verify(CELL, drafts, False, False).target_WV
+    expected_WV = torch.stack([query_logits(tiny, ROW, CELL, drafts[:m]) for m in range(len(CELL))])
+    torch.testing.assert_close(target_WV, expected_WV, atol=1e-5, rtol=1e-4)
+
+
+def test_rejected_drafts_leave_nothing_behind(tiny: Backbone) -> None:
+    """After a rejection the kept states are those of the committed tokens alone."""
+    row = torch.tensor([ROW])
+    ledger = Ledger(tiny)
+    made = TwoStreamVerification(ledger, ledger, row, window=8)
+    made.start(CELL)
+    made.verify(CELL, [5, 6, 7, 8, 9], False, False)
+    row[0, CELL[:2]] = torch.tensor([5, 30])  # the second draft was rejected
+    again_WV = made.verify(CELL[2:], [11, 12, 13], False, False).target_WV
+    expected_WV = torch.stack([query_logits(tiny, ROW, CELL, [5, 30, 11, 12, 13][:m]) for m in range(2, 5)])
+    torch.testing.assert_close(again_WV, expected_WV, atol=1e-5, rtol=1e-4)
+
+
+def test_training_and_decoding_have_the_same_laws(tiny: Backbone) -> None:
+    clean_BL = torch.randint(0, 38, (1, 12), generator=torch.Generator().manual_seed(4))
+    response_BL = torch.arange(12)[None] >= 3
+    corrupted_BL, _ = corrupt(
+        clean_BL, response_BL, torch.tensor([0.7]), tiny.mask_id, torch.Generator().manual_seed(1)
+    )
+    cell_BL = corrupted_BL != clean_BL
+    rows = two_stream_rows(clean_BL, cell_BL, tiny.mask_id)
+    with torch.inference_mode():
+        trained = tiny.model(
+            input_ids=rows.inputs, position_ids=rows.position_ids, attention_mask=rows.visible, positions=rows.places
+        ).logits[0]
+    cell = cell_BL[0].nonzero()[:, 0].tolist()
+    made = verification(tiny, corrupted_BL[0].tolist(), cell)
+    decoded_WV = made.verify(cell, clean_BL[0, cell].tolist(), False, False).target_WV
+    torch.testing.assert_close(trained[len(cell) :], decoded_WV, atol=1e-4, rtol=1e-4)
+
+
+# Costs and refusals
+
+
+@pytest.mark.parametrize("anchor", [None, 4])
+def test_cost_is_a_context_a_cell_and_two_tokens_a_draft(prompt: torch.Tensor, anchor: int | None) -> None:
+    run = partial(decode, tiny_llada(), prompt, gen_length=LENGTH, verify="two-stream", steps=1, anchor=anchor)
+    trace = run(window=4).trace
+    contexts = 1 if anchor is None else LENGTH // anchor
+    assert trace.rows == trace.forwards == contexts + len(trace.windows) + trace.draft_forwards
+    spent = trace.token_forwards - contexts * (len(prompt) + LENGTH) - trace.draft_token_forwards
+    # The clean token of a place is computed once in the window and, where it was corrected, once more.
+    assert spent <= sum(2 * window.proposed for window in trace.windows)
+
+
+def test_windows_do_not_cross_the_grid(prompt: torch.Tensor) -> None:
+    windows = decode(tiny_llada(), prompt, gen_length=LENGTH, verify="two-stream", anchor=4, steps=1).trace.windows
+    assert all(window.start // 4 == (window.start + window.proposed - 1) // 4 for window in windows)
+
+
+def test_a_backbone_without_cached_attention_is_refused() -> None:
+    with pytest.raises(ValueError, match="cached attention"):
+        decode(RandomConditionals(), torch.tensor([0]), gen_length=4, verify="two-stream")
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"anchor": 4}, "anchor=4 is of verify='two-stream'"),
+        ({"anchor": 0, "verify": "two-stream"}, "anchor=0"),
+        ({"reuse_drafts": True, "verify": "two-stream"}, "reuse_drafts is of verify='full'"),
+        ({"verify": "three-stream"}, "valid: full, two-stream"),
+    ],
+)
+def test_bad_options_are_refused(prompt: torch.Tensor, options: dict[str, Any], named: str) -> None:
+    with pytest.raises(ValueError, match=named):
+        decode(tiny_llada(), prompt, gen_length=4, **options)
+
+
+def test_cached_context_gives_the_plain_logits_in_half_precision(prompt: torch.Tensor) -> None:
+    backbone = tiny_llada(2)
+    backbone.model.to(torch.bfloat16)
+    places = torch.arange(len(prompt))
+    logits, cache = backbone.extend(prompt[None], places, places)
+    assert torch.equal(logits, backbone.logits(prompt[None])) and logits.dtype == torch.bfloat16
+    again, _ = backbone.extend(prompt[None, :2], places[:2], places[:2], cache)
+    assert again.dtype == torch.bfloat16

@@ -1,0 +1,92 @@
+"""What captions say of the machine while a run was timed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from run_records import item, rows_of, save, window
+
+from harness.records.store import Run
+from tables.frames.drift import BUSY, DRIFT, FEWEST, drift, timing_sentences
+from tables.render import render
+
+
+def run_of(folder: Path, paces: list[float], suite: str = "gsm8k", **meta: Any) -> Run:
+    """LLaDA's items of one suite in the order of their lines, with these seconds a forward pass, and as many of DCD."""
+    items = []
+    for number, pace in enumerate(paces):
+        forwards = 40 + number
+        items.append(item("llada", suite, number, seconds=pace * forwards, forwards=forwards))
+        items.append(item("dcd", suite, number, seconds=1.0 + number))
+    return save(folder, items, [window("dcd", suite, 0, 2)], {suite: suite.upper()}, **meta)
+
+
+def test_drift_is_of_medians_of_the_last_third_over_the_first(tmp_path: Path) -> None:
+    paces = [1.0, 9.0, 1.0, 1.0, 5.0, 5.0, 5.0, 1.2, 1.2, 0.1, 1.2]
+    moved = drift(run_of(tmp_path, paces))  # of 11 items, 3 and 3
+    assert moved is not None and moved == (pytest.approx(0.2), "gsm8k")
+
+
+def test_drift_goes_by_the_order_of_the_lines_and_not_of_the_items(tmp_path: Path) -> None:
+    run = run_of(tmp_path, [1.0] * 6 + [1.5] * 3)
+    turned = Run(run.folder, run.meta, run.items[::-1], run.windows)
+    assert drift(run) == (pytest.approx(0.5), "gsm8k") and drift(turned) == (pytest.approx(-1 / 3), "gsm8k")
+
+
+def test_too_few_items_are_no_drift(tmp_path: Path) -> None:
+    assert drift(run_of(tmp_path / "few", [1.0] * (FEWEST - 4) + [2.0] * 3)) is None
+    assert drift(run_of(tmp_path / "enough", [1.0] * (FEWEST - 3) + [2.0] * 3)) == (pytest.approx(1.0), "gsm8k")
+
+
+def test_the_suite_that_moved_farthest_speaks_for_the_run(tmp_path: Path) -> None:
+    items = []
+    for suite, end in (("gsm8k", 1.2), ("math", 0.7)):
+        items += [item("llada", suite, n, seconds=1.0 if n < 6 else end, forwards=1) for n in range(9)]
+    assert drift(save(tmp_path, items)) == (pytest.approx(-0.3), "math")
+
+
+@pytest.mark.parametrize(("end", "says"), [(1 + 1.4 * DRIFT, "+14%"), (1 - 1.4 * DRIFT, "-14%"), (1 + DRIFT / 2, "")])
+def test_a_large_drift_is_in_the_captions_of_tables_with_seconds(tmp_path: Path, end: float, says: str) -> None:
+    files = render(run_of(tmp_path, [1.0] * 6 + [end] * 3), tps=True)
+    sentence = f"LLaDA's own seconds drifted by {says} within the run (GSM8K); methods were interleaved."
+    assert all((sentence in files[name]) == bool(says) for name in ("main.md", "tps.md"))
+    assert "drifted" not in files["windows.md"] and (says != "" or "drifted" not in files["main.md"])
+
+
+def receipt(busy: float = 3.0, reasons: str | None = None) -> dict[str, Any]:
+    return {"busy_percent": busy, "gpu": None if reasons is None else {"throttle_reasons": reasons}}
+
+
+def test_a_run_without_receipts_says_nothing_of_the_machine(tmp_path: Path) -> None:
+    assert timing_sentences(run_of(tmp_path, [1.0])) == []
+
+
+@pytest.mark.parametrize(
+    ("sittings", "says"),
+    [
+        ([{"start": receipt(), "end": receipt()}], []),
+        ([{"start": receipt(BUSY), "end": receipt(100.0)}], []),  # the end is the run's own work
+        ([{"start": receipt(BUSY + 1), "end": None}], ["The machine was 26% busy before the start."]),
+        ([{"start": receipt(None), "end": {"gpu": {"unknown": "NVML: no"}}}], []),  # type: ignore[arg-type]
+        ([{"start": receipt(reasons="0x4"), "end": receipt(reasons="0x0")}], []),
+        ([{"start": receipt(), "end": receipt(reasons="0x1")}], []),
+        ([{"start": receipt(), "end": receipt(reasons="0x5")}], ["The GPU reported throttling at the end (0x4)."]),
+        ([{"start": receipt(), "end": None}] * 2, ["The run had 2 sittings."]),
+    ],
+)
+def test_receipts_speak_in_a_short_sentence_each(
+    tmp_path: Path, sittings: list[dict[str, Any]], says: list[str]
+) -> None:
+    run = run_of(tmp_path, [1.0], sittings=sittings)
+    assert timing_sentences(run) == says and all(sentence in render(run)["main.md"] for sentence in says)
+
+
+def test_a_run_that_was_not_timed_says_only_that(tmp_path: Path) -> None:
+    run = run_of(tmp_path, [1.0] * 6 + [2.0] * 3, sittings=[{"start": receipt(90.0), "end": None}] * 2)
+    untimed = Run(run.folder, {**run.meta, "config": {**run.meta["config"], "timed": False}}, run.items, run.windows)
+    caption = render(untimed)["main.md"].splitlines()[0]
+    assert caption.endswith("Seconds were not measured for comparison.")
+    assert not any(word in caption for word in ("drifted", "busy", "sittings"))
+    assert rows_of(render(untimed)["main.md"])["Method"] == ["GSM8K Acc.", "GSM8K Fwd."]

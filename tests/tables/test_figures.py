@@ -1,0 +1,185 @@
+"""Figures from synthetic records: what their lines hold, what is skipped, and that the same records give same bytes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from run_records import item, save, save_presets
+from scipy import stats
+from test_theory import window
+
+from harness.errors import UserError, one_line_errors
+from harness.methods.presets import PRESETS
+from harness.records.store import Run
+from harness.theory import expected_committed
+from tables import figures as cli
+from tables.charts.drawing import UNDATED, Skipped
+from tables.figures import draw_acceptance, draw_curves, draw_tradeoff, draw_window_size
+from tables.frames.intervals import tradeoff
+from tables.sheets.theory import acceptance_by_place, fef_windows
+
+SIZES = {"fef-4-w4": 4, "fef-4": 16, "fef-2": 16}
+
+
+def sized_run(folder: Path, methods: tuple[str, ...] = ("fef-4-w4", "fef-4"), **fields: Any) -> Run:
+    """LLaDA and FeF methods, 20 items on each of two suites; windows accept their drafts independently."""
+    draws = np.random.default_rng(0)
+    items, windows = [], []
+    for suite in ("gsm8k", "math"):
+        for number in range(20):
+            items.append(item("llada", suite, number, correct=number < 15, seconds=1 + draws.random(), forwards=48))
+            for method in methods:
+                size = SIZES[method]
+                accepted = [int(np.cumprod(draws.random(size) < 0.9).sum()) for _ in range(10)]
+                counts = {"proposed": 10 * size, "accepted": sum(accepted), "draft_forwards": 10}
+                counts["rejected"] = sum(count < size for count in accepted)
+                spent = {"seconds": 0.5 + draws.random() / 2, "forwards": 20, "correct": number < 12}
+                items.append(item(method, suite, number, **counts, **spent))
+                windows += [window(method, number, size, count, suite=suite) for count in accepted]
+    named: dict[str, Any] = {"llada": {"label": "LLaDA", "method": "llada"}}
+    for method in methods:
+        options = {suite: {"options": {"window": SIZES[method]}} for suite in ("gsm8k", "math")}
+        named[method] = {"label": method.upper(), "method": "fef", "suites": options}
+    config = {"data": "generated", "methods": named, "suites": {"gsm8k": {"title": "GSM8K"}, "math": {"title": "MATH"}}}
+    return save(folder, fields.pop("items", items), windows, config=config, **fields)
+
+
+def lines_of(axes: Any) -> dict[str, list[float]]:
+    """The heights of the lines that an axes has, by label."""
+    return {line.get_label(): list(line.get_ydata()) for line in axes.get_lines()}
+
+
+def test_the_tradeoff_is_the_mean_over_suites_with_pooled_wilson(tmp_path: Path) -> None:
+    run = sized_run(tmp_path)
+    frame, left_out = tradeoff(run)
+    assert left_out == [] and frame["method"].to_list() == ["llada", "fef-4-w4", "fef-4"]
+    row = frame.to_dict("records")[1]
+    pooled = stats.binomtest(24, 40).proportion_ci(method="wilson")
+    assert (row["accuracy"], row["accuracy_low"], row["accuracy_high"]) == pytest.approx(
+        (60, 100 * pooled.low, 100 * pooled.high)
+    )
+    assert row["speedup_low"] < row["speedup"] < row["speedup_high"]
+    assert frame.to_dict("records")[0]["speedup_low"] == 1.0
+
+
+def test_what_the_tradeoff_leaves_out_is_said(tmp_path: Path) -> None:
+    run = sized_run(tmp_path)
+    short = run.items[(run.items["method"] != "fef-4") | (run.items["suite"] == "math")]
+    frame, left_out = tradeoff(Run(run.folder, run.meta, short, run.windows))
+    assert "fef-4" not in set(frame["method"]) and left_out[0].startswith("without FEF-4: a suite is missing")
+    verdicts = run.items["correct"].astype(object).where(run.items["suite"] != "math", None)
+    frame, left_out = tradeoff(Run(run.folder, run.meta, run.items.assign(correct=verdicts), run.windows))
+    assert len(frame) == 3 and left_out == ["without MATH: LLaDA is not scored there"]
+    without = run.items[run.items["method"] != "llada"]
+    with pytest.raises(Skipped, match="no scored items of LLaDA"):
+        draw_tradeoff(Run(run.folder, run.meta, without, run.windows))
+
+
+def test_acceptance_lines_are_the_counts_and_alpha_to_the_place(tmp_path: Path) -> None:
+    run = sized_run(tmp_path, ("fef-2", "fef-4", "fef-4-w4"))
+    figure, _ = draw_acceptance(run)
+    above, below = figure.axes
+    windows = fef_windows(run)
+    assert "FEF-4-W4" not in lines_of(above)  # a row of an ablation alone
+    for method in ("fef-2", "fef-4"):
+        places = acceptance_by_place(windows[windows["method"] == method])
+        assert lines_of(above)[method.upper()] == places["given_tested"].to_list()
+        assert lines_of(below)[method.upper()] == places["unconditional"].to_list()
+        items = run.items[run.items["method"] == method]
+        alpha = items["accepted"].sum() / (items["accepted"].sum() + items["rejected"].sum())
+        expected = [alpha**place for place in range(1, 17)]
+        assert any(heights == pytest.approx(expected) for heights in lines_of(below).values())
+    drawn = {(line.get_marker(), str(line.get_linestyle()), line.get_fillstyle()) for line in below.get_lines()}
+    assert len(drawn) == 4  # told apart without colour
+
+
+def test_the_window_size_figure_has_the_measured_and_the_expected_lengths(tmp_path: Path) -> None:
+    run = sized_run(tmp_path)
+    figure, _ = draw_window_size(run)
+    above, below = figure.axes
+    measured, theorem, actual = lines_of(above).values()
+    windows = fef_windows(run)
+    for place, method in enumerate(("fef-4-w4", "fef-4")):
+        own = windows[windows["method"] == method]
+        assert measured[place] == pytest.approx(own["committed"].mean())
+        counts = run.items[run.items["method"] == method].groupby("suite")[["accepted", "rejected"]].sum()
+        alphas = counts["accepted"] / counts.sum(axis=1)
+        assert theorem[place] == pytest.approx(np.mean([expected_committed(a, SIZES[method]) for a in alphas]))
+    assert actual == pytest.approx(theorem)  # no window here is short
+    assert lines_of(below)["forward passes"] == pytest.approx([48 / 20] * 2)
+
+
+def test_figures_that_need_seconds_are_not_drawn_of_a_run_that_was_not_timed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = sized_run(tmp_path)
+    run.meta["config"]["timed"] = False
+    (tmp_path / "run.json").write_text(json.dumps(run.meta))
+    assert cli.main([str(tmp_path)]) == 0
+    said = capsys.readouterr().out.splitlines()
+    skipped = [
+        line.split(":")[0] for line in said if line.endswith("the run's seconds were not measured for comparison")
+    ]
+    assert skipped == ["tradeoff", "window-size", "speed-by-window", "anchor", "front-gsm8k", "front-math"]
+    assert {path.stem for path in (tmp_path / "figures").iterdir()} == {"acceptance"}
+    assert tradeoff(run)[0].empty
+
+
+def test_curves_are_raw_and_smoothed_and_stages_follow_one_another(tmp_path: Path) -> None:
+    steps = [*range(1, 101), *range(1, 21)]
+    losses = np.random.default_rng(0).uniform(1, 2, len(steps))
+    text = "".join(f"{step},{loss}\n" for step, loss in zip(steps, losses, strict=True))
+    (tmp_path / "loss.csv").write_text("step,loss\n" + text)
+    figure, _ = draw_curves({"one": tmp_path / "loss.csv"})
+    raw, smooth = figure.axes[0].get_lines()
+    assert np.array_equal(raw.get_xdata(), range(1, 121)) and np.allclose(raw.get_ydata(), losses, rtol=1e-12)
+    heights = np.asarray(smooth.get_ydata())
+    assert smooth.get_label() == "one" and heights[60] == pytest.approx(losses[59:62].mean())
+    for name, content, says in (("none", None, "cannot read"), ("bad", "step\n1\n", "is no loss.csv")):
+        if content is not None:
+            (tmp_path / name).write_text(content)
+        with pytest.raises(UserError, match=says):
+            draw_curves({name: tmp_path / name})
+
+
+def test_the_command_line_writes_what_it_can_and_the_same_bytes_twice(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = sized_run(tmp_path / "run")
+    (tmp_path / "loss.csv").write_text("step,loss\n1,3.0\n2,2.5\n")
+    command = [str(run.folder), "--curves", f"base={tmp_path / 'loss.csv'}", "--out"]
+    for out in ("one", "two"):
+        assert cli.main([*command, str(tmp_path / out)]) == 0
+    names = {"tradeoff", "acceptance", "window-size", "curves"}
+    assert {path.name for path in (tmp_path / "one").iterdir()} == {f"{n}.{kind}" for n in names for kind in UNDATED}
+    for path in (tmp_path / "one").iterdir():
+        assert path.read_bytes() == (tmp_path / "two" / path.name).read_bytes()
+        assert b"CreationDate" not in path.read_bytes()
+    capsys.readouterr()
+    bare = save(tmp_path / "bare", [item("llada", "gsm8k", 0)])
+    assert cli.main([str(bare.folder)]) == 0
+    said = capsys.readouterr().out
+    assert "acceptance: skipped, no FeF method" in said and "window-size: skipped, the run has 0 window sizes" in said
+    assert {path.stem for path in (bare.folder / "figures").iterdir()} == {"tradeoff"}
+
+
+@pytest.mark.parametrize("line", [[], ["--curves", "a=b"], ["--out", "x", "--curves", "loss.csv"]])
+def test_a_line_that_asks_for_nothing_clear_is_refused(line: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert one_line_errors(lambda: cli.main(line)) == 2
+    assert capsys.readouterr().err.startswith("error: ")
+
+
+def test_it_imports_neither_torch_nor_opencompass() -> None:
+    code = "import sys, tables.figures; sys.exit(any(name in sys.modules for name in ('torch', 'opencompass')))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_more_methods_than_a_reader_can_tell_apart_are_not_drawn(tmp_path: Path) -> None:
+    with pytest.raises(Skipped, match="cannot be told apart"):
+        draw_tradeoff(save_presets(tmp_path, *list(PRESETS)[:21]))

@@ -1,0 +1,243 @@
+"""Tables from synthetic records: what they say."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from run_records import PAPER_SUITES, full_items, item, rows_of, save, window
+
+from harness.errors import UserError
+from tables.frames.measures import MEASURES, WINDOW_MEASURES, measure, measure_windows
+from tables.output.writers import escape_latex, escape_markdown
+from tables.render import render
+
+
+def test_table_has_the_methods_that_were_run_in_config_order_and_their_means(tmp_path: Path) -> None:
+    rows = rows_of(render(save(tmp_path, full_items()[::-1]))["main.md"])
+    assert "Method" in rows and list(rows)[2:] == ["LLaDA", "FeF-DLLM (step=2)"]
+    suite = ["75.00", "1.00x", "1.00x"]
+    assert rows["LLaDA"] == suite * 3
+    assert rows["FeF-DLLM (step=2)"] == ["**100.00**", "<ins>4.00x</ins>", "2.00x"] * 3
+    assert rows["Method"][:3] == ["GSM8K Acc.", "GSM8K Speed", "GSM8K Fwd."] and rows["Method"][-3] == "Mean Acc."
+
+
+def test_latex_has_multirow_headings_bold_and_underline(tmp_path: Path) -> None:
+    latex = render(save(tmp_path, full_items()))["main.tex"]
+    assert r"FeF-DLLM (step=2) & \textbf{100.00} & $\underline{4.00\times}$ & $2.00\times$" in latex
+    assert r"LLaDA & 75.00 & $1.00\times$" in latex
+    assert r"\multirow{2}{*}{Methods} & \multicolumn{3}{c}{GSM8K}" in latex and r"\cmidrule(lr){5-7}" in latex
+    assert "DCD" not in latex and "LLaDA/2" not in latex
+
+
+def test_equal_accuracies_as_printed_are_both_bold(tmp_path: Path) -> None:
+    items = [item(method, "gsm8k", number) for method in ("llada", "dcd") for number in range(2)]
+    rows = rows_of(render(save(tmp_path, items))["main.md"])
+    assert rows["LLaDA"][0] == rows["DCD"][0] == "**100.00**"
+
+
+def test_speedups_are_ratios_of_totals_over_shared_items(tmp_path: Path) -> None:
+    items = [
+        item("llada", "gsm8k", n, seconds=s, forwards=f) for n, (s, f) in enumerate([(1.0, 10), (3.0, 30), (9, 9)])
+    ]
+    items += [item("dcd", "gsm8k", 0, seconds=1.0, forwards=5), item("dcd", "gsm8k", 1, seconds=7.0, forwards=5)]
+    items += [item("dcd", "gsm8k", 7, seconds=100.0, forwards=1000)]
+    row = measure(save(tmp_path, items)).to_dict("records")[1]
+    assert (row["speedup"], row["forward_speedup"], row["shared_items"]) == (0.5, 4.0, 2)
+    assert row["seconds_per_item"] == 36.0 and row["items"] == 3
+
+
+def test_partial_methods_are_footnoted_and_do_not_compete(tmp_path: Path) -> None:
+    items = [item("llada", "gsm8k", n, correct=n > 0) for n in range(4)]
+    items += [item("dcd", "gsm8k", n, seconds=1.0) for n in range(2)]
+    files = render(save(tmp_path, items, suites={"gsm8k": "GSM8K"}))
+    rows = rows_of(files["main.md"])
+    assert rows["LLaDA"] == ["**75.00**", "<ins>1.00x</ins>", "1.00x"]
+    assert rows["DCD"] == ["100.00 [a]", "2.00x [b]", "1.00x [b]"]
+    assert "[a] accuracy over 2 of 4 items" in files["main.md"]
+    assert "[b] speedups over the 2 items shared with LLaDA" in files["main.md"]
+    assert r"\textsuperscript{a}\,accuracy over 2 of 4 items" in files["main.tex"]
+
+
+def test_unscored_suites_say_so_and_why(tmp_path: Path) -> None:
+    items = [row | {"correct": None if row["suite"] == "math" else row["correct"]} for row in full_items()]
+    files = render(save(tmp_path, items, scoring={"not_scored": {"math": "no sandbox (bubblewrap)"}}))
+    rows = rows_of(files["main.md"])
+    assert rows["FeF-DLLM (step=2)"][3] == "n/s [a]" and rows["FeF-DLLM (step=2)"][4] == "<ins>4.00x</ins>"
+    assert rows["FeF-DLLM (step=2)"][6].startswith("- [") and rows["FeF-DLLM (step=2)"][7] == "<ins>4.00x</ins>"
+    assert "[a] not scored: no sandbox (bubblewrap)" in files["main.md"]
+
+
+def test_a_run_that_was_never_scored_has_speeds(tmp_path: Path) -> None:
+    rows = rows_of(render(save(tmp_path, [row | {"correct": None} for row in full_items()]))["main.md"])
+    assert rows["LLaDA"] == [*["n/s [a]", "1.00x", "1.00x"] * 2, "- [b]", "1.00x", "1.00x"]
+
+
+def test_items_without_a_verdict_are_left_out_of_accuracy(tmp_path: Path) -> None:
+    items = [item("llada", "gsm8k", 0), item("llada", "gsm8k", 1, correct=False), item("llada", "gsm8k", 2)]
+    del items[2]["correct"]
+    run = save(tmp_path, items)
+    row = measure(run).to_dict("records")[0]
+    assert (row["accuracy"], row["scored"], row["items"]) == (50.0, 2, 3)
+    assert "accuracy over 2 of 3 items" in render(run)["main.md"]
+
+
+def test_without_llada_there_is_no_speed(tmp_path: Path) -> None:
+    items = full_items() + [item("dcd", "math", n) for n in range(4)]
+    items = [row for row in items if (row["method"], row["suite"]) != ("llada", "math")]
+    files = render(save(tmp_path, items))
+    rows = rows_of(files["main.md"])
+    assert rows["FeF-DLLM (step=2)"][3:6] == ["**100.00**", "- [a]", "- [a]"]
+    assert "[a] no speedup: LLaDA has no record of these items" in files["main.md"]
+    assert rows["LLaDA"][3:6] == ["-", "-", "-"] and rows["LLaDA"][6].startswith("- [")
+
+
+def test_mean_needs_every_suite_of_the_run(tmp_path: Path) -> None:
+    rows = rows_of(render(save(tmp_path, [row for row in full_items() if row["suite"] == "gsm8k"]))["main.md"])
+    assert len(rows["Method"]) == 6 and all(cell.startswith("- [") for cell in rows["LLaDA"][3:])
+    alone = [row for row in full_items() if row["suite"] == "gsm8k"]
+    assert "Mean" not in render(save(tmp_path, alone, suites={"gsm8k": "GSM8K"}))["main.md"]
+
+
+def test_caption_names_nano_plainly(tmp_path: Path) -> None:
+    weights = {"base": {"name": "nano", "parameters": 2_512_345}}
+    files = render(save(tmp_path, full_items(), weights=weights), paper=True)
+    sentence = (
+        "Measured on nano, the 2.5 M parameter model shipped with this repository; not comparable with the paper's 8B"
+    )
+    assert all(sentence in text for name, text in files.items() if not name.endswith(".csv"))
+    assert (
+        "4 items per suite, generated in the suites' formats. Environment: cpu (Test CPU), 2 threads, float32."
+        in files["main.md"]
+    )
+    nameless = render(save(tmp_path, full_items(), environment={}))["main.md"]
+    assert "Measured on nano, the small model" in nameless and "Environment" not in nameless
+
+
+def test_caption_names_other_models_and_not_where_they_lie(tmp_path: Path) -> None:
+    weights: dict[str, Any] = {"base": {"name": "/models/LLaDA-8B-Instruct"}, "fef": {"name": "/models/tuned"}}
+    gpu = {"device": "cuda:0", "gpu": "H200", "cpu": "Test CPU", "dtype": "bfloat16"}
+    caption = render(save(tmp_path, full_items(), weights=weights, environment=gpu))["main.md"].splitlines()[0]
+    assert "Measured on LLaDA-8B-Instruct, tuned." in caption and "nano" not in caption and "/models" not in caption
+    assert "Environment: cuda:0 (H200), bfloat16." in caption
+    for parameters, sentence in (
+        (2_612_345, "Measured on mine (2.6 M parameters); not comparable with the paper's 8B results."),
+        (8_015_581_184, "Measured on mine (8.0 B parameters). 4 items"),
+    ):
+        weights = {"base": {"name": "/models/mine", "parameters": parameters}}
+        assert sentence in render(save(tmp_path, full_items(), weights=weights))["main.md"]
+    weights = {"8b": {"name": "LLaDA-8B-Instruct", "parameters": 8_015_581_184}, "nano": {"name": "nano"}}
+    caption = render(save(tmp_path, full_items(), weights=weights))["main.md"]
+    assert "Measured on LLaDA-8B-Instruct, nano (at most 8.0 B parameters)." in caption
+    weights = {"a": {"name": "nano", "parameters": 2_512_345}, "b": {"name": "nano-fef", "parameters": 2_512_345}}
+    caption = render(save(tmp_path, full_items(), weights=weights))["main.md"]
+    assert "2.5 M parameter model shipped with this repository (checkpoints: nano, nano-fef); not comp" in caption
+
+
+def test_caption_gives_unequal_suites_one_by_one(tmp_path: Path) -> None:
+    items = [row for row in full_items() if row["suite"] == "gsm8k" or row["item"] < 3]
+    assert "Items: GSM8K 4, MATH 3, generated" in render(save(tmp_path, items))["main.md"]
+
+
+def test_csv_is_tidy_and_unformatted(tmp_path: Path) -> None:
+    items = [*full_items(), item("llada", "gsm8k", 4, seconds=1 / 3)]
+    frame = pd.read_csv(io.StringIO(render(save(tmp_path, items))["main.csv"]))
+    assert list(frame.columns) == MEASURES
+    assert frame[["method", "suite"]].to_numpy().tolist() == [
+        [method, suite] for method in ("llada", "fef-2") for suite in ("gsm8k", "math")
+    ]
+    row = frame.to_dict("records")[0]
+    assert row["seconds_per_item"] == pytest.approx((8 + 1 / 3) / 5, abs=1e-12) and row["accuracy"] == 80.0
+    assert pd.isna(row["acceptance"]) and frame["acceptance"].to_list()[2:] == [0.5, 0.5]
+
+
+def test_windows_are_counted_per_method_and_suite(tmp_path: Path) -> None:
+    windows = [window("fef-2", "gsm8k", 0, 3), window("fef-2", "gsm8k", 1, 2), window("fef-2", "gsm8k", 99, 50)]
+    run = save(tmp_path, full_items(), windows)
+    frame = measure_windows(run)
+    assert list(frame.columns) == WINDOW_MEASURES and len(frame) == 1
+    row = frame.to_dict("records")[0]
+    assert (row["acceptance"], row["alpha"], row["committed_per_window"], row["windows"]) == (0.5, 8 / 12, 2.5, 2)
+    files = render(run)
+    assert rows_of(files["windows.md"])["FeF-DLLM (step=2)"] == ["GSM8K", "0.500", "0.667", "2.50", "2"]
+    assert measure(run)["committed_per_window"].to_list()[2] == 2.5
+
+
+def test_a_run_without_windows_has_an_empty_window_table(tmp_path: Path) -> None:
+    files = render(save(tmp_path, full_items()))
+    assert files["windows.csv"] == ",".join(WINDOW_MEASURES) + "\n"
+    assert "No method of this run decodes in windows." in files["windows.md"]
+
+
+def test_same_records_in_any_order_give_the_same_bytes(tmp_path: Path) -> None:
+    items = [row | {"seconds": 0.1 + 0.017 * place**1.3} for place, row in enumerate(full_items(PAPER_SUITES))]
+    windows = [window("fef-2", "math", n, 1 + n) for n in range(4)]
+    once = render(save(tmp_path / "one", items, windows, PAPER_SUITES), paper=True)
+    again = render(save(tmp_path / "two", items[::-1], windows[::-1], PAPER_SUITES), paper=True)
+    assert once == again
+
+
+def test_methods_and_suites_may_be_strings_or_categoricals(tmp_path: Path) -> None:
+    windows = [window("fef-2", "math", n, 1 + n) for n in range(4)]
+    run = save(tmp_path, full_items(PAPER_SUITES), windows, PAPER_SUITES)
+    kinds = {
+        "categoricals of their own": "category",
+        "all that the run names": pd.CategoricalDtype(["other", *run.meta["config"]["methods"], *PAPER_SUITES]),
+        "objects": object,
+    }
+    expected = render(run, paper=True, intervals=True, tps=True)
+    for name, kind in kinds.items():
+        items, own_windows = (
+            frame.astype(dict.fromkeys(("method", "suite"), kind)) for frame in (run.items, run.windows)
+        )
+        recast = replace(run, items=items, windows=own_windows)
+        assert render(recast, paper=True, intervals=True, tps=True) == expected, name
+
+
+@pytest.mark.parametrize("verdicts", [["yes", True], [1, 0], [True, 2], [0.5, None]])
+def test_a_verdict_is_true_false_or_null(tmp_path: Path, verdicts: list[Any]) -> None:
+    run = save(tmp_path, [item("llada", "gsm8k", n) for n in range(2)])
+    with pytest.raises(UserError, match="must be true, false or null"):
+        measure(replace(run, items=run.items.assign(correct=pd.Series(verdicts, dtype=object))))
+
+
+@pytest.mark.parametrize("config", [{}, {"methods": [], "suites": {}}, {"methods": {}, "suites": {}}])
+def test_a_configuration_that_names_no_methods_is_refused(tmp_path: Path, config: dict[str, Any]) -> None:
+    run = save(tmp_path, [item("llada", "gsm8k", 0)])
+    with pytest.raises(UserError, match=r"config\.methods (must map|names none)"):
+        measure(replace(run, meta={**run.meta, "config": config}))
+
+
+def test_a_run_that_was_not_timed_has_no_speed_anywhere(tmp_path: Path) -> None:
+    windows = [window("fef-2", "gsm8k", n, 3) for n in range(4)]
+    run = save(tmp_path, full_items(PAPER_SUITES), windows, PAPER_SUITES)
+    run.meta["config"]["timed"] = False
+    run.meta["config"]["methods"]["fef-2"]["method"] = "fef"
+    files = render(run, paper=True, tps=True)
+    assert not any(name.startswith("tps") for name in files)
+    rows = rows_of(files["main.md"])
+    assert rows["Method"][:3] == ["GSM8K Acc.", "GSM8K Fwd.", "MATH Acc."] and len(rows["Method"]) == 10
+    assert rows["FeF-DLLM (step=2)"] == ["**100.00**", "2.00x"] * 5
+    assert rows_of(files["paper.md"])["FeF-DLLM (step=2), paper"][:2] == ["**79.38**", "**36.40**"]
+    theory = rows_of(files["theory.md"])["Method"]
+    assert theory[-2:] == ["Fwd. predicted", "Fwd."] and not {"Speed", "S", "c\\_rho"} & set(theory)
+    for name in ("main.md", "paper.md", "theory.md"):
+        assert "Seconds were not measured for comparison." in files[name]
+        assert not any(word in files[name] for word in ("peed", "wall-clock", "milliseconds"))
+    for name in ("main", "theory"):
+        frame = pd.read_csv(io.StringIO(files[f"{name}.csv"]))
+        assert frame["speedup"].isna().all() and frame["forward_speedup"].notna().all()
+
+
+def test_labels_are_escaped(tmp_path: Path) -> None:
+    assert escape_latex(r"50% a_b & #1 ~ {x} \y <z>") == (
+        r"50\% a\_b \& \#1 \textasciitilde{} \{x\} \textbackslash{}y \textless{}z\textgreater{}"
+    )
+    assert escape_latex("--tps a-b") == "-{}-tps a-b"
+    assert escape_markdown("a|b *c* [d]") == r"a\|b \*c\* \[d\]"
+    run = save(tmp_path, full_items(), suites={"gsm8k": "G_S & M", "math": "100%"})
+    assert r"{G\_S \& M}" in render(run)["main.tex"] and r"{100\%}" in render(run)["main.tex"]

@@ -1,0 +1,77 @@
+"""Figures of one option at several values, from synthetic records."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from run_records import item, save
+from test_figures import lines_of
+
+from harness.records.store import Run
+from tables.charts.drawing import Skipped
+from tables.charts.series import ANCHORS, BY_ANCHOR, BY_WINDOW, FRONT, draw_anchor, draw_front, draw_speed_by_window
+
+
+def presets_run(folder: Path, methods: list[str]) -> Run:
+    """Ten items of two suites: method n takes 1 / (n + 1) s and 48 - n forwards, and solves the first 9 - n % 5."""
+    items = []
+    for suite in ("gsm8k", "math"):
+        for place, method in enumerate(methods):
+            for number in range(10):
+                spent = {"seconds": 1 / (place + 1), "forwards": 48 - place, "correct": number < 9 - place % 5}
+                items.append(item(method, suite, number, **spent))
+    named = {method: {"label": method.upper(), "method": method.split("-")[0]} for method in methods}
+    suites = {"gsm8k": {"title": "GSM8K"}, "math": {"title": "MATH"}}
+    return save(folder, items, config={"data": "generated", "methods": named, "suites": suites})
+
+
+def everything(series: dict[str, list[str]]) -> list[str]:
+    return list(dict.fromkeys(method for row in series.values() for method in row))
+
+
+def test_a_front_has_a_line_for_each_series_by_milliseconds_and_accuracy(tmp_path: Path) -> None:
+    methods = everything(FRONT)
+    figure, left_out = draw_front(presets_run(tmp_path, methods), "math")
+    (axes,) = figure.axes
+    assert left_out == [] and len(axes.containers) == len(FRONT)
+    for (name, series), drawn in zip(FRONT.items(), axes.containers, strict=True):
+        line = drawn.lines[0]
+        assert drawn.get_label() == name
+        assert list(line.get_xdata()) == pytest.approx([1e3 / (methods.index(m) + 1) for m in series])
+        assert list(line.get_ydata()) == pytest.approx([10 * (9 - methods.index(m) % 5) for m in series])
+
+
+def test_a_front_needs_two_series(tmp_path: Path) -> None:
+    with pytest.raises(Skipped, match="two series"):
+        draw_front(presets_run(tmp_path, FRONT["Threshold"] + ["llada"]), "math")
+
+
+def test_speed_by_window_is_the_mean_over_suites(tmp_path: Path) -> None:
+    methods = ["llada", *(m for row in BY_WINDOW.values() for m in row.values())]
+    figure, _ = draw_speed_by_window(presets_run(tmp_path, methods))
+    lines = lines_of(figure.axes[0])
+    for name, row in BY_WINDOW.items():
+        assert lines[f"{name}, wall-clock"] == pytest.approx([methods.index(m) + 1 for m in row.values()])
+        forwards = [48 / (48 - methods.index(m)) for m in row.values()]
+        assert lines[f"{name}, forward passes"] == pytest.approx(forwards)
+
+
+def test_speed_by_window_needs_both_verifications(tmp_path: Path) -> None:
+    with pytest.raises(Skipped, match="both verifications"):
+        draw_speed_by_window(presets_run(tmp_path, ["llada", *BY_WINDOW["full"].values()]))
+
+
+def test_anchors_are_in_order_with_llada_beside(tmp_path: Path) -> None:
+    methods = ["llada", *(m for row in BY_ANCHOR.values() for m in row.values())]
+    figure, _ = draw_anchor(presets_run(tmp_path, methods))
+    above, below = figure.axes
+    assert lines_of(above)["LLaDA"] == [90, 90]
+    for drawn, row in zip(below.containers, BY_ANCHOR.values(), strict=True):
+        assert list(drawn.lines[0].get_xdata()) == list(range(len(ANCHORS)))
+        assert list(drawn.lines[0].get_ydata()) == pytest.approx([methods.index(m) + 1 for m in row.values()])
+
+
+def test_one_anchor_is_no_figure(tmp_path: Path) -> None:
+    with pytest.raises(Skipped, match="two anchors"):
+        draw_anchor(presets_run(tmp_path, ["llada", "fef-two-stream"]))

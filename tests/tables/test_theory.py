@@ -1,0 +1,208 @@
+"""Theorem 2 and its corollary against enumeration and simulation; the table that sets them beside a run."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from run_records import has_latex, item, rows_of, save
+
+from harness.errors import UserError
+from harness.records.store import Run
+from harness.theory import acceleration_ratio, expected_committed
+from tables import render as cli
+from tables.output.pdf import write_pdf
+from tables.render import render
+from tables.sheets.theory import THEORY, acceptance_by_place, fef_windows, theory
+
+
+def committed(accepts: tuple[bool, ...]) -> int:
+    """Positions a window commits: drafts up to the first rejection, and the corrected one."""
+    return accepts.index(False) + 1 if False in accepts else len(accepts)
+
+
+def window(method: str, number: int, proposed: int, accepted: int, **fields: Any) -> dict[str, Any]:
+    """A record of a window; a rejected draft is corrected and committed too."""
+    counts = {"proposed": proposed, "accepted": accepted, "committed": min(proposed, accepted + 1)}
+    return {"method": method, "suite": "gsm8k", "item": number, **counts, **fields}
+
+
+def fef_run(folder: Path, **fields: Any) -> Run:
+    """Two items. LLaDA: 12 forwards of 0.1 s. FeF, k = 4: 5 windows commit 16 positions in 3.5 s; w/o SD: 1.75 s."""
+    lengths = [(4, 4), (4, 1), (4, 3), (4, 4), (2, 2)]
+    counts = {"proposed": 18, "accepted": 14, "rejected": 1, "draft_forwards": 5}
+    items, windows = [], []
+    for number in range(2):
+        items.append(item("llada", "gsm8k", number, forwards=12, seconds=1.2, draft_forwards=0))
+        items.append(item("fef-2", "gsm8k", number, forwards=10, seconds=3.5, **counts))
+        items.append(item("fef-2-nosd", "gsm8k", number, forwards=16, seconds=1.75, draft_forwards=0))
+        windows += [window("fef-2", number, *pair) for pair in lengths]
+    options = {"gsm8k": {"options": {"steps": 2, "window": 4}}}
+    methods = {
+        "llada": {"label": "LLaDA", "method": "llada"},
+        "fef-2": {"label": "FeF", "method": "fef", "suites": options},
+        "fef-2-nosd": {"label": "FeF w/o SD", "method": "fef"},
+    }
+    config = {"data": "generated", "methods": methods, "suites": {"gsm8k": {"title": "GSM8K"}}}
+    return save(folder, items, fields.pop("windows", windows), config=config, **fields)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.3, 0.94, 1.0])
+@pytest.mark.parametrize("k", [1, 2, 7])
+def test_expected_committed_is_the_mean_over_all_outcomes(alpha: float, k: int) -> None:
+    outcomes = itertools.product((True, False), repeat=k)
+    mean = sum(committed(o) * alpha ** sum(o) * (1 - alpha) ** (k - sum(o)) for o in outcomes)
+    assert expected_committed(alpha, k) == pytest.approx(mean, rel=1e-12)
+
+
+@pytest.mark.parametrize(("alpha", "k"), [(0.5, 4), (0.9, 16), (0.99, 32)])
+def test_expected_committed_is_what_independent_acceptance_gives(alpha: float, k: int) -> None:
+    draws = 20_000
+    accepts = np.random.default_rng(0).random((draws, k)) < alpha
+    mean = np.mean([committed(tuple(row)) for row in accepts.tolist()])
+    # Hoeffding: C_k lies in [1, k], so the mean is this near but for one seed in a million.
+    bound = (k - 1) * math.sqrt(math.log(2e6) / (2 * draws))
+    assert abs(mean - expected_committed(alpha, k)) < bound
+
+
+def test_expected_committed_is_the_closed_form_and_continuous_at_one() -> None:
+    assert expected_committed(0.9, 16) == pytest.approx((1 - 0.9**16) / (1 - 0.9), rel=1e-12)
+    assert expected_committed(1.0, 16) == 16 and expected_committed(0.0, 16) == 1
+    assert expected_committed(1 - 1e-13, 16) == pytest.approx(16, rel=1e-11)
+
+
+def test_acceleration_ratio_is_the_corollarys() -> None:
+    assert acceleration_ratio(6.0, 1.0, 1.0) == 3.0
+    assert acceleration_ratio(6.0, 1.0, 5.0) == pytest.approx(5.0)
+    # A round costs c_rho + c_pi and commits 6; the baseline pays c_pi for each of them.
+    assert acceleration_ratio(6.0, 0.2, 0.7) == pytest.approx(6 * 0.7 / 0.9)
+
+
+@pytest.mark.parametrize(("alpha", "k"), [(-0.1, 4), (1.1, 4), (math.nan, 4), (0.5, 0)])
+def test_expected_committed_refuses(alpha: float, k: int) -> None:
+    with pytest.raises(ValueError, match="must"):
+        expected_committed(alpha, k)
+
+
+@pytest.mark.parametrize("costs", [(0.5, 1, 1), (2, 0, 1), (2, 1, -1), (2, math.nan, 1), (2, 1, math.inf)])
+def test_acceleration_ratio_refuses(costs: tuple[float, float, float]) -> None:
+    with pytest.raises(ValueError, match="must"):
+        acceleration_ratio(*costs)
+
+
+def test_the_theory_frame_is_what_a_hand_computes(tmp_path: Path) -> None:
+    frame = theory(fef_run(tmp_path))
+    assert list(frame.columns) == THEORY and len(frame) == 1
+    row = frame.to_dict("records")[0]
+    alpha = 14 / 15
+    e_4, e_2 = expected_committed(alpha, 4), expected_committed(alpha, 2)
+    # Of 3.5 s, 5 draft forwards take 0.1 s each as LLaDA's do: 3.0 s for 5 verifications.
+    c_rho, c_pi, passes = 0.1, 0.6, (4 + 2 + 4 + 4 + 2) / 12
+    expected = {
+        **{"window": 4, "alpha": alpha, "acceptance": 14 / 18, "windows": 10, "committed_per_window": 16 / 5},
+        **{"expected_committed": e_4, "expected_committed_windows": (4 * e_4 + e_2) / 5},
+        **{"passes": passes, "c_rho": c_rho, "c_pi": c_pi},
+        **{"predicted_over_sequential": e_4 * c_pi / (c_rho + c_pi), "over_sequential": 0.5},
+        "predicted_over_llada_at_c_pi": e_4 * c_pi / (c_rho + c_pi) / passes,
+        **{"predicted_forward_speedup": e_4 / 2 / passes, "forward_speedup": 1.2},
+        **{"predicted_speedup": e_4 * c_rho / (c_rho + c_pi) / passes, "speedup": 1.2 / 3.5},
+    }
+    assert {name: row[name] for name in expected} == pytest.approx(expected)
+    # With the measured length in place of the expected one, the costs give the measured speedup back.
+    assert row["predicted_speedup"] * (16 / 5) / e_4 == pytest.approx(row["speedup"])
+
+
+def test_the_theory_table_is_rendered_with_csv(tmp_path: Path) -> None:
+    files = render(fef_run(tmp_path))
+    row = rows_of(files["theory.md"])["FeF"]
+    assert row[:6] == ["GSM8K", "4", "0.933", "0.778", "3.20", f"{expected_committed(14 / 15, 4):.2f}"]
+    assert row[8:10] == ["100.00", "600.00"] and row[11] == "0.50x" and row[-1] == "0.34x"
+    assert "acceptance is not independent" in files["theory.md"] and "Measured on nano" in files["theory.md"]
+    assert list(pd.read_csv(io.StringIO(files["theory.csv"])).columns) == THEORY
+    assert "theory.tex" not in files
+
+
+def test_what_the_records_lack_is_a_dash(tmp_path: Path) -> None:
+    run = fef_run(tmp_path)
+    alone = run.items[run.items["method"] == "fef-2"]
+    row = theory(Run(run.folder, run.meta, alone, run.windows)).to_dict("records")[0]
+    absent = {name for name, value in row.items() if pd.isna(value)}
+    assert absent == set(THEORY[THEORY.index("passes") :])
+    uncounted = Run(run.folder, run.meta, run.items.drop(columns="draft_forwards"), run.windows)
+    row = theory(uncounted).to_dict("records")[0]
+    assert pd.isna(row["c_pi"]) and row["c_rho"] == pytest.approx(0.1) and row["passes"] > 0
+    assert rows_of(render(uncounted)["theory.md"])["FeF"][9] == "-"
+
+
+def test_without_windows_there_is_no_theory_and_order_does_not_matter(tmp_path: Path) -> None:
+    assert "theory.md" not in render(fef_run(tmp_path / "none", windows=[]))
+    run = fef_run(tmp_path / "run")
+    turned = Run(run.folder, run.meta, run.items[::-1], run.windows[::-1])
+    assert render(turned) == render(run)
+
+
+def test_windows_of_items_that_are_not_recorded_are_left_out_and_damage_is_refused(tmp_path: Path) -> None:
+    windows = [window("fef-2", 0, 4, 1), window("fef-2", 99, 4, 1), window("llada", 0, 4, 1)]
+    assert len(fef_windows(fef_run(tmp_path / "a", windows=windows))) == 1
+    damages: list[dict[str, Any]] = [{"accepted": 5}, {"proposed": 0}, {"accepted": None}]
+    for number, damage in enumerate(damages):
+        run = fef_run(tmp_path / f"damaged{number}", windows=[{**window("fef-2", 0, 4, 1), **damage}])
+        with pytest.raises(UserError, match="a window has no valid"):
+            fef_windows(run)
+
+
+def test_acceptance_by_place_is_a_hand_count() -> None:
+    windows = pd.DataFrame({"proposed": [3, 3, 3, 2, 1], "accepted": [3, 1, 0, 2, 1]})
+    places = acceptance_by_place(windows)
+    assert places[["place", "proposed", "tested", "accepted"]].to_numpy().tolist() == [
+        [1, 5, 5, 4],
+        [2, 4, 3, 2],
+        [3, 3, 1, 1],
+    ]
+    assert places["given_tested"].to_list() == [4 / 5, 2 / 3, 1.0]
+    assert places["unconditional"].to_list() == [4 / 5, 2 / 4, 1 / 3]
+    alpha = (3 + 1 + 0 + 2 + 1) / 9  # two of five windows end in a rejection
+    assert places["independent"].to_list() == pytest.approx([alpha, alpha**2, alpha**3])
+    assert acceptance_by_place(windows[:0]).empty
+
+
+def test_acceptance_by_place_of_independent_acceptance_is_alpha_to_the_place() -> None:
+    draws, k, alpha = 20_000, 6, 0.8
+    accepts = np.random.default_rng(0).random((draws, k)) < alpha
+    accepted = np.cumprod(accepts, axis=1).sum(axis=1)
+    places = acceptance_by_place(pd.DataFrame({"proposed": k, "accepted": accepted}))
+    # Hoeffding for each of the six means, and for alpha, whose power moves by k times as much at most.
+    bound = math.sqrt(math.log(2e7) / (2 * draws)) * (1 + k)
+    assert (places["unconditional"] - alpha ** places["place"]).abs().max() < bound
+    assert (places["independent"] - places["unconditional"]).abs().max() < 2 * bound
+
+
+def test_all_tables_go_into_one_pdf_and_nothing_else_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    if not has_latex():
+        pytest.skip("no pdflatex with booktabs and multirow")
+    run = fef_run(tmp_path / "run")
+    for out in ("one", "two"):
+        assert cli.main([str(run.folder), "--pdf", "--out", str(tmp_path / out)]) == 0
+    assert f"compiled: {tmp_path / 'one' / 'tables.pdf'}" in capsys.readouterr().out
+    written = {path.name for path in (tmp_path / "one").iterdir()}
+    assert written == {*render(run), "tables.pdf"}
+    content = (tmp_path / "one" / "tables.pdf").read_bytes()
+    assert content.startswith(b"%PDF") and content == (tmp_path / "two" / "tables.pdf").read_bytes()
+    with pytest.raises(UserError, match="could not compile the tables: ! Undefined control sequence"):
+        write_pdf([r"\nothing"], tmp_path / "one")
+
+
+def test_without_pdflatex_one_line_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = fef_run(tmp_path / "run")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert cli.main([str(run.folder), "--pdf"]) == 0
+    assert "no tables.pdf: pdflatex is not installed" in capsys.readouterr().out
+    assert not (run.folder / "tables" / "tables.pdf").exists()
