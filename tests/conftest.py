@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import tempfile
 
@@ -53,6 +52,5 @@ def official_with_tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def broken_residual(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A rejected draft is replaced from the target law itself, as a wrong implementation would."""
-    module = importlib.import_module("model_wrappers.decoders.fef")  # the package's own `fef` is the function
-    monkeypatch.setattr(module, "residual", lambda target_V, draft_V: target_V)
+    """A rejected draft is replaced from the target itself, as a wrong implementation would."""
+    monkeypatch.setattr("model_wrappers.sampling.residual", lambda target_V, draft_V: target_V)

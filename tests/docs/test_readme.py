@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 
 import pytest
+from paths import ROOT
 
-ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 RENDERED = {
     line for path in (ROOT / "results" / "reference").glob("*/tables/*.md") for line in path.read_text().splitlines()

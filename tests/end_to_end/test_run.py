@@ -13,13 +13,13 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from paths import ROOT
 
 from harness.errors import one_line_errors
 from harness.records.store import read_lines, read_run
 from harness.run import main
 from harness.suites.splits import write_suites
 
-ROOT = Path(__file__).resolve().parents[1]
 KEYS = ["method", "suite", "item"]
 LENGTHS = {"gsm8k": 48, "math": 48, "humaneval": 48, "mbpp": 64, "lists": 32}  # of nano's responses
 
@@ -36,7 +36,7 @@ def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_every_item_is_recorded_once_and_scored(run_folder: Path) -> None:
     items = read_run(run_folder).items
     assert len(items) == 4 * 5 * 2 == len(items.drop_duplicates(KEYS))
-    unscored = read_run(run_folder).meta["scoring"]["not_scored"]  # code, where no sandbox works
+    unscored = read_run(run_folder).meta.scoring["not_scored"]  # code, where no sandbox works
     assert items.loc[~items["suite"].isin(list(unscored)), "correct"].isin([True, False]).all()
     assert (items["seconds"] > 0).all()
 

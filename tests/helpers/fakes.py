@@ -1,4 +1,4 @@
-"""Fakes for the tests: backbones of made-up logits, and tiny LLaDA models. `harness/oracle.py` has the exact ones.
+"""Fakes for the tests: backbones of made-up logits, and tiny LLaDA models. `harness/laws/oracle.py` has the exact ones.
 
 Shapes: B batch, L length, V vocabulary.
 """
@@ -16,7 +16,9 @@ from safetensors.torch import save_file
 from harness.laws.oracle import RowBackbone
 from model_wrappers import Backbone
 from model_wrappers.backbones.llada import FAMILY, LLaDAConfig, LLaDAForMaskedLM
-from model_wrappers.backbones.protocol import BackboneLike
+from model_wrappers.backbones.protocol import BackboneLike, Ledger
+from model_wrappers.request import Request
+from model_wrappers.sampling import Sampler
 
 
 class FixedLogits(RowBackbone):
@@ -62,6 +64,12 @@ class Recorder:
     def logits(self, ids_BL: torch.Tensor, positions: torch.Tensor | None = None, causal: bool = False) -> torch.Tensor:
         self.inputs.append(ids_BL.clone())
         return self._backbone.logits(ids_BL, positions=positions, causal=causal)
+
+
+def request_for(backbone: BackboneLike, row: list[int], start: int = 0) -> Request:
+    """A greedy request on a sequence of ids, the response beginning at `start`; the model drafts for itself."""
+    ledger = Ledger(backbone)
+    return Request(ledger, ledger, torch.tensor([row]), start, len(row) - start, 0.0, Sampler(0))
 
 
 def tiny_llada(

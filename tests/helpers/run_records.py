@@ -33,6 +33,12 @@ def window(method: str, suite: str, number: int, committed: int) -> dict[str, An
     return {"method": method, "suite": suite, "item": number, "proposed": 4, "accepted": 2, "committed": committed}
 
 
+def drafted_window(method: str, number: int, proposed: int, accepted: int, **fields: Any) -> dict[str, Any]:
+    """A record of a window; a rejected draft is corrected and committed too."""
+    counts = {"proposed": proposed, "accepted": accepted, "committed": min(proposed, accepted + 1)}
+    return {"method": method, "suite": "gsm8k", "item": number, **counts, **fields}
+
+
 def save(
     folder: Path,
     items: list[dict[str, Any]],
@@ -97,3 +103,8 @@ def has_latex() -> bool:
         return False
     packages = ("booktabs.sty", "multirow.sty", "graphicx.sty")
     return subprocess.run(["kpsewhich", *packages], capture_output=True, check=False).returncode == 0
+
+
+def lines_of(axes: Any) -> dict[str, list[float]]:
+    """The heights of the lines that an axes has, by label."""
+    return {line.get_label(): list(line.get_ydata()) for line in axes.get_lines()}

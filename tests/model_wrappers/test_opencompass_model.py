@@ -43,19 +43,16 @@ def test_text_ends_before_the_first_eos_or_eot(nano: Backbone) -> None:
     assert content_length(nano, torch.tensor(words)) == len(words)
 
 
-def test_each_response_is_reported_with_its_prompt(nano: Backbone) -> None:
-    seen: list[tuple[torch.Tensor, Decoded, str]] = []
-    model = DiffusionModel(
-        nano, "fef", {"steps": 1}, gen_length=16, on_response=lambda *response: seen.append(response)
-    )
-    texts = model.generate_from_template(["Copy [ cat, dog, owl ]", "Copy [ owl ]"], max_out_len=999)
-    assert [text for _, _, text in seen] == texts and len(texts) == 2
-    assert torch.equal(seen[1][0], encode_chat(nano, "Copy [ owl ]")) and len(seen[0][1].tokens) == 16
+def test_responses_are_texts_of_what_is_decoded(nano: Backbone) -> None:
+    model = DiffusionModel(nano, "fef", {"steps": 1}, gen_length=16)
+    questions = ["Copy [ cat, dog, owl ]", "Copy [ owl ]"]
+    out = model.respond(encode_chat(nano, questions[1]), seed=0)
+    texts = model.generate_from_template(questions, max_out_len=999)
+    assert len(texts) == 2 and texts[1] == response_text(nano, out.tokens) and len(out.tokens) == 16
 
 
 def test_a_response_that_took_a_compilation_is_decoded_again(nano: Backbone, monkeypatch: pytest.MonkeyPatch) -> None:
     decoded: list[Decoded] = []
-    reported: list[Decoded] = []
     graphs = iter([3, 4, 4, 4])  # before and after each response: the first one compiled a graph
     monkeypatch.setattr(Backbone, "graphs", property(lambda self: next(graphs)))
 
@@ -64,10 +61,8 @@ def test_a_response_that_took_a_compilation_is_decoded_again(nano: Backbone, mon
         return decoded[-1]
 
     monkeypatch.setattr("model_wrappers.opencompass_model.decode", decode)
-    model = DiffusionModel(
-        nano, "fef", {"steps": 1}, gen_length=8, on_response=lambda prompt, out, text: reported.append(out)
-    )
-    model.generate(["Copy [ cat ]", "Copy [ owl ]"])
+    model = DiffusionModel(nano, "fef", {"steps": 1}, gen_length=8)
+    reported = [model.respond(encode_chat(nano, text), seed=0) for text in ("Copy [ cat ]", "Copy [ owl ]")]
     assert len(decoded) == 3 and reported[0] is decoded[1] and reported[1] is decoded[2]
 
 

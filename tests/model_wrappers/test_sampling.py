@@ -1,4 +1,4 @@
-"""model_wrappers.sampling: laws, residuals, quotas, rankings and the seeded sampler."""
+"""model_wrappers.sampling: probs, residuals, quotas, rankings and the seeded sampler."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 import torch
 from scipy.stats import chisquare
 
-from model_wrappers.sampling import Sampler, draw, law, lowest, quotas, residual
+from model_wrappers.sampling import Sampler, draw, lowest, quotas, residual, token_probs
 
 LOGITS_NV = torch.tensor([[1.0, 3.0, 2.0, 0.5], [0.0, -1.0, 4.0, 4.5]])
 PI_V = torch.tensor([0.5, 0.2, 0.3], dtype=torch.float64)
@@ -14,30 +14,30 @@ RHO_V = torch.tensor([0.1, 0.6, 0.3], dtype=torch.float64)
 
 
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])
-def test_law_is_softmax_of_logits_over_temperature(temperature: float) -> None:
+def test_token_probs_is_softmax_of_logits_over_temperature(temperature: float) -> None:
     weights_NV = torch.exp(LOGITS_NV.double() / temperature)
-    torch.testing.assert_close(law(LOGITS_NV, temperature), weights_NV / weights_NV.sum(-1, keepdim=True))
+    torch.testing.assert_close(token_probs(LOGITS_NV, temperature), weights_NV / weights_NV.sum(-1, keepdim=True))
 
 
-def test_law_at_temperature_zero_is_the_point_mass_on_the_argmax() -> None:
-    assert law(LOGITS_NV, 0.0).tolist() == [[0, 1, 0, 0], [0, 0, 0, 1]]
+def test_token_probs_at_temperature_zero_is_the_point_mass_on_the_argmax() -> None:
+    assert token_probs(LOGITS_NV, 0.0).tolist() == [[0, 1, 0, 0], [0, 0, 0, 1]]
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_law_excludes_a_token_and_stays_normalised(temperature: float) -> None:
-    law_NV = law(LOGITS_NV, temperature, exclude=1)
-    assert law_NV[:, 1].tolist() == [0, 0]
-    torch.testing.assert_close(law_NV.sum(-1), torch.ones(2, dtype=torch.float64))
+def test_token_probs_excludes_a_token_and_stays_normalised(temperature: float) -> None:
+    probs_NV = token_probs(LOGITS_NV, temperature, exclude=1)
+    assert probs_NV[:, 1].tolist() == [0, 0]
+    torch.testing.assert_close(probs_NV.sum(-1), torch.ones(2, dtype=torch.float64))
 
 
-def test_law_leaves_the_logits_as_they_were() -> None:
+def test_token_probs_leaves_the_logits_as_they_were() -> None:
     logits_NV = LOGITS_NV.double()
-    law(logits_NV, 1.0, exclude=1)
+    token_probs(logits_NV, 1.0, exclude=1)
     assert torch.equal(logits_NV, LOGITS_NV.double())
 
 
-def test_law_tells_confidences_near_one_apart() -> None:
-    first, second = law(torch.tensor([[30.0, 0.0], [20.0, 0.0]], dtype=torch.bfloat16), 1.0)[:, 0].tolist()
+def test_token_probs_tells_confidences_near_one_apart() -> None:
+    first, second = token_probs(torch.tensor([[30.0, 0.0], [20.0, 0.0]], dtype=torch.bfloat16), 1.0)[:, 0].tolist()
     assert 1 > first > second
 
 
@@ -45,7 +45,7 @@ def test_residual_is_the_normalised_excess_of_the_target() -> None:
     torch.testing.assert_close(residual(PI_V, RHO_V), torch.tensor([1.0, 0.0, 0.0], dtype=torch.float64))
 
 
-def test_accepting_and_correcting_gives_the_target_law() -> None:
+def test_accepting_and_correcting_gives_the_target() -> None:
     kept_V = torch.minimum(PI_V, RHO_V)
     torch.testing.assert_close(kept_V + (1 - kept_V.sum()) * residual(PI_V, RHO_V), PI_V)
 
@@ -61,7 +61,7 @@ def test_lowest_takes_ties_at_the_lowest_index() -> None:
 
 def test_draw_at_temperature_zero_is_the_argmax_and_uses_no_randomness() -> None:
     sampler = Sampler(0)
-    assert draw(law(LOGITS_NV, 0.0), 0.0, sampler).tolist() == [1, 3]
+    assert draw(token_probs(LOGITS_NV, 0.0), 0.0, sampler).tolist() == [1, 3]
     assert float(torch.rand((), generator=sampler._generator)) == float(torch.rand((), generator=Sampler(0)._generator))
 
 

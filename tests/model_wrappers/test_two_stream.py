@@ -9,16 +9,15 @@ from typing import Any
 
 import pytest
 import torch
-from fakes import RandomConditionals, tiny_llada
+from fakes import RandomConditionals, request_for, tiny_llada
 from fef_reference import LENGTH, tokens
 
 from harness.laws.oracle import Law, enumerate_law, total_variation
 from harness.training.objectives import corrupt
 from harness.training.two_stream import two_stream_rows
 from model_wrappers import Backbone, decode
-from model_wrappers.backbones.protocol import Ledger
-from model_wrappers.sampling import law
-from model_wrappers.verification import TwoStreamVerification
+from model_wrappers.sampling import token_probs
+from model_wrappers.verification import Proposal, TwoStreamVerifier
 
 SAVINGS = ("skip_root_row", "adaptive_window")
 COMBINATIONS = [dict(zip(SAVINGS, values, strict=True)) for values in product((False, True), repeat=2)]
@@ -77,8 +76,8 @@ def sequential_law(
             fill(filled, left[len(cell) :], steps_left, sure, probability)
             return
         logits_1V = query_logits(backbone, row, cell, clean)[None]
-        confidence_V = law(logits_1V, 1.0, exclude=backbone.mask_id)[0].tolist()
-        for token, chance in enumerate(law(logits_1V, temperature, exclude=backbone.mask_id)[0].tolist()):
+        confidence_V = token_probs(logits_1V, 1.0, exclude=backbone.mask_id)[0].tolist()
+        for token, chance in enumerate(token_probs(logits_1V, temperature, exclude=backbone.mask_id)[0].tolist()):
             if chance:
                 latest = sure | {cell[len(clean)]: confidence_V[token]}
                 grow(row, cell, [*clean, token], left, steps_left, latest, probability * chance)
@@ -121,7 +120,7 @@ def test_the_anchor_and_the_verification_change_the_tokens(prompt: torch.Tensor)
 
 
 @pytest.mark.parametrize("steps", [1, 2])
-def test_with_one_place_a_cell_the_law_is_the_full_one(prompt: torch.Tensor, steps: int) -> None:
+def test_with_one_position_a_segment_the_target_is_the_full_one(prompt: torch.Tensor, steps: int) -> None:
     backbone = tiny_llada(5)
     assert two_stream(backbone, prompt, anchor=1, steps=steps) == tokens(backbone, prompt, steps=steps)
 
@@ -176,46 +175,49 @@ def test_a_broken_residual_shows(small: Backbone, broken_residual: None) -> None
 # One verification
 
 
-def verification(backbone: Backbone, row: list[int], cell: list[int]) -> TwoStreamVerification:
-    ledger = Ledger(backbone)
-    made = TwoStreamVerification(ledger, ledger, torch.tensor([row]), window=8)
-    made.start(cell)
+def verifier(backbone: Backbone, row: list[int], segment: list[int]) -> TwoStreamVerifier:
+    made = TwoStreamVerifier(request_for(backbone, row), window=8)
+    made.begin(segment)
     return made
 
 
-ROW, CELL = [3, 14, 39, 39, 9, 39, 39, 26, 39], [2, 3, 5, 6, 8]  # 39 is the tiny models' mask
+def verified(made: TwoStreamVerifier, segment: list[int], drafts: list[int]) -> torch.Tensor:
+    """Target logits of a window, (W, V)."""
+    return made.verify(segment, Proposal(drafts, None, None), look_ahead=False).logits_WV
+
+
+ROW, SEGMENT = [3, 14, 39, 39, 9, 39, 39, 26, 39], [2, 3, 5, 6, 8]  # 39 is the tiny models' mask
 
 
 @pytest.mark.parametrize("changed", range(5))
-def test_changing_a_draft_leaves_the_laws_up_to_it_unchanged(tiny: Backbone, changed: int) -> None:
+def test_changing_a_draft_leaves_the_targets_up_to_it_unchanged(tiny: Backbone, changed: int) -> None:
     drafts = [5, 6, 7, 8, 9]
     other = [*drafts[:changed], 20, *drafts[changed + 1 :]]
-    first, second = (verification(tiny, ROW, CELL).verify(CELL, d, False, False).target_WV for d in (drafts, other))
+    first, second = (verified(verifier(tiny, ROW, SEGMENT), SEGMENT, each) for each in (drafts, other))
     assert torch.equal(first[: changed + 1], second[: changed + 1])
     assert all(not torch.allclose(a, b) for a, b in zip(first[changed + 1 :], second[changed + 1 :], strict=True))
 
 
-def test_laws_equal_those_without_a_cache(tiny: Backbone) -> None:
+def test_targets_equal_those_without_a_cache(tiny: Backbone) -> None:
     drafts = [5, 6, 7, 8, 9]
-    target_WV = verification(tiny, ROW, CELL).verify(CELL, drafts, False, False).target_WV
-    expected_WV = torch.stack([query_logits(tiny, ROW, CELL, drafts[:m]) for m in range(len(CELL))])
+    target_WV = verified(verifier(tiny, ROW, SEGMENT), SEGMENT, drafts)
+    expected_WV = torch.stack([query_logits(tiny, ROW, SEGMENT, drafts[:m]) for m in range(len(SEGMENT))])
     torch.testing.assert_close(target_WV, expected_WV, atol=1e-5, rtol=1e-4)
 
 
 def test_rejected_drafts_leave_nothing_behind(tiny: Backbone) -> None:
     """After a rejection the kept states are those of the committed tokens alone."""
-    row = torch.tensor([ROW])
-    ledger = Ledger(tiny)
-    made = TwoStreamVerification(ledger, ledger, row, window=8)
-    made.start(CELL)
-    made.verify(CELL, [5, 6, 7, 8, 9], False, False)
-    row[0, CELL[:2]] = torch.tensor([5, 30])  # the second draft was rejected
-    again_WV = made.verify(CELL[2:], [11, 12, 13], False, False).target_WV
-    expected_WV = torch.stack([query_logits(tiny, ROW, CELL, [5, 30, 11, 12, 13][:m]) for m in range(2, 5)])
+    request = request_for(tiny, ROW)
+    made = TwoStreamVerifier(request, window=8)
+    made.begin(SEGMENT)
+    verified(made, SEGMENT, [5, 6, 7, 8, 9])
+    request.commit(SEGMENT[:2], [5, 30], None, "drawn")  # the second draft was rejected
+    again_WV = verified(made, SEGMENT[2:], [11, 12, 13])
+    expected_WV = torch.stack([query_logits(tiny, ROW, SEGMENT, [5, 30, 11, 12, 13][:m]) for m in range(2, 5)])
     torch.testing.assert_close(again_WV, expected_WV, atol=1e-5, rtol=1e-4)
 
 
-def test_training_and_decoding_have_the_same_laws(tiny: Backbone) -> None:
+def test_training_and_decoding_have_the_same_targets(tiny: Backbone) -> None:
     clean_BL = torch.randint(0, 38, (1, 12), generator=torch.Generator().manual_seed(4))
     response_BL = torch.arange(12)[None] >= 3
     corrupted_BL, _ = corrupt(
@@ -227,17 +229,16 @@ def test_training_and_decoding_have_the_same_laws(tiny: Backbone) -> None:
         trained = tiny.model(
             input_ids=rows.inputs, position_ids=rows.position_ids, attention_mask=rows.visible, positions=rows.places
         ).logits[0]
-    cell = cell_BL[0].nonzero()[:, 0].tolist()
-    made = verification(tiny, corrupted_BL[0].tolist(), cell)
-    decoded_WV = made.verify(cell, clean_BL[0, cell].tolist(), False, False).target_WV
-    torch.testing.assert_close(trained[len(cell) :], decoded_WV, atol=1e-4, rtol=1e-4)
+    segment = cell_BL[0].nonzero()[:, 0].tolist()
+    decoded_WV = verified(verifier(tiny, corrupted_BL[0].tolist(), segment), segment, clean_BL[0, segment].tolist())
+    torch.testing.assert_close(trained[len(segment) :], decoded_WV, atol=1e-4, rtol=1e-4)
 
 
 # Costs and refusals
 
 
 @pytest.mark.parametrize("anchor", [None, 4])
-def test_cost_is_a_context_a_cell_and_two_tokens_a_draft(prompt: torch.Tensor, anchor: int | None) -> None:
+def test_cost_is_a_context_a_segment_and_two_tokens_a_draft(prompt: torch.Tensor, anchor: int | None) -> None:
     run = partial(decode, tiny_llada(), prompt, gen_length=LENGTH, verify="two-stream", steps=1, anchor=anchor)
     trace = run(window=4).trace
     contexts = 1 if anchor is None else LENGTH // anchor
@@ -260,10 +261,10 @@ def test_a_backbone_without_cached_attention_is_refused() -> None:
 @pytest.mark.parametrize(
     ("options", "named"),
     [
-        ({"anchor": 4}, "anchor=4 is of verify='two-stream'"),
+        ({"anchor": 4}, "anchor=4 needs verify='two-stream'"),
         ({"anchor": 0, "verify": "two-stream"}, "anchor=0"),
-        ({"reuse_drafts": True, "verify": "two-stream"}, "reuse_drafts is of verify='full'"),
-        ({"verify": "three-stream"}, "valid: full, two-stream"),
+        ({"reuse_drafts": True, "verify": "two-stream"}, "reuse_drafts needs verify='full'"),
+        ({"verify": "three-stream"}, "'full' or 'two-stream'"),
     ],
 )
 def test_bad_options_are_refused(prompt: torch.Tensor, options: dict[str, Any], named: str) -> None:

@@ -11,7 +11,9 @@ from run_records import rows_of, save, save_presets
 
 from harness.methods.groups import GROUPS
 from harness.methods.presets import PRESETS
+from harness.records.store import Run
 from tables.frames.measures import MEASURES
+from tables.frames.together import put_together
 from tables.render import render
 from tables.sheets.ablations import ONLY_ABLATION
 
@@ -80,8 +82,14 @@ def test_a_method_whose_ablation_is_not_there_is_in_the_main_table(tmp_path: Pat
 
 def speculation_run(folder: Path, **other: str) -> str:
     """The caption of a speculation table of two suites; `other` are hashes of FeF's own tokens, by suite."""
-    run = save_presets(folder, *GROUPS["speculation"])
-    config = run.meta["config"]
+    return render(with_hashes(save_presets(folder, *GROUPS["speculation"]), folder / "hashed", **other))[
+        "speculation.md"
+    ]
+
+
+def with_hashes(run: Run, folder: Path, **other: str) -> Run:
+    """A run of presets with hashes of tokens, the same for all methods but fef-4 on the suites of `other`."""
+    config = run.config.to_json()
     for name, method in config["methods"].items():
         options = {"steps": PRESETS[name].options.get("steps", 48)}
         method["suites"] = {suite: {"options": options} for suite in config["suites"]}
@@ -89,7 +97,7 @@ def speculation_run(folder: Path, **other: str) -> str:
         row | {"tokens_hash": other.get(row["suite"], "same") if row["method"] == "fef-4" else "same"}
         for row in run.items.dropna(axis=1).to_dict("records")
     ]
-    return render(save(folder / "hashed", items, config=config))["speculation.md"]
+    return save(folder, items, config=config, name=folder.name)
 
 
 def test_the_caption_says_that_speculation_changed_no_token(tmp_path: Path) -> None:
@@ -99,3 +107,14 @@ def test_the_caption_says_that_speculation_changed_no_token(tmp_path: Path) -> N
 def test_the_caption_names_responses_that_speculation_changed(tmp_path: Path) -> None:
     caption = speculation_run(tmp_path, math="other")
     assert "on 6 of 8 responses, not on MATH 0 (step=4), MATH 1 (step=4)." in caption
+
+
+def test_runs_together_that_form_an_ablation_have_its_table(tmp_path: Path) -> None:
+    """The shown rows of both runs together are the speculation table, whose caption compares tokens."""
+    first, second = (
+        with_hashes(save_presets(tmp_path / name, "llada", *methods), tmp_path / f"{name}-hashed")
+        for name, methods in (("one", ["fef-4-nosd"]), ("two", ["fef-4"]))
+    )
+    files = render(put_together([first, second]))
+    assert in_csv(files["speculation.csv"]) == ["fef-4-nosd", "fef-4"]
+    assert "the same tokens on 4 of 4 responses." in files["speculation.md"]

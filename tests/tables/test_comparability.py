@@ -165,7 +165,7 @@ def test_which_gpu_of_a_machine_it_was_does_not_matter(tmp_path: Path) -> None:
         runs.append(save(tmp_path / str(number), items_of("llada", "dcd"), **meta))
     assert differences(runs) == []
     assert "Environment: cuda (H200), 2 threads, float32." in render(put_together(runs))["main.md"]
-    runs[1].meta["environment"]["gpu"] = "A100"
+    runs[1].meta.environment["gpu"] = "A100"
     assert [each.check for each in differences(runs)] == ["device"]
 
 

@@ -64,7 +64,7 @@ def test_a_run_without_receipts_says_nothing_of_the_machine(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("sittings", "says"),
+    ("sessions", "says"),
     [
         ([{"start": receipt(), "end": receipt()}], []),
         ([{"start": receipt(BUSY), "end": receipt(100.0)}], []),  # the end is the run's own work
@@ -73,20 +73,20 @@ def test_a_run_without_receipts_says_nothing_of_the_machine(tmp_path: Path) -> N
         ([{"start": receipt(reasons="0x4"), "end": receipt(reasons="0x0")}], []),
         ([{"start": receipt(), "end": receipt(reasons="0x1")}], []),
         ([{"start": receipt(), "end": receipt(reasons="0x5")}], ["The GPU reported throttling at the end (0x4)."]),
-        ([{"start": receipt(), "end": None}] * 2, ["The run had 2 sittings."]),
+        ([{"start": receipt(), "end": None}] * 2, ["The run had 2 sessions."]),
     ],
 )
 def test_receipts_speak_in_a_short_sentence_each(
-    tmp_path: Path, sittings: list[dict[str, Any]], says: list[str]
+    tmp_path: Path, sessions: list[dict[str, Any]], says: list[str]
 ) -> None:
-    run = run_of(tmp_path, [1.0], sittings=sittings)
+    run = run_of(tmp_path, [1.0], sessions=sessions)
     assert timing_sentences(run) == says and all(sentence in render(run)["main.md"] for sentence in says)
 
 
 def test_a_run_that_was_not_timed_says_only_that(tmp_path: Path) -> None:
-    run = run_of(tmp_path, [1.0] * 6 + [2.0] * 3, sittings=[{"start": receipt(90.0), "end": None}] * 2)
-    untimed = Run(run.folder, {**run.meta, "config": {**run.meta["config"], "timed": False}}, run.items, run.windows)
-    caption = render(untimed)["main.md"].splitlines()[0]
+    run = run_of(tmp_path, [1.0] * 6 + [2.0] * 3, sessions=[{"start": receipt(90.0), "end": None}] * 2)
+    run.config.timed = False
+    caption = render(run)["main.md"].splitlines()[0]
     assert caption.endswith("Seconds were not measured for comparison.")
-    assert not any(word in caption for word in ("drifted", "busy", "sittings"))
-    assert rows_of(render(untimed)["main.md"])["Method"] == ["GSM8K Acc.", "GSM8K Fwd."]
+    assert not any(word in caption for word in ("drifted", "busy", "sessions"))
+    assert rows_of(render(run)["main.md"])["Method"] == ["GSM8K Acc.", "GSM8K Fwd."]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -10,13 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from run_records import item, save, save_presets
+from run_records import drafted_window as window
+from run_records import item, lines_of, save, save_presets
 from scipy import stats
-from test_theory import window
 
 from harness.errors import UserError, one_line_errors
 from harness.methods.presets import PRESETS
-from harness.records.store import Run
+from harness.records.store import Run, write_meta
 from harness.theory import expected_committed
 from tables import figures as cli
 from tables.charts.drawing import UNDATED, Skipped
@@ -48,11 +47,6 @@ def sized_run(folder: Path, methods: tuple[str, ...] = ("fef-4-w4", "fef-4"), **
         named[method] = {"label": method.upper(), "method": "fef", "suites": options}
     config = {"data": "generated", "methods": named, "suites": {"gsm8k": {"title": "GSM8K"}, "math": {"title": "MATH"}}}
     return save(folder, fields.pop("items", items), windows, config=config, **fields)
-
-
-def lines_of(axes: Any) -> dict[str, list[float]]:
-    """The heights of the lines that an axes has, by label."""
-    return {line.get_label(): list(line.get_ydata()) for line in axes.get_lines()}
 
 
 def test_the_tradeoff_is_the_mean_over_suites_with_pooled_wilson(tmp_path: Path) -> None:
@@ -119,8 +113,8 @@ def test_figures_that_need_seconds_are_not_drawn_of_a_run_that_was_not_timed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = sized_run(tmp_path)
-    run.meta["config"]["timed"] = False
-    (tmp_path / "run.json").write_text(json.dumps(run.meta))
+    run.config.timed = False
+    write_meta(tmp_path, {"config": run.config.to_json()})
     assert cli.main([str(tmp_path)]) == 0
     said = capsys.readouterr().out.splitlines()
     skipped = [

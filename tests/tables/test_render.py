@@ -186,7 +186,7 @@ def test_methods_and_suites_may_be_strings_or_categoricals(tmp_path: Path) -> No
     run = save(tmp_path, full_items(PAPER_SUITES), windows, PAPER_SUITES)
     kinds = {
         "categoricals of their own": "category",
-        "all that the run names": pd.CategoricalDtype(["other", *run.meta["config"]["methods"], *PAPER_SUITES]),
+        "all that the run names": pd.CategoricalDtype(["other", *run.config.methods, *PAPER_SUITES]),
         "objects": object,
     }
     expected = render(run, paper=True, intervals=True, tps=True)
@@ -207,16 +207,15 @@ def test_a_verdict_is_true_false_or_null(tmp_path: Path, verdicts: list[Any]) ->
 
 @pytest.mark.parametrize("config", [{}, {"methods": [], "suites": {}}, {"methods": {}, "suites": {}}])
 def test_a_configuration_that_names_no_methods_is_refused(tmp_path: Path, config: dict[str, Any]) -> None:
-    run = save(tmp_path, [item("llada", "gsm8k", 0)])
-    with pytest.raises(UserError, match=r"config\.methods (must map|names none)"):
-        measure(replace(run, meta={**run.meta, "config": config}))
+    with pytest.raises(UserError, match=r"run\.json is damaged: .*config\.methods"):
+        measure(save(tmp_path, [item("llada", "gsm8k", 0)], config=config))
 
 
 def test_a_run_that_was_not_timed_has_no_speed_anywhere(tmp_path: Path) -> None:
     windows = [window("fef-2", "gsm8k", n, 3) for n in range(4)]
     run = save(tmp_path, full_items(PAPER_SUITES), windows, PAPER_SUITES)
-    run.meta["config"]["timed"] = False
-    run.meta["config"]["methods"]["fef-2"]["method"] = "fef"
+    run.config.timed = False
+    run.config.methods["fef-2"].method = "fef"
     files = render(run, paper=True, tps=True)
     assert not any(name.startswith("tps") for name in files)
     rows = rows_of(files["main.md"])

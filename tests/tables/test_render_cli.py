@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from paths import ROOT
 from run_records import PAPER_SUITES, full_items, has_latex, item, save, save_presets
 
 from harness.errors import UserError, one_line_errors
 from tables import render as cli
 from tables.render import render
-
-ROOT = Path(__file__).parents[1]
 
 
 def test_command_line_writes_and_prints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from run_records import item, save
-from test_figures import lines_of
+from run_records import item, lines_of, save
 
 from harness.records.store import Run
 from tables.charts.drawing import Skipped

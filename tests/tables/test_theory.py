@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from run_records import drafted_window as window
 from run_records import has_latex, item, rows_of, save
 
 from harness.errors import UserError
@@ -25,12 +26,6 @@ from tables.sheets.theory import THEORY, acceptance_by_place, fef_windows, theor
 def committed(accepts: tuple[bool, ...]) -> int:
     """Positions a window commits: drafts up to the first rejection, and the corrected one."""
     return accepts.index(False) + 1 if False in accepts else len(accepts)
-
-
-def window(method: str, number: int, proposed: int, accepted: int, **fields: Any) -> dict[str, Any]:
-    """A record of a window; a rejected draft is corrected and committed too."""
-    counts = {"proposed": proposed, "accepted": accepted, "committed": min(proposed, accepted + 1)}
-    return {"method": method, "suite": "gsm8k", "item": number, **counts, **fields}
 
 
 def fef_run(folder: Path, **fields: Any) -> Run:

@@ -85,7 +85,7 @@ def test_a_run_that_was_not_timed_has_no_tokens_per_second(tmp_path: Path, capsy
 
 def test_latex_groups_the_definitions_and_compiles(tmp_path: Path) -> None:
     run = sized(tmp_path / "run", [counted("llada", 0, 20)])
-    run.meta["config"]["suites"]["gsm8k"]["title"] = "Suite x"  # no speedup, whatever its last letter
+    run.config.suites["gsm8k"].title = "Suite x"  # no speedup, whatever its last letter
     latex = render(run, tps=True)["tps.tex"]
     assert r"\multicolumn{2}{c}{} & \multicolumn{4}{c}{Tokens} & \multicolumn{4}{c}{Tokens/s}" in latex
     assert r"\cmidrule(lr){4-7}" in latex and r"\cmidrule(lr){2-3}" not in latex and "LLADA & Suite x &" in latex

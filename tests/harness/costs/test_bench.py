@@ -9,7 +9,8 @@ import pytest
 import torch
 from fakes import tiny_llada
 
-from harness.bench import ROWS, bench_forwards, bench_methods, main
+from harness.bench import main
+from harness.costs.decoders import ROWS, bench_forwards, bench_methods
 from harness.costs.training import bench_training
 from harness.methods.presets import presets_named
 

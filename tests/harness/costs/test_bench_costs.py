@@ -13,12 +13,13 @@ import torch
 from fakes import tiny_llada
 from run_records import item, save
 
-from harness.bench import bench_methods, main
+from harness.bench import main
 from harness.costs.costs import Costs, bench_costs, cost_at, goals, linear_fit, statements
+from harness.costs.decoders import bench_methods
 from harness.costs.prediction import context_passes, fef_items, item_seconds, predicted_speedups
 from harness.errors import UserError
 from model_wrappers import decode
-from model_wrappers.verification import TwoStreamVerification
+from model_wrappers.verification import TwoStreamVerifier
 
 CPU = torch.device("cpu")
 COSTS = Costs(
@@ -186,13 +187,13 @@ def test_context_passes_that_cannot_be_told_are_not_guessed(tmp_path: Path) -> N
 )
 def test_context_passes_follow_from_the_windows(monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]) -> None:
     started: list[int] = []
-    start: Callable[..., Any] = TwoStreamVerification.start
+    start: Callable[..., Any] = TwoStreamVerifier.begin
 
-    def counted(self: TwoStreamVerification, cell: list[int]) -> Any:
+    def counted(self: TwoStreamVerifier, cell: list[int]) -> Any:
         started.append(len(cell))
         return start(self, cell)
 
-    monkeypatch.setattr(TwoStreamVerification, "start", counted)
+    monkeypatch.setattr(TwoStreamVerifier, "begin", counted)
     for seed in range(4):
         started.clear()
         prompt = torch.tensor([3, 14, 15, seed])

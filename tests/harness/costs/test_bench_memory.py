@@ -8,7 +8,7 @@ import pytest
 import torch
 from fakes import tiny_llada
 
-from harness import bench_arch
+from harness.costs import architectures
 from harness.costs.architectures import ARCHITECTURES, random_backbone
 from harness.costs.memory import bench_memory, peak_bytes
 from harness.errors import UserError
@@ -75,7 +75,7 @@ def test_the_shape_of_llada_8b_has_its_parameters() -> None:
 def test_weights_that_do_not_fit_are_refused_before_they_are_made(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(bench_arch, "free_bytes", lambda device: 10**9)
+    monkeypatch.setattr(architectures, "free_bytes", lambda device: 10**9)
     with pytest.raises(UserError, match=r"16\.03 GB, and 1\.00 GB are free on cpu"):
         random_backbone("llada-8b", dtype="bfloat16")
     assert "need 16.03 GB" in capsys.readouterr().out

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import math
 from contextlib import nullcontext
@@ -13,7 +12,7 @@ import pytest
 import torch
 from fakes import tiny_llada
 
-from harness.audit import main, rows_of
+from harness.audit import main
 from harness.errors import UserError, one_line_errors
 from harness.laws.exact import (
     EXACT,
@@ -31,6 +30,7 @@ from harness.laws.exact import (
 from harness.laws.lemma import audit_lemma, lemma_errors, lemma_failures
 from harness.laws.neural import Prompts, audit_neural, chain_terms, file_prompts, hoeffding
 from harness.laws.oracle import TableBackbone, random_table, table_law, total_variation
+from harness.laws.sections import rows_of
 from model_wrappers import METHODS, decode, load_backbone
 from model_wrappers.diffusion import Uniform
 from model_wrappers.sampling import Sampler
@@ -250,8 +250,7 @@ def test_everything_is_printed_and_recorded(tmp_path: Path, capsys: pytest.Captu
 def test_a_decoder_that_is_not_exact_makes_the_exit_code_one(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    module = importlib.import_module("model_wrappers.decoders.fef")
-    monkeypatch.setattr(module, "residual", lambda target_V, draft_V: target_V)
+    monkeypatch.setattr("model_wrappers.sampling.residual", lambda target_V, draft_V: target_V)
     assert main(["--sections", "law", "--positions", "2", "--samples", "300"]) == 1
     message = capsys.readouterr().err.strip()
     assert message.startswith("audit failed: FeF, 1 step") and "\n" not in message

@@ -7,10 +7,10 @@ import torch
 from fakes import tiny_llada
 
 from harness.audit import main
-from harness.laws.streams import distances, laws_along
+from harness.laws.streams import distances, probs_along
 from harness.training.responses import Example
 from model_wrappers import Backbone
-from model_wrappers.sampling import law
+from model_wrappers.sampling import token_probs
 
 EXAMPLE = Example([3, 4, 5, 6], [7, 8, 9, 10, 11, 12])
 
@@ -21,12 +21,12 @@ def backbone() -> Backbone:
 
 
 def test_the_papers_law_is_that_of_the_sequence_with_the_tokens_before_filled_in(backbone: Backbone) -> None:
-    found = laws_along(backbone, EXAMPLE, None, full=True)
+    found = probs_along(backbone, EXAMPLE, None, full=True)
     prompt, response = EXAMPLE
     for place in range(len(response)):
         row = prompt + response[:place] + [backbone.mask_id] * (len(response) - place)
         logits = backbone.logits(torch.tensor([row]))[0, len(prompt) + place]
-        torch.testing.assert_close(found[place], law(logits[None], 1.0, exclude=backbone.mask_id)[0])
+        torch.testing.assert_close(found[place], token_probs(logits[None], 1.0, exclude=backbone.mask_id)[0])
 
 
 def test_with_a_context_for_every_place_the_laws_are_one(backbone: Backbone) -> None:
@@ -35,7 +35,7 @@ def test_with_a_context_for_every_place_the_laws_are_one(backbone: Backbone) -> 
 
 
 def test_in_a_longer_cell_they_differ_but_not_at_its_first_place(backbone: Backbone) -> None:
-    full, two_stream = (laws_along(backbone, EXAMPLE, 3, full) for full in (True, False))
+    full, two_stream = (probs_along(backbone, EXAMPLE, 3, full) for full in (True, False))
     apart = (full - two_stream).abs().sum(1)
     assert apart[[0, 3]].max() < 1e-5 < apart[[1, 2, 4, 5]].min()
 

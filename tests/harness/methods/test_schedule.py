@@ -12,10 +12,11 @@ import pytest
 import torch
 from fakes import Recorder, official_checkpoint, tiny_llada
 
-from harness import schedule
 from harness.errors import one_line_errors
 from harness.laws.oracle import TableBackbone, random_table
-from harness.schedule import estimate_profiles, main, monotone, optimal_schedule, schedule_error
+from harness.methods import estimation
+from harness.methods.unmasking import estimate_profiles, monotone, optimal_schedule, schedule_error
+from harness.schedule import main
 from harness.training.responses import Example
 from model_wrappers import load_backbone
 from model_wrappers.backbones.registry import NANO
@@ -138,7 +139,7 @@ def test_every_block_gets_a_schedule_of_its_own(tmp_path: Path) -> None:
 def test_without_out_the_schedule_goes_where_it_is_said_to_go(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(schedule, "ROOT", tmp_path)
+    monkeypatch.setattr(estimation, "ROOT", tmp_path)
     assert main(["--suite", "lists", "--gen-length", "4", "--examples", "1", "--subsets", "1"]) == 0
     written = tmp_path / "results" / "schedules" / "nano" / "lists.json"
     assert json.loads(written.read_text())["steps"] == 2 and str(written) in capsys.readouterr().out

@@ -7,14 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import convert
 
 from harness.errors import UserError, one_line_errors
 from harness.methods.schedule_files import describe_schedules
 from harness.records.hashes import weight_hashes
+from harness.records.schema import RunConfig
 from harness.records.store import config_hash
 from harness.run import arguments_of, main
 from harness.runs.config import resolve
-from harness.suites.spec import SUITES
+from harness.suites.registry import SUITES
+from harness.suites.splits import generator_of
 from model_wrappers.backbones.registry import NANO
 from model_wrappers.decoders.ddosp import read_schedule
 
@@ -22,7 +25,8 @@ SHIPPED = NANO / "schedules"
 
 
 def config_of(*line: str) -> dict[str, Any]:
-    return resolve(arguments_of(["--suite", "gsm8k", "--methods", "llada,ddosp", *line]))
+    """As run.json has it."""
+    return resolve(arguments_of(["--suite", "gsm8k", "--methods", "llada,ddosp", *line])).to_json()
 
 
 def given(folder: Path, **changes: Any) -> Path:
@@ -36,7 +40,7 @@ def given(folder: Path, **changes: Any) -> Path:
 @pytest.mark.parametrize("suite", list(SUITES))
 def test_nanos_schedules_are_for_its_weights_and_lengths(suite: str) -> None:
     content = json.loads((SHIPPED / f"{suite}.json").read_text())
-    length = SUITES[suite].nano_length
+    length = generator_of(suite).length
     assert content["model"] == "nano" and content["weights"] == weight_hashes(NANO)
     assert content["suite"] == suite and content["gen_length"] == content["block_length"] == length
     assert len(read_schedule(f"nano/{suite}", 1, length // 2, length)[0]) == content["steps"] == length // 2
@@ -49,7 +53,9 @@ def test_a_run_on_nano_takes_the_schedules_shipped_with_it() -> None:
     assert ddosp["label"] == "DDOSP"
     for suite, setting in ddosp["suites"].items():
         assert setting["options"]["schedule"] == f"nano/{suite}" and len(setting["schedule_sha256"]) == 64
-    assert describe_schedules(config) == [f"DDOSP on {suite}: schedule nano/{suite}" for suite in SUITES]
+    assert describe_schedules(convert(config, RunConfig)) == [
+        f"DDOSP on {suite}: schedule nano/{suite}" for suite in SUITES
+    ]
     assert str(NANO) not in json.dumps(config)
     assert "schedule_sha256" not in config["methods"]["llada"]["suites"]["gsm8k"]
 
@@ -59,7 +65,7 @@ def test_lengths_without_a_shipped_schedule_fall_back_to_the_uniform_one_and_say
     ddosp = config["methods"]["ddosp"]
     assert ddosp["label"] == "DDOSP (uniform schedule)"
     assert ddosp["suites"]["gsm8k"]["options"]["schedule"] is ddosp["suites"]["gsm8k"]["schedule_sha256"] is None
-    first, second = describe_schedules(config)
+    first, second = describe_schedules(convert(config, RunConfig))
     assert first.startswith("DDOSP on gsm8k: uniform schedule") and second.startswith("DDOSP on math: uniform schedule")
     assert (
         "made for gen_length 48, block_length 48, steps 24, not for gen_length 32, block_length 32, steps 16" in first
@@ -86,7 +92,7 @@ def test_a_given_schedule_is_used_and_its_content_is_part_of_the_configuration(t
     assert option == str(tmp_path / "a" / "gsm8k.json") and same["methods"]["ddosp"]["label"] == "DDOSP"
     quotas = json.loads((SHIPPED / "gsm8k.json").read_text())["quotas"]
     changed = config_of("--schedules", str(given(tmp_path / "a", quotas=[quotas[0][::-1]])))
-    assert config_hash(changed) != config_hash(same)
+    assert config_hash(convert(changed, RunConfig)) != config_hash(convert(same, RunConfig))
 
 
 def test_suites_that_the_folder_does_not_hold_keep_the_shipped_schedule(tmp_path: Path) -> None:

@@ -10,10 +10,11 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from paths import ROOT
 
 from harness.errors import UserError
-from harness.records.schema import SCHEMA
-from harness.records.store import Recorder, config_hash, read_lines, read_run
+from harness.records.schema import SCHEMA, RunConfig
+from harness.records.store import Recorder, config_hash, read_lines, read_meta, read_run
 
 
 def item(number: int, **more: Any) -> dict[str, Any]:
@@ -112,4 +113,12 @@ def test_a_damaged_package_is_refused(folder: Path, damage: Callable[[bytes], by
 
 
 def test_the_hash_does_not_depend_on_the_order_of_keys() -> None:
-    assert config_hash({"a": 1, "b": 2}) == config_hash({"b": 2, "a": 1}) != config_hash({"a": 1, "b": 3})
+    models = {"base": {"gsm8k": "nano"}, "fef": {"gsm8k": "nano-fef"}}
+    one, turned = RunConfig(models=models), RunConfig(models=dict(reversed(models.items())))
+    assert config_hash(one) == config_hash(turned) != config_hash(RunConfig(models=models, seed=3))
+
+
+def test_the_hash_of_a_committed_run_is_that_of_its_configuration() -> None:
+    for folder in ("golden/nano", "reference/nano", "reference/fast"):
+        meta = read_meta(ROOT / "results" / folder)
+        assert meta.config_hash == config_hash(meta.config)

@@ -14,16 +14,17 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from paths import ROOT
 from run_records import PAPER_SUITES, item, save
 
-from harness import gate_speed
 from harness.errors import UserError
 from harness.gate import main
+from harness.records.schema import RunConfig, RunRecord
 from harness.records.store import Run
+from harness.regression import speed
 from harness.regression.golden import compare_accuracy, compare_exactly, platform_class
 from harness.regression.speed import Worker, compare_seconds
 
-ROOT = Path(__file__).resolve().parents[1]
 ENVIRONMENT = {
     "platform": "Linux x86_64",
     "cpu": "Vendor model 1",
@@ -158,9 +159,13 @@ def test_elsewhere_too_few_items_are_undecided(tmp_path: Path) -> None:
     assert set(compare_accuracy(before, now, margin=5.0)["verdict"]) == {"undecided"}
 
 
+def meta_of(environment: dict[str, Any]) -> RunRecord:
+    return RunRecord(schema=1, config=RunConfig(), environment=environment)
+
+
 def test_models_of_one_maker_and_kind_are_one_class() -> None:
     other = {**ENVIRONMENT, "cpu": "Vendor model 9"}
-    assert platform_class({"environment": ENVIRONMENT}) == platform_class({"environment": other})
+    assert platform_class(meta_of(ENVIRONMENT)) == platform_class(meta_of(other))
 
 
 OTHER_ROLES = {name: {"label": name, "method": name, "role": "fef"} for name in METHODS}
@@ -258,12 +263,12 @@ def test_the_sides_alternate_in_a_pair_of_processes_for_each_item(
     def request(config: Any, model: str, prompt: list[int]) -> dict[str, Any]:
         return {"method": model}
 
-    monkeypatch.setattr(gate_speed, "Worker", Side)
-    monkeypatch.setattr(gate_speed, "_request", request)
+    monkeypatch.setattr(speed, "Worker", Side)
+    monkeypatch.setattr(speed, "_request", request)
     models = {"llada": "llada", "other": "unknown"}
     jobs: Any = [SimpleNamespace(suite=s, models=models, prompts=[torch.tensor([1])] * 3) for s in ("gsm8k", "math")]
-    config = {"device": "cpu", "compile": compiled, "threads": 1}
-    measured, notes = gate_speed.measure_both(Path("old"), config, jobs, items=2)
+    config = RunConfig(device="cpu", compile=compiled, threads=1)
+    measured, notes = speed.measure_both(Path("old"), config, jobs, items=2)
     assert made == ["old", "new"] * pairs and calls == ["old", "new"] * 3 * 4
     assert len(measured) == 4 and set(measured["old"]) == {1.0} and set(measured["new"]) == {3.0}
     assert notes == [f"other on {suite} is left out: no such method" for suite in ("gsm8k", "math")]

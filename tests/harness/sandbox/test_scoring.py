@@ -8,15 +8,19 @@ import os
 from pathlib import Path
 
 import pytest
+from msgspec import convert
 from run_records import PAPER_SUITES, item, save
 
 from harness.errors import UserError
 from harness.records.hashes import file_hash
+from harness.records.schema import RunConfig
 from harness.records.store import read_run
 from harness.runs.config import write_generated
 from harness.sandbox.probe import choose
-from harness.sandbox.scoring import describe_scoring, evaluate, main, score_run, verdicts_of
-from harness.suites.spec import SUITES, data_file, dataset_config
+from harness.sandbox.scoring import describe_scoring, score_run
+from harness.sandbox.verdicts import evaluate, verdicts_of
+from harness.scoring import main
+from harness.suites.registry import SUITES, data_file, dataset_config
 from harness.suites.splits import problems, write_suites
 from tables.render import render
 
@@ -71,7 +75,7 @@ def finished_run(tmp_path: Path) -> Path:
         "methods": {"llada": {"label": "LLaDA", "method": "llada"}},
         "suites": {suite: {"title": title} for suite, title in suites.items()},
     }
-    write_generated(tmp_path / "problems", config)
+    write_generated(tmp_path / "problems", convert(config, RunConfig))
     files = {suite: {"sha256": file_hash(data_file(suite, tmp_path / "problems"))} for suite in suites}
     items = [
         item("llada", suite, number, text=problem.response, correct=False)

@@ -7,28 +7,28 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from harness.suites.generated_text import LIST_TASKS, list_is_right, lists, read_list, write_list
 
+from harness.suites import lists, mbpp
+from harness.suites.lists import LIST_TASKS, list_is_right, read_list, write_list
+from harness.suites.registry import GENERATED, SUITES
 from harness.suites.splits import (
-    FILES,
-    GENERATORS,
-    MBPP_FIRST_TEST_ROW,
     SPLITS,
     TEST_PROBLEMS,
     draw,
+    generator_of,
     problems,
     split_of,
     write_suites,
 )
 
 
-@pytest.mark.parametrize("suite", GENERATORS)
+@pytest.mark.parametrize("suite", GENERATED)
 def test_problems_are_the_same_for_the_same_arguments(suite: str) -> None:
     assert list(problems(suite, "dev", 20)) == list(problems(suite, "dev", 20))
     assert list(problems(suite, "dev", 20)) != list(problems(suite, "dev", 20, seed=1))
 
 
-@pytest.mark.parametrize("suite", GENERATORS)
+@pytest.mark.parametrize("suite", GENERATED)
 def test_splits_never_share_what_is_asked(suite: str) -> None:
     keys = {split: {problem.key for problem in problems(suite, split, 150)} for split in SPLITS}
     assert not keys["train"] & keys["test"] and not keys["train"] & keys["dev"] and not keys["dev"] & keys["test"]
@@ -39,7 +39,7 @@ def test_one_problem_has_many_responses(suite: str) -> None:
     rng = Random(0)
     wordings: dict[str, set[str]] = {}
     for _ in range(4000):
-        problem = GENERATORS[suite](rng)
+        problem = generator_of(suite).draw(rng)
         # Of a program the body alone: its first line holds the names that the prompt gave.
         body = problem.response.partition("\n")[2] or problem.response
         wordings.setdefault(problem.key if suite in ("humaneval", "mbpp") else problem.question, set()).add(body)
@@ -87,7 +87,7 @@ def test_lists_are_scored_by_property(task: str, answer: list[str] | None, right
 
 def test_lists_have_three_to_five_different_words_and_all_tasks() -> None:
     rng = Random(0)
-    drawn = [lists(rng) for _ in range(300)]
+    drawn = [lists.draw(rng) for _ in range(300)]
     assert {p.row["task"] for p in drawn} == set(LIST_TASKS)
     assert all(len(set(p.row["items"])) == len(p.row["items"]) in (3, 4, 5) for p in drawn)
 
@@ -102,7 +102,7 @@ def test_written_lists_are_read_back() -> None:
     assert read_list("no list") is None
 
 
-@pytest.mark.parametrize("suite", GENERATORS)
+@pytest.mark.parametrize("suite", GENERATED)
 @pytest.mark.parametrize("split", ["dev", "test"])
 def test_every_suite_has_two_hundred_test_problems(suite: str, split: str) -> None:
     assert len({problem.question for problem in problems(suite, split, TEST_PROBLEMS)}) == TEST_PROBLEMS
@@ -121,10 +121,10 @@ def test_draw_refuses_an_unknown_split() -> None:
 
 def test_written_suites_hold_the_split_in_the_real_layout(tmp_path: Path) -> None:
     write_suites(tmp_path, "test", 12)
-    for suite, name in FILES.items():
-        text = (tmp_path / "data" / name).read_text()
+    for suite in GENERATED:
+        text = (tmp_path / "data" / SUITES[suite].file).read_text()
         rows = list(json.loads(text).values()) if suite == "math" else [json.loads(line) for line in text.splitlines()]
-        rows = rows[MBPP_FIRST_TEST_ROW:] if suite == "mbpp" else rows
+        rows = rows[mbpp.FIRST_TEST_ROW :] if suite == "mbpp" else rows
         expected = list(problems(suite, "test", 12))
         assert len(rows) == 12 and all(split_of(p) == "test" for p in expected)
         assert all(p.row.items() <= row.items() for p, row in zip(expected, rows, strict=True))

@@ -10,13 +10,15 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import torch
+from paths import ROOT
 from safetensors.torch import load_file
 
 from harness.errors import UserError
-from harness.train import main, train
+from harness.train import main
 from harness.training.data import CorruptedBatches, FileExamples, NanoExamples
 from harness.training.objectives import corrupt, llada_loss
 from harness.training.recipes import PRESETS
+from harness.training.run import train
 from harness.training.tokenizer import EOT, token_id, train_tokenizer
 
 SMALL = PRESETS["nano-base"] | {"hidden_size": 32, "layers": 1, "heads": 2, "mlp_size": 32, "batch": 4, "warmup": 2}
@@ -90,7 +92,7 @@ def test_batches_pad_with_eos_and_count_it_as_response() -> None:
 
 
 def test_the_tokenizer_encodes_any_text_and_every_list_word_as_one_token() -> None:
-    from harness.suites.generated_text import WORDS
+    from harness.suites.lists import WORDS
 
     tokenizer = train_tokenizer()
     text = "Ünïcode ≤ \\boxed{12}\n\tdef f(x):\n    return x**2  # 日本"
@@ -194,7 +196,7 @@ def test_two_processes_train_as_one_that_accumulates_twice_as_much(
 ) -> None:
     """Whatever the numbers of positions in their examples are: each process has as many pieces as the other."""
     path = data_file(tmp_path, *({"prompt": f"{i}?", "response": "and so on " * (1 + i % 4)} for i in range(8)))
-    script = str(Path(__file__).parents[1] / "harness" / "train.py")
+    script = str(ROOT / "harness" / "train.py")
     command = [script, "--objective", "fef", "--init", str(official_with_tokenizer), "--data", str(path)]
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     subprocess.run([*launch, *command, "--out", str(tmp_path / "two")], check=True, capture_output=True, timeout=300)

@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 import torch
 from fakes import tiny_llada
-from test_trainer import trainer
+from trainers import trainer
 
 from harness.errors import UserError
-from harness.train import main, prepare_folder
+from harness.train import main
 from harness.training.data import CorruptedBatches, Example
 from harness.training.objectives import two_stream_loss
 from harness.training.recipes import PRESETS
+from harness.training.run import prepare_folder
 from harness.training.two_stream import (
     ALL_MASKED,
     FIRST_ANCHOR,

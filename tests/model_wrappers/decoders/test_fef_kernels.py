@@ -11,7 +11,7 @@ from fakes import RandomConditionals, Recorder
 
 from harness.laws.oracle import Law, enumerate_law, total_variation
 from model_wrappers import decode
-from model_wrappers.sampling import law
+from model_wrappers.sampling import token_probs
 
 REAL, LENGTH = 2, 3
 PROMPT = torch.tensor([1])
@@ -33,7 +33,9 @@ def one_step_law() -> Law:
         for done, noises in outcome.items():
             for noise, probability in noises.items():
                 row = torch.tensor([[*PROMPT.tolist(), *done, *noise[place:]]])
-                target_V = law(backbone.logits(row)[0, 1 + place][None], 1.0, exclude=backbone.mask_id)[0].tolist()
+                target_V = token_probs(backbone.logits(row)[0, 1 + place][None], 1.0, exclude=backbone.mask_id)[
+                    0
+                ].tolist()
                 for token in range(REAL):
                     grown.setdefault((*done, token), {})[noise] = probability * target_V[token]
         outcome = grown

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import importlib
 from functools import partial
 from itertools import product
 from typing import Any
 
 import pytest
 import torch
-from fakes import RandomConditionals, Recorder, tiny_llada
+from fakes import RandomConditionals, Recorder, request_for, tiny_llada
 from fef_reference import LENGTH, PROMPT, enumerated_law, fit, reference_law, target, tokens, unlike
 
 from harness.laws.oracle import total_variation
 from model_wrappers import Backbone, decode
-from model_wrappers.backbones.protocol import Ledger
-from model_wrappers.verification import FullVerification
+from model_wrappers.verification import FullVerifier, Proposal
 
 NAMES = ("skip_root_row", "reuse_drafts", "adaptive_window")
 COMBINATIONS = [dict(zip(NAMES, values, strict=True)) for values in product((False, True), repeat=3) if any(values)]
@@ -25,8 +23,7 @@ every_combination = pytest.mark.parametrize("savings", COMBINATIONS, ids=lambda 
 
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """An adaptive window that cuts on the tiny, unsure models, too."""
-    module = importlib.import_module("model_wrappers.decoders.fef")  # the package's own `fef` is the function
-    monkeypatch.setattr(module, "REACHED", 0.3)
+    monkeypatch.setattr("model_wrappers.drafts.REACHED", 0.3)
 
 
 @every_combination
@@ -120,18 +117,18 @@ def test_an_adaptive_window_runs_fewer_rows_and_never_more_drafts(monkeypatch: p
     assert len({window.proposed for window in adaptive.windows}) > 1
 
 
-def test_laws_ahead_are_given_the_accepted_drafts_alone(tiny: Backbone) -> None:
-    """Any law would leave the decoder exact; these are the ones that get drafts accepted."""
-    row, cell, drafts = [3, 14, 39, 39, 39, 39, 39], [2, 3, 4, 5, 6], [5, 6, 7]
-    ledger = Ledger(tiny)
-    verified = FullVerification(ledger, ledger, torch.tensor([row]), window=3).verify(cell, drafts, False, True)
+def test_logits_ahead_are_given_the_accepted_drafts_alone(tiny: Backbone) -> None:
+    """Any draft probs would leave the decoder exact; these are the ones that get drafts accepted."""
+    row, segment, drafts = [3, 14, 39, 39, 39, 39, 39], [2, 3, 4, 5, 6], [5, 6, 7]
+    verifier = FullVerifier(request_for(tiny, row, start=2), window=3)
+    verified = verifier.verify(segment, Proposal(drafts, None, None), look_ahead=True)
     assert sorted(verified.ahead) == [0, 1, 2, 3]
-    for accepted, laws in verified.ahead.items():
+    for accepted, logits in verified.ahead.items():
         given = torch.tensor([[*row[:2], *drafts[:accepted], *row[2 + accepted :]]])
-        following = cell[accepted + (accepted < 3) :][:3]
+        following = segment[accepted + (accepted < 3) :][:3]
         expected_LV = tiny.logits(given)[0]
-        for place in following:
-            torch.testing.assert_close(laws[place], expected_LV[place], atol=1e-5, rtol=1e-4)
+        for position in following:
+            torch.testing.assert_close(logits[position], expected_LV[position], atol=1e-5, rtol=1e-4)
 
 
 # Re-masking what is uncertain alone

@@ -7,13 +7,11 @@ from typing import Any
 
 import pytest
 import torch
-from fakes import RandomConditionals
+from fakes import RandomConditionals, request_for
 
 from model_wrappers import METHODS, decode
-from model_wrappers.backbones.protocol import Ledger
 from model_wrappers.decoders.llada import fill_after_eos
 from model_wrappers.request import Request
-from model_wrappers.sampling import Sampler
 
 EOS, MASK = 2, 3
 PROMPT = torch.tensor([1, 0])
@@ -43,8 +41,7 @@ def test_the_text_stays_and_costs_less(method: str, block_length: int) -> None:
 
 
 def request(response: list[int]) -> Request:
-    x_1L = torch.tensor([[*PROMPT.tolist(), *response]])
-    return Request(Ledger(RandomConditionals(real=3, eos_id=EOS)), x_1L, len(PROMPT), len(response), 0.0, Sampler(0))
+    return request_for(RandomConditionals(real=3, eos_id=EOS), [*PROMPT.tolist(), *response], start=len(PROMPT))
 
 
 @pytest.mark.parametrize(

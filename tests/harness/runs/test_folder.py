@@ -1,4 +1,4 @@
-"""Run folders: one process at a time, nothing written over, sittings with receipts, faults that lose nothing."""
+"""Run folders: one process at a time, nothing written over, sessions with receipts, faults that lose nothing."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import convert
 
 from harness.errors import UserError, one_line_errors
-from harness.records.schema import SCHEMA
-from harness.records.store import Recorder, read_lines, read_meta, read_run
-from harness.runs.folder import claim_folder, exclusive, sitting, update_meta
+from harness.records.schema import SCHEMA, RunConfig
+from harness.records.store import Recorder, read_lines, read_meta, read_run, write_meta
+from harness.runs.folder import claim_folder, exclusive, session
 
 CONFIG: dict[str, Any] = {"models": {"base": {"gsm8k": "nano"}}, "methods": {"fef-2": {}}, "suites": {"gsm8k": {}}}
 
@@ -139,23 +140,31 @@ def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
 
 def test_another_configuration_does_not_resume(tmp_path: Path) -> None:
     start(tmp_path)
-    assert claim_folder(tmp_path, CONFIG, resume=True) == tmp_path
+    assert claim_folder(tmp_path, convert(CONFIG, RunConfig), resume=True) == tmp_path
     with pytest.raises(UserError, match=r"another configuration.*methods"):
-        claim_folder(tmp_path, {**CONFIG, "methods": {"llada": {}}}, resume=True)
+        claim_folder(tmp_path, convert({**CONFIG, "methods": {"llada": {}}}, RunConfig), resume=True)
 
 
-def test_every_sitting_has_its_receipts(tmp_path: Path) -> None:
+def test_every_session_has_its_receipts(tmp_path: Path) -> None:
     start(tmp_path)
-    with sitting(tmp_path, "cpu"):
-        assert read_meta(tmp_path)["sittings"][0]["end"] is None
-    with pytest.raises(KeyboardInterrupt), sitting(tmp_path, "cpu"):
+    with session(tmp_path, "cpu"):
+        assert read_meta(tmp_path).sessions[0]["end"] is None
+    with pytest.raises(KeyboardInterrupt), session(tmp_path, "cpu"):
         raise KeyboardInterrupt
-    sittings = read_meta(tmp_path)["sittings"]
-    assert len(sittings) == 2 and all(each["end"]["at"] >= each["start"]["at"] for each in sittings)
-    assert {"cpu_mhz", "busy_percent", "load", "available_gib", "gpu"} <= set(sittings[0]["start"])
+    sessions = read_meta(tmp_path).sessions
+    assert len(sessions) == 2 and all(each["end"]["at"] >= each["start"]["at"] for each in sessions)
+    assert {"cpu_mhz", "busy_percent", "load", "available_gib", "gpu"} <= set(sessions[0]["start"])
 
 
 def test_parts_of_run_json_are_set_and_the_rest_stays(tmp_path: Path) -> None:
     start(tmp_path)
-    update_meta(tmp_path, scoring={"sandbox": "bubblewrap"})
-    assert read_meta(tmp_path) == {"schema": SCHEMA, "config": CONFIG, "scoring": {"sandbox": "bubblewrap"}}
+    before = json.loads((tmp_path / "run.json").read_text())
+    write_meta(tmp_path, {"scoring": {"sandbox": "bubblewrap"}})
+    assert json.loads((tmp_path / "run.json").read_text()) == before | {"scoring": {"sandbox": "bubblewrap"}}
+
+
+def test_sessions_of_older_records_are_read(tmp_path: Path) -> None:
+    start(tmp_path)
+    receipts = [{"start": {"at": "2026-01-01"}, "end": None}]
+    write_meta(tmp_path, {"sittings": receipts})
+    assert read_meta(tmp_path).sessions == receipts

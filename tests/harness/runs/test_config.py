@@ -7,17 +7,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from harness.errors import UserError
 from harness.methods.presets import PRESETS, describe_presets
+from harness.records.schema import RunConfig
 from harness.run import arguments_of
 from harness.runs.config import differences, read_models, resolve
 from harness.runs.folder import claim_folder
 from harness.suites.splits import write_suites
 
 
-def config_of(*line: str) -> dict[str, Any]:
+def resolved(*line: str) -> RunConfig:
     return resolve(arguments_of(list(line)))
+
+
+def config_of(*line: str) -> dict[str, Any]:
+    """As run.json has it."""
+    return resolved(*line).to_json()
 
 
 def test_defaults_are_nano_on_its_generated_suites() -> None:
@@ -93,15 +100,15 @@ def test_a_model_other_than_nano_needs_data(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_folder_belongs_to_one_configuration(tmp_path: Path) -> None:
-    config = config_of()
+    config = resolved()
     with pytest.raises(UserError, match="holds no run"):
         claim_folder(tmp_path, config, resume=True)
-    (tmp_path / "run.json").write_text(json.dumps({"schema": 1, "config": config}))
+    (tmp_path / "run.json").write_text(json.dumps({"schema": 1, "config": config.to_json()}))
     assert claim_folder(tmp_path, config, resume=True) == tmp_path
     with pytest.raises(UserError, match="already holds a run"):
         claim_folder(tmp_path, config, resume=False)
     with pytest.raises(UserError, match=r"seed \(0 there, 1 now\)"):
-        claim_folder(tmp_path, config | {"seed": 1}, resume=True)
+        claim_folder(tmp_path, replace(config, seed=1), resume=True)
     with pytest.raises(UserError, match="--out"):
         claim_folder(None, config, resume=True)
 
@@ -109,7 +116,7 @@ def test_a_folder_belongs_to_one_configuration(tmp_path: Path) -> None:
 def test_a_folder_with_other_things_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("mine")
     with pytest.raises(UserError, match="choose another"):
-        claim_folder(tmp_path, config_of(), resume=False)
+        claim_folder(tmp_path, resolved(), resume=False)
     assert (tmp_path / "thesis.txt").read_text() == "mine"
 
 
