@@ -275,6 +275,7 @@ def test_the_sides_alternate_in_a_pair_of_processes_for_each_item(
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_a_planted_slowdown_is_caught_between_two_trees(tmp_path: Path) -> None:
     """The gate of a clone whose FeF takes twice its time, against the revision it was cloned from.
 

@@ -19,7 +19,7 @@ from harness.training.data import CorruptedBatches, FileExamples, NanoExamples
 from harness.training.objectives import corrupt, llada_loss
 from harness.training.recipes import PRESETS
 from harness.training.run import train
-from harness.training.tokenizer import EOT, token_id, train_tokenizer
+from harness.training.tokenizer import EOT, NANO_SUITES, token_id, train_tokenizer
 
 SMALL = PRESETS["nano-base"] | {"hidden_size": 32, "layers": 1, "heads": 2, "mlp_size": 32, "batch": 4, "warmup": 2}
 
@@ -205,3 +205,10 @@ def test_two_processes_train_as_one_that_accumulates_twice_as_much(
     pd.testing.assert_frame_equal(
         two.drop(columns="tokens_per_second"), one.drop(columns="tokens_per_second"), rtol=1e-2
     )
+
+
+def test_what_nano_was_trained_on_is_frozen() -> None:
+    """A new suite must not change nano's tokenizer or the order of its training data."""
+    assert NANO_SUITES == ("gsm8k", "math", "humaneval", "mbpp", "lists")
+    drawn = NanoExamples(train_tokenizer(), count=10, block=2, seed=0)
+    assert len(drawn.round) == len(NANO_SUITES) and drawn[0]["index"] == 0
