@@ -1,6 +1,6 @@
 """A decoder's options: one struct for each decoder, and one conversion that checks every name, type and range.
 
-Light: no torch. The rules of a single field stand in its type (`Annotated[int, Meta(ge=1)]`, `Literal[...]`), rules
+Light: no torch. The rules of a single field are in its type (`Annotated[int, Meta(ge=1)]`, `Literal[...]`), rules
 between fields in the struct's `check`.
 """
 

@@ -55,17 +55,17 @@ class Request:
         probs: torch.Tensor | Sequence[float] | None,
         how: How | Sequence[How],
     ) -> None:
-        """Let tokens stand at positions of the sequence.
+        """Put tokens at positions of the sequence.
 
         positions: LongTensor (N,) or a list, indices into x_1L. tokens: (N,), or one token for all. probs: (N,), the
         probability that the decoder gave each token; None if it gave none. how: how they came, one word or (N,).
         """
         self.x_1L[0, positions] = torch.as_tensor(tokens, device=self.x_1L.device)
         if self.observer is not None:
-            places = torch.as_tensor(positions).tolist()
-            shares = [math.nan] * len(places) if probs is None else torch.as_tensor(probs).tolist()
-            words: Sequence[How] = [how] * len(places) if isinstance(how, str) else how
-            self.observer.committed([at - self.start for at in places], self.x_1L[0, positions].tolist(), shares, words)
+            changed = [at - self.start for at in torch.as_tensor(positions).tolist()]
+            given = [math.nan] * len(changed) if probs is None else torch.as_tensor(probs).tolist()
+            ways: Sequence[How] = [how] * len(changed) if isinstance(how, str) else how
+            self.observer.committed(changed, self.x_1L[0, positions].tolist(), given, ways)
 
     def remask(self, positions: Sequence[int], tokens: torch.Tensor | None = None) -> None:
         """Corrupt positions of the sequence again: to the mask, or to `tokens` (N,) drawn from another kernel."""

@@ -19,14 +19,14 @@ class Observer(Protocol):
     def committed(
         self, positions: Sequence[int], tokens: Sequence[int], probs: Sequence[float], how: Sequence[How]
     ) -> None:
-        """Tokens that now stand at positions of the response, with the probability that the decoder gave each.
+        """Tokens that are now at positions of the response, with the probability that the decoder gave each.
 
         A token may be the mask, where a decoder's choice leaves it. probs: NaN where there is none (filled).
         """
         ...
 
     def remasked(self, positions: Sequence[int], tokens: Sequence[int]) -> None:
-        """Positions of the response that are corrupted again, with what stands there now: masks, or noise."""
+        """Positions of the response that are corrupted again, with the tokens that are there now: masks, or noise."""
         ...
 
 

@@ -1,6 +1,6 @@
 """Names that stand for several methods: the rows of the paper's tables, and every decoder.
 
-Light, for the tables read it too; what the methods are stands in harness/methods/presets.py.
+Light, because the tables read it too. The methods themselves are in harness/methods/presets.py.
 """
 
 GROUPS = {

@@ -41,11 +41,11 @@ def estimate_profiles(
         rank_ON = torch.stack([torch.randperm(block, generator=generator) for _ in range(subsets)])
         revealed_R = torch.arange(block).repeat(subsets)
         masked_RN = rank_ON.repeat_interleave(block, 0) >= revealed_R[:, None]
-        places_N = torch.arange(first, first + block, device=model.device)
+        position_N = torch.arange(first, first + block, device=model.device)
         for revealed_B, masked_BN in zip(revealed_R.split(batch), masked_RN.split(batch), strict=True):
             rows_BL = clean_L.repeat(len(masked_BN), 1)
             rows_BL[:, first : first + block].masked_fill_(masked_BN, model.mask_id)
-            logits_BNV = model.logits(rows_BL.to(model.device), positions=places_N)
+            logits_BNV = model.logits(rows_BL.to(model.device), positions=position_N)
             # Row by row: in float32 a batch of a large vocabulary would not fit beside the model.
             target = target_N.to(model.device)
             loss_BN = torch.stack([_loss(logits_NV, target) for logits_NV in logits_BNV]).cpu()
@@ -68,9 +68,9 @@ def segment_errors(profile: np.ndarray) -> np.ndarray:
     """error[a, b] of committing positions a .. b - 1 of the order at once, (N + 1, N + 1): sum of f(i) - f(a)."""
     f = profile[0] - profile
     sums = np.concatenate([[0.0], np.cumsum(f)])
-    places = np.arange(len(f) + 1)
+    end_N = np.arange(len(f) + 1)
     at = np.append(f, 0.0)
-    return np.asarray(sums[None, :] - sums[:, None] - (places[None, :] - places[:, None]) * at[:, None])
+    return np.asarray(sums[None, :] - sums[:, None] - (end_N[None, :] - end_N[:, None]) * at[:, None])
 
 
 def schedule_error(profile: np.ndarray, counts: list[int]) -> float:
@@ -87,8 +87,8 @@ def optimal_schedule(profile: np.ndarray, steps: int) -> list[int]:
     length = len(profile)
     if not 1 <= steps <= length:
         raise ValueError(f"steps={steps} must lie between 1 and the {length} positions of a block")
-    places = np.arange(length + 1)
-    error = segment_errors(profile) + EVENNESS * (places[None, :] - places[:, None]) ** 2
+    end_N = np.arange(length + 1)
+    error = segment_errors(profile) + EVENNESS * (end_N[None, :] - end_N[:, None]) ** 2
     best = np.full(length + 1, np.inf)
     best[0] = 0.0
     came_from = np.zeros((steps, length + 1), dtype=int)

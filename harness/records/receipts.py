@@ -1,7 +1,7 @@
-"""Timing receipts: the state of the machine at the start and at the end of every sitting of a run.
+"""Timing receipts: the state of the machine at the start and at the end of every session of a run.
 
 Seconds say something of a decoder only if the machine was the same throughout: clocks, load, and on a GPU what
-throttled it. A sitting is one stretch of a run, from its start, or --resume, to its end; a killed one has no end.
+throttled it. A session is one stretch of a run, from its start, or --resume, to its end; a killed one has no end.
 """
 
 from __future__ import annotations

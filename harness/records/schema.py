@@ -73,7 +73,7 @@ class RunConfig(Struct, kw_only=True):
         return isinstance(self.data, str)
 
     def to_json(self) -> dict[str, Any]:
-        """The configuration as run.json has it; `timed` stands there only where it is false."""
+        """The configuration as run.json has it; `timed` is left out where it is true."""
         values: dict[str, Any] = msgspec.to_builtins(self)
         if self.timed:
             del values["timed"]

@@ -135,7 +135,7 @@ def read_run(folder: Path) -> Run:
             twice = frame.duplicated(list(keys))
             if twice.any():
                 row = " ".join(str(value) for value in frame.loc[twice, list(keys)].iloc[0])
-                raise UserError(f"{folder}/{name}.jsonl: {row} stands there twice; the record is damaged")
+                raise UserError(f"{folder}/{name}.jsonl: {row} is there twice; the record is damaged")
     return Run(folder, meta, items, windows)
 
 
@@ -206,7 +206,7 @@ class Recorder:
         for item in read_lines(self._items, ItemRecord):
             key = tuple(item[name] for name in KEY)
             if key in self.items:
-                raise UserError(f"{self._items}: {' '.join(map(str, key))} stands there twice; the record is damaged")
+                raise UserError(f"{self._items}: {' '.join(map(str, key))} is there twice; the record is damaged")
             self.items[key] = item
         windows = _each_line(self._windows, WindowRecord)
         kept = [line.decode() for line, window in windows if tuple(window[name] for name in KEY) in self.items]

@@ -169,7 +169,7 @@ def compare_seconds(measured: pd.DataFrame, tolerance: float) -> pd.DataFrame:
         slower = seconds[1] > 1 + tolerance
         if method != REFERENCE and ("old", REFERENCE) in sides:
             both = sides[[(side, name) for side in ("new", "old") for name in (REFERENCE, method)]].dropna()
-            speed = _ratio([both[place].to_numpy() for place in both.columns])
+            speed = _ratio([both[column].to_numpy() for column in both.columns])
             row |= _columns("speed", speed)
             slower |= speed[2] < 1 / (1 + tolerance)
         rows.append({**row, "verdict": "regressed" if slower else "ok"})

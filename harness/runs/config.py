@@ -122,12 +122,12 @@ def write_generated(folder: Path, config: RunConfig) -> None:
 
 
 def differences(before: Any, after: Any, path: str = "") -> list[str]:
-    """The places, as dotted paths, at which two configurations differ."""
+    """What differs between two configurations, as dotted paths with both values."""
     if isinstance(before, dict) and isinstance(after, dict):
         keys = [*before, *(key for key in after if key not in before)]
         return [
-            place
+            difference
             for key in keys
-            for place in differences(before.get(key), after.get(key), f"{path}.{key}" if path else str(key))
+            for difference in differences(before.get(key), after.get(key), f"{path}.{key}" if path else str(key))
         ]
     return [] if before == after else [f"{path} ({before} there, {after} now)"]

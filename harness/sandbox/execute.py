@@ -1,4 +1,4 @@
-"""Running one program that a model wrote, in a process and a sandbox of its own; which sandbox: `sandbox_probe.py`.
+"""Running one program that a model wrote, in a process and a sandbox of its own; which sandbox: `probe.py`.
 
 A crash, an endless loop, a fork bomb, an allocation without end or a flood of output cost that program its verdict and
 nothing else: every run has limits on memory, processes, file size, open files and time, and ends with all its processes

@@ -1,4 +1,4 @@
-"""One program's run, from inside its sandbox: what `harness/sandbox.py` starts, the request as JSON on stdin.
+"""One program's run, from inside its sandbox: what `harness/sandbox/execute.py` starts, the request as JSON on stdin.
 
 It gives up root, where it was started as root, lowers its own limits, runs the setup, and then the program, as
 OpenCompass's evaluators run one: in a namespace of its own, streams swallowed, a time limit by SIGALRM. The report is

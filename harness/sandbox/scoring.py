@@ -19,7 +19,6 @@ from typing import Any
 from harness.errors import UserError
 from harness.records.store import Recorder, Run, read_meta, write_meta
 from harness.sandbox.options import UNSAFE_OPTION
-from harness.sandbox.probe import choose
 
 
 def score_run(folder: Path, unsafe: bool = False, pending: bool = False) -> dict[str, Any]:
@@ -31,11 +30,10 @@ def score_run(folder: Path, unsafe: bool = False, pending: bool = False) -> dict
     {suite: why}}. Raises UserError if the process fails.
     """
     folder = Path(folder).resolve()
-    read_meta(folder)  # refused here, if it is damaged, and not in the process of the evaluators
+    meta = read_meta(folder)  # refused here, if it is damaged, and not in the process of the evaluators
     recorder = Recorder(folder)
     if pending and all(item.get("correct") is not None for item in recorder.items.values()):
-        isolation = choose(unsafe).isolation
-        scoring: dict[str, Any] = {"sandbox": "none" if isolation is None else isolation.name, "not_scored": {}}
+        scoring = meta.scoring or {"sandbox": "none", "not_scored": {}}
         write_meta(folder, {"scoring": scoring})
         return scoring
     with tempfile.TemporaryDirectory(prefix="scoring-") as scratch:

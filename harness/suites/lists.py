@@ -37,13 +37,13 @@ def draw(rng: Random) -> Problem:
     *items, new = rng.sample(WORDS, n + 1)
     task = rng.choice(LIST_TASKS)
     shown = write_list(items)
-    place = rng.randrange(n)
+    index = rng.randrange(n)
     question, answer = {
         "copy": (f"Copy {shown}", items),
         "reverse": (f"Reverse {shown}", items[::-1]),
         "sort": (f"Sort {shown}", sorted(items)),
-        "replace": (f"Replace one word of {shown} by {new}", [*items[:place], new, *items[place + 1 :]]),
-        "insert": (f"Insert {new} anywhere in {shown}", [*items[:place], new, *items[place:]]),
+        "replace": (f"Replace one word of {shown} by {new}", [*items[:index], new, *items[index + 1 :]]),
+        "insert": (f"Insert {new} anywhere in {shown}", [*items[:index], new, *items[index:]]),
         "shuffle": (f"Shuffle {shown}", rng.sample(items, n)),
     }[task]
     row = {"question": question, "task": task, "items": items, "new": new, "answer": write_list(answer)}

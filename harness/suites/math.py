@@ -10,7 +10,7 @@ from harness.suites.spec import Generator, Problem, Row, Suite, human
 
 
 def draw(rng: Random) -> Problem:
-    r"""A linear equation in x with a whole solution from 1 to 9; the answer stands in \boxed{}."""
+    r"""A linear equation in x with a whole solution from 1 to 9; the answer is in \boxed{}."""
     kind = rng.choice(("plain", "bracket", "both"))
     a, b, x = rng.randint(2, 5), rng.randint(1, 12), rng.randint(1, 9)
     if kind == "plain":

@@ -115,7 +115,7 @@ class Backbone:
     ) -> tuple[torch.Tensor, Cache]:
         """Logits of N tokens put after the K cached ones, and the cache with their keys and values at its end.
 
-        ids_1N: LongTensor (1, N). position_N: LongTensor (N,), where they stand in the sequence (rotary angles).
+        ids_1N: LongTensor (1, N). position_N: LongTensor (N,), their positions in the sequence (rotary angles).
         positions: LongTensor (n,), indices into the N whose logits (1, n, V) are read. cache: is changed in place; None
         starts one. visible_NK: bool (N, K + N), what each token attends to; None is everything.
         """

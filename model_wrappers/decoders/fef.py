@@ -133,4 +133,4 @@ def least_confident(confidence: dict[int, float], count: int, options: FeFOption
 
 def _how(committed: int, accepted: int, speculative: bool) -> list[How]:
     rest: How = "corrected" if speculative else "drawn"
-    return ["accepted" if place < accepted else rest for place in range(committed)]
+    return ["accepted" if number < accepted else rest for number in range(committed)]

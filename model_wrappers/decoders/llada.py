@@ -101,7 +101,7 @@ class Choice:
     def __call__(self, logits_NV: torch.Tensor) -> Candidates:
         """The candidates that logits (N, V) give, confidences in the logits' dtype.
 
-        The mask stays a candidate: where it is chosen, a place in the step is used up and the mask remains.
+        The mask stays a candidate: where it is chosen, it counts towards the step's quota and the mask remains.
         """
         backbone, temperature = self.request.backbone, self.request.temperature
         if self.options.logits_eos_inf:

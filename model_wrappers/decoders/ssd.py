@@ -63,7 +63,7 @@ def decode_ssd(request: Request, options: SSDOptions) -> None:
             end = block_end(done + accepted)
             own = [] if at_end else _ranked(nodes_KL[accepted], position_N, logits_KNV[accepted], end, choice)[:1]
         last: How = "corrected" if accepted < len(drafts) else "unmasked"
-        how: list[How] = ["accepted" if place < accepted else last for place in range(accepted + len(own))]
+        how: list[How] = ["accepted" if number < accepted else last for number in range(accepted + len(own))]
         positions, tokens, confidences = map(list, zip(*drafts[:accepted], *own, strict=True))
         request.commit(positions, tokens, confidences, how)
         if drafts:

@@ -33,10 +33,10 @@ class FixedLogits(RowBackbone):
 
 
 class RandomConditionals(RowBackbone):
-    """Laws of full support that are an arbitrary, seeded function of the whole row, and belong to no joint law.
+    """Distributions of full support: an arbitrary, seeded function of the whole row, and of no joint distribution.
 
     Ids 0 .. real - 1 are tokens and the mask is id `real`; its logit is finite, so only a decoder's own exclusion
-    keeps it out. causal: the law at a place is a function of the row up to that place.
+    keeps it out. causal: a distribution is a function of the row up to its position.
     """
 
     def __init__(self, real: int = 3, seed: int = 0, scale: float = 1.5, eos_id: int = 0) -> None:
@@ -44,11 +44,11 @@ class RandomConditionals(RowBackbone):
         self._seed, self._scale = seed, scale
 
     def row_logits(self, row: tuple[int, ...], causal: bool) -> torch.Tensor:
-        seen = [row[: place + 1] if causal else row for place in range(len(row))]
-        return torch.stack([self._law(place, ids) for place, ids in enumerate(seen)])
+        seen = [row[: position + 1] if causal else row for position in range(len(row))]
+        return torch.stack([self._logits_at(position, ids) for position, ids in enumerate(seen)])
 
-    def _law(self, place: int, seen: tuple[int, ...]) -> torch.Tensor:
-        digest = hashlib.blake2b(repr((self._seed, place, seen)).encode(), digest_size=7).digest()
+    def _logits_at(self, position: int, seen: tuple[int, ...]) -> torch.Tensor:
+        digest = hashlib.blake2b(repr((self._seed, position, seen)).encode(), digest_size=7).digest()
         generator = torch.Generator().manual_seed(int.from_bytes(digest, "big"))
         return self._scale * torch.randn(self.vocab_size, generator=generator, dtype=torch.float64)
 

@@ -1,0 +1,70 @@
+"""Tables of results in the README and the docs are those that were rendered from committed records, line by line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from paths import ROOT
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+# A comment right before a table names the file that its rows come from: whole rows, or the columns of the means.
+SOURCE = re.compile(r"<!-- (from|means of) (\S+) -->")
+MOST_LINES = 150  # of the README
+
+
+def table_rows(text: str) -> list[str]:
+    """The rows of the first Markdown table of a text, header and ruler included."""
+    rows = re.search(r"(?:^\|.*\n?)+", text, re.MULTILINE)
+    return rows[0].splitlines() if rows else []
+
+
+def cells_of(row: str) -> list[str]:
+    return [cell.strip() for cell in row.strip().strip("|").split("|")]
+
+
+def quoted(page: Path) -> Iterator[tuple[str, str, list[str]]]:
+    """How a page quotes its sources, which they are, and the rows."""
+    text = page.read_text(encoding="utf-8")
+    for found in SOURCE.finditer(text):
+        yield found[1], found[2], table_rows(text[found.end() :])
+
+
+QUOTES = [(page, *quote) for page in PAGES for quote in quoted(page)]
+
+
+@pytest.mark.parametrize(("page", "kind", "source", "rows"), QUOTES, ids=lambda each: getattr(each, "name", None))
+def test_quoted_rows_are_rendered_ones(page: Path, kind: str, source: str, rows: list[str]) -> None:
+    rendered = table_rows((ROOT / source).read_text(encoding="utf-8"))
+    assert len(rows) > 2, f"no table behind the comment on {source}"
+    if kind == "from":
+        strange = [row for row in rows if row not in rendered]
+    else:
+        header = cells_of(rendered[0])
+        kept = [number for number, name in enumerate(header) if name == "Method" or name.startswith("Mean ")]
+        means = [[cells_of(row)[number] for number in kept] for row in (rendered[0], *rendered[2:])]
+        strange = [row for row in (rows[0], *rows[2:]) if cells_of(row) not in means]
+    assert not strange, f"{page.name}: not in {source}: {strange[0]}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_table_of_methods_names_its_source(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    tables = len(re.findall(r"^\| Method +\|", text, re.MULTILINE))
+    assert tables == len(SOURCE.findall(text))
+
+
+def test_the_readme_is_short_and_has_one_table_of_results() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= MOST_LINES
+    assert [kind for kind, _, _ in quoted(ROOT / "README.md")] == ["means of"]
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "CONTRIBUTING.md"], ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    targets = re.findall(r"\]\(([^)#\s]+)", page.read_text(encoding="utf-8"))
+    targets += re.findall(r'<img src="([^"]+)"', page.read_text(encoding="utf-8"))
+    local = [target for target in targets if "://" not in target]
+    assert [target for target in local if not (page.parent / target).exists()] == []
