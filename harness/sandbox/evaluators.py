@@ -1,9 +1,9 @@
 """What OpenCompass does not have: the `lists` dataset and evaluator, and its code evaluators with every program in a
 sandbox of its own.
 
-HumanEval and MBPP are judged by OpenCompass's evaluators. Only their call that executes a program is replaced, by one with
-the same arguments, time limits and results (`harness/sandbox/execute.py`). A program that ends its process without a
-verdict, which the originals call "timed out" or do not survive, has failed.
+HumanEval and MBPP are judged by OpenCompass's evaluators. Only their call that executes a program is replaced, by one
+with the same arguments, time limits and results (`harness/sandbox/execute.py`). A program that ends its process without
+a verdict, which the originals call "timed out" or do not survive, has failed.
 """
 
 from __future__ import annotations
