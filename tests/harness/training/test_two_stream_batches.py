@@ -191,7 +191,10 @@ def test_a_two_stream_training_writes_a_model_that_loads(tmp_path: Path, officia
         (["--objective", "llada", "--mask", "two-stream"], "needs objective fef, not llada"),
         (["--objective", "llada", "--preset", "nano-two-stream"], "needs objective fef, not llada"),
         (["--objective", "fef", "--mask", "two-stream", "--positions", "4"], "--positions 4 needs --mask full"),
-        (["--objective", "fef", "--preset", "nano-two-stream", "--positions", "all"], "--positions all needs --mask full"),
+        (
+            ["--objective", "fef", "--preset", "nano-two-stream", "--positions", "all"],
+            "--positions all needs --mask full",
+        ),
     ],
 )
 def test_options_that_do_not_go_with_the_mask_are_refused(tmp_path: Path, options: list[str], message: str) -> None:
