@@ -1,18 +1,18 @@
-"""Measure factorization error: how far the law of each decoder's output is from the law it should sample from.
+"""Measure factorization error: does each decoder sample from the distribution it claims to?
 
     python harness/audit.py                              law, lemma and neural, on nano and on a table of 2^4
     python harness/audit.py --sections law --tokens 3    the decoders on a table of 3^4
     python harness/audit.py --sections neural --model FOLDER --prompts FILE --device cuda
     python harness/audit.py --sections lists             shuffles, beside a closed form (minutes)
-    python harness/audit.py --sections streams           the law of two-stream verification beside the paper's
+    python harness/audit.py --sections streams           the target of two-stream verification beside the paper's
 
-`law`: every decoder on an oracle whose joint is known, its output law by walking every branch of its randomness, or by
-sampling. `lemma`: Lemma 1 and FeF-DLLM's law given a corrupted sequence, in numbers, under the uniform kernel.
-`neural`: for a model, the total variation between its next w tokens drawn at once and drawn one after the other.
-`lists`: shuffles of words, right with a probability that has a closed form where they are drawn at once. `streams`: how
-far the target law of two-stream verification is from the paper's, place by place, against the anchor. Exit code 1 if
-a decoder that must be exact is not, or one that cannot be looks exact; one decoder is broken on purpose and must be
-caught. Total variation (TV) is in [0, 1], KL in nats.
+`law`: every decoder on an oracle whose joint is known. Its output law is found by walking every branch of its
+randomness, or by sampling. `lemma`: Lemma 1 and FeF-DLLM's law given a corrupted sequence, in numbers, under the
+uniform kernel. `neural`: for a model, the total variation between its next w tokens drawn at once and drawn one after
+the other. `lists`: shuffles of words; drawn at once, they are right with a probability that has a closed form.
+`streams`: how far the target of two-stream verification is from the paper's at each position, against the anchor. Exit
+code 1 if a decoder that must be exact is not, or one that cannot be looks exact; one decoder is broken on purpose and
+must be caught. Total variation (TV) is in [0, 1], KL in nats.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def arguments_of(line: list[str] | None) -> argparse.Namespace:
         help="comma-separated: law, lemma, neural, lists, streams (default: the first three)",
     )
     add("--tokens", type=int, default=2, help="law, lemma: real tokens of a table (default 2)")
-    add("--positions", type=int, default=4, help="law, lemma: places of a table (default 4)")
+    add("--positions", type=int, default=4, help="law, lemma: positions of a table (default 4)")
     add("--branches", type=int, default=25_000, help="walk every branch up to this estimate of them (default 25000)")
     add("--samples", type=int, default=4000, help="samples of a law that has more branches (default 4000)")
     add("--model", default="nano", help="neural, lists: nano, a folder or a hub id (default nano)")
@@ -55,7 +55,7 @@ def arguments_of(line: list[str] | None) -> argparse.Namespace:
 
 
 def main(line: list[str] | None = None) -> int:
-    """The command line; 1 if something is not as it must be."""
+    """The command line; 1 if a check failed."""
     asked = arguments_of(line)
     from harness.laws.sections import audit
 

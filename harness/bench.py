@@ -2,13 +2,13 @@
 
     python harness/bench.py                      cost of a forward, and a row per method
     python harness/bench.py --training           throughput of training, all positions against subsets
-    python harness/bench.py --instrument         can the model tell decoders apart? (dev problems)
+    python harness/bench.py --instrument         do faster settings lose accuracy on this model? (dev problems)
     python harness/bench.py --costs              cost and memory of each kind of pass; --record RUN: predicted speedups
     python harness/bench.py --costs --arch llada-8b --random-weights --device cuda --prompt 256 --response 256
     python harness/bench.py --recording RUN      cost of writing records, and of rendering 100,000 of them
 
-`forwards` is the cost of one call against its rows. `methods` sets a decoder's seconds beside the seconds that its
-forwards take alone: the very calls it made, replayed, measured interleaved with it. `--instrument` runs LLaDA at 1, 2,
+`forwards` is the cost of one call against its rows. `methods` compares a decoder's seconds with those of its
+forwards alone: the calls it made, replayed and measured interleaved with it. `--instrument` runs LLaDA at 1, 2,
 4 and 8 tokens a step on generated dev problems. Use an idle machine.
 """
 
@@ -31,7 +31,7 @@ def arguments_of(line: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--dtype")
     parser.add_argument("--compile", action="store_true", help="run the model through torch.compile")
     parser.add_argument("--methods", default="decoders", help="presets or groups with a row each (default decoders)")
-    parser.add_argument("--prompt", type=int, default=32, help="tokens of the prompt where it is made up (default 32)")
+    parser.add_argument("--prompt", type=int, default=32, help="tokens of a random prompt (default 32)")
     parser.add_argument("--response", type=int, default=48, help="tokens of the response (default 48)")
     parser.add_argument("--repeats", type=int, default=7, help="rounds of which the median is taken (default 7)")
     parser.add_argument("--instrument", action="store_true", help="LLaDA at 1, 2, 4, 8 tokens a step on dev problems")

@@ -49,7 +49,7 @@ def mcnemar(lost: int, gained: int) -> float:
 def holm(p_values: Sequence[float]) -> npt.NDArray[np.float64]:
     """p-values adjusted for a family of tests, in their order, by Holm's step-down procedure.
 
-    NaN is what was not tested: it stays NaN and does not count. Source: Holm (1979), "A simple sequentially rejective
+    NaN means not tested: it stays NaN and does not count. Source: Holm (1979), "A simple sequentially rejective
     multiple test procedure", Scandinavian Journal of Statistics 6, 65-70. Raises ValueError for a p-value outside
     [0, 1].
     """
@@ -85,10 +85,10 @@ def speedup_interval(
         return ratios
 
     columns = [np.ascontiguousarray(pair.T) for pair in pairs]  # an array of one column is summed fastest
-    # A suite of one item has nothing to draw; named twice it is the same ratio, and scipy takes two.
-    places = [np.arange(len(pair)) if len(pair) > 1 else np.zeros(2, dtype=np.int64) for pair in pairs]
+    # Resampling one item always gives the same ratio, and scipy needs two: the item is repeated.
+    indices = [np.arange(len(pair)) if len(pair) > 1 else np.zeros(2, dtype=np.int64) for pair in pairs]
     found = stats.bootstrap(
-        places,
+        indices,
         mean_ratio,
         n_resamples=resamples,
         batch=max(1, min(BATCH, MOST_DRAWN // max(len(pair) for pair in pairs))),
@@ -104,7 +104,7 @@ def paired_score(lost: int, gained: int, n: int, difference: float) -> float:
     """Tango's score statistic of the hypothesis that the share gained minus the share lost is `difference`.
 
     n: paired items, `lost` and `gained` among them. difference: in (-1, 1). About standard normal under the
-    hypothesis; positive where the items speak for more than `difference`. The variance is that at the maximum of the
+    hypothesis; positive where the items show more than `difference`. The variance is that at the maximum of the
     likelihood under the hypothesis. Source: Tango (1998), see `paired_lower_limit`.
     """
     spare = n * difference - (gained - lost)

@@ -22,7 +22,7 @@ def expected_committed(alpha: float, k: int) -> float:
         raise ValueError(f"alpha={alpha} must lie in [0, 1]: the share of tested drafts that is accepted")
     if k < 1:
         raise ValueError(f"k={k} must be at least 1: the drafts of a window")
-    return math.fsum(alpha**place for place in range(k))
+    return math.fsum(alpha**position for position in range(k))
 
 
 def acceleration_ratio(committed: float, c_rho: float, c_pi: float) -> float:
@@ -30,8 +30,8 @@ def acceleration_ratio(committed: float, c_rho: float, c_pi: float) -> float:
 
     committed: E[C_k], positions a window commits. c_rho: seconds of one draft pass. c_pi: seconds of one verification
     pass (k inputs), and also, as the corollary has it, of one pass of the baseline (one input). Where a pass of the
-    baseline costs c instead, its speedup is S c / c_pi. Relative to LLaDA, divide by the times that decoding goes over
-    the response: 1, 1.5 and 2.5 for 1, 2 and 4 diffusion steps that re-mask half. Source: Corollary "Idealized
+    baseline costs c instead, its speedup is S c / c_pi. Relative to LLaDA, divide by the number of passes over the
+    response: 1, 1.5 and 2.5 for 1, 2 and 4 diffusion steps that re-mask half. Source: Corollary "Idealized
     acceleration ratio". Raises ValueError if committed < 1 or a cost is not positive and finite.
     """
     if not 1 <= committed < math.inf:

@@ -8,11 +8,11 @@
 
 Objective `fef` is position-conditioned prediction (the paper's Algorithm 1), `llada` clean-token prediction (Eq. 2),
 both on absorbing corruption of the response alone. `--mask two-stream` trains `fef` for two-stream verification: one
-forward gives the laws of all positions from a random anchor on. The preset gives every value; options override it.
+forward predicts all positions from a random anchor on. The preset gives every value; options override it.
 `--data` is JSON lines of {"prompt", "response"}, or GSM8K's own train file; without it nano's generated training
 problems. `--out` receives checkpoints, `train.json` (what was asked), `loss.csv`, `loss.png` and, at the end, the model
 in bf16 and its tokenizer. A training that was killed goes on with `--resume` from its last checkpoint and sees the
-examples an uninterrupted one would have seen. Several GPUs: `torchrun --nproc-per-node 8 harness/train.py ...`;
+same examples as an uninterrupted one. Several GPUs: `torchrun --nproc-per-node 8 harness/train.py ...`;
 `--trainer` takes any TrainingArguments as JSON, such as {"fsdp": "full_shard auto_wrap", "gradient_checkpointing":
 true}.
 """

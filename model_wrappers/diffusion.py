@@ -1,8 +1,8 @@
 """Discrete diffusion: forward kernels, the posterior, the reverse step (Austin et al., D3PM; the paper's Section 2).
 
-Time runs from 0 (clean) to 1. A kernel gives Qbar(t), the law of x_t given x_0 as rows of an (S, S) matrix, and
-Q(s, t) with Qbar(s) Q(s, t) = Qbar(t). Corruption is independent across positions. Shapes: S states (the vocabulary,
-the mask included), N positions. Laws are float64.
+Time runs from 0 (clean) to 1. A kernel gives Qbar(t), an (S, S) matrix whose row x_0 is the distribution of x_t
+given x_0, and Q(s, t) with Qbar(s) Q(s, t) = Qbar(t). Corruption is independent across positions. Shapes: S states (the
+vocabulary, the mask included), N positions. Probs are float64.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ class Kernel(Protocol):
     states: int
 
     def cumulative(self, t: float) -> torch.Tensor:
-        """Qbar(t), (S, S): row x_0 is the law of x_t. Raises ValueError for t outside [0, 1]."""
+        """Qbar(t), (S, S): row x_0 is the distribution of x_t. Raises ValueError for t outside [0, 1]."""
         ...
 
     def between(self, s: float, t: float) -> torch.Tensor:
-        """Q(s, t), (S, S): row x_s is the law of x_t. Raises ValueError unless 0 <= s <= t <= 1."""
+        """Q(s, t), (S, S): row x_s is the distribution of x_t. Raises ValueError unless 0 <= s <= t <= 1."""
         ...
 
     def corrupt(self, clean_N: torch.Tensor, t: float, sampler: Sampler) -> torch.Tensor:
@@ -36,7 +36,7 @@ class Kernel(Protocol):
 
 
 class Mixture:
-    """A token stays with probability 1 - t; else it is drawn from a limit law (S,), whatever it was."""
+    """A token stays with probability 1 - t; else it is drawn from a limit distribution (S,), whatever it was."""
 
     def __init__(self, limit_S: torch.Tensor) -> None:
         self.states = len(limit_S)
@@ -49,13 +49,13 @@ class Mixture:
         return self._matrix(_kept(s, t))
 
     def corrupt(self, clean_N: torch.Tensor, t: float, sampler: Sampler) -> torch.Tensor:
-        # Without the matrix, which has the square of a vocabulary's size.
+        # The matrix is not built: it has as many entries as the square of the vocabulary's size.
         stays_N2 = torch.tensor([_time(t), 1 - _time(t)], dtype=torch.float64).expand(len(clean_N), 2)
         moved_N = (sampler.tokens(stays_N2) == 0).nonzero()[:, 0].to(clean_N.device)
         return clean_N.index_put((moved_N,), self._anew(len(moved_N), sampler).to(clean_N))
 
     def _anew(self, count: int, sampler: Sampler) -> torch.Tensor:
-        """Draws from the limit law, (count,)."""
+        """Draws from the limit distribution, (count,)."""
         return sampler.tokens(self._limit_S.expand(count, self.states))
 
     def _matrix(self, kept: float) -> torch.Tensor:
@@ -119,7 +119,7 @@ class Chain:
     def __init__(self, steps_TSS: torch.Tensor) -> None:
         steps_TSS = steps_TSS.double()
         if steps_TSS.dim() != 3 or bool((steps_TSS < 0).any()) or bool(((steps_TSS.sum(2) - 1).abs() > 1e-9).any()):
-            raise ValueError("a chain needs matrices of shape (T, S, S) whose rows are laws")
+            raise ValueError("a chain needs matrices of shape (T, S, S) whose rows are distributions")
         self._steps_TSS = steps_TSS
         self.states = steps_TSS.shape[2]
 
@@ -166,9 +166,9 @@ def posterior(kernel: Kernel, x_t_N: torch.Tensor, x_0_N: torch.Tensor, s: float
 
 
 def reverse(kernel: Kernel, x_t_N: torch.Tensor, predicted_NS: torch.Tensor, s: float, t: float) -> torch.Tensor:
-    """p(x_s | x_t), (N, S): the posterior averaged over a predicted law of x_0, (N, S), given x_t.
+    """p(x_s | x_t), (N, S): the posterior averaged over predicted probs of x_0, (N, S), given x_t.
 
-    The average is over x_0 with which x_t is possible; the rest of the predicted law cannot have been meant.
+    The average is over those x_0 from which x_t is possible; the prediction is renormalised to them.
     """
     likelihood_NS = kernel.cumulative(t)[:, x_t_N].T  # q(x_t | x_0) for each x_0
     weight_NS = torch.where(likelihood_NS > 0, predicted_NS.double(), 0.0)

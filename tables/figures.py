@@ -7,8 +7,8 @@
 Writes `tradeoff` (accuracy against wall-clock speedup, mean over the suites, 95% intervals), `acceptance` (by position
 in the window, beside independent acceptance), `window-size` (committed length and speedup against the window size, if
 the run has two sizes or more), the figures of tables/charts/series.py (`front-<suite>`, `speed-by-window`, `anchor`) if
-the run has their methods, and `curves` (losses of training). A figure that the records do not suffice for is skipped
-with a line that says why. Same records, same bytes. All are one column wide and told apart without colour.
+the run has their methods, and `curves` (losses of training). A figure whose records are missing is skipped with a
+line that says why. The same records give the same bytes. All are one column wide and readable without colour.
 """
 
 from __future__ import annotations

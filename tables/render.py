@@ -7,7 +7,7 @@
     python tables/render.py results/runs/A results/runs/B --together --out FOLDER
 
 Writes `main`, `training`, `speculation`, `draft` and `window-size` (accuracy and speedups per method and suite), each
-as .tex, .md and .csv, those that the run has rows for; `windows.md` and `windows.csv` (speculative windows);
+as .tex, .md and .csv, if the run has its rows; `windows.md` and `windows.csv` (speculative windows);
 `theory.md` and `theory.csv` (what the paper's theorem expects of them) if FeF methods have windows; with `--paper` also
 `paper.tex`, `paper.md` and `paper.csv`, the numbers of all five tables of the paper beside the measured ones; with
 `--intervals` 95% intervals and p-values of accuracy against LLaDA under each row of the first five, and in their CSV
@@ -18,7 +18,7 @@ records have rows, and the same records give the same bytes. Reads records and n
 are printed as well.
 
 `--together` makes one set of tables of several runs, if machine, model, problems and settings agree; what differs is
-listed, and `--allow NAME,NAME` lets it stand, with a footnote. Every speedup stays that over the LLaDA of its own run.
+listed, and `--allow NAME,NAME` turns it into a footnote. Every speedup is over the LLaDA of the same run.
 A run made with --untimed has no Speed and no tokens per second.
 """
 
@@ -43,7 +43,7 @@ from tables.sheets.theory import theory_sheets as theory
 from tables.sheets.tokens import tokens
 from tables.sheets.windows import windows
 
-# Every table of a run: what makes it, or nothing where the records do not suffice. A new one is one file and one entry.
+# What makes each table of a run; it yields nothing where records are missing. A new table is one file and one entry.
 SHEETS: tuple[Callable[[Request], Iterable[Sheet]], ...] = (ablations, windows, theory, tokens, paper)
 
 

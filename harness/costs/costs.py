@@ -1,9 +1,9 @@
 """What a pass costs against rows, length, the vocabulary head and tokens put after cached ones: c_rho and c_pi.
 
-Costs are relative to a plain forward: one row, of which half of the response is read, as by a step of LLaDA in the
-mean. A draft pass (c_rho) is one row, of which a window is read. Literal verification of b drafts (c_pi) is the model's
-call alone: b rows, of which one place each is read. Two-stream verification is what the decoder runs: building its
-inputs and taking old tokens off the cache are part of its cost.
+Costs are relative to a plain forward: one row, of which the logits of half of the response are read. A step of LLaDA
+reads as many on average. A draft pass (c_rho) is one row, of which a window is read. Literal verification of b drafts
+(c_pi) is only the model's call: b rows, of which one position each is read. Two-stream verification is what the decoder
+runs: building its inputs and cropping the cache are part of its cost.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from model_wrappers import Backbone
 ROWS = (1, 2, 4, 8, 16, 32)
 WINDOWS = (4, 8, 16, 32, 64)
 SHARES = (0.25, 0.5, 1, 2)  # lengths, relative to prompt and response
-HEADS = {"all logits": None, f"window of {DRAFTS}": DRAFTS, "one place a row": 1}  # places of a row that are read
+HEADS = {"all logits": None, f"window of {DRAFTS}": DRAFTS, "one place a row": 1}  # positions of a row that are read
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Costs:
 
     plain, draft, context: of a plain forward, a draft pass, and the context pass of two-stream verification. literal:
     of a literal verification, by its rows. two_stream: of a two-stream verification without its context pass, by the
-    tokens that it puts after the cached ones.
+    tokens that it adds after the cached ones.
     """
 
     length: int
@@ -48,7 +48,7 @@ class Costs:
 
 
 class Fit(NamedTuple):
-    """seconds = fixed + each * size. residual: root mean square of what measured seconds differ from that."""
+    """seconds = fixed + each * size. residual: root mean square of measured - fitted seconds."""
 
     fixed: float
     each: float
@@ -56,7 +56,7 @@ class Fit(NamedTuple):
 
 
 def linear_fit(seconds: dict[int, float]) -> Fit:
-    """Least squares over seconds by size (rows or tokens), of which there must be two at least."""
+    """Least squares over seconds by size (rows or tokens); at least two sizes."""
     sizes, measured = np.array(list(seconds)), np.array(list(seconds.values()))
     line = linregress(sizes, measured)
     off = measured - (line.intercept + line.slope * sizes)
@@ -64,7 +64,7 @@ def linear_fit(seconds: dict[int, float]) -> Fit:
 
 
 def cost_at(seconds: dict[int, float], size: float) -> float:
-    """Seconds at any size: on straight lines between neighbouring measured sizes, the outermost lines continued."""
+    """Seconds at any size: linear between neighbouring measured sizes, the outermost lines continued."""
     sizes = sorted(seconds)
     return float(make_interp_spline(sizes, [seconds[measured] for measured in sizes], k=1)(size))
 
@@ -85,8 +85,8 @@ def bench_costs(
     lengths = [n for n in (int(share * passes.length) for share in SHARES) if n <= backbone.max_length]
     try:
         windows, calls = _verifications(passes)
-        calls |= {f"{n} {head}": partial(passes.forward, n, places) for n in rows for head, places in HEADS.items()}
-        calls |= {f"{n} tokens": _one_place(backbone, n) for n in lengths}
+        calls |= {f"{n} {head}": partial(passes.forward, n, read) for n in rows for head, read in HEADS.items()}
+        calls |= {f"{n} tokens": _one_position(backbone, n) for n in lengths}
         calls |= {"plain": passes.plain, "draft": passes.draft, "context": passes.two_stream(DRAFTS).context}
         medians = interleaved(calls, backbone.device, repeats).median()
     except torch.OutOfMemoryError as error:
@@ -95,7 +95,7 @@ def bench_costs(
         ) from error
     seconds = {str(name): float(median) for name, median in medians.items()}
     windows["seconds"] = [seconds[name] for name in windows.index]
-    by_tokens = windows.groupby("tokens")["seconds"].mean()  # different windows may put in equally many
+    by_tokens = windows.groupby("tokens")["seconds"].mean()  # different windows may add the same number of tokens
     costs = Costs(
         length=passes.length,
         plain=seconds["plain"],
@@ -120,8 +120,8 @@ def bench_costs(
 
 
 def goals(costs: Costs) -> dict[str, float]:
-    """Seconds of the passes that decide what decoding costs, at a window of DRAFTS."""
-    verification = cost_at(costs.two_stream, 2 * DRAFTS - 1)  # nobody sees the last draft
+    """Seconds of the passes that decoding is made of, at a window of DRAFTS."""
+    verification = cost_at(costs.two_stream, 2 * DRAFTS - 1)  # no query attends to the last draft
     return {
         "plain forward": costs.plain,
         "draft pass (c_rho)": costs.draft,
@@ -158,7 +158,7 @@ def _relative(table: pd.DataFrame, costs: Costs) -> pd.DataFrame:
 
 
 def _verifications(passes: Passes) -> tuple[pd.DataFrame, dict[str, Callable[[], object]]]:
-    """Two-stream verifications of every window that fits: what each is, with its tokens, and the calls, by name."""
+    """Two-stream verifications of every window that fits: a table of windows and tokens, and the calls by name."""
     rows: list[dict[str, int]] = []
     calls: dict[str, Callable[[], object]] = {}
     for window in WINDOWS:
@@ -170,6 +170,6 @@ def _verifications(passes: Passes) -> tuple[pd.DataFrame, dict[str, Callable[[],
     return pd.DataFrame(rows, index=list(calls)), calls
 
 
-def _one_place(backbone: Backbone, length: int) -> Callable[[], object]:
+def _one_position(backbone: Backbone, length: int) -> Callable[[], object]:
     ids_1L = random_ids(backbone.vocab_size, length, backbone.device)
     return partial(backbone.logits, ids_1L, positions=torch.zeros(1, dtype=torch.long, device=backbone.device))

@@ -45,8 +45,8 @@ def bench_methods(
 ) -> pd.DataFrame:
     """Cost of a response for each preset, a mean over the prompts, and overhead beyond its forwards.
 
-    The bare forwards are the very calls the decoder made (recorded once, replayed), so what is left is its own work.
-    prompts: LongTensors (P,). names: presets; the first is the one that ratios are relative to.
+    The bare forwards are the calls the decoder made, recorded once and replayed; the rest is the decoder's own work.
+    prompts: LongTensors (P,). names: presets; ratios are relative to the first.
     """
     recordings: dict[str, _Recording] = {}
     traces: dict[str, list[Trace]] = {}
@@ -71,7 +71,7 @@ def bench_methods(
                 "token-forwards": sum(trace.token_forwards for trace in traces[name]) / len(prompts),
                 "decoder, ms": 1e3 * decoder.median() / len(prompts),
                 "bare forwards, ms": 1e3 * bare.median() / len(prompts),
-                # Ratios within a round, for what is slow in a round is slow for both.
+                # Ratios within a round: a slow round slows both.
                 "overhead, %": 100 * ((decoder / bare).median() - 1),
                 "speedup, forwards": first / forwards,
                 "speedup, seconds": (seconds[f"{names[0]} decoder"] / decoder).median(),
@@ -85,7 +85,7 @@ def _decode_all(prompts: list[torch.Tensor], options: dict[str, Any], backbone: 
 
 
 class _Recording:
-    """A backbone that keeps the calls made to it, to make them again without a decoder around them."""
+    """A backbone that records the calls made to it and replays them without the decoder."""
 
     def __init__(self, backbone: Backbone) -> None:
         self._backbone = backbone

@@ -1,8 +1,8 @@
 """Peak memory of passes, above the weights and whatever else is there before: bytes that torch's allocator handed out.
 
 On a GPU that is torch.cuda.max_memory_allocated. On a CPU it is the highest sum of allocations and releases that
-torch's profiler sees during the call, which is exact and repeats, while the resident size of a process moves with what
-its allocator keeps; scratch space that a library (oneDNN) takes without torch's allocator is not in it.
+torch's profiler sees during the call. That is exact and repeatable; the resident size of a process also depends on what
+its allocator keeps. Scratch space that a library (oneDNN) allocates without torch is not counted.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ def bench_memory(backbone: Backbone, prompt: int, response: int) -> pd.DataFrame
     """Peak memory of a plain forward, of literal and of two-stream verification; the latter with its context pass.
 
     A row per pass: megabytes (1e6 bytes) above what was there before, their ratio to a plain forward's, and that ratio
-    with the weights counted on both sides; NaN for what a GPU's memory is too small for. Keys and values of the context
-    are part of two-stream verification. Windows beyond the sequence are left out. Raises UserError as Passes does.
+    with the weights counted on both sides; NaN for a pass that does not fit into the GPU's memory. Keys and values of
+    the context are part of two-stream verification. Windows beyond the sequence are left out. Raises UserError as
+    Passes does.
     """
     passes = Passes(backbone, prompt, response)
     calls: dict[str, Callable[[], object]] = {
@@ -79,7 +80,7 @@ def peak_bytes(call: Callable[[], object], device: torch.device) -> int:
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # or the profiler reports its start and stop
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         call()
-    # The trace is the public way to single allocations in their order; summaries only have sums by operator.
+    # Only the trace has single allocations in their order; summaries have sums by operator.
     with tempfile.TemporaryDirectory() as folder:
         trace = Path(folder) / "trace.json"
         profiler.export_chrome_trace(str(trace))

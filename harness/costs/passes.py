@@ -35,22 +35,24 @@ class Passes:
         self.x_1L = random_ids(backbone.vocab_size, length, backbone.device)
         self.x_1L[0, prompt:] = backbone.mask_id
 
-    def forward(self, rows: int = 1, places: int | None = None) -> None:
-        """One forward; logits of the last `places` of every row, None for all."""
-        read = None if places is None else torch.arange(self.length - places, self.length, device=self.x_1L.device)
+    def forward(self, rows: int = 1, positions: int | None = None) -> None:
+        """One forward; logits of the last `positions` of every row, None for all."""
+        read = (
+            None if positions is None else torch.arange(self.length - positions, self.length, device=self.x_1L.device)
+        )
         self.backbone.logits(self.x_1L.repeat(rows, 1), positions=read)
 
     def plain(self) -> None:
-        """A plain forward: one row, of which half of the response is read, as by a step of LLaDA in the mean."""
-        self.forward(places=max(1, self._response // 2))
+        """A plain forward: one row, of which half of the response is read, as LLaDA's steps do on average."""
+        self.forward(positions=max(1, self._response // 2))
 
     def draft(self) -> None:
         """A draft pass: one row, of which a window is read."""
-        self.forward(places=DRAFTS)
+        self.forward(positions=DRAFTS)
 
     def literal(self, rows: int) -> None:
-        """Literal verification of as many drafts as rows: one place of each is read."""
-        self.forward(rows, places=1)
+        """Literal verification of as many drafts as rows: one position of each is read."""
+        self.forward(rows, positions=1)
 
     def two_stream(self, window: int) -> TwoStream:
         """Two-stream verification of a window in a segment of the whole response, or of a window if that is wider."""
@@ -74,7 +76,7 @@ class TwoStream:
         self._verifier.begin(self._segment)
 
     def verify(self) -> int:
-        """Verify all drafts of a window at the segment's start; the tokens that this puts after the cached ones."""
+        """Verify all drafts of a window at the segment's start; returns the tokens added after the cached ones."""
         before = self._ledger.tokens
         self._verifier.verify(self._segment, self._proposal, look_ahead=False)
         return self._ledger.tokens - before

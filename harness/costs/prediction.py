@@ -1,8 +1,8 @@
-"""What the calls that a run counted would cost at measured costs: speedups over LLaDA, predicted beside measured.
+"""Speedups over LLaDA, predicted from a run's counted calls and measured costs, beside the measured ones.
 
-LLaDA's seconds are its forwards at one plain forward each. Of a FeF method a draft forward costs a draft pass; a
-literal verification costs by its rows, a two-stream one by its tokens, and the context passes of the latter follow from
-the windows. All at the one length that costs were measured at, and without what decoders do besides.
+LLaDA's seconds are its forwards, each at the cost of a plain forward. For a FeF method, a draft forward costs a draft
+pass, a literal verification costs by its rows, and a two-stream one by its tokens; its context passes follow from the
+windows. Every pass has the cost of the one measured length, and the decoder's own work is left out.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def predicted_speedups(items: pd.DataFrame, costs: Costs) -> pd.DataFrame:
     """A row per method and suite of `fef_items`: mean counts, and speedups over LLaDA.
 
     tokens a row: length of the items, to be compared with that of the costs. predicted: NaN where a method verifies in
-    two streams without windows, for then its context passes cannot be told. measured: in the record.
+    two streams without windows: its context passes are then unknown. measured: in the record.
     """
     seconds = [item_seconds(item, costs) for item in items.to_dict("records")]
     groups = items.assign(predicted=seconds).groupby(["method", "suite"], sort=False)
@@ -66,7 +66,7 @@ def predicted_speedups(items: pd.DataFrame, costs: Costs) -> pd.DataFrame:
 
 
 def assumptions(run: Run, costs: Costs) -> str:
-    """What a prediction takes for granted, and where the record's own seconds come from."""
+    """What a prediction assumes, and where the record's own seconds come from."""
     made = run.meta.environment
     where = ", ".join(f"{name} {made.get(name)}" for name in ("device", "cpu", "gpu", "threads", "dtype"))
     return (
@@ -76,13 +76,13 @@ def assumptions(run: Run, costs: Costs) -> str:
 
 
 def item_seconds(item: dict[Any, Any], costs: Costs) -> float:
-    """Seconds that the passes of an item of `fef_items` would take; NaN where they cannot be told apart."""
+    """Seconds that the passes of an item of `fef_items` would take; NaN where its context passes are unknown."""
     windows, options = item["windows"], item["options"]
     drafts, passes = item["draft_forwards"], item["forwards"] - item["draft_forwards"]
     if options.get("verify") != "two-stream":
         sizes, rows = [window["proposed"] for window in windows], item["rows"] - item["draft_rows"]
         if (len(sizes), sum(sizes)) != (passes, rows):
-            # Without speculation there are no windows; savings leave out rows or add some. Then their mean must do.
+            # Without speculation there are no windows; savings leave out rows or add some. Use the mean rows per pass.
             sizes = [rows / passes] * int(passes)
         return drafts * costs.draft + math.fsum(cost_at(costs.literal, size) for size in sizes)
     if not windows:
@@ -96,7 +96,7 @@ def item_seconds(item: dict[Any, Any], costs: Costs) -> float:
 
 
 def context_passes(windows: list[dict[Any, Any]], anchor: int | None) -> int:
-    """Context passes of a response by its windows in order: one for every `anchor` places of a step (None: for all).
+    """Context passes of a response by its windows in order: one for every `anchor` positions of a step (None: for all).
 
     The rounds of a step, and of a block, begin at 0.
     """
@@ -105,11 +105,11 @@ def context_passes(windows: list[dict[Any, Any]], anchor: int | None) -> int:
         if window["round"] == 0:
             committed.append(0)
         committed[-1] += window["committed"]
-    return sum(1 if anchor is None else math.ceil(places / anchor) for places in committed)
+    return sum(1 if anchor is None else math.ceil(positions / anchor) for positions in committed)
 
 
 def _cached_seconds(passes: float, tokens: float, costs: Costs) -> float:
-    """Of passes that put `tokens` after cached ones, all together; each is taken to put in as many."""
+    """Seconds of passes that add `tokens` after cached ones in total; each is assumed to add the same number."""
     return passes * cost_at(costs.two_stream, tokens / passes) if passes else 0.0
 
 

@@ -1,6 +1,6 @@
-"""What records cost: adding one to a run while it decodes, and making the tables of very many.
+"""What records cost: adding one to a run while it decodes, and rendering the tables of a large run.
 
-Both from the records of a real run: added again to an empty one, and repeated under new item numbers.
+Both use the records of a real run: they are added again to an empty run, and repeated under new item numbers.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def bench_recording(folder: Path, items: int = ITEMS, windows: int = WINDOWS) ->
 
     recording: milliseconds to add an item with its windows, each flushed to disk, the mean of the first ADDED; and that
     in percent of the mean seconds of a response of each method that the run has. rendering: seconds of tables/render.py
-    in a process of its own on the run as many times over as make `items` items and, if it has any, `windows` windows or
-    more, with seconds of processor time and peak memory in MiB. Raises UserError if `folder` holds no run with seconds
+    in a separate process, on the run repeated until it has `items` items and, if it has any, `windows` windows, with
+    seconds of processor time and peak memory in MiB. Raises UserError if `folder` holds no run with seconds
     of items, or the tables cannot be made.
     """
     run = read_run(folder)
@@ -76,7 +76,7 @@ def _rendering(source: Path, lines: Lines, windows: Lines, folder: Path, copies:
     began = time.perf_counter()
     command = [sys.executable, str(ROOT / "tables" / "render.py"), str(folder)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    _, status, used = os.wait4(process.pid, 0)  # it alone says what this one child took
+    _, status, used = os.wait4(process.pid, 0)  # unlike getrusage, it counts this one child only
     seconds, process.returncode = time.perf_counter() - began, os.waitstatus_to_exitcode(status)
     if process.returncode != 0:
         raise UserError(f"the tables of {source}, {copies} times over, could not be made; see the message above")

@@ -1,4 +1,4 @@
-"""What the benchmark measures, by what was asked for, as tables."""
+"""The tables of the benchmark, by what was asked for."""
 
 from __future__ import annotations
 

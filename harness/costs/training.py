@@ -24,8 +24,8 @@ def bench_training(model: str, repeats: int) -> pd.DataFrame:
     """Forward and backward of a batch of the preset `nano`, without the optimizer's step; medians over `repeats`.
 
     A row per objective: corrupted positions per example, rows and tokens through the model, examples and tokens per
-    second. The batches are of other examples each time, the same ones for all objectives; a row under the two-stream
-    mask trains all corrupted positions from an anchor on.
+    second. Every step has new examples, the same for all objectives. A row under the two-stream mask trains all
+    corrupted positions from an anchor on.
     """
     config = PRESETS["nano"] | {"init": model, "steps": repeats + DISCARDED}
     tokenizer, network = start(config)

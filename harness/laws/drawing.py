@@ -24,7 +24,7 @@ def draw_laws(results: list[Result], folder: Path) -> None:
             yerr=[[min(result.measured.bound(), result.distance) for result in own], [r.measured.bound() for r in own]],
             fmt="os^Dv<>pP*X"[number % 11],
             color=plt.get_cmap("tab20")(2 * number % 20 + number // 10),
-            fillstyle="none",  # decoders of one law lie on one another
+            fillstyle="none",  # markers of decoders with the same law overlap
             elinewidth=0.8,
             label=decoder,
         )

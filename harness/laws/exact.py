@@ -1,8 +1,8 @@
 """The law section of the audit: what every decoder's output law is, where the joint law to be sampled is known.
 
-The backbone is an oracle, a table of the joint (`harness/laws/oracle.py`), so whatever separates a decoder's output law
-from the joint is the decoder's: committing several tokens at once from their marginals (factorization error), or
-letting the drawn tokens decide what is committed (selection bias). Decoders run as shipped, through `decode`, at
+The backbone is an oracle, a table of the joint (`harness/laws/oracle.py`), so any distance from a decoder's output law
+to the joint is caused by the decoder. Either it commits several tokens at once from their marginals (factorization
+error), or the drawn tokens decide what is committed (selection bias). Decoders run as shipped, through `decode`, at
 temperature 1.
 """
 
@@ -38,7 +38,7 @@ from model_wrappers import METHODS, decode
 from model_wrappers.sampling import Sampler
 from model_wrappers.trace import Decoded
 
-EXACT = 1e-12  # an enumerated law nearer than this is the law itself: what is left is rounding
+EXACT = 1e-12  # an enumerated law nearer than this is equal: the rest is rounding
 SEEN = 1e-3  # a broken decoder's law must be at least this far
 LEVEL = 0.05  # of a bound on a sampled law
 PROBES = 50  # random branches that estimate how many there are
@@ -75,7 +75,7 @@ class Case:
     """A decoder with its options, and what its law must be.
 
     must: "equal" the joint, "differ" from it, differ clearly because it was "broken" on purpose, or "" for no claim.
-    reference: the cases of one reference must all have the law of its first. quota: tokens a step of a random order.
+    reference: the cases of one reference must all have the law of its first. quota: tokens per step of a random order.
     """
 
     decoder: str
@@ -131,7 +131,7 @@ def measure(run: Callable[[Any], Decoded], outcomes: int, budget: Budget, quota:
 
 @contextmanager
 def broken_residual() -> Iterator[None]:
-    """FeF with a wrong residual: a rejected draft is replaced from the target law itself."""
+    """FeF with a wrong residual: a rejected draft is replaced by a draw from the target itself."""
     with mock.patch("model_wrappers.sampling.residual", lambda target_V, draft_V: target_V):
         yield
 
@@ -178,7 +178,7 @@ def audit_law(
 ) -> list[Result]:
     """The law of every case on a random table (budget.seed) of `tokens`^`positions`, given nothing but masks.
 
-    folder: where DDOSP's schedule is written. progress: wraps the list of cases that is walked through.
+    folder: where DDOSP's schedule is written. progress: wraps the list of cases.
     """
     table = random_table(tokens, positions, budget.seed)
     joint, outcomes = table_law(table), table.numel()
@@ -220,7 +220,7 @@ def law_table(results: list[Result]) -> pd.DataFrame:
 
 
 def law_failures(results: list[Result]) -> list[str]:
-    """What is not as it must be, one line each; a sampled law fails only beyond a bound that holds for all of them."""
+    """The failed checks, one line each; a sampled law fails only beyond a bound that holds for all of them."""
     failures = []
     level = LEVEL / len(results)
     for result in results:

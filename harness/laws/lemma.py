@@ -1,7 +1,7 @@
 """The lemma section of the audit: Lemma 1 in numbers, and FeF-DLLM on the posterior that it is about.
 
-Under the uniform kernel a row does not show which of its tokens are clean, so this is the lemma where it says most.
-Everything is computed from the whole joint p(x_0, x_t) by summing it out; nothing of the lemma's proof is used.
+The kernel is uniform: a row then does not show which of its tokens are clean, which is the hardest case of the lemma.
+Everything is computed by summing over the whole joint p(x_0, x_t); nothing of the lemma's proof is used.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ def joint_of(table: torch.Tensor, kernel: Kernel, t: float) -> torch.Tensor:
     """p(x_0, x_t), shape (R,) * 2d: the clean tokens' axes, then the corrupted ones'."""
     length = table.dim()
     joint = (table / table.sum()).reshape(table.shape + (1,) * length)
-    for place in range(length):
+    for position in range(length):
         shape = [1] * (2 * length)
-        shape[place] = shape[length + place] = table.shape[0]
+        shape[position] = shape[length + position] = table.shape[0]
         joint = joint * kernel.cumulative(t).reshape(shape)
     return joint
 
 
 def lemma_errors(table: torch.Tensor, kernel: Kernel, t: float) -> tuple[float, float]:
-    """The largest errors of Lemma 1's two identities, over all places, x_t, prefixes and tokens.
+    """The largest errors of Lemma 1's two identities, over all positions, x_t, prefixes and tokens.
 
     First p(x_0^i | x_t, x_0^{<i}) = p(x_0^i | x_t^{>=i}, x_0^{<i}), then the same against the normalised
     p(x_0^i | x_t) p(x_0^i | x_t^{>i}, x_0^{<i}) / p(x_0^i | x_t^{-i}).
@@ -47,11 +47,11 @@ def lemma_errors(table: torch.Tensor, kernel: Kernel, t: float) -> tuple[float, 
     for i in range(length):
         before, corrupted = range(i), range(length, 2 * length)
 
-        def given(*axes: int, place: int = i) -> torch.Tensor:
+        def given(*axes: int, position: int = i) -> torch.Tensor:
             """p(x_0^i | those axes), the others summed out and kept as axes of size 1."""
-            summed = [axis for axis in range(2 * length) if axis != place and axis not in axes]
-            law = joint.sum(summed, keepdim=True) if summed else joint
-            return law / law.sum(place, keepdim=True)
+            summed = [axis for axis in range(2 * length) if axis != position and axis not in axes]
+            marginal = joint.sum(summed, keepdim=True) if summed else joint
+            return marginal / marginal.sum(position, keepdim=True)
 
         posterior = given(*before, *corrupted)
         suffix = given(*before, *corrupted[i:])
@@ -62,8 +62,8 @@ def lemma_errors(table: torch.Tensor, kernel: Kernel, t: float) -> tuple[float, 
     return errors[0], errors[1]
 
 
-def _gap(law: torch.Tensor, other: torch.Tensor) -> float:
-    return float((law - other).abs().max())
+def _gap(probs: torch.Tensor, other: torch.Tensor) -> float:
+    return float((probs - other).abs().max())
 
 
 def posterior_distance(
@@ -72,8 +72,8 @@ def posterior_distance(
     """Total variation between FeF's law at one diffusion step, given some x_t, and p(x_0 | x_t); and its bound.
 
     The target is the exact position-conditioned oracle under the uniform kernel; x_t is drawn from table and kernel.
-    draft: None for the target itself. The shipped decoder is called on x_t itself, for `decode` takes what is given as
-    clean wherever it is not masked.
+    draft: None for the target itself. The decoder is called on x_t directly, because `decode` treats every given token
+    that is not the mask as clean.
     """
     kernel, sampler = Uniform(table.shape[0]), Sampler(budget.seed)
     flat = int(sampler.tokens(table.reshape(1, -1)))
@@ -100,12 +100,12 @@ def audit_lemma(
     kernel = Uniform(tokens)
     grid = [(budget.seed + number, t) for number in range(TABLES) for t in TIMES]
     pairs = [lemma_errors(random_table(tokens, positions, seed), kernel, t) for seed, t in progress(grid)]
-    laws = []
+    distances = []
     for t in TIMES:
         table, other = (random_table(tokens, positions, budget.seed + number) for number in (0, TABLES))
-        laws.append(posterior_distance(table, t, positions, None, budget))
-        laws.append(posterior_distance(table, t, 2, PrefixOracle(other, kernel, t), budget))
-    worst, bound = max(laws, key=lambda law: law[0] - law[1])
+        distances.append(posterior_distance(table, t, positions, None, budget))
+        distances.append(posterior_distance(table, t, 2, PrefixOracle(other, kernel, t), budget))
+    worst, bound = max(distances, key=lambda each: each[0] - each[1])
     return pd.DataFrame(
         {
             "claim": [
@@ -113,7 +113,7 @@ def audit_lemma(
                 "... proportional to p(x_0^i | x_t) p(x_0^i | x_t^>i, x_0^<i) / p(x_0^i | x_t^-i)",
                 "law of FeF, 1 step, given x_t = p(x_0 | x_t) (total variation)",
             ],
-            "cases": [len(pairs), len(pairs), len(laws)],
+            "cases": [len(pairs), len(pairs), len(distances)],
             "largest error": [max(first for first, _ in pairs), max(second for _, second in pairs), worst],
             "bound": [0.0, 0.0, bound],
         }

@@ -1,10 +1,10 @@
 """Factorization error where it has a closed form: shuffles of one-token items, at temperature 1.
 
-A shuffle of n different items is right in any order, so each item alone can be drawn from a uniform law, but not all of
-them at once: q items drawn independently from the r that are left are all different with probability r! / ((r-q)! r^q).
-With the separators given and the items masked, independent draws can do no better, and draws one after another are
-always right. Beside that stands what decoders reach with a model, with the separators given and for a whole response
-(after ParallelBench, arXiv 2510.04767). SSD is defined at temperature 0 only.
+A shuffle of n different items is right in any order. So each item alone can be drawn uniformly, but not all of them at
+once: q items drawn independently from the r that are left are all different with probability r! / ((r-q)! r^q). With
+the separators given and the items masked, independent draws can do no better, and draws one after another are always
+right. The table compares this with what decoders reach with a model, with the separators given and for a whole response
+(after ParallelBench, arXiv 2510.04767). SSD is left out: it is defined at temperature 0 only.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from model_wrappers import Backbone, decode
 from model_wrappers.chat import encode_question, response_text
 from model_wrappers.sampling import quotas
 
-ITEMS_A_STEP = (1, 2, 3, 5)  # five is the most items there are
+ITEMS_A_STEP = (1, 2, 3, 5)  # a list has at most five items
 
 
 @dataclass(frozen=True)
@@ -59,11 +59,11 @@ ROWS = [
         for name in ("threshold", "factor", "entropy", "fef-1", "fef-2", "fef-4")
     ),
 ]
-COMPLETING = ("threshold", "factor", "entropy", "fef")  # need no count of items a step to complete a response
+COMPLETING = ("threshold", "factor", "entropy", "fef")  # they need no count of items per step to complete a response
 
 
 def distinct_probability(counts: list[int]) -> float:
-    """Probability that a shuffle drawn counts[k] items at a time, each from a uniform law over what is left, is one."""
+    """Probability that counts[k] items at a time, each drawn uniformly from those that are left, make a shuffle."""
     left, probability = sum(counts), 1.0
     for count in counts:
         probability *= math.perm(left, count) / left**count
@@ -141,7 +141,7 @@ def _outcome(
 
 
 def plot_lists(table: pd.DataFrame, path: Path) -> None:
-    """Draw what is right, with the separators given, against items a step, beside the closed form; written to path."""
+    """Draw the share that is right, with the separators given, against items per step, beside the closed form."""
     import matplotlib
 
     matplotlib.use("Agg")

@@ -1,9 +1,9 @@
 """The neural section of the audit: how far a model's next tokens, drawn at once, are from its own chain law.
 
-q is the product of the marginals of the next w response tokens given a fully masked response, what a decoder samples
-from that commits them in one step; p is the chain law, token after token from left to right, what FeF-DLLM samples from
-at one diffusion step. Both at temperature 1, the mask excluded. Their total variation is E_p (1 - q / p)_+, estimated
-from chain samples; all w come from the same ones.
+q is the product of the marginals of the next w response tokens given a fully masked response. A decoder that commits
+them in one step samples from q. p is the chain law, token after token from left to right. FeF-DLLM samples from p at
+one diffusion step. Both are at temperature 1, the mask excluded. Their total variation is E_p (1 - q / p)_+, estimated
+from chain samples, the same ones for every w.
 """
 
 from __future__ import annotations
@@ -80,19 +80,19 @@ def chain_terms(
     """
     device, start = torch.device(getattr(backbone, "device", "cpu")), len(prompt)
     row_L = torch.tensor(prompt + [backbone.mask_id] * gen_length, device=device)
-    places_W = torch.arange(start, start + span, device=device)
-    marginal_WV = token_probs(backbone.logits(row_L[None], positions=places_W)[0], 1.0, exclude=backbone.mask_id)
+    positions_W = torch.arange(start, start + span, device=device)
+    marginal_WV = token_probs(backbone.logits(row_L[None], positions=positions_W)[0], 1.0, exclude=backbone.mask_id)
     rows_CL = row_L.repeat(chains, 1)
     ratio_C = torch.zeros(chains, dtype=torch.float64, device=device)  # log q / p of the tokens so far
     terms = []
-    for place, marginal_V in zip(places_W.tolist(), marginal_WV, strict=True):
+    for position, marginal_V in zip(positions_W.tolist(), marginal_WV, strict=True):
         distinct_DL, which_C = rows_CL.unique(dim=0, return_inverse=True)
-        logits_DV = backbone.logits(distinct_DL, positions=torch.tensor([place], device=device))[:, 0]
+        logits_DV = backbone.logits(distinct_DL, positions=torch.tensor([position], device=device))[:, 0]
         chain_CV = token_probs(logits_DV, 1.0, exclude=backbone.mask_id)[which_C]
         token_C = sampler.tokens(chain_CV)
         ratio_C += marginal_V[token_C].log() - chain_CV.gather(1, token_C[:, None])[:, 0].log()
         terms.append((1 - ratio_C.exp()).clamp_min(0))
-        rows_CL[:, place] = token_C
+        rows_CL[:, position] = token_C
     return torch.stack(terms, 1).cpu()
 
 
@@ -123,8 +123,8 @@ def audit_neural(
 ) -> pd.DataFrame:
     """Total variation between the product of the marginals and the chain law, one row per w, one column per group.
 
-    The last row, w = "bound", is Hoeffding's at `level` for each column: the samples are independent given the prompts,
-    so it is for the mean over these prompts. Raises UserError where a length does not fit.
+    The last row, w = "bound", is Hoeffding's at `level` for each column. The samples are independent given the prompts,
+    so the bound is for the mean over these prompts. Raises UserError where a length does not fit.
     """
     check_fit(backbone, groups, span)
     sampler = Sampler(seed)

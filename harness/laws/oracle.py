@@ -1,8 +1,8 @@
 """Things with known answers: joint laws given as tables, backbones that know them, and samplers that walk every branch.
 
 The audit and the tests measure decoders against these. A table is a joint law of d tokens, shape (R,) * d for R real
-tokens; its backbones know the exact marginals, so whatever a decoder's law misses is the decoder's doing. Shapes: B
-batch, L length, V vocabulary (the real tokens, the mask and EOS), n places whose logits are read.
+tokens. Its backbones know the exact marginals, so any error of a decoder's law is caused by the decoder. Shapes: B
+batch, L length, V vocabulary (the real tokens, the mask and EOS), n positions whose logits are read.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ class RowBackbone:
 class TableBackbone(RowBackbone):
     """An oracle: log of the exact marginals of a joint table p(x) over R^d, given the observed response tokens.
 
-    table: shape (R,) * d, normalised here. The response is the d places after the prompt; the mask is id R and, unless
-    eos_id names a real token, EOS is id R + 1; both have probability 0. Evidence of probability 0, and the prompt's own
-    places, give uniform laws. causal: the law at a place is given the tokens up to that place only.
+    table: shape (R,) * d, normalised here. The response is the d positions after the prompt. The mask is id R and,
+    unless eos_id names a real token, EOS is id R + 1; both have probability 0. The probs are uniform at the positions
+    of the prompt, and where the evidence has probability 0. causal: only the tokens up to a position are its evidence.
     """
 
     def __init__(self, table: torch.Tensor, prompt_length: int = 1, eos_id: int | None = None) -> None:
@@ -67,30 +67,30 @@ class TableBackbone(RowBackbone):
     def row_logits(self, row: tuple[int, ...], causal: bool) -> torch.Tensor:
         real, length = self.table.shape[0], self.table.dim()
         response = row[self._prompt_length :]
-        law_LV = torch.zeros(len(row), self.vocab_size, dtype=torch.float64)
-        law_LV[:, :real] = 1 / real
-        for place in range(length):
+        probs_LV = torch.zeros(len(row), self.vocab_size, dtype=torch.float64)
+        probs_LV[:, :real] = 1 / real
+        for position in range(length):
             evidence = self.table
-            for other, token in enumerate(response[: place + 1] if causal else response):
+            for other, token in enumerate(response[: position + 1] if causal else response):
                 if token != self.mask_id:
-                    likelihood_R = self._likelihood(token, other, place)
+                    likelihood_R = self._likelihood(token, other, position)
                     evidence = evidence * likelihood_R.reshape([-1 if axis == other else 1 for axis in range(length)])
             if evidence.sum() > 0:
-                marginal_R = evidence.movedim(place, 0).reshape(real, -1).sum(1)
-                law_LV[self._prompt_length + place, :real] = marginal_R / marginal_R.sum()
-        return law_LV.log()
+                marginal_R = evidence.movedim(position, 0).reshape(real, -1).sum(1)
+                probs_LV[self._prompt_length + position, :real] = marginal_R / marginal_R.sum()
+        return probs_LV.log()
 
-    def _likelihood(self, token: int, other: int, place: int) -> torch.Tensor:
-        """How probable it is to see `token` at the place `other`, given each real token there, (R,)."""
+    def _likelihood(self, token: int, other: int, position: int) -> torch.Tensor:
+        """Probability of seeing `token` at position `other`, given each real token there, (R,)."""
         return (torch.arange(self.table.shape[0]) == token).double()
 
 
 class PrefixOracle(TableBackbone):
-    """The exact position-conditioned target: at place i, log p(x_0^i | x_0^{<i}, x_t^{>=i}) of a corrupted table.
+    """The exact position-conditioned target: at position i, log p(x_0^i | x_0^{<i}, x_t^{>=i}) of a corrupted table.
 
-    What stands before a place is read as clean, the place itself and what follows as corrupted at level t: a row of the
-    uniform kernel does not show which of its tokens are clean. This is the law that Algorithm 1 trains and Lemma 1
-    equates with p(x_0^i | x_t, x_0^{<i}). kernel: over the R real tokens. A mask is a place that was not observed.
+    Tokens before a position are read as clean, those from it on as corrupted at level t: a row of the uniform kernel
+    does not show which of its tokens are clean. Algorithm 1 trains this distribution, and Lemma 1 equates it with
+    p(x_0^i | x_t, x_0^{<i}). kernel: over the R real tokens. A mask is a position that was not observed.
     """
 
     def __init__(self, table: torch.Tensor, kernel: Kernel, t: float, prompt_length: int = 1) -> None:
@@ -99,22 +99,22 @@ class PrefixOracle(TableBackbone):
             raise ValueError(f"kernel of {kernel.states} states for a table of {table.shape[0]} tokens")
         self._corruption_RR = kernel.cumulative(t)
 
-    def _likelihood(self, token: int, other: int, place: int) -> torch.Tensor:
-        return super()._likelihood(token, other, place) if other < place else self._corruption_RR[:, token]
+    def _likelihood(self, token: int, other: int, position: int) -> torch.Tensor:
+        return super()._likelihood(token, other, position) if other < position else self._corruption_RR[:, token]
 
 
 class ChoiceSampler(Sampler):
-    """In place of Sampler: every draw is a choice among finitely many, left to `_choose`.
+    """Replaces Sampler: every draw is a choice among finitely many, made by `_choose`.
 
     quota: how many of the top ranks of `order` are ever read (None: all of them). LLaDA commits the top `quota` of a
-    random order, so only which places those are matters, not how all of them are ranked.
+    random order, so only the set of those positions matters, not how all of them are ranked.
     """
 
     def __init__(self, quota: int | None = None) -> None:
         self._quota = quota
 
-    def tokens(self, law_NV: torch.Tensor) -> torch.Tensor:
-        return torch.tensor([self._choose(law) for law in law_NV.tolist()])
+    def tokens(self, probs_NV: torch.Tensor) -> torch.Tensor:
+        return torch.tensor([self._choose(probs_V) for probs_V in probs_NV.tolist()])
 
     def accept(self, probability: float) -> bool:
         return self._choose([1 - probability, probability]) == 1
@@ -126,7 +126,7 @@ class ChoiceSampler(Sampler):
         tops = list(itertools.combinations(range(count), min(self._quota, count)))
         return torch.zeros(count).index_fill(0, torch.tensor(tops[self._choose([1 / len(tops)] * len(tops))]), 1.0)
 
-    def _choose(self, law: Sequence[float]) -> int:
+    def _choose(self, probs: Sequence[float]) -> int:
         """An index of positive probability."""
         raise NotImplementedError
 
@@ -144,15 +144,15 @@ class BranchSampler(ChoiceSampler):
         self.probability = 1.0
         self.untaken: list[tuple[int, ...]] = []
 
-    def _choose(self, law: Sequence[float]) -> int:
+    def _choose(self, probs: Sequence[float]) -> int:
         depth = len(self._taken)
         if depth < len(self._script):
             choice = self._script[depth]
         else:
-            choice, *others = [index for index, probability in enumerate(law) if probability > 0]
+            choice, *others = [index for index, probability in enumerate(probs) if probability > 0]
             self.untaken += [(*self._taken, other) for other in others]
         self._taken = (*self._taken, choice)
-        self.probability *= law[choice]
+        self.probability *= probs[choice]
         return choice
 
 
@@ -164,8 +164,8 @@ class ProbeSampler(ChoiceSampler):
         self._rng = rng
         self.leaves = 1
 
-    def _choose(self, law: Sequence[float]) -> int:
-        support = [index for index, probability in enumerate(law) if probability > 0]
+    def _choose(self, probs: Sequence[float]) -> int:
+        support = [index for index, probability in enumerate(probs) if probability > 0]
         self.leaves *= len(support)
         return self._rng.choice(support)
 
@@ -191,7 +191,7 @@ def count_branches(run: Callable[[Any], object], probes: int, seed: int = 0, quo
     """An unbiased estimate of how many branches run(sampler) has, from `probes` random ones.
 
     The product of the branching factors along a random path, averaged (Knuth, Estimating the efficiency of backtrack
-    programs, 1975): a leaf is reached with one over that product.
+    programs, 1975): the probability of a leaf is one over that product.
     """
     rng = random.Random(seed)
     total = 0
@@ -220,7 +220,7 @@ def kl(law: Law, other: Law) -> float:
     terms = [(probability, other.get(x, 0.0)) for x, probability in law.items() if probability > 0]
     if any(q <= 0 for _, q in terms):
         return math.inf
-    return max(0.0, sum(p * math.log(p / q) for p, q in terms))  # equal laws: rounding may leave less than 0
+    return max(0.0, sum(p * math.log(p / q) for p, q in terms))  # for equal laws rounding may give less than 0
 
 
 def random_table(real: int, length: int, seed: int = 0) -> torch.Tensor:
@@ -236,18 +236,18 @@ def table_law(table: torch.Tensor) -> Law:
 
 
 def posterior_table(table: torch.Tensor, kernel: Kernel, t: float, x_t: Sequence[int]) -> torch.Tensor:
-    """p(x_0 | x_t) of a table corrupted by a kernel over its tokens at level t, place by place: shape (R,) * d."""
+    """p(x_0 | x_t) of a table whose tokens a kernel corrupted independently, at level t: shape (R,) * d."""
     joint = table.double()
-    for place, token in enumerate(x_t):
+    for position, token in enumerate(x_t):
         likelihood_R = kernel.cumulative(t)[:, token]
-        joint = joint * likelihood_R.reshape([-1 if axis == place else 1 for axis in range(table.dim())])
+        joint = joint * likelihood_R.reshape([-1 if axis == position else 1 for axis in range(table.dim())])
     return joint / joint.sum()
 
 
 def information_profile(table: torch.Tensor) -> np.ndarray:
-    """h(i), (d,): the mean entropy in nats of a place given i others, over all places and all sets of i others.
+    """h(i), (d,): the mean entropy in nats of a position given i others, over all positions and all sets of i others.
 
-    With H_i the mean entropy of i places, it is H_{i+1} - H_i, for every pair of a place and a set is one larger set.
+    With H_i the mean entropy of i positions, it is H_{i+1} - H_i: a position and i others are a set of i + 1.
     """
     length = table.dim()
     mean = np.zeros(length + 1)

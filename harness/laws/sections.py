@@ -39,21 +39,21 @@ TV: total variation to the joint p*. exact: all branches of the decoder's random
 sampled: of so many samples; the TV is right within the bound with 95% confidence. KL: KL(p* || law), exact laws only.
 Factorization error: LLaDA in random order is exact at one token a step and not at more, where tokens that depend on one
 another are drawn independently. Selection bias: ranked by confidence even one token a step misses the joint, because
-the tokens drawn decide which of them stay. Ranked by entropy they do not: one at a time is exact in that order too.
-FeF at one diffusion step is exact; at more its re-masking by low confidence is such a selection, but the law is the
-same for every window, every draft and without speculation.
+the drawn tokens decide which of them are committed. Ranked by entropy they do not, and one at a time is exact too.
+FeF at one diffusion step is exact. At more steps its re-masking by low confidence is such a selection, but its law is
+the same for every window, every draft and without speculation.
 SSD is left out: it is defined at temperature 0 only."""
 STREAMS_NOTE = """\
-TV between the target law of two-stream verification and the paper's at the same place, given the same tokens before it,
-mean over the places of reference responses (dev problems), 95% interval over responses; and how often both have the
-same most likely token. anchor: places a context pass; whole: one pass for all."""
+TV between the target of two-stream verification and the paper's at the same position, given the same tokens before it:
+mean over the positions of reference responses (dev problems), with a 95% interval over responses; and how often both
+have the same most likely token. anchor: positions per context pass; whole: one pass for all."""
 NEURAL_NOTE = """\
 TV between the next w response tokens drawn at once from their marginals, given a fully masked response, and drawn one
 after the other, at temperature 1. The bound (Hoeffding) is for the mean over these very prompts."""
 
 
 def check(asked: argparse.Namespace) -> list[str]:
-    """The sections asked for. Raises UserError for an unknown one and for numbers that make no audit."""
+    """The sections asked for. Raises UserError for an unknown one and for numbers out of range."""
     sections = [name.strip() for name in asked.sections.split(",")]
     unknown = [name for name in sections if name not in SECTIONS]
     if unknown:
@@ -121,7 +121,7 @@ def rows_of(table: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def audit(asked: argparse.Namespace) -> list[str]:
-    """Run the sections asked for and print them; returns what is not as it must be, one line each."""
+    """Run the sections asked for and print them; returns the failed checks, one line each."""
     sections = check(asked)
     transformers.utils.logging.disable_progress_bar()
     backbone = load_backbone(asked.model, asked.device, asked.dtype)
@@ -129,7 +129,7 @@ def audit(asked: argparse.Namespace) -> list[str]:
     if asked.out is not None:
         make_folder(asked.out)
     budget = Budget(asked.branches, asked.samples, asked.seed)
-    size = f"tables of {asked.tokens} tokens at {asked.positions} places, seed {asked.seed}"
+    size = f"tables of {asked.tokens} tokens at {asked.positions} positions, seed {asked.seed}"
     tables: dict[str, pd.DataFrame] = {}
     failures: list[str] = []
     if "law" in sections:

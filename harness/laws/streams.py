@@ -1,8 +1,9 @@
-"""The two-stream section of the audit: how far the law of two-stream verification is from the paper's target law.
+"""The two-stream section of the audit: how far the target of two-stream verification is from the paper's target.
 
-Both laws are taken at every place of a reference response, given the tokens before it: the paper's from the sequence
-with these filled in, the other from a context that is computed anew every `anchor` places, and the clean tokens since.
-At temperature 1, the mask excluded, in the first diffusion step: all that comes later is corrupted.
+Both are taken at every position of a reference response, given the tokens before it. The paper's comes from the
+sequence with these tokens filled in. The other comes from a context that is computed anew every `anchor` positions, and
+the clean tokens since. At temperature 1, the mask excluded, in the first diffusion step: all later positions are
+masked.
 """
 
 from __future__ import annotations
@@ -62,13 +63,13 @@ def probs_along(backbone: Backbone, example: Example, anchor: int | None, full: 
 
 
 def distances(backbone: Backbone, examples: Sequence[Example], anchor: int | None) -> pd.DataFrame:
-    """Means per example of the total variation between the two laws, and of whether their argmax agree."""
+    """Per example the mean total variation between the two targets, and how often their argmax agree."""
     rows = []
     for example in examples:
         target, other = (probs_along(backbone, example, anchor, full) for full in (True, False))
         apart = (target - other).abs().sum(1) / 2
         agree = target.argmax(1) == other.argmax(1)
-        rows.append({"tv": float(apart.mean()), "agree": float(agree.double().mean()), "places": len(apart)})
+        rows.append({"tv": float(apart.mean()), "agree": float(agree.double().mean()), "positions": len(apart)})
     return pd.DataFrame(rows)
 
 
@@ -78,7 +79,7 @@ def audit_streams(
     anchors: Sequence[int | None] = ANCHORS,
     progress: Callable[[list[tuple[str, int | None]]], Any] = iter,
 ) -> pd.DataFrame:
-    """One row per model and anchor: places, mean TV with a 95% bootstrap interval over responses, argmax agreement.
+    """One row per model and anchor: positions, mean TV with a 95% bootstrap interval over responses, argmax agreement.
 
     count: dev problems of every suite.
     """
@@ -90,7 +91,7 @@ def audit_streams(
             {
                 "model": name,
                 "anchor": "whole" if anchor is None else str(anchor),
-                "places": int(found["places"].sum()),
+                "places": int(found["positions"].sum()),  # the column's name in committed records
                 "TV": found["tv"].mean(),
                 "TV low": low,
                 "TV high": high,

@@ -1,7 +1,7 @@
 """Training examples: nano's generators or a file, encoded with the chat template, padded and corrupted.
 
-An example is a function of (seed, index) alone, so a resumed training sees exactly what an uninterrupted one would,
-whatever was read before. Padding is EOS, as in LLaDA's own fine-tuning, and is part of the response.
+An example is a function of (seed, index) alone, so a resumed training sees exactly what an uninterrupted one would.
+Padding is EOS, as in LLaDA's own fine-tuning, and is part of the response.
 """
 
 from __future__ import annotations
@@ -72,14 +72,14 @@ class NanoExamples(Examples):
         self.round = [suite for suite in NANO_SUITES for _ in range(1 if mix is None else mix[suite])]
 
     def __getitem__(self, index: int) -> Example:
-        round_, place = divmod(index // self.block, len(self.round))
+        round_, position = divmod(index // self.block, len(self.round))
         order = Random(f"order {self.seed} {round_}").sample(self.round, len(self.round))
-        problem = draw(order[place], "train", Random(f"example {self.seed} {index}"))
+        problem = draw(order[position], "train", Random(f"example {self.seed} {index}"))
         return self.encode(problem.question, problem.response, index)
 
 
 class FileExamples(Examples):
-    """The examples of a file, in another random order each time through.
+    """The examples of a file, in a new random order every epoch.
 
     Raises UserError for a file that cannot be read, a bad line, or an example that exceeds the model's limit of tokens.
     """
@@ -95,23 +95,24 @@ class FileExamples(Examples):
                 raise UserError(f"--data {path}, line {number}: {tokens} tokens exceed the model's limit of {limit}")
 
     def repeated(self, count: int) -> FileExamples:
-        """The same examples, as many times through as `count` of them take."""
+        """The same examples, repeated until there are `count`."""
         self.count = count
         return self
 
     def __getitem__(self, index: int) -> Example:
-        time, place = divmod(index, len(self._exchanges))
-        if self._order[0] != time:
+        epoch, position = divmod(index, len(self._exchanges))
+        if self._order[0] != epoch:
             everything = range(len(self._exchanges))
-            self._order = (time, Random(f"order {self.seed} {time}").sample(everything, k=len(everything)))
-        prompt, response = self._exchanges[self._order[1][place]]
+            self._order = (epoch, Random(f"order {self.seed} {epoch}").sample(everything, k=len(everything)))
+        prompt, response = self._exchanges[self._order[1][position]]
         return self.encode(prompt, response, index)
 
 
 class CorruptedBatches:
     """Collator: pads with EOS, draws diffusion times, and corrupts the responses.
 
-    lengths: response lengths whose whole EOS tail some batches show; none for padding to the longest response alone.
+    lengths: some batches are padded with EOS to one of these response lengths. Without any, all are padded to their
+    longest response.
     """
 
     def __init__(self, eos_id: int, mask_id: int, seed: int, lengths: Sequence[int] = LENGTHS) -> None:
@@ -157,7 +158,7 @@ class PositionBatches:
         self._batches, self._positions = batches, positions
 
     def __call__(self, examples: list[Example]) -> dict[str, torch.Tensor]:
-        """B examples -> inputs (R, L), place, target, weight (R,), and tokens, how many responses of the batch hold."""
+        """B examples -> inputs (R, L), position, target, weight (R,), and tokens, the sum of the responses' lengths."""
         batch = self._batches(examples)
         generator = torch.Generator().manual_seed(self._batches.seed * 1_000_003 + examples[0]["index"] + 1)
         rows = position_rows(batch["clean"], batch["corrupted"], self._positions, generator)

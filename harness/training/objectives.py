@@ -50,14 +50,14 @@ def llada_loss(
 
 
 class PositionRows(NamedTuple):
-    """Position-conditioned inputs: R rows, each with the one place whose clean token it predicts.
+    """Position-conditioned inputs: R rows, each with the one position whose clean token it predicts.
 
-    inputs: ids (R, L). place, target: (R,), index and clean token. weight: (R,), so that the weighted sum over the rows
-    is the sum over all corrupted positions, exactly or in expectation.
+    inputs: ids (R, L). position, target: (R,), index and clean token. weight: (R,). The weighted sum over the rows is
+    the sum over all corrupted positions, exactly or in expectation.
     """
 
     inputs: torch.Tensor
-    place: torch.Tensor
+    position: torch.Tensor
     target: torch.Tensor
     weight: torch.Tensor
 
@@ -69,17 +69,19 @@ def position_rows(
 
     count: positions per example, drawn at random and weighted by L_t / count (unbiased); None for all of them.
     """
-    examples, places, weights = [], [], []
+    examples, positions, weights = [], [], []
     for b, corrupted_L in enumerate(corrupted_BL != clean_BL):
-        place_M = corrupted_L.nonzero()[:, 0]
-        chosen_M = place_M if count is None else place_M[torch.randperm(len(place_M), generator=generator)[:count]]
+        position_M = corrupted_L.nonzero()[:, 0]
+        chosen_M = position_M
+        if count is not None:
+            chosen_M = position_M[torch.randperm(len(position_M), generator=generator)[:count]]
         examples.append(torch.full_like(chosen_M, b))
-        places.append(chosen_M)
-        weights.append(torch.full(chosen_M.shape, len(place_M) / len(chosen_M)))
-    example_R, place_R = torch.cat(examples), torch.cat(places)
-    before_RL = torch.arange(clean_BL.shape[1]) < place_R[:, None]
+        positions.append(chosen_M)
+        weights.append(torch.full(chosen_M.shape, len(position_M) / len(chosen_M)))
+    example_R, position_R = torch.cat(examples), torch.cat(positions)
+    before_RL = torch.arange(clean_BL.shape[1]) < position_R[:, None]
     inputs_RL = torch.where(before_RL, clean_BL[example_R], corrupted_BL[example_R])
-    return PositionRows(inputs_RL, place_R, clean_BL[example_R, place_R], torch.cat(weights))
+    return PositionRows(inputs_RL, position_R, clean_BL[example_R, position_R], torch.cat(weights))
 
 
 def fef_loss(logits_RV: torch.Tensor, target_R: torch.Tensor, weight_R: torch.Tensor, tokens: int) -> torch.Tensor:
@@ -90,12 +92,12 @@ def fef_loss(logits_RV: torch.Tensor, target_R: torch.Tensor, weight_R: torch.Te
 def two_stream_loss(
     draft_BCV: torch.Tensor, target_BCV: torch.Tensor, clean_BC: torch.Tensor, used_BC: torch.Tensor, tokens: int
 ) -> torch.Tensor:
-    """Cross-entropy under the two-stream mask: of the target laws (queries) plus that of the draft laws (context).
+    """Cross-entropy under the two-stream mask: of the target (queries) plus that of the draft (context).
 
-    draft_BCV, target_BCV: logits of both at the positions of the cell. clean_BC: their clean tokens. used_BC: False in
-    slots that stand for no position. tokens: how many the batch's responses hold. Both are sums over positions per
-    response token, as fef_loss over all corrupted positions is; with the first of them as the anchor, the positions are
-    the same. A later anchor leaves out those before it, which are clean in its context.
+    draft_BCV, target_BCV: logits of both at the positions of the segment. clean_BC: their clean tokens. used_BC: False
+    in slots without a position. tokens: the sum of the responses' lengths. Both are sums over positions per response
+    token, like fef_loss over all corrupted positions. With the first corrupted position as the anchor, the positions
+    are the same; a later anchor leaves out those before it, which are clean in its context.
     """
     used_N = used_BC.nonzero(as_tuple=True)
     draft = F.cross_entropy(draft_BCV[used_N].float(), clean_BC[used_N], reduction="sum")

@@ -1,7 +1,7 @@
 """Recipes of harness/train.py by name; every value is there, and options override it.
 
-init: model to start from; None is random weights of the size given. data: None is nano's generated problems. mask: one
-of MASKS, of the objective fef. positions: corrupted positions per example of it under the full mask, None for all.
+init: model to start from; None is random weights of the given size. data: None is nano's generated problems. mask: one
+of MASKS, for objective fef. positions: corrupted positions per example, for fef under the full mask; None for all.
 batch: examples per process and forward.
 """
 
@@ -94,15 +94,15 @@ PRESETS: dict[str, dict[str, Any]] = {
 def configuration(asked: dict[str, Any]) -> dict[str, Any]:
     """The preset a command line names, with what it asks for beyond it.
 
-    Raises UserError for values that make no training.
+    Raises UserError for values that cannot be used.
     """
     values = PRESETS[asked["preset"]] | overrides(asked)
     if values["mask"] == "two-stream":
         if asked["objective"] != "fef":
-            raise UserError(f"--mask two-stream is of objective fef, not {asked['objective']}; use --mask full")
+            raise UserError(f"--mask two-stream needs objective fef, not {asked['objective']}; use --mask full")
         if asked["positions"] is not None:
             raise UserError(
-                f"--positions {asked['positions']} is of --mask full; with two-stream, one row trains all positions "
+                f"--positions {asked['positions']} needs --mask full; with two-stream, one row trains all positions "
                 "from an anchor on: leave it out"
             )
         values["positions"] = None
@@ -110,7 +110,7 @@ def configuration(asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def overrides(asked: dict[str, Any]) -> dict[str, Any]:
-    """What a command line asked for beyond its preset, checked. Raises UserError for values that make no training."""
+    """What a command line asked for beyond its preset, checked. Raises UserError for values that cannot be used."""
     values = {name: asked[name] for name in COMMON | PRESETS["paper"] if asked.get(name) is not None}
     if "positions" in values:
         text = values["positions"]

@@ -12,7 +12,7 @@ from model_wrappers.chat import encode_question
 
 
 class Example(NamedTuple):
-    """A prompt and its response, as ids; all responses of one estimate are as long as each other."""
+    """A prompt and its response, as ids; all responses of one estimate have the same length."""
 
     prompt: list[int]
     response: list[int]

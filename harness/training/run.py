@@ -60,7 +60,7 @@ def start(config: dict[str, Any]) -> tuple[PreTrainedTokenizerBase, LLaDAForMask
 
 
 def examples_for(config: dict[str, Any], tokenizer: PreTrainedTokenizerBase, limit: int) -> tuple[Examples, int]:
-    """The training examples and the optimizer steps that pass through them. limit: the model's, in tokens.
+    """The training examples, and the optimizer steps they take. limit: the model's, in tokens.
 
     Raises UserError for a data file that cannot be used, or a preset that says neither steps nor epochs.
     """
@@ -77,7 +77,7 @@ def examples_for(config: dict[str, Any], tokenizer: PreTrainedTokenizerBase, lim
 
 
 def collator_for(objective: str, config: dict[str, Any], batches: CorruptedBatches) -> Collator:
-    """What makes batches of examples for the objective and, of `fef`, the mask."""
+    """The collator of an objective and, for `fef`, of its mask."""
     if objective == "llada":
         return batches
     if config["mask"] == "two-stream":

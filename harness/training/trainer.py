@@ -21,7 +21,7 @@ class DiffusionTrainer(Trainer):
     """Trainer of batches as the collators make them: rows of either mask of objective `fef`, or a corrupted batch.
 
     loss_weight: of the objective `llada`. rows_per_forward: position-conditioned rows that go through the model at
-    once; a batch of more goes in pieces, so that memory does not grow with the number of positions.
+    once. A larger batch goes in pieces, so that memory does not grow with the number of positions.
     """
 
     loss_weight: str = "1/t"
@@ -56,15 +56,15 @@ class DiffusionTrainer(Trainer):
         return_outputs: bool = False,
         num_items_in_batch: torch.Tensor | int | None = None,
     ) -> Any:
-        if "place" in inputs:
-            logits_RV = model(input_ids=inputs["inputs"], positions=inputs["place"][:, None]).logits[:, 0]
+        if "position" in inputs:
+            logits_RV = model(input_ids=inputs["inputs"], positions=inputs["position"][:, None]).logits[:, 0]
             return fef_loss(logits_RV, inputs["target"], inputs["weight"], int(inputs["tokens"]))
         if "visible" in inputs:
             logits = model(
                 input_ids=inputs["inputs"],
                 attention_mask=inputs["visible"],
                 position_ids=inputs["position_ids"],
-                positions=inputs["places"],
+                positions=inputs["positions"],
             ).logits
             draft_BCV, target_BCV = logits.chunk(2, dim=1)
             return two_stream_loss(draft_BCV, target_BCV, inputs["target"], inputs["used"], int(inputs["tokens"]))
@@ -82,16 +82,16 @@ class DiffusionTrainer(Trainer):
         super().log(logs, start_time)
 
     def _pieces(self, inputs: Inputs) -> list[Inputs]:
-        """A batch in pieces of at most rows_per_forward rows, as many of them on every process."""
-        if "place" not in inputs:
+        """A batch in pieces of at most rows_per_forward rows; every process makes the same number of pieces."""
+        if "position" not in inputs:
             return [inputs]
-        rows = len(inputs["place"])
+        rows = len(inputs["position"])
         count = torch.tensor([math.ceil(rows / self.rows_per_forward)], device=self.args.device)
         most = int(self.accelerator.gather(count).max())
-        names = ("inputs", "place", "target", "weight")
+        names = ("inputs", "position", "target", "weight")
         split = [[inputs[name][i :: int(count)] for name in names] for i in range(int(count))]
         pieces = [dict(zip(names, piece, strict=True)) | {"tokens": inputs["tokens"]} for piece in split]
-        # Sharded models talk at every forward: a process with fewer pieces repeats one that weighs nothing.
+        # Sharded models communicate at every forward, so a process with fewer pieces repeats one with weight 0.
         idle = pieces[0] | {"weight": torch.zeros_like(pieces[0]["weight"])}
         return [idle] * (most - len(pieces)) + pieces
 

@@ -1,10 +1,11 @@
-"""Training under the two-stream mask: one forward gives the laws of all corrupted positions from an anchor on.
+"""Training under the two-stream mask: one forward predicts all corrupted positions from an anchor on.
 
-A row is the context (prompt and response), then the clean tokens of the cell, then a query for each of them. The cell
-is the corrupted positions from the anchor on; those before it are resolved already, as when decoding gets there. A law
-is a function of the context and of the cell's tokens before its place, as in two-stream verification: the same mask.
+A row is the context (prompt and response), then the clean tokens of the segment, then a query for each of them. The
+segment is the corrupted positions from the anchor on; those before it are clean, as when decoding reaches the anchor. A
+prediction depends on the context and on the segment's tokens before its position. Two-stream verification has the same
+mask.
 
-Shapes: B batch, L length of the context, C slots (the largest cell of the batch), N = L + 2C.
+Shapes: B batch, L length of the context, C slots (the largest segment of the batch), N = L + 2C.
 """
 
 from __future__ import annotations
@@ -15,17 +16,17 @@ import torch
 
 from harness.training.data import CorruptedBatches, Example
 
-# Decoding starts from a response that is all mask, and with a cell that begins at its first position: at times and
-# anchors drawn evenly, both would be as rare as any other.
+# Decoding starts from a fully masked response, with a segment that begins at its first position. Times and anchors
+# drawn uniformly would make both rare in training.
 ALL_MASKED = 0.3  # share of the examples
 FIRST_ANCHOR = 0.4  # share of the examples
 
 
-def cells(corrupted_BL: torch.Tensor, uniform_B: torch.Tensor) -> torch.Tensor:
-    """The corrupted positions from a random anchor on, at least one a row: (B, L) bool.
+def segments(corrupted_BL: torch.Tensor, uniform_B: torch.Tensor) -> torch.Tensor:
+    """The corrupted positions from a random anchor on, at least one per row: (B, L) bool.
 
-    corrupted_BL: bool. uniform_B: in [0, 1), below FIRST_ANCHOR for the first corrupted position as the anchor, evenly
-    over all of them above it.
+    corrupted_BL: bool. uniform_B: in [0, 1). Below FIRST_ANCHOR the anchor is the first corrupted position; above it,
+    uniform over all of them.
     """
     even_B = (uniform_B - FIRST_ANCHOR).clamp_min(0) / (1 - FIRST_ANCHOR)
     anchor_B = (even_B * corrupted_BL.sum(1)).long()
@@ -33,54 +34,54 @@ def cells(corrupted_BL: torch.Tensor, uniform_B: torch.Tensor) -> torch.Tensor:
 
 
 class TwoStreamRows(NamedTuple):
-    """Inputs under the two-stream mask: B rows, each with the cell whose clean tokens it predicts.
+    """Inputs under the two-stream mask: B rows, each with the segment whose clean tokens it predicts.
 
-    inputs, position_ids: (B, N). visible: (B, 1, N, N) bool, True where a token (row) sees another (column). places:
-    (B, 2C), those of the cell in the context, then those of its queries. target: (B, C) clean tokens. used: (B, C)
-    bool, False in the slots that a row with a smaller cell leaves over at its end.
+    inputs, position_ids: (B, N). visible: (B, 1, N, N) bool, True where a token (row) sees another (column). positions:
+    (B, 2C), those of the segment in the context, then those of its queries. target: (B, C) clean tokens. used: (B, C)
+    bool, False in the unused slots at the end of a row with a smaller segment.
     """
 
     inputs: torch.Tensor
     position_ids: torch.Tensor
     visible: torch.Tensor
-    places: torch.Tensor
+    positions: torch.Tensor
     target: torch.Tensor
     used: torch.Tensor
 
 
-def two_stream_rows(clean_BL: torch.Tensor, cell_BL: torch.Tensor, mask_id: int) -> TwoStreamRows:
-    """Context with the cell masked | clean tokens of the cell | its queries, at the positions they have in the context.
+def two_stream_rows(clean_BL: torch.Tensor, segment_BL: torch.Tensor, mask_id: int) -> TwoStreamRows:
+    """Context with the segment masked | its clean tokens | its queries, at their positions in the context.
 
-    clean_BL: ids. cell_BL: bool. A slot that is left over stands for some place outside the cell.
+    clean_BL: ids. segment_BL: bool. An unused slot has some position outside the segment.
     """
     rows, length = clean_BL.shape
-    count_B = cell_BL.sum(1)
+    count_B = segment_BL.sum(1)
     slots = int(count_B.max())
-    # A stable sort brings the places of the cell to the front, in their order.
-    slot_BC = cell_BL.int().argsort(dim=1, descending=True, stable=True)[:, :slots]
+    # A stable sort brings the positions of the segment to the front, in their order.
+    slot_BC = segment_BL.int().argsort(dim=1, descending=True, stable=True)[:, :slots]
     target_BC = clean_BL.gather(1, slot_BC)
-    context_BL = clean_BL.masked_fill(cell_BL, mask_id)
-    place_BL, query_BC = torch.arange(length).expand(rows, -1), torch.arange(length + slots, length + 2 * slots)
+    context_BL = clean_BL.masked_fill(segment_BL, mask_id)
+    position_BL, query_BC = torch.arange(length).expand(rows, -1), torch.arange(length + slots, length + 2 * slots)
     return TwoStreamRows(
         inputs=torch.cat([context_BL, target_BC, torch.full_like(target_BC, mask_id)], 1),
-        position_ids=torch.cat([place_BL, slot_BC, slot_BC], 1),
-        visible=two_stream_mask(cell_BL, slot_BC)[:, None],
-        places=torch.cat([slot_BC, query_BC.expand(rows, -1)], 1),
+        position_ids=torch.cat([position_BL, slot_BC, slot_BC], 1),
+        visible=two_stream_mask(segment_BL, slot_BC)[:, None],
+        positions=torch.cat([slot_BC, query_BC.expand(rows, -1)], 1),
         target=target_BC,
         used=torch.arange(slots) < count_B[:, None],
     )
 
 
-def two_stream_mask(cell_BL: torch.Tensor, slot_BC: torch.Tensor) -> torch.Tensor:
+def two_stream_mask(segment_BL: torch.Tensor, slot_BC: torch.Tensor) -> torch.Tensor:
     """Who sees whom: (B, N, N) bool.
 
-    cell_BL: bool. slot_BC: place of each slot in the context, ascending over the cell; slots left over come last, so
-    that no used slot sees them. The context sees itself. Clean token m and query m see the context but for the cell up
-    to m; the clean token also sees the clean tokens up to m, the query those before m and itself.
+    segment_BL: bool. slot_BC: position of each slot in the context, ascending over the segment; unused slots come last,
+    so that no used slot sees them. The context sees itself. Clean token m and query m see the context except the
+    segment up to m. The clean token also sees the clean tokens up to m, the query those before m and itself.
     """
-    rows, length = cell_BL.shape
+    rows, length = segment_BL.shape
     slots = slot_BC.shape[1]
-    earlier_BCL = cell_BL[:, None] & (torch.arange(length) <= slot_BC[:, :, None])
+    earlier_BCL = segment_BL[:, None] & (torch.arange(length) <= slot_BC[:, :, None])
     up_to_CC = torch.ones(slots, slots, dtype=torch.bool).tril()
     visible_BNN = torch.zeros(rows, length + 2 * slots, length + 2 * slots, dtype=torch.bool)
     clean, query = slice(length, length + slots), slice(length + slots, None)
@@ -99,9 +100,9 @@ class TwoStreamBatches:
         self._batches = batches
 
     def __call__(self, examples: list[Example]) -> dict[str, torch.Tensor]:
-        """B examples -> the fields of TwoStreamRows, and tokens, how many responses of the batch hold."""
+        """B examples -> the fields of TwoStreamRows, and tokens, the sum of the responses' lengths."""
         batch = self._batches(examples, all_masked=ALL_MASKED)
         generator = torch.Generator().manual_seed(self._batches.seed * 1_000_003 + examples[0]["index"] + 1)
-        cell_BL = cells(batch["corrupted"] != batch["clean"], torch.rand(len(examples), generator=generator))
-        rows = two_stream_rows(batch["clean"], cell_BL, self._batches.mask_id)
+        segment_BL = segments(batch["corrupted"] != batch["clean"], torch.rand(len(examples), generator=generator))
+        rows = two_stream_rows(batch["clean"], segment_BL, self._batches.mask_id)
         return rows._asdict() | {"tokens": batch["response"].sum()}

@@ -1,4 +1,4 @@
-"""How every figure looks: one column wide, black and white, told apart without colour, and without dates."""
+"""How every figure looks: one column wide, in black and grey, readable without colour, and without dates."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Skipped(Exception):
 
 
 def need_seconds(run: Run) -> None:
-    """Raise Skipped if a run's seconds are not for comparison."""
+    """Raise Skipped if a run's seconds were not measured for comparison."""
     if not timed(run):
         raise Skipped("the run's seconds were not measured for comparison")
 
@@ -63,13 +63,13 @@ def _columns(labels: Sequence[object]) -> int:
 def looks() -> Iterator[dict[str, Any]]:
     """Endless markers, filled and open by turns, in black and grey."""
     for number in itertools.count():
-        turn, place = divmod(number, len(MARKERS))
-        is_open = (turn + place) % 2
-        yield {"marker": MARKERS[place], "fillstyle": "none" if is_open else "full", "color": GREYS[is_open]}
+        turn, position = divmod(number, len(MARKERS))
+        is_open = (turn + position) % 2
+        yield {"marker": MARKERS[position], "fillstyle": "none" if is_open else "full", "color": GREYS[is_open]}
 
 
 def speed_axis(axes: Axes, speeds: pd.Series[float]) -> None:
-    """A logarithmic x axis of ratios with ticks that halve and double, and between if there are few of these."""
+    """A logarithmic x axis of ratios with a tick at every doubling, and one between where these would be few."""
     axes.set(xscale="log")
     axes.xaxis.set_major_locator(LogLocator(base=2, subs=(1, 1.5) if speeds.max() < 4 * speeds.min() else (1,)))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}x"))

@@ -27,9 +27,9 @@ from tables.charts.drawing import (
 from tables.frames.intervals import tradeoff
 from tables.frames.measures import method_labels
 from tables.sheets.ablations import ONLY_ABLATION
-from tables.sheets.theory import acceptance_by_place, fef_windows, theory
+from tables.sheets.theory import acceptance_by_position, fef_windows, theory
 
-EXPECTED_LINES = ("--", ":", "-.", (0, (5, 3, 1, 1, 1, 1)))  # what independence expects, one per method
+EXPECTED_LINES = ("--", ":", "-.", (0, (5, 3, 1, 1, 1, 1)))  # of expected acceptance under independence, one per method
 MOST_CURVES = len(EXPECTED_LINES)
 MOST_METHODS = 20  # markers that a reader can still find in the legend
 
@@ -44,7 +44,7 @@ def draw_tradeoff(run: Run) -> tuple[Figure, list[str]]:
     if frame.empty:
         raise Skipped("; ".join(left_out))
     if len(frame) > MOST_METHODS:
-        raise Skipped(f"{len(frame)} methods cannot be told apart, at most {MOST_METHODS} can")
+        raise Skipped(f"{len(frame)} methods are too many to distinguish; at most {MOST_METHODS} are drawn")
     labels, look = method_labels(run), looks()
     figure, axes = new_figure(2.3, entries=[labels[method] for method in frame["method"]])
     axes.axvline(1, color="0.7", linewidth=0.6, linestyle=":", zorder=0)
@@ -66,9 +66,9 @@ def draw_tradeoff(run: Run) -> tuple[Figure, list[str]]:
 
 
 def draw_acceptance(run: Run) -> tuple[Figure, list[str]]:
-    """Acceptance by place in the window, all suites together, above if tested, below of all, beside independence.
+    """Acceptance by position in the window over all suites: above of tested drafts, below of all, beside independence.
 
-    Methods that belong to an ablation alone are left out where there are others, and more than four are too many.
+    Methods that only belong to an ablation are left out where there are others, and at most four are drawn.
     Raises Skipped if no FeF method has windows.
     """
     windows, labels = fef_windows(run), method_labels(run)
@@ -80,16 +80,18 @@ def draw_acceptance(run: Run) -> tuple[Figure, list[str]]:
     shown, left_out = asked[:MOST_CURVES], [f"without {labels[method]}" for method in asked[MOST_CURVES:]]
     figure, (above, below) = new_figure(3.0, rows=2, entries=[labels[method] for method in shown for _ in range(2)])
     for method, look, line in zip(shown, looks(), EXPECTED_LINES, strict=False):
-        places = acceptance_by_place(windows[windows["method"] == method])
+        positions = acceptance_by_position(windows[windows["method"] == method])
         style = {**look, "linestyle": "-", "markersize": 3.5, "linewidth": 0.7}
-        above.plot(places["place"], places["given_tested"], label=labels[method], **style)
-        below.plot(places["place"], places["unconditional"], label=labels[method], **style)
-        alpha = float(places["independent"].iloc[0])
+        above.plot(positions["position"], positions["given_tested"], label=labels[method], **style)
+        below.plot(positions["position"], positions["unconditional"], label=labels[method], **style)
+        alpha = float(positions["independent"].iloc[0])
         expected: dict[str, Any] = {"color": look["color"], "linestyle": line, "linewidth": 1.2}
         above.axhline(alpha, **expected)
-        below.plot(places["place"], places["independent"], label=rf"independent, $\alpha$={alpha:.3f}", **expected)
+        below.plot(
+            positions["position"], positions["independent"], label=rf"independent, $\alpha$={alpha:.3f}", **expected
+        )
     above.set(ylabel="accepted / tested", ylim=(None, 1.02))
-    below.set(ylabel="accepted / proposed", xlabel="place in the window", ylim=(0, 1.04))
+    below.set(ylabel="accepted / proposed", xlabel="position in the window", ylim=(0, 1.04))
     below.xaxis.set_major_locator(MaxNLocator(integer=True))
     legend_below(figure, below)
     return figure, left_out
@@ -126,10 +128,9 @@ def draw_window_size(run: Run) -> tuple[Figure, list[str]]:
 
 
 def draw_curves(curves: dict[str, Path]) -> tuple[Figure, list[str]]:
-    """Losses of training by name, raw in pale and smoothed over a fortieth of them, from the trainer's loss.csv.
+    """Losses of training by name, raw in pale grey and smoothed over a fortieth of them, from loss.csv files.
 
-    Columns `step` and `loss`; where there are stages, their steps follow one another. Raises UserError if a file lacks
-    them.
+    Columns `step` and `loss`; later stages are drawn after earlier ones. Raises UserError if a file lacks them.
     """
     figure, axes = new_figure(2.4)
     losses = {name: _losses(path) for name, path in curves.items()}

@@ -129,15 +129,17 @@ def draw_anchor(run: Run) -> tuple[Figure, list[str]]:
         raise Skipped("it takes two anchors of two-stream verification (--methods anchor)")
     figure, (above, below) = new_figure(3.6, rows=2, entries=[*series, "LLaDA"])
     for (name, row), look in zip(series.items(), looks(), strict=False):
-        rows, places = frame.loc[list(row.values())], [ANCHORS.index(n) for n in row]
+        rows, positions = frame.loc[list(row.values())], [ANCHORS.index(n) for n in row]
         for axes, value in ((above, "accuracy"), (below, "speedup")):
             whiskers = [rows[value] - rows[f"{value}_low"], rows[f"{value}_high"] - rows[value]]
-            whiskers = [length.clip(lower=0) for length in whiskers]  # an interval of no width, but for rounding
-            axes.errorbar(places, rows[value], yerr=whiskers, elinewidth=0.6, linestyle="-", label=name, **look)
+            whiskers = [
+                length.clip(lower=0) for length in whiskers
+            ]  # rounding can make an interval of width 0 negative
+            axes.errorbar(positions, rows[value], yerr=whiskers, elinewidth=0.6, linestyle="-", label=name, **look)
     if "llada" in frame.index:
         above.axhline(frame.loc["llada", "accuracy"], color="0.5", linestyle="--", linewidth=0.8, label="LLaDA")
     above.set(ylabel="accuracy (%)")
-    below.set(ylabel="wall-clock speedup", xlabel="anchor: unresolved places a context pass")
+    below.set(ylabel="wall-clock speedup", xlabel="anchor: unresolved positions per context pass")
     below.set_xticks(range(len(ANCHORS)), [str(n) for n in ANCHORS], minor=False)
     legend_below(figure, above)
     return figure, left_out

@@ -1,9 +1,9 @@
-"""Whether runs may stand in one table: what must agree, and where it does not.
+"""Whether runs can share one table: what must agree, and where it differs.
 
-A speedup is a ratio to LLaDA in the same run, so that a row keeps its meaning beside rows of another run; but rows can
-be compared with one another only if machine, model, problems and settings are the same. A check compares what both
-records say; what an older record does not say differs from nothing. Checkpoints that a method uses may differ:
-`weights` says which they are.
+A speedup is a ratio to LLaDA in the same run, so a row keeps its meaning beside rows of another run. But rows can be
+compared with one another only if machine, model, problems and settings are the same. A check compares values that both
+records have; a value that an older record lacks is no difference. Checkpoints that a method uses may differ: `weights`
+lists them.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from harness.records.schema import Setting
 from harness.records.store import Run
 from tables.frames.measures import method_labels, suite_titles
 
-Where = tuple[str, str, str]  # what is looked at, and the method and the suite it is of, "" for all
+Where = tuple[str, str, str]  # what is compared, and its method and suite, "" for all
 Values = dict[Where, str | None]  # None: the record does not say
 
 
 @dataclass(frozen=True)
 class Difference:
-    """What run number `run` has otherwise than the first: the check's name, what it is, and both values.
+    """A difference of run number `run` from the first: the check's name, what differs, and both values.
 
     method, suite: whose rows it concerns, "" for all of the run's.
     """
@@ -44,7 +44,7 @@ class Difference:
 
 
 def _settings(run: Run) -> dict[tuple[str, str], Setting]:
-    """What the configuration says of every method on every suite."""
+    """The settings of every method on every suite, from the configuration."""
     methods = run.config.methods.items()
     return {(name, suite): own for name, method in methods for suite, own in method.suites.items()}
 
@@ -55,7 +55,7 @@ def _text(value: Any) -> str | None:
 
 def _device(run: Run) -> Values:
     kind = _text(run.meta.environment.get("device"))
-    kind = kind and kind.split(":")[0]  # which of a machine's GPUs it was does not matter
+    kind = kind and kind.split(":")[0]  # any GPU of a machine will do
     return {
         ("device", "", ""): kind,
         ("name of the device", "", ""): _text(run.meta.environment.get("gpu" if kind == "cuda" else "cpu")),
@@ -144,7 +144,7 @@ CHECKS: dict[str, Callable[[Run], Values]] = {
 }
 HASHED = {"prompts": ("prompt_hash", ["suite"]), "tokens": ("tokens_hash", ["method", "suite"])}
 NAMES = [*CHECKS, *HASHED]
-# Of what differs, that which can give a response other tokens than by a rounding that decides a tie.
+# Checks whose differences can change tokens, other than by rounding that decides a tie.
 CHANGES_TOKENS = {
     *("dtype", "architecture", "data", "gen_length", "temperature", "stop_at_eos", "methods"),
     *HASHED,
@@ -152,7 +152,7 @@ CHANGES_TOKENS = {
 
 
 def differences(runs: Sequence[Run]) -> list[Difference]:
-    """All in which a later run differs from the first: settings, prompts, and tokens of what both decoded."""
+    """All differences of later runs from the first: settings, prompts, and tokens of what both decoded."""
     first, found = runs[0], []
     for number, run in enumerate(runs[1:], 1):
         for check, values in CHECKS.items():
@@ -211,7 +211,7 @@ def _checkpoint(name: str, record: dict[str, Any]) -> str:
 
 
 def _hashed(check: str, number: int, column: str, keys: list[str], runs: Sequence[Run]) -> list[Difference]:
-    """Of what both the first run and another hold, the first item of every suite (and method) whose hashes differ."""
+    """The first shared item of every suite (and method) whose hashes differ between the first run and another."""
     if any(column not in run.items for run in (runs[0], runs[number])):
         return []
     ours, theirs = (_hashes(run, column, keys) for run in (runs[0], runs[number]))

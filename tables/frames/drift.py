@@ -1,7 +1,7 @@
-"""What a caption says of the machine while a run was timed: how far LLaDA itself drifted, load, throttling, sessions.
+"""What a caption says about the machine while a run was timed: LLaDA's own drift, load, throttling, sessions.
 
-Methods are interleaved, so that drift hits all alike; a large one still says that the machine was not the same
-throughout. Runs whose run.json has no `sessions` say nothing of the machine.
+Methods are interleaved, so drift affects all of them equally. A large drift still shows that the machine changed during
+the run. Runs whose run.json has no `sessions` get no such sentences.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 from harness.records.store import Run
 from tables.frames.measures import REFERENCE, suite_titles
 
-DRIFT = 0.10  # less than this is not worth a sentence
+DRIFT = 0.10  # less than this is not mentioned
 FEWEST = 9  # LLaDA's items on a suite, for a third to have three
 BUSY = 25.0  # percent of all cores, before the run's own work
 IDLE = 0x1  # NVML's bit for clocks that are low because there is nothing to do
@@ -35,7 +35,7 @@ def drift(run: Run) -> tuple[float, str] | None:
 
 
 def timing_sentences(run: Run) -> list[str]:
-    """What is to be said of one run's seconds: drift of more than DRIFT, and what the receipts of its sessions show."""
+    """Sentences on one run's seconds: drift of more than DRIFT, and what the receipts of its sessions show."""
     moved, sessions = drift(run), run.meta.sessions
     sentences = []
     if moved and abs(moved[0]) > DRIFT:

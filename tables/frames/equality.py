@@ -13,7 +13,7 @@ SHOWN = 5  # responses that are named
 
 
 def same_tokens(run: Run, methods: Sequence[str]) -> str:
-    """A sentence on the responses that methods of as many diffusion steps share; "" if there are none, or no hashes.
+    """A sentence on the responses shared by methods with the same number of steps; "" without any, or without hashes.
 
     Greedy, in fp32, all of them must be the same (the paper's tables: accuracy equal to the last digit); where rounding
     decides a tie between batch shapes otherwise, the responses are named.

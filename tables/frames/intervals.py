@@ -1,6 +1,6 @@
-"""How sure a table's numbers are: intervals and p-values for its cells, and accuracy against speedup with intervals.
+"""The uncertainty of a table's numbers: intervals and p-values for its cells, and for accuracy against speedup.
 
-The statistics are those of harness/stats.py; here they meet methods and suites.
+The statistics are those of harness/stats.py, applied here to methods and suites.
 """
 
 from __future__ import annotations

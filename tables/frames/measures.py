@@ -1,7 +1,7 @@
 """Records become tidy frames: one row per method and suite, unformatted numbers.
 
 Everything here is a pure function of a run as `read_run` gives it, and does not depend on the order of its lines.
-Methods and suites may be strings or categoricals; two million windows take seconds.
+Methods and suites may be strings or categoricals.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ def by_name(frame: pd.DataFrame, run: Run) -> pd.DataFrame:
 
 
 def _against_reference(items: pd.DataFrame) -> pd.DataFrame:
-    """shared_items, speedup, forward_speedup and length_ratio by pair; what shares nothing with LLaDA is absent."""
+    """shared_items, speedup, forward_speedup and length_ratio by pair; absent without items shared with LLaDA."""
     groups = shared_with_reference(items).groupby("pair")
     sums = groups[[*POSITIVE, *(f"{name}_reference" for name in POSITIVE)]].sum()
     lengths = groups[["content_tokens", "content_tokens_reference"]].mean()
@@ -188,7 +188,7 @@ def _against_reference(items: pd.DataFrame) -> pd.DataFrame:
 def _windows(run: Run, items: pd.DataFrame) -> pd.DataFrame:
     """committed_per_window and windows by pair, over the windows of recorded items.
 
-    Counts are whole, so that their sums do not depend on the order of the lines.
+    Counts are integers, so their sums do not depend on the order of the lines.
     """
     windows = run.windows.reindex(columns=[*KEY, "committed"])
     item, committed = _numbers(windows, "item"), _numbers(windows, "committed")
@@ -211,11 +211,11 @@ def _numbers(frame: pd.DataFrame, name: str) -> npt.NDArray[np.float64]:
 
 
 def _codes(values: pd.Series[Any], known: list[str]) -> npt.NDArray[np.int64]:
-    """Each value's place in `known`, -1 where it is not there; every distinct value is looked up once."""
-    places, distinct = pd.factorize(values)
+    """Each value's index in `known`, -1 where it is missing; every distinct value is looked up once."""
+    codes, distinct = pd.factorize(values)
     numbers = {name: number for number, name in enumerate(known)}
     found = [numbers.get(value, -1) for value in distinct]
-    return np.array([*found, -1], dtype=np.int64)[places]  # factorize says -1 for what is missing
+    return np.array([*found, -1], dtype=np.int64)[codes]  # factorize gives -1 for missing values
 
 
 def _verdicts(run: Run) -> npt.NDArray[np.float64]:

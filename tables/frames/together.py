@@ -1,6 +1,6 @@
 """Several runs as one set of tables: rows of all, each measured within its own run.
 
-Seconds of different runs never meet: a speedup stays that over the LLaDA of the row's own run.
+Seconds of different runs are never compared: a speedup is over the LLaDA of the row's own run.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ T = TypeVar("T")
 class Together(Run):
     """Runs put together. meta: theirs merged; items, windows: empty, for `of_all` measures each run by itself.
 
-    names: what captions call the runs. origin: which run, by number, a method's row on a suite comes from. notes: what
-    is to be said beside that row's accuracy and speed.
+    names: what captions call the runs. origin: which run, by number, a method's row on a suite comes from. notes: the
+    notes on that row's accuracy and speed.
     """
 
     runs: tuple[Run, ...]
@@ -80,7 +80,7 @@ def names_of(run: Run) -> tuple[str, ...]:
 
 
 def notes_of(run: Run) -> dict[Pair, tuple[str, str]]:
-    """What is to be said beside accuracy and speed of a row because of the run it comes from."""
+    """The notes on accuracy and speed of a row that are due to the run it comes from."""
     return run.notes if isinstance(run, Together) else {}
 
 
@@ -94,8 +94,8 @@ def of_all(measurement: Callable[[Run], pd.DataFrame], run: Run) -> pd.DataFrame
         pairs = zip(frame["method"], frame["suite"], strict=True)
         frames.append(frame[np.array([run.origin[pair] == number for pair in pairs], dtype=bool)])
     frame = pd.concat([frame for frame in frames if len(frame)] or frames[:1])
-    places = {pair: place for place, pair in enumerate(product(method_labels(run), suite_titles(run)))}
-    order = sorted(range(len(frame)), key=lambda row: places[frame["method"].iloc[row], frame["suite"].iloc[row]])
+    ranks = {pair: rank for rank, pair in enumerate(product(method_labels(run), suite_titles(run)))}
+    order = sorted(range(len(frame)), key=lambda row: ranks[frame["method"].iloc[row], frame["suite"].iloc[row]])
     return frame.iloc[order].reset_index(drop=True)
 
 
@@ -124,7 +124,7 @@ def joined(*texts: str) -> str:
 
 
 def _merged(first: Any, second: Any) -> Any:
-    """Objects merged key by key; where both have a value, the first's stands."""
+    """Objects merged key by key; where both have a value, the first's is kept."""
     if first is None:
         return second
     if isinstance(first, dict) and isinstance(second, dict):
@@ -144,7 +144,7 @@ def _names(runs: Sequence[Run]) -> tuple[str, ...]:
 def _notes(
     runs: Sequence[Run], names: Sequence[str], origin: dict[Pair, int], found: Sequence[Difference]
 ) -> dict[Pair, tuple[str, str]]:
-    """Of every row the differences that concern it: all beside its speed, those in tokens beside its accuracy too."""
+    """For every row the differences that concern it: all as notes on speed, those in tokens on accuracy too."""
     checkpoints = _named_checkpoints(runs, origin)
     notes = {}
     for (method, suite), number in origin.items():
@@ -160,7 +160,7 @@ def _notes(
 
 
 def _otherwise(names: Sequence[str], differences: Sequence[Difference]) -> list[str]:
-    """What every run has otherwise than the first, a text for each."""
+    """The differences of every run from the first, one text per run."""
     by_run: dict[int, list[str]] = {}
     for each in differences:
         by_run.setdefault(each.run, []).append(f"{each.what}: {each.other}, not {each.first}")

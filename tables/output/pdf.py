@@ -33,7 +33,7 @@ def write_pdf(tables: Sequence[str], folder: Path) -> Path:
     """
     with tempfile.TemporaryDirectory() as scratch:
         build = Path(scratch)
-        # Once over: the tables refer to nothing. \clearpage: LaTeX holds few floats, and none may be lost.
+        # One run suffices: there are no references. \clearpage: LaTeX queues few floats, and none may be lost.
         text = DOCUMENT.replace("TABLES", "\\clearpage\n".join(tables))
         (build / "tables.tex").write_text(text, encoding="utf-8")
         command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "-no-shell-escape", "tables.tex"]

@@ -35,12 +35,12 @@ def latex(table: Table) -> str:
     headings = [str(heading) for heading in table.cells.columns.get_level_values(1)]
     groups = [(str(group), len(list(same))) for group, same in groupby(table.cells.columns.get_level_values(0))]
     first = [r"\multirow{2}{*}{Methods}"]
-    rules, place = [], 2
+    rules, column = [], 2
     for group, count in groups:
         first.append(rf"\multicolumn{{{count}}}{{c}}{{{escape_latex(group)}}}")
         if group:
-            rules.append(rf"\cmidrule(lr){{{place}-{place + count - 1}}}")
-        place += count
+            rules.append(rf"\cmidrule(lr){{{column}-{column + count - 1}}}")
+        column += count
     rows = [
         " & ".join(_latex_row(str(label), cells, small=number in table.minor))
         for number, (label, cells) in enumerate(zip(table.cells.index, table.cells.to_numpy().tolist(), strict=True))
@@ -84,7 +84,7 @@ def markdown(table: Table) -> str:
         [escape_markdown(str(label)), *(_markdown_cell(cell) for cell in cells)]
         for label, cells in zip(table.cells.index, table.cells.to_numpy().tolist(), strict=True)
     ]
-    widths = [max(len(row[place]) for row in (header, *rows)) for place in range(len(header))]
+    widths = [max(len(row[column]) for row in (header, *rows)) for column in range(len(header))]
 
     def line(texts: list[str]) -> str:
         padded = (text.rjust(width) for text, width in zip(texts[1:], widths[1:], strict=True))
@@ -97,10 +97,10 @@ def markdown(table: Table) -> str:
 
 
 def _latex_row(label: str, cells: list[Cell], small: bool) -> list[str]:
-    """The texts of a row; a small one says more of the row above it."""
+    """The texts of a row; a small one belongs to the row above it."""
     if not small:
         return [escape_latex(label), *(_latex_cell(cell) for cell in cells)]
-    # Two hyphens are the dash that stands between numbers.
+    # Two hyphens make the dash between numbers.
     texts = [escape_latex(cell.text).replace("-", "--") for cell in cells]
     return [
         rf"\quad{{\scriptsize {escape_latex(label)}}}",

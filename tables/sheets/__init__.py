@@ -1,1 +1,1 @@
-"""Numbers become tables as they will stand: cells, captions, notes. A new table is one file here."""
+"""Numbers become tables as they will be printed: cells, captions, notes. A new table is one file here."""

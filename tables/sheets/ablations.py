@@ -33,7 +33,7 @@ from tables.sheets.layout import (
 class Ablation:
     """A table of the paper's ablations; its rows are the presets of the group of its name.
 
-    lossless: what its rows differ in changes no token, and the caption says whether that is so.
+    lossless: its rows must decode the same tokens, and the caption says whether they do.
     """
 
     title: str

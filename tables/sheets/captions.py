@@ -1,4 +1,4 @@
-"""What every caption says of a run: the model, how many items, the machine, and what speaks against its seconds."""
+"""What every caption says about a run: the model, the number of items, the machine, and doubts about its seconds."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tables.frames.drift import timing_sentences
 from tables.frames.measures import suite_titles, timed
 from tables.frames.together import names_of, runs_of
 
-SMALL = 1e9  # fewer parameters than this are no size to compare with the paper's 8B
+SMALL = 1e9  # with fewer parameters, results are not comparable with the paper's 8B
 INCOMPARABLE = "not comparable with the paper's 8B results."
 UNTIMED = "Seconds were not measured for comparison."
 
@@ -38,7 +38,7 @@ def setting(measured: pd.DataFrame, run: Run) -> list[str]:
 
 
 def timing(run: Run) -> list[str]:
-    """Sentences for a table with seconds: whether they are for comparison, and what speaks against it."""
+    """Sentences for a table with seconds: whether they were measured for comparison, and reasons for doubt."""
     if not timed(run):
         return [UNTIMED]
     names = [f"Run {name}: " for name in names_of(run)] or [""]

@@ -1,4 +1,4 @@
-"""Tidy frames become tables as they will stand: formatted cells, what stands out, notes, caption."""
+"""Tidy frames become tables as they will be printed: formatted cells, emphasis, notes, caption."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ WHAT_UNTIMED = "Accuracy (Acc., %) and LLaDA's forward passes over the method's 
 EMPHASIS_UNTIMED = "Best accuracy is in bold, among the rows with the most items."
 ACCEPTANCE_MEANING = "Acceptance is accepted / proposed draft tokens, in percent."
 MEAN_MEANING = "Mean is the plain average over the suites."
-SIMILAR = range(90, 111)  # lengths of responses in percent of LLaDA's, as printed, that need no note
+SIMILAR = range(90, 111)  # lengths of responses in percent of LLaDA's, as printed, without a note
 INTERVAL, P_VALUE = "95% interval", "p vs LLaDA (Holm)"
 SMALLEST = 0.001  # p-values below are not printed
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell: its text, how it stands out ("", "bold" or "underline"), and the letters of its notes."""
+    """One cell: its text, its emphasis ("", "bold" or "underline"), and the letters of its notes."""
 
     text: str
     emphasis: str = ""
@@ -39,9 +39,9 @@ class Cell:
 
 @dataclass(frozen=True)
 class Table:
-    """A table as it will stand: rows are labels, columns (group, heading), values `Cell`; notes are (letter, text).
+    """A table to be printed: rows are labels, columns (group, heading), values `Cell`; notes are (letter, text).
 
-    minor: numbers of the rows that say more of the row above, and stand smaller.
+    minor: numbers of the rows that belong to the row above, and are printed smaller.
     """
 
     name: str
@@ -140,8 +140,8 @@ def shown_metrics(metrics: Sequence[Metric], run: Run) -> list[Metric]:
 def with_notes(measured: pd.DataFrame, run: Run) -> pd.DataFrame:
     """`measured` with notes, texts or "": accuracy_note, speed_note and forward_note.
 
-    accuracy_origin and speed_origin: what of these notes is due to the run that a row comes from. Besides,
-    accuracy_full and speed_full: no row has more items.
+    accuracy_origin and speed_origin: the part of these notes that is due to the run of a row. accuracy_full and
+    speed_full: whether no row has more items.
     """
     by_suite = measured.groupby("suite")
     most = by_suite["items"].transform("max")
@@ -281,8 +281,8 @@ def _cell(row: dict[Any, Any] | None, metric: Metric, bests: set[tuple[str, str]
     if pd.isna(row[metric.value]):
         return Cell("n/s" if metric.value == "accuracy" and row["scored"] == 0 else "-", mark=mark)
     text = number_text(row[metric.value], 2)
-    stands_out = row[metric.competes] and (row.get("source", ""), text) in bests
-    return Cell(text + metric.unit, metric.emphasis if stands_out else "", mark)
+    is_best = row[metric.competes] and (row.get("source", ""), text) in bests
+    return Cell(text + metric.unit, metric.emphasis if is_best else "", mark)
 
 
 def number_text(value: float, decimals: int) -> str:

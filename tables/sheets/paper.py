@@ -29,7 +29,7 @@ from tables.sheets.layout import (
 
 NUMBERS = Path(__file__).with_name("paper_tables.json")
 SECTIONS = ("main_results", "ablation_training", "ablation_speculative")
-# The other two tables name their rows by draft / verify model and by window size; these are our labels of those rows.
+# The other two tables name their rows by draft / verify model and by window size. These are our labels for them.
 NAMED_OTHERWISE = {
     "ablation_draft_model": {
         "FeF-DLLM / FeF-DLLM": "FeF-DLLM (step=4)",
@@ -66,9 +66,9 @@ def paper_numbers() -> pd.DataFrame:
         labelled += [(label, paper[section][name]) for name, label in labels.items()]
     rows = []
     for label, row in labelled:
-        for place, suite in enumerate(paper["suites"]):
-            acceptance = row["acceptance"][place] if "acceptance" in row else None
-            rows.append([label, suite, row["acc"][place], row["speed"][place], acceptance])
+        for column, suite in enumerate(paper["suites"]):
+            acceptance = row["acceptance"][column] if "acceptance" in row else None
+            rows.append([label, suite, row["acc"][column], row["speed"][column], acceptance])
         rows.append([label, MEAN, row.get("mean_acc"), row.get("mean_speed"), None])
     frame = pd.DataFrame(rows, columns=["label", "suite", *(f"paper_{value}" for value in VALUES)])
     return frame.groupby(["label", "suite"], sort=False, as_index=False).first()

@@ -1,8 +1,8 @@
 """The paper's Theorem 2 and its corollary beside what a run measured: committed length, costs and speedups of FeF rows.
 
-Seconds are recorded per item, not per forward, so costs are derived: c_rho is LLaDA's time a forward (one row) on the
-same items, c_pi what is left of FeF's time after its draft forwards at c_rho, per verification pass. LLaDA's time has
-its own token choice in it, and a draft model of another size costs something else than LLaDA: then c_pi is off.
+Seconds are recorded per item, not per forward, so costs are derived. c_rho is LLaDA's time per forward (one row) on the
+same items. c_pi is the rest of FeF's time after its draft forwards at c_rho, per verification pass. c_pi is biased
+where c_rho is: LLaDA's time includes its own token choice, and a draft model of another size has another cost.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from tables.sheets.captions import setting, timing
 from tables.sheets.layout import Cell, Request, Sheet, Table
 
 WINDOW = 16  # the decoder's default, where a run's configuration names none
-SEQUENTIAL = "-nosd"  # what the preset of a method without speculation adds to its name
+SEQUENTIAL = "-nosd"  # suffix of the preset without speculation
 COUNTS = ["proposed", "accepted", "committed"]
 SPENT = ["seconds", "forwards", "draft_forwards"]
 CAPTION = (
@@ -55,8 +55,8 @@ CAPTION_TIMED = (
 )
 CAPTION_UNTIMED = ("Over LLaDA as measured: Fwd. (forward passes) beside E[C_k] / 2 / passes.",)
 CAPTION_END = (
-    "Prediction and measurement differ because acceptance is not independent over the places of a window, and because "
-    "windows at the end of a response are shorter than k."
+    "Prediction and measurement differ because acceptance is not independent over the positions of a window, and "
+    "because windows at the end of a response are shorter than k."
 )
 THEORY = [
     *("method", "suite", "window", "alpha", "acceptance", "windows", "committed_per_window"),
@@ -110,31 +110,31 @@ def fef_windows(run: Run) -> pd.DataFrame:
     return pd.concat([pd.DataFrame(names), numbers], axis=1)
 
 
-def acceptance_by_place(windows: pd.DataFrame) -> pd.DataFrame:
-    """How often the draft at a place is accepted, by place m = 1, 2, ...; windows need `proposed` and `accepted`.
+def acceptance_by_position(windows: pd.DataFrame) -> pd.DataFrame:
+    """How often the draft at a position is accepted, by position m = 1, 2, ...; windows need `proposed` and `accepted`.
 
     given_tested: accepted / tested, where a draft is tested if all before it were accepted. unconditional: accepted /
-    proposed. independent: alpha^m, what `unconditional` is if acceptance is independent over places, as the theorem
-    assumes, alpha being accepted / tested over all places. proposed, tested, accepted: counts.
+    proposed. independent: alpha^m, what `unconditional` is if acceptance is independent over positions, as the theorem
+    assumes, alpha being accepted / tested over all positions. proposed, tested, accepted: counts.
     """
     proposed, accepted = (windows[name].to_numpy(dtype=float) for name in ("proposed", "accepted"))
     rows = []
-    for place in range(1, int(proposed.max(initial=0)) + 1):
-        has_place = proposed >= place
+    for position in range(1, int(proposed.max(initial=0)) + 1):
+        has_position = proposed >= position
         rows.append(
             {
-                "place": place,
-                "proposed": int(has_place.sum()),
-                "tested": int((has_place & (accepted >= place - 1)).sum()),
-                "accepted": int((accepted >= place).sum()),
+                "position": position,
+                "proposed": int(has_position.sum()),
+                "tested": int((has_position & (accepted >= position - 1)).sum()),
+                "accepted": int((accepted >= position).sum()),
             }
         )
-    places = pd.DataFrame(rows, columns=["place", "proposed", "tested", "accepted"])
-    alpha = places["accepted"].sum() / places["tested"].sum() if len(places) else math.nan
-    return places.assign(
-        given_tested=places["accepted"] / places["tested"].replace(0, np.nan),
-        unconditional=places["accepted"] / places["proposed"],
-        independent=alpha ** places["place"].astype(float),
+    positions = pd.DataFrame(rows, columns=["position", "proposed", "tested", "accepted"])
+    alpha = positions["accepted"].sum() / positions["tested"].sum() if len(positions) else math.nan
+    return positions.assign(
+        given_tested=positions["accepted"] / positions["tested"].replace(0, np.nan),
+        unconditional=positions["accepted"] / positions["proposed"],
+        independent=alpha ** positions["position"].astype(float),
     )
 
 
@@ -189,7 +189,7 @@ def _by_pair(frame: pd.DataFrame) -> dict[tuple[str, str], dict[Any, Any]]:
 def _predictions(
     run: Run, row: dict[Any, Any], windows: pd.DataFrame, items: dict[Any, pd.DataFrame]
 ) -> dict[str, float]:
-    """What the theorem and the corollary say of one method and suite, and what they are computed from."""
+    """The predictions of the theorem and the corollary for one method and suite, and their inputs."""
     method, suite, alpha = row["method"], row["suite"], float(row["alpha"])
     k = _window_size(run, method, suite)
     expected = expected_committed(alpha, k)
@@ -218,7 +218,7 @@ def _window_size(run: Run, method: str, suite: str) -> int:
 
 
 def _costs(method: str, suite: str, windows: pd.DataFrame, items: dict[Any, pd.DataFrame]) -> dict[str, float]:
-    """passes, c_rho and c_pi over the items shared with LLaDA; NaN where they cannot be told from the records."""
+    """passes, c_rho and c_pi over the items shared with LLaDA; NaN where the records do not give them."""
     reference, own = (_items(items, name, suite) for name in (REFERENCE, method))
     both = own.index.intersection(reference.index)
     if both.empty:
@@ -252,7 +252,7 @@ def _text(value: float, decimals: int, unit: str) -> str:
 
 
 def theory_sheets(request: Request) -> Iterator[Sheet]:
-    """What the paper's theorem expects of the windows, if there are any of FeF methods."""
+    """The paper's theorem beside the measured windows, if FeF methods have any."""
     expected = of_all(theory, request.run)
     if len(expected):
         yield Sheet(theory_table(expected, request.measured, request.run), expected)

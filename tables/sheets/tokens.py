@@ -1,7 +1,7 @@
 """Tokens a response and tokens per second, by each of the definitions in use.
 
-Papers call different things tokens per second; a run's record has all of them. None of them says which method is
-faster: whoever pads more, or writes more, has more. Seconds a response say it.
+Papers define tokens per second in different ways; a run's record has all of them. None shows which method is faster: a
+method that pads or writes more has more tokens per second. Seconds per response show it.
 """
 
 from __future__ import annotations
@@ -96,9 +96,9 @@ def _gen_lengths(run: Run, items: pd.DataFrame) -> pd.Series[float]:
     methods, suites = run.config.methods, list(suite_titles(run))
     lengths = {}
     for number, method in enumerate(method_labels(run)):
-        for place, suite in enumerate(suites):
+        for position, suite in enumerate(suites):
             setting = methods[method].suites.get(suite, Setting())
-            lengths[number * len(suites) + place] = float(setting.gen_length or math.nan)
+            lengths[number * len(suites) + position] = float(setting.gen_length or math.nan)
     return items["pair"].map(lengths)
 
 

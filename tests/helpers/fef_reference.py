@@ -39,12 +39,12 @@ def reference_law(backbone: BackboneLike, length: int, steps: int, temperature: 
     outcome: defaultdict[tuple[int, ...], float] = defaultdict(float)
 
     def passes(
-        row: tuple[int, ...], places: tuple[int, ...], left: int, confidence: dict[int, float]
+        row: tuple[int, ...], positions: tuple[int, ...], left: int, confidence: dict[int, float]
     ) -> Iterator[tuple[tuple[int, ...], float]]:
-        """Every way to resolve `places` from left to right and go on with `left` more passes, with its probability."""
-        if places:
-            place, *rest = places
-            logits = backbone.logits(torch.tensor([row]))[0, place].tolist()
+        """Every way to resolve `positions` from left to right, then `left` more passes, with its probability."""
+        if positions:
+            position, *rest = positions
+            logits = backbone.logits(torch.tensor([row]))[0, position].tolist()
             weights = [math.exp(logit) if token != backbone.mask_id else 0.0 for token, logit in enumerate(logits)]
             if temperature == 0:
                 powers = [float(weight == max(weights)) for weight in weights]
@@ -52,14 +52,14 @@ def reference_law(backbone: BackboneLike, length: int, steps: int, temperature: 
                 powers = [weight ** (1 / temperature) for weight in weights]
             for token, power in enumerate(powers):
                 if power:
-                    filled = (*row[:place], token, *row[place + 1 :])
-                    latest = confidence | {place: weights[token] / sum(weights)}
+                    filled = (*row[:position], token, *row[position + 1 :])
+                    latest = confidence | {position: weights[token] / sum(weights)}
                     for response, probability in passes(filled, tuple(rest), left, latest):
                         yield response, probability * power / sum(powers)
         elif left:
-            ranked = sorted(confidence, key=lambda place: (confidence[place], place))
+            ranked = sorted(confidence, key=lambda position: (confidence[position], position))
             again = tuple(sorted(ranked[: length // 2]))
-            masked = tuple(backbone.mask_id if place in again else token for place, token in enumerate(row))
+            masked = tuple(backbone.mask_id if position in again else token for position, token in enumerate(row))
             yield from passes(masked, again, left - 1, confidence if scope == "all" else {})
         else:
             yield row[len(PROMPT) :], 1.0

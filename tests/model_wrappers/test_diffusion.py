@@ -1,4 +1,4 @@
-"""Kernels and posterior against brute-force matrix products, and the reverse process against the data law."""
+"""Kernels and posterior against brute-force matrix products, and the reverse process against the data distribution."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TIMES = (0.0, 0.2, 0.5, 0.9)
 
 
 def random_steps(seed: int, steps: int = 10) -> torch.Tensor:
-    """Matrices of a chain (T, S, S) with every row a random law."""
+    """Matrices of a chain (T, S, S) with every row a random distribution."""
     generator = torch.Generator().manual_seed(seed)
     return torch.rand(steps, STATES, STATES, generator=generator, dtype=torch.float64).pow(3).log_softmax(2).exp()
 
@@ -26,7 +26,7 @@ def kernels() -> list[Kernel]:
 
 
 @pytest.mark.parametrize("kernel", kernels(), ids=lambda k: type(k).__name__)
-def test_rows_are_laws_and_time_zero_changes_nothing(kernel: Kernel) -> None:
+def test_rows_are_distributions_and_time_zero_changes_nothing(kernel: Kernel) -> None:
     torch.testing.assert_close(kernel.cumulative(0.0), torch.eye(STATES, dtype=torch.float64))
     for t in (*TIMES, 1.0):
         q = kernel.cumulative(t)
@@ -59,7 +59,7 @@ def test_random_chains_have_the_papers_posterior(seed: int) -> None:
 
 @pytest.mark.parametrize("bad", [torch.ones(2, 3, 3), torch.eye(3), -torch.eye(3)[None]])
 def test_matrices_that_are_no_chain_are_refused(bad: torch.Tensor) -> None:
-    with pytest.raises(ValueError, match="rows are laws"):
+    with pytest.raises(ValueError, match="rows are distributions"):
         Chain(bad)
 
 
@@ -92,15 +92,15 @@ def test_the_posterior_is_bayes_rule_on_the_joint(kernel: Kernel) -> None:
 def test_the_reverse_process_of_the_exact_posterior_reproduces_the_data(kernel: Kernel) -> None:
     data = torch.tensor([0.4, 0.3, 0.2, 0.1, 0.0], dtype=torch.float64)
     times = (0.0, 0.25, 0.6, 1.0)
-    law = data @ kernel.cumulative(1.0)
+    probs_S = data @ kernel.cumulative(1.0)
     x_t = torch.arange(STATES)
     for s, t in reversed(list(itertools.pairwise(times))):
         joint = data[:, None] * kernel.cumulative(t)
         possible = joint.sum(0) > 0
         predicted = torch.where(possible, joint / joint.sum(0).clamp_min(1e-300), torch.full_like(joint, 1 / STATES)).T
         step = reverse(kernel, x_t[possible], predicted[possible], s, t)
-        law = law[possible] @ step
-    torch.testing.assert_close(law, data)
+        probs_S = probs_S[possible] @ step
+    torch.testing.assert_close(probs_S, data)
 
 
 @pytest.mark.parametrize("kernel", [*kernels(), Uniform(STATES, mask_id=4)], ids=lambda k: type(k).__name__)

@@ -1,4 +1,4 @@
-"""Two-stream verification: one chain law, that of sequential decoding under the same mask."""
+"""Two-stream verification: its output law is that of sequential decoding under the same mask."""
 
 from __future__ import annotations
 
@@ -24,36 +24,38 @@ COMBINATIONS = [dict(zip(SAVINGS, values, strict=True)) for values in product((F
 two_stream = partial(tokens, verify="two-stream")
 
 
-def query_logits(backbone: Backbone, row: list[int], cell: list[int], clean: list[int]) -> torch.Tensor:
-    """Logits (V,) at place len(clean) of the cell, without a cache: context, the clean tokens, one query.
+def query_logits(backbone: Backbone, row: list[int], segment: list[int], clean: list[int]) -> torch.Tensor:
+    """Logits (V,) at position len(clean) of the segment, without a cache: context, the clean tokens, one query.
 
-    row: the context, the whole cell corrupted. clean: the cell's tokens before the place.
+    row: the context, the whole segment corrupted. clean: the segment's tokens before the position.
     """
     length, m = len(row), len(clean)
-    ids = torch.tensor([[*row, *clean, row[cell[m]]]])
-    places = torch.tensor([[*range(length), *cell[: m + 1]]])
+    ids = torch.tensor([[*row, *clean, row[segment[m]]]])
+    positions = torch.tensor([[*range(length), *segment[: m + 1]]])
     visible = torch.zeros(length + m + 1, length + m + 1, dtype=torch.bool)
     visible[:length, :length] = True
     for n in range(m + 1):
         visible[length + n, :length] = True
-        visible[length + n, cell[: n + 1]] = False
+        visible[length + n, segment[: n + 1]] = False
         visible[length + n, length : length + n + 1] = True
     with torch.inference_mode():
-        output = backbone.model(input_ids=ids, position_ids=places, attention_mask=visible[None, None], use_cache=False)
+        output = backbone.model(
+            input_ids=ids, position_ids=positions, attention_mask=visible[None, None], use_cache=False
+        )
     return output.logits[0, -1]
 
 
 def sequential_law(
     backbone: Backbone, prompt: list[int], length: int, anchor: int | None, temperature: float, steps: int = 1
 ) -> Law:
-    """The response's law when places are filled one by one under the two-stream mask; half re-masked in between."""
+    """The response's law when positions are filled one by one under the two-stream mask; half re-masked in between."""
     outcome: defaultdict[tuple[int, ...], float] = defaultdict(float)
 
     def fill(row: list[int], left: list[int], steps_left: int, sure: dict[int, float], probability: float) -> None:
         if not left:
             if steps_left:
-                ranked = sorted(sure, key=lambda place: (sure[place], place))[: length // 2]
-                again = [backbone.mask_id if place in ranked else token for place, token in enumerate(row)]
+                ranked = sorted(sure, key=lambda position: (sure[position], position))[: length // 2]
+                again = [backbone.mask_id if position in ranked else token for position, token in enumerate(row)]
                 fill(again, sorted(ranked), steps_left - 1, sure, probability)
             else:
                 outcome[tuple(row[len(prompt) :])] += probability
@@ -62,25 +64,25 @@ def sequential_law(
 
     def grow(
         row: list[int],
-        cell: list[int],
+        segment: list[int],
         clean: list[int],
         left: list[int],
         steps_left: int,
         sure: dict[int, float],
         probability: float,
     ) -> None:
-        if len(clean) == len(cell):
+        if len(clean) == len(segment):
             filled = list(row)
-            for place, token in zip(cell, clean, strict=True):
-                filled[place] = token
-            fill(filled, left[len(cell) :], steps_left, sure, probability)
+            for position, token in zip(segment, clean, strict=True):
+                filled[position] = token
+            fill(filled, left[len(segment) :], steps_left, sure, probability)
             return
-        logits_1V = query_logits(backbone, row, cell, clean)[None]
+        logits_1V = query_logits(backbone, row, segment, clean)[None]
         confidence_V = token_probs(logits_1V, 1.0, exclude=backbone.mask_id)[0].tolist()
         for token, chance in enumerate(token_probs(logits_1V, temperature, exclude=backbone.mask_id)[0].tolist()):
             if chance:
-                latest = sure | {cell[len(clean)]: confidence_V[token]}
-                grow(row, cell, [*clean, token], left, steps_left, latest, probability * chance)
+                latest = sure | {segment[len(clean)]: confidence_V[token]}
+                grow(row, segment, [*clean, token], left, steps_left, latest, probability * chance)
 
     start = len(prompt)
     everything = list(range(start, start + length))
@@ -223,13 +225,13 @@ def test_training_and_decoding_have_the_same_targets(tiny: Backbone) -> None:
     corrupted_BL, _ = corrupt(
         clean_BL, response_BL, torch.tensor([0.7]), tiny.mask_id, torch.Generator().manual_seed(1)
     )
-    cell_BL = corrupted_BL != clean_BL
-    rows = two_stream_rows(clean_BL, cell_BL, tiny.mask_id)
+    segment_BL = corrupted_BL != clean_BL
+    rows = two_stream_rows(clean_BL, segment_BL, tiny.mask_id)
     with torch.inference_mode():
         trained = tiny.model(
-            input_ids=rows.inputs, position_ids=rows.position_ids, attention_mask=rows.visible, positions=rows.places
+            input_ids=rows.inputs, position_ids=rows.position_ids, attention_mask=rows.visible, positions=rows.positions
         ).logits[0]
-    segment = cell_BL[0].nonzero()[:, 0].tolist()
+    segment = segment_BL[0].nonzero()[:, 0].tolist()
     decoded_WV = verified(verifier(tiny, corrupted_BL[0].tolist(), segment), segment, clean_BL[0, segment].tolist())
     torch.testing.assert_close(trained[len(segment) :], decoded_WV, atol=1e-4, rtol=1e-4)
 
@@ -244,7 +246,7 @@ def test_cost_is_a_context_a_segment_and_two_tokens_a_draft(prompt: torch.Tensor
     contexts = 1 if anchor is None else LENGTH // anchor
     assert trace.rows == trace.forwards == contexts + len(trace.windows) + trace.draft_forwards
     spent = trace.token_forwards - contexts * (len(prompt) + LENGTH) - trace.draft_token_forwards
-    # The clean token of a place is computed once in the window and, where it was corrected, once more.
+    # The clean token of a position is computed once in the window and, where it was corrected, once more.
     assert spent <= sum(2 * window.proposed for window in trace.windows)
 
 
@@ -275,8 +277,8 @@ def test_bad_options_are_refused(prompt: torch.Tensor, options: dict[str, Any], 
 def test_cached_context_gives_the_plain_logits_in_half_precision(prompt: torch.Tensor) -> None:
     backbone = tiny_llada(2)
     backbone.model.to(torch.bfloat16)
-    places = torch.arange(len(prompt))
-    logits, cache = backbone.extend(prompt[None], places, places)
+    positions = torch.arange(len(prompt))
+    logits, cache = backbone.extend(prompt[None], positions, positions)
     assert torch.equal(logits, backbone.logits(prompt[None])) and logits.dtype == torch.bfloat16
-    again, _ = backbone.extend(prompt[None, :2], places[:2], places[:2], cache)
+    again, _ = backbone.extend(prompt[None, :2], positions[:2], positions[:2], cache)
     assert again.dtype == torch.bfloat16

@@ -44,8 +44,8 @@ def meta_of(*methods: str, suites: tuple[str, ...] = ("gsm8k", "math")) -> dict[
         **{"data": "generated", "temperature": 0.0, "compile": False},
     }
     weights = {
-        name: {"name": name, "parameters": 2_500_000, "max_length": 4096, "sha256": {"model": f"{place}" * 64}}
-        for place, name in enumerate(("nano", "nano-fef"))
+        name: {"name": name, "parameters": 2_500_000, "max_length": 4096, "sha256": {"model": f"{number}" * 64}}
+        for number, name in enumerate(("nano", "nano-fef"))
     }
     files = {suite: {"name": "test.jsonl", "sha256": f"of {suite}"} for suite in suites}
     return {"config": config, "weights": weights, "data": {"files": files}, "environment": copy.deepcopy(ENVIRONMENT)}
@@ -223,10 +223,10 @@ def test_a_method_of_several_runs_is_shown_once_if_its_tokens_agree(tmp_path: Pa
 
 def test_rows_of_other_checkpoints_say_which(tmp_path: Path) -> None:
     runs = []
-    for place, method in enumerate(("fef-2", "fef-4")):
+    for number, method in enumerate(("fef-2", "fef-4")):
         meta = meta_of("llada", method)
-        meta["weights"]["nano-fef"]["sha256"] = {"model": f"{place + 5}" * 64}
-        runs.append(save(tmp_path / str(place), items_of("llada", method), name=str(place), **meta))
+        meta["weights"]["nano-fef"]["sha256"] = {"model": f"{number + 5}" * 64}
+        runs.append(save(tmp_path / str(number), items_of("llada", method), name=str(number), **meta))
     files = render(put_together(runs))
     rows = rows_of(files["main.md"])
     assert rows["FeF (step=2)"][0] == "**100.00** [a]" and rows["FeF (step=4)"][0] == "**100.00** [b]"

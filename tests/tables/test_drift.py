@@ -40,7 +40,7 @@ def test_too_few_items_are_no_drift(tmp_path: Path) -> None:
     assert drift(run_of(tmp_path / "enough", [1.0] * (FEWEST - 3) + [2.0] * 3)) == (pytest.approx(1.0), "gsm8k")
 
 
-def test_the_suite_that_moved_farthest_speaks_for_the_run(tmp_path: Path) -> None:
+def test_the_drift_of_a_run_is_that_of_the_suite_that_moved_farthest(tmp_path: Path) -> None:
     items = []
     for suite, end in (("gsm8k", 1.2), ("math", 0.7)):
         items += [item("llada", suite, n, seconds=1.0 if n < 6 else end, forwards=1) for n in range(9)]
@@ -76,9 +76,7 @@ def test_a_run_without_receipts_says_nothing_of_the_machine(tmp_path: Path) -> N
         ([{"start": receipt(), "end": None}] * 2, ["The run had 2 sessions."]),
     ],
 )
-def test_receipts_speak_in_a_short_sentence_each(
-    tmp_path: Path, sessions: list[dict[str, Any]], says: list[str]
-) -> None:
+def test_each_receipt_gives_a_short_sentence(tmp_path: Path, sessions: list[dict[str, Any]], says: list[str]) -> None:
     run = run_of(tmp_path, [1.0], sessions=sessions)
     assert timing_sentences(run) == says and all(sentence in render(run)["main.md"] for sentence in says)
 

@@ -21,7 +21,7 @@ from tables import figures as cli
 from tables.charts.drawing import UNDATED, Skipped
 from tables.figures import draw_acceptance, draw_curves, draw_tradeoff, draw_window_size
 from tables.frames.intervals import tradeoff
-from tables.sheets.theory import acceptance_by_place, fef_windows
+from tables.sheets.theory import acceptance_by_position, fef_windows
 
 SIZES = {"fef-4-w4": 4, "fef-4": 16, "fef-2": 16}
 
@@ -75,22 +75,22 @@ def test_what_the_tradeoff_leaves_out_is_said(tmp_path: Path) -> None:
         draw_tradeoff(Run(run.folder, run.meta, without, run.windows))
 
 
-def test_acceptance_lines_are_the_counts_and_alpha_to_the_place(tmp_path: Path) -> None:
+def test_acceptance_lines_are_the_counts_and_alpha_to_the_position(tmp_path: Path) -> None:
     run = sized_run(tmp_path, ("fef-2", "fef-4", "fef-4-w4"))
     figure, _ = draw_acceptance(run)
     above, below = figure.axes
     windows = fef_windows(run)
     assert "FEF-4-W4" not in lines_of(above)  # a row of an ablation alone
     for method in ("fef-2", "fef-4"):
-        places = acceptance_by_place(windows[windows["method"] == method])
-        assert lines_of(above)[method.upper()] == places["given_tested"].to_list()
-        assert lines_of(below)[method.upper()] == places["unconditional"].to_list()
+        positions = acceptance_by_position(windows[windows["method"] == method])
+        assert lines_of(above)[method.upper()] == positions["given_tested"].to_list()
+        assert lines_of(below)[method.upper()] == positions["unconditional"].to_list()
         items = run.items[run.items["method"] == method]
         alpha = items["accepted"].sum() / (items["accepted"].sum() + items["rejected"].sum())
-        expected = [alpha**place for place in range(1, 17)]
+        expected = [alpha**position for position in range(1, 17)]
         assert any(heights == pytest.approx(expected) for heights in lines_of(below).values())
     drawn = {(line.get_marker(), str(line.get_linestyle()), line.get_fillstyle()) for line in below.get_lines()}
-    assert len(drawn) == 4  # told apart without colour
+    assert len(drawn) == 4  # distinguishable without colour
 
 
 def test_the_window_size_figure_has_the_measured_and_the_expected_lengths(tmp_path: Path) -> None:
@@ -99,12 +99,12 @@ def test_the_window_size_figure_has_the_measured_and_the_expected_lengths(tmp_pa
     above, below = figure.axes
     measured, theorem, actual = lines_of(above).values()
     windows = fef_windows(run)
-    for place, method in enumerate(("fef-4-w4", "fef-4")):
+    for position, method in enumerate(("fef-4-w4", "fef-4")):
         own = windows[windows["method"] == method]
-        assert measured[place] == pytest.approx(own["committed"].mean())
+        assert measured[position] == pytest.approx(own["committed"].mean())
         counts = run.items[run.items["method"] == method].groupby("suite")[["accepted", "rejected"]].sum()
         alphas = counts["accepted"] / counts.sum(axis=1)
-        assert theorem[place] == pytest.approx(np.mean([expected_committed(a, SIZES[method]) for a in alphas]))
+        assert theorem[position] == pytest.approx(np.mean([expected_committed(a, SIZES[method]) for a in alphas]))
     assert actual == pytest.approx(theorem)  # no window here is short
     assert lines_of(below)["forward passes"] == pytest.approx([48 / 20] * 2)
 
@@ -174,6 +174,6 @@ def test_it_imports_neither_torch_nor_opencompass() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_more_methods_than_a_reader_can_tell_apart_are_not_drawn(tmp_path: Path) -> None:
-    with pytest.raises(Skipped, match="cannot be told apart"):
+def test_more_methods_than_a_reader_can_distinguish_are_not_drawn(tmp_path: Path) -> None:
+    with pytest.raises(Skipped, match="too many to distinguish"):
         draw_tradeoff(save_presets(tmp_path, *list(PRESETS)[:21]))

@@ -174,7 +174,7 @@ def test_a_run_without_windows_has_an_empty_window_table(tmp_path: Path) -> None
 
 
 def test_same_records_in_any_order_give_the_same_bytes(tmp_path: Path) -> None:
-    items = [row | {"seconds": 0.1 + 0.017 * place**1.3} for place, row in enumerate(full_items(PAPER_SUITES))]
+    items = [row | {"seconds": 0.1 + 0.017 * number**1.3} for number, row in enumerate(full_items(PAPER_SUITES))]
     windows = [window("fef-2", "math", n, 1 + n) for n in range(4)]
     once = render(save(tmp_path / "one", items, windows, PAPER_SUITES), paper=True)
     again = render(save(tmp_path / "two", items[::-1], windows[::-1], PAPER_SUITES), paper=True)

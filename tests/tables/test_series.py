@@ -16,9 +16,9 @@ def presets_run(folder: Path, methods: list[str]) -> Run:
     """Ten items of two suites: method n takes 1 / (n + 1) s and 48 - n forwards, and solves the first 9 - n % 5."""
     items = []
     for suite in ("gsm8k", "math"):
-        for place, method in enumerate(methods):
+        for position, method in enumerate(methods):
             for number in range(10):
-                spent = {"seconds": 1 / (place + 1), "forwards": 48 - place, "correct": number < 9 - place % 5}
+                spent = {"seconds": 1 / (position + 1), "forwards": 48 - position, "correct": number < 9 - position % 5}
                 items.append(item(method, suite, number, **spent))
     named = {method: {"label": method.upper(), "method": method.split("-")[0]} for method in methods}
     suites = {"gsm8k": {"title": "GSM8K"}, "math": {"title": "MATH"}}

@@ -20,7 +20,7 @@ from harness.theory import acceleration_ratio, expected_committed
 from tables import render as cli
 from tables.output.pdf import write_pdf
 from tables.render import render
-from tables.sheets.theory import THEORY, acceptance_by_place, fef_windows, theory
+from tables.sheets.theory import THEORY, acceptance_by_position, fef_windows, theory
 
 
 def committed(accepts: tuple[bool, ...]) -> int:
@@ -152,30 +152,30 @@ def test_windows_of_items_that_are_not_recorded_are_left_out_and_damage_is_refus
             fef_windows(run)
 
 
-def test_acceptance_by_place_is_a_hand_count() -> None:
+def test_acceptance_by_position_is_a_hand_count() -> None:
     windows = pd.DataFrame({"proposed": [3, 3, 3, 2, 1], "accepted": [3, 1, 0, 2, 1]})
-    places = acceptance_by_place(windows)
-    assert places[["place", "proposed", "tested", "accepted"]].to_numpy().tolist() == [
+    positions = acceptance_by_position(windows)
+    assert positions[["position", "proposed", "tested", "accepted"]].to_numpy().tolist() == [
         [1, 5, 5, 4],
         [2, 4, 3, 2],
         [3, 3, 1, 1],
     ]
-    assert places["given_tested"].to_list() == [4 / 5, 2 / 3, 1.0]
-    assert places["unconditional"].to_list() == [4 / 5, 2 / 4, 1 / 3]
+    assert positions["given_tested"].to_list() == [4 / 5, 2 / 3, 1.0]
+    assert positions["unconditional"].to_list() == [4 / 5, 2 / 4, 1 / 3]
     alpha = (3 + 1 + 0 + 2 + 1) / 9  # two of five windows end in a rejection
-    assert places["independent"].to_list() == pytest.approx([alpha, alpha**2, alpha**3])
-    assert acceptance_by_place(windows[:0]).empty
+    assert positions["independent"].to_list() == pytest.approx([alpha, alpha**2, alpha**3])
+    assert acceptance_by_position(windows[:0]).empty
 
 
-def test_acceptance_by_place_of_independent_acceptance_is_alpha_to_the_place() -> None:
+def test_acceptance_by_position_of_independent_acceptance_is_alpha_to_the_position() -> None:
     draws, k, alpha = 20_000, 6, 0.8
     accepts = np.random.default_rng(0).random((draws, k)) < alpha
     accepted = np.cumprod(accepts, axis=1).sum(axis=1)
-    places = acceptance_by_place(pd.DataFrame({"proposed": k, "accepted": accepted}))
+    positions = acceptance_by_position(pd.DataFrame({"proposed": k, "accepted": accepted}))
     # Hoeffding for each of the six means, and for alpha, whose power moves by k times as much at most.
     bound = math.sqrt(math.log(2e7) / (2 * draws)) * (1 + k)
-    assert (places["unconditional"] - alpha ** places["place"]).abs().max() < bound
-    assert (places["independent"] - places["unconditional"]).abs().max() < 2 * bound
+    assert (positions["unconditional"] - alpha ** positions["position"]).abs().max() < bound
+    assert (positions["independent"] - positions["unconditional"]).abs().max() < 2 * bound
 
 
 def test_all_tables_go_into_one_pdf_and_nothing_else_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

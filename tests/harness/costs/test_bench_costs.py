@@ -113,7 +113,7 @@ def test_recorded_extends_give_the_same_logits_when_made_again(monkeypatch: pyte
     bench_methods(backbone, [torch.tensor([1, 2, 3]), torch.tensor([4, 5])], 12, 1, ["fef-two-stream-a8"])
     assert len(given) % 7 == 0  # recorded once; decoded and replayed in three rounds
     calls = len(given) // 7
-    assert calls >= 2 * 2 * 2  # prompts, cells, context and verification
+    assert calls >= 2 * 2 * 2  # prompts, segments, context and verification
     for made, again in zip(given[:calls], given[-calls:], strict=True):
         torch.testing.assert_close(made, again)
 
@@ -153,7 +153,7 @@ def record(folder: Path, options: dict[str, Any], fef: dict[str, Any], windows: 
         ({"speculative": False}, counts(6, 6, 120), [], 6),
         # One context pass of 20 tokens at 2; two passes put in 40 tokens, 20 each at 1.
         ({"verify": "two-stream"}, counts(3, 3, 60), [(4, 3, 0), (2, 2, 1)], 2 + 2 * 1),
-        # Cells of 3: five places are two cells. Two context passes, two passes of 10 tokens at 0.5.
+        # Segments of 3: five positions are two segments. Two context passes, two passes of 10 tokens at 0.5.
         ({"verify": "two-stream", "anchor": 3}, counts(4, 4, 60), [(3, 3, 0), (2, 2, 1)], 2 * 2 + 2 * 0.5),
         # A draft pass of 10 tokens on the cache at 0.5, or of the whole sequence at 1.5.
         ({"verify": "two-stream"}, counts(3, 3, 40, (1, 1, 10)), [(4, 4, 0)], 2 + 0.5 + 0.5),
@@ -169,7 +169,7 @@ def test_predicted_speedups_are_what_the_counted_calls_cost(
     assert row["measured speedup"] == 2.0 and row["tokens a row"] == 20 and row["items"] == 1
 
 
-def test_context_passes_that_cannot_be_told_are_not_guessed(tmp_path: Path) -> None:
+def test_context_passes_that_cannot_be_counted_are_not_guessed(tmp_path: Path) -> None:
     options = {"verify": "two-stream", "speculative": False}
     table = predicted_speedups(record(tmp_path, options, counts(6, 6, 60), []), COSTS)
     assert table["predicted speedup"].isna().all() and table["measured speedup"].notna().all()
@@ -189,9 +189,9 @@ def test_context_passes_follow_from_the_windows(monkeypatch: pytest.MonkeyPatch,
     started: list[int] = []
     start: Callable[..., Any] = TwoStreamVerifier.begin
 
-    def counted(self: TwoStreamVerifier, cell: list[int]) -> Any:
-        started.append(len(cell))
-        return start(self, cell)
+    def counted(self: TwoStreamVerifier, segment: list[int]) -> Any:
+        started.append(len(segment))
+        return start(self, segment)
 
     monkeypatch.setattr(TwoStreamVerifier, "begin", counted)
     for seed in range(4):

@@ -14,10 +14,8 @@ from harness.errors import UserError
 
 def test_tables_are_made_of_as_many_records_as_were_asked_for(tmp_path: Path) -> None:
     items = full_items()
-    places = {"step": 0, "round": 0, "start": 0}
-    windows = [
-        window(row["method"], row["suite"], row["item"], 2) | places for row in items if row["method"] == "fef-2"
-    ]
+    zeros = {"step": 0, "round": 0, "start": 0}
+    windows = [window(row["method"], row["suite"], row["item"], 2) | zeros for row in items if row["method"] == "fef-2"]
     save(tmp_path / "run", items, windows)
     before = sorted(tmp_path.rglob("*"))
     tables = bench_recording(tmp_path / "run", items=2, windows=3 * len(windows) - 1)

@@ -156,7 +156,7 @@ def test_the_lemma_holds_and_fef_samples_its_posterior() -> None:
     assert table["largest error"].max() < EXACT and lemma_failures(table) == []
 
 
-def test_the_lemma_needs_places_that_are_corrupted_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_lemma_needs_positions_that_are_corrupted_independently(monkeypatch: pytest.MonkeyPatch) -> None:
     table = random_table(2, 3)
     entangled = torch.softmax(torch.randn((2,) * 6, generator=torch.Generator().manual_seed(0)).flatten(), 0)
     monkeypatch.setattr("harness.laws.lemma.joint_of", lambda *_: entangled.reshape((2,) * 6).double())
@@ -175,8 +175,8 @@ def test_a_law_that_is_not_the_posterior_is_reported() -> None:
 
 
 def exact_distances(table: torch.Tensor) -> list[float]:
-    """Total variation between the first w places' joint and the product of their marginals, w = 1 .. d."""
-    marginals = [table.movedim(place, 0).reshape(len(table), -1).sum(1) for place in range(table.dim())]
+    """Total variation between the first w positions' joint and the product of their marginals, w = 1 .. d."""
+    marginals = [table.movedim(position, 0).reshape(len(table), -1).sum(1) for position in range(table.dim())]
     values = []
     for w in range(1, table.dim() + 1):
         joint = table.sum(tuple(range(w, table.dim()))) if w < table.dim() else table

@@ -34,7 +34,7 @@ every_kernel = pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: typ
 
 
 def likelihood(kernel: Kernel, t: float, x_0: tuple[int, ...], x_t: tuple[int, ...], first: int = 0) -> float:
-    """q(x_t | x_0) of the places from `first` on."""
+    """q(x_t | x_0) of the positions from `first` on."""
     q = kernel.cumulative(t)
     return math.prod(float(q[a, b]) for a, b in zip(x_0[first:], x_t[first:], strict=True))
 
@@ -46,13 +46,13 @@ def test_prefix_oracle_is_bayes_rule_on_the_joint(kernel: Kernel, t: float) -> N
     oracle = PrefixOracle(table, kernel, t)
     for row in itertools.product(range(3), repeat=length):
         logits_LV = oracle.logits(torch.tensor([[0, *row]]))[0, 1:]
-        for place in range(length):
+        for position in range(length):
             weights = [0.0] * 3
             for x_0, probability in table_law(table).items():
-                if x_0[:place] == row[:place]:
-                    weights[x_0[place]] += probability * likelihood(kernel, t, x_0, row, place)
+                if x_0[:position] == row[:position]:
+                    weights[x_0[position]] += probability * likelihood(kernel, t, x_0, row, position)
             expected = [weight / sum(weights) for weight in weights] + [0.0, 0.0]
-            assert logits_LV[place].exp().tolist() == pytest.approx(expected, abs=1e-12)
+            assert logits_LV[position].exp().tolist() == pytest.approx(expected, abs=1e-12)
 
 
 def test_prefix_oracle_reads_a_mask_as_nothing_seen() -> None:
@@ -138,7 +138,7 @@ def test_the_law_of_llada_in_random_order_is_the_same_with_a_quota(quota: int) -
     assert total_variation(*laws) < 1e-12
 
 
-def test_the_profile_of_independent_places_is_flat_and_of_copies_falls_to_zero() -> None:
+def test_the_profile_of_independent_positions_is_flat_and_of_copies_falls_to_zero() -> None:
     fair = torch.full((2, 2, 2), 1 / 8)
     assert information_profile(fair) == pytest.approx([math.log(2)] * 3)
     copies = torch.zeros(2, 2, 2)
@@ -153,11 +153,13 @@ def test_the_profile_is_the_mean_conditional_entropy() -> None:
     for size in range(3):
         losses = []
         for shown in itertools.combinations(range(3), size):
-            for place in set(range(3)) - set(shown):
+            for position in set(range(3)) - set(shown):
                 loss = 0.0
                 for x, probability in law.items():
                     row = [x[other] if other in shown else backbone.mask_id for other in range(3)]
-                    loss -= probability * float(backbone.logits(torch.tensor([[0, *row]]))[0, 1 + place, x[place]])
+                    loss -= probability * float(
+                        backbone.logits(torch.tensor([[0, *row]]))[0, 1 + position, x[position]]
+                    )
                 losses.append(loss)
         found.append(np.mean(losses))
     assert information_profile(table) == pytest.approx(found)

@@ -19,9 +19,9 @@ def rows(count: int | None, seed: int = 0) -> PositionRows:
     return position_rows(CLEAN, CORRUPTED, count, torch.Generator().manual_seed(seed))
 
 
-def test_each_input_is_clean_before_its_place_and_corrupted_from_it_on() -> None:
+def test_each_input_is_clean_before_its_position_and_corrupted_from_it_on() -> None:
     everything = rows(None)
-    assert everything.place.tolist() == [2, 4, 5, 1] and everything.target.tolist() == [3, 5, 6, 8]
+    assert everything.position.tolist() == [2, 4, 5, 1] and everything.target.tolist() == [3, 5, 6, 8]
     assert everything.inputs.tolist() == [
         [1, 2, MASK, 4, MASK, MASK],
         [1, 2, 3, 4, MASK, MASK],
@@ -33,12 +33,12 @@ def test_each_input_is_clean_before_its_place_and_corrupted_from_it_on() -> None
 
 def test_a_subset_has_no_more_rows_than_there_are_positions() -> None:
     two = rows(2)
-    assert len(two.place) == 3 and two.weight.tolist() == [1.5, 1.5, 1.0] and two.place[2] == 1
+    assert len(two.position) == 3 and two.weight.tolist() == [1.5, 1.5, 1.0] and two.position[2] == 1
 
 
 def loss_and_gradient(batch: PositionRows) -> tuple[float, torch.Tensor]:
     model = tiny_llada(0).model.double()
-    logits_RV = model(input_ids=batch.inputs, positions=batch.place[:, None]).logits[:, 0]
+    logits_RV = model(input_ids=batch.inputs, positions=batch.position[:, None]).logits[:, 0]
     loss = fef_loss(logits_RV.double(), batch.target, batch.weight, tokens=8)
     loss.backward()
     return float(loss.detach()), torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
@@ -54,7 +54,7 @@ def test_the_mean_over_all_subsets_is_the_full_loss_and_gradient(count: int) -> 
         chosen = torch.tensor([*subset, 3])
         weight = torch.tensor([*[3 / count] * count, 1.0])
         loss, gradient = loss_and_gradient(
-            PositionRows(everything.inputs[chosen], everything.place[chosen], everything.target[chosen], weight)
+            PositionRows(everything.inputs[chosen], everything.position[chosen], everything.target[chosen], weight)
         )
         losses.append(loss)
         gradients.append(gradient)
@@ -65,10 +65,10 @@ def test_the_mean_over_all_subsets_is_the_full_loss_and_gradient(count: int) -> 
 def test_subsets_are_drawn_uniformly() -> None:
     draws = 3000
     generator = torch.Generator().manual_seed(0)
-    places = torch.cat([position_rows(CLEAN[:1], CORRUPTED[:1], 2, generator).place for _ in range(draws)])
+    positions = torch.cat([position_rows(CLEAN[:1], CORRUPTED[:1], 2, generator).position for _ in range(draws)])
     # Each of three positions is in two of three subsets: five standard deviations of a binomial.
     bound = 5 * (draws * 2 / 9) ** 0.5
-    assert all(abs(int((places == place).sum()) - draws * 2 / 3) < bound for place in (2, 4, 5))
+    assert all(abs(int((positions == position).sum()) - draws * 2 / 3) < bound for position in (2, 4, 5))
 
 
 def test_the_loss_is_the_sum_over_corrupted_positions_per_response_token() -> None:
@@ -76,8 +76,8 @@ def test_the_loss_is_the_sum_over_corrupted_positions_per_response_token() -> No
     everything = rows(None)
     logits_RLV = model(input_ids=everything.inputs).logits.detach()
     expected = -sum(
-        float(logits_RLV[r, place].log_softmax(-1)[target]) / 8
-        for r, (place, target) in enumerate(zip(everything.place, everything.target, strict=True))
+        float(logits_RLV[r, position].log_softmax(-1)[target]) / 8
+        for r, (position, target) in enumerate(zip(everything.position, everything.target, strict=True))
     )
-    logits_RV = model(input_ids=everything.inputs, positions=everything.place[:, None]).logits[:, 0].detach()
+    logits_RV = model(input_ids=everything.inputs, positions=everything.position[:, None]).logits[:, 0].detach()
     assert float(fef_loss(logits_RV, everything.target, everything.weight, 8)) == pytest.approx(expected, rel=1e-5)

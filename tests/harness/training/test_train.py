@@ -57,10 +57,10 @@ def test_loss_is_the_weighted_cross_entropy_per_response_token() -> None:
     clean_BL, response_BL, time_B = batch(0.4)
     corrupted_BL, share_B = corrupt(clean_BL, response_BL, time_B, 99, torch.Generator().manual_seed(1))
     logits_BLV = torch.randn(2, 20, 100, generator=torch.Generator().manual_seed(2))
-    log_law = logits_BLV.log_softmax(-1)
+    log_probs_BLV = logits_BLV.log_softmax(-1)
     expected = {"1/t": 0.0, "none": 0.0}
     for b, i in (corrupted_BL != clean_BL).nonzero().tolist():
-        nll = -float(log_law[b, i, clean_BL[b, i]])
+        nll = -float(log_probs_BLV[b, i, clean_BL[b, i]])
         expected["none"] += nll / 25
         expected["1/t"] += nll / float(share_B[b]) / 25
     for weight, value in expected.items():
@@ -141,7 +141,7 @@ def data_file(folder: Path, *rows: dict[str, str]) -> Path:
     return path
 
 
-def test_a_file_is_passed_through_in_another_order_each_time(tmp_path: Path) -> None:
+def test_a_file_is_read_in_a_new_order_every_epoch(tmp_path: Path) -> None:
     path = data_file(tmp_path, *({"prompt": f"p{i}", "response": f"r{i}"} for i in range(20)))
     data = FileExamples(train_tokenizer(examples_per_suite=200), path, seed=0, limit=500).repeated(40)
     responses = [tuple(data[i]["response"]) for i in range(40)]

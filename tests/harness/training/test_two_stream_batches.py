@@ -1,4 +1,4 @@
-"""Training under the two-stream mask: its laws against separate forwards, its batches, and a whole training."""
+"""Training under the two-stream mask: its predictions against separate forwards, its batches, and a whole training."""
 
 from __future__ import annotations
 
@@ -21,77 +21,77 @@ from harness.training.two_stream import (
     FIRST_ANCHOR,
     TwoStreamBatches,
     TwoStreamRows,
-    cells,
+    segments,
     two_stream_rows,
 )
 from model_wrappers import load_backbone
 
 MASK, LENGTH = 39, 12
-CELLS = ([3, 5, 6, 9, 11], [7], [4, 5, 6, 7, 8, 9, 10, 11])
+SEGMENTS = ([3, 5, 6, 9, 11], [7], [4, 5, 6, 7, 8, 9, 10, 11])
 MODEL = tiny_llada(0).model
 CLEAN = torch.randint(0, 38, (3, LENGTH), generator=torch.Generator().manual_seed(0))
 
 
-def cell_of(*cells: list[int]) -> torch.Tensor:
-    cell_BL = torch.zeros(len(cells), LENGTH, dtype=torch.bool)
-    for row, places in enumerate(cells):
-        cell_BL[row, places] = True
-    return cell_BL
+def segment_of(*rows: list[int]) -> torch.Tensor:
+    segment_BL = torch.zeros(len(rows), LENGTH, dtype=torch.bool)
+    for row, positions in enumerate(rows):
+        segment_BL[row, positions] = True
+    return segment_BL
 
 
-def laws(rows: TwoStreamRows) -> tuple[torch.Tensor, torch.Tensor]:
-    """Logarithms of the draft and target laws, (B, C, V) each."""
+def log_probs(rows: TwoStreamRows) -> tuple[torch.Tensor, torch.Tensor]:
+    """Logarithms of the draft and target probs, (B, C, V) each."""
     with torch.no_grad():
         logits = MODEL(
             input_ids=rows.inputs,
             attention_mask=rows.visible,
             position_ids=rows.position_ids,
-            positions=rows.places,
+            positions=rows.positions,
         ).logits
     draft_BCV, target_BCV = logits.log_softmax(-1).chunk(2, 1)
     return draft_BCV, target_BCV
 
 
-def law_of_one_query(clean: list[int], cell: list[int], m: int) -> torch.Tensor:
-    """The target law of slot m from a forward of its own: context | clean tokens before m | the query."""
-    context = [MASK if place in cell else token for place, token in enumerate(clean)]
-    ids = [*context, *(clean[place] for place in cell[:m]), MASK]
-    places = [*range(LENGTH), *cell[: m + 1]]
+def log_probs_of_one_query(clean: list[int], segment: list[int], m: int) -> torch.Tensor:
+    """The target's log probs at slot m from a separate forward: context | clean tokens before m | the query."""
+    context = [MASK if position in segment else token for position, token in enumerate(clean)]
+    ids = [*context, *(clean[position] for position in segment[:m]), MASK]
+    positions = [*range(LENGTH), *segment[: m + 1]]
 
     def sees(one: int, other: int) -> bool:
         if one < LENGTH:
             return other < LENGTH
         slot = one - LENGTH
-        return other not in cell[: slot + 1] if other < LENGTH else other <= one
+        return other not in segment[: slot + 1] if other < LENGTH else other <= one
 
     visible = torch.tensor([[sees(one, other) for other in range(len(ids))] for one in range(len(ids))])
     with torch.no_grad():
         logits = MODEL(
-            input_ids=torch.tensor([ids]), attention_mask=visible[None, None], position_ids=torch.tensor([places])
+            input_ids=torch.tensor([ids]), attention_mask=visible[None, None], position_ids=torch.tensor([positions])
         ).logits
     return logits[0, -1].log_softmax(-1)
 
 
-def test_the_laws_are_those_of_separate_forwards() -> None:
-    rows = two_stream_rows(CLEAN, cell_of(*CELLS), MASK)
-    draft_BCV, target_BCV = laws(rows)
+def test_the_predictions_are_those_of_separate_forwards() -> None:
+    rows = two_stream_rows(CLEAN, segment_of(*SEGMENTS), MASK)
+    draft_BCV, target_BCV = log_probs(rows)
     with torch.no_grad():
-        context_BLV = MODEL(input_ids=CLEAN.masked_fill(cell_of(*CELLS), MASK)).logits.log_softmax(-1)
-    for b, cell in enumerate(CELLS):
-        assert rows.used[b].tolist() == [m < len(cell) for m in range(rows.used.shape[1])]
-        assert rows.target[b, : len(cell)].tolist() == CLEAN[b, cell].tolist()
-        torch.testing.assert_close(draft_BCV[b, : len(cell)], context_BLV[b, cell], rtol=0, atol=1e-4)
-        for m in range(len(cell)):
-            expected = law_of_one_query(CLEAN[b].tolist(), cell, m)
+        context_BLV = MODEL(input_ids=CLEAN.masked_fill(segment_of(*SEGMENTS), MASK)).logits.log_softmax(-1)
+    for b, segment in enumerate(SEGMENTS):
+        assert rows.used[b].tolist() == [m < len(segment) for m in range(rows.used.shape[1])]
+        assert rows.target[b, : len(segment)].tolist() == CLEAN[b, segment].tolist()
+        torch.testing.assert_close(draft_BCV[b, : len(segment)], context_BLV[b, segment], rtol=0, atol=1e-4)
+        for m in range(len(segment)):
+            expected = log_probs_of_one_query(CLEAN[b].tolist(), segment, m)
             torch.testing.assert_close(target_BCV[b, m], expected, rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize("m", [0, 2, 4])
-def test_a_clean_token_changes_later_laws_alone(m: int) -> None:
+def test_a_clean_token_changes_later_predictions_alone(m: int) -> None:
     changed = CLEAN.clone()
-    changed[0, CELLS[0][m]] = (CLEAN[0, CELLS[0][m]] + 1) % 38
+    changed[0, SEGMENTS[0][m]] = (CLEAN[0, SEGMENTS[0][m]] + 1) % 38
     (draft, target), (new_draft, new_target) = (
-        laws(two_stream_rows(clean, cell_of(*CELLS), MASK)) for clean in (CLEAN, changed)
+        log_probs(two_stream_rows(clean, segment_of(*SEGMENTS), MASK)) for clean in (CLEAN, changed)
     )
     assert torch.equal(draft, new_draft)
     torch.testing.assert_close(new_target[0, : m + 1], target[0, : m + 1], rtol=0, atol=1e-6)
@@ -100,28 +100,28 @@ def test_a_clean_token_changes_later_laws_alone(m: int) -> None:
 
 
 def test_the_loss_is_the_sum_of_both_cross_entropies_per_response_token() -> None:
-    rows = two_stream_rows(CLEAN, cell_of(*CELLS), MASK)
-    draft_BCV, target_BCV = laws(rows)
+    rows = two_stream_rows(CLEAN, segment_of(*SEGMENTS), MASK)
+    draft_BCV, target_BCV = log_probs(rows)
     expected = -sum(
-        float(log_law[b, m, CLEAN[b, place]]) / 20
-        for log_law in (draft_BCV, target_BCV)
-        for b, cell in enumerate(CELLS)
-        for m, place in enumerate(cell)
+        float(log_probs_BCV[b, m, CLEAN[b, position]]) / 20
+        for log_probs_BCV in (draft_BCV, target_BCV)
+        for b, segment in enumerate(SEGMENTS)
+        for m, position in enumerate(segment)
     )
     loss = two_stream_loss(draft_BCV, target_BCV, rows.target, rows.used, tokens=20)
     assert float(loss) == pytest.approx(expected, rel=1e-5)
 
 
-def trained_loss(folder: Path, clean_BL: torch.Tensor, cell_BL: torch.Tensor) -> float:
-    batch = two_stream_rows(clean_BL, cell_BL, MASK)._asdict() | {"tokens": torch.tensor(1)}
+def trained_loss(folder: Path, clean_BL: torch.Tensor, segment_BL: torch.Tensor) -> float:
+    batch = two_stream_rows(clean_BL, segment_BL, MASK)._asdict() | {"tokens": torch.tensor(1)}
     made = trainer(folder)
     return float(made.compute_loss(made.model, batch).detach())
 
 
 def test_other_examples_of_a_batch_do_not_change_an_examples_loss(tmp_path: Path) -> None:
-    """After prompts of 3, 7 and 4 tokens, cells of 5, 1 and 8: the smaller ones leave slots over."""
-    together = trained_loss(tmp_path, CLEAN, cell_of(*CELLS))
-    alone = [trained_loss(tmp_path, CLEAN[b : b + 1], cell_of(cell)) for b, cell in enumerate(CELLS)]
+    """After prompts of 3, 7 and 4 tokens, segments of 5, 1 and 8: the smaller ones have unused slots."""
+    together = trained_loss(tmp_path, CLEAN, segment_of(*SEGMENTS))
+    alone = [trained_loss(tmp_path, CLEAN[b : b + 1], segment_of(segment)) for b, segment in enumerate(SEGMENTS)]
     assert together == pytest.approx(sum(alone), rel=1e-5)
 
 
@@ -136,11 +136,13 @@ def test_a_batch_is_a_function_of_its_indices() -> None:
     assert not torch.equal(first["inputs"][:, :23], other["inputs"][:, :23])
 
 
-def test_the_cell_is_the_corrupted_positions_from_the_anchor_on() -> None:
-    corrupted_BL = cell_of(CELLS[0], CELLS[0], CELLS[0], CELLS[1])
+def test_the_segment_is_the_corrupted_positions_from_the_anchor_on() -> None:
+    corrupted_BL = segment_of(SEGMENTS[0], SEGMENTS[0], SEGMENTS[0], SEGMENTS[1])
     even = 1 - FIRST_ANCHOR
     uniform_B = torch.tensor([FIRST_ANCHOR / 2, FIRST_ANCHOR + 0.5 * even, 0.9999, 0.9999])
-    assert torch.equal(cells(corrupted_BL, uniform_B), cell_of(CELLS[0], CELLS[0][2:], CELLS[0][4:], CELLS[1]))
+    assert torch.equal(
+        segments(corrupted_BL, uniform_B), segment_of(SEGMENTS[0], SEGMENTS[0][2:], SEGMENTS[0][4:], SEGMENTS[1])
+    )
 
 
 def test_examples_are_all_mask_as_often_as_asked_for() -> None:
@@ -151,7 +153,7 @@ def test_examples_are_all_mask_as_often_as_asked_for() -> None:
 
 
 def test_batches_begin_as_decoding_does_as_often_as_said() -> None:
-    """With the whole response as the cell: a time that masks it all, and the first position as the anchor."""
+    """With the whole response as the segment: a time that masks it all, and the first position as the anchor."""
     batches = TwoStreamBatches(CorruptedBatches(9, MASK, seed=0, lengths=()))
     sizes = torch.cat([batches(EXAMPLES[i : i + 4])["used"].sum(1) for i in range(0, 600, 4)])
     all_masked, first = (share + (1 - share) / RESPONSE for share in (ALL_MASKED, FIRST_ANCHOR))
@@ -186,10 +188,13 @@ def test_a_two_stream_training_writes_a_model_that_loads(tmp_path: Path, officia
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--objective", "llada", "--mask", "two-stream"], "is of objective fef, not llada"),
-        (["--objective", "llada", "--preset", "nano-two-stream"], "is of objective fef, not llada"),
-        (["--objective", "fef", "--mask", "two-stream", "--positions", "4"], "--positions 4 is of --mask full"),
-        (["--objective", "fef", "--preset", "nano-two-stream", "--positions", "all"], "--positions all is of"),
+        (["--objective", "llada", "--mask", "two-stream"], "needs objective fef, not llada"),
+        (["--objective", "llada", "--preset", "nano-two-stream"], "needs objective fef, not llada"),
+        (["--objective", "fef", "--mask", "two-stream", "--positions", "4"], "--positions 4 needs --mask full"),
+        (
+            ["--objective", "fef", "--preset", "nano-two-stream", "--positions", "all"],
+            "--positions all needs --mask full",
+        ),
     ],
 )
 def test_options_that_do_not_go_with_the_mask_are_refused(tmp_path: Path, options: list[str], message: str) -> None:

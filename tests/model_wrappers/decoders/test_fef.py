@@ -52,10 +52,10 @@ def test_blocks_change_the_tokens(prompt: torch.Tensor) -> None:
 def test_one_step_without_speculation_fills_left_to_right_from_the_target(prompt: torch.Tensor) -> None:
     backbone = tiny_llada(3)
     row = torch.cat([prompt, torch.full((LENGTH,), backbone.mask_id)])
-    for place in range(len(prompt), len(row)):
-        logits_V = backbone.logits(row[None])[0, place].clone()
+    for position in range(len(prompt), len(row)):
+        logits_V = backbone.logits(row[None])[0, position].clone()
         logits_V[backbone.mask_id] = -torch.inf
-        row[place] = logits_V.argmax()
+        row[position] = logits_V.argmax()
     assert tokens(backbone, prompt, steps=1, speculative=False) == row[len(prompt) :].tolist()
 
 
@@ -105,12 +105,12 @@ def test_windows_start_where_the_one_before_ended_in_the_first_step(prompt: torc
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.7])
-def test_a_draft_equal_to_the_target_is_accepted_at_the_first_place(temperature: float) -> None:
+def test_a_draft_equal_to_the_target_is_accepted_at_the_first_position(temperature: float) -> None:
     windows = decode(target(), torch.tensor(PROMPT), gen_length=LENGTH, window=4, temperature=temperature).trace.windows
     assert all(w.accepted >= 1 for w in windows)
 
 
-def test_verification_inputs_hold_the_drafts_before_their_place_only() -> None:
+def test_verification_inputs_hold_the_drafts_before_their_position_only() -> None:
     recorder = Recorder(target())
     decode(recorder, torch.tensor(PROMPT), gen_length=4, window=3, steps=1, draft=unlike())
     mask = recorder.mask_id
@@ -120,7 +120,7 @@ def test_verification_inputs_hold_the_drafts_before_their_place_only() -> None:
     assert mask not in third[:4] and third == [*second[:3], third[3], *second[4:]]
 
 
-def test_draft_laws_come_from_the_draft_model_alone() -> None:
+def test_draft_probs_come_from_the_draft_model_alone() -> None:
     draft = Recorder(unlike())
     trace = decode(target(), torch.tensor(PROMPT), gen_length=4, window=3, draft=draft).trace
     assert len(draft.inputs) == trace.draft_forwards == len(trace.windows)

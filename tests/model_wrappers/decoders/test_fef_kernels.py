@@ -25,15 +25,15 @@ def uniform_law(**options: Any) -> Law:
 
 
 def one_step_law() -> Law:
-    """Noise drawn uniformly, then the chain product of target laws: every place after those before it, given noise."""
+    """Noise drawn uniformly, then the chain product of the target's probs: each position given those before it."""
     backbone = RandomConditionals(REAL, seed=1)
     outcome: dict[tuple[int, ...], dict[tuple[int, ...], float]] = {(): dict.fromkeys(_words(), REAL**-LENGTH)}
-    for place in range(LENGTH):
+    for position in range(LENGTH):
         grown: dict[tuple[int, ...], dict[tuple[int, ...], float]] = {}
         for done, noises in outcome.items():
             for noise, probability in noises.items():
-                row = torch.tensor([[*PROMPT.tolist(), *done, *noise[place:]]])
-                target_V = token_probs(backbone.logits(row)[0, 1 + place][None], 1.0, exclude=backbone.mask_id)[
+                row = torch.tensor([[*PROMPT.tolist(), *done, *noise[position:]]])
+                target_V = token_probs(backbone.logits(row)[0, 1 + position][None], 1.0, exclude=backbone.mask_id)[
                     0
                 ].tolist()
                 for token in range(REAL):
@@ -64,6 +64,6 @@ def test_no_mask_is_seen_or_left() -> None:
     assert not any((ids_BL == backbone.mask_id).any() for ids_BL in backbone.inputs)
 
 
-def test_half_the_places_are_drawn_anew_and_resolved_again() -> None:
+def test_half_the_positions_are_drawn_anew_and_resolved_again() -> None:
     trace = decode(RandomConditionals(REAL), PROMPT, "fef", gen_length=8, kernel="uniform", speculative=False).trace
     assert trace.forwards == 8 + 4

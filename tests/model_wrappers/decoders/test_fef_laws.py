@@ -1,4 +1,4 @@
-"""The FeF-DLLM decoder's law: the chain product of target laws, whatever window, draft and speculation."""
+"""The FeF-DLLM decoder's law: the chain product of the target's probs, for every window, draft and speculation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What makes FeF-DLLM cheaper leaves its law as it is: every combination of the exact savings."""
+"""The exact savings make FeF-DLLM cheaper and leave its law unchanged, in every combination."""
 
 from __future__ import annotations
 
@@ -95,13 +95,13 @@ def test_the_root_row_of_another_draft_is_run() -> None:
     assert run(skip_root_row=True).trace.rows == run().trace.rows
 
 
-def test_a_place_that_is_left_alone_needs_no_verification(prompt: torch.Tensor) -> None:
+def test_a_single_position_needs_no_verification(prompt: torch.Tensor) -> None:
     trace = decode(tiny_llada(), prompt, gen_length=1, steps=1, skip_root_row=True).trace
     assert (trace.forwards, trace.draft_forwards) == (1, 1)
 
 
 def test_after_a_full_acceptance_the_next_root_row_is_known() -> None:
-    """A law without context accepts everything: each later window runs but its other rows and the one ahead."""
+    """Probs that ignore the context accept everything: a later window only runs its other rows and the one ahead."""
     backbone = RandomConditionals(real=3, seed=4, scale=0.0)
     trace = decode(backbone, torch.tensor(PROMPT), gen_length=6, steps=1, window=3, **FAST | {"adaptive_window": False})
     assert [window.accepted for window in trace.trace.windows] == [3, 3]
@@ -146,11 +146,11 @@ def test_remask_below_takes_the_least_confident_of_those_below(prompt: torch.Ten
     backbone = Recorder(first)
     decode(backbone, torch.tensor(PROMPT), gen_length=LENGTH, steps=2, speculative=False, remask_below=bound)
     confidence = []
-    for place, ids_1L in enumerate(backbone.inputs[:LENGTH]):
-        law_V = torch.softmax(first.logits(ids_1L)[0, len(PROMPT) + place, :-1].double(), -1)
-        confidence.append(float(law_V.max()))
+    for position, ids_1L in enumerate(backbone.inputs[:LENGTH]):
+        probs_V = torch.softmax(first.logits(ids_1L)[0, len(PROMPT) + position, :-1].double(), -1)
+        confidence.append(float(probs_V.max()))
     ranked = sorted(range(LENGTH), key=confidence.__getitem__)[: LENGTH // 2]
-    expected = sorted(place for place in ranked if confidence[place] < bound)
+    expected = sorted(position for position in ranked if confidence[position] < bound)
     again = (backbone.inputs[LENGTH][0, len(PROMPT) :] == backbone.mask_id).nonzero()[:, 0].tolist()
     assert again == expected and 0 < len(expected) < LENGTH // 2
 

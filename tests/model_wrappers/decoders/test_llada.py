@@ -141,7 +141,7 @@ def test_equals_the_official_sampler_where_the_mask_is_often_chosen(block_length
     assert backbone.mask_id in expected
 
 
-def test_a_chosen_mask_uses_up_its_place_in_the_step(prompt: torch.Tensor) -> None:
+def test_a_chosen_mask_uses_up_one_of_the_steps_commits(prompt: torch.Tensor) -> None:
     logits_LV = torch.zeros(len(prompt) + 4, 40)
     logits_LV[-4:, 7] = torch.tensor([2.0, 2.0, 3.0, 4.0])
     logits_LV[-3, 39] = 9.0

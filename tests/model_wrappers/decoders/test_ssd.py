@@ -41,9 +41,9 @@ def test_tokens_are_lladas_where_the_mask_is_chosen(block_length: int) -> None:
     assert torch.equal(got.tokens, expected.tokens) and (got.tokens == 4).any()
 
 
-def test_an_independent_law_is_decoded_in_few_forwards() -> None:
-    law_LV = torch.tensor([[0.0, 3.0, -9.0], [0.0, 2.0, -9.0], [0.0, 1.0, -9.0], [0.0, 0.5, -9.0], [0.0, 0.2, -9.0]])
-    out = decode(FixedLogits(law_LV), torch.tensor([0]), "ssd", gen_length=4, draft_length=8)
+def test_independent_positions_are_decoded_in_few_forwards() -> None:
+    logits_LV = torch.tensor([[0.0, 3.0, -9.0], [0.0, 2.0, -9.0], [0.0, 1.0, -9.0], [0.0, 0.5, -9.0], [0.0, 0.2, -9.0]])
+    out = decode(FixedLogits(logits_LV), torch.tensor([0]), "ssd", gen_length=4, draft_length=8)
     # One forward with an empty chain, then all three drafts are accepted at once.
     assert out.trace.forwards == 2 and [w.accepted for w in out.trace.windows] == [3]
 

@@ -107,7 +107,7 @@ def test_dcd_makes_two_rows_a_step(prompt: torch.Tensor) -> None:
     assert trace.rows == 2 * LENGTH
 
 
-def test_sequential_dcd_reads_each_place_after_the_fills_before_it(prompt: torch.Tensor) -> None:
+def test_sequential_dcd_reads_each_position_after_the_fills_before_it(prompt: torch.Tensor) -> None:
     trace = decode(tiny_llada(), prompt, "dcd", gen_length=LENGTH, sequential=True).trace
     assert trace.forwards == sum(1 + masked for masked in range(1, LENGTH + 1))
 
@@ -115,15 +115,15 @@ def test_sequential_dcd_reads_each_place_after_the_fills_before_it(prompt: torch
 def test_sequential_dcd_at_one_step_is_greedy_left_to_right() -> None:
     backbone = RandomConditionals(real=4, seed=2)
     row = [0, *[backbone.mask_id] * 4]
-    for place in range(1, 5):
+    for position in range(1, 5):
         logits_LV = backbone.row_logits(tuple(row), causal=True)
-        row[place] = int(logits_LV[place].argmax())
+        row[position] = int(logits_LV[position].argmax())
     out = decode(backbone, torch.tensor([0]), "dcd", gen_length=4, steps=1, alpha=0.0, sequential=True)
     assert out.tokens.tolist() == row[1:]
 
 
 def fixed(confidences: list[float]) -> FixedLogits:
-    """Independent laws over two tokens with these confidences in token 1; the prompt is one token."""
+    """Independent distributions over two tokens with these confidences in token 1; the prompt is one token."""
     rows = [[0.0, 0.0, -60.0]] + [[0.0, float(torch.logit(torch.tensor(c))), -60.0] for c in confidences]
     return FixedLogits(torch.tensor(rows))
 
@@ -161,7 +161,7 @@ def test_bad_values_are_refused(method: str, options: dict[str, float]) -> None:
 
 
 def test_sequential_dcd_keeps_the_tokens_that_it_filled_in() -> None:
-    """At temperature 1 and one step, the joint law of two places is the causal chain, not two draws of it."""
+    """At temperature 1 and one step, the joint law of two positions is the causal chain, not two draws of it."""
     backbone = RandomConditionals(real=2, seed=4)
     logits_LV = backbone.row_logits((0, backbone.mask_id, backbone.mask_id), causal=True)
     first_V = logits_LV[1].softmax(-1)
