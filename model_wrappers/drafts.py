@@ -24,6 +24,7 @@ class DraftSource:
 
     held: draft logits of positions to come, which need no pass of their own. known: the held logits of the next
     position are its target's own. last: with reuse_drafts, the step's target logits, which serve the next step.
+    never: ids without probability.
 
     Why the output distribution stays the same: accepting with min(1, pi / rho) and correcting from the residual gives
     pi for every rho that is fixed before the drafts are drawn from it (Theorem 1). So draft probs may come from
@@ -35,8 +36,8 @@ class DraftSource:
     * adaptive_window: how many drafts are verified is a function of rho, fixed before the drafts are drawn.
     """
 
-    def __init__(self, request: Request, verifier: Verifier, options: FeFOptions) -> None:
-        self._request, self._verifier, self._options = request, verifier, options
+    def __init__(self, request: Request, verifier: Verifier, options: FeFOptions, never: list[int]) -> None:
+        self._request, self._verifier, self._options, self._never = request, verifier, options, never
         self._one_model = request.draft.is_model_of(request.backbone)
         self._held: PositionLogits = {}
         self._last: PositionLogits = {}
@@ -66,7 +67,7 @@ class DraftSource:
         logits_WV = torch.stack([self._held[at] for at in window])
         if self._options.adaptive_window:
             logits_WV = logits_WV[self._reached(logits_WV) >= REACHED]
-        probs_WV = token_probs(logits_WV, self._request.temperature, exclude=self._request.mask_id)
+        probs_WV = token_probs(logits_WV, self._request.temperature, exclude=self._never)
         tokens = draw(probs_WV, self._request.temperature, self._request.sampler).tolist()
         root_1V = logits_WV[:1] if self._options.skip_root_row and self._known else None
         return Proposal(tokens, probs_WV, root_1V)
@@ -81,7 +82,7 @@ class DraftSource:
 
     def _reached(self, logits_WV: torch.Tensor) -> torch.Tensor:
         """By the draft probs, the chance of each position that all drafts before it are accepted, (W,)."""
-        accepted_W = token_probs(logits_WV, 1.0, exclude=self._request.mask_id).amax(1)
+        accepted_W = token_probs(logits_WV, 1.0, exclude=self._never).amax(1)
         if self._known:
             accepted_W[0] = 1
         return torch.cat([accepted_W.new_ones(1), accepted_W.cumprod(0)[:-1]])

@@ -35,11 +35,12 @@ class Options(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """Rules between fields. Raises ValueError."""
 
 
-class UnmaskingOptions(Options, frozen=True, kw_only=True):
-    """What all decoders on LLaDA's loop take.
+class EndOptions(Options, frozen=True, kw_only=True):
+    """What every decoder does about the end of a response: the official sampler's two options, and an early end.
 
     logits_eos_inf: EOS is never predicted. confidence_eos_eot_inf: EOS and EoT are left out of the softmax that gives
-    confidences, so that they commit last. stop_at_eos: once all before an EOS is resolved, fill the masks after it
+    confidences, so that they are committed last, or re-masked first. At a temperature above 0 the official sampler
+    leaves out EoT alone, and so does this. stop_at_eos: once all before an EOS is resolved, fill the masks after it
     with EOS; the text stays the same.
     """
 

@@ -6,6 +6,8 @@ different, so which positions are re-masked does not depend on the shape of a ba
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
 
@@ -30,11 +32,14 @@ class Sampler:
         return torch.randperm(count, generator=self._generator)
 
 
-def token_probs(logits_NV: torch.Tensor, temperature: float, exclude: int | None = None) -> torch.Tensor:
+def token_probs(
+    logits_NV: torch.Tensor, temperature: float, exclude: int | Sequence[int] | None = None
+) -> torch.Tensor:
     """softmax(logits / T) in float64, (N, V); at T = 0 the point mass on the argmax. `exclude` gets probability 0."""
     logits_NV = logits_NV.double()
     if exclude is not None:
-        logits_NV = logits_NV.index_fill(-1, torch.tensor([exclude], device=logits_NV.device), -torch.inf)
+        excluded = torch.tensor([exclude] if isinstance(exclude, int) else exclude, device=logits_NV.device)
+        logits_NV = logits_NV.index_fill(-1, excluded, -torch.inf)
     if temperature > 0:
         return torch.softmax(logits_NV / temperature, -1)
     return torch.zeros_like(logits_NV).scatter_(-1, logits_NV.argmax(-1, keepdim=True), 1.0)

@@ -41,7 +41,7 @@ class Verified(NamedTuple):
     logits_WV: torch.Tensor
     ahead: dict[int, PositionLogits]
 
-    def probs_of(self, tokens: list[int], exclude: int) -> torch.Tensor:
+    def probs_of(self, tokens: list[int], exclude: list[int]) -> torch.Tensor:
         """The target's probability, at temperature 1, of a token at each of the first positions: float64 (N,)."""
         probs_NV = token_probs(self.logits_WV[: len(tokens)], 1.0, exclude=exclude)
         return probs_NV.gather(1, _tensor(tokens, probs_NV)[:, None])[:, 0]

@@ -34,18 +34,17 @@ class Preset:
     def for_suite(self, suite: str, settings: dict[str, Any], overrides: dict[str, Any]) -> Setting:
         """Lengths and options on a suite, checked.
 
-        settings: the suite's defaults for the model. Its block length and decoder options are LLaDA's; methods that
-        decode the full sequence take neither. overrides: what a run sets for all methods alike: gen_length,
-        block_length, stop_at_eos. Raises UserError or ValueError for lengths that do not fit.
+        settings: the suite's defaults for the model. Its block length is LLaDA's, which methods that decode the full
+        sequence do not take; its decoder options are those of all methods. overrides: what a run sets for all methods
+        alike: gen_length, block_length, stop_at_eos. Raises UserError or ValueError for lengths that do not fit.
         """
         from model_wrappers.api import check_lengths, check_options  # torch: not for --list
 
         decoder = METHODS[self.method]
-        gen_length = overrides.get("gen_length", settings["gen_length"])
-        block, options = gen_length, dict[str, Any]()
+        gen_length = block = overrides.get("gen_length", settings["gen_length"])
         if decoder.semi_autoregressive:
             block = min(settings.get("block_length", gen_length), gen_length)
-            options = {name: value for name, value in settings.get("options", {}).items() if decoder.takes(name)}
+        options = {name: value for name, value in settings.get("options", {}).items() if decoder.takes(name)}
         block = overrides.get("block_length", block)
         check_lengths(gen_length, block)
         options |= self.options | {name: value for name, value in overrides.items() if name == "stop_at_eos"}

@@ -38,6 +38,15 @@ class Ledger:
         self.can_extend = hasattr(backbone, "extend")
         self.calls = self.rows = self.tokens = 0
 
+    def ends_out_of_confidence(self, temperature: float) -> list[int]:
+        """The ids that `confidence_eos_eot_inf` leaves out of the softmax that gives confidences.
+
+        EOS and EoT, as far as the model has one. Above temperature 0 the official sampler leaves out EoT alone: there
+        its logits with noise, of which it takes out EOS, are not those that give confidences.
+        """
+        ends = [self.eot_id] if temperature > 0 else [self.eos_id, self.eot_id]
+        return [end for end in ends if end is not None]
+
     def is_model_of(self, other: Ledger) -> bool:
         """Whether both count the same backbone."""
         return self._backbone is other._backbone

@@ -22,8 +22,8 @@ class Decoder:
     """A method: where it is, and what it can do.
 
     source: "module:function"; the function takes a Request and its options, whose struct its annotation names, and
-    fills the response. semi_autoregressive: it takes LLaDA's block lengths and EOS settings of a suite; else it decodes
-    the full sequence. greedy_only: it is defined at temperature 0. prefix_conditioned: its target is what the paper's
+    fills the response. semi_autoregressive: it takes LLaDA's block lengths of a suite; else it decodes the full
+    sequence. greedy_only: it is defined at temperature 0. prefix_conditioned: its target is what the paper's
     Algorithm 1 trains, and its windows are those of the paper's Theorem 2.
     """
 

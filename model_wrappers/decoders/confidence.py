@@ -10,23 +10,23 @@ from __future__ import annotations
 import torch
 
 from model_wrappers.decoders.llada import Candidates, Choice, Rule, unmask
-from model_wrappers.options import AboveZero, NotNegative, Share, UnmaskingOptions
+from model_wrappers.options import AboveZero, EndOptions, NotNegative, Share
 from model_wrappers.request import Request
 
 
-class ThresholdOptions(UnmaskingOptions, frozen=True, kw_only=True):
+class ThresholdOptions(EndOptions, frozen=True, kw_only=True):
     """tau: least confidence of a committed position."""
 
     tau: Share = 0.9
 
 
-class FactorOptions(UnmaskingOptions, frozen=True, kw_only=True):
+class FactorOptions(EndOptions, frozen=True, kw_only=True):
     """f: bound on (n + 1)(1 - c_(n)), c_(n) the n-th highest confidence."""
 
     f: AboveZero = 1.0
 
 
-class EntropyOptions(UnmaskingOptions, frozen=True, kw_only=True):
+class EntropyOptions(EndOptions, frozen=True, kw_only=True):
     """gamma: nats a step."""
 
     gamma: NotNegative = 0.1
@@ -80,5 +80,5 @@ def decode_entropy(request: Request, options: EntropyOptions) -> None:
     _decode(request, options, Entropy(options.gamma))
 
 
-def _decode(request: Request, options: UnmaskingOptions, rule: Rule) -> None:
+def _decode(request: Request, options: EndOptions, rule: Rule) -> None:
     unmask(request, Choice(request, options).propose, rule, options.stop_at_eos)

@@ -10,11 +10,11 @@ from __future__ import annotations
 import torch
 
 from model_wrappers.decoders.llada import Candidates, Choice, Even, steps_per_block, unmask
-from model_wrappers.options import NotNegative, Positive, UnmaskingOptions
+from model_wrappers.options import EndOptions, NotNegative, Positive
 from model_wrappers.request import Request
 
 
-class DCDOptions(UnmaskingOptions, frozen=True, kw_only=True):
+class DCDOptions(EndOptions, frozen=True, kw_only=True):
     """steps: diffusion steps for the whole response (None: its length). alpha: weight of the diffusion logits.
 
     sequential: fill the masked positions left to right, one causal pass each, then keep the step's quota and re-mask

@@ -15,11 +15,11 @@ import torch
 
 from model_wrappers.backbones.registry import NANO
 from model_wrappers.decoders.llada import Candidates, Choice, Even, Rule, steps_per_block, unmask
-from model_wrappers.options import Positive, UnmaskingOptions
+from model_wrappers.options import EndOptions, Positive
 from model_wrappers.request import Request
 
 
-class DDOSPOptions(UnmaskingOptions, frozen=True, kw_only=True):
+class DDOSPOptions(EndOptions, frozen=True, kw_only=True):
     """steps: forwards for the whole response (None: half its length). schedule: path of a schedule file, or
     "nano/<suite>" for one that is shipped with nano; None for the uniform schedule.
     """

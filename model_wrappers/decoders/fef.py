@@ -11,14 +11,14 @@ from typing import Any, Literal
 
 from model_wrappers.diffusion import Kernel, make_kernel
 from model_wrappers.drafts import DraftSource
-from model_wrappers.options import Options, Positive, Share
+from model_wrappers.options import EndOptions, Positive, Share
 from model_wrappers.request import Request
 from model_wrappers.sampling import draw, lowest, speculative_accept, token_probs
 from model_wrappers.trace import How, Window
 from model_wrappers.verification import make_verifier
 
 
-class FeFOptions(Options, frozen=True, kw_only=True):
+class FeFOptions(EndOptions, frozen=True, kw_only=True):
     """steps: diffusion steps; all of a block's finish before the next block starts. window: most drafts verified at
     once. speculative: False decodes one position at a time from its target. draft: the backbone of the draft probs
     (None: the target's own). remask_fraction: share of a block's predicted positions that is re-corrupted after a step,
@@ -30,8 +30,11 @@ class FeFOptions(Options, frozen=True, kw_only=True):
     verify: "full" gives the paper's target; "two-stream" another one, at the cost of tokens instead of rows (see
     model_wrappers/verification.py; the backbone must have `extend`). anchor: with "two-stream", unresolved positions
     per context pass (None: all of the step's); windows do not cross its grid. skip_root_row, reuse_drafts,
-    adaptive_window: exact savings (see model_wrappers/drafts.py). stop_at_eos: in the last step, fill the rest with EOS
-    once all before an EOS is resolved.
+    adaptive_window: exact savings (see model_wrappers/drafts.py).
+
+    The official sampler's options: logits_eos_inf takes EOS out of draft and target; confidence_eos_eot_inf takes EOS
+    and EoT out of the confidence that ranks positions for re-masking. stop_at_eos: in the last step, once all before an
+    EOS is resolved.
     """
 
     steps: Positive = 2
@@ -47,7 +50,6 @@ class FeFOptions(Options, frozen=True, kw_only=True):
     skip_root_row: bool = False
     reuse_drafts: bool = False
     adaptive_window: bool = False
-    stop_at_eos: bool = False
 
     def check(self) -> None:
         if self.anchor is not None and self.verify != "two-stream":
@@ -60,10 +62,14 @@ class FeFOptions(Options, frozen=True, kw_only=True):
 
 def decode_fef(request: Request, options: FeFOptions) -> None:
     """Fill the response. Raises ValueError for options that the backbone cannot serve."""
-    x_1L, mask_id, temperature, sampler = request.x_1L, request.mask_id, request.temperature, request.sampler
+    x_1L, temperature, sampler = request.x_1L, request.temperature, request.sampler
+    never = never_predicted(request, options)
+    unsure = (
+        [*never, *request.backbone.ends_out_of_confidence(temperature)] if options.confidence_eos_eot_inf else never
+    )
     verifier = make_verifier(options.verify, request, options.window)
-    drafts = DraftSource(request, verifier, options)
-    kernel = make_kernel(options.kernel, request.backbone.vocab_size, mask_id)
+    drafts = DraftSource(request, verifier, options, never)
+    kernel = make_kernel(options.kernel, request.backbone.vocab_size, request.mask_id)
     predicted = corrupt_response(request, options, kernel)  # J_pred
     for end_of_block in request.block_ends:
         block = [at for at in predicted if end_of_block - request.block_length <= at < end_of_block]
@@ -79,7 +85,7 @@ def decode_fef(request: Request, options: FeFOptions) -> None:
                     drafts.begin_segment(verifier.begin(segment))
                 proposal = drafts.propose(segment)  # z_W ~ rho
                 verified = verifier.verify(segment, proposal, look_ahead=options.reuse_drafts)
-                target_WV = token_probs(verified.logits_WV, temperature, exclude=mask_id)  # pi
+                target_WV = token_probs(verified.logits_WV, temperature, exclude=never)  # pi
                 if proposal.probs_WV is None:
                     tokens, accepted = draw(target_WV, temperature, sampler).tolist(), 0
                 else:
@@ -91,7 +97,7 @@ def decode_fef(request: Request, options: FeFOptions) -> None:
                     unresolved[len(tokens) :],
                     segment[len(tokens) :],
                 )
-                probs_W = verified.probs_of(tokens, exclude=mask_id)
+                probs_W = verified.probs_of(tokens, exclude=unsure)
                 request.commit(resolved, tokens, probs_W, _how(len(tokens), accepted, options.speculative))
                 confidence.update(zip(resolved, probs_W.tolist(), strict=True))
                 drafts.update(resolved, verified, accepted, len(proposal.tokens))
@@ -108,6 +114,11 @@ def decode_fef(request: Request, options: FeFOptions) -> None:
                 unresolved = least_confident(confidence, len(block), options)
                 request.remask(unresolved, kernel.corrupt(x_1L[0, unresolved], 1.0, sampler))
                 drafts.begin_step()
+
+
+def never_predicted(request: Request, options: FeFOptions) -> list[int]:
+    """The ids that have no probability in draft and target: the mask, and EOS with logits_eos_inf."""
+    return [request.mask_id, request.backbone.eos_id] if options.logits_eos_inf else [request.mask_id]
 
 
 def corrupt_response(request: Request, options: FeFOptions, kernel: Kernel) -> list[int]:

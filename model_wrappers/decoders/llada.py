@@ -14,12 +14,12 @@ from typing import Literal, NamedTuple, Protocol
 
 import torch
 
-from model_wrappers.options import NotNegative, Positive, UnmaskingOptions
+from model_wrappers.options import EndOptions, NotNegative, Positive
 from model_wrappers.request import Request
 from model_wrappers.sampling import Sampler, draw, quotas, token_probs
 
 
-class LLaDAOptions(UnmaskingOptions, frozen=True, kw_only=True):
+class LLaDAOptions(EndOptions, frozen=True, kw_only=True):
     """steps: forwards for the whole response (None: its length), a multiple of the number of blocks. cfg_scale: weight
     of classifier-free guidance; above 0 each step runs a second row with the prompt masked. remasking: which
     predictions stay.
@@ -92,7 +92,7 @@ class Choice:
     """The official choice of a token at every candidate, and the confidence in it."""
 
     request: Request
-    options: UnmaskingOptions
+    options: EndOptions
 
     def propose(self, x_1L: torch.Tensor, position_N: torch.Tensor) -> Candidates:
         """What one forward of the sequence proposes at its candidates."""
@@ -111,7 +111,7 @@ class Choice:
         else:
             token_N = logits_NV.argmax(-1)
         if self.options.confidence_eos_eot_inf:
-            logits_NV = _without(logits_NV, backbone.eos_id, backbone.eot_id)
+            logits_NV = _without(logits_NV, *backbone.ends_out_of_confidence(temperature))
         return Candidates(token_N, torch.softmax(logits_NV, -1).gather(1, token_N[:, None])[:, 0], logits_NV)
 
 
@@ -167,7 +167,6 @@ def steps_per_block(length: int, block_length: int, steps: int | None) -> int:
     return steps // blocks
 
 
-def _without(logits_NV: torch.Tensor, *tokens: int | None) -> torch.Tensor:
+def _without(logits_NV: torch.Tensor, *tokens: int) -> torch.Tensor:
     """The logits with those tokens at -inf; a copy, for the backbone may keep its own."""
-    known = torch.tensor([token for token in tokens if token is not None], device=logits_NV.device)
-    return logits_NV.index_fill(-1, known, -torch.inf)
+    return logits_NV.index_fill(-1, torch.tensor(tokens, dtype=torch.long, device=logits_NV.device), -torch.inf)

@@ -15,12 +15,12 @@ from typing import NamedTuple
 import torch
 
 from model_wrappers.decoders.llada import Choice, best, fill_after_eos
-from model_wrappers.options import Positive, UnmaskingOptions
+from model_wrappers.options import EndOptions, Positive
 from model_wrappers.request import Request
 from model_wrappers.trace import How, Window
 
 
-class SSDOptions(UnmaskingOptions, frozen=True, kw_only=True):
+class SSDOptions(EndOptions, frozen=True, kw_only=True):
     """draft_length: most drafts in a chain."""
 
     draft_length: Positive = 4

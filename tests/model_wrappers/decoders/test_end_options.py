@@ -1,0 +1,109 @@
+"""The official sampler's options about EOS and EoT, with every decoder: one meaning for all rows of a suite."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from fakes import RandomConditionals, request_for, tiny_llada
+
+from model_wrappers import METHODS, decode
+from model_wrappers.decoders.llada import Choice
+from model_wrappers.options import EndOptions
+from model_wrappers.request import Request
+
+EOS, EOT = 2, 1
+PROMPT = torch.tensor([3, 0])
+
+
+class Unmasked(RandomConditionals):
+    """Never predicts the mask, which LLaDA's choice would leave where it is; `without`: another id it does not know."""
+
+    without: tuple[int, ...] = ()
+
+    def row_logits(self, row: tuple[int, ...], causal: bool) -> torch.Tensor:
+        never = torch.tensor([self.mask_id, *self.without])
+        return super().row_logits(row, causal).index_fill(1, never, -torch.inf)
+
+
+class WithoutEos(Unmasked):
+    """The same conditionals, EOS having no probability."""
+
+    without = (EOS,)
+
+
+def with_eot(backbone: RandomConditionals) -> RandomConditionals:
+    backbone.eot_id = EOT  # type: ignore[attr-defined]
+    return backbone
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_eos_is_never_predicted(method: str, temperature: float) -> None:
+    if METHODS[method].greedy_only and temperature:
+        pytest.skip("defined at temperature 0")
+    seen = 0
+    for seed in range(4):
+        run = partial(decode, gen_length=12, temperature=temperature, seed=seed)
+        plain = Unmasked(real=4, seed=seed, eos_id=EOS)
+        out = run(plain, PROMPT, method, logits_eos_inf=True)
+        same = run(WithoutEos(real=4, seed=seed, eos_id=EOS), PROMPT, method)
+        assert EOS not in out.tokens.tolist() and torch.equal(out.tokens, same.tokens)
+        seen += EOS in run(plain, PROMPT, method).tokens.tolist()
+    assert seen  # without the option it is predicted
+
+
+@pytest.mark.parametrize("options", [{}, {"reuse_drafts": True, "skip_root_row": True, "adaptive_window": True}])
+def test_savings_keep_the_tokens_with_both_options(options: dict[str, Any]) -> None:
+    ends = {"logits_eos_inf": True, "confidence_eos_eot_inf": True}
+    for seed in range(4):
+        run = partial(decode, with_eot(RandomConditionals(real=4, seed=seed, eos_id=EOS)), PROMPT, "fef", **ends)
+        plain = run(gen_length=12, speculative=False)
+        assert torch.equal(run(gen_length=12, window=4, **options).tokens, plain.tokens)
+
+
+class Remasked:
+    """An observer that keeps which positions were re-masked, and the tokens that were there."""
+
+    def __init__(self, length: int) -> None:
+        self.response = [-1] * length
+        self.tokens: list[int] = []
+
+    def committed(self, positions: Any, tokens: Any, probs: Any, how: Any) -> None:
+        for position, token in zip(positions, tokens, strict=True):
+            self.response[position] = token
+
+    def remasked(self, positions: Any, tokens: Any) -> None:
+        self.tokens += [self.response[position] for position in positions]
+
+
+def test_fef_remasks_ends_first() -> None:
+    """Half of the positions are re-masked: of those that hold EOS or EoT all, as long as they are not more."""
+    seen = 0
+    for seed in range(8):
+        backbone, watch = with_eot(RandomConditionals(real=5, seed=seed, eos_id=EOS)), Remasked(12)
+        first = decode(backbone, PROMPT, "fef", gen_length=12, steps=1, confidence_eos_eot_inf=True).tokens.tolist()
+        options = {"gen_length": 12, "steps": 2, "confidence_eos_eot_inf": True, "observer": watch}
+        decode(backbone, PROMPT, "fef", **options)
+        ends = first.count(EOS) + first.count(EOT)
+        assert sum(token in (EOS, EOT) for token in watch.tokens) == min(ends, 6)
+        seen += ends
+    assert seen > 8
+
+
+@pytest.mark.parametrize(("temperature", "without"), [(0.0, {EOS, EOT}), (0.7, {EOT})])
+def test_what_has_no_confidence_is_what_the_official_sampler_leaves_out(temperature: float, without: set[int]) -> None:
+    """Above temperature 0 its noisy logits, of which it takes out EOS, are not those that give confidences."""
+    request = request_for(with_eot(RandomConditionals(real=5, eos_id=EOS)), [3, 5, 5], start=1)
+    request = Request(**{**vars(request), "temperature": temperature})
+    logits_NV = 8.0 * torch.eye(6)[:5]  # position n predicts token n, near certainty
+    candidates = Choice(request, EndOptions(confidence_eos_eot_inf=True))(logits_NV)
+    confident = {token for token, sure in zip(range(5), candidates.confidence_N.tolist(), strict=True) if sure > 0.5}
+    assert candidates.token_N.tolist() == [0, 1, 2, 3, 4] and confident == set(range(5)) - without
+
+
+def test_the_ends_of_a_model_without_eot_are_eos() -> None:
+    ledger = request_for(tiny_llada(), [3, 39]).backbone
+    assert ledger.ends_out_of_confidence(0.0) == [38] and ledger.ends_out_of_confidence(1.0) == []
