@@ -42,7 +42,7 @@ def official_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def official_with_tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny random checkpoint in the official format, with nano's tokenizer."""
     nano = load_backbone("nano")
-    sizes = {"vocab_size": nano.vocab_size, "embedding_size": nano.vocab_size, "max_sequence_length": 2048}
+    sizes = {"vocab_size": nano.vocab_size, "embedding_size": nano.vocab_size, "max_sequence_length": 4096}
     ids = {"eos_token_id": nano.eos_id, "pad_token_id": nano.eos_id, "mask_token_id": nano.mask_id}
     folder = official_checkpoint(tmp_path_factory.mktemp("official_with_tokenizer"), **sizes, **ids)
     for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):

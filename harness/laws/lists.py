@@ -126,7 +126,7 @@ def _complete(backbone: Backbone, row: Row, problem: Problem, seed: int) -> tupl
 
 def _respond(backbone: Backbone, preset: str, problem: Problem, seed: int) -> tuple[bool, int]:
     """Whether a whole response holds a shuffle, and the forwards it took."""
-    setting = PRESETS[preset].for_suite("lists", generation_settings("lists", generated=True), {})
+    setting = PRESETS[preset].for_suite("lists", generation_settings("lists", small=True), {})
     return _outcome(backbone, problem, PRESETS[preset].method, setting.gen_length or 0, seed, **setting.options)
 
 

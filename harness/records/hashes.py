@@ -16,6 +16,13 @@ def file_hash(path: Path) -> str:
     return digest.hexdigest()
 
 
+def files_hash(paths: list[Path]) -> str:
+    """SHA-256 of a file, or of the names and hashes of several, hex."""
+    if len(paths) == 1:
+        return file_hash(paths[0])
+    return hashlib.sha256("".join(f"{path.name} {file_hash(path)}\n" for path in paths).encode()).hexdigest()
+
+
 def weight_hashes(folder: Path) -> dict[str, str]:
     """SHA-256 of the weights in a model's folder, by file name; empty where there are none, as for a hub id.
 

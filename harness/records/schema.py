@@ -40,9 +40,11 @@ class Method(Struct, kw_only=True):
 
 
 class SuiteName(Struct):
-    """A suite as a run names it."""
+    """A suite as a run names it; of real problems with the name and the SHA-256 of OpenCompass's configuration."""
 
     title: str = ""
+    configuration: str | UnsetType = UNSET
+    configuration_sha256: str | UnsetType = UNSET
 
 
 class RunConfig(Struct, kw_only=True):

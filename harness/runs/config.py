@@ -13,13 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from msgspec import UNSET
 
 from harness.errors import UserError
 from harness.methods.presets import PRESETS, Preset, presets_named
 from harness.methods.schedule_files import Roles, with_schedules
-from harness.records.hashes import file_hash
+from harness.records.hashes import files_hash
 from harness.records.schema import Method, RunConfig, SuiteName
-from harness.suites.registry import SUITES, data_file, generation_settings, suites_named
+from harness.suites.configurations import configuration_hash, real_files
+from harness.suites.registry import generation_settings, generator_of, suite_named, suites_named
 from harness.suites.splits import TEST_PROBLEMS, write_suites
 from model_wrappers.api import check_temperature
 from model_wrappers.decoders import METHODS
@@ -81,9 +83,9 @@ def resolve(asked: argparse.Namespace) -> RunConfig:
     used = {"base"} | {role for method in table.values() for role in (method.role, method.draft_role)}
     return RunConfig(
         models={role: models for role, models in roles.items() if role in used},
-        suites={suite: SuiteName(SUITES[suite].title) for suite in suites},
+        suites={suite: _suite(suite, generated) for suite in suites},
         methods=with_schedules(table, roles, asked.schedules, generated),
-        data=data if generated else {suite: file_hash(data_file(suite, Path(data))) for suite in suites},
+        data=data if generated else {suite: files_hash(real_files(suite, Path(data))) for suite in suites},
         limit=asked.limit,
         temperature=float(asked.temperature),
         seed=asked.seed,
@@ -94,6 +96,15 @@ def resolve(asked: argparse.Namespace) -> RunConfig:
         chunk=asked.chunk,
         timed=not asked.untimed,
     )
+
+
+def _suite(suite: str, generated: bool) -> SuiteName:
+    """A suite as a run names it; real problems with the configuration that they are asked by."""
+    spec = suite_named(suite)
+    if generated:
+        generator_of(suite)  # refused here if there is none
+        return SuiteName(spec.title)
+    return SuiteName(spec.title, spec.configuration or UNSET, configuration_hash(suite))
 
 
 def _method(

@@ -15,7 +15,6 @@ from harness.records.schema import RunConfig
 from harness.records.store import Recorder
 from harness.runs.config import write_generated
 from harness.runs.folder import begin_meta, describe_data, session
-from harness.suites.registry import dataset_config
 from model_wrappers import Backbone, load_backbone
 
 if TYPE_CHECKING:
@@ -62,11 +61,12 @@ def load(config: RunConfig, data: Path, scratch: Path) -> tuple[list[SuiteJob], 
     os.environ.setdefault("HF_DATASETS_CACHE", str(scratch / "datasets"))
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     from harness.runs.inference import models_for, prepare
+    from harness.runs.problems import dataset_configs, load_problems
 
     jobs = []
     for suite in config.suites:
-        dataset = dataset_config(suite, data, config.generated)
-        jobs.append(prepare(suite, dataset, models_for(config, suite, backbones), config.limit))
+        problems = load_problems(suite, dataset_configs(suite, config, data), config.limit)
+        jobs.append(prepare(suite, problems, models_for(config, suite, backbones)))
     return jobs, backbones
 
 

@@ -12,12 +12,13 @@ from filelock import FileLock, Timeout
 
 from harness.errors import UserError
 from harness.records.environment import describe
-from harness.records.hashes import file_hash, weight_hashes
+from harness.records.hashes import files_hash, weight_hashes
 from harness.records.receipts import receipt
 from harness.records.schema import SCHEMA, RunConfig
 from harness.records.store import config_hash, read_meta, write_meta
 from harness.runs.config import differences
-from harness.suites.registry import data_file
+from harness.suites.configurations import real_files
+from harness.suites.registry import generated_file
 from model_wrappers.backbones.model import Backbone
 
 RUNS = Path(__file__).resolve().parents[2] / "results" / "runs"
@@ -74,11 +75,16 @@ def exclusive(folder: Path) -> Iterator[None]:
 
 def describe_data(config: RunConfig, data: Path) -> dict[str, Any]:
     """The data part of run.json: where it came from, and each suite's file with its SHA-256."""
-    files = {suite: data_file(suite, data) for suite in config.suites}
+    files = {suite: problem_files(suite, config, data) for suite in config.suites}
     return {
         "folder": config.data if config.generated else str(data.resolve()),
-        "files": {suite: {"name": path.name, "sha256": file_hash(path)} for suite, path in files.items()},
+        "files": {suite: {"name": paths[0].name, "sha256": files_hash(paths)} for suite, paths in files.items()},
     }
+
+
+def problem_files(suite: str, config: RunConfig, data: Path) -> list[Path]:
+    """The files of a suite's problems, generated or real, below `data`."""
+    return [generated_file(suite, data)] if config.generated else real_files(suite, data)
 
 
 def begin_meta(folder: Path, config: RunConfig, backbones: dict[str, Backbone], data: dict[str, Any]) -> None:

@@ -1,6 +1,6 @@
 """The timed part of a run: items through the methods, interleaved, each item judged and recorded.
 
-OpenCompass loads the problems, builds the prompts and judges the answers; a prompt is encoded once for all methods.
+OpenCompass loads the problems, builds the prompts and judges the answers. A prompt is encoded once for all methods.
 Chunks of items pass through all methods before the next chunk, in alternating order (ABBA), so that a machine that
 drifts drifts for all alike. What is timed is `decode` alone.
 """
@@ -8,28 +8,22 @@ drifts drifts for all alike. What is timed is `decode` alone.
 from __future__ import annotations
 
 import hashlib
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import datasets
 import torch
-from mmengine.config import ConfigDict
-from opencompass.openicl.icl_inferencer import GenInferencer
-from opencompass.registry import ICL_PROMPT_TEMPLATES, ICL_RETRIEVERS
-from opencompass.utils.build import build_dataset_from_cfg
 
 from harness.errors import UserError
 from harness.records.schema import SCHEMA, RunConfig
 from harness.records.store import Recorder
 from harness.runs.judging import Judge
-from harness.suites.registry import SUITES
+from harness.runs.problems import Problems, conversations
+from harness.suites.registry import suite_named
 from model_wrappers import Backbone, Decoded
 from model_wrappers.chat import content_length, response_text
 from model_wrappers.opencompass_model import DiffusionModel, encode_chat
 
-datasets.disable_progress_bars()
 Finished = Callable[[str, str, bool | None], None]  # suite, method, verdict
 
 
@@ -69,37 +63,22 @@ def models_for(config: RunConfig, suite: str, backbones: dict[str, Backbone]) ->
     return models
 
 
-def prepare(suite: str, config: dict[str, Any], models: dict[str, DiffusionModel], limit: int | None) -> SuiteJob:
-    """Load a suite through OpenCompass and encode its prompts. config: OpenCompass's, of the dataset.
+def prepare(suite: str, problems: list[Problems], models: dict[str, DiffusionModel]) -> SuiteJob:
+    """Encode the prompts of a suite; the items of several datasets are numbered one after the other.
 
-    Raises UserError for a malformed data file, and for a prompt that does not fit the model with its response.
+    Raises UserError for a prompt that does not fit the model with its response.
     """
-    try:
-        dataset = build_dataset_from_cfg(ConfigDict(config))
-        test = dataset.reader.dataset["test"]
-        dataset.reader.dataset["test"] = test.select(range(min(len(test), limit or len(test))))
-    except Exception as error:  # whatever a loader makes of a broken file
-        raise UserError(f"data file of {suite} is malformed: {config['path']}: {error}") from error
-    turns = _conversations(dataset, config, next(iter(models.values())))
+    turns = [each for part in problems for each in conversations(part, next(iter(models.values())))]
     prompts: list[torch.Tensor] = []
     for model in {id(model.backbone): model for model in models.values()}.values():  # its tokenizer and limit decide
         prompts = [encode_chat(model.backbone, each) for each in turns]
         _check_fit(suite, prompts, model)
-    golds = [str(gold) for gold in dataset.test[config["reader_cfg"]["output_column"]]]
-    judge = None if SUITES[suite].executes else Judge(config["eval_cfg"], dataset.test, golds)
+    golds = [gold for part in problems for gold in part.golds]
+    judge = None
+    if not suite_named(suite).executes:
+        (part,) = problems  # suites of several datasets are judged after the run
+        judge = Judge(part.config["eval_cfg"], part.rows, golds)
     return SuiteJob(suite, prompts, golds, judge, models)
-
-
-def _conversations(dataset: Any, config: dict[str, Any], model: DiffusionModel) -> list[Any]:
-    """The prompt of every item as chat turns, as OpenCompass's own inferencer makes it."""
-    template = ICL_PROMPT_TEMPLATES.build(ConfigDict(config["infer_cfg"]["prompt_template"]))
-    retriever = ICL_RETRIEVERS.build({**config["infer_cfg"]["retriever"], "dataset": dataset})
-    with tempfile.TemporaryDirectory() as folder:  # the inferencer makes its output folder on the spot, used or not
-        inferencer = GenInferencer(model, max_out_len=model.gen_length, output_json_filepath=folder)
-    entries = inferencer.get_generation_prompt_list_from_retriever_indices(
-        retriever.retrieve(), retriever, "", max_seq_len=None, ice_template=None, prompt_template=template
-    )
-    return list(model.parse_template(entries, mode="gen"))
 
 
 def _check_fit(suite: str, prompts: list[torch.Tensor], model: DiffusionModel) -> None:

@@ -37,14 +37,24 @@ class Judge:
         return verdict_of(result["details"][0])
 
 
+def has_verdict(detail: Any) -> bool:
+    """Whether what an evaluator says of one response holds a verdict."""
+    return isinstance(detail, dict) and _verdict(detail) is not None
+
+
 def verdict_of(detail: dict[str, Any]) -> bool:
     """The verdict in what an evaluator says of one response. Raises UserError if there is none."""
-    verdict = detail.get("correct", detail.get("is_correct"))
-    if isinstance(verdict, list) and len(verdict) == 1:
-        verdict = verdict[0]
-    if verdict is None or isinstance(verdict, list):
+    verdict = _verdict(detail)
+    if verdict is None:
         raise UserError(f"the evaluator gave no verdict per item: {detail}")
-    return bool(verdict)
+    return verdict
+
+
+def _verdict(detail: dict[str, Any]) -> bool | None:
+    verdict = detail.get("correct", detail.get("is_correct"))
+    if isinstance(verdict, list):
+        verdict = verdict[0] if len(verdict) == 1 else None
+    return None if verdict is None else bool(verdict)
 
 
 def _processor(config: dict[str, str] | None) -> Callable[[str], str]:

@@ -11,7 +11,6 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from harness.records.schema import RunConfig
-from harness.suites.registry import SUITES
 
 REDRAW = 0.2  # seconds between two drawings of the bar
 LINE_EVERY = 30.0  # seconds between two lines where there is no terminal
@@ -35,6 +34,7 @@ class RunProgress:
             disable=not self._console.is_terminal,
         )
         self._task = self._bar.add_task("", total=total, completed=done, suite="", accuracy="")
+        self._titles = {name: suite.title or name for name, suite in config.suites.items()}
         self._labels = {name: method.label for name, method in config.methods.items()}
         self._total, self._done, self._before = total, done, done
         self._verdicts: dict[tuple[str, str], list[bool]] = defaultdict(list)
@@ -63,12 +63,12 @@ class RunProgress:
             self._console.print(self._line(suite), soft_wrap=True, highlight=False)
         if due and terminal:
             self._bar.update(self._task, accuracy=self._accuracy(suite))
-        self._bar.update(self._task, advance=1, suite=SUITES[suite].title, refresh=due)
+        self._bar.update(self._task, advance=1, suite=self._titles[suite], refresh=due)
 
     def _line(self, suite: str) -> str:
         elapsed = time.monotonic() - self._began
         left = elapsed / (self._done - self._before) * (self._total - self._done)
-        parts = [f"{self._done} of {self._total} responses", f"about {duration(left)} left", SUITES[suite].title]
+        parts = [f"{self._done} of {self._total} responses", f"about {duration(left)} left", self._titles[suite]]
         return ", ".join(part for part in [*parts, self._accuracy(suite)] if part)
 
     def _accuracy(self, suite: str) -> str:

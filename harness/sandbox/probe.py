@@ -104,6 +104,18 @@ def choose(unsafe: bool = False) -> Choice:
     return Choice(UNSAFE if unsafe else None, missing)
 
 
+def whole_process(scratch: str) -> tuple[str, ...]:
+    """bubblewrap's command line for a process that evaluates: it sees all files and writes to `scratch` alone.
+
+    It has no network and sees no other process; () where bubblewrap is missing.
+    """
+    bwrap = shutil.which("bwrap")
+    if bwrap is None:
+        return ()
+    view = ("--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--bind", scratch, scratch)
+    return (bwrap, *NAMESPACES, "--die-with-parent", "--new-session", *view, "--")
+
+
 @functools.cache
 def _probed(bwrap: str) -> tuple[Isolation | None, str]:
     """The first isolation that holds, or None and what the first one lacks."""

@@ -19,42 +19,62 @@ from typing import Any
 from harness.errors import UserError
 from harness.records.store import Recorder, Run, read_meta, write_meta
 from harness.sandbox.options import UNSAFE_OPTION
+from harness.sandbox.probe import choose, whole_process
+from harness.suites.registry import suite_named
 
 
 def score_run(folder: Path, unsafe: bool = False, pending: bool = False) -> dict[str, Any]:
-    """Score items of a run in a separate process and write `correct` into its records.
+    """Score items of a run in separate processes and write `correct` into its records.
 
     unsafe: run model-written code even where no sandbox works. pending: of methods and suites that have no verdicts
     yet; otherwise all anew, and where a suite cannot be scored now, verdicts that it had are removed, never kept beside
     new ones. Returns what run.json receives as `scoring`: {"sandbox": "bubblewrap", "unsafe" or "none", "not_scored":
-    {suite: why}}. Raises UserError if the process fails.
+    {suite: why}}. Raises UserError if a process fails.
     """
     folder = Path(folder).resolve()
     meta = read_meta(folder)  # refused here, if it is damaged, and not in the process of the evaluators
     recorder = Recorder(folder)
-    if pending and all(item.get("correct") is not None for item in recorder.items.values()):
+    unjudged = {item["suite"] for item in recorder.items.values() if item.get("correct") is None or not pending}
+    if pending and not unjudged:
         scoring = meta.scoring or {"sandbox": "none", "not_scored": {}}
         write_meta(folder, {"scoring": scoring})
         return scoring
+    scoring = {"sandbox": "none", "not_scored": {}}
+    foreign = [suite for suite in meta.config.suites if suite_named(suite).foreign]
+    for suites in ([suite for suite in meta.config.suites if suite not in foreign], foreign):
+        asked = [suite for suite in suites if suite in unjudged]
+        if not asked:
+            continue
+        found = _verdicts(folder, asked, unsafe, pending, whole=suites is foreign)
+        recorder.score({(method, suite, item): correct for method, suite, item, correct in found["rows"]})
+        scoring["sandbox"] = found["sandbox"]
+        scoring["not_scored"] |= found["not_scored"]
+    write_meta(folder, {"scoring": scoring})
+    return scoring
+
+
+def _verdicts(folder: Path, suites: list[str], unsafe: bool, pending: bool, whole: bool) -> dict[str, Any]:
+    """What `verdicts.verdicts_of` finds in a process of its own.
+
+    whole: the process itself is in a sandbox, for its evaluators are not known to start one for every program.
+    """
     with tempfile.TemporaryDirectory(prefix="scoring-") as scratch:
         verdicts = Path(scratch) / "verdicts.json"
-        options = [str(verdicts), *(["--pending"] if pending else []), *([UNSAFE_OPTION] if unsafe else [])]
+        options = [str(verdicts), *suites, *(["--pending"] if pending else []), *([UNSAFE_OPTION] if unsafe else [])]
         environment = os.environ | {
             "HF_HOME": scratch,
             "HF_DATASETS_CACHE": scratch,
             "TMPDIR": scratch,
             "TOKENIZERS_PARALLELISM": "false",
         }
-        command = [sys.executable, "-m", "harness.sandbox.verdicts", str(folder), *options]
+        wrapper = whole_process(scratch) if whole and choose(unsafe).isolation is not None else ()
+        command = [*wrapper, sys.executable, "-m", "harness.sandbox.verdicts", str(folder), *options]
         done = subprocess.run(command, cwd=scratch, env=environment, capture_output=True, text=True, check=False)
         if done.returncode != 0 or not verdicts.exists():
             reason = (done.stderr.strip().splitlines() or ["no message"])[-1]
             raise UserError(f"scoring failed: {reason}; the records are kept, try: python harness/scoring.py {folder}")
-        scored = json.loads(verdicts.read_text(encoding="utf-8"))
-    recorder.score({(method, suite, item): correct for method, suite, item, correct in scored["rows"]})
-    scoring = scored["scoring"]
-    write_meta(folder, {"scoring": scoring})
-    return scoring
+        found: dict[str, Any] = json.loads(verdicts.read_text(encoding="utf-8"))
+        return found
 
 
 def describe_scoring(scoring: dict[str, Any]) -> str:

@@ -10,62 +10,103 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import UserError, one_line_errors
-from harness.records.hashes import file_hash
+from harness.records.hashes import files_hash
+from harness.records.schema import RunRecord
 from harness.records.store import read_lines, read_meta, write_atomically
 from harness.runs.config import write_generated
-from harness.runs.judging import verdict_of
+from harness.runs.folder import problem_files
+from harness.runs.judging import has_verdict, verdict_of
+from harness.runs.problems import Problems, dataset_configs, load_problems
 from harness.sandbox.options import UNSAFE_OPTION
 from harness.sandbox.probe import choose
-from harness.suites.registry import SUITES, data_file, dataset_config
+from harness.suites.registry import suite_named
+
+ALL_RIGHT = 100.0 - 1e-6  # percent
 
 
-def verdicts_of(folder: Path, unsafe: bool = False, pending: bool = False) -> dict[str, Any]:
-    """Run OpenCompass's evaluation task on every (method, suite) of a run, or those without verdicts if `pending`.
+def verdicts_of(folder: Path, suites: list[str], unsafe: bool = False, pending: bool = False) -> dict[str, Any]:
+    """Run OpenCompass's evaluation task on these suites of a run, or on what of them has no verdicts if `pending`.
 
-    Returns {"rows": [(method, suite, item, correct)], "scoring": as `score_run`}; correct is None where a suite was not
-    scored.
+    Returns {"rows": [(method, suite, item, correct)], "sandbox": what model-written code ran in, "not_scored": {suite:
+    why}}; correct is None where a suite was not scored. Raises UserError if the problems are not those of the run.
     """
     meta = read_meta(folder)
     choice = choose(unsafe)
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for item in read_lines(folder / "items.jsonl"):
-        groups.setdefault((item["method"], item["suite"]), []).append(item)
+        if item["suite"] in suites:
+            groups.setdefault((item["method"], item["suite"]), []).append(item)
     if pending:
         groups = {key: items for key, items in groups.items() if any(item.get("correct") is None for item in items)}
-    generated = meta.config.generated
     rows: list[tuple[str, str, int, bool | None]] = []
     not_scored = {}
     with tempfile.TemporaryDirectory() as scratch:
-        data = Path(scratch) if generated else Path(meta.data["folder"])
-        if generated:
+        data = Path(scratch) if meta.config.generated else Path(meta.data["folder"])
+        if meta.config.generated:
             write_generated(data, meta.config)
+        problems: dict[str, list[Problems]] = {}
         for (method, suite), items in groups.items():
-            if file_hash(data_file(suite, data)) != meta.data["files"][suite]["sha256"]:
-                raise UserError(
-                    f"the problems of {suite} are not those of the run: their SHA-256 differs from run.json's"
-                )
-            numbers = [item["item"] for item in items]
-            if SUITES[suite].executes and choice.isolation is None:
+            spec, numbers = suite_named(suite), [item["item"] for item in items]
+            if spec.executes and choice.isolation is None:
                 not_scored[suite] = choice.missing
                 rows += [(method, suite, number, None) for number in numbers]
                 continue
-            config = dataset_config(suite, data, generated)
-            if SUITES[suite].executes:
-                evaluation = config["eval_cfg"]
-                config["eval_cfg"] = evaluation | {"evaluator": evaluation["evaluator"] | {"unsafe": unsafe}}
-            correct = evaluate(config, numbers, [item["text"] for item in items])
+            if suite not in problems:
+                problems[suite] = _problems(suite, meta, data, unsafe)
+            correct = evaluate_suite(problems[suite], numbers, [item["text"] for item in items])
             rows += [(method, suite, number, verdict) for number, verdict in zip(numbers, correct, strict=True)]
     sandbox = "none" if choice.isolation is None else choice.isolation.name
-    return {"rows": rows, "scoring": {"sandbox": sandbox, "not_scored": not_scored}}
+    return {"rows": rows, "sandbox": sandbox, "not_scored": not_scored}
+
+
+def _problems(suite: str, meta: RunRecord, data: Path, unsafe: bool) -> list[Problems]:
+    """The datasets of a suite, as far as the run went."""
+    if files_hash(problem_files(suite, meta.config, data)) != meta.data["files"][suite]["sha256"]:
+        raise UserError(f"the problems of {suite} are not those of the run: their SHA-256 differs from run.json's")
+    configs = dataset_configs(suite, meta.config, data)
+    for config in configs:
+        evaluator = config["eval_cfg"]["evaluator"]
+        if str(evaluator.get("type")).startswith("harness.sandbox.evaluators.Sandboxed"):
+            config["eval_cfg"] = config["eval_cfg"] | {"evaluator": evaluator | {"unsafe": unsafe}}
+    return load_problems(suite, configs, meta.config.limit)
+
+
+def evaluate_suite(problems: list[Problems], items: list[int], texts: list[str]) -> list[bool]:
+    """OpenCompass's verdicts on responses to items of a suite, which number its datasets one after the other."""
+    found: dict[int, bool] = {}
+    first = 0
+    for part in problems:
+        own = {item: text for item, text in zip(items, texts, strict=True) if first <= item < first + len(part)}
+        if own:
+            verdicts = evaluate(part.config, [item - first for item in own], list(own.values()))
+            found |= dict(zip(own, verdicts, strict=True))
+        first += len(part)
+    return [found[item] for item in items]
 
 
 def evaluate(dataset: dict[str, Any], items: list[int], texts: list[str]) -> list[bool]:
     """OpenCompass's verdict on `texts`, the responses to these items of a dataset.
 
     Its own evaluation task does the work: the dataset's loader, the postprocessors and the evaluator of the
-    configuration; only the items asked for are scored. Raises UserError if that means to run model-written code and no
-    sandbox works here.
+    configuration; only the items asked for are scored. An evaluator that gives no verdict per item is asked for one
+    item at a time, and its first number says whether that is right (100). Raises UserError if that means to run
+    model-written code and no sandbox works here, or if the evaluator gives no number.
     """
+    result = _evaluated(dataset, items, texts)
+    details = result.get("details") or []
+    verdicts = [verdict_of(detail) for detail in details if has_verdict(detail)]
+    if len(verdicts) == len(items):
+        return verdicts
+    if len(items) > 1:
+        return [evaluate(dataset, [item], [text])[0] for item, text in zip(items, texts, strict=True)]
+    numbers = [value for name, value in result.items() if name != "details" and isinstance(value, int | float)]
+    if not numbers:
+        raise UserError(f"the evaluator gave no verdict per item and no number: {result}")
+    return [numbers[0] >= ALL_RIGHT]
+
+
+def _evaluated(dataset: dict[str, Any], items: list[int], texts: list[str]) -> dict[str, Any]:
+    """What OpenCompass's evaluation task finds."""
     from mmengine.config import ConfigDict
     from opencompass.tasks import OpenICLEvalTask
 
@@ -92,7 +133,7 @@ def evaluate(dataset: dict[str, Any], items: list[int], texts: list[str]) -> lis
         }
         task = RecordedEvalTask(ConfigDict(config))
         task.run()
-    return [verdict_of(detail) for detail in task.result["details"]]
+    return task.result
 
 
 def main(line: list[str] | None = None) -> int:
@@ -100,10 +141,11 @@ def main(line: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("run", type=Path)
     parser.add_argument("verdicts", type=Path)
+    parser.add_argument("suites", nargs="+")
     parser.add_argument("--pending", action="store_true")
     parser.add_argument(UNSAFE_OPTION, action="store_true")
     asked = parser.parse_args(line)
-    found = verdicts_of(asked.run, asked.unsafe_code_execution, asked.pending)
+    found = verdicts_of(asked.run, asked.suites, asked.unsafe_code_execution, asked.pending)
     write_atomically(asked.verdicts, json.dumps(found))
     return 0
 

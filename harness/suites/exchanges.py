@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 
 from harness.errors import UserError
 from harness.suites.registry import SUITES
+from harness.suites.spec import Training
 
 PLAIN = ("prompt", "response")
-OWN_FORMAT = {name: suite.training_columns for name, suite in SUITES.items() if suite.training_columns is not None}
+OWN_FORMAT = {name: suite.training for name, suite in SUITES.items() if suite.training is not None}
 
 
 class Exchange(NamedTuple):
@@ -37,23 +38,23 @@ def read_exchanges(path: Path, option: str, suite: str | None = None, count: int
         raise UserError(f"{option} {path}: cannot be read: {error}") from error
     if len(lines) < (count or 1):
         raise UserError(f"{option} {path} has {len(lines)} lines; at least {count or 1} are needed")
-    own = OWN_FORMAT if suite is None else {name: names for name, names in OWN_FORMAT.items() if name == suite}
+    own = OWN_FORMAT if suite is None else {name: form for name, form in OWN_FORMAT.items() if name == suite}
     return [_exchange(line, own, f"{option} {path}, line {number}") for number, line in enumerate(lines[:count], 1)]
 
 
-def _exchange(line: str, own: dict[str, tuple[str, str]], where: str) -> Exchange:
+def _exchange(line: str, own: dict[str, Training], where: str) -> Exchange:
     try:
         row: Any = json.loads(line)
     except ValueError as error:
         raise UserError(f"{where}: not JSON: {error}") from error
     if all(_is_text(row, name) for name in PLAIN):
         return Exchange(row["prompt"], row["response"])
-    for suite, (question, answer) in own.items():
-        if _is_text(row, question) and _is_text(row, answer):
-            (turn,) = SUITES[suite].rounds
-            prompt = turn["prompt"].replace(f"{{{question}}}", row[question])
-            return Exchange(prompt, SUITES[suite].clean(row[answer]))
-    wanted = " or ".join(" and ".join(f'"{name}"' for name in names) for names in (PLAIN, *own.values()))
+    for form in own.values():
+        if _is_text(row, form.question) and _is_text(row, form.answer):
+            prompt = form.prompt.replace(f"{{{form.question}}}", row[form.question])
+            return Exchange(prompt, form.clean(row[form.answer]))
+    formats = (PLAIN, *((form.question, form.answer) for form in own.values()))
+    wanted = " or ".join(" and ".join(f'"{name}"' for name in names) for names in formats)
     raise UserError(f"{where}: an object with {wanted} is needed, both text that is not empty")
 
 

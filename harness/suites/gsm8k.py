@@ -1,12 +1,11 @@
-"""GSM8K: word problems. Generated ones have two steps and an answer up to 34."""
+"""GSM8K: word problems, 4 solved ones before each. Generated ones have two steps and an answer up to 34."""
 
 from __future__ import annotations
 
 import re
 from random import Random
 
-from harness.suites.answers import BOXED, MATH_EVALUATION
-from harness.suites.spec import Generator, Problem, Suite, human
+from harness.suites.spec import BOXED, Generator, Problem, Suite, Training, human
 
 NAMES = ("Anna", "Ben", "Carla", "Dan", "Eva", "Finn", "Gina", "Hugo", "Ida", "Jan", "Kim", "Leo")
 ITEMS = ("apples", "books", "cards", "coins", "eggs", "pens", "shells", "stamps", "stones", "toys")
@@ -80,29 +79,27 @@ def without_annotations(answer: str) -> str:
     return re.sub(r"<<[^>]*>>", "", answer)
 
 
-GOLD = {"dataset_postprocessor": {"type": "opencompass.datasets.gsm8k_dataset_postprocess"}}
 SUITE = Suite(
     name="gsm8k",
     title="GSM8K",
-    dataset="opencompass.datasets.GSM8KDataset",
+    configuration="gsm8k_gen_1d7fe4",
     file="gsm8k/test.jsonl",
-    by_folder=True,
-    columns=("question",),
-    output="answer",
-    rounds=human("{question}" + BOXED),
-    evaluation=MATH_EVALUATION | GOLD,
     lengths={"gen_length": 256, "block_length": 8},
     generator=Generator(
         draw=draw,
+        file="gsm8k/test.jsonl",
+        train_file="train.jsonl",  # the loader wants it; nothing reads its rows
+        dataset="opencompass.datasets.GSM8KDataset",
+        by_folder=True,
+        columns=("question",),
+        output="answer",
         rounds=human("{question}"),
         evaluation={
             "evaluator": {"type": "opencompass.datasets.Gsm8kEvaluator"},
             "pred_postprocessor": {"type": "opencompass.datasets.gsm8k_postprocess"},
-        }
-        | GOLD,
+            "dataset_postprocessor": {"type": "opencompass.datasets.gsm8k_dataset_postprocess"},
+        },
         length=48,
-        train_file="train.jsonl",  # the loader wants it; nothing reads its rows
     ),
-    training_columns=("question", "answer"),
-    clean=without_annotations,
+    training=Training("question", "answer", "{question}" + BOXED, without_annotations),
 )

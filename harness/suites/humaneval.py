@@ -9,10 +9,6 @@ from harness.suites.programs import NOUNS, RESULTS, VERBS, function_of
 from harness.suites.spec import Generator, Problem, Row, Suite, human, json_lines
 
 ARGUMENTS = (("a", "b"), ("x", "y"), ("n", "m"), ("p", "q"))
-IMPLEMENT = (
-    "Read the following function signature and docstring, and fully implement the function described. "
-    "Your response should only contain the code for this function.\n"
-)
 
 
 def draw(rng: Random) -> Problem:
@@ -73,14 +69,20 @@ EVALUATION: dict[str, Any] = {
 SUITE = Suite(
     name="humaneval",
     title="HumanEval",
-    dataset="opencompass.datasets.HumanevalDataset",
+    configuration="humaneval_gen_8e312c",
     file="humaneval/human-eval-v2-20210705.jsonl",
-    columns=("prompt",),
-    output="task_id",
-    reader={"train_split": "test"},
-    rounds=human(IMPLEMENT + "{prompt}"),
-    evaluation=EVALUATION,
     lengths={"gen_length": 512, "block_length": 512, "options": {"logits_eos_inf": True}},
-    generator=Generator(draw, human("{prompt}"), EVALUATION, length=48, file=numbered),
+    generator=Generator(
+        draw=draw,
+        file="humaneval/human-eval-v2-20210705.jsonl",
+        content=numbered,
+        dataset="opencompass.datasets.HumanevalDataset",
+        columns=("prompt",),
+        output="task_id",
+        reader={"train_split": "test"},
+        rounds=human("{prompt}"),
+        evaluation=EVALUATION,
+        length=48,
+    ),
     executes=True,
 )

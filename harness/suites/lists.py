@@ -86,12 +86,15 @@ EVALUATION: dict[str, Any] = {"evaluator": {"type": "harness.sandbox.evaluators.
 SUITE = Suite(
     name="lists",
     title="Lists",
-    dataset="harness.sandbox.evaluators.ListsDataset",
-    file="lists/test.jsonl",
-    columns=("question",),
-    output="answer",
-    rounds=human("{question}"),
-    evaluation=EVALUATION,
     lengths={"gen_length": 32, "block_length": 32},
-    generator=Generator(draw, human("{question}"), EVALUATION, length=32),
+    generator=Generator(
+        draw=draw,
+        file="lists/test.jsonl",
+        dataset="harness.sandbox.evaluators.ListsDataset",
+        columns=("question",),
+        output="answer",
+        rounds=human("{question}"),
+        evaluation=EVALUATION,
+        length=32,
+    ),
 )

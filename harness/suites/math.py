@@ -1,12 +1,12 @@
-"""MATH (500 problems). Generated ones are linear equations with a whole solution from 1 to 9."""
+"""MATH, all 5,000 test problems; MATH-500, a selection. Generated ones are linear equations with a whole solution."""
 
 from __future__ import annotations
 
 import json
 from random import Random
+from typing import Any
 
-from harness.suites.answers import BOXED, MATH_EVALUATION
-from harness.suites.spec import Generator, Problem, Row, Suite, human
+from harness.suites.spec import BOXED, Generator, Problem, Row, Suite, Training, human
 
 
 def draw(rng: Random) -> Problem:
@@ -58,18 +58,38 @@ def numbered(rows: list[Row]) -> str:
     return json.dumps({str(number): row for number, row in enumerate(rows)}, indent=0)
 
 
+EVALUATION: dict[str, Any] = {
+    "evaluator": {"type": "opencompass.datasets.MATHEvaluator", "version": "v2"},
+    "pred_postprocessor": {"type": "opencompass.datasets.math_postprocess_v2"},
+}
+LENGTHS = {"gen_length": 512, "block_length": 64}
+CONFIGURATION = "math_0shot_gen_11c4b5"
 SUITE = Suite(
     name="math",
     title="MATH",
-    dataset="opencompass.datasets.MATHDataset",
+    configuration=CONFIGURATION,
+    file="math/math.json",
+    lengths=LENGTHS,
+    generator=Generator(
+        draw=draw,
+        file="math/test_prm800k_500.json",
+        content=numbered,
+        dataset="opencompass.datasets.MATHDataset",
+        by_folder=True,
+        load={"file_name": "test_prm800k_500.json"},
+        columns=("problem",),
+        output="solution",
+        rounds=human("{problem}"),
+        evaluation=EVALUATION,
+        length=48,
+    ),
+    training=Training("problem", "solution", "{problem}" + BOXED),
+)
+MATH_500 = Suite(
+    name="math500",
+    title="MATH-500",
+    configuration=CONFIGURATION,
+    changes={"file_name": "test_prm800k_500.json"},
     file="math/test_prm800k_500.json",
-    by_folder=True,
-    load={"file_name": "test_prm800k_500.json"},
-    columns=("problem",),
-    output="solution",
-    rounds=human("{problem}" + BOXED),
-    evaluation=MATH_EVALUATION,
-    lengths={"gen_length": 512, "block_length": 64},
-    generator=Generator(draw, human("{problem}"), MATH_EVALUATION, length=48, file=numbered),
-    training_columns=("problem", "solution"),
+    lengths=LENGTHS,
 )

@@ -1,4 +1,4 @@
-"""MBPP: a task in words with asserts. Generated ones filter a list of numbers, change each and reduce."""
+"""MBPP: a task in words with asserts, 3 solved ones before each. Generated ones: filter a list, change, reduce."""
 
 from __future__ import annotations
 
@@ -6,51 +6,13 @@ from random import Random
 from typing import Any
 
 from harness.suites.programs import NOUNS, RESULTS, VERBS, function_of
-from harness.suites.spec import Generator, Problem, Rounds, Row, Suite, human, json_lines
+from harness.suites.spec import Generator, Problem, Row, Suite, human, json_lines
 
 ELEMENTS = ("v", "e", "item", "num")
 LISTS = ("nums", "data", "xs", "values")
 TESTS = {"above": ">", "below": "<", "at least": ">=", "at most": "<=", "other than": "!="}
 CHANGES = {"plus": "+", "minus": "-", "times": "*"}
 FIRST_TEST_ROW = 10  # OpenCompass takes rows 10 to 509 of mbpp.jsonl as the test set
-EXPERT = "You are an expert Python programmer, and here is your task: "
-PASS_THESE = " Your code should pass these tests:\n\n "
-# The three solved tasks of the MBPP prompt (Austin et al., arXiv 2108.07732, tasks 2 to 4), in OpenCompass's wording.
-SHOTS = (
-    (
-        "Write a function to find the similar elements from the given two tuple lists.",
-        "assert similar_elements((3, 4, 5, 6),(5, 7, 4, 10)) == (4, 5)\n"
-        "assert similar_elements((1, 2, 3, 4),(5, 4, 3, 7)) == (3, 4) \n"
-        "assert similar_elements((11, 12, 14, 13),(17, 15, 14, 13)) == (13, 14) \n",
-        "def similar_elements(test_tup1, test_tup2):\r\n"
-        "  res = tuple(set(test_tup1) & set(test_tup2))\r\n"
-        "  return (res)",
-    ),
-    (
-        "Write a python function to identify non-prime numbers.",
-        "assert is_not_prime(2) == False \nassert is_not_prime(10) == True \nassert is_not_prime(35) == True \n",
-        "import math\r\ndef is_not_prime(n):\r\n    result = False\r\n"
-        "    for i in range(2,int(math.sqrt(n)) + 1):\r\n        if n % i == 0:\r\n"
-        "            result = True\r\n    return result",
-    ),
-    (
-        "Write a function to find the largest integers from a given list of numbers using heap queue algorithm.",
-        "assert heap_queue_largest( [25, 35, 22, 85, 14, 65, 75, 22, 58],3)==[85, 75, 65] \n"
-        "assert heap_queue_largest( [25, 35, 22, 85, 14, 65, 75, 22, 58],2)==[85, 75] \n"
-        "assert heap_queue_largest( [25, 35, 22, 85, 14, 65, 75, 22, 58],5)==[85, 75, 65, 58, 35] \n",
-        "import heapq as hq\r\ndef heap_queue_largest(nums,n):\r\n"
-        "  largest_nums = hq.nlargest(n, nums)\r\n  return largest_nums",
-    ),
-)
-
-
-def few_shot() -> Rounds:
-    """The prompt on the real file: three solved tasks, then the one to solve."""
-    rounds = []
-    for text, tests, code in SHOTS:
-        rounds.append({"role": "HUMAN", "prompt": f"{EXPERT}{text}{PASS_THESE}{tests}"})
-        rounds.append({"role": "BOT", "prompt": f"[BEGIN]\n '{code}' \n[DONE] \n\n "})
-    return [*rounds, {"role": "HUMAN", "prompt": f"{EXPERT}{{text}}{PASS_THESE}{{test_list}}  \n"}]
 
 
 def draw(rng: Random) -> Problem:
@@ -104,13 +66,19 @@ EVALUATION: dict[str, Any] = {"evaluator": {"type": "harness.sandbox.evaluators.
 SUITE = Suite(
     name="mbpp",
     title="MBPP",
-    dataset="opencompass.datasets.MBPPDataset",
+    configuration="mbpp_gen",
     file="mbpp/mbpp.jsonl",
-    columns=("text", "test_list"),
-    output="test_list_2",
-    rounds=few_shot(),
-    evaluation=EVALUATION,
     lengths={"gen_length": 256, "block_length": 256, "options": {"confidence_eos_eot_inf": True}},
-    generator=Generator(draw, human("{text}"), EVALUATION, length=64, file=as_test_rows),
+    generator=Generator(
+        draw=draw,
+        file="mbpp/mbpp.jsonl",
+        content=as_test_rows,
+        dataset="opencompass.datasets.MBPPDataset",
+        columns=("text", "test_list"),
+        output="test_list_2",
+        rounds=human("{text}"),
+        evaluation=EVALUATION,
+        length=64,
+    ),
     executes=True,
 )

@@ -1,4 +1,7 @@
-"""The suites by name, and OpenCompass's configuration of each. A new suite is one file here and one entry in ALL."""
+"""The suites by name, and where their problems are. A new suite is one file here and one entry in ALL.
+
+`opencompass:NAME` is a suite too: any generation configuration of OpenCompass, as it ships.
+"""
 
 from __future__ import annotations
 
@@ -7,61 +10,78 @@ from typing import Any
 
 from harness.errors import UserError
 from harness.suites import gsm8k, humaneval, lists, math, mbpp
-from harness.suites.spec import Suite
+from harness.suites.spec import Generator, Suite
 
-ALL = (gsm8k.SUITE, math.SUITE, humaneval.SUITE, mbpp.SUITE, lists.SUITE)
+ALL = (gsm8k.SUITE, math.SUITE, math.MATH_500, humaneval.SUITE, mbpp.SUITE, lists.SUITE)
 SUITES: dict[str, Suite] = {suite.name: suite for suite in ALL}
 GENERATED = tuple(name for name, suite in SUITES.items() if suite.generator is not None)
 PAPER_SUITES = ("gsm8k", "math", "humaneval", "mbpp")
+FOREIGN = "opencompass:"  # then the name of one of OpenCompass's configurations
+FOREIGN_LENGTHS = {"gen_length": 256, "block_length": 32}
+SMALL_LENGTH = 64  # tokens of a response of nano's, of suites without generated problems
+
+
+def suite_named(name: str) -> Suite:
+    """A suite of ALL, or one of OpenCompass's configurations. Raises UserError for an unknown one."""
+    if name.startswith(FOREIGN) and name != FOREIGN:
+        configuration = name.removeprefix(FOREIGN)
+        return Suite(name, configuration, FOREIGN_LENGTHS, configuration, executes=True, foreign=True)
+    if name not in SUITES:
+        raise UserError(f"unknown suite {name}; valid: {', '.join(SUITES)}, {FOREIGN}NAME")
+    return SUITES[name]
 
 
 def suites_named(names: str) -> list[str]:
     """The suites of a comma-separated list. Raises UserError for an unknown or repeated one."""
     chosen = [name.strip() for name in names.split(",") if name.strip()]
-    unknown = [name for name in chosen if name not in SUITES]
-    if unknown or not chosen:
-        raise UserError(f"unknown suite {', '.join(unknown) or '(none)'}; valid: {', '.join(SUITES)}")
+    if not chosen:
+        raise UserError(f"--suite names no suite; valid: {', '.join(SUITES)}, {FOREIGN}NAME")
+    for name in chosen:
+        suite_named(name)
     if len(set(chosen)) < len(chosen):
         raise UserError(f"--suite names a suite twice: {names}")
     return chosen
 
 
-def generation_settings(suite: str, generated: bool) -> dict[str, Any]:
-    """A suite's default lengths and decoder options: those of its generated problems, or LLaDA-8B-Instruct's."""
-    spec = SUITES[suite]
-    return {"gen_length": spec.generator.length} if generated and spec.generator else spec.lengths
-
-
-def data_file(suite: str, data: Path) -> Path:
-    """Where a suite's test file lies in a folder of OpenCompass's layout. Raises UserError if it is missing."""
-    name = SUITES[suite].file
-    path = data / "data" / name
-    if not path.is_file():
+def generator_of(suite: str) -> Generator:
+    """A suite's generator. Raises UserError for a suite without one."""
+    generator = suite_named(suite).generator
+    if generator is None:
         raise UserError(
-            f"data file for {suite} is missing: {path}; --data wants a folder that holds data/{name} "
-            "(OpenCompass's layout)"
+            f"suite {suite} has no generated problems; valid: {', '.join(GENERATED)}; or give --data FOLDER"
         )
-    return path
+    return generator
 
 
-def dataset_config(suite: str, data: Path, generated: bool) -> dict[str, Any]:
-    """OpenCompass's dataset configuration of a suite whose file lies below `data`."""
-    spec = SUITES[suite]
-    path = data_file(suite, data).resolve()
-    source = spec.generator if generated and spec.generator else spec
+def generation_settings(suite: str, small: bool) -> dict[str, Any]:
+    """A suite's default lengths and decoder options: LLaDA-8B-Instruct's, or those of a small model."""
+    spec = suite_named(suite)
+    if not small:
+        return spec.lengths
+    return {"gen_length": spec.generator.length if spec.generator else SMALL_LENGTH}
+
+
+def generated_file(suite: str, data: Path) -> Path:
+    """Where a suite's generated problems are, below `data`."""
+    return data / "data" / generator_of(suite).file
+
+
+def generated_dataset(suite: str, data: Path) -> dict[str, Any]:
+    """OpenCompass's dataset configuration of a suite's generated problems, which are below `data`."""
+    generator, path = generator_of(suite), generated_file(suite, data).resolve()
     return {
         "abbr": suite,
-        "type": spec.dataset,
-        "path": str(path.parent if spec.by_folder else path),
-        **spec.load,
-        "reader_cfg": {"input_columns": list(spec.columns), "output_column": spec.output, **spec.reader},
+        "type": generator.dataset,
+        "path": str(path.parent if generator.by_folder else path),
+        **generator.load,
+        "reader_cfg": {"input_columns": list(generator.columns), "output_column": generator.output, **generator.reader},
         "infer_cfg": {
             "prompt_template": {
                 "type": "opencompass.openicl.icl_prompt_template.PromptTemplate",
-                "template": {"round": source.rounds},
+                "template": {"round": generator.rounds},
             },
             "retriever": {"type": "opencompass.openicl.icl_retriever.ZeroRetriever"},
             "inferencer": {"type": "opencompass.openicl.icl_inferencer.GenInferencer"},
         },
-        "eval_cfg": source.evaluation,
+        "eval_cfg": generator.evaluation,
     }

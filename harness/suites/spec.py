@@ -13,6 +13,7 @@ from typing import Any
 
 Row = dict[str, Any]
 Rounds = list[dict[str, str]]
+BOXED = "\nPlease reason step by step, and put your final answer within \\boxed{}."
 
 
 @dataclass(frozen=True)
@@ -38,51 +39,62 @@ def json_lines(rows: list[Row]) -> str:
 
 @dataclass(frozen=True)
 class Generator:
-    """Generated problems of a suite, in the format of its real file.
+    """Generated problems of a suite, as a dataset of their own in the format of a real file.
 
     draw: one problem, with one correct response drawn from many: names, wordings and the order of steps vary, because
-    with one wording per problem every decoder scores the same. rounds: the chat turns of its prompt. evaluation: the
-    evaluator that fits its answers. length: tokens of a response. file: the rows of problems as the content of the
-    suite's file. train_file: the name of a second file of the same content, where the dataset's loader wants one.
+    with one wording per problem every decoder scores the same. file: below the data folder's `data/`; content: the rows
+    of problems as what is in it; train_file: the name of a second file of the same content, where the dataset's loader
+    wants one. dataset: its OpenCompass class, by_folder: whether that takes the file's folder, load: what it takes
+    besides. columns: what the prompt reads; output: the column of the reference; reader: more of OpenCompass's
+    reader_cfg. rounds: the chat turns of the prompt; evaluation: its eval_cfg. length: tokens of a response.
     """
 
     draw: Callable[[Random], Problem]
+    file: str
+    dataset: str
+    columns: tuple[str, ...]
+    output: str
     rounds: Rounds
     evaluation: dict[str, Any]
     length: int
-    file: Callable[[list[Row]], str] = json_lines
+    content: Callable[[list[Row]], str] = json_lines
     train_file: str | None = None
+    by_folder: bool = False
+    load: dict[str, Any] = field(default_factory=dict)
+    reader: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Training:
+    """The format of a suite's own train file: its columns, the prompt of a question, and what an answer becomes."""
+
+    question: str
+    answer: str
+    prompt: str
+    clean: Callable[[str], str] = str
 
 
 @dataclass(frozen=True)
 class Suite:
     """One benchmark.
 
-    title: as tables say. dataset: its OpenCompass class, load: what that class takes besides the path, by_folder:
-    whether the path is the file's folder. file: below the data folder's `data/`. columns: what the prompt reads;
-    output: the column of the reference; reader: more of OpenCompass's reader_cfg. rounds: the chat turns of the prompt
-    on the real file, evaluation: its eval_cfg. lengths: LLaDA's own settings for LLaDA-8B-Instruct (gen_length,
-    block_length and options of its decoder). generator: of problems in the same format, if there is one. executes:
-    whether scoring runs model-written code. training_columns: question and answer in its own train file, which clean
-    makes a response.
+    title: as tables say. configuration: the name of OpenCompass's configuration for the real problems, None if there
+    are generated ones alone; changes: what of its dataset is otherwise here. file: the real problems, below the data
+    folder's `data/`. lengths: LLaDA's own settings for LLaDA-8B-Instruct with this configuration (gen_length,
+    block_length and options of its decoder). executes: whether scoring runs model-written code. foreign: it was asked
+    for by the name of its configuration alone.
     """
 
     name: str
     title: str
-    dataset: str
-    file: str
-    columns: tuple[str, ...]
-    output: str
-    rounds: Rounds
-    evaluation: dict[str, Any]
     lengths: dict[str, Any]
+    configuration: str | None = None
+    changes: dict[str, Any] = field(default_factory=dict)
+    file: str | None = None
     generator: Generator | None = None
     executes: bool = False
-    by_folder: bool = False
-    load: dict[str, Any] = field(default_factory=dict)
-    reader: dict[str, Any] = field(default_factory=dict)
-    training_columns: tuple[str, str] | None = None
-    clean: Callable[[str], str] = str
+    training: Training | None = None
+    foreign: bool = False
 
 
 def human(prompt: str) -> Rounds:

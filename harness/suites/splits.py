@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from random import Random
 
-from harness.suites.registry import GENERATED, SUITES
-from harness.suites.spec import Generator, Problem
+from harness.suites.registry import GENERATED, generated_file, generator_of
+from harness.suites.spec import Problem
 
 SPLITS = ("train", "dev", "test")
 TEST_PROBLEMS = 200
@@ -23,14 +23,6 @@ def split_of(problem: Problem) -> str:
     """`test`, `dev` (one in sixteen each) or `train`, by a hash of the problem's key."""
     bucket = hashlib.sha256(problem.key.encode()).digest()[0] % 16
     return {0: "test", 1: "dev"}.get(bucket, "train")
-
-
-def generator_of(suite: str) -> Generator:
-    """A suite's generator. Raises ValueError for a suite without one."""
-    generator = SUITES[suite].generator if suite in SUITES else None
-    if generator is None:
-        raise ValueError(f"suite {suite} has no generated problems; valid: {', '.join(GENERATED)}")
-    return generator
 
 
 def draw(suite: str, split: str, rng: Random) -> Problem:
@@ -67,10 +59,9 @@ def write_suites(
 ) -> None:
     """Write `count` generated problems of every suite below `folder/data`, as the real files are laid out."""
     for name in suites:
-        suite, generator = SUITES[name], generator_of(name)
-        path = folder / "data" / suite.file
+        generator, path = generator_of(name), generated_file(name, folder)
         path.parent.mkdir(parents=True, exist_ok=True)
-        text = generator.file([problem.row for problem in problems(name, split, count)])
+        text = generator.content([problem.row for problem in problems(name, split, count)])
         path.write_text(text, encoding="utf-8")
         if generator.train_file is not None:
             path.with_name(generator.train_file).write_text(text, encoding="utf-8")

@@ -16,7 +16,7 @@ from pathlib import PurePath
 from typing import Any
 
 import pandas as pd
-from msgspec import to_builtins
+from msgspec import UNSET, to_builtins
 
 from harness.errors import UserError
 from harness.records.schema import Setting
@@ -87,7 +87,12 @@ def _architecture(run: Run) -> Values:
 def _data(run: Run) -> Values:
     files = run.meta.data.get("files") or {}
     digests = {suite: _text(file.get("sha256")) for suite, file in files.items()}
-    return {("SHA-256 of the problems", "", suite): digest and digest[:16] for suite, digest in digests.items()}
+    found: Values = {("SHA-256 of the problems", "", name): digest and digest[:16] for name, digest in digests.items()}
+    for name, suite in run.config.suites.items():
+        known = suite.configuration is not UNSET
+        said = f"{suite.configuration} {str(suite.configuration_sha256)[:16]}" if known else None
+        found["OpenCompass's configuration", "", name] = said
+    return found
 
 
 def _gen_length(run: Run) -> Values:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import PurePath
 
 import pandas as pd
+from msgspec import UNSET
 
 from harness.records.schema import RunConfig, RunRecord
 from harness.records.store import Run
@@ -34,7 +36,14 @@ def setting(measured: pd.DataFrame, run: Run) -> list[str]:
     all_generated = all(config.generated for config in configs)
     generated = ", generated in the suites' formats" if all_generated else ""
     stops = ["Decoding ends at EOS."] if all(map(_stops, configs)) else []
-    return [_models(run.meta), f"{items}{generated}.", *stops, *_machines(run), *_sources(run)]
+    return [
+        _models(run.meta),
+        f"{items}{generated}.",
+        *_configurations(configs),
+        *stops,
+        *_machines(run),
+        *_sources(run),
+    ]
 
 
 def timing(run: Run) -> list[str]:
@@ -66,6 +75,19 @@ def _models(meta: RunRecord) -> str:
 def _is_nano(name: str) -> bool:
     """Whether a model's name or folder is nano, or one of its checkpoints (nano-...)."""
     return any(part.split("-")[0] == "nano" for part in PurePath(name).parts)
+
+
+def _configurations(configs: Sequence[RunConfig]) -> list[str]:
+    """Which of OpenCompass's configurations ask and judge the suites, where problems are real."""
+    named = {
+        (suite.title or name): f"{suite.configuration} ({str(suite.configuration_sha256)[:8]})"
+        for config in configs
+        for name, suite in config.suites.items()
+        if suite.configuration is not UNSET
+    }
+    if not named:
+        return []
+    return [f"Prompts and evaluators are OpenCompass's: {', '.join(f'{of} {name}' for of, name in named.items())}."]
 
 
 def _stops(config: RunConfig) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -107,26 +108,29 @@ def test_a_killed_run_resumes_to_the_records_of_an_uninterrupted_one(tmp_path: P
     assert without_seconds(tmp_path / "killed") == without_seconds(tmp_path / "whole")
 
 
+def real_layout(folder: Path, count: int) -> Path:
+    """Generated problems laid out as the real files are, all of MATH's too."""
+    write_suites(folder, count=count)
+    shutil.copy(folder / "data" / "math" / "test_prm800k_500.json", folder / "data" / "math" / "math.json")
+    return folder
+
+
 @pytest.mark.slow
 def test_real_files_and_an_official_checkpoint_go_the_same_way(tmp_path: Path, official_with_tokenizer: Path) -> None:
-    write_suites(tmp_path, count=3)
-    line = [
-        "--data",
-        str(tmp_path),
-        "--model",
-        str(official_with_tokenizer),
-        "--methods",
-        "llada,fef-2",
-        "--limit",
-        "1",
-    ]
-    assert main([*line, "--gen-length", "8", "--out", str(tmp_path / "run")]) == 0
+    suites = ["gsm8k", "math", "math500", "humaneval", "mbpp", "opencompass:gsm8k_0shot_gen_a58960"]
+    line = ["--data", str(real_layout(tmp_path, 3)), "--model", str(official_with_tokenizer)]
+    line += ["--suite", ",".join(suites), "--methods", "llada,fef-2", "--limit", "1", "--gen-length", "8"]
+    assert main([*line, "--out", str(tmp_path / "run")]) == 0
     run = read_run(tmp_path / "run")
-    assert len(run.items) == 8
-    unscored = run.meta["scoring"]["not_scored"]
+    assert len(run.items) == 2 * len(suites)
+    unscored = run.meta.scoring["not_scored"]
     assert run.items.loc[~run.items["suite"].isin(list(unscored)), "correct"].notna().all()
     prompts = run.items.set_index("suite")["prompt_tokens"]
-    assert prompts["mbpp"].min() > 3 * prompts["gsm8k"].max()  # three solved tasks stand before the real MBPP prompt
+    assert prompts["gsm8k"].min() > 10 * prompts["math"].max()  # four solved problems are before the real GSM8K prompt
+    assert run.config.suites["math"].configuration == "math_0shot_gen_11c4b5"
+    caption = (tmp_path / "run" / "tables" / "main.md").read_text().splitlines()[0]
+    digest = str(run.config.suites["gsm8k"].configuration_sha256)[:8]
+    assert f"Prompts and evaluators are OpenCompass's: GSM8K gsm8k_gen_1d7fe4 ({digest}), MATH math_0shot" in caption
 
 
 def refused(line: list[str], capsys: pytest.CaptureFixture[str]) -> str:
@@ -146,7 +150,7 @@ def test_a_model_that_cannot_be_loaded_is_refused_before_anything_is_written(
 
 
 def test_a_malformed_data_file_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write_suites(tmp_path, count=3)
+    real_layout(tmp_path, 3)
     (tmp_path / "data" / "gsm8k" / "test.jsonl").write_text("{broken\n")
     line = ["--data", str(tmp_path), "--suite", "gsm8k", "--out", str(tmp_path / "run")]
     assert "gsm8k is malformed" in refused(line, capsys)

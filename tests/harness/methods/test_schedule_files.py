@@ -16,8 +16,7 @@ from harness.records.schema import RunConfig
 from harness.records.store import config_hash
 from harness.run import arguments_of, main
 from harness.runs.config import resolve
-from harness.suites.registry import SUITES
-from harness.suites.splits import generator_of
+from harness.suites.registry import GENERATED, generator_of
 from model_wrappers.backbones.registry import NANO
 from model_wrappers.decoders.ddosp import read_schedule
 
@@ -37,7 +36,7 @@ def given(folder: Path, **changes: Any) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("suite", list(SUITES))
+@pytest.mark.parametrize("suite", GENERATED)
 def test_nanos_schedules_are_for_its_weights_and_lengths(suite: str) -> None:
     content = json.loads((SHIPPED / f"{suite}.json").read_text())
     length = generator_of(suite).length
@@ -48,13 +47,13 @@ def test_nanos_schedules_are_for_its_weights_and_lengths(suite: str) -> None:
 
 
 def test_a_run_on_nano_takes_the_schedules_shipped_with_it() -> None:
-    config = config_of("--suite", ",".join(SUITES))
+    config = config_of("--suite", ",".join(GENERATED))
     ddosp = config["methods"]["ddosp"]
     assert ddosp["label"] == "DDOSP"
     for suite, setting in ddosp["suites"].items():
         assert setting["options"]["schedule"] == f"nano/{suite}" and len(setting["schedule_sha256"]) == 64
     assert describe_schedules(convert(config, RunConfig)) == [
-        f"DDOSP on {suite}: schedule nano/{suite}" for suite in SUITES
+        f"DDOSP on {suite}: schedule nano/{suite}" for suite in GENERATED
     ]
     assert str(NANO) not in json.dumps(config)
     assert "schedule_sha256" not in config["methods"]["llada"]["suites"]["gsm8k"]

@@ -41,17 +41,24 @@ def test_defaults_are_nano_on_its_generated_suites() -> None:
 def test_llada_8b_gets_lladas_own_settings(tmp_path: Path) -> None:
     write_suites(tmp_path, count=3)
     config = config_of(
-        "--model", "GSAI-ML/LLaDA-8B-Instruct", "--data", str(tmp_path), "--methods", "llada,llada/2,fef-2"
+        *("--model", "GSAI-ML/LLaDA-8B-Instruct", "--data", str(tmp_path)),
+        *("--suite", "gsm8k,math500,humaneval,mbpp", "--methods", "llada,llada/2,fef-2"),
     )
     suites = config["methods"]["llada"]["suites"]
     assert suites["gsm8k"] == {"gen_length": 256, "block_length": 8, "options": {"steps": 256}}
     assert suites["humaneval"]["options"] == {"logits_eos_inf": True, "steps": 512}
     assert suites["mbpp"]["options"] == {"confidence_eos_eot_inf": True, "steps": 256}
-    assert config["methods"]["llada/2"]["suites"]["math"]["options"]["steps"] == 256
-    assert config["methods"]["fef-2"]["suites"]["gsm8k"] == {
-        "gen_length": 256,
-        "block_length": 256,
-        "options": {"steps": 2},
+    assert config["methods"]["llada/2"]["suites"]["math500"]["options"]["steps"] == 256
+    fef = config["methods"]["fef-2"]["suites"]
+    assert fef["gsm8k"] == {"gen_length": 256, "block_length": 256, "options": {"steps": 2}}
+    assert fef["humaneval"]["options"] == {"logits_eos_inf": True, "steps": 2}  # rows differ in the method alone
+    assert fef["mbpp"]["options"] == {"confidence_eos_eot_inf": True, "steps": 2}
+    names = {name: suite["configuration"] for name, suite in config["suites"].items()}
+    assert names == {
+        "gsm8k": "gsm8k_gen_1d7fe4",
+        "math500": "math_0shot_gen_11c4b5",
+        "humaneval": "humaneval_gen_8e312c",
+        "mbpp": "mbpp_gen",
     }
 
 

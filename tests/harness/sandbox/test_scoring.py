@@ -20,11 +20,12 @@ from harness.sandbox.probe import choose
 from harness.sandbox.scoring import describe_scoring, score_run
 from harness.sandbox.verdicts import evaluate, verdicts_of
 from harness.scoring import main
-from harness.suites.registry import SUITES, data_file, dataset_config
+from harness.suites.configurations import real_datasets, real_files
+from harness.suites.registry import GENERATED, SUITES, generated_dataset, generated_file
 from harness.suites.splits import problems, write_suites
 from tables.render import render
 
-CODE_SUITES = [name for name, suite in SUITES.items() if suite.executes]
+CODE_SUITES = [name for name in GENERATED if SUITES[name].executes]
 # The test tasks of MBPP whose own solution does not pass their own tests, as OpenCompass compares values.
 MBPP_FAILING = {14, 38, 40, 55, 76, 78, 88, 293, 335, 367, 397, 414, 422, 432, 491}
 
@@ -36,14 +37,14 @@ def skip_without_sandbox(suite: str) -> None:
         pytest.skip(choice.missing)
 
 
-@pytest.mark.parametrize("suite", SUITES)
+@pytest.mark.parametrize("suite", GENERATED)
 def test_references_are_right_and_nonsense_is_wrong(suite: str, tmp_path: Path) -> None:
     skip_without_sandbox(suite)
     write_suites(tmp_path, "dev", 6)
     responses = [problem.response for problem in problems(suite, "dev", 6)]
     items = [5, 0, 3]
     texts = [responses[5], "nonsense", responses[3]]
-    assert evaluate(dataset_config(suite, tmp_path, generated=True), items, texts) == [True, False, True]
+    assert evaluate(generated_dataset(suite, tmp_path), items, texts) == [True, False, True]
 
 
 @pytest.mark.parametrize("suite", CODE_SUITES)
@@ -52,17 +53,19 @@ def test_a_program_that_ends_its_process_costs_its_own_item(suite: str, tmp_path
     write_suites(tmp_path, "dev", 3)
     responses = [problem.response for problem in problems(suite, "dev", 3)]
     texts = [responses[0], f"import os\nos._exit(0)\n{responses[1]}", responses[2]]
-    assert evaluate(dataset_config(suite, tmp_path, generated=True), [0, 1, 2], texts) == [True, False, True]
+    assert evaluate(generated_dataset(suite, tmp_path), [0, 1, 2], texts) == [True, False, True]
 
 
-@pytest.mark.parametrize("suite", ["gsm8k", "math"])
-def test_real_suites_want_the_answer_in_a_box(suite: str, tmp_path: Path) -> None:
+def test_real_math_wants_the_answer_in_a_box_and_gsm8k_as_the_last_number(tmp_path: Path) -> None:
     write_suites(tmp_path, "dev", 2)
-    problem = next(iter(problems(suite, "dev", 1)))
-    gold = problem.row["answer"].split("#### ")[1] if suite == "gsm8k" else problem.response.split("{")[1].split("}")[0]
-    config = dataset_config(suite, tmp_path, generated=False)
-    assert evaluate(config, [0], [rf"It is \boxed{{{gold}}}."]) == [True]
+    answer = next(iter(problems("math", "dev", 1))).response.split("{")[1].split("}")[0]
+    (config,) = real_datasets("math500", tmp_path)
+    assert evaluate(config, [0], [rf"It is \boxed{{{answer}}}."]) == [True]
     assert evaluate(config, [0], [r"It is \boxed{-1}."]) == [False]
+    answer = next(iter(problems("gsm8k", "dev", 1))).row["answer"].split("#### ")[1]
+    (config,) = real_datasets("gsm8k", tmp_path)
+    assert evaluate(config, [0], [f"The answer is {answer}"]) == [True]
+    assert evaluate(config, [0], ["The answer is -1"]) == [False]
 
 
 @pytest.fixture
@@ -76,7 +79,7 @@ def finished_run(tmp_path: Path) -> Path:
         "suites": {suite: {"title": title} for suite, title in suites.items()},
     }
     write_generated(tmp_path / "problems", convert(config, RunConfig))
-    files = {suite: {"sha256": file_hash(data_file(suite, tmp_path / "problems"))} for suite in suites}
+    files = {suite: {"sha256": file_hash(generated_file(suite, tmp_path / "problems"))} for suite in suites}
     items = [
         item("llada", suite, number, text=problem.response, correct=False)
         for suite in suites
@@ -120,13 +123,13 @@ def test_with_a_sandbox_all_is_scored(finished_run: Path) -> None:
 
 def test_code_runs_unprotected_only_if_asked_for(finished_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(finished_run))
-    scored = verdicts_of(finished_run, unsafe=True)
-    assert scored["scoring"] == {"sandbox": "unsafe", "not_scored": {}}
+    scored = verdicts_of(finished_run, ["gsm8k", *CODE_SUITES], unsafe=True)
+    assert (scored["sandbox"], scored["not_scored"]) == ("unsafe", {})
     assert [row[3] for row in scored["rows"]] == [True] * 6
-    assert "UNPROTECTED" in describe_scoring(scored["scoring"])
+    assert "UNPROTECTED" in describe_scoring(scored)
     write_suites(finished_run, "dev", 1)
     with pytest.raises(UserError, match="is not run: no sandbox"):
-        evaluate(dataset_config("humaneval", finished_run, generated=True), [0], ["x"])
+        evaluate(generated_dataset("humaneval", finished_run), [0], ["x"])
 
 
 def test_a_run_without_code_needs_no_sandbox() -> None:
@@ -145,17 +148,15 @@ def real_data(suite: str) -> Path:
 @pytest.mark.slow
 def test_all_canonical_solutions_of_humaneval_are_right() -> None:
     folder = real_data("humaneval")
-    rows = [json.loads(line) for line in data_file("humaneval", folder).read_text().splitlines()]
+    rows = [json.loads(line) for line in real_files("humaneval", folder)[0].read_text().splitlines()]
     texts = [row["prompt"] + row["canonical_solution"] for row in rows]
-    verdicts = evaluate(dataset_config("humaneval", folder, generated=False), list(range(len(rows))), texts)
+    verdicts = evaluate(real_datasets("humaneval", folder)[0], list(range(len(rows))), texts)
     assert len(verdicts) == 164 and all(verdicts)
 
 
 @pytest.mark.slow
 def test_of_mbpps_solutions_those_are_wrong_that_opencompass_says() -> None:
     folder = real_data("mbpp")
-    rows = [json.loads(line) for line in data_file("mbpp", folder).read_text().splitlines()][10:510]
-    verdicts = evaluate(
-        dataset_config("mbpp", folder, generated=False), list(range(500)), [row["code"] for row in rows]
-    )
+    rows = [json.loads(line) for line in real_files("mbpp", folder)[0].read_text().splitlines()][10:510]
+    verdicts = evaluate(real_datasets("mbpp", folder)[0], list(range(500)), [row["code"] for row in rows])
     assert {row["task_id"] for row, right in zip(rows, verdicts, strict=True) if not right} == MBPP_FAILING

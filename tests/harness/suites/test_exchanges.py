@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from harness.errors import UserError
-from harness.suites.answers import BOXED
 from harness.suites.exchanges import Exchange, read_exchanges
+from harness.suites.spec import BOXED
 
 GOOD = {"prompt": "Say hello.", "response": "hello"}
 

@@ -10,12 +10,11 @@ import pytest
 
 from harness.suites import lists, mbpp
 from harness.suites.lists import LIST_TASKS, list_is_right, read_list, write_list
-from harness.suites.registry import GENERATED, SUITES
+from harness.suites.registry import GENERATED, generated_file, generator_of
 from harness.suites.splits import (
     SPLITS,
     TEST_PROBLEMS,
     draw,
-    generator_of,
     problems,
     split_of,
     write_suites,
@@ -122,7 +121,7 @@ def test_draw_refuses_an_unknown_split() -> None:
 def test_written_suites_hold_the_split_in_the_real_layout(tmp_path: Path) -> None:
     write_suites(tmp_path, "test", 12)
     for suite in GENERATED:
-        text = (tmp_path / "data" / SUITES[suite].file).read_text()
+        text = generated_file(suite, tmp_path).read_text()
         rows = list(json.loads(text).values()) if suite == "math" else [json.loads(line) for line in text.splitlines()]
         rows = rows[mbpp.FIRST_TEST_ROW :] if suite == "mbpp" else rows
         expected = list(problems(suite, "test", 12))

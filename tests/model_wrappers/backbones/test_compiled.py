@@ -9,6 +9,7 @@ import torch
 from fakes import tiny_llada
 
 from model_wrappers import Backbone, decode
+from model_wrappers.backbones.llada import FAMILY
 
 pytestmark = [
     pytest.mark.slow,
@@ -18,7 +19,7 @@ pytestmark = [
 
 def test_logits_and_tokens_are_those_of_the_plain_model(prompt: torch.Tensor) -> None:
     plain = tiny_llada(3)
-    compiled = Backbone(plain.model, None, "compiled", compiled=True)
+    compiled = Backbone(FAMILY, plain.model, None, "compiled", compiled=True)
     assert (plain.graphs, plain.compiled) == (0, False)
     before = compiled.graphs
     ids_BL = torch.randint(0, 38, (2, 12), generator=torch.Generator().manual_seed(0))

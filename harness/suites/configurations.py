@@ -1,0 +1,116 @@
+"""OpenCompass's own configurations of datasets, by name: prompts, postprocessors and evaluators as they ship.
+
+OpenCompass is imported when a configuration is loaded. What is changed: paths become those of the user's folder, and
+nothing is ever downloaded; HumanEval's and MBPP's evaluators run every program in a sandbox.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from harness.errors import UserError
+from harness.suites.registry import suite_named
+
+DATASETS = "_datasets"  # the ending of the variables that a configuration's datasets are in
+SANDBOXED = {
+    "HumanEvalEvaluator": {"type": "harness.sandbox.evaluators.SandboxedHumanEval", "k": [1]},
+    "MBPPEvaluator": {"type": "harness.sandbox.evaluators.SandboxedMBPP"},
+}
+
+
+def configuration_hash(suite: str) -> str:
+    """SHA-256 of a suite's configuration as it ships, with what the suite changes of it."""
+    return hashlib.sha256(json.dumps(_shipped(suite), sort_keys=True).encode()).hexdigest()
+
+
+def real_datasets(suite: str, data: Path) -> list[dict[str, Any]]:
+    """OpenCompass's dataset configurations of a suite, for the real problems below `data`.
+
+    Raises UserError for an unknown configuration, one that does not generate text, or a missing file.
+    """
+    spec, found = suite_named(suite), _shipped(suite)
+    for dataset in found:
+        inferencer = dataset["infer_cfg"]["inferencer"]["type"]
+        if not inferencer.rsplit(".", 1)[-1].endswith("GenInferencer"):
+            raise UserError(f"configuration {spec.configuration} does not generate text, it uses {inferencer}")
+        dataset["path"] = str(_local(suite, str(dataset.get("path", "")), data))
+        evaluator = dataset["eval_cfg"]["evaluator"]
+        if isinstance(evaluator.get("type"), str):
+            dataset["eval_cfg"]["evaluator"] = SANDBOXED.get(evaluator["type"].rsplit(".", 1)[-1], evaluator)
+    return found
+
+
+def real_files(suite: str, data: Path) -> list[Path]:
+    """The files of a suite's real problems below `data`, in a fixed order. Raises UserError if they are missing."""
+    spec = suite_named(suite)
+    if spec.file is not None:
+        return [_present(suite, data / "data" / spec.file)]
+    found: list[Path] = []
+    for dataset in real_datasets(suite, data):
+        path = Path(dataset["path"])
+        found += sorted(each for each in path.rglob("*") if each.is_file()) if path.is_dir() else [path]
+    return list(dict.fromkeys(found))
+
+
+def _local(suite: str, path: str, data: Path) -> Path:
+    """Where OpenCompass would look for a dataset below the user's folder."""
+    from opencompass.utils.datasets_info import DATASETS_MAPPING
+
+    known = DATASETS_MAPPING.get(path, {}).get("local") or path
+    spec = suite_named(suite)
+    if spec.file is not None:
+        _present(suite, data / "data" / spec.file)
+    return _present(suite, data / known).resolve()
+
+
+def _present(suite: str, path: Path) -> Path:
+    """A path that exists. Raises UserError that says which file is missing, where it belongs and what wants it."""
+    if path.exists():
+        return path
+    other = suite_named("math500").file if suite == "math" else None
+    hint = (
+        f"; for the 500 problems of {other} ask for math500"
+        if other and (path.parent / Path(other).name).exists()
+        else ""
+    )
+    wants = f"OpenCompass's configuration {suite_named(suite).configuration} wants it there"
+    raise UserError(f"data file for {suite} is missing: {path}; {wants}, and --data names the folder above data/{hint}")
+
+
+def _shipped(suite: str) -> list[dict[str, Any]]:
+    """The datasets of a suite's configuration as plain values, with the suite's changes."""
+    spec = suite_named(suite)
+    if spec.configuration is None:
+        raise UserError(f"suite {suite} has generated problems alone; leave out --data, or the suite")
+    import opencompass
+    from mmengine.config import Config
+
+    folder = Path(opencompass.__file__).parent / "configs" / "datasets"
+    files = {path.stem: path for path in sorted(folder.rglob("*.py"))}
+    if spec.configuration not in files:
+        close = get_close_matches(spec.configuration, files, n=5)
+        raise UserError(
+            f"OpenCompass has no configuration {spec.configuration}"
+            + (f"; close ones: {', '.join(close)}" if close else f"; they are below {folder}")
+        )
+    config = Config.fromfile(str(files[spec.configuration]), format_python_code=False)
+    found = [each for name, value in config.items() if name.endswith(DATASETS) for each in value]
+    if not found:
+        raise UserError(f"OpenCompass's configuration {spec.configuration} names no datasets")
+    return [_plain(each) | spec.changes for each in found]
+
+
+def _plain(value: Any) -> Any:
+    """A configuration's values as JSON has them: classes and functions by their import paths."""
+    if isinstance(value, dict):
+        return {str(key): _plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    if inspect.isclass(value) or callable(value):
+        return f"{value.__module__}.{value.__qualname__}"
+    return value

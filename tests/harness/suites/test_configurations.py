@@ -1,0 +1,129 @@
+"""OpenCompass's own configurations: the prompts they send, what is refused, evaluators that judge in their own way."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.errors import UserError
+from harness.sandbox.probe import choose, whole_process
+from harness.sandbox.verdicts import evaluate, evaluate_suite
+from harness.suites.configurations import configuration_hash, real_datasets, real_files
+from harness.suites.registry import generated_dataset, suite_named, suites_named
+from harness.suites.splits import problems, write_suites
+from model_wrappers import load_backbone
+
+NAMED = ["gsm8k", "math", "math500", "humaneval", "mbpp"]
+ZERO_SHOT = "opencompass:gsm8k_0shot_gen_a58960"
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Generated problems laid out as the real files are, all of MATH's too."""
+    folder = tmp_path_factory.mktemp("data")
+    write_suites(folder, "dev", 3)
+    shutil.copy(folder / "data" / "math" / "test_prm800k_500.json", folder / "data" / "math" / "math.json")
+    return folder
+
+
+@pytest.mark.parametrize("suite", [*NAMED, ZERO_SHOT])
+def test_prompts_are_those_that_opencompass_own_inferencer_sends(suite: str, data: Path, tmp_path: Path) -> None:
+    from mmengine.config import ConfigDict
+    from opencompass.tasks import OpenICLInferTask
+
+    from harness.runs.inference import prepare
+    from harness.runs.problems import load_problems
+    from model_wrappers.opencompass_model import DiffusionModel, encode_chat
+
+    sent: list[Any] = []
+
+    class Spied(DiffusionModel):
+        def generate(self, inputs: list[Any], max_out_len: int | None = None, **_: Any) -> list[str]:
+            sent.extend(inputs)
+            return [""] * len(inputs)
+
+    nano = load_backbone("nano")
+    (config,) = real_datasets(suite, data)
+    job = prepare(suite, load_problems(suite, [config], 2), {"llada": DiffusionModel(nano, "llada", gen_length=8)})
+    model = {"type": "spied", "abbr": "spied", "path": "nano", "max_out_len": 8, "batch_size": 1}
+    task = OpenICLInferTask(ConfigDict(models=[model], datasets=[[config]], work_dir=str(tmp_path)))
+    task.run(cur_model=Spied(nano, "llada", gen_length=8), cur_model_abbr="spied")
+    own = [encode_chat(nano, turns).tolist() for turns in sent[:2]]
+    assert [prompt_P.tolist() for prompt_P in job.prompts] == own and own[0]
+    texts = [nano.text_tokenizer().decode(ids) for ids in own]
+    question = next(iter(problems(suite.replace("math500", "math") if suite in NAMED else "gsm8k", "dev", 1))).row
+    assert any(str(value) in texts[0] for value in question.values())
+
+
+def test_the_math_suite_is_all_of_it_and_math500_a_selection(data: Path) -> None:
+    (whole,), (part,) = real_datasets("math", data), real_datasets("math500", data)
+    assert "file_name" not in whole and part["file_name"] == "test_prm800k_500.json"
+    assert [path.name for path in real_files("math", data)] == ["math.json"]
+    assert configuration_hash("math") != configuration_hash("math500")
+
+
+def test_a_missing_file_says_which_where_and_who_wants_it(tmp_path: Path) -> None:
+    write_suites(tmp_path, "dev", 2)
+    with pytest.raises(UserError, match=r"math/math\.json; .*math_0shot_gen_11c4b5 wants it there.*ask for math500"):
+        real_datasets("math", tmp_path)
+    with pytest.raises(UserError, match=r"data/ifeval/input_data\.jsonl; .*IFEval_gen_353ae7 wants it"):
+        real_datasets("opencompass:IFEval_gen_353ae7", tmp_path)
+    with pytest.raises(UserError, match="lists has generated problems alone"):
+        real_datasets("lists", tmp_path)
+
+
+def test_unknown_configurations_and_those_that_generate_nothing_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"no configuration gsm8k_0shot_gen; close ones: gsm8k_"):
+        real_datasets("opencompass:gsm8k_0shot_gen", tmp_path)
+    with pytest.raises(UserError, match=r"does not generate text, it uses .*PPLInferencer"):
+        real_datasets("opencompass:hellaswag_ppl_a6e128", tmp_path)
+    with pytest.raises(UserError, match=r"unknown suite gsm9k; valid: gsm8k, .*opencompass:NAME"):
+        suites_named("gsm8k,gsm9k")
+
+
+@pytest.mark.parametrize("suite", NAMED)
+def test_every_program_of_a_named_suite_runs_in_a_sandbox(suite: str, data: Path) -> None:
+    (config,) = real_datasets(suite, data)
+    own = config["eval_cfg"]["evaluator"]["type"].startswith("harness.sandbox.evaluators.Sandboxed")
+    assert own == suite_named(suite).executes
+
+
+def test_an_evaluator_without_verdicts_is_asked_item_by_item(tmp_path: Path) -> None:
+    """With one item, its one number says whether that item is right."""
+    write_suites(tmp_path, "dev", 3)
+    config = generated_dataset("lists", tmp_path)
+    config["eval_cfg"] = {"evaluator": {"type": "one_number.OneNumber"}}
+    golds = [problem.row["answer"] for problem in problems("lists", "dev", 3)]
+    assert evaluate(config, [0, 1, 2], [golds[0], "nonsense", golds[2]]) == [True, False, True]
+
+
+def test_items_number_the_datasets_of_a_suite_one_after_the_other(tmp_path: Path) -> None:
+    from harness.runs.problems import load_problems
+
+    write_suites(tmp_path, "dev", 3)
+    parts = load_problems("both", [generated_dataset(suite, tmp_path) for suite in ("gsm8k", "lists")], 2)
+    right = [problem.response for suite in ("gsm8k", "lists") for problem in list(problems(suite, "dev", 2))]
+    assert [len(part) for part in parts] == [2, 2]
+    assert evaluate_suite(parts, [3, 0, 2], [right[3], "nonsense", right[2]]) == [True, False, True]
+
+
+def test_a_whole_evaluation_writes_to_its_scratch_folder_alone_and_has_no_network(tmp_path: Path) -> None:
+    if choose().isolation is None or not whole_process(str(tmp_path)):
+        pytest.skip("no sandbox here")
+    scratch, outside = tmp_path / "scratch", tmp_path / "outside.txt"
+    scratch.mkdir()
+    code = (
+        "import socket\nfrom pathlib import Path\n"
+        f"Path({str(scratch)!r}, 'own').write_text('yes')\n"
+        "for act in (lambda: Path({path!r}).write_text('no'), lambda: socket.create_connection(('192.0.2.1', 9), 2)):\n"
+        "    try:\n        act()\n    except OSError:\n        continue\n    raise SystemExit('it got out')\n"
+    ).replace("{path!r}", repr(str(outside)))
+    command = [*whole_process(str(scratch)), sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert (scratch / "own").read_text() == "yes" and not outside.exists()
