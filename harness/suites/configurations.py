@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import UserError
-from harness.suites.registry import suite_named
+from harness.suites.registry import ALL, suite_named
 
 DATASETS = "_datasets"  # the ending of the variables that a configuration's datasets are in
 SANDBOXED = {
@@ -49,7 +49,7 @@ def real_files(suite: str, data: Path) -> list[Path]:
     """The files of a suite's real problems below `data`, in a fixed order. Raises UserError if they are missing."""
     spec = suite_named(suite)
     if spec.file is not None:
-        return [_present(suite, data / "data" / spec.file)]
+        return [_present(suite, data, f"data/{spec.file}")]
     found: list[Path] = []
     for dataset in real_datasets(suite, data):
         path = Path(dataset["path"])
@@ -61,25 +61,24 @@ def _local(suite: str, path: str, data: Path) -> Path:
     """Where OpenCompass would look for a dataset below the user's folder."""
     from opencompass.utils.datasets_info import DATASETS_MAPPING
 
-    known = DATASETS_MAPPING.get(path, {}).get("local") or path
     spec = suite_named(suite)
     if spec.file is not None:
-        _present(suite, data / "data" / spec.file)
-    return _present(suite, data / known).resolve()
+        _present(suite, data, f"data/{spec.file}")
+    return _present(suite, data, DATASETS_MAPPING.get(path, {}).get("local") or path).resolve()
 
 
-def _present(suite: str, path: Path) -> Path:
+def _present(suite: str, data: Path, name: str) -> Path:
     """A path that exists. Raises UserError that says which file is missing, where it belongs and what wants it."""
+    path, spec = data / name, suite_named(suite)
     if path.exists():
         return path
-    other = suite_named("math500").file if suite == "math" else None
-    hint = (
-        f"; for the 500 problems of {other} ask for math500"
-        if other and (path.parent / Path(other).name).exists()
-        else ""
+    same = [other for other in ALL if other.configuration == spec.configuration and other.file not in (None, spec.file)]
+    there = [other.name for other in same if (data / f"data/{other.file}").exists()]
+    hint = f"; the files of {', '.join(there)} are there" if there else ""
+    raise UserError(
+        f"data file for {suite} is missing: {path}; OpenCompass's configuration {spec.configuration} wants it there, "
+        f"and --data names the folder above data/{hint}"
     )
-    wants = f"OpenCompass's configuration {suite_named(suite).configuration} wants it there"
-    raise UserError(f"data file for {suite} is missing: {path}; {wants}, and --data names the folder above data/{hint}")
 
 
 def _shipped(suite: str) -> list[dict[str, Any]]:
