@@ -15,6 +15,8 @@ from model_wrappers.request import Request
 from model_wrappers.sampling import Sampler
 from model_wrappers.trace import Decoded, Observer, Trace
 
+LEAST_TEMPERATURE = 1e-6  # logits divided by less than this overflow
+
 
 def decode(
     backbone: BackboneLike,
@@ -78,6 +80,8 @@ def check_temperature(method: str, temperature: float) -> None:
     """ValueError unless the temperature is a finite number, not negative, at which the method is defined."""
     if isinstance(temperature, bool) or not isinstance(temperature, int | float) or not 0 <= temperature < math.inf:
         raise ValueError(f"temperature={temperature!r} must be a number, finite and not negative")
+    if 0 < temperature < LEAST_TEMPERATURE:
+        raise ValueError(f"temperature={temperature!r} is too small to divide logits by; 0 is greedy")
     if decoder_named(method).greedy_only and temperature > 0:
         raise ValueError(f"{method} is defined at temperature 0, not {temperature}")
 

@@ -5,13 +5,16 @@ Light, because the tables read it too. The methods themselves are in harness/met
 
 GROUPS = {
     "main": ["llada", "llada/2", "ssd", "ddosp", "dcd", "fef-2", "fef-4"],
-    "training": ["llada", "llada-trained", "fef-2-untrained", "fef-4-untrained", "fef-2", "fef-4"],
+    "training": [
+        *("llada", "llada-trained", "llada-control"),
+        *("fef-2-untrained", "fef-4-untrained", "fef-2", "fef-4"),
+    ],
     "speculation": ["llada", "fef-2-nosd", "fef-4-nosd", "fef-2", "fef-4"],
     "draft": ["llada", "fef-4", "fef-4-untrained-draft"],
     "window-size": ["llada", "fef-4-w2", "fef-4-w4", "fef-4-w8", "fef-4", "fef-4-w24", "fef-4-w32"],
     "savings": ["llada", "fef-2", "fef-2-skip", "fef-2-reuse", "fef-2-adaptive", "fef-fast", "fef-two-stream"],
     "checkpoints": [
-        *("llada", "llada-trained", "llada-fef", "llada-two-stream"),
+        *("llada", "llada-trained", "llada-control", "llada-two-stream"),
         *("threshold-two-stream", "factor-two-stream", "entropy-two-stream"),
         *("fef-fast-untrained", "fef-fast-control", "fef-fast", "fef-two-stream-untrained", "fef-two-stream"),
     ],

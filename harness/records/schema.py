@@ -148,7 +148,23 @@ class WindowRecord(Struct):
     committed: Count | None = None
 
 
-Line = type[ItemRecord] | type[WindowRecord]
+class PassRecord(Struct):
+    """Seconds of single passes on an item's prompt and a masked response, measured beside the items of a FeF method.
+
+    plain: a forward of which half of the response is read, as LLaDA's in the mean; draft: a draft pass; verification:
+    that of `drafts` drafts, without a context pass.
+    """
+
+    method: str
+    suite: str
+    item: Count
+    drafts: Count
+    plain: Seconds
+    draft: Seconds
+    verification: Seconds
+
+
+Line = type[ItemRecord] | type[WindowRecord] | type[PassRecord]
 
 
 def what_is_wrong(record: Line, row: Any) -> str:

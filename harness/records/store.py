@@ -3,6 +3,7 @@
     run.json       {schema, name, created, config, config_hash, environment, weights, data, sessions, scoring}
     items.jsonl    one object per (method, suite, item), complete but for `correct`, which scoring adds
     windows.jsonl  one object per speculative window
+    passes.jsonl   seconds of single passes, measured now and then
 
 An item's windows are written before the item itself, and an item counts as done only when its own line is whole: after
 a kill, torn last lines and windows without an item are dropped on opening. What is read is checked against
@@ -19,7 +20,7 @@ import os
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -27,7 +28,16 @@ import msgspec
 import pandas as pd
 
 from harness.errors import UserError
-from harness.records.schema import SCHEMA, ItemRecord, Line, RunConfig, RunRecord, WindowRecord, what_is_wrong
+from harness.records.schema import (
+    SCHEMA,
+    ItemRecord,
+    Line,
+    PassRecord,
+    RunConfig,
+    RunRecord,
+    WindowRecord,
+    what_is_wrong,
+)
 
 KEY = ("method", "suite", "item")
 WINDOW = ("step", "round", "start")  # with the key, which window it is
@@ -36,12 +46,13 @@ PIECE = 1 << 24  # bytes of lines that are parsed at a time
 
 @dataclass(frozen=True)
 class Run:
-    """A run as read: `meta` is run.json; items and windows are frames with one row per line."""
+    """A run as read: `meta` is run.json; items, windows and passes are frames with one row per line."""
 
     folder: Path
     meta: RunRecord
     items: pd.DataFrame
     windows: pd.DataFrame
+    passes: pd.DataFrame = field(default_factory=pd.DataFrame)
 
     @property
     def config(self) -> RunConfig:
@@ -136,7 +147,7 @@ def read_run(folder: Path) -> Run:
             if twice.any():
                 row = " ".join(str(value) for value in frame.loc[twice, list(keys)].iloc[0])
                 raise UserError(f"{folder}/{name}.jsonl: {row} is there twice; the record is damaged")
-    return Run(folder, meta, items, windows)
+    return Run(folder, meta, items, windows, _read_frame(folder / "passes.jsonl", PassRecord))
 
 
 def _read_frame(path: Path, record: Line) -> pd.DataFrame:
@@ -198,8 +209,8 @@ class Recorder:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._items, self._windows = folder / "items.jsonl", folder / "windows.jsonl"
-        for path in (self._items, self._windows):
+        self._items, self._windows, self._passes = (folder / f"{name}.jsonl" for name in ("items", "windows", "passes"))
+        for path in (self._items, self._windows, self._passes):
             if _packed(path).exists():
                 raise UserError(f"{folder} is packed; to go on with it: gunzip {folder}/*.jsonl.gz")
         self.items: dict[tuple[Any, ...], dict[str, Any]] = {}
@@ -214,6 +225,8 @@ class Recorder:
         with _writing(folder):
             write_atomically(self._items, _lines(list(self.items.values())))
             write_atomically(self._windows, "".join(kept))
+            if self._passes.exists():
+                write_atomically(self._passes, _lines(read_lines(self._passes, PassRecord)))
 
     def done(self, method: str, suite: str, item: int) -> bool:
         """Whether this item is recorded."""
@@ -225,6 +238,11 @@ class Recorder:
             _append(self._windows, windows)
             _append(self._items, [item])
         self.items[tuple(item[name] for name in KEY)] = item
+
+    def add_passes(self, passes: dict[str, Any]) -> None:
+        """Record seconds of single passes."""
+        with _writing(self.folder):
+            _append(self._passes, [passes])
 
     def score(self, correct: dict[tuple[str, str, int], bool | None]) -> None:
         """Write the verdicts into the items; None where an item was not scored."""

@@ -24,6 +24,7 @@ from harness.suites.configurations import configuration_hash, real_files
 from harness.suites.registry import generation_settings, generator_of, suite_named, suites_named
 from harness.suites.splits import TEST_PROBLEMS, write_suites
 from model_wrappers.api import check_temperature
+from model_wrappers.backbones.registry import device_named
 from model_wrappers.decoders import METHODS
 
 ROLES = ("base", "fef", "two-stream", "control", "draft")
@@ -48,12 +49,16 @@ def read_models(text: str, suites: list[str]) -> Roles:
         table = dict(pair.split("=", 1) for pair in text.split(",") if "=" in pair)
     else:
         table = NANO_ROLES if text == "nano" else {"base": text}
+    if not isinstance(table, dict):
+        raise UserError(f"--model {text}: the table of models must be a JSON object, role -> model, not {table!r}")
     unknown = [role for role in table if role not in ROLES]
     if unknown or "base" not in table:
         raise UserError(f"--model {text}: roles are {', '.join(ROLES)}, and base is needed; got {', '.join(table)}")
     roles: Roles = {}
     for role, named in table.items():
         per_suite = named if isinstance(named, dict) else {"default": named}
+        if not all(isinstance(each, str) and each for each in per_suite.values()) or not per_suite:
+            raise UserError(f"--model {text}: role {role} must name a model, or a model per suite, not {named!r}")
         missing = [suite for suite in suites if suite not in per_suite and "default" not in per_suite]
         if missing:
             raise UserError(f"--model {text}: role {role} names no model for {', '.join(missing)} and no default")
@@ -66,8 +71,7 @@ def resolve(asked: argparse.Namespace) -> RunConfig:
     suites = suites_named(asked.suite)
     methods = presets_named(asked.methods)
     roles = read_models(asked.model, suites)
-    if asked.limit is not None and asked.limit < 1:
-        raise UserError(f"--limit {asked.limit}: at least 1 item is needed")
+    _check_numbers(asked)
     for name in methods:
         check_temperature(PRESETS[name].method, asked.temperature)
     on_nano = all(name == "nano" for name in roles["base"].values())
@@ -90,12 +94,20 @@ def resolve(asked: argparse.Namespace) -> RunConfig:
         temperature=float(asked.temperature),
         seed=asked.seed,
         device=asked.device,
-        dtype=asked.dtype or ("float32" if asked.device == "cpu" else "bfloat16"),
+        dtype=asked.dtype or ("float32" if device_named(asked.device).type == "cpu" else "bfloat16"),
         compile=asked.compile,
         threads=asked.threads or torch.get_num_threads(),
         chunk=asked.chunk,
         timed=not asked.untimed,
     )
+
+
+def _check_numbers(asked: argparse.Namespace) -> None:
+    """UserError for a number that makes no run, before anything is loaded or written."""
+    for name, least in (("limit", 1), ("threads", 1), ("chunk", 1), ("seed", 0)):
+        value = getattr(asked, name)
+        if value is not None and value < least:
+            raise UserError(f"--{name} {value} must be at least {least}")
 
 
 def _suite(suite: str, generated: bool) -> SuiteName:

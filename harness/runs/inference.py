@@ -18,9 +18,10 @@ from harness.errors import UserError
 from harness.records.schema import SCHEMA, RunConfig
 from harness.records.store import Recorder
 from harness.runs.judging import Judge
+from harness.runs.passes import pass_seconds
 from harness.runs.problems import Problems, conversations
 from harness.suites.registry import suite_named
-from model_wrappers import Backbone, Decoded
+from model_wrappers import METHODS, Backbone, Decoded
 from model_wrappers.chat import content_length, response_text
 from model_wrappers.opencompass_model import DiffusionModel, encode_chat
 
@@ -91,7 +92,10 @@ def _check_fit(suite: str, prompts: list[torch.Tensor], model: DiffusionModel) -
 
 
 def run_suite(job: SuiteJob, recorder: Recorder, seed: int, chunk: int, finished: Finished) -> None:
-    """Decode, judge and record every item that is not recorded yet; `finished(suite, method, verdict)` after each."""
+    """Decode, judge and record every item that is not recorded yet; `finished(suite, method, verdict)` after each.
+
+    After each chunk of a prefix-conditioned method, single passes are timed on one of its prompts.
+    """
     methods = list(job.models)
     warm: set[str] = set()
     for number, first in enumerate(range(0, len(job.prompts), chunk)):
@@ -105,6 +109,9 @@ def run_suite(job: SuiteJob, recorder: Recorder, seed: int, chunk: int, finished
                 record, windows = decode_item(job, method, item, item_seed(seed, job.suite, item))
                 recorder.add(record, windows)
                 finished(job.suite, method, record["correct"])
+            if pending and METHODS[job.models[method].method].prefix_conditioned:
+                costs = pass_seconds(job.models[method], job.prompts[pending[0]])
+                recorder.add_passes({"method": method, "suite": job.suite, "item": pending[0], **costs})
 
 
 def warm_up(job: SuiteJob, method: str, item: int) -> float:

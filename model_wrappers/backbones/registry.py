@@ -21,6 +21,7 @@ from model_wrappers.backbones.model import Backbone, Family
 FAMILIES: dict[str, Family] = {family.model_type: family for family in (llada.FAMILY,)}
 NANO = Path(__file__).parents[1] / "nano"
 SHIPPED = {"nano": NANO} | {f"nano-{role}": NANO / role for role in ("fef", "two-stream", "control")}
+DEVICES = "cpu, cuda, cuda:0, ..."
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -86,7 +87,9 @@ def device_named(device: str | torch.device) -> torch.device:
     try:
         torch_device = torch.device(device)
     except RuntimeError as error:
-        raise ValueError(f"unknown device {device!r}; valid: cpu, cuda, cuda:0, ...") from error
+        raise ValueError(f"unknown device {device!r}; valid: {DEVICES}") from error
+    if torch_device.type not in ("cpu", "cuda"):
+        raise ValueError(f"device {device!s} is not supported; valid: {DEVICES}")
     if torch_device.type == "cuda" and not torch.cuda.is_available():
         raise ValueError(f"device {device!s} was asked for, but torch sees no CUDA device; use cpu")
     return torch_device

@@ -26,8 +26,8 @@ from tables.charts.drawing import (
 )
 from tables.frames.intervals import tradeoff
 from tables.frames.measures import method_labels
+from tables.frames.theory import acceptance_by_position, fef_windows, theory
 from tables.sheets.ablations import ONLY_ABLATION
-from tables.sheets.theory import acceptance_by_position, fef_windows, theory
 
 EXPECTED_LINES = ("--", ":", "-.", (0, (5, 3, 1, 1, 1, 1)))  # of expected acceptance under independence, one per method
 MOST_CURVES = len(EXPECTED_LINES)

@@ -24,7 +24,7 @@ Pair = tuple[str, str]  # a method and a suite
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Together(Run):
     """Runs put together. meta: theirs merged; items, windows: empty, for `of_all` measures each run by itself.
 

@@ -12,7 +12,7 @@ import pandas as pd
 
 from harness.records.store import Run
 from tables.frames.intervals import Pairs, mean_intervals
-from tables.frames.measures import LENGTH, REFERENCE, method_labels, suite_titles, timed
+from tables.frames.measures import LENGTH, REFERENCE, checkpoint_names, method_labels, suite_titles, timed
 from tables.frames.together import joined, notes_of
 from tables.sheets.captions import setting, timing
 
@@ -129,7 +129,21 @@ def suites_table(
         sentences.append(_what_subrows_say(measured, run))
         cells, minor = with_subrows(cells, frame, metrics, list(order), groups)
     caption = " ".join([*sentences, *setting(measured, run), *timing(run)])
-    return Table(name, caption, cells, notes, minor)
+    return Table(name, caption, with_checkpoints(cells, list(order), minor, run), notes, minor)
+
+
+def with_checkpoints(cells: pd.DataFrame, methods: list[str], minor: frozenset[int], run: Run) -> pd.DataFrame:
+    """The cells, and before them whose weights decode in each row, where the rows have different ones.
+
+    methods: of the rows that are not `minor`, in their order.
+    """
+    named = [checkpoint_names(run, method) for method in methods]
+    if len({*named}) < 2:
+        return cells
+    names = iter(named)
+    column = [Cell("") if number in minor else Cell(next(names)) for number in range(len(cells))]
+    frame = pd.DataFrame({("", "Checkpoint"): column}, index=cells.index)
+    return pd.concat([frame, cells], axis=1)
 
 
 def shown_metrics(metrics: Sequence[Metric], run: Run) -> list[Metric]:

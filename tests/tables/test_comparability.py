@@ -229,8 +229,8 @@ def test_rows_of_other_checkpoints_say_which(tmp_path: Path) -> None:
         runs.append(save(tmp_path / str(number), items_of("llada", method), name=str(number), **meta))
     files = render(put_together(runs))
     rows = rows_of(files["main.md"])
-    assert rows["FeF (step=2)"][0] == "**100.00** [a]" and rows["FeF (step=4)"][0] == "**100.00** [b]"
-    assert rows["LLaDA"][0] == "**100.00**"  # its weights are the same in both
+    assert rows["FeF (step=2)"][:2] == ["nano-fef", "**100.00** [a]"] and rows["FeF (step=4)"][1] == "**100.00** [b]"
+    assert rows["LLaDA"][:2] == ["nano", "**100.00**"]  # its weights are the same in both
     assert "[a] fef is nano-fef (55555555)\n- [b] fef is nano-fef (66666666)" in files["main.md"]
 
 

@@ -21,7 +21,7 @@ from tables import figures as cli
 from tables.charts.drawing import UNDATED, Skipped
 from tables.figures import draw_acceptance, draw_curves, draw_tradeoff, draw_window_size
 from tables.frames.intervals import tradeoff
-from tables.sheets.theory import acceptance_by_position, fef_windows
+from tables.frames.theory import acceptance_by_position, fef_windows
 
 SIZES = {"fef-4-w4": 4, "fef-4": 16, "fef-2": 16}
 

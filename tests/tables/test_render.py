@@ -223,7 +223,7 @@ def test_a_run_that_was_not_timed_has_no_speed_anywhere(tmp_path: Path) -> None:
     assert rows["FeF-DLLM (step=2)"] == ["**100.00**", "2.00x"] * 5
     assert rows_of(files["paper.md"])["FeF-DLLM (step=2), paper"][:2] == ["**79.38**", "**36.40**"]
     theory = rows_of(files["theory.md"])["Method"]
-    assert theory[-2:] == ["Fwd. predicted", "Fwd."] and not {"Speed", "S", "c\\_rho"} & set(theory)
+    assert theory[-3:] == ["Fwd. predicted", "Fwd. measured", "Fwd. ratio"] and "c\\_rho" not in theory
     for name in ("main.md", "paper.md", "theory.md"):
         assert "Seconds were not measured for comparison." in files[name]
         assert not any(word in files[name] for word in ("peed", "wall-clock", "milliseconds"))
@@ -240,3 +240,37 @@ def test_labels_are_escaped(tmp_path: Path) -> None:
     assert escape_markdown("a|b *c* [d]") == r"a\|b \*c\* \[d\]"
     run = save(tmp_path, full_items(), suites={"gsm8k": "G_S & M", "math": "100%"})
     assert r"{G\_S \& M}" in render(run)["main.tex"] and r"{100\%}" in render(run)["main.tex"]
+
+
+def test_rows_of_several_checkpoints_say_whose_weights_decode(tmp_path: Path) -> None:
+    config = {
+        "data": "generated",
+        "models": {"base": {"gsm8k": "nano"}, "fef": {"gsm8k": "some/where/nano-fef"}},
+        "methods": {
+            "llada": {"label": "LLaDA", "method": "llada", "role": "base"},
+            "fef-2": {"label": "FeF-DLLM (step=2)", "method": "fef", "role": "fef"},
+        },
+        "suites": {"gsm8k": {"title": "GSM8K"}},
+    }
+    run = save(tmp_path / "two", full_items({"gsm8k": ""}), config=config)
+    for intervals in (False, True):
+        files = render(run, intervals=intervals)
+        rows = rows_of(files["main.md"])
+        assert rows["Method"][0] == "Checkpoint" and rows["LLaDA"][0] == "nano"
+        assert rows["FeF-DLLM (step=2)"][0] == "nano-fef" and "nano-fef" in files["main.tex"]
+    one = config | {"models": {"base": {"gsm8k": "nano"}, "fef": {"gsm8k": "nano"}}}
+    assert "Checkpoint" not in render(save(tmp_path / "one", full_items({"gsm8k": ""}), config=one))["main.md"]
+
+
+def test_the_control_of_older_records_is_called_what_it_is(tmp_path: Path) -> None:
+    """They call it by the name of the paper's row, which is the checkpoint that FeF-DLLM was trained to."""
+    config = {
+        "data": "generated",
+        "methods": {
+            "llada": {"label": "LLaDA", "method": "llada"},
+            "fef-2": {"label": "LLaDA w/ train", "method": "llada", "role": "control"},
+        },
+        "suites": {"gsm8k": {"title": "GSM8K"}},
+    }
+    files = render(save(tmp_path, full_items({"gsm8k": ""}), config=config), paper=True)
+    assert "LLaDA, control training" in rows_of(files["main.md"]) and "w/ train" not in files["paper.md"]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import itertools
+import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +20,9 @@ from harness.errors import UserError
 from harness.records.store import Run
 from harness.theory import acceleration_ratio, expected_committed
 from tables import render as cli
+from tables.frames.theory import THEORY, acceptance_by_position, fef_windows, theory
 from tables.output.pdf import write_pdf
 from tables.render import render
-from tables.sheets.theory import THEORY, acceptance_by_position, fef_windows, theory
 
 
 def committed(accepts: tuple[bool, ...]) -> int:
@@ -45,7 +47,16 @@ def fef_run(folder: Path, **fields: Any) -> Run:
         "fef-2-nosd": {"label": "FeF w/o SD", "method": "fef"},
     }
     config = {"data": "generated", "methods": methods, "suites": {"gsm8k": {"title": "GSM8K"}}}
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "passes.jsonl").write_text("".join(json.dumps(row) + "\n" for row in fields.pop("passes", PASSES)))
     return save(folder, items, fields.pop("windows", windows), config=config, **fields)
+
+
+# Medians: a plain forward 0.08 s, a draft pass 0.1 s, a verification 0.5 s.
+PASSES = [
+    {"method": "fef-2", "suite": "gsm8k", "item": number, "drafts": 4, "plain": c, "draft": rho, "verification": pi}
+    for number, (c, rho, pi) in enumerate([(0.08, 0.1, 0.5), (0.08, 0.1, 0.5), (0.3, 0.3, 0.9)])
+]
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.3, 0.94, 1.0])
@@ -97,27 +108,39 @@ def test_the_theory_frame_is_what_a_hand_computes(tmp_path: Path) -> None:
     row = frame.to_dict("records")[0]
     alpha = 14 / 15
     e_4, e_2 = expected_committed(alpha, 4), expected_committed(alpha, 2)
-    # Of 3.5 s, 5 draft forwards take 0.1 s each as LLaDA's do: 3.0 s for 5 verifications.
-    c_rho, c_pi, passes = 0.1, 0.6, (4 + 2 + 4 + 4 + 2) / 12
+    c, c_rho, c_pi, passes = 0.08, 0.1, 0.5, (4 + 2 + 4 + 4 + 2) / 12
+    sequential, forwards = e_4 * c_pi / (c_rho + c_pi), e_4 / 2 / passes
+    speed = e_4 * c / (c_rho + c_pi) / passes
     expected = {
         **{"window": 4, "alpha": alpha, "acceptance": 14 / 18, "windows": 10, "committed_per_window": 16 / 5},
         **{"expected_committed": e_4, "expected_committed_windows": (4 * e_4 + e_2) / 5},
-        **{"passes": passes, "c_rho": c_rho, "c_pi": c_pi},
-        **{"predicted_over_sequential": e_4 * c_pi / (c_rho + c_pi), "over_sequential": 0.5},
-        "predicted_over_llada_at_c_pi": e_4 * c_pi / (c_rho + c_pi) / passes,
-        **{"predicted_forward_speedup": e_4 / 2 / passes, "forward_speedup": 1.2},
-        **{"predicted_speedup": e_4 * c_rho / (c_rho + c_pi) / passes, "speedup": 1.2 / 3.5},
+        **{"passes": passes, "c": c, "c_rho": c_rho, "c_pi": c_pi},
+        **{"predicted_over_sequential": sequential, "over_sequential": 0.5, "over_sequential_ratio": 0.5 / sequential},
+        **{"predicted_forward_speedup": forwards, "forward_speedup": 1.2, "forward_speedup_ratio": 1.2 / forwards},
+        **{"predicted_speedup": speed, "speedup": 1.2 / 3.5, "speedup_ratio": 1.2 / 3.5 / speed},
     }
     assert {name: row[name] for name in expected} == pytest.approx(expected)
-    # With the measured length in place of the expected one, the costs give the measured speedup back.
-    assert row["predicted_speedup"] * (16 / 5) / e_4 == pytest.approx(row["speedup"])
+
+
+def test_another_clock_changes_what_is_measured_and_not_what_is_predicted(tmp_path: Path) -> None:
+    """The prediction can be wrong: FeF's own seconds are no part of it."""
+    run = fef_run(tmp_path)
+    slower = run.items.assign(
+        seconds=run.items["seconds"].where(run.items["method"] == "llada", run.items["seconds"] * 2)
+    )
+    before, after = (theory(replace(run, items=items)).iloc[0] for items in (run.items, slower))
+    assert after["predicted_speedup"] == before["predicted_speedup"]
+    assert after["speedup"] == pytest.approx(before["speedup"] / 2)
+    assert after["speedup_ratio"] == pytest.approx(before["speedup_ratio"] / 2) != 1
+    dearer = replace(run, passes=run.passes.assign(verification=2 * run.passes["verification"]))
+    assert theory(dearer).iloc[0]["predicted_speedup"] < before["predicted_speedup"]
 
 
 def test_the_theory_table_is_rendered_with_csv(tmp_path: Path) -> None:
     files = render(fef_run(tmp_path))
     row = rows_of(files["theory.md"])["FeF"]
     assert row[:6] == ["GSM8K", "4", "0.933", "0.778", "3.20", f"{expected_committed(14 / 15, 4):.2f}"]
-    assert row[8:10] == ["100.00", "600.00"] and row[11] == "0.50x" and row[-1] == "0.34x"
+    assert row[8:11] == ["80.00", "100.00", "500.00"] and row[12] == "0.50x" and row[18] == "0.34x"
     assert "acceptance is not independent" in files["theory.md"] and "Measured on nano" in files["theory.md"]
     assert list(pd.read_csv(io.StringIO(files["theory.csv"])).columns) == THEORY
     assert "theory.tex" not in files
@@ -126,19 +149,21 @@ def test_the_theory_table_is_rendered_with_csv(tmp_path: Path) -> None:
 def test_what_the_records_lack_is_a_dash(tmp_path: Path) -> None:
     run = fef_run(tmp_path)
     alone = run.items[run.items["method"] == "fef-2"]
-    row = theory(Run(run.folder, run.meta, alone, run.windows)).to_dict("records")[0]
+    row = theory(replace(run, items=alone)).to_dict("records")[0]
     absent = {name for name, value in row.items() if pd.isna(value)}
-    assert absent == set(THEORY[THEORY.index("passes") :])
-    uncounted = Run(run.folder, run.meta, run.items.drop(columns="draft_forwards"), run.windows)
-    row = theory(uncounted).to_dict("records")[0]
-    assert pd.isna(row["c_pi"]) and row["c_rho"] == pytest.approx(0.1) and row["passes"] > 0
-    assert rows_of(render(uncounted)["theory.md"])["FeF"][9] == "-"
+    relative = {name for name in THEORY[THEORY.index("over_sequential") :] if name != "predicted_forward_speedup"}
+    assert absent == relative | {"passes", "predicted_forward_speedup"}
+    unmeasured = replace(run, passes=pd.DataFrame())
+    row = theory(unmeasured).to_dict("records")[0]
+    assert all(pd.isna(row[name]) for name in ("c", "c_rho", "c_pi", "predicted_speedup", "speedup_ratio"))
+    assert row["passes"] > 0 and row["forward_speedup_ratio"] > 0 and row["speedup"] > 0
+    assert rows_of(render(unmeasured)["theory.md"])["FeF"][8:12] == ["-"] * 4
 
 
 def test_without_windows_there_is_no_theory_and_order_does_not_matter(tmp_path: Path) -> None:
     assert "theory.md" not in render(fef_run(tmp_path / "none", windows=[]))
     run = fef_run(tmp_path / "run")
-    turned = Run(run.folder, run.meta, run.items[::-1], run.windows[::-1])
+    turned = replace(run, items=run.items[::-1], windows=run.windows[::-1], passes=run.passes[::-1])
     assert render(turned) == render(run)
 
 

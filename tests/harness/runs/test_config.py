@@ -87,6 +87,13 @@ def test_a_table_of_models_may_differ_by_suite(tmp_path: Path) -> None:
         (["--model", "fef=nano"], "base"),
         (["--model", "missing.json"], "cannot read"),
         (["--limit", "0"], "at least 1"),
+        (["--threads", "-1"], "--threads -1 must be at least 1"),
+        (["--chunk", "0"], "--chunk 0 must be at least 1"),
+        (["--seed", "-1"], "--seed -1 must be at least 0"),
+        (["--device", "meta"], "device meta is not supported; valid: cpu, cuda"),
+        (["--device", "mps"], "device mps is not supported"),
+        (["--temperature", "nan"], "not negative"),
+        (["--temperature", "1e-320"], "too small"),
         (["--temperature", "-1"], "negative"),
         (["--gen-length", "48", "--block-length", "5"], "divide"),
         (["--gen-length", "33"], "divide"),
@@ -98,6 +105,13 @@ def test_bad_input_is_one_line_that_names_what_is_valid(line: list[str], named: 
     with pytest.raises((UserError, ValueError), match=named) as caught:
         config_of(*line)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("table", ["null", "5", '["nano"]', '{"base": 5}', '{"base": {}}', '{"base": {"gsm8k": null}}'])
+def test_a_table_of_models_that_is_none_is_refused(tmp_path: Path, table: str) -> None:
+    (tmp_path / "models.json").write_text(table)
+    with pytest.raises(UserError, match=r"must be a JSON object|must name a model"):
+        read_models(str(tmp_path / "models.json"), ["gsm8k"])
 
 
 def test_a_model_other_than_nano_needs_data(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,7 +157,7 @@ def test_a_group_stands_for_its_presets() -> None:
 
 def test_nano_brings_its_trained_models_along_and_only_what_is_used_is_in_the_configuration() -> None:
     config = config_of("--methods", "training")
-    assert [config["methods"][name]["role"] for name in ("llada-trained", "fef-2-untrained", "fef-2")] == [
+    assert [config["methods"][name]["role"] for name in ("llada-control", "fef-2-untrained", "llada-trained")] == [
         "control",
         "base",
         "fef",
@@ -158,7 +172,9 @@ def test_the_untrained_draft_is_the_base() -> None:
 
 
 def test_a_control_that_is_missing_is_asked_for() -> None:
-    with pytest.raises(UserError, match="llada-trained needs the role control"):
+    with pytest.raises(UserError, match="llada-control needs the role control"):
+        config_of("--model", "base=nano,fef=nano-fef", "--methods", "training")
+    with pytest.raises(UserError, match="llada-trained needs the role fef"):
         config_of("--model", "base=nano", "--methods", "training")
 
 
