@@ -25,8 +25,8 @@ from tables.sheets.layout import (
     Request,
     Sheet,
     Table,
-    suites_table,
 )
+from tables.sheets.suites import suites_table
 
 
 @dataclass(frozen=True)
