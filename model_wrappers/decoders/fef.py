@@ -63,10 +63,7 @@ class FeFOptions(EndOptions, frozen=True, kw_only=True):
 def decode_fef(request: Request, options: FeFOptions) -> None:
     """Fill the response. Raises ValueError for options that the backbone cannot serve."""
     x_1L, temperature, sampler = request.x_1L, request.temperature, request.sampler
-    never = never_predicted(request, options)
-    unsure = (
-        [*never, *request.backbone.ends_out_of_confidence(temperature)] if options.confidence_eos_eot_inf else never
-    )
+    never, unsure = excluded_ids(request, options)
     verifier = make_verifier(options.verify, request, options.window)
     drafts = DraftSource(request, verifier, options, never)
     kernel = make_kernel(options.kernel, request.backbone.vocab_size, request.mask_id)
@@ -92,18 +89,15 @@ def decode_fef(request: Request, options: FeFOptions) -> None:
                     drafted = (proposal.probs_WV, proposal.tokens)
                     tokens, accepted = speculative_accept(target_WV, *drafted, temperature, sampler)
 
-                resolved, unresolved, segment = (
-                    segment[: len(tokens)],
-                    unresolved[len(tokens) :],
-                    segment[len(tokens) :],
-                )
+                count = len(tokens)
+                resolved, segment, unresolved = segment[:count], segment[count:], unresolved[count:]
                 probs_W = verified.probs_of(tokens, exclude=unsure)
-                request.commit(resolved, tokens, probs_W, _how(len(tokens), accepted, options.speculative))
+                request.commit(resolved, tokens, probs_W, _how(count, accepted, options.speculative))
                 confidence.update(zip(resolved, probs_W.tolist(), strict=True))
                 drafts.update(resolved, verified, accepted, len(proposal.tokens))
                 if options.speculative:
                     start, proposed = resolved[0] - request.start, len(proposal.tokens)
-                    request.record(Window(step, rounds, start, proposed, accepted, len(tokens)))
+                    request.record(Window(step, rounds, start, proposed, accepted, count))
                 rounds += 1
                 if options.stop_at_eos and step == options.steps - 1:
                     end = unresolved[0] if unresolved else end_of_block  # all before it is resolved
@@ -116,9 +110,14 @@ def decode_fef(request: Request, options: FeFOptions) -> None:
                 drafts.begin_step()
 
 
-def never_predicted(request: Request, options: FeFOptions) -> list[int]:
-    """The ids that have no probability in draft and target: the mask, and EOS with logits_eos_inf."""
-    return [request.mask_id, request.backbone.eos_id] if options.logits_eos_inf else [request.mask_id]
+def excluded_ids(request: Request, options: FeFOptions) -> tuple[list[int], list[int]]:
+    """The ids without probability in draft and target, and those without any in the confidence that ranks positions.
+
+    The mask has none in either; EOS none with logits_eos_inf; EOS and EoT no confidence with confidence_eos_eot_inf.
+    """
+    never = [request.mask_id, *([request.backbone.eos_id] if options.logits_eos_inf else [])]
+    ends = request.backbone.ends_out_of_confidence(request.temperature) if options.confidence_eos_eot_inf else []
+    return never, [*never, *ends]
 
 
 def corrupt_response(request: Request, options: FeFOptions, kernel: Kernel) -> list[int]:
