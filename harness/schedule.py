@@ -30,6 +30,9 @@ def arguments_of(line: list[str] | None) -> argparse.Namespace:
     add("--steps", type=int, help="forwards for the whole response (default: half its length)")
     add("--gen-length", type=int, help="tokens of a response (default: as harness/run.py)")
     add("--block-length", type=int, help="tokens of a block (default: as harness/run.py)")
+    for name in ("--logits-eos-inf", "--confidence-eos-eot-inf"):
+        usual = "the decoding option that the schedule is for (default: as harness/run.py)"
+        add(name, action=argparse.BooleanOptionalAction, default=None, help=usual)
     add("--responses", help="training responses, a JSONL file, or `generated` (default with nano)")
     add("--examples", type=int, default=64, help="training responses (default 64)")
     add("--subsets", type=int, default=2, help="subsets of each size, per response (default 2)")

@@ -13,7 +13,7 @@ import numpy as np
 import transformers
 
 from harness.errors import UserError
-from harness.methods.schedule_files import Purpose, made_folder
+from harness.methods.schedule_files import END_OPTIONS, Purpose, made_folder
 from harness.methods.unmasking import estimate_profiles, make_schedule
 from harness.records.environment import describe
 from harness.records.hashes import file_hash, weight_hashes
@@ -48,7 +48,9 @@ def write_schedule(asked: argparse.Namespace) -> list[str]:
     transformers.utils.logging.disable_progress_bar()
     backbone = load_backbone(asked.model, asked.device, asked.dtype)
     examples = encode(backbone, exchanges, purpose.gen_length)
-    estimated = estimate_profiles(backbone, examples, purpose.block_length, asked.subsets, asked.batch, asked.seed)
+    estimated = estimate_profiles(
+        backbone, examples, purpose.block_length, asked.subsets, asked.batch, asked.seed, purpose.logits_eos_inf
+    )
     made = make_schedule(estimated, purpose.steps * purpose.block_length // purpose.gen_length)
     content = {
         **asdict(purpose),
@@ -74,17 +76,20 @@ def write_schedule(asked: argparse.Namespace) -> list[str]:
 
 
 def purpose_of(asked: argparse.Namespace) -> Purpose:
-    """What the schedule is for: the lengths that a run would take, unless given. Raises ValueError for bad lengths."""
+    """What it is for: lengths and options as a run would take, unless given. Raises ValueError for bad lengths."""
     suites = suites_named(asked.suite)
     if len(suites) > 1:
         raise UserError(f"--suite {asked.suite}: a schedule belongs to one suite")
     settings = generation_settings(suites[0], asked.model == "nano" or asked.responses == "generated")
+    usual = settings.get("options", {})
+    given = {name: getattr(asked, name) for name in END_OPTIONS}
+    ends = {name: usual.get(name, False) if value is None else value for name, value in given.items()}
     length = settings["gen_length"] if asked.gen_length is None else asked.gen_length
     block = min(settings.get("block_length", length), length) if asked.block_length is None else asked.block_length
     check_lengths(length, block)
     steps = max(length // 2, length // block) if asked.steps is None else asked.steps
     steps_per_block(length, block, steps)
-    return Purpose(asked.model, suites[0], length, block, steps)
+    return Purpose(asked.model, suites[0], length, block, steps, **ends)
 
 
 def exchanges_of(asked: argparse.Namespace, suite: str) -> tuple[list[Exchange], Any]:

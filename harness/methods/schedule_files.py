@@ -1,8 +1,8 @@
 """DDOSP's schedule files in a run: where a suite's schedule comes from, and whether it was made for this very run.
 
-A schedule belongs to a model, a suite, lengths and steps. One that the user gives and that was made for something else
-is refused; one that is shipped with the model is then left alone, and the suite falls back to the uniform schedule.
-`harness/schedule.py` writes the files; nothing here needs what it needs for that.
+A schedule belongs to a model, a suite, lengths, steps and what is done about EOS. One that the user gives and that was
+made for something else is refused; one that is shipped with the model is then left alone, and the suite falls back to
+the uniform schedule. `harness/schedule.py` writes the files; nothing here needs what it needs for that.
 """
 
 from __future__ import annotations
@@ -19,12 +19,14 @@ from msgspec.structs import replace
 from harness.errors import UserError
 from harness.records.hashes import file_hash, weight_hashes
 from harness.records.schema import Method, RunConfig
+from harness.suites.registry import generation_settings
 from model_wrappers.backbones.registry import model_folder
 from model_wrappers.decoders import METHODS
 from model_wrappers.decoders.ddosp import read_schedule, schedule_path
 
 Roles = dict[str, dict[str, str]]  # role -> suite -> name of a model
 UNIFORM_LABEL = "(uniform schedule)"
+END_OPTIONS = ("logits_eos_inf", "confidence_eos_eot_inf")  # the decoding options that a schedule is made under
 
 
 @dataclass(frozen=True)
@@ -36,13 +38,22 @@ class Purpose:
     gen_length: int
     block_length: int
     steps: int
+    logits_eos_inf: bool = False
+    confidence_eos_eot_inf: bool = False
 
     def command(self, generated: bool) -> str:
         """The command that makes such a schedule; `generated`: from nano's generated problems."""
+        small = self.model == "nano" or generated
+        usual = generation_settings(self.suite, small).get("options", {})
+        ends = ""
+        for name in END_OPTIONS:
+            wanted = getattr(self, name)
+            if wanted != usual.get(name, False):
+                ends += f" --{'' if wanted else 'no-'}{name.replace('_', '-')}"
         responses = "" if self.model == "nano" else f" --responses {'generated' if generated else 'FILE'}"
         return (
             f"python harness/schedule.py --model {shlex.quote(self.model)} --suite {self.suite} --steps {self.steps} "
-            f"--gen-length {self.gen_length} --block-length {self.block_length}{responses}"
+            f"--gen-length {self.gen_length} --block-length {self.block_length}{ends}{responses}"
         )
 
 
@@ -59,7 +70,8 @@ def mismatch(path: Path, wanted: Purpose) -> str | None:
     """
     try:
         content: Any = json.loads(path.read_text(encoding="utf-8"))
-        made = asdict(Purpose(**{name: content[name] for name in asdict(wanted)}))
+        unnamed = dict.fromkeys(END_OPTIONS, False)  # a file that names no option was made under none
+        made = asdict(Purpose(**{name: (unnamed | content)[name] for name in asdict(wanted)}))
         made_weights = dict(content["weights"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ValueError(
@@ -134,7 +146,12 @@ def _purpose(method: Method, suite: str, models: Roles) -> Purpose:
     setting = method.suites[suite]
     assert setting.gen_length is not None and setting.block_length is not None, "a resolved setting has its lengths"
     return Purpose(
-        models[method.role][suite], suite, setting.gen_length, setting.block_length, setting.options["steps"]
+        models[method.role][suite],
+        suite,
+        setting.gen_length,
+        setting.block_length,
+        setting.options["steps"],
+        **{name: setting.options.get(name, False) for name in END_OPTIONS},
     )
 
 

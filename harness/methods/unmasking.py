@@ -22,17 +22,27 @@ EVENNESS = 1e-12  # nats a squared quota: of schedules with the same error, as w
 
 
 def estimate_profiles(
-    backbone: BackboneLike, examples: list[Example], block: int, subsets: int, batch: int, seed: int
+    backbone: BackboneLike,
+    examples: list[Example],
+    block: int,
+    subsets: int,
+    batch: int,
+    seed: int,
+    logits_eos_inf: bool = False,
 ) -> np.ndarray:
     """h(i) in nats of every block for i = 0 .. N - 1 revealed tokens of its N: an array (blocks, N).
 
     Per response and block, `subsets` random orders of its tokens, each revealed token by token: every i is seen equally
     often, and with the same subsets, so that differences of h are less noisy than h.
+
+    logits_eos_inf: for decoding with this option. EOS has no probability, and the EOS that pad a response are not
+    counted, as no decoder could predict them; an i at which every masked token was EOS is interpolated.
     """
     model = Ledger(backbone)
     generator = torch.Generator().manual_seed(seed)
     blocks = len(examples[0].response) // block
-    total = np.zeros((blocks, block))
+    never = torch.tensor([model.eos_id] if logits_eos_inf else [], dtype=torch.long, device=model.device)
+    total, counted = np.zeros((2, blocks, block))
     for example, number in track([(e, b) for e in examples for b in range(blocks)], "profile"):
         first = len(example.prompt) + number * block
         clean_L = torch.tensor([*example.prompt, *example.response])
@@ -46,16 +56,29 @@ def estimate_profiles(
             rows_BL = clean_L.repeat(len(masked_BN), 1)
             rows_BL[:, first : first + block].masked_fill_(masked_BN, model.mask_id)
             logits_BNV = model.logits(rows_BL.to(model.device), positions=position_N)
+            if logits_eos_inf:
+                masked_BN = masked_BN & (target_N != model.eos_id)
             # Row by row: in float32 a batch of a large vocabulary would not fit beside the model.
             target = target_N.to(model.device)
-            loss_BN = torch.stack([_loss(logits_NV, target) for logits_NV in logits_BNV]).cpu()
-            mean_B = (loss_BN * masked_BN).sum(1) / masked_BN.sum(1)
+            loss_BN = torch.stack([_loss(logits_NV, target, never) for logits_NV in logits_BNV]).cpu()
+            tokens_B = masked_BN.sum(1)
+            mean_B = torch.where(masked_BN, loss_BN, 0).sum(1) / tokens_B.clamp(min=1)
             np.add.at(total[number], revealed_B.numpy(), mean_B.numpy())
-    return total / (len(examples) * subsets)
+            np.add.at(counted[number], revealed_B.numpy(), tokens_B.bool().numpy())
+    return np.stack([_filled(total_N, counted_N) for total_N, counted_N in zip(total, counted, strict=True)])
 
 
-def _loss(logits_NV: torch.Tensor, target_N: torch.Tensor) -> torch.Tensor:
-    return torch.nn.functional.cross_entropy(logits_NV.float(), target_N, reduction="none").double()
+def _filled(total_N: np.ndarray, counted_N: np.ndarray) -> np.ndarray:
+    """The mean of what was counted, interpolated where nothing was; 0 where nothing was counted at all."""
+    seen = np.flatnonzero(counted_N)
+    if not len(seen):
+        return np.zeros_like(total_N)
+    return np.interp(np.arange(len(total_N)), seen, total_N[seen] / counted_N[seen])
+
+
+def _loss(logits_NV: torch.Tensor, target_N: torch.Tensor, never: torch.Tensor) -> torch.Tensor:
+    possible_NV = logits_NV.float().index_fill(-1, never, -torch.inf)
+    return torch.nn.functional.cross_entropy(possible_NV, target_N, reduction="none").double()
 
 
 def monotone(profile: np.ndarray) -> np.ndarray:

@@ -112,6 +112,24 @@ def test_every_number_of_revealed_tokens_is_seen_equally_often() -> None:
     assert (rows[masks <= 2, 2:4] == torch.tensor([4, 5])).all()  # the second block's rows have the first block clean
 
 
+def test_without_eos_the_profile_is_of_the_law_without_it_and_of_the_tokens_that_are_not_it() -> None:
+    backbone = tiny_llada()
+    eos = backbone.eos_id
+    response = [next(token for token in (4, 5) if token != eos), eos]
+    (profile,) = estimate_profiles(backbone, [Example([1, 2, 3], response)], 2, 8, 4, seed=0, logits_eos_inf=True)
+    for revealed, given in ((0, backbone.mask_id), (1, eos)):
+        logits = backbone.logits(torch.tensor([[1, 2, 3, backbone.mask_id, given]]))[0, 3].double()
+        logits[eos] = -torch.inf
+        assert profile[revealed] == pytest.approx(-float(logits.log_softmax(-1)[response[0]]), rel=1e-5)
+
+
+def test_without_eos_a_block_of_eos_alone_has_a_flat_profile() -> None:
+    backbone = tiny_llada()
+    ended = Example([1, 2, 3], [4, 5, backbone.eos_id, backbone.eos_id])
+    first, second = estimate_profiles(backbone, [ended], 2, subsets=1, batch=4, seed=0, logits_eos_inf=True)
+    assert np.isfinite(first).all() and (first > 0).all() and (second == 0).all()
+
+
 def made(folder: Path, *line: str) -> dict[str, Any]:
     out = folder / "schedule.json"
     assert main([*line, "--examples", "2", "--subsets", "1", "--out", str(out)]) == 0
@@ -128,6 +146,13 @@ def test_the_command_writes_a_schedule_with_its_provenance(tmp_path: Path, capsy
     assert content["error"] <= content["uniform_error"] and content["weights"]["model.safetensors"]
     assert content["responses"] == "generated" and content["environment"]["packages"]["torch"]
     assert str(tmp_path) in capsys.readouterr().out
+
+
+def test_the_file_names_the_options_it_was_made_under(tmp_path: Path) -> None:
+    line = ["--suite", "lists", "--gen-length", "4"]
+    for folder, given, expected in (("a", [], [False, False]), ("b", ["--logits-eos-inf"], [True, False])):
+        content = made(tmp_path / folder, *line, *given)
+        assert [content["logits_eos_inf"], content["confidence_eos_eot_inf"]] == expected
 
 
 def test_every_block_gets_a_schedule_of_its_own(tmp_path: Path) -> None:

@@ -10,11 +10,12 @@ import pytest
 from msgspec import convert
 
 from harness.errors import UserError, one_line_errors
-from harness.methods.schedule_files import describe_schedules
+from harness.methods.schedule_files import Purpose, describe_schedules
 from harness.records.hashes import weight_hashes
 from harness.records.schema import RunConfig
 from harness.records.store import config_hash
 from harness.run import arguments_of, main
+from harness.runs import config
 from harness.runs.config import resolve
 from harness.suites.registry import GENERATED, generator_of
 from model_wrappers.backbones.registry import NANO
@@ -107,6 +108,8 @@ def test_suites_that_the_folder_does_not_hold_keep_the_shipped_schedule(tmp_path
         ({"gen_length": 64}, "made for gen_length 64, not for gen_length 48"),
         ({"block_length": 16}, "made for block_length 16, not for block_length 48"),
         ({"steps": 12}, "made for steps 12, not for steps 24"),
+        ({"logits_eos_inf": True}, "made for logits_eos_inf True, not for logits_eos_inf False"),
+        ({"confidence_eos_eot_inf": True}, "made for confidence_eos_eot_inf True, not for confidence_eos"),
         ({"weights": {"model.safetensors": "0" * 64}}, "made for model nano with other weights, not for model nano"),
         ({"model": "x", "weights": {}}, "made for model x, not for model nano"),
         ({"model": "x", "weights": {"x": ""}, "steps": 6}, "for model x, steps 6, not for model nano, steps 24"),
@@ -121,6 +124,31 @@ def test_a_schedule_made_for_something_else_is_refused_by_name(
     assert named in error and error.startswith("error: schedule ") and error.count("\n") == 1
     assert "python harness/schedule.py --model nano --suite gsm8k --steps 24 --gen-length 48" in error
     assert not (tmp_path / "run").exists()
+
+
+def test_a_suite_decoded_without_eos_takes_a_schedule_made_without_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usual = {"gen_length": 48, "options": {"logits_eos_inf": True}}
+    monkeypatch.setattr(config, "generation_settings", lambda *_: usual)
+    line = ("--suite", "humaneval", "--model", "someone/llada", "--data", "generated", "--schedules", str(tmp_path))
+    changes = {"suite": "humaneval", "model": "someone/llada", "weights": {}}
+    for logits_eos_inf in (True, False):
+        given(tmp_path, **changes, logits_eos_inf=logits_eos_inf)
+        (tmp_path / "gsm8k.json").rename(tmp_path / "humaneval.json")
+        if logits_eos_inf:
+            assert config_of(*line)["methods"]["ddosp"]["label"] == "DDOSP"
+        else:
+            with pytest.raises(UserError, match="made for logits_eos_inf False, not for logits_eos_inf True"):
+                config_of(*line)
+
+
+def test_the_command_names_an_option_where_it_is_not_the_suites_own() -> None:
+    lengths = {"gen_length": 512, "block_length": 512, "steps": 256}
+    own = Purpose("someone/llada", "humaneval", **lengths, logits_eos_inf=True)
+    assert "eos" not in own.command(generated=False)
+    assert "--no-logits-eos-inf" in Purpose("someone/llada", "humaneval", **lengths).command(generated=False)
+    assert "--logits-eos-inf" in own.command(generated=True)
 
 
 def test_the_same_weights_under_another_name_are_the_same_model(tmp_path: Path) -> None:
