@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import sys
 import tempfile
@@ -27,7 +28,15 @@ INSTRUMENT_METHODS = "llada,llada/2,llada/4,llada/8"
 
 
 def measure(asked: argparse.Namespace) -> tuple[dict[str, pd.DataFrame], list[str]]:
-    """The tables that were asked for by name, and what they say in words. Raises UserError for options that clash."""
+    """The tables that were asked for by name, and what they say in words.
+
+    Raises UserError, before anything is measured, for options that clash and for numbers that cannot be used.
+    """
+    for name in ("prompt", "response", "repeats", "limit"):
+        if getattr(asked, name) < 1:
+            raise UserError(f"--{name} {getattr(asked, name)} must be at least 1")
+    if asked.out is not None and not os.access(asked.out.parent, os.W_OK):
+        raise UserError(f"--out {asked.out} cannot be written: {asked.out.parent} is no folder to write to")
     if not asked.costs and (asked.rows or asked.record):
         raise UserError("--rows and --record are for --costs; add it")
     if asked.arch and (asked.instrument or asked.training):

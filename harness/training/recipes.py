@@ -7,6 +7,8 @@ batch: examples per process and forward.
 
 from __future__ import annotations
 
+import json
+import math
 from typing import Any
 
 from harness.errors import UserError
@@ -120,7 +122,25 @@ def overrides(asked: dict[str, Any]) -> dict[str, Any]:
     for name in ("rows_per_forward", "steps", "batch", "accumulation", "epochs", "lr"):
         if name in values and not values[name] > 0:
             raise UserError(f"--{name.replace('_', '-')} {values[name]} must be positive")
+    for name in ("epochs", "lr"):
+        if math.isinf(values.get(name, 0)):
+            raise UserError(f"--{name} {values[name]} must be finite")
+    if not 0 <= values.get("decay_fraction", 0) <= 1:
+        raise UserError(f"--decay-fraction {values['decay_fraction']} must lie between 0 and 1")
+    if values.get("warmup", 0) < 0:
+        raise UserError(f"--warmup {values['warmup']} must not be negative")
     for name in ("mix", "trainer"):
         if not isinstance(values.get(name, {}), dict):
             raise UserError(f"--{name} must be a JSON object, not {values[name]!r}")
+    if "mix" in values:
+        check_mix(values["mix"])
     return values
+
+
+def check_mix(mix: dict[str, Any]) -> None:
+    """Raise UserError unless every suite that nano is trained on has its number of blocks, and one of them has some."""
+    counts = [type(count) is int and count >= 0 for count in mix.values()]
+    if set(mix) != set(MIX) or not all(counts) or not any(mix.values()):
+        raise UserError(
+            f"--mix {json.dumps(mix)} must give a whole number of blocks, not all 0, for each of {', '.join(MIX)}"
+        )

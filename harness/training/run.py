@@ -156,17 +156,23 @@ def training_arguments(config: dict[str, Any], out: Path, steps: int, save_every
 
 
 def train(objective: str, config: dict[str, Any], out: Path, resume: bool = False, save_every: int = 250) -> None:
-    """Train as `config` says, from random weights or from those of a folder (`init`), and write the result to `out`."""
+    """Train as `config` says, from random weights or from those of a folder (`init`), and write the result to `out`.
+
+    Raises UserError for what cannot be used, and for weights that are not finite in the end: they are not written.
+    """
+    if save_every < 1:
+        raise UserError(f"--save-every {save_every} must be at least 1 step")
     set_seed(config["seed"])
     tokenizer, model = start(config)
     examples, steps = examples_for(config, tokenizer, model.config.max_position_embeddings)
+    arguments = training_arguments(config, out, steps, save_every)
     if os.environ.get("RANK", "0") == "0":  # of several processes one claims the folder
         prepare_folder(out, {"objective": objective, **config}, resume)
     eos_id, mask_id = token_id(tokenizer, EOS), model.config.mask_token_id
     batches = CorruptedBatches(eos_id, mask_id, config["seed"], LENGTHS if config["data"] is None else ())
     trainer = DiffusionTrainer(
         model=model,
-        args=training_arguments(config, out, steps, save_every),
+        args=arguments,
         train_dataset=examples,
         data_collator=collator_for(objective, config, batches),
     )
@@ -179,5 +185,8 @@ def train(objective: str, config: dict[str, Any], out: Path, resume: bool = Fals
     trainer.save_model(str(out / "checkpoints" / "last"))  # gathers the weights where they are sharded
     if trainer.is_world_process_zero():
         trained: Any = LLaDAForMaskedLM.from_pretrained(out / "checkpoints" / "last", dtype=torch.bfloat16)
+        lost = [name for name, weight in trained.named_parameters() if not weight.isfinite().all()]
+        if lost:
+            raise UserError(f"the training diverged: {len(lost)} tensors such as {lost[0]} are not finite; lower --lr")
         trained.save_pretrained(out)
         tokenizer.save_pretrained(out)

@@ -10,8 +10,10 @@ import torch
 from fakes import tiny_llada
 
 from harness.bench import main
+from harness.costs import sections
 from harness.costs.decoders import ROWS, bench_forwards, bench_methods
 from harness.costs.training import bench_training
+from harness.errors import UserError
 from harness.methods.presets import presets_named
 
 
@@ -37,6 +39,23 @@ def test_the_record_holds_tables_and_environment(tmp_path: Path, capsys: pytest.
     record = json.loads(out.read_text())
     assert set(record) == {"arguments", "environment", "forwards", "methods"}
     assert "overhead, %" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("option", "named"),
+    [
+        (["--repeats", "0"], "--repeats 0 must be at least 1"),
+        (["--response", "0"], "--response 0 must be at least 1"),
+        (["--prompt", "-1"], "--prompt -1 must be at least 1"),
+        (["--out", "nowhere/bench.json"], "--out nowhere/bench.json cannot be written"),
+    ],
+)
+def test_bad_numbers_and_places_are_refused_before_anything_is_measured(
+    option: list[str], named: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sections, "load_backbone", lambda *_: pytest.fail("the model was loaded"))
+    with pytest.raises(UserError, match=named):
+        main(option)
 
 
 def test_training_is_measured_for_all_positions_and_for_subsets() -> None:

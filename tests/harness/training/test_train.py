@@ -178,6 +178,15 @@ def test_the_papers_recipe_runs_on_an_official_folder_and_a_file(
         (["--positions", "0"], "--positions 0"),
         (["--steps", "-1"], "--steps -1"),
         (["--mix", "[1]"], "--mix"),
+        (["--mix", "{}"], "for each of gsm8k, math, humaneval, mbpp, lists"),
+        (["--mix", '{"gsm8k": 1}'], "for each of gsm8k"),
+        (["--mix", '{"gsm8k": 0, "math": 0, "humaneval": 0, "mbpp": 0, "lists": 0}'], "not all 0"),
+        (["--lr", "inf"], "--lr inf must be finite"),
+        (["--lr", "nan"], "--lr nan must be positive"),
+        (["--decay-fraction", "2"], "--decay-fraction 2.0 must lie between 0 and 1"),
+        (["--warmup", "-1"], "--warmup -1"),
+        (["--save-every", "-1"], "--save-every -1"),
+        (["--trainer", '{"no_such_argument": 1}'], "--trainer .*no_such_argument"),
         (["--preset", "paper"], "--init is needed"),
         (["--preset", "paper", "--init", "nano"], "--data FILE is needed"),
         (["--data", "nowhere.jsonl"], "nowhere.jsonl"),
@@ -188,6 +197,16 @@ def test_bad_options_are_refused_before_anything_is_written(tmp_path: Path, opti
     with pytest.raises((UserError, ValueError), match=named):
         main(["--objective", "fef", "--preset", "nano", "--out", str(tmp_path / "out"), *options])
     assert not (tmp_path / "out").exists()
+
+
+def test_a_training_that_diverged_in_its_last_step_is_not_written_as_a_model(
+    tmp_path: Path, official_with_tokenizer: Path
+) -> None:
+    path = data_file(tmp_path, *({"prompt": f"{i}?", "response": "and so on"} for i in range(8)))
+    command = ["--objective", "llada", "--init", str(official_with_tokenizer), "--data", str(path)]
+    with pytest.raises(UserError, match=r"diverged: .* not finite; lower --lr"):
+        main([*command, "--out", str(tmp_path / "out"), "--lr", "1e300", "--steps", "1"])
+    assert not list((tmp_path / "out").glob("*.safetensors"))
 
 
 @pytest.mark.slow
