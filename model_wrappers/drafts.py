@@ -20,10 +20,10 @@ REACHED = 0.02  # adaptive window: a position is verified if, by the draft probs
 
 
 class DraftSource:
-    """Proposes the drafts of a window, and holds between windows what saves a pass or a row.
+    """Proposes the drafts of a window, and keeps between windows what saves a pass or a row.
 
-    held: draft logits of positions to come, which need no pass of their own. known: the held logits of the next
-    position are its target's own. last: with reuse_drafts, the step's target logits, which serve the next step.
+    draft_logits: those of positions to come, which need no pass of their own. root_is_target: at the next position they
+    are the target's own. target_logits: with reuse_drafts, the step's, which serve the next step as draft logits.
     never: ids without probability.
 
     Why the output distribution stays the same: accepting with min(1, pi / rho) and correcting from the residual gives
@@ -32,57 +32,57 @@ class DraftSource:
     * reuse_drafts: from the row of a verification in which just the accepted drafts were filled in, or, after
       re-masking, from the step before. With full verification alone: two streams would compute more to that end than a
       pass costs.
-    * skip_root_row: where rho is known to be pi itself, the draft is accepted for certain, and its row is not run.
+    * skip_root_row: where rho is pi itself, the draft is accepted for certain, and its row is not run.
     * adaptive_window: how many drafts are verified is a function of rho, fixed before the drafts are drawn.
     """
 
     def __init__(self, request: Request, verifier: Verifier, options: FeFOptions, never: list[int]) -> None:
         self._request, self._verifier, self._options, self._never = request, verifier, options, never
         self._one_model = request.draft.is_model_of(request.backbone)
-        self._held: PositionLogits = {}
-        self._last: PositionLogits = {}
-        self._known = False
+        self._draft_logits: PositionLogits = {}
+        self._target_logits: PositionLogits = {}
+        self._root_is_target = False
 
     def begin_block(self) -> None:
-        """Nothing is held of another block."""
-        self._held, self._last = {}, {}
+        """Nothing is kept of another block."""
+        self._draft_logits, self._target_logits = {}, {}
 
     def begin_step(self) -> None:
         """After re-masking: the target logits of the step before are draft logits of this one."""
-        self._held, self._last = self._last, {}
+        self._draft_logits, self._target_logits = self._target_logits, {}
 
     def begin_segment(self, context: PositionLogits) -> None:
         """A new segment; context: what its context pass gave, the target's own at its first position."""
-        self._known = bool(context) and self._one_model
-        if self._known:
-            self._held = context
+        self._root_is_target = bool(context) and self._one_model
+        if self._root_is_target:
+            self._draft_logits = context
 
     def propose(self, segment: list[int]) -> Proposal:
         """Drafts of the first positions of a segment, at most a window of them; none without speculation."""
         if not self._options.speculative:
             return Proposal([], None, None)
         window = segment[: self._options.window]
-        if any(at not in self._held for at in window):
-            self._held, self._known = self._verifier.draft(segment), self._one_model
-        logits_WV = torch.stack([self._held[at] for at in window])
+        if any(at not in self._draft_logits for at in window):
+            self._draft_logits, self._root_is_target = self._verifier.draft(segment), self._one_model
+        logits_WV = torch.stack([self._draft_logits[at] for at in window])
         if self._options.adaptive_window:
             logits_WV = logits_WV[self._reached(logits_WV) >= REACHED]
         probs_WV = token_probs(logits_WV, self._request.temperature, exclude=self._never)
         tokens = draw(probs_WV, self._request.temperature, self._request.sampler).tolist()
-        root_1V = logits_WV[:1] if self._options.skip_root_row and self._known else None
+        root_1V = logits_WV[:1] if self._options.skip_root_row and self._root_is_target else None
         return Proposal(tokens, probs_WV, root_1V)
 
     def update(self, resolved: list[int], verified: Verified, accepted: int, proposed: int) -> None:
-        """Hold what a verified window leaves for the next one."""
+        """Keep what a verified window leaves for the next one."""
         if self._options.reuse_drafts:
-            self._last.update(zip(resolved, verified.logits_WV, strict=False))
-            self._held, self._known = verified.ahead.get(accepted, {}), accepted == proposed
+            self._target_logits.update(zip(resolved, verified.logits_WV, strict=False))
+            self._draft_logits, self._root_is_target = verified.next_drafts.get(accepted, {}), accepted == proposed
         else:
-            self._held, self._known = self._held if accepted == proposed else {}, False
+            self._draft_logits, self._root_is_target = self._draft_logits if accepted == proposed else {}, False
 
     def _reached(self, logits_WV: torch.Tensor) -> torch.Tensor:
         """By the draft probs, the chance of each position that all drafts before it are accepted, (W,)."""
         accepted_W = token_probs(logits_WV, 1.0, exclude=self._never).amax(1)
-        if self._known:
+        if self._root_is_target:
             accepted_W[0] = 1
         return torch.cat([accepted_W.new_ones(1), accepted_W.cumprod(0)[:-1]])

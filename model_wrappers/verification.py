@@ -23,7 +23,7 @@ class Proposal(NamedTuple):
     """What a window is verified on.
 
     tokens: its W drafts, none without speculation. probs_WV: what they were drawn from. root_1V: target logits of the
-    first position where they are known, which then is left out of the verification.
+    first position where a pass gave them already; it then is left out of the verification.
     """
 
     tokens: list[int]
@@ -34,12 +34,12 @@ class Proposal(NamedTuple):
 class Verified(NamedTuple):
     """Target logits of a window, and draft logits of positions to come.
 
-    ahead: by how many drafts may be accepted, the logits of the positions after these given these alone. If all are
-    accepted, those of the next position are the target's own.
+    next_drafts: by how many drafts may be accepted, the logits of the positions after these given these alone. If all
+    are accepted, those of the next position are the target's own.
     """
 
     logits_WV: torch.Tensor
-    ahead: dict[int, PositionLogits]
+    next_drafts: dict[int, PositionLogits]
 
     def probs_of(self, tokens: list[int], exclude: list[int]) -> torch.Tensor:
         """The target's probability, at temperature 1, of a token at each of the first positions: float64 (N,)."""
@@ -58,10 +58,10 @@ class Verifier(Protocol):
         """Draft logits of the next window at least, given what is resolved, by a pass of their own."""
         ...
 
-    def verify(self, segment: list[int], proposal: Proposal, look_ahead: bool) -> Verified:
+    def verify(self, segment: list[int], proposal: Proposal, want_drafts: bool) -> Verified:
         """Targets of the window: as many positions as there are drafts, or one if there are none.
 
-        look_ahead: give draft logits of positions to come, too.
+        want_drafts: give draft logits of positions to come, too.
         """
         ...
 
@@ -93,25 +93,25 @@ class FullVerifier:
         """Of the next window, from one forward of the sequence as it is."""
         return _draft_forward(self._draft, self._x_1L, segment[: self._window])
 
-    def verify(self, segment: list[int], proposal: Proposal, look_ahead: bool) -> Verified:
-        """One batch; logits ahead are those of the row of the accepted drafts, and one more row has all drafts."""
+    def verify(self, segment: list[int], proposal: Proposal, want_drafts: bool) -> Verified:
+        """One batch; the next drafts are those of the row of the accepted drafts, and one more row has all drafts."""
         wide, skip = max(1, len(proposal.tokens)), proposal.root_1V is not None
-        rows = range(int(skip), wide + (look_ahead and wide < len(segment)))
+        rows = range(int(skip), wide + (want_drafts and wide < len(segment)))
         if not rows:
             return _with_root(proposal, torch.empty(0, self._backbone.vocab_size, device=self._x_1L.device))
         inputs_RL = self._x_1L.repeat(len(rows), 1)
         for m, input_L in zip(rows, inputs_RL, strict=True):
             input_L[segment[:m]] = _tensor(proposal.tokens[:m], input_L)
-        # A row is read at its own position, and where logits ahead are wanted at as many as a window after it.
-        reads = [segment[m : m + 1 + (self._window if look_ahead else 0)] for m in rows]
+        # A row is read at its own position, and where drafts are wanted at as many as a window after it.
+        reads = [segment[m : m + 1 + (self._window if want_drafts else 0)] for m in rows]
         most = max(map(len, reads))
         filled = [read + read[-1:] * (most - len(read)) for read in reads]
         logits_RNV = self._backbone.logits(inputs_RL, positions=_tensor(filled, self._x_1L))
-        ahead: dict[int, PositionLogits] = {}
-        if look_ahead:
+        next_drafts: dict[int, PositionLogits] = {}
+        if want_drafts:
             pairs = zip(reads, logits_RNV, strict=True)
-            ahead = dict(zip(rows, (dict(zip(*pair, strict=False)) for pair in pairs), strict=True))
-        return _with_root(proposal, logits_RNV[: wide - skip, 0], ahead)
+            next_drafts = dict(zip(rows, (dict(zip(*pair, strict=False)) for pair in pairs), strict=True))
+        return _with_root(proposal, logits_RNV[: wide - skip, 0], next_drafts)
 
 
 class TwoStreamVerifier:
@@ -163,13 +163,13 @@ class TwoStreamVerifier:
         logits_NV = self._extend(self._draft, done, [], [(done + m, done) for m in range(len(window))])
         return dict(zip(window, logits_NV, strict=True))
 
-    def verify(self, segment: list[int], proposal: Proposal, look_ahead: bool) -> Verified:
+    def verify(self, segment: list[int], proposal: Proposal, want_drafts: bool) -> Verified:
         """One pass of a query for each position and the clean tokens before it.
 
-        Raises ValueError if logits ahead are asked for: these would cost more than a draft pass.
+        Raises ValueError if drafts are asked for: these would cost more than a draft pass.
         """
-        if look_ahead:
-            raise ValueError("two-stream verification gives no logits ahead")
+        if want_drafts:
+            raise ValueError("two-stream verification gives no draft logits")
         wide, done, skip = max(1, len(proposal.tokens)), len(self._segment) - len(segment), proposal.root_1V is not None
         queries = [(done + m, done + m) for m in range(int(skip), wide)]
         if not queries:
@@ -206,10 +206,12 @@ class TwoStreamVerifier:
         return logits_1NV[0]
 
 
-def _with_root(proposal: Proposal, logits_NV: torch.Tensor, ahead: dict[int, PositionLogits] | None = None) -> Verified:
-    """The verified logits, behind those of the first position where these were known."""
+def _with_root(
+    proposal: Proposal, logits_NV: torch.Tensor, next_drafts: dict[int, PositionLogits] | None = None
+) -> Verified:
+    """The verified logits, behind those of the first position where the proposal has them."""
     whole_WV = logits_NV if proposal.root_1V is None else torch.cat([proposal.root_1V, logits_NV])
-    return Verified(whole_WV, ahead or {})
+    return Verified(whole_WV, next_drafts or {})
 
 
 def _draft_forward(draft: Ledger, x_1L: torch.Tensor, positions: list[int]) -> PositionLogits:

@@ -78,5 +78,5 @@ class TwoStream:
     def verify(self) -> int:
         """Verify all drafts of a window at the segment's start; returns the tokens added after the cached ones."""
         before = self._ledger.tokens
-        self._verifier.verify(self._segment, self._proposal, look_ahead=False)
+        self._verifier.verify(self._segment, self._proposal, want_drafts=False)
         return self._ledger.tokens - before

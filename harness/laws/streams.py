@@ -57,7 +57,7 @@ def probs_along(backbone: Backbone, example: Example, anchor: int | None, full: 
         tokens = response[first : first + width]
         segment = list(range(start + first, start + first + len(tokens)))
         verifier.begin(segment)
-        logits.append(verifier.verify(segment, Proposal(tokens, None, None), look_ahead=False).logits_WV)
+        logits.append(verifier.verify(segment, Proposal(tokens, None, None), want_drafts=False).logits_WV)
         request.commit(segment, tokens, None, "drawn")
     return token_probs(torch.cat(logits), 1.0, exclude=backbone.mask_id)
 

@@ -38,7 +38,7 @@ def pass_seconds(model: DiffusionModel, prompt_P: torch.Tensor) -> dict[str, Any
     calls: dict[str, Callable[[], object]] = {
         "plain": lambda: backbone.logits(x_1L, positions=half),
         "draft": lambda: verifier.draft(segment),
-        "verification": lambda: verifier.verify(segment, Proposal(drafts, None, None), look_ahead=False),
+        "verification": lambda: verifier.verify(segment, Proposal(drafts, None, None), want_drafts=False),
     }
     verifier.begin(segment)
     for call in calls.values():

@@ -81,7 +81,7 @@ def decode_fef(request: Request, options: FeFOptions) -> None:
                     segment = unresolved[: options.anchor]
                     drafts.begin_segment(verifier.begin(segment))
                 proposal = drafts.propose(segment)  # z_W ~ rho
-                verified = verifier.verify(segment, proposal, look_ahead=options.reuse_drafts)
+                verified = verifier.verify(segment, proposal, want_drafts=options.reuse_drafts)
                 target_WV = token_probs(verified.logits_WV, temperature, exclude=never)  # pi
                 if proposal.probs_WV is None:
                     tokens, accepted = draw(target_WV, temperature, sampler).tolist(), 0

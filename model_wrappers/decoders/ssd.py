@@ -1,6 +1,6 @@
 """SSD: self-speculative decoding, lossless at temperature 0 (Gao et al., arXiv 2510.04147).
 
-The model drafts for itself: the held logits rank the masked positions of the block by confidence, the first of them
+The model drafts for itself: the latest logits rank the masked positions of the block by confidence, the first of them
 form a chain of (position, token), and one batch verifies every prefix of the chain. A draft is accepted if it is the
 very choice, position and token, that one-token-a-step LLaDA would make there, so the tokens are LLaDA's. Departures
 from the paper: a linear chain (as in the FeF-DLLM paper's reproduction), and temperature 0 only. Shapes: L length, N

@@ -185,7 +185,7 @@ def verifier(backbone: Backbone, row: list[int], segment: list[int]) -> TwoStrea
 
 def verified(made: TwoStreamVerifier, segment: list[int], drafts: list[int]) -> torch.Tensor:
     """Target logits of a window, (W, V)."""
-    return made.verify(segment, Proposal(drafts, None, None), look_ahead=False).logits_WV
+    return made.verify(segment, Proposal(drafts, None, None), want_drafts=False).logits_WV
 
 
 ROW, SEGMENT = [3, 14, 39, 39, 9, 39, 39, 26, 39], [2, 3, 5, 6, 8]  # 39 is the tiny models' mask

@@ -101,7 +101,7 @@ def test_a_single_position_needs_no_verification(prompt: torch.Tensor) -> None:
 
 
 def test_after_a_full_acceptance_the_next_root_row_is_known() -> None:
-    """Probs that ignore the context accept everything: a later window only runs its other rows and the one ahead."""
+    """Probs that ignore the context accept everything: later windows run their other rows and the next drafts'."""
     backbone = RandomConditionals(real=3, seed=4, scale=0.0)
     trace = decode(backbone, torch.tensor(PROMPT), gen_length=6, steps=1, window=3, **FAST | {"adaptive_window": False})
     assert [window.accepted for window in trace.trace.windows] == [3, 3]
@@ -117,13 +117,13 @@ def test_an_adaptive_window_runs_fewer_rows_and_never_more_drafts(monkeypatch: p
     assert len({window.proposed for window in adaptive.windows}) > 1
 
 
-def test_logits_ahead_are_given_the_accepted_drafts_alone(tiny: Backbone) -> None:
+def test_next_drafts_are_given_the_accepted_drafts_alone(tiny: Backbone) -> None:
     """Any draft probs would leave the decoder exact; these are the ones that get drafts accepted."""
     row, segment, drafts = [3, 14, 39, 39, 39, 39, 39], [2, 3, 4, 5, 6], [5, 6, 7]
     verifier = FullVerifier(request_for(tiny, row, start=2), window=3)
-    verified = verifier.verify(segment, Proposal(drafts, None, None), look_ahead=True)
-    assert sorted(verified.ahead) == [0, 1, 2, 3]
-    for accepted, logits in verified.ahead.items():
+    verified = verifier.verify(segment, Proposal(drafts, None, None), want_drafts=True)
+    assert sorted(verified.next_drafts) == [0, 1, 2, 3]
+    for accepted, logits in verified.next_drafts.items():
         given = torch.tensor([[*row[:2], *drafts[:accepted], *row[2 + accepted :]]])
         following = segment[accepted + (accepted < 3) :][:3]
         expected_LV = tiny.logits(given)[0]
