@@ -106,7 +106,7 @@ def begin_meta(folder: Path, config: RunConfig, backbones: dict[str, Backbone], 
 
 @contextmanager
 def session(folder: Path, device: str) -> Iterator[None]:
-    """Note this session in run.json: {"sessions": [{"start": receipt, "end": receipt}]}; a kill leaves no end."""
+    """One entry of `sessions` in run.json: {"start": receipt, "end": receipt}; a kill leaves no end."""
     before, start = read_meta(folder).sessions, receipt(device)
     write_meta(folder, {"sessions": [*before, {"start": start, "end": None}]})
     try:
