@@ -45,6 +45,7 @@ def main(line: list[str] | None = None) -> int:
     add("--rows-per-forward", type=int, help="most position-conditioned rows in one forward and backward")
     add("--steps", type=int, help="optimizer steps (default: the preset's, or its epochs of --data)")
     add("--epochs", type=float)
+    add("--examples", type=int, help="how many generated examples there are, repeated where the steps take more")
     add("--batch", type=int, help="examples per process and forward")
     add("--accumulation", type=int)
     add("--lr", type=float)

@@ -61,20 +61,28 @@ class Examples(Dataset[Example]):
 class NanoExamples(Examples):
     """`count` generated training examples; blocks of `block` consecutive ones share a suite.
 
-    mix: how many blocks of each suite there are in a round; the order within a round is random.
+    mix: how many blocks of each suite there are in a round; the order within a round is random. distinct: how many
+    different examples there are, repeated in their order; None for all of them.
     """
 
     def __init__(
-        self, tokenizer: PreTrainedTokenizerBase, count: int, block: int, seed: int, mix: dict[str, int] | None = None
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        count: int,
+        block: int,
+        seed: int,
+        mix: dict[str, int] | None = None,
+        distinct: int | None = None,
     ) -> None:
         super().__init__(tokenizer, count, seed)
-        self.block = block
+        self.block, self.distinct = block, count if distinct is None else distinct
         self.round = [suite for suite in NANO_SUITES for _ in range(1 if mix is None else mix[suite])]
 
     def __getitem__(self, index: int) -> Example:
-        round_, position = divmod(index // self.block, len(self.round))
+        number = index % self.distinct
+        round_, position = divmod(number // self.block, len(self.round))
         order = Random(f"order {self.seed} {round_}").sample(self.round, len(self.round))
-        problem = draw(order[position], "train", Random(f"example {self.seed} {index}"))
+        problem = draw(order[position], "train", Random(f"example {self.seed} {number}"))
         return self.encode(problem.question, problem.response, index)
 
 

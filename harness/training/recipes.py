@@ -2,7 +2,8 @@
 
 init: model to start from; None is random weights of the given size. data: None is nano's generated problems. mask: one
 of MASKS, for objective fef. positions: corrupted positions per example, for fef under the full mask; None for all.
-batch: examples per process and forward.
+batch: examples per process and forward. examples: how many generated examples there are, gone through again, corrupted
+anew, where the steps take more; None is a new one every time.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ MASKS = ("full", "two-stream")  # Algorithm 1's row per position; all positions 
 COMMON: dict[str, Any] = {
     "init": None,
     "data": None,
+    "examples": None,
     "steps": None,
     "epochs": 1.0,
     "mask": "full",
@@ -119,7 +121,7 @@ def overrides(asked: dict[str, Any]) -> dict[str, Any]:
         if text != "all" and not (text.isdigit() and int(text) > 0):
             raise UserError(f"--positions {text} must be `all` or a number of at least 1")
         values["positions"] = None if text == "all" else int(text)
-    for name in ("rows_per_forward", "steps", "batch", "accumulation", "epochs", "lr"):
+    for name in ("rows_per_forward", "examples", "steps", "batch", "accumulation", "epochs", "lr"):
         if name in values and not values[name] > 0:
             raise UserError(f"--{name.replace('_', '-')} {values[name]} must be positive")
     for name in ("epochs", "lr"):

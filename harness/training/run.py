@@ -70,7 +70,8 @@ def examples_for(config: dict[str, Any], tokenizer: PreTrainedTokenizerBase, lim
         if config["steps"] is None:
             raise UserError("--data FILE is needed, or --steps with nano's generated problems")
         count = config["steps"] * per_step
-        return NanoExamples(tokenizer, count, config["batch"], config["seed"], config["mix"]), config["steps"]
+        drawn = NanoExamples(tokenizer, count, config["batch"], config["seed"], config["mix"], config["examples"])
+        return drawn, config["steps"]
     once = FileExamples(tokenizer, Path(config["data"]), config["seed"], limit)
     steps = config["steps"] or math.ceil(config["epochs"] * len(once) / per_step)
     return once.repeated(steps * per_step), steps
@@ -89,7 +90,7 @@ def prepare_folder(out: Path, asked: dict[str, Any], resume: bool) -> None:
     """Claim `out` for this configuration; refuse one that belongs to another."""
     note = out / "train.json"
     if note.exists():
-        before = {"mask": "full"} | json.loads(note.read_text())  # older notes know no other mask
+        before = {"mask": "full", "examples": None} | json.loads(note.read_text())  # older notes know no others
         if not resume:
             raise UserError(f"{out} already holds a training; add --resume to go on with it, or choose another --out")
         if before != asked:

@@ -81,6 +81,16 @@ def test_examples_depend_on_seed_and_index_alone() -> None:
     assert data[17]["response"][-1] == token_id(tokenizer, EOT)
 
 
+def test_generated_examples_repeat_with_new_corruptions() -> None:
+    tokenizer = train_tokenizer()
+    data = NanoExamples(tokenizer, count=24, block=4, seed=3, distinct=8)
+    first, again = data[5], data[13]
+    assert first | {"index": 13} == again
+    assert first == NanoExamples(tokenizer, count=24, block=4, seed=3)[5]
+    batches = CorruptedBatches(eos_id=0, mask_id=1, seed=3)
+    assert batches([first])["share"] != batches([again])["share"]
+
+
 def test_batches_pad_with_eos_and_count_it_as_response() -> None:
     examples = [
         {"index": 0, "prompt": [1, 2], "response": [3, 4, 5]},
