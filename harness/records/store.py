@@ -28,6 +28,7 @@ import msgspec
 import pandas as pd
 
 from harness.errors import UserError
+from harness.records.consistency import KEY, check_run
 from harness.records.schema import (
     SCHEMA,
     ItemRecord,
@@ -39,8 +40,6 @@ from harness.records.schema import (
     what_is_wrong,
 )
 
-KEY = ("method", "suite", "item")
-WINDOW = ("step", "round", "start")  # with the key, which window it is
 PIECE = 1 << 24  # bytes of lines that are parsed at a time
 
 
@@ -62,7 +61,11 @@ class Run:
 
 def config_hash(config: RunConfig) -> str:
     """Sixteen hex digits of the SHA-256 of the configuration, independent of key order."""
-    return hashlib.sha256(json.dumps(config.to_json(), sort_keys=True).encode()).hexdigest()[:16]
+    return _hash(config.to_json())
+
+
+def _hash(config: Any) -> str:
+    return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def write_atomically(path: Path, text: str) -> None:
@@ -87,9 +90,15 @@ def read_meta(folder: Path) -> RunRecord:
         raise UserError(f"{path} has schema {meta['schema']}; this version reads schema {SCHEMA}")
     said = {name: value for name, value in meta.items() if value is not None} if isinstance(meta, dict) else meta
     try:
-        return msgspec.convert(said, RunRecord)
+        record = msgspec.convert(said, RunRecord)
     except msgspec.ValidationError as error:
         raise UserError(f"{path} is damaged: {error}") from error
+    if record.config_hash and record.config_hash != _hash(meta["config"]):
+        raise UserError(
+            f"{path}: the configuration is not the one that the run was made with (config_hash {record.config_hash}, "
+            f"what stands there has {_hash(meta['config'])}); restore it, or make a run of your own with other settings"
+        )
+    return record
 
 
 def write_meta(folder: Path, parts: dict[str, Any]) -> None:
@@ -135,19 +144,28 @@ def _each_line(path: Path, record: Line | None) -> Iterator[tuple[bytes, dict[st
             yield line, row
 
 
-def read_run(folder: Path) -> Run:
-    """Read a run's folder. Raises UserError if it is none, or damaged."""
+def read_run(folder: Path, windows: bool = True) -> Run:
+    """Read a run's folder. Raises UserError if it is none, or damaged, or if its records disagree.
+
+    windows: False leaves the windows out, unread and unchecked: golden records have none, their sums are in the items.
+    What an item in flight left when its run was killed is left out.
+    """
     folder = Path(folder)
     meta = read_meta(folder)
     items = _read_frame(folder / "items.jsonl", ItemRecord)
-    windows = _read_frame(folder / "windows.jsonl", WindowRecord)
-    for name, frame, keys in (("items", items, KEY), ("windows", windows, (*KEY, *WINDOW))):
-        if len(frame) and set(keys) <= set(frame):
-            twice = frame.duplicated(list(keys))
-            if twice.any():
-                row = " ".join(str(value) for value in frame.loc[twice, list(keys)].iloc[0])
-                raise UserError(f"{folder}/{name}.jsonl: {row} is there twice; the record is damaged")
-    return Run(folder, meta, items, windows, _read_frame(folder / "passes.jsonl", PassRecord))
+    passes = _of_items(_read_frame(folder / "passes.jsonl", PassRecord), items)
+    read = _of_items(_read_frame(folder / "windows.jsonl", WindowRecord), items) if windows else pd.DataFrame()
+    check_run(folder, meta, items, read if windows else None, passes)
+    return Run(folder, meta, items, read, passes)
+
+
+def _of_items(frame: pd.DataFrame, items: pd.DataFrame) -> pd.DataFrame:
+    """The rows whose item is there."""
+    if frame.empty or items.empty:
+        return frame.head(0)
+    known = pd.MultiIndex.from_frame(items[list(KEY)])
+    there = pd.MultiIndex.from_frame(frame[list(KEY)]).isin(known)
+    return frame if there.all() else frame[there].reset_index(drop=True)
 
 
 def _read_frame(path: Path, record: Line) -> pd.DataFrame:

@@ -46,7 +46,7 @@ def save(
     suites: dict[str, str] | None = None,
     **meta: Any,
 ) -> Run:
-    """Write a run's records as harness/run.py does, and read them back."""
+    """Write a run's records as harness/run.py does, and read them back; items with drafts have windows in any case."""
     folder.mkdir(parents=True, exist_ok=True)
     config = {
         "data": "generated",
@@ -58,8 +58,21 @@ def save(
     run.setdefault("weights", {"nano": {"name": "nano"}})
     (folder / "run.json").write_text(json.dumps(run))
     (folder / "items.jsonl").write_text("".join(json.dumps(row) + "\n" for row in items))
-    (folder / "windows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in windows or []))
+    windows = [*(windows or []), *missing_windows(items, windows or [])]
+    (folder / "windows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in windows))
     return read_run(folder)
+
+
+def missing_windows(items: list[dict[str, Any]], windows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A window of all its drafts for every item that has drafts and no window."""
+    keys = ("method", "suite", "item")
+    there = {tuple(row[key] for key in keys) for row in windows}
+    return [
+        {key: row[key] for key in (*keys, "proposed", "accepted", "committed") if key in row}
+        | {"committed": row.get("committed", 3)}
+        for row in items
+        if row.get("proposed") and tuple(row[key] for key in keys) not in there
+    ]
 
 
 def full_items(suites: dict[str, str] | None = None) -> list[dict[str, Any]]:

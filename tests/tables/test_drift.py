@@ -20,6 +20,7 @@ def run_of(folder: Path, paces: list[float], suite: str = "gsm8k", **meta: Any) 
         forwards = 40 + number
         items.append(item("llada", suite, number, seconds=pace * forwards, forwards=forwards))
         items.append(item("dcd", suite, number, seconds=1.0 + number))
+    items[1] |= {"proposed": 4, "accepted": 2}
     return save(folder, items, [window("dcd", suite, 0, 2)], {suite: suite.upper()}, **meta)
 
 

@@ -61,7 +61,7 @@ def break_run(folder: Path, what: str) -> None:
         ("no seconds", "llada gsm8k 0 has no valid seconds"),
         ("zero forwards", "no valid forwards"),
         ("verdict", "correct"),
-        ("method", "does not name the method other"),
+        ("method", "method other is not in the configuration"),
         ("window", "windows.jsonl: a window lacks"),
     ],
 )

@@ -161,20 +161,21 @@ def test_what_the_records_lack_is_a_dash(tmp_path: Path) -> None:
 
 
 def test_without_windows_there_is_no_theory_and_order_does_not_matter(tmp_path: Path) -> None:
-    assert "theory.md" not in render(fef_run(tmp_path / "none", windows=[]))
     run = fef_run(tmp_path / "run")
+    assert "theory.md" not in render(replace(run, windows=run.windows[:0]))
     turned = replace(run, items=run.items[::-1], windows=run.windows[::-1], passes=run.passes[::-1])
     assert render(turned) == render(run)
 
 
 def test_windows_of_items_that_are_not_recorded_are_left_out_and_damage_is_refused(tmp_path: Path) -> None:
+    run = fef_run(tmp_path)
     windows = [window("fef-2", 0, 4, 1), window("fef-2", 99, 4, 1), window("llada", 0, 4, 1)]
-    assert len(fef_windows(fef_run(tmp_path / "a", windows=windows))) == 1
+    assert len(fef_windows(replace(run, windows=pd.DataFrame(windows)))) == 1
     damages: list[dict[str, Any]] = [{"accepted": 5}, {"proposed": 0}, {"accepted": None}]
-    for number, damage in enumerate(damages):
-        run = fef_run(tmp_path / f"damaged{number}", windows=[{**window("fef-2", 0, 4, 1), **damage}])
+    for damage in damages:
+        damaged = replace(run, windows=pd.DataFrame([{**window("fef-2", 0, 4, 1), **damage}]))
         with pytest.raises(UserError, match="a window has no valid"):
-            fef_windows(run)
+            fef_windows(damaged)
 
 
 def test_acceptance_by_position_is_a_hand_count() -> None:

@@ -1,0 +1,123 @@
+"""Whether what a run's files say of each other agrees: items with the configuration, windows with their items.
+
+Numbers that disagree would give a plausible table, so that a run is refused where they do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pandas as pd
+
+from harness.errors import UserError
+from harness.records.schema import RunConfig, RunRecord
+
+KEY = ("method", "suite", "item")
+WINDOW = ("step", "round", "start")  # with the key, which window it is
+SUMS = ("proposed", "accepted", "committed")  # of an item, those of its windows
+SHOWN = 3  # rows that are named
+
+
+def check_run(
+    folder: Path, meta: RunRecord, items: pd.DataFrame, windows: pd.DataFrame | None, passes: pd.DataFrame
+) -> None:
+    """Raise UserError, naming every contradiction, unless the records of a run agree.
+
+    A line twice; methods or suites that the configuration does not name; items beyond its limit; more accepted than
+    proposed; response lengths that are not the configuration's; windows whose sums are not their item's. What the
+    records do not say is not checked. windows: None where the record has none by its nature.
+    """
+    found = [
+        *_twice(items, "items", KEY),
+        *_unknown(meta, {"items": items, "passes": passes}),
+        *_impossible(items, "items"),
+        *_lengths(meta.config, items),
+    ]
+    if windows is not None:
+        found += [
+            *_twice(windows, "windows", (*KEY, *WINDOW)),
+            *_impossible(windows, "windows"),
+            *_sums(items, windows),
+        ]
+    if found:
+        raise UserError(f"{folder}: the records disagree, and no table can be made of them: {'; '.join(found)}")
+
+
+def _twice(frame: pd.DataFrame, name: str, key: tuple[str, ...]) -> Iterator[str]:
+    if len(frame) and set(key) <= set(frame):
+        again = frame.duplicated(list(key))
+        if again.any():
+            yield f"{name}.jsonl: {_rows(frame[again], key)} is there twice"
+
+
+def _unknown(meta: RunRecord, frames: dict[str, pd.DataFrame]) -> Iterator[str]:
+    """Rows of methods, suites or items that are not the run's."""
+    config, counts = meta.config, _counts(meta)
+    for file, frame in frames.items():
+        for column, known in (("method", config.methods), ("suite", config.suites)):
+            if len(frame) and known:
+                others = sorted(set(frame[column]) - set(known))
+                if others:
+                    yield f"{file}.jsonl: {column} {', '.join(others)} is not in the configuration of run.json"
+        for suite, count in counts.items():
+            beyond = frame[(frame["suite"] == suite) & (frame["item"] >= count)] if len(frame) else frame
+            if len(beyond):
+                yield f"{file}.jsonl: {_rows(beyond)} is beyond the run's items of {suite}, 0 to {count - 1}"
+
+
+def _counts(meta: RunRecord) -> dict[str, int]:
+    """How many items a run has of each suite, as far as it says: the number of problems, or else the limit."""
+    files, limit = meta.data.get("files") or {}, meta.config.limit
+    # Of a configuration by name the limit is that of each of its datasets.
+    counts = {suite: limit for suite in meta.config.suites if limit is not None and ":" not in suite}
+    return counts | {suite: file["items"] for suite, file in files.items() if isinstance(file.get("items"), int)}
+
+
+def _impossible(frame: pd.DataFrame, name: str) -> Iterator[str]:
+    if {"proposed", "accepted"} <= set(frame):
+        more = frame[frame["accepted"] > frame["proposed"]]
+        if len(more):
+            yield f"{name}.jsonl: {_rows(more)} accepted more drafts than it proposed"
+
+
+def _lengths(config: RunConfig, items: pd.DataFrame) -> Iterator[str]:
+    """Responses whose tokens do not sum to the configuration's."""
+    counts = ["content_tokens", "eos_tokens", "post_stop_tokens"]
+    if not set(counts) <= set(items):
+        return
+    wanted = {
+        (name, suite): setting.gen_length
+        for name, method in config.methods.items()
+        for suite, setting in method.suites.items()
+    }
+    length = pd.Series([wanted.get(pair) for pair in zip(items["method"], items["suite"], strict=True)], items.index)
+    total = items[counts].sum(axis=1, skipna=False)
+    other = items[length.notna() & total.notna() & length.ne(total)]
+    if len(other):
+        yield f"items.jsonl: the tokens of {_rows(other)} do not sum to the generation length of the configuration"
+
+
+def _sums(items: pd.DataFrame, windows: pd.DataFrame) -> Iterator[str]:
+    """Items whose windows are missing, or do not sum to what the item says."""
+    columns = [name for name in SUMS if name in items and (name in windows or windows.empty)]
+    if "proposed" not in columns:
+        return
+    counted = items[items["proposed"].notna()].set_index(list(KEY))
+    sums = pd.DataFrame(0, index=counted.index, columns=columns)
+    if len(windows):
+        sums = windows.groupby(list(KEY), sort=False)[columns].sum().reindex(counted.index, fill_value=0)
+    missing = (sums["proposed"] == 0) & (counted["proposed"] > 0)
+    if missing.any():
+        yield f"windows.jsonl: {_rows(counted[missing].reset_index())} has drafts, and no window is there"
+    for name in columns:
+        other = counted[~missing & counted[name].notna() & sums[name].ne(counted[name])]
+        if len(other):
+            yield f"windows.jsonl: what the windows of {_rows(other.reset_index())} {name} is not what the item says"
+
+
+def _rows(frame: pd.DataFrame, key: tuple[str, ...] = KEY) -> str:
+    """The first rows, by their keys, and how many more there are."""
+    named = [" ".join(str(value) for value in row) for row in frame[list(key)].head(SHOWN).to_numpy()]
+    more = f" and {len(frame) - SHOWN} more" if len(frame) > SHOWN else ""
+    return f"{', '.join(named)}{more}"

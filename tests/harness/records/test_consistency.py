@@ -1,0 +1,116 @@
+"""Records that disagree are refused, and what disagrees is named."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from run_records import drafted_window, item, save
+
+from harness.errors import UserError
+from harness.records.schema import RunConfig
+from harness.records.store import config_hash, read_run
+
+Rows = list[dict[str, Any]]
+CONFIG: dict[str, Any] = {
+    "methods": {
+        "llada": {"label": "LLaDA", "method": "llada", "suites": {"gsm8k": {"gen_length": 8}}},
+        "fef-2": {"label": "FeF", "method": "fef", "suites": {"gsm8k": {"gen_length": 8}}},
+    },
+    "suites": {"gsm8k": {"title": "GSM8K"}},
+    "limit": 3,
+}
+
+
+def records() -> tuple[Rows, Rows]:
+    """Items and windows of a run of two methods, three items each."""
+    lengths = {"content_tokens": 5, "eos_tokens": 2, "post_stop_tokens": 1}
+    drafts = {"proposed": 6, "accepted": 4, "rejected": 1, "committed": 5}
+    items = [item("llada", "gsm8k", number, **lengths) for number in range(3)]
+    items += [item("fef-2", "gsm8k", number, **lengths, **drafts) for number in range(3)]
+    windows = [drafted_window("fef-2", number, 4, 2, start=0) for number in range(3)]
+    windows += [drafted_window("fef-2", number, 2, 2, start=4) for number in range(3)]
+    return items, windows
+
+
+def write(folder: Path, items: Rows, windows: Rows) -> None:
+    """A run's files as they are given."""
+    save(folder, *records(), config=CONFIG)
+    for name, rows in (("items", items), ("windows", windows)):
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def test_records_that_agree_are_read(tmp_path: Path) -> None:
+    write(tmp_path, *records())
+    assert len(read_run(tmp_path).windows) == 6
+
+
+DISAGREEMENTS: dict[str, tuple[Callable[[Rows, Rows], object], str]] = {
+    "half of the windows are missing": (lambda items, windows: windows.__delitem__(slice(0, 3)), "windows of fef-2"),
+    "no window is there": (lambda items, windows: windows.clear(), "fef-2 gsm8k 0, .* has drafts, and no window"),
+    "windows of a method without drafts": (
+        lambda items, windows: windows.append(drafted_window("llada", 0, 2, 2)),
+        "windows of llada gsm8k 0 proposed",
+    ),
+    "an item accepts more than it proposed": (
+        lambda items, windows: items[3].update(accepted=7),
+        "items.jsonl: fef-2 gsm8k 0 accepted more",
+    ),
+    "a window accepts more than it proposed": (
+        lambda items, windows: windows[0].update(accepted=5),
+        "windows.jsonl: fef-2 gsm8k 0 accepted more",
+    ),
+    "an item beyond the limit": (
+        lambda items, windows: items.append(items[0] | {"item": 3}),
+        "llada gsm8k 3 is beyond the run's items of gsm8k, 0 to 2",
+    ),
+    "a method that was not asked for": (lambda items, windows: items[0].update(method="ssd"), "method ssd is not in"),
+    "a suite that was not asked for": (lambda items, windows: items[0].update(suite="math"), "suite math is not in"),
+    "a response of another length": (
+        lambda items, windows: items[1].update(content_tokens=6),
+        "tokens of llada gsm8k 1 do not sum",
+    ),
+    "an item twice": (lambda items, windows: items.append(items[0]), "llada gsm8k 0 is there twice"),
+    "a window twice": (
+        lambda items, windows: windows.extend([windows[0] | {"step": 0, "round": 0}] * 2),
+        "windows.jsonl: fef-2 gsm8k 0 .* is there twice",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", DISAGREEMENTS)
+def test_records_that_disagree_are_refused(tmp_path: Path, what: str) -> None:
+    items, windows = records()
+    disagree, says = DISAGREEMENTS[what]
+    disagree(items, windows)
+    write(tmp_path, items, windows)
+    with pytest.raises(UserError, match=says):
+        read_run(tmp_path)
+
+
+def test_windows_of_an_item_in_flight_are_left_out(tmp_path: Path) -> None:
+    items, windows = records()
+    write(tmp_path, items[:-1], windows)
+    assert set(read_run(tmp_path).windows["item"]) == {0, 1}
+
+
+def test_the_problems_of_a_run_bound_its_items(tmp_path: Path) -> None:
+    items, windows = records()
+    write(tmp_path, items, windows)
+    meta = json.loads((tmp_path / "run.json").read_text())
+    (tmp_path / "run.json").write_text(json.dumps(meta | {"data": {"files": {"gsm8k": {"items": 2}}}}))
+    with pytest.raises(UserError, match="items of gsm8k, 0 to 1"):
+        read_run(tmp_path)
+
+
+def test_a_configuration_edited_by_hand_is_refused(tmp_path: Path) -> None:
+    write(tmp_path, *records())
+    meta = json.loads((tmp_path / "run.json").read_text())
+    config = RunConfig(threads=2).to_json()
+    right = {"schema": 1, "config": config, "config_hash": config_hash(RunConfig(threads=2))}
+    (tmp_path / "run.json").write_text(json.dumps(meta | right | {"config": config | {"threads": 4}}))
+    with pytest.raises(UserError, match="configuration is not the one that the run was made with"):
+        read_run(tmp_path)
