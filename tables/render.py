@@ -34,9 +34,10 @@ from harness.records.store import Run, read_run, write_atomically
 from tables.frames.intervals import paired
 from tables.frames.measures import measure
 from tables.frames.together import by_pair_of_all, of_all, put_together
+from tables.output.pdf import NAME as PDF
 from tables.output.pdf import has_pdflatex, write_pdf
 from tables.output.writers import latex, markdown
-from tables.sheets.ablations import ablations
+from tables.sheets.ablations import ABLATIONS, ablations
 from tables.sheets.layout import Request, Sheet
 from tables.sheets.paper import paper
 from tables.sheets.theory import theory_sheets as theory
@@ -45,6 +46,9 @@ from tables.sheets.windows import windows
 
 # What makes each table of a run; it yields nothing where records are missing. A new table is one file and one entry.
 SHEETS: tuple[Callable[[Request], Iterable[Sheet]], ...] = (ablations, windows, theory, tokens, paper)
+# What a rendering may leave in its folder.
+NAMES = {"main", *ABLATIONS, "windows", "theory", "tps", "paper"}
+FORMATS = (".md", ".csv", ".tex")
 
 
 def render(run: Run, paper: bool = False, intervals: bool = False, tps: bool = False) -> dict[str, str]:
@@ -63,9 +67,15 @@ def render(run: Run, paper: bool = False, intervals: bool = False, tps: bool = F
 
 
 def write(files: dict[str, str], folder: Path) -> None:
-    """Write the files into a folder, made if need be. Raises UserError if that cannot be done."""
+    """Write the files into a folder, made if need be, and remove those tables of an earlier rendering that are not now.
+
+    Raises UserError if that cannot be done.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        for path in folder.iterdir():
+            if path.name == PDF or (path.stem in NAMES and path.suffix in FORMATS and path.name not in files):
+                path.unlink()
         for name, text in files.items():
             write_atomically(folder / name, text)
     except OSError as error:

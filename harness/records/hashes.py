@@ -6,6 +6,8 @@ import hashlib
 from functools import lru_cache
 from pathlib import Path
 
+WEIGHTS = (".safetensors", ".bin", ".pt", ".pth")  # endings of files with weights
+
 
 def file_hash(path: Path) -> str:
     """SHA-256 of a file, hex."""
@@ -24,11 +26,12 @@ def files_hash(paths: list[Path]) -> str:
 
 
 def weight_hashes(folder: Path) -> dict[str, str]:
-    """SHA-256 of the weights in a model's folder, by file name; empty where there are none, as for a hub id.
+    """SHA-256 of the weights in a model's folder, by file name; empty where there are none.
 
     Weights may be many gigabytes: a file that has not changed is read once.
     """
-    return {path.name: _known_hash(path.resolve(), _version(path)) for path in sorted(folder.glob("*.safetensors"))}
+    files = sorted(path for ending in WEIGHTS for path in folder.glob(f"*{ending}"))
+    return {path.name: _known_hash(path.resolve(), _version(path)) for path in files}
 
 
 def _version(path: Path) -> tuple[int, int]:

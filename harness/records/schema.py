@@ -83,7 +83,7 @@ class RunConfig(Struct, kw_only=True):
 
 
 class RunRecord(Struct, kw_only=True):
-    """run.json. scoring and sessions come while the run goes on; environment, weights and data as harness/runs writes.
+    """run.json. scoring and sessions come while the run goes on; the rest of the parts is as harness/runs writes it.
 
     sittings: what sessions were called in older records.
     """
@@ -96,6 +96,7 @@ class RunRecord(Struct, kw_only=True):
     environment: dict[str, Any] = {}
     weights: dict[str, dict[str, Any]] = {}
     data: dict[str, Any] = {}
+    code: dict[str, Any] = {}
     sessions: list[dict[str, Any]] = []
     sittings: list[dict[str, Any]] = []
     scoring: dict[str, Any] = {}

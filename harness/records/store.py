@@ -1,6 +1,6 @@
 """Records of a run: `run.json`, `items.jsonl`, `windows.jsonl` in one folder, written so that a kill loses nothing.
 
-    run.json       {schema, name, created, config, config_hash, environment, weights, data, sessions, scoring}
+    run.json       {schema, name, created, config, config_hash, environment, weights, data, code, sessions, scoring}
     items.jsonl    one object per (method, suite, item), complete but for `correct`, which scoring adds
     windows.jsonl  one object per speculative window
     passes.jsonl   seconds of single passes, measured now and then

@@ -32,7 +32,10 @@ def record(folder: Path, config: RunConfig, data: Path, scratch: Path) -> None:
     from harness.runs.inference import run_suite
     from harness.runs.progress import RunProgress
 
-    begin_meta(folder, config, backbones, describe_data(config, data))
+    described = describe_data(config, data)
+    for job in jobs:
+        described["files"][job.suite]["items"] = len(job.prompts)
+    begin_meta(folder, config, backbones, described)
     recorder = Recorder(folder)
     total, device = sum(len(job.prompts) * len(job.models) for job in jobs), config.device or "cpu"
     print(announcement(jobs, recorder))

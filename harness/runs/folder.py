@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
+from huggingface_hub import try_to_load_from_cache
 
 from harness.errors import UserError
 from harness.records.environment import describe
 from harness.records.hashes import files_hash, weight_hashes
 from harness.records.receipts import receipt
-from harness.records.schema import SCHEMA, RunConfig
+from harness.records.schema import SCHEMA, RunConfig, RunRecord
+from harness.records.sources import describe_code
 from harness.records.store import config_hash, read_meta, write_meta
 from harness.runs.config import differences
 from harness.suites.configurations import real_files
@@ -23,6 +25,8 @@ from model_wrappers.backbones.model import Backbone
 
 RUNS = Path(__file__).resolve().parents[2] / "results" / "runs"
 LOCK = ".lock"
+SAME = ("commit", "python", "packages")  # of the environment, what sessions of a run have in common
+SAME_MACHINE = ("platform", "cpu", "cpu_capability", "gpu")  # and where seconds are for comparison
 
 
 def claim_folder(out: Path | None, config: RunConfig, resume: bool) -> Path:
@@ -88,8 +92,18 @@ def problem_files(suite: str, config: RunConfig, data: Path) -> list[Path]:
 
 
 def begin_meta(folder: Path, config: RunConfig, backbones: dict[str, Backbone], data: dict[str, Any]) -> None:
-    """Write run.json of a new run; a resumed one keeps its own. Raises UserError if the folder cannot be written."""
+    """Write run.json of a new run; one that is gone on with keeps its own.
+
+    Raises UserError if that was made with other weights, problems, code or packages, or if it cannot be written.
+    """
+    made_with = {
+        "environment": describe(config.device or "cpu", config.dtype or "float32"),
+        "weights": {name: _weights(backbone) for name, backbone in backbones.items()},
+        "data": data,
+        "code": describe_code(method.method for method in config.methods.values()),
+    }
     if (folder / "run.json").exists():
+        _check_same(folder, read_meta(folder), made_with)
         return
     meta = {
         "schema": SCHEMA,
@@ -97,11 +111,28 @@ def begin_meta(folder: Path, config: RunConfig, backbones: dict[str, Backbone], 
         "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "config": config.to_json(),
         "config_hash": config_hash(config),
-        "environment": describe(config.device or "cpu", config.dtype or "float32"),
-        "weights": {name: _weights(backbone) for name, backbone in backbones.items()},
-        "data": data,
+        **made_with,
     }
     write_meta(folder, meta)
+
+
+def _check_same(folder: Path, before: RunRecord, now: dict[str, Any]) -> None:
+    """Raise UserError, naming every difference, if what makes tokens, verdicts or seconds is not what it was."""
+    compared = [*SAME, *(SAME_MACHINE if before.config.timed else ())]
+
+    def part(environment: dict[str, Any], weights: Any, data: dict[str, Any], code: Any) -> dict[str, Any]:
+        environment = {name: environment.get(name) for name in compared}
+        return {"environment": environment, "weights": weights, "data": data.get("files"), "code": code}
+
+    changed = differences(part(before.environment, before.weights, before.data, before.code), part(**now))
+    if changed:
+        commit = before.environment.get("commit")
+        raise UserError(
+            f"--resume: {folder} was begun with something else, and would mix the two in one table: "
+            f"{'; '.join(changed)}; restore what it was begun with"
+            + (f" (git checkout {commit})" if commit and commit != now["environment"]["commit"] else "")
+            + ", or begin a run of its own with another --out"
+        )
 
 
 @contextmanager
@@ -118,10 +149,19 @@ def session(folder: Path, device: str) -> Iterator[None]:
 
 def _weights(backbone: Backbone) -> dict[str, Any]:
     model = backbone.model
+    commit = getattr(model.config, "_commit_hash", None)
     return {
         "name": backbone.name,
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
         "max_length": backbone.max_length,
-        "sha256": weight_hashes(Path(model.config.name_or_path)),
-        "hub_commit": getattr(model.config, "_commit_hash", None),
+        "sha256": weight_hashes(_weights_folder(model.config.name_or_path, commit)),
+        "hub_commit": commit,
     }
+
+
+def _weights_folder(name: str, commit: str | None) -> Path:
+    """Where the files of a loaded model lie: a folder, or a hub id's snapshot in the cache."""
+    if Path(name).exists() or commit is None:
+        return Path(name)
+    config = try_to_load_from_cache(name, "config.json", revision=commit)
+    return Path(config).parent if isinstance(config, str) else Path(name)

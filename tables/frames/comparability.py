@@ -148,7 +148,8 @@ CHECKS: dict[str, Callable[[Run], Values]] = {
     "methods": _methods,
 }
 HASHED = {"prompts": ("prompt_hash", ["suite"]), "tokens": ("tokens_hash", ["method", "suite"])}
-NAMES = [*CHECKS, *HASHED]
+VERDICTS = "verdicts"  # of the same tokens, which two runs may not judge differently
+NAMES = [*CHECKS, *HASHED, VERDICTS]
 # Checks whose differences can change tokens, other than by rounding that decides a tie.
 CHANGES_TOKENS = {
     *("dtype", "architecture", "data", "gen_length", "temperature", "stop_at_eos", "methods"),
@@ -157,7 +158,7 @@ CHANGES_TOKENS = {
 
 
 def differences(runs: Sequence[Run]) -> list[Difference]:
-    """All differences of later runs from the first: settings, prompts, and tokens of what both decoded."""
+    """All differences of later runs from the first: settings, prompts, and tokens and verdicts of what both decoded."""
     first, found = runs[0], []
     for number, run in enumerate(runs[1:], 1):
         for check, values in CHECKS.items():
@@ -169,6 +170,7 @@ def differences(runs: Sequence[Run]) -> list[Difference]:
                     found.append(Difference(check, number, what + of, ours_value, value, method, suite))
         for check, (column, keys) in HASHED.items():
             found += _hashed(check, number, column, keys, runs)
+        found += _contradictions(number, runs)
     return found
 
 
@@ -228,6 +230,25 @@ def _hashed(check: str, number: int, column: str, keys: list[str], runs: Sequenc
         of = (f" of {method}" if method else "") + f" on {suite}, first at item {row['item']}"
         values = (row[f"{column}_first"], row[f"{column}_other"])
         found.append(Difference(check, number, check + of, *values, method=method, suite=suite))
+    return found
+
+
+def _contradictions(number: int, runs: Sequence[Run]) -> list[Difference]:
+    """The first shared item of every method and suite with the same tokens in both runs, right in one of them alone."""
+    judged = ["tokens_hash", "correct"]
+    if any(not set(judged) <= set(run.items) for run in (runs[0], runs[number])):
+        return []
+    key = ["method", "suite", "item"]
+    ours, theirs = (run.items[[*key, *judged]].dropna() for run in (runs[0], runs[number]))
+    both = ours.merge(theirs, on=[*key, "tokens_hash"], suffixes=("_first", "_other")).sort_values(key)
+    both = both[both["correct_first"] != both["correct_other"]].drop_duplicates(["method", "suite"])
+    word = {True: "right", False: "wrong"}
+    found = []
+    for row in both.to_dict("records"):
+        method, suite = row["method"], row["suite"]
+        what = f"the verdict on the same tokens of {method} on {suite}, first at item {row['item']}"
+        first, other = (word[bool(row[f"correct_{side}"])] for side in ("first", "other"))
+        found.append(Difference(VERDICTS, number, what, first, other, method, suite))
     return found
 
 

@@ -146,7 +146,7 @@ def test_every_difference_is_refused_with_both_values_and_the_name_that_allows_i
 
 
 def test_every_check_of_settings_is_tried_here() -> None:
-    assert {*CHANGES, "prompts", "tokens"} == set(NAMES)
+    assert {*CHANGES, "prompts", "tokens", "verdicts"} == set(NAMES)
 
 
 def test_all_differences_are_listed_at_once(tmp_path: Path) -> None:
@@ -219,6 +219,17 @@ def test_a_method_of_several_runs_is_shown_once_if_its_tokens_agree(tmp_path: Pa
     files = render(put_together(runs, ["tokens"]))
     assert rows_of(files["main.md"])["LLaDA"][0] == "**100.00** [a]"
     assert "[a] run two: tokens of llada on gsm8k, first at item 1: other, not llada gsm8k 1" in files["main.md"]
+
+
+def test_the_same_tokens_judged_differently_are_refused(tmp_path: Path) -> None:
+    items = items_of("llada", "dcd")
+    items[1]["correct"] = False
+    runs = two_runs(tmp_path, items=items)
+    says = (
+        "the verdict on the same tokens of llada on gsm8k, first at item 1: right in .*, wrong in .* --allow verdicts$"
+    )
+    with pytest.raises(UserError, match=says):
+        put_together(runs)
 
 
 def test_rows_of_other_checkpoints_say_which(tmp_path: Path) -> None:

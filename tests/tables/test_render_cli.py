@@ -28,6 +28,18 @@ def test_command_line_writes_and_prints(tmp_path: Path, capsys: pytest.CaptureFi
     assert {path.name for path in (tmp_path / "out").iterdir()} == written | {"paper.md", "paper.tex", "paper.csv"}
 
 
+def test_tables_of_an_earlier_rendering_do_not_stay(tmp_path: Path) -> None:
+    folder = save(tmp_path / "run", full_items(PAPER_SUITES), suites=PAPER_SUITES).folder
+    own = folder / "tables" / "notes.md"
+    for options in (["--paper", "--tps"], []):
+        assert cli.main([str(folder), *options]) == 0
+        own.write_text("mine")
+        (own.parent / "tables.pdf").write_text("old")
+    assert cli.main([str(folder)]) == 0
+    left = {path.name.split(".")[0] for path in own.parent.iterdir()}
+    assert left == {"main", "windows", "notes"}
+
+
 def break_run(folder: Path, what: str) -> None:
     """Damage a saved run in one way."""
     items = full_items()

@@ -1,0 +1,126 @@
+"""A run goes on only with the weights, problems, code, options and packages it was begun with."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from harness.errors import UserError
+from harness.records.hashes import weight_hashes
+from harness.records.schema import Method, RunConfig
+from harness.records.sources import describe_code
+from harness.records.store import read_meta
+from harness.runs import folder as folders
+from harness.runs.folder import begin_meta
+from model_wrappers import load_backbone
+
+DATA = {"folder": "generated", "files": {"gsm8k": {"name": "test.jsonl", "sha256": "5" * 64, "items": 3}}}
+
+
+class Begun:
+    """A run that was begun; `again` goes on with it, with what the machine, the code and the model are then."""
+
+    def __init__(self, folder: Path, model: Path, timed: bool) -> None:
+        self.folder, self.model = folder, model
+        self.config = RunConfig(methods={"fef-2": Method(label="FeF", method="fef")}, device="cpu", timed=timed)
+        folder.mkdir()
+        self.again()
+
+    def again(self, data: dict[str, Any] = DATA) -> None:
+        """Begin, or go on."""
+        begin_meta(self.folder, self.config, {"mine": load_backbone(self.model)}, data)
+
+
+@pytest.fixture(params=[True])
+def begun(tmp_path: Path, official_folder: Path, request: pytest.FixtureRequest) -> Begun:
+    """A run with a model of its own."""
+    shutil.copytree(official_folder, tmp_path / "model")
+    return Begun(tmp_path / "run", tmp_path / "model", timed=request.param)
+
+
+def environment_with(monkeypatch: pytest.MonkeyPatch, change: dict[str, Any]) -> None:
+    """From now on the environment is another one."""
+    describe = folders.describe
+    monkeypatch.setattr(folders, "describe", lambda *given: describe(*given) | change)
+
+
+def test_the_same_run_goes_on_and_keeps_its_record(begun: Begun) -> None:
+    before = (begun.folder / "run.json").read_bytes()
+    begun.again()
+    assert (begun.folder / "run.json").read_bytes() == before
+
+
+def test_weights_that_changed_are_refused_by_file(begun: Begun) -> None:
+    weights = next(begun.model.glob("*.safetensors"))
+    content = bytearray(weights.read_bytes())
+    content[-1] ^= 1
+    weights.write_bytes(content)
+    with pytest.raises(UserError, match=rf"weights.mine.sha256.{weights.name} \(.* there, .* now\).*--out"):
+        begun.again()
+
+
+def test_other_problems_are_refused(begun: Begun) -> None:
+    data = deepcopy(DATA)
+    data["files"]["gsm8k"]["sha256"] = "6" * 64  # type: ignore[index]
+    with pytest.raises(UserError, match=r"data.gsm8k.sha256 \(5.* there, 6.* now\)"):
+        begun.again(data)
+
+
+def test_a_decoder_that_was_edited_is_refused(begun: Begun, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = describe_code(["fef"])
+    code["decoders"]["fef"]["sha256"] = "edited"
+    monkeypatch.setattr(folders, "describe_code", lambda names: code)
+    with pytest.raises(UserError, match=r"code.decoders.fef.sha256 \(.* there, edited now\)"):
+        begun.again()
+
+
+def test_a_default_that_changed_is_refused(begun: Begun, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = describe_code(["fef"])
+    code["decoders"]["fef"]["defaults"]["remask_fraction"] = 0.25
+    monkeypatch.setattr(folders, "describe_code", lambda names: code)
+    with pytest.raises(UserError, match=r"fef.defaults.remask_fraction \(0.5 there, 0.25 now\)"):
+        begun.again()
+
+
+def test_another_commit_is_refused_and_named(begun: Begun, monkeypatch: pytest.MonkeyPatch) -> None:
+    commit = read_meta(begun.folder).environment["commit"]
+    environment_with(monkeypatch, {"commit": "0123abcd"})
+    with pytest.raises(UserError, match=rf"environment.commit \({commit} there, 0123abcd now\).*git checkout {commit}"):
+        begun.again()
+
+
+def test_another_package_is_refused(begun: Begun, monkeypatch: pytest.MonkeyPatch) -> None:
+    packages = read_meta(begun.folder).environment["packages"]
+    environment_with(monkeypatch, {"packages": packages | {"torch": "0.1"}})
+    with pytest.raises(UserError, match=r"packages.torch \(.* there, 0.1 now\)"):
+        begun.again()
+
+
+def test_another_machine_is_refused_where_seconds_are_compared(begun: Begun, monkeypatch: pytest.MonkeyPatch) -> None:
+    environment_with(monkeypatch, {"cpu": "another"})
+    with pytest.raises(UserError, match=r"environment.cpu \(.* there, another now\)"):
+        begun.again()
+
+
+@pytest.mark.parametrize("begun", [False], indirect=True)
+def test_another_machine_may_go_on_with_an_untimed_run(begun: Begun, monkeypatch: pytest.MonkeyPatch) -> None:
+    environment_with(monkeypatch, {"cpu": "another"})
+    begun.again()
+
+
+def test_every_file_of_weights_is_hashed(tmp_path: Path) -> None:
+    for name in ("a.safetensors", "b.bin", "c.pt", "config.json"):
+        torch.save({}, tmp_path / name)
+    assert set(weight_hashes(tmp_path)) == {"a.safetensors", "b.bin", "c.pt"}
+
+
+def test_run_json_has_the_defaults_and_the_source_of_every_decoder(begun: Begun) -> None:
+    code = json.loads((begun.folder / "run.json").read_text())["code"]
+    assert code["decoders"]["fef"]["defaults"]["window"] == 16
+    assert len(code["decoders"]["fef"]["sha256"]) == len(code["shared"]) == 64
