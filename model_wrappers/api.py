@@ -38,7 +38,7 @@ def decode(
     block_length: None is gen_length (full sequence). sampler: replaces the seeded one. given: LongTensor (gen_length,),
     a response to complete; its masks are predicted and the rest stays (default: all masks). observer: told of every
     commit and re-mask. Returns tokens (gen_length,) and the trace. Raises ValueError for an unknown method or option,
-    or a bad value, naming what is valid.
+    or a bad value, naming what is valid, and for a model whose logits are not finite.
     """
     decoder = decoder_named(method)
     options = check_options(method, method_options)
@@ -54,10 +54,15 @@ def decode(
     request = Request(target, draft, x_1L, prompt_1P.shape[1], block_length, temperature, sampler, observer)
     _synchronize(target.device)
     began = time.perf_counter()
-    with torch.inference_mode():
-        decoder(request, options)
+    try:
+        with torch.inference_mode():
+            decoder(request, options)
+    except (RuntimeError, ValueError):
+        _check_logits(target, draft)  # the cause, where that is what the decoder could not use
+        raise
     _synchronize(target.device)
     seconds = time.perf_counter() - began
+    _check_logits(target, draft)
     trace = Trace(
         forwards=target.calls + draft.calls,
         rows=target.rows + draft.rows,
@@ -92,6 +97,11 @@ def check_lengths(gen_length: int, block_length: int) -> None:
         raise ValueError(f"gen_length={gen_length!r} and block_length={block_length!r} must be integers of at least 1")
     if gen_length % block_length:
         raise ValueError(f"block_length={block_length} must divide gen_length={gen_length}")
+
+
+def _check_logits(*ledgers: Ledger) -> None:
+    for ledger in ledgers:
+        ledger.check_logits()
 
 
 def _draft(draft: BackboneLike | None, backbone: BackboneLike) -> BackboneLike:

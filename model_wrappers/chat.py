@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerBase
 
 from model_wrappers.backbones.model import Backbone
@@ -11,11 +12,19 @@ from model_wrappers.backbones.model import Backbone
 def encode_messages(tokenizer: PreTrainedTokenizerBase, messages: list[dict[str, str]]) -> list[int]:
     """Ids of a conversation of {role, content} through the chat template, up to where the response begins.
 
-    Raises ValueError for a tokenizer without a chat template.
+    Raises ValueError for a tokenizer without a chat template, and for one that fails or leaves a message out.
     """
     if tokenizer.chat_template is None:
         raise ValueError(f"the tokenizer of {tokenizer.name_or_path} has no chat template")
-    text = str(tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False))
+    try:
+        text = str(tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False))
+    except TemplateError as error:
+        raise ValueError(f"the chat template of {tokenizer.name_or_path} fails: {error}") from error
+    for message in messages:
+        if message["content"].strip() not in text:
+            raise ValueError(
+                f"the chat template of {tokenizer.name_or_path} leaves out what the {message['role']} says"
+            )
     # The template writes BOS itself.
     return list(tokenizer(text, add_special_tokens=False).input_ids)
 

@@ -92,8 +92,16 @@ class DiffusionModel(BaseModel):
 
 
 def encode_chat(backbone: Backbone, turns: Any) -> torch.Tensor:
-    """A conversation (a string, or OpenCompass's list of {role, prompt}) through the chat template: LongTensor (P,)."""
+    """A conversation (a string, or OpenCompass's list of {role, prompt}) through the chat template: LongTensor (P,).
+
+    Raises ValueError for a chat template that cannot be used, and for text that holds the mask token: the model would
+    take it for a position to fill.
+    """
     if isinstance(turns, str):
         turns = [{"role": "HUMAN", "prompt": turns}]
     messages = [{"role": ROLES[turn["role"]], "content": turn["prompt"]} for turn in turns]
-    return torch.tensor(encode_messages(backbone.text_tokenizer(), messages), dtype=torch.long)
+    ids = encode_messages(backbone.text_tokenizer(), messages)
+    if backbone.mask_id in ids:
+        mask = backbone.text_tokenizer().decode([backbone.mask_id])
+        raise ValueError(f"the text of the prompt holds the mask token {mask}; take it out")
+    return torch.tensor(ids, dtype=torch.long)

@@ -72,14 +72,24 @@ def prepare(suite: str, problems: list[Problems], models: dict[str, DiffusionMod
     turns = [each for part in problems for each in conversations(part, next(iter(models.values())))]
     prompts: list[torch.Tensor] = []
     for model in {id(model.backbone): model for model in models.values()}.values():  # its tokenizer and limit decide
-        prompts = [encode_chat(model.backbone, each) for each in turns]
+        prompts = [_encoded(suite, item, model.backbone, each) for item, each in enumerate(turns)]
         _check_fit(suite, prompts, model)
     golds = [gold for part in problems for gold in part.golds]
     judge = None
     if not suite_named(suite).executes:
         (part,) = problems  # suites of several datasets are judged after the run
-        judge = Judge(part.config["eval_cfg"], part.rows, golds)
+        try:
+            judge = Judge(part.config["eval_cfg"], part.rows, golds)
+        except UserError as error:
+            raise UserError(f"data file of {suite}, {error}: {part.config['path']}") from error
     return SuiteJob(suite, prompts, golds, judge, models)
+
+
+def _encoded(suite: str, item: int, backbone: Backbone, turns: Any) -> torch.Tensor:
+    try:
+        return encode_chat(backbone, turns)
+    except ValueError as error:
+        raise UserError(f"{suite}, item {item}: {error}") from error
 
 
 def _check_fit(suite: str, prompts: list[torch.Tensor], model: DiffusionModel) -> None:
@@ -115,17 +125,25 @@ def run_suite(job: SuiteJob, recorder: Recorder, seed: int, chunk: int, finished
 
 
 def warm_up(job: SuiteJob, method: str, item: int) -> float:
-    """Decode an item without recording it; returns its seconds."""
-    return job.models[method].respond(job.prompts[item], seed=0).trace.seconds
+    """Decode an item without recording it; returns its seconds. Raises UserError as `decode_item` does."""
+    return _respond(job, method, item, seed=0).trace.seconds
+
+
+def _respond(job: SuiteJob, method: str, item: int, seed: int) -> Decoded:
+    try:
+        return job.models[method].respond(job.prompts[item], seed)
+    except ValueError as error:
+        raise UserError(f"{method} on {job.suite}, item {item}: {error}") from error
 
 
 def decode_item(job: SuiteJob, method: str, item: int, seed: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """One item by one method: its line of items.jsonl, and those of windows.jsonl.
 
-    `correct` is null where the suite is scored after the run.
+    `correct` is null where the suite is scored after the run. Raises UserError, naming method, suite and item, if the
+    model's logits are not finite.
     """
-    model, prompt_P = job.models[method], job.prompts[item]
-    out = model.respond(prompt_P, seed)
+    model = job.models[method]
+    out, prompt_P = _respond(job, method, item, seed), job.prompts[item]
     text = response_text(model.backbone, out.tokens)
     key = {"method": method, "suite": job.suite, "item": item}
     windows = [{**key, **vars(window)} for window in out.trace.windows]

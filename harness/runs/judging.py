@@ -18,21 +18,22 @@ from harness.errors import UserError
 class Judge:
     """The evaluator of a dataset's configuration, with its postprocessors, for one item at a time.
 
-    evaluation: the eval_cfg. rows: the dataset's test problems. golds: their references.
+    evaluation: the eval_cfg. rows: the dataset's test problems. golds: their references. Raises UserError for a
+    reference that the configuration's postprocessor cannot read.
     """
 
     def __init__(self, evaluation: dict[str, Any], rows: Any, golds: list[str]) -> None:
         config = ConfigDict(evaluation)
         self._evaluator = ICL_EVALUATORS.build(config["evaluator"])
         self._process_text = _processor(config.get("pred_postprocessor"))
-        self._process_gold = _processor(config.get("dataset_postprocessor"))
-        self._rows, self._golds = rows, golds
+        process_gold = _processor(config.get("dataset_postprocessor"))
+        self._rows, self._golds = rows, [_processed(process_gold, item, gold) for item, gold in enumerate(golds)]
         self._wants_rows = "test_set" in type(self._evaluator).score.__annotations__
 
     def __call__(self, item: int, text: str) -> bool:
         """Whether a response to an item is right. Raises UserError if the evaluator does not say."""
         rows = {"test_set": self._rows.select([item])} if self._wants_rows else {}
-        predictions, references = [self._process_text(text)], [self._process_gold(self._golds[item])]
+        predictions, references = [self._process_text(text)], [self._golds[item]]
         result = self._evaluator.score(predictions=predictions, references=references, **rows)
         return verdict_of(result["details"][0])
 
@@ -55,6 +56,13 @@ def _verdict(detail: dict[str, Any]) -> bool | None:
     if isinstance(verdict, list):
         verdict = verdict[0] if len(verdict) == 1 else None
     return None if verdict is None else bool(verdict)
+
+
+def _processed(process: Callable[[str], str], item: int, gold: str) -> str:
+    try:
+        return process(gold)
+    except Exception as error:  # whatever a postprocessor makes of text it does not expect
+        raise UserError(f"item {item}: the reference {gold!r} is not in the format of its suite ({error})") from error
 
 
 def _processor(config: dict[str, str] | None) -> Callable[[str], str]:

@@ -16,7 +16,7 @@ from opencompass.utils.build import build_dataset_from_cfg
 from harness.errors import UserError
 from harness.records.schema import RunConfig
 from harness.suites.configurations import real_datasets
-from harness.suites.registry import generated_dataset
+from harness.suites.registry import generated_dataset, suite_named
 from model_wrappers.opencompass_model import DiffusionModel
 
 datasets.disable_progress_bars()
@@ -60,7 +60,30 @@ def load_problems(suite: str, configs: list[dict[str, Any]], limit: int | None) 
         except Exception as error:  # whatever a loader makes of a broken file
             raise UserError(f"data file of {suite} is malformed: {config['path']}: {error}") from error
         loaded.append(Problems(config, dataset))
+        _check_rows(suite, loaded[-1])
     return loaded
+
+
+def _check_rows(suite: str, problems: Problems) -> None:
+    """Raise UserError unless every problem has what its prompt and its judging read.
+
+    OpenCompass would leave a placeholder in the prompt for a column that is not there, and write None for a null.
+    """
+    reader, path = problems.config["reader_cfg"], problems.config["path"]
+    if not len(problems):
+        raise UserError(f"data file of {suite} holds no problems: {path}")
+    columns = [name for name in (*reader["input_columns"], reader.get("output_column")) if name is not None]
+    missing = [name for name in columns if name not in problems.rows.column_names]
+    if missing:
+        raise UserError(
+            f"data file of {suite} has no column {', '.join(missing)}: {path}; it has "
+            f"{', '.join(problems.rows.column_names)}"
+        )
+    foreign = suite_named(suite).foreign  # whose columns may hold anything, but not nothing
+    for name in columns:
+        for item, value in enumerate(problems.rows[name]):
+            if value is None or not (foreign or (isinstance(value, str) and value.strip())):
+                raise UserError(f"data file of {suite}, item {item}: {name} must be text, not {value!r}: {path}")
 
 
 def conversations(problems: Problems, model: DiffusionModel) -> list[Any]:

@@ -77,11 +77,14 @@ class LLaDAConfig(LlamaConfig):
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> LLaDAConfig:
         """Build from our own dictionary or an official one.
 
-        Raises ValueError for another model type, or an official config of an architecture other than LLaDA's.
+        Raises ValueError for another model type, a config without sizes (Llama's own would be 7 B parameters), or an
+        official config of an architecture other than LLaDA's.
         """
         d = config_dict
         if d.get("model_type", cls.model_type) != cls.model_type:
             raise ValueError(f"model_type {d['model_type']!r} is not {cls.model_type!r}")
+        if not {"d_model", "hidden_size"} & set(d) or "vocab_size" not in d:
+            raise ValueError("the config names no sizes: hidden_size or d_model, and vocab_size, are needed")
         if "d_model" in d:
             unlike = {key: d[key] for key, value in OFFICIAL_CHOICES.items() if d.get(key, value) != value}
             if d.get("embedding_size", d["vocab_size"]) != d["vocab_size"]:

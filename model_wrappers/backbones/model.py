@@ -45,7 +45,8 @@ class _Cache(DynamicCache):
 class Backbone:
     """A model of a known family and, where its folder has one, its tokenizer.
 
-    Raises ValueError for a config that does not name one EOS id.
+    Raises ValueError for a config that does not name one EOS id and one mask id of its vocabulary, or a tokenizer of a
+    larger vocabulary.
     """
 
     def __init__(
@@ -59,15 +60,27 @@ class Backbone:
         self.model, self.tokenizer, self.name, self.compiled = model.eval(), tokenizer, name, compiled
         self._run: Any = _compile(model) if compiled else model
         config = model.config
-        if not isinstance(config.eos_token_id, int):
-            raise ValueError(f"the config of {name} must name one eos_token_id, not {config.eos_token_id!r}")
-        self.mask_id = int(config.mask_token_id)
-        self.eos_id = config.eos_token_id
         self.vocab_size = int(config.vocab_size)
+        self.mask_id, self.eos_id = (self._id(config, field) for field in ("mask_token_id", "eos_token_id"))
+        if tokenizer is not None and len(tokenizer) > self.vocab_size:
+            raise ValueError(
+                f"the tokenizer of {name} has {len(tokenizer)} tokens, its model a vocabulary of {self.vocab_size}: "
+                "they do not belong together"
+            )
         self.max_length = int(config.max_position_embeddings)
         self.eot_id: int | None = family.end_of_turn_ids.get(self.mask_id)
         if tokenizer is not None:
             self.eot_id = tokenizer.get_vocab().get(family.end_of_turn)
+
+    def _id(self, config: Any, field: str) -> int:
+        """A token id that the config names."""
+        value = getattr(config, field, None)
+        if type(value) is not int or not 0 <= value < self.vocab_size:
+            raise ValueError(
+                f"the config of {self.name} must name one {field} of its vocabulary, 0 to {self.vocab_size - 1}, "
+                f"not {value!r}"
+            )
+        return value
 
     def text_tokenizer(self) -> PreTrainedTokenizerBase:
         """The tokenizer. Raises ValueError if the model's folder has none."""

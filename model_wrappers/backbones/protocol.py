@@ -5,6 +5,7 @@ Shapes: B batch, L length, V vocabulary, n positions whose logits are read, N to
 
 from __future__ import annotations
 
+import math
 from typing import Any, Protocol
 
 import torch
@@ -24,7 +25,7 @@ class BackboneLike(Protocol):
 
 
 class Ledger:
-    """A backbone that counts: the one place where cost is counted.
+    """A backbone that counts: the one place where cost is counted, and where what a model gives is watched.
 
     calls, rows and tokens pushed through `logits` since it was made.
     """
@@ -37,6 +38,7 @@ class Ledger:
         self.max_length: int | None = getattr(backbone, "max_length", None)
         self.can_extend = hasattr(backbone, "extend")
         self.calls = self.rows = self.tokens = 0
+        self._total: torch.Tensor | None = None
 
     def ends_out_of_confidence(self, temperature: float) -> list[int]:
         """The ids that `confidence_eos_eot_inf` leaves out of the softmax that gives confidences.
@@ -56,7 +58,7 @@ class Ledger:
         self.calls += 1
         self.rows += ids_BL.shape[0]
         self.tokens += ids_BL.numel()
-        return self._backbone.logits(ids_BL, positions=positions, causal=causal)
+        return self._watched(self._backbone.logits(ids_BL, positions=positions, causal=causal))
 
     def extend(
         self,
@@ -72,4 +74,18 @@ class Ledger:
         self.tokens += ids_1N.numel()
         backbone: Any = self._backbone
         logits, cache = backbone.extend(ids_1N, position_N, positions, cache=cache, visible_NK=visible_NK)
-        return logits, cache
+        return self._watched(logits), cache
+
+    def check_logits(self) -> None:
+        """Raise ValueError if any logits so far were NaN or +inf; -inf is a probability of 0."""
+        total = 0.0 if self._total is None else float(self._total)
+        if math.isnan(total) or total == math.inf:
+            raise ValueError(
+                "the model's logits are not finite: its weights are damaged, or its dtype overflows (try float32)"
+            )
+
+    def _watched(self, logits: torch.Tensor) -> torch.Tensor:
+        # A running sum is NaN or +inf if any logit was. It stays on the device: nothing waits for it while decoding.
+        total = logits.sum(dtype=None if logits.dtype == torch.float64 else torch.float32)
+        self._total = total if self._total is None else self._total + total
+        return logits

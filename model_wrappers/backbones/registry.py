@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
@@ -22,6 +23,10 @@ FAMILIES: dict[str, Family] = {family.model_type: family for family in (llada.FA
 NANO = Path(__file__).parents[1] / "nano"
 SHIPPED = {"nano": NANO} | {f"nano-{role}": NANO / role for role in ("fef", "two-stream", "control")}
 DEVICES = "cpu, cuda, cuda:0, ..."
+LOADING_ERRORS = (
+    *(OSError, EOFError, KeyError, TypeError, ValueError, RuntimeError),
+    *(SafetensorError, StrictDataclassError, UnpicklingError),
+)
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -58,14 +63,34 @@ def load_backbone(
         model, info = loading.from_pretrained(
             source, dtype=torch_dtype, attn_implementation=family.attention[attn], output_loading_info=True
         )
-        if info["missing_keys"]:  # they would stay random
-            raise ValueError(f"no weights for {', '.join(sorted(info['missing_keys']))}")
+        _check_weights(model, info)
     return Backbone(family, model.to(torch_device), _tokenizer(source), str(name), compiled)
+
+
+def _check_weights(model: torch.nn.Module, info: Any) -> None:
+    """Raise ValueError unless the file and the config have the same weights, finite, no matrix all zero."""
+    if info["missing_keys"]:  # they would stay random
+        raise ValueError(f"no weights for {', '.join(sorted(info['missing_keys']))}")
+    # Angles are computed; some checkpoints hold them all the same.
+    unused = sorted(name for name in info["unexpected_keys"] if not name.endswith("rotary_emb.inv_freq"))
+    if unused:
+        raise ValueError(f"the config has no place for {len(unused)} of its weights, such as {unused[0]}")
+    for name, weight in model.named_parameters():
+        low, high = weight.detach().aminmax()
+        if not bool(torch.isfinite(low) & torch.isfinite(high)):
+            raise ValueError(f"the weights {name} are not finite: the file is damaged")
+        if weight.dim() > 1 and not bool((low != 0) | (high != 0)):
+            raise ValueError(f"the weights {name} are all zero: the file is not of a trained model")
 
 
 def _family(source: str) -> Family:
     """The family of a checkpoint, by its config's `model_type`. Raises ValueError for one that is not known."""
-    config, _ = PretrainedConfig.get_config_dict(source)
+    try:
+        config, _ = PretrainedConfig.get_config_dict(source)
+    except (AttributeError, TypeError):  # what becomes of some JSON that is no object
+        config = None
+    if not isinstance(config, dict):
+        raise ValueError("its config.json must hold a JSON object")
     model_type = config.get("model_type", llada.FAMILY.model_type)
     if model_type not in FAMILIES:
         raise ValueError(f"unknown model_type {model_type!r}; valid: {', '.join(FAMILIES)}")
@@ -77,7 +102,7 @@ def _named_in_errors(name: str | Path) -> Iterator[None]:
     """What goes wrong when a model is loaded as one line with the model's name, a ValueError."""
     try:
         yield
-    except (OSError, KeyError, ValueError, RuntimeError, SafetensorError, StrictDataclassError) as error:
+    except LOADING_ERRORS as error:
         reason = str(error).strip().splitlines()[0]
         raise ValueError(f"cannot load model {name!s}: {reason} (valid: nano, a local folder, a hub id)") from error
 

@@ -1,0 +1,107 @@
+"""Data files that would make nonsense prompts or judgements are refused before anything is decoded."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from transformers import PreTrainedTokenizerFast
+
+from harness.errors import UserError
+from harness.records.schema import RunConfig
+from harness.runs.inference import prepare
+from harness.runs.problems import dataset_configs, load_problems
+from harness.suites.splits import write_suites
+from model_wrappers import load_backbone
+from model_wrappers.opencompass_model import DiffusionModel
+
+FILES = {"gsm8k": "gsm8k/test.jsonl", "humaneval": "humaneval/human-eval-v2-20210705.jsonl"}
+Row = dict[str, Any]
+
+
+def prepared(folder: Path, suite: str, content: str, generated: bool = True) -> None:
+    """What a run does with a data file before it decodes."""
+    write_suites(folder, "test", 3, [suite])
+    (folder / "data" / FILES[suite]).write_text(content)
+    config = RunConfig(data="generated" if generated else {suite: ""})
+    problems = load_problems(suite, dataset_configs(suite, config, folder), 3)
+    prepare(suite, problems, {"llada": DiffusionModel(load_backbone("nano"), "llada", gen_length=32)})
+
+
+def lines(*rows: Row) -> str:
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+GOOD = {"question": "How many?", "answer": "2 and 2 is 4\n#### 4"}
+
+
+def test_a_good_file_is_taken(tmp_path: Path) -> None:
+    prepared(tmp_path, "gsm8k", lines(GOOD, GOOD))
+
+
+@pytest.mark.parametrize("generated", [True, False], ids=["generated", "real"])
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("", "gsm8k"),
+        ("\n", "gsm8k"),
+        (lines({"answer": "#### 4"}), "no column question"),
+        (lines({"question": "How many?"}), "column answer"),
+        (lines({"problem": "How many?", "answer": "#### 4"}), "no column question"),
+        (lines(GOOD, {"question": None, "answer": "#### 4"}), "item 1: question must be text, not None"),
+        (lines({"question": 5, "answer": "#### 4"}), "item 0: question must be text, not 5"),
+        (lines({"question": ["How", "many?"], "answer": "#### 4"}), "item 0: question must be text"),
+        (lines({"question": "  ", "answer": "#### 4"}), "item 0: question must be text"),
+        (lines(GOOD, GOOD | {"answer": "4"}), r"item 1: the reference '4' is not in the format"),
+        (lines(GOOD | {"question": "Fill <|mdm_mask|> in"}), r"item 0: .* holds the mask token <\|mdm_mask\|>"),
+        ("[1, 2]\n", "gsm8k"),
+        ("5\n", "gsm8k"),
+        ("{", "gsm8k"),
+        ('{"question": ' + "[" * 5000 + "]" * 5000 + "}\n", "gsm8k"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_refused(tmp_path: Path, content: str, says: str, generated: bool) -> None:
+    with pytest.raises(UserError, match=says):
+        prepared(tmp_path, "gsm8k", content, generated)
+
+
+@pytest.mark.parametrize("broken", [{"prompt": None}, {"prompt": 5}, {"task_id": None}])
+def test_code_without_its_prompt_is_refused(tmp_path: Path, broken: Row) -> None:
+    row = {"task_id": "HumanEval/0", "prompt": "def f():", "entry_point": "f", "test": "", "canonical_solution": ""}
+    with pytest.raises(UserError, match=next(iter(broken))):
+        prepared(tmp_path, "humaneval", lines(row | broken))
+
+
+@pytest.mark.parametrize(
+    ("template", "says"),
+    [
+        ("{% for message in messages %}", "chat template .* fails"),
+        ("{{ messages[7].content }}", "chat template .*"),
+        ("{{ raise_exception('not so') }}", "chat template .* fails: not so"),
+        ("{% for message in messages %}{{ message['text'] }}{% endfor %}", "leaves out what the user says"),
+        ("nothing", "leaves out what the user says"),
+    ],
+)
+def test_a_chat_template_that_loses_the_question_is_refused(template: str, says: str) -> None:
+    model = DiffusionModel(load_backbone("nano"), "llada", gen_length=32)
+    tokenizer = model.backbone.text_tokenizer()
+    assert isinstance(tokenizer, PreTrainedTokenizerFast)
+    tokenizer.chat_template = template
+    with pytest.raises(ValueError, match=says):
+        model.generate(["How many?"])
+
+
+def test_logits_that_are_not_finite_name_method_suite_and_item(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from harness.runs.inference import decode_item
+
+    write_suites(tmp_path, "test", 3, ["gsm8k"])
+    backbone = load_backbone("nano")
+    problems = load_problems("gsm8k", dataset_configs("gsm8k", RunConfig(data="generated"), tmp_path), 3)
+    job = prepare("gsm8k", problems, {"llada": DiffusionModel(backbone, "llada", gen_length=32)})
+    logits: Callable[..., Any] = backbone.logits
+    monkeypatch.setattr(backbone, "logits", lambda *given, **named: logits(*given, **named) * float("nan"))
+    with pytest.raises(UserError, match="llada on gsm8k, item 2: the model's logits are not finite"):
+        decode_item(job, "llada", 2, seed=0)
