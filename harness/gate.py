@@ -50,6 +50,14 @@ def arguments_of(line: list[str] | None) -> argparse.Namespace:
 def main(line: list[str] | None = None) -> int:
     """The command line; 1 if something regressed."""
     asked = arguments_of(line)
+    from harness.regression.revision import cleaned_up
+
+    with cleaned_up():
+        return 0 if judged(asked) else 1
+
+
+def judged(asked: argparse.Namespace) -> bool:
+    """Whether the run passes; prints what was found."""
     from harness.records.store import read_run
     from harness.regression.judgement import judge_records, judge_speed, update
 
@@ -63,7 +71,7 @@ def main(line: list[str] | None = None) -> int:
         passed = judge_records(run, read_run(asked.against), asked.margin)
     if asked.against_rev is not None:
         passed &= judge_speed(run, asked.against_rev, asked.methods, asked.items, asked.tolerance)
-    return 0 if passed else 1
+    return passed
 
 
 if __name__ == "__main__":

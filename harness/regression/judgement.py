@@ -12,7 +12,8 @@ from msgspec.structs import replace
 from harness.errors import UserError
 from harness.records.store import KEY, Run, read_lines, read_run, write_atomically
 from harness.regression.golden import PASSES, check_settings, compare_accuracy, compare_exactly, platform_class
-from harness.regression.speed import checkout, compare_seconds, measure_both
+from harness.regression.revision import checkout
+from harness.regression.speed import compare_seconds, measure_both
 from harness.runs.config import differences
 from harness.runs.decoding import load
 

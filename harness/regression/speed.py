@@ -11,9 +11,7 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -25,34 +23,15 @@ from scipy import stats
 
 from harness.errors import UserError
 from harness.records.schema import RunConfig
+from harness.regression.revision import ROOT
 
 if TYPE_CHECKING:
     from harness.runs.inference import SuiteJob
 
-ROOT = Path(__file__).resolve().parents[2]
 REFERENCE = "llada"
 LEVEL = 0.95
 RESAMPLES = 4000
 Seconds = npt.NDArray[np.float64]
-
-
-@contextmanager
-def checkout(rev: str) -> Iterator[Path]:
-    """A temporary checkout of a revision beside the working tree. Raises UserError if git knows none of that name."""
-    with tempfile.TemporaryDirectory(prefix="revision-") as scratch:
-        tree = Path(scratch) / "tree"
-        added = _git("worktree", "add", "--detach", str(tree), rev)
-        if added.returncode:
-            reason = (added.stderr.strip().splitlines() or ["git failed"])[-1]
-            raise UserError(f"--against-rev {rev}: {reason}; the revision must be in this clone's history")
-        try:
-            yield tree
-        finally:
-            _git("worktree", "remove", "--force", str(tree))
-
-
-def _git(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, text=True, check=False)
 
 
 class Worker:
