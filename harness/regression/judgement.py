@@ -1,15 +1,12 @@
-"""The gate's judgement: what is compared, what is printed, whether it passes."""
+"""The gate's judgement of records: what is compared, what is printed, whether it passes."""
 
 from __future__ import annotations
 
 import json
-import tempfile
 from pathlib import Path
 
 import pandas as pd
-from msgspec.structs import replace
 
-from harness.errors import UserError
 from harness.records.store import KEY, Run, read_lines, read_run, write_atomically
 from harness.regression.golden import (
     PASSES,
@@ -20,11 +17,8 @@ from harness.regression.golden import (
     compare_exactly,
     platform_class,
 )
-from harness.regression.revision import checkout
-from harness.regression.speed import compare_seconds, measure_both
 from harness.regression.ties import excused_items
 from harness.runs.config import differences
-from harness.runs.decoding import load
 
 
 def judge_records(run: Run, golden: Run, margin: float) -> bool:
@@ -70,36 +64,6 @@ def _show_text(golden: Run, run: Run, found: pd.DataFrame) -> None:
     key = (first["method"], first["suite"], int(str(first["items"]).split(",")[0].split(" ")[0]))
     texts = [each.items.set_index(list(KEY))["text"].get(key) for each in (golden, run)]
     print(f"{' '.join(map(str, key))}\n  golden: {texts[0]!r}\n  run:    {texts[1]!r}")
-
-
-def judge_speed(run: Run, rev: str, methods: str | None, items: int, tolerance: float) -> bool:
-    """Measure this tree and a revision in turn and print both; whether this tree passes."""
-    config = replace(run.config, limit=items)
-    if methods is not None:
-        wanted = [name.strip() for name in methods.split(",")]
-        unknown = [name for name in wanted if name not in config.methods]
-        if unknown:
-            raise UserError(
-                f"--methods {', '.join(unknown)}: not in {run.folder}, which has {', '.join(config.methods)}"
-            )
-        config.methods = {name: config.methods[name] for name in wanted}
-    with checkout(rev) as tree, tempfile.TemporaryDirectory(prefix="gate-") as scratch:
-        data = Path(scratch) if config.generated else Path(run.meta.data["folder"])
-        jobs, _ = load(config, data, Path(scratch))
-        measured, notes = measure_both(tree, config, jobs, items)
-    for note in notes:
-        print(note)
-    if measured.empty:
-        raise UserError(f"{rev} can run none of the methods; choose --methods that it knows")
-    found = compare_seconds(measured, tolerance)
-    print(f"speed: now against {rev}, {items} items a suite, in turn; seconds and speedup over LLaDA, now / before")
-    print(found.to_string(index=False, float_format="%.3f"))
-    other = measured[~measured["same_tokens"]].groupby("method").size()
-    if len(other):
-        print(f"tokens differ: {', '.join(f'{name} ({count} items)' for name, count in other.items())}")
-    passed = set(found["verdict"]) == {"ok"}
-    print("speed: passed" if passed else f"speed: REGRESSED by more than {100 * tolerance:g}%")
-    return passed
 
 
 def update(run: Run, folder: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 import torch
 from paths import ROOT
 
+from harness.errors import UserError
 from harness.records.schema import RunConfig
 from harness.regression import speed
 from harness.regression.speed import Worker, compare_seconds
@@ -98,6 +100,39 @@ def test_the_sides_alternate_in_a_pair_of_processes_for_each_item(
     assert notes == [f"other on {suite} is left out: no such method" for suite in ("gsm8k", "math")]
 
 
+def test_the_faster_of_two_responses_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = iter([9.0, 9.0, 2.0, 4.0, 1.0, 8.0])  # both warm up, then old, new, old, new
+    measured, _ = measure_with(monkeypatch, lambda name: {"seconds": next(given), "forwards": 2, "tokens": "same"})
+    assert measured[["old", "new"]].to_numpy().tolist() == [[1.0, 4.0]]
+
+
+def test_a_method_that_this_tree_alone_cannot_run_is_no_method_to_leave_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = {"old": {"seconds": 1.0, "forwards": 2, "tokens": "same"}, "new": {"error": "broken"}}
+    with pytest.raises(UserError, match="llada on math is decoded by the other revision, not by this: broken"):
+        measure_with(monkeypatch, answers.__getitem__)
+
+
+def measure_with(monkeypatch: pytest.MonkeyPatch, answer: Callable[[str], dict[str, Any]]) -> Any:
+    """One item of one method, measured with sides that give these answers."""
+
+    class Side:
+        def __init__(self, tree: Path, threads: int) -> None:
+            self.name = "old" if tree == Path("old") else "new"
+
+        def __enter__(self) -> Side:
+            return self
+
+        def __exit__(self, *error: object) -> None: ...
+
+        def decode(self, request: dict[str, Any]) -> dict[str, Any]:
+            return answer(self.name)
+
+    monkeypatch.setattr(speed, "Worker", Side)
+    monkeypatch.setattr(speed, "_request", lambda *asked: {})
+    jobs: Any = [SimpleNamespace(suite="math", models={"llada": "llada"}, prompts=[torch.tensor([1])])]
+    return speed.measure_both(Path("old"), RunConfig(device="cpu", threads=1), jobs, items=1)
+
+
 @pytest.mark.slow
 @pytest.mark.alone
 def test_a_planted_slowdown_is_caught_between_two_trees(tmp_path: Path) -> None:
@@ -121,4 +156,4 @@ def test_a_planted_slowdown_is_caught_between_two_trees(tmp_path: Path) -> None:
     done = subprocess.run(gate, cwd=clone, env={"PYTHONPATH": str(clone)}, capture_output=True, text=True, check=False)
     assert done.returncode == 1, done.stdout + done.stderr
     verdicts = [line.split()[:2] for line in done.stdout.splitlines() if line.split()[:1] in (["ok"], ["regressed"])]
-    assert verdicts == [["ok", "llada"], ["regressed", "fef-fast"]], done.stdout
+    assert verdicts == [["ok", "llada"], ["regressed", "fef-fast"]] * 2, done.stdout
