@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import sys
 from pathlib import Path
 
@@ -81,5 +82,6 @@ def judged(asked: argparse.Namespace) -> bool:
 
 
 if __name__ == "__main__":
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # threads that spin take another process's time
     logging.disable(logging.WARNING)  # OpenCompass and its packages log every step; errors still show
     sys.exit(one_line_errors(main))

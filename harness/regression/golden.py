@@ -68,7 +68,9 @@ def check_complete(golden: Run) -> None:
             if not own >= wanted
         ]
     if lacks:
-        raise UserError(f"{folder} lacks items of {', '.join(lacks)}: restore it, or write it anew with --update")
+        raise UserError(
+            f"{folder} lacks items of {_named(pd.Series(lacks))}: restore it, or write it anew with --update"
+        )
 
 
 def check_settings(golden: Run, run: Run) -> None:

@@ -33,7 +33,7 @@ Decode = Callable[[Key, int | None], dict[str, Any]]  # an item's record; with a
 
 
 def excused_items(golden: Run, run: Run) -> tuple[list[Key], list[str]]:
-    """The items that differ by a tie alone, and sentences that say why others are not excused."""
+    """The items that differ by a tie alone, up to one that does not, and a sentence that says why others are not."""
     keys = items_that_differ(golden, run)
     if not keys:
         return [], []
@@ -54,18 +54,17 @@ def excused_items(golden: Run, run: Run) -> tuple[list[Key], list[str]]:
 
 
 def proven(golden: Run, run: Run, keys: Sequence[Key], decode: Decode) -> tuple[list[Key], list[str]]:
-    """Those of the items that `decode` proves to differ by a tie, and a sentence on each of the others."""
+    """Those of the items that `decode` proves to differ by a tie, up to one that it does not; a sentence on that one."""
     wanted, recorded = _rows(golden), _rows(run)
-    ties, notes = [], []
+    ties: list[Key] = []
     for key in keys:
         name = " ".join(map(str, key))
         if not _same(decode(key, None), recorded[key]):
-            notes.append(f"{name} is no proven tie: decoded again, it is not what the run recorded")
-        elif any(_same(decode(key, number), wanted[key]) for number in range(TRIES)):
-            ties.append(key)
-        else:
-            notes.append(f"{name} is no tie: no rounding of the logits gives the golden response ({TRIES} tries)")
-    return ties, notes
+            return ties, [f"{name} is no proven tie: decoded again, it is not what the run recorded"]
+        if not any(_same(decode(key, number), wanted[key]) for number in range(TRIES)):
+            return ties, [f"{name} is no tie: no rounding of the logits gives the golden response ({TRIES} tries)"]
+        ties.append(key)
+    return ties, []
 
 
 def _rows(run: Run) -> dict[Key, dict[Any, Any]]:

@@ -62,6 +62,17 @@ def test_a_record_that_this_tree_does_not_give_again_proves_nothing(golden: Run,
     assert not found and "not what the run recorded" in notes[0]
 
 
+def test_behind_the_first_item_that_is_no_tie_none_is_looked_for(golden: Run, run: Run) -> None:
+    asked: list[Key] = []
+
+    def decode(key: Key, number: int | None) -> dict[str, Any]:
+        asked.append(key)
+        return row_of(golden)
+
+    keys = [KEY, ("fef-2", "math", 8)]
+    assert ties.proven(golden, run, keys, decode)[0] == [] and set(asked) == {KEY}
+
+
 def test_more_items_than_ties_are_likely_are_not_tried(tmp_path: Path, golden: Run) -> None:
     rows = [row | (OTHER if row["item"] <= ties.MOST else {}) for row in items_of()]
     found, notes = ties.excused_items(golden, run_of(tmp_path / "many", rows, ELSEWHERE))
