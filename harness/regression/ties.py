@@ -54,11 +54,13 @@ def excused_items(golden: Run, run: Run) -> tuple[list[Key], list[str]]:
 
 
 def proven(golden: Run, run: Run, keys: Sequence[Key], decode: Decode) -> tuple[list[Key], list[str]]:
-    """Those of the items that `decode` proves to differ by a tie, up to one that it does not; a sentence on that one."""
+    """The items that `decode` proves to differ by a tie, up to one that it does not, and a sentence on that one."""
     wanted, recorded = _rows(golden), _rows(run)
     ties: list[Key] = []
     for key in keys:
         name = " ".join(map(str, key))
+        if _same_response(recorded[key], wanted[key]):
+            return ties, [f"{name} is no tie: the response is the golden one, and its verdict is not"]
         if not _same(decode(key, None), recorded[key]):
             return ties, [f"{name} is no proven tie: decoded again, it is not what the run recorded"]
         if not any(_same(decode(key, number), wanted[key]) for number in range(TRIES)):
@@ -73,7 +75,11 @@ def _rows(run: Run) -> dict[Key, dict[Any, Any]]:
 
 
 def _same(record: dict[str, Any], row: dict[Any, Any]) -> bool:
-    """Whether two records are of the same response; verdicts follow from its text."""
+    """Whether a response just decoded is a recorded one, also in its verdict where it is judged while decoding."""
+    return _same_response(record, row) and record.get("correct") in (None, row.get("correct"))
+
+
+def _same_response(record: dict[Any, Any], row: dict[Any, Any]) -> bool:
     return all(record.get(measure) == row.get(measure) for measure in RESPONSE)
 
 

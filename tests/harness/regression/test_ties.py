@@ -57,6 +57,22 @@ def test_golden_tokens_at_one_more_forward_are_no_tie(golden: Run, run: Run) -> 
     assert not found and "fef-2 math 7 is no tie" in notes[0]
 
 
+@pytest.mark.parametrize("verdict_while_decoding", [False, None])
+def test_another_verdict_on_the_golden_response_is_no_tie(
+    golden: Run, tmp_path: Path, verdict_while_decoding: bool | None
+) -> None:
+    run = run_of(tmp_path / "judged", items_of(correct=False), ELSEWHERE)
+    found, notes = ties.proven(golden, run, [KEY], lambda key, number: row_of(run, correct=verdict_while_decoding))
+    assert not found and "its verdict is not" in notes[0]
+
+
+def test_golden_tokens_that_are_judged_otherwise_are_no_tie(golden: Run, run: Run) -> None:
+    def decode(key: Key, number: int | None) -> dict[str, Any]:
+        return row_of(run) if number is None else row_of(golden, correct=False)
+
+    assert ties.proven(golden, run, [KEY], decode)[0] == []
+
+
 def test_a_record_that_this_tree_does_not_give_again_proves_nothing(golden: Run, run: Run) -> None:
     found, notes = ties.proven(golden, run, [KEY], lambda key, number: row_of(golden))
     assert not found and "not what the run recorded" in notes[0]
