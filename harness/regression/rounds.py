@@ -16,9 +16,10 @@ from harness.regression.revision import checkout
 from harness.regression.speed import REFERENCE, compare_seconds, measure_both
 from harness.runs.decoding import load
 
-# On a busy machine one round in ten has a false alarm. Another round has other processes, and with them other noise.
+# On a busy machine one round in ten has a false alarm. Another round has other processes, and with them other noise; it
+# has more items, so that it does not miss what the first one saw.
 ROUNDS = 2
-Measure = Callable[[Collection[str]], pd.DataFrame]  # rows of `measure_both` for these methods
+Measure = Callable[[Collection[str], int], pd.DataFrame]  # rows of `measure_both` for these methods, in this round
 
 
 def judge_speed(
@@ -34,8 +35,8 @@ def judge_speed(
         data = Path(scratch) if config.generated else Path(run.meta.data["folder"])
         jobs, _ = load(config, data, Path(scratch))
 
-        def measure(names: Collection[str]) -> pd.DataFrame:
-            measured, notes = measure_both(tree, config, jobs, items, names)
+        def measure(names: Collection[str], number: int) -> pd.DataFrame:
+            measured, notes = measure_both(tree, config, jobs, number * items, names)
             for note in notes:
                 print(note)
             if measured.empty:
@@ -53,8 +54,8 @@ def judge_speed(
 
 
 def _config(run: Run, methods: str | None, items: int) -> RunConfig:
-    """What is measured: the run's configuration with these methods, all by default, and so many items."""
-    config = replace(run.config, limit=items)
+    """What is measured: the run's configuration with these methods, all by default, and the last round's items."""
+    config = replace(run.config, limit=ROUNDS * items)
     if methods is None:
         return config
     wanted = [name.strip() for name in methods.split(",")]
@@ -68,14 +69,14 @@ def slower_methods(measure: Measure, methods: Collection[str], tolerance: float)
     """The methods that are slower in every round; prints the rounds. Those that were in one are measured again."""
     suspects = list(methods)
     for number in range(1, ROUNDS + 1):
-        found = compare_seconds(measure({*suspects, REFERENCE}), tolerance)  # speedups are over LLaDA
+        found = compare_seconds(measure({*suspects, REFERENCE}, number), tolerance)  # speedups are over LLaDA
         print(f"round {number}\n{found.to_string(index=False, float_format='%.3f')}")
         slow = set(found.loc[found["verdict"] == "regressed", "method"])
         suspects = [name for name in suspects if name in slow]
         if not suspects:
             break
         if number < ROUNDS:
-            print(f"slower, and measured again with other processes: {', '.join(suspects)}")
+            print(f"slower, and measured again on more items: {', '.join(suspects)}")
     return suspects
 
 
