@@ -1,28 +1,34 @@
 """Records against golden ones: exact where decoding is deterministic, non-inferiority of accuracy where it is not.
 
-On one class of platform the same configuration gives the same tokens, forwards and verdicts at temperature 0, so that
-any difference is a change of the code. Elsewhere rounding may decide a tie differently: there, accuracy is compared,
-item by item.
+At temperature 0 the same configuration gives the same text, tokens, forwards and verdicts, so that any difference is a
+change of the code; but on another class of platform rounding may decide a tie differently (ties.py). Of samples,
+accuracy is compared, item by item.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import msgspec
 import pandas as pd
 
 from harness.errors import UserError
-from harness.records.schema import Method, RunConfig, RunRecord
+from harness.records.schema import Method, RunRecord
 from harness.records.store import KEY, Run
 from harness.runs.config import differences
 from harness.stats import paired_lower_limit
 
 COSTS = ("forwards", "rows", "token_forwards", "draft_forwards", "draft_rows", "draft_token_forwards")
-EXACT = ("prompt_hash", "tokens_hash", "proposed", "accepted", "rejected", "committed", *COSTS, "correct")
+COUNTS = ("prompt_tokens", "content_tokens", "eos_tokens", "post_stop_tokens")
+WINDOWS = ("proposed", "accepted", "rejected", "committed")
+RESPONSE = ("seed", "prompt_hash", "gold", "tokens_hash", "text", *COUNTS, *WINDOWS, *COSTS)
+EXACT = (*RESPONSE, "correct")
 COLUMNS = ["verdict", "method", "suite", "measure", "golden", "run", "items"]
 SHOWN = 5  # items named in a row
+WIDTH = 24  # characters of a text in a row
 PASSES = ("better",)
+Key = tuple[str, str, int]  # method, suite, item
 
 
 def platform_class(meta: RunRecord) -> dict[str, Any]:
@@ -40,62 +46,123 @@ def platform_class(meta: RunRecord) -> dict[str, Any]:
     }
 
 
+def check_complete(golden: Run) -> None:
+    """Raise UserError, naming what lacks, if a record does not hold the items that its configuration promises.
+
+    Every method has the first items of every suite: `limit` of them where the problems are generated, else as many as
+    any method has there, for real suites may be shorter than the limit.
+    """
+    config, folder = golden.config, golden.folder
+    if not config.methods or not config.suites or golden.items.empty:
+        lacking = [what for what in ("methods", "suites") if not getattr(config, what)] or ["items"]
+        raise UserError(f"{folder} holds no {' and no '.join(lacking)}: restore it, or write it anew with --update")
+    held = {pair: set(own) for pair, own in golden.items.groupby(["method", "suite"])["item"]}
+    lacks = []
+    for suite in config.suites:
+        found = [held.get((method, suite), set()) for method in config.methods]
+        known = config.limit if config.generated else None
+        wanted = set(range(known or 1 + max(set().union(*found), default=0)))
+        lacks += [
+            f"{method} on {suite} ({len(own & wanted)} of {len(wanted)} items)"
+            for method, own in zip(config.methods, found, strict=True)
+            if not own >= wanted
+        ]
+    if lacks:
+        raise UserError(
+            f"{folder} lacks items of {_named(pd.Series(lacks))}: restore it, or write it anew with --update"
+        )
+
+
 def check_settings(golden: Run, run: Run) -> None:
     """Raise UserError, listing the differences, if the run was not made with the golden record's settings.
 
-    The run may hold more methods, suites and items; labels and the order of work may differ.
+    Methods, suites and items are the same too, or the record could shrink unseen; labels and the order of work may
+    differ.
     """
-    found = differences(_settings(golden.meta, golden), _settings(run.meta, golden))
+    there, now = _settings(golden.meta), _settings(run.meta)
+    found = differences(there.pop("names"), now.pop("names")) or differences(there, now)
     if found:
         raise UserError(f"{run.folder} and {golden.folder} differ in settings: {'; '.join(found)}")
 
 
-def _settings(meta: RunRecord, golden: Run) -> dict[str, Any]:
-    config, wanted = meta.config, golden.config
+def _settings(meta: RunRecord) -> dict[str, Any]:
+    config = meta.config
     files = meta.data.get("files") or {}
     return {
-        **{name: getattr(config, name) for name in ("temperature", "seed", "device", "dtype", "compile")},
-        "methods": {name: _of_method(config.methods.get(name), wanted) for name in wanted.methods},
-        "models": {role: config.models.get(role) for role in wanted.models},
-        "data": {suite: (files.get(suite) or {}).get("sha256") for suite in wanted.suites},
+        "names": {"methods": sorted(config.methods), "suites": sorted(config.suites)},
+        **{name: getattr(config, name) for name in ("limit", "temperature", "seed", "device", "dtype", "compile")},
+        "methods": {name: _of_method(method) for name, method in config.methods.items()},
+        "models": config.models,
+        "data": {suite: (files.get(suite) or {}).get("sha256") for suite in config.suites},
     }
 
 
-def _of_method(method: Method | None, wanted: RunConfig) -> dict[str, Any] | None:
-    if method is None:
-        return None
-    settings = {suite: method.suites.get(suite) for suite in wanted.suites}
+def _of_method(method: Method) -> dict[str, Any]:
     return {
         **{name: getattr(method, name) for name in ("method", "role", "draft_role")},
-        "suites": {suite: own and msgspec.to_builtins(own) for suite, own in settings.items()},
+        "suites": msgspec.to_builtins(method.suites),
     }
 
 
-def compare_exactly(golden: Run, run: Run) -> pd.DataFrame:
+def compare_exactly(golden: Run, run: Run, excused: Collection[Key] = ()) -> pd.DataFrame:
     """One row per method, suite and measure that differs, COLUMNS; empty if nothing does.
 
-    verdict: "missing" (items that the run lacks), "regressed" (a verdict lost, a cost that rose), "changed" (tokens,
-    acceptance, weights), "better" (costs that only fell). golden, run: totals over the compared items; items: which.
-    Verdicts of suites that the run could not score (run.json's `scoring`) are not compared.
+    verdict: "missing" (items that the run lacks), "regressed" (a verdict lost, a cost that rose), "changed" (text,
+    tokens, acceptance, weights), "better" (costs that only fell). golden, run: totals over the compared items; items:
+    which. excused: items that are left out. Verdicts of suites that the run could not score (run.json's `scoring`) are
+    not compared.
     """
     rows = _weights(golden.meta, run.meta)
-    unscored = run.meta.scoring.get("not_scored") or {}
-    # A measure that one side lacks altogether must still differ from the other's.
-    sides = [each.items.reindex(columns=[*KEY, *EXACT]) for each in (golden, run)]
-    both = sides[0].merge(sides[1], on=list(KEY), how="left", suffixes=("_golden", "_run"), indicator=True)
+    both = _joined(golden, run)
+    both = both[[key not in excused for key in _keys(both)]]
     lost = both[both["_merge"] == "left_only"]
     for (method, suite), own in lost.groupby(["method", "suite"], sort=False):
         rows.append(["missing", method, suite, "items", len(own), 0, _named(own["item"])])
     both = both[both["_merge"] == "both"]
     for measure in EXACT:
-        pair = both[[f"{measure}_golden", f"{measure}_run"]].set_axis(["golden", "run"], axis=1)
-        differ = pair["golden"].ne(pair["run"]) & pair.notna().any(axis=1)
-        if measure == "correct":
-            differ &= ~both["suite"].isin(list(unscored))
+        pair = _pair(both, measure)
+        differ = _differ(both, measure, run.meta)
         for (method, suite), own in both[differ].groupby(["method", "suite"], sort=False):
             values = pair.loc[own.index]
             rows.append([_verdict(measure, values), method, suite, measure, *_totals(values), _named(own["item"])])
     return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def items_that_differ(golden: Run, run: Run) -> list[Key]:
+    """The items that both hold and that differ in more than a cost that fell."""
+    both = _joined(golden, run)
+    both = both[both["_merge"] == "both"]
+    failing = pd.Series(False, index=both.index)
+    for measure in EXACT:
+        differ = _differ(both, measure, run.meta)
+        if measure in COSTS:
+            pair = _pair(both, measure)
+            differ &= ~(pair["run"] <= pair["golden"])  # a cost that is not there is not known to have fallen
+        failing |= differ
+    return _keys(both[failing])
+
+
+def _joined(golden: Run, run: Run) -> pd.DataFrame:
+    # A measure that one side lacks altogether must still differ from the other's.
+    sides = [each.items.reindex(columns=[*KEY, *EXACT]) for each in (golden, run)]
+    return sides[0].merge(sides[1], on=list(KEY), how="left", suffixes=("_golden", "_run"), indicator=True)
+
+
+def _keys(both: pd.DataFrame) -> list[Key]:
+    return [(str(method), str(suite), int(item)) for method, suite, item in both[list(KEY)].itertuples(index=False)]
+
+
+def _pair(both: pd.DataFrame, measure: str) -> pd.DataFrame:
+    return both[[f"{measure}_golden", f"{measure}_run"]].set_axis(["golden", "run"], axis=1)
+
+
+def _differ(both: pd.DataFrame, measure: str, run: RunRecord) -> pd.Series:
+    """Which items differ in a measure."""
+    pair = _pair(both, measure)
+    differ = pair["golden"].ne(pair["run"]) & pair.notna().any(axis=1)
+    if measure == "correct":
+        differ &= ~both["suite"].isin(list(run.scoring.get("not_scored") or {}))
+    return differ
 
 
 def _weights(golden: RunRecord, run: RunRecord) -> list[list[Any]]:
@@ -109,7 +176,7 @@ def _weights(golden: RunRecord, run: RunRecord) -> list[list[Any]]:
 
 def _verdict(measure: str, values: pd.DataFrame) -> str:
     if measure in COSTS:
-        no_worse = values["run"] <= values["golden"]  # a cost that is not there is not known to be
+        no_worse = values["run"] <= values["golden"]  # false of a cost that is not there
         return "better" if no_worse.all() else "regressed"
     if measure == "correct":
         return "regressed" if (values["golden"].eq(True) & values["run"].ne(True)).any() else "changed"
@@ -117,9 +184,9 @@ def _verdict(measure: str, values: pd.DataFrame) -> str:
 
 
 def _totals(values: pd.DataFrame) -> list[Any]:
-    """Sums of numbers and verdicts; of hashes the first one."""
+    """Sums of numbers and verdicts; of hashes and texts the first one."""
     if all(isinstance(value, str) or pd.isna(value) for value in values.to_numpy().ravel()):
-        return [values[side].iloc[0] for side in ("golden", "run")]
+        return [str(values[side].iloc[0])[:WIDTH] for side in ("golden", "run")]
     return [int(values[side].fillna(0).astype(int).sum()) for side in ("golden", "run")]
 
 

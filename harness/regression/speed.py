@@ -11,9 +11,8 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Collection
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -25,34 +24,15 @@ from scipy import stats
 
 from harness.errors import UserError
 from harness.records.schema import RunConfig
+from harness.regression.revision import ROOT
 
 if TYPE_CHECKING:
     from harness.runs.inference import SuiteJob
 
-ROOT = Path(__file__).resolve().parents[2]
 REFERENCE = "llada"
 LEVEL = 0.95
 RESAMPLES = 4000
 Seconds = npt.NDArray[np.float64]
-
-
-@contextmanager
-def checkout(rev: str) -> Iterator[Path]:
-    """A temporary checkout of a revision beside the working tree. Raises UserError if git knows none of that name."""
-    with tempfile.TemporaryDirectory(prefix="revision-") as scratch:
-        tree = Path(scratch) / "tree"
-        added = _git("worktree", "add", "--detach", str(tree), rev)
-        if added.returncode:
-            reason = (added.stderr.strip().splitlines() or ["git failed"])[-1]
-            raise UserError(f"--against-rev {rev}: {reason}; the revision must be in this clone's history")
-        try:
-            yield tree
-        finally:
-            _git("worktree", "remove", "--force", str(tree))
-
-
-def _git(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, text=True, check=False)
 
 
 class Worker:
@@ -90,11 +70,14 @@ class Worker:
         return answer
 
 
-def measure_both(tree: Path, config: RunConfig, jobs: list[SuiteJob], items: int) -> tuple[pd.DataFrame, list[str]]:
-    """Seconds of the first `items` items of every job, by every method, with the code of `tree` and with this one.
+def measure_both(
+    tree: Path, config: RunConfig, jobs: list[SuiteJob], items: int, methods: Collection[str] | None = None
+) -> tuple[pd.DataFrame, list[str]]:
+    """Seconds of the first `items` items of every job, by its methods, with the code of `tree` and with this one.
 
-    Returns a row per (method, suite, item): old and new seconds (means of two), old_forwards, new_forwards,
-    same_tokens; and sentences on methods that a side cannot run.
+    methods: which ones; None for all. Returns a row per (method, suite, item): old and new seconds (the faster of two,
+    for what else a machine does only adds), old_forwards, new_forwards, same_tokens; and sentences on methods that the
+    other revision cannot run. Raises UserError if this tree alone cannot run one.
     """
     # A process may be up to a tenth slower than another of the same code, for as long as it lives (results/LOG.md).
     # With a pair of processes for each item that is noise, which the intervals show. Where starting may take minutes,
@@ -110,20 +93,23 @@ def measure_both(tree: Path, config: RunConfig, jobs: list[SuiteJob], items: int
                     stack.close()
                     workers = [stack.enter_context(Worker(each, config.threads or 1)) for each in (tree, ROOT)]
                 for method, model in job.models.items():
-                    request = _request(config, model, prompt.tolist())
-                    warm = [worker.decode(request) for worker in workers]
-                    errors = [answer["error"] for answer in warm if "error" in answer]
-                    if errors:
-                        notes.append(f"{method} on {job.suite} is left out: {errors[0]}")
+                    if methods is not None and method not in methods:
                         continue
+                    request = _request(config, model, prompt.tolist())
+                    old, new = (worker.decode(request).get("error") for worker in workers)  # warms both up, too
+                    if old is not None:
+                        notes.append(f"{method} on {job.suite} is left out: {old}")
+                        continue
+                    if new is not None:
+                        raise UserError(f"{method} on {job.suite} is decoded by the other revision, not by this: {new}")
                     answers = [worker.decode(request) for worker in workers * 2]
                     rows.append(
                         {
                             "method": method,
                             "suite": job.suite,
                             "item": item,
-                            "old": (answers[0]["seconds"] + answers[2]["seconds"]) / 2,
-                            "new": (answers[1]["seconds"] + answers[3]["seconds"]) / 2,
+                            "old": min(answers[0]["seconds"], answers[2]["seconds"]),
+                            "new": min(answers[1]["seconds"], answers[3]["seconds"]),
                             "old_forwards": answers[0]["forwards"],
                             "new_forwards": answers[1]["forwards"],
                             "same_tokens": answers[0]["tokens"] == answers[1]["tokens"],
