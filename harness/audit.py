@@ -47,7 +47,7 @@ def arguments_of(line: list[str] | None) -> argparse.Namespace:
     add("--gen-length", type=int, help="neural: tokens of the masked response (default: nano's, 64 for a file)")
     add("--chains", type=int, default=16, help="neural: chain samples per prompt, in one batch (default 16)")
     add("--span", type=int, default=16, help="neural: the largest w (default 16)")
-    add("--models", default="nano,nano-two-stream", help="streams: comma-separated (default nano,nano-two-stream)")
+    add("--models", default="nano,nano-fef", help="streams: comma-separated (default nano,nano-fef)")
     add("--lists", type=int, default=100, help="lists: shuffles of the test split (default 100)")
     add("--seed", type=int, default=0)
     add("--out", type=Path, help="folder for the tables (CSV), the record (JSON) and the figures (PNG, PDF)")

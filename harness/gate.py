@@ -73,7 +73,7 @@ def judged(asked: argparse.Namespace) -> bool:
     if asked.update:
         update(run, asked.against)
     elif asked.against is not None:
-        passed = judge_records(run, read_run(asked.against), asked.margin)
+        passed = judge_records(run, read_run(asked.against, windows=False), asked.margin)
     if asked.against_rev is not None:
         passed &= judge_speed(
             run, asked.against_rev, asked.methods, asked.items, asked.tolerance, asked.allow_changed_responses

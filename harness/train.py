@@ -1,9 +1,9 @@
 """Train a LLaDA-architecture model with transformers' Trainer.
 
     python harness/train.py --objective fef --init FOLDER --data FILE --out training/fef     the paper's recipe
-    python harness/train.py --objective fef --preset nano --out training/nano-fef
-    python harness/train.py --objective fef --preset nano-two-stream --out training/nano-two-stream
-    python harness/train.py --objective llada --preset nano --out training/nano-control
+    python harness/train.py --objective fef --preset nano-two-stream --out training/first
+    python harness/train.py --objective fef --preset nano --init training/first --out training/nano-fef
+    python harness/train.py --objective llada --preset nano-control --out training/control
     python harness/train.py --objective llada --preset nano-base --out training/nano --resume
 
 Objective `fef` is position-conditioned prediction (the paper's Algorithm 1), `llada` clean-token prediction (Eq. 2),

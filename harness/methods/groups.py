@@ -14,8 +14,7 @@ GROUPS = {
     "window-size": ["llada", "fef-4-w2", "fef-4-w4", "fef-4-w8", "fef-4", "fef-4-w24", "fef-4-w32"],
     "savings": ["llada", "fef-2", "fef-2-skip", "fef-2-reuse", "fef-2-adaptive", "fef-fast", "fef-two-stream"],
     "checkpoints": [
-        *("llada", "llada-trained", "llada-control", "llada-two-stream"),
-        *("threshold-two-stream", "factor-two-stream", "entropy-two-stream"),
+        *("llada", "llada-trained", "llada-control", "threshold-trained", "factor-trained", "entropy-trained"),
         *("fef-fast-untrained", "fef-fast-control", "fef-fast", "fef-two-stream-untrained", "fef-two-stream"),
     ],
     "anchor": [

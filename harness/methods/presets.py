@@ -19,9 +19,10 @@ class Preset:
     """A method as a table names it.
 
     label: the row. method: a name in METHODS. options: its options. tokens_per_step: for methods with a schedule of
-    unmasking steps, the steps are gen_length // tokens_per_step. role: whose checkpoint is used; where the run has no
-    `fef` checkpoint, the base is used and the label says "w/o train". draft_role: whose checkpoint gives FeF's draft
-    probs; None is the role `draft` where the run has one, else the target's own.
+    unmasking steps, the steps are gen_length // tokens_per_step. role: whose checkpoint is used; a run without one of
+    its own for `two-stream` uses that of `fef`, and without that FeF-DLLM has the base, and the label says "w/o train".
+    draft_role: whose checkpoint gives FeF's draft probs; None is the role `draft` where the run has one, else the
+    target's own.
     """
 
     label: str
@@ -98,10 +99,9 @@ PRESETS = {
     "fef-2-adaptive": _fef(2, "FeF-DLLM, adaptive window", adaptive_window=True),
     "fef-fast": _fef(2, "FeF-DLLM fast", **FAST),
     # Training apart from decoding: every checkpoint with LLaDA's decoder and with FeF's.
-    "llada-two-stream": Preset("LLaDA, checkpoint of two-stream", "llada", tokens_per_step=1, role="two-stream"),
-    "threshold-two-stream": Preset("Threshold, checkpoint of two-stream", "threshold", role="two-stream"),
-    "factor-two-stream": Preset("Factor, checkpoint of two-stream", "factor", role="two-stream"),
-    "entropy-two-stream": Preset("Entropy, checkpoint of two-stream", "entropy", role="two-stream"),
+    "threshold-trained": Preset("Threshold w/ train", "threshold", role="fef"),
+    "factor-trained": Preset("Factor w/ train", "factor", role="fef"),
+    "entropy-trained": Preset("Entropy w/ train", "entropy", role="fef"),
     "fef-fast-untrained": replace(_fef(2, "FeF-DLLM fast w/o train", **FAST), role="base"),
     "fef-fast-control": replace(_fef(2, "FeF-DLLM fast, control training", **FAST), role="control"),
     "fef-two-stream": _two_stream(2),

@@ -44,6 +44,15 @@ def check_run(
         raise UserError(f"{folder}: the records disagree, and no table can be made of them: {'; '.join(found)}")
 
 
+def of_items(frame: pd.DataFrame, items: pd.DataFrame) -> pd.DataFrame:
+    """The rows of windows or passes whose item is there: an item in flight leaves some when a run is killed."""
+    if frame.empty or items.empty:
+        return frame.head(0)
+    known = pd.MultiIndex.from_frame(items[list(KEY)])
+    there = pd.MultiIndex.from_frame(frame[list(KEY)]).isin(known)
+    return frame if there.all() else frame[there].reset_index(drop=True)
+
+
 def _twice(frame: pd.DataFrame, name: str, key: tuple[str, ...]) -> Iterator[str]:
     if len(frame) and set(key) <= set(frame):
         again = frame.duplicated(list(key))

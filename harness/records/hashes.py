@@ -6,6 +6,8 @@ import hashlib
 from functools import lru_cache
 from pathlib import Path
 
+import model_wrappers
+
 WEIGHTS = (".safetensors", ".bin", ".pt", ".pth")  # endings of files with weights
 
 
@@ -23,6 +25,13 @@ def files_hash(paths: list[Path]) -> str:
     if len(paths) == 1:
         return file_hash(paths[0])
     return hashlib.sha256("".join(f"{path.name} {file_hash(path)}\n" for path in paths).encode()).hexdigest()
+
+
+@lru_cache
+def nano_hashes() -> frozenset[str]:
+    """SHA-256 of the weights that ship with this project: nano and its checkpoints."""
+    sums = Path(model_wrappers.__file__).parent / "nano" / "SHA256SUMS"
+    return frozenset(line.split()[0] for line in sums.read_text(encoding="utf-8").splitlines())
 
 
 def weight_hashes(folder: Path) -> dict[str, str]:

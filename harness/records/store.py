@@ -28,7 +28,7 @@ import msgspec
 import pandas as pd
 
 from harness.errors import UserError
-from harness.records.consistency import KEY, check_run
+from harness.records.consistency import KEY, check_run, of_items
 from harness.records.schema import (
     SCHEMA,
     ItemRecord,
@@ -153,19 +153,10 @@ def read_run(folder: Path, windows: bool = True) -> Run:
     folder = Path(folder)
     meta = read_meta(folder)
     items = _read_frame(folder / "items.jsonl", ItemRecord)
-    passes = _of_items(_read_frame(folder / "passes.jsonl", PassRecord), items)
-    read = _of_items(_read_frame(folder / "windows.jsonl", WindowRecord), items) if windows else pd.DataFrame()
+    passes = of_items(_read_frame(folder / "passes.jsonl", PassRecord), items)
+    read = of_items(_read_frame(folder / "windows.jsonl", WindowRecord), items) if windows else pd.DataFrame()
     check_run(folder, meta, items, read if windows else None, passes)
     return Run(folder, meta, items, read, passes)
-
-
-def _of_items(frame: pd.DataFrame, items: pd.DataFrame) -> pd.DataFrame:
-    """The rows whose item is there."""
-    if frame.empty or items.empty:
-        return frame.head(0)
-    known = pd.MultiIndex.from_frame(items[list(KEY)])
-    there = pd.MultiIndex.from_frame(frame[list(KEY)]).isin(known)
-    return frame if there.all() else frame[there].reset_index(drop=True)
 
 
 def _read_frame(path: Path, record: Line) -> pd.DataFrame:

@@ -73,7 +73,7 @@ def update(run: Run, folder: Path) -> None:
     """
     check_complete(run)
     if (folder / "run.json").exists():
-        changed = compare_exactly(read_run(folder), run)
+        changed = compare_exactly(read_run(folder, windows=False), run)
         print(changed.to_string(index=False) if len(changed) else "no difference")
     folder.mkdir(parents=True, exist_ok=True)
     meta = json.loads((run.folder / "run.json").read_bytes())

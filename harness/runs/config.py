@@ -29,8 +29,9 @@ from model_wrappers.decoders import METHODS
 
 ROLES = ("base", "fef", "two-stream", "control", "draft")
 GENERATED = {"generated": "test", "generated-dev": "dev"}  # --data, and the split it stands for
-# --model nano
-NANO_ROLES = {"base": "nano", "fef": "nano-fef", "two-stream": "nano-two-stream", "control": "nano-control"}
+NANO_ROLES = {"base": "nano", "fef": "nano-fef", "control": "nano-control"}  # --model nano
+# Whose checkpoint a prefix-conditioned decoder has where its role has none.
+STAND_INS = {"two-stream": ("fef", "base"), "fef": ("base",)}
 
 
 def read_models(text: str, suites: list[str]) -> Roles:
@@ -124,11 +125,12 @@ def _method(
 ) -> Method:
     """A preset as a row of this run. Raises UserError if the run has no checkpoint for it."""
     decoder = METHODS[preset.method]
-    stands_in = decoder.prefix_conditioned and preset.role != "control"  # the base, for an untrained target
-    if preset.role not in roles and not stands_in:
+    stand_ins = STAND_INS.get(preset.role, ()) if decoder.prefix_conditioned else ()
+    role = next((role for role in (preset.role, *stand_ins) if role in roles), None)
+    if role is None:
         raise UserError(f"method {name} needs the role {preset.role}: --model base=...,{preset.role}=...")
-    role = preset.role if preset.role in roles else "base"
-    label = preset.label if role == preset.role else preset.label.replace("FeF-DLLM", "FeF-DLLM w/o train", 1)
+    untrained = role == "base" != preset.role
+    label = preset.label.replace("FeF-DLLM", "FeF-DLLM w/o train", 1) if untrained else preset.label
     return Method(
         label=label,
         method=preset.method,

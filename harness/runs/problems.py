@@ -79,10 +79,11 @@ def _check_rows(suite: str, problems: Problems) -> None:
             f"data file of {suite} has no column {', '.join(missing)}: {path}; it has "
             f"{', '.join(problems.rows.column_names)}"
         )
-    foreign = suite_named(suite).foreign  # whose columns may hold anything, but not nothing
     for name in columns:
         for item, value in enumerate(problems.rows[name]):
-            if value is None or not (foreign or (isinstance(value, str) and value.strip())):
+            if isinstance(value, str) and value.strip():
+                continue
+            if value is None or not suite_named(suite).foreign:  # whose columns may hold anything, but not nothing
                 raise UserError(f"data file of {suite}, item {item}: {name} must be text, not {value!r}: {path}")
 
 

@@ -21,7 +21,7 @@ from model_wrappers.backbones.model import Backbone, Family
 
 FAMILIES: dict[str, Family] = {family.model_type: family for family in (llada.FAMILY,)}
 NANO = Path(__file__).parents[1] / "nano"
-SHIPPED = {"nano": NANO} | {f"nano-{role}": NANO / role for role in ("fef", "two-stream", "control")}
+SHIPPED = {"nano": NANO} | {f"nano-{role}": NANO / role for role in ("fef", "control")}
 DEVICES = "cpu, cuda, cuda:0, ..."
 LOADING_ERRORS = (
     *(OSError, EOFError, KeyError, TypeError, ValueError, RuntimeError),

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import PurePath
+from typing import Any
 
 import pandas as pd
 from msgspec import UNSET
 
+from harness.records.hashes import nano_hashes
 from harness.records.schema import RunConfig, RunRecord
 from harness.records.store import Run
 from tables.frames.drift import timing_sentences
@@ -63,7 +65,7 @@ def _models(meta: RunRecord) -> str:
     names = list(dict.fromkeys(PurePath(model["name"]).name for model in models))
     parameters = max((float(model.get("parameters") or 0) for model in models), default=0.0)
     size = f"{parameters / 1e9:.1f} B" if parameters >= SMALL else f"{parameters / 1e6:.1f} M"
-    if models and all(_is_nano(model["name"]) for model in models):
+    if models and all(_is_nano(model) for model in models):
         checkpoints = f" (checkpoints: {', '.join(names)})" if names != ["nano"] else ""
         kind = f"{size} parameter" if parameters else "small"
         return f"Measured on nano, the {kind} model shipped with this repository{checkpoints}; {INCOMPARABLE}"
@@ -72,9 +74,10 @@ def _models(meta: RunRecord) -> str:
     return f"Measured on {named}; {INCOMPARABLE}" if 0 < parameters < SMALL else f"Measured on {named}."
 
 
-def _is_nano(name: str) -> bool:
-    """Whether a model's name or folder is nano, or one of its checkpoints (nano-...)."""
-    return any(part.split("-")[0] == "nano" for part in PurePath(name).parts)
+def _is_nano(model: dict[str, Any]) -> bool:
+    """Whether a model is nano or one of its checkpoints: by its weights, for a name may stand for anything."""
+    hashes = set((model.get("sha256") or {}).values())
+    return bool(hashes) and hashes <= nano_hashes()
 
 
 def _configurations(configs: Sequence[RunConfig]) -> list[str]:

@@ -30,7 +30,7 @@ def items_of(**changes: Any) -> list[dict[str, Any]]:
             for number in range(ITEMS):
                 row = item(method, suite, number, correct=number % 4 > 0, tokens_hash=f"{suite}{number}", text="said")
                 row |= {"prompt_hash": "p", "gold": "7", "rows": 48, "token_forwards": 100}
-                row |= {"prompt_tokens": 30, "content_tokens": 20, "eos_tokens": 20, "post_stop_tokens": 0}
+                row |= {"prompt_tokens": 30, "content_tokens": 20, "eos_tokens": 28, "post_stop_tokens": 0}
                 rows.append(row | (changes if (method, suite, number) == ("fef-2", "math", 7) else {}))
     return rows
 

@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from harness.methods.presets import PRESETS
+from harness.records.hashes import nano_hashes
 from harness.records.store import Run, read_run
 
 PAPER_SUITES = {"gsm8k": "GSM8K", "math": "MATH", "humaneval": "HumanEval", "mbpp": "MBPP"}
+NANO_SHA256 = {"model.safetensors": next(iter(nano_hashes()))}
 LABELS = {"llada": "LLaDA", "llada/2": "LLaDA/2", "dcd": "DCD", "fef-2": "FeF-DLLM (step=2)"}
 
 
@@ -55,7 +57,7 @@ def save(
     }
     environment = {"device": "cpu", "cpu": "Test CPU", "threads": 2, "dtype": "float32"}
     run = {"schema": 1, "name": "run", "config": config, "environment": environment, **meta}
-    run.setdefault("weights", {"nano": {"name": "nano"}})
+    run.setdefault("weights", {"nano": {"name": "nano", "sha256": NANO_SHA256}})
     (folder / "run.json").write_text(json.dumps(run))
     (folder / "items.jsonl").write_text("".join(json.dumps(row) + "\n" for row in items))
     windows = [*(windows or []), *missing_windows(items, windows or [])]
@@ -66,7 +68,7 @@ def save(
 def missing_windows(items: list[dict[str, Any]], windows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """A window of all its drafts for every item that has drafts and no window."""
     keys = ("method", "suite", "item")
-    there = {tuple(row[key] for key in keys) for row in windows}
+    there = {tuple(row.get(key) for key in keys) for row in windows}
     return [
         {key: row[key] for key in (*keys, "proposed", "accepted", "committed") if key in row}
         | {"committed": row.get("committed", 3)}

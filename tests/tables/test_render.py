@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from run_records import PAPER_SUITES, full_items, item, rows_of, save, window
+from run_records import NANO_SHA256, PAPER_SUITES, full_items, item, rows_of, save, window
 
 from harness.errors import UserError
 from tables.frames.measures import MEASURES, WINDOW_MEASURES, measure, measure_windows
@@ -104,7 +104,7 @@ def test_mean_needs_every_suite_of_the_run(tmp_path: Path) -> None:
 
 
 def test_caption_names_nano_plainly(tmp_path: Path) -> None:
-    weights = {"base": {"name": "nano", "parameters": 2_512_345}}
+    weights = {"base": {"name": "nano", "parameters": 2_512_345, "sha256": NANO_SHA256}}
     files = render(save(tmp_path, full_items(), weights=weights), paper=True)
     sentence = (
         "Measured on nano, the 2.5 M parameter model shipped with this repository; not comparable with the paper's 8B"
@@ -133,9 +133,19 @@ def test_caption_names_other_models_and_not_where_they_lie(tmp_path: Path) -> No
     weights = {"8b": {"name": "LLaDA-8B-Instruct", "parameters": 8_015_581_184}, "nano": {"name": "nano"}}
     caption = render(save(tmp_path, full_items(), weights=weights))["main.md"]
     assert "Measured on LLaDA-8B-Instruct, nano (at most 8.0 B parameters)." in caption
-    weights = {"a": {"name": "nano", "parameters": 2_512_345}, "b": {"name": "nano-fef", "parameters": 2_512_345}}
+    weights = {
+        key: {"name": name, "parameters": 2_512_345, "sha256": NANO_SHA256}
+        for key, name in (("a", "nano"), ("b", "nano-fef"))
+    }
     caption = render(save(tmp_path, full_items(), weights=weights))["main.md"]
     assert "2.5 M parameter model shipped with this repository (checkpoints: nano, nano-fef); not comp" in caption
+
+
+def test_a_model_that_is_called_nano_and_has_other_weights_is_not_nano(tmp_path: Path) -> None:
+    for sha256 in ({"model.safetensors": "0" * 64}, {}, NANO_SHA256 | {"more.safetensors": "0" * 64}):
+        weights = {"nano": {"name": "nano", "parameters": 2_512_345, "sha256": sha256}}
+        caption = render(save(tmp_path, full_items(), weights=weights))["main.md"]
+        assert "Measured on nano (2.5 M parameters); not comparable" in caption and "shipped" not in caption
 
 
 def test_caption_gives_unequal_suites_one_by_one(tmp_path: Path) -> None:

@@ -138,7 +138,8 @@ def record(folder: Path, options: dict[str, Any], fef: dict[str, Any], windows: 
         "llada": {"label": "LLaDA", "method": "llada"},
         "fef": {"label": "FeF", "method": "fef", "suites": {"gsm8k": {"options": options}}},
     }
-    items = [item("llada", "gsm8k", 0, **counts(12, 12, 240, seconds=6.0)), item("fef", "gsm8k", 0, **fef)]
+    sums = {name: sum(row[name] for row in windows) for name in ("proposed", "accepted", "committed")}
+    items = [item("llada", "gsm8k", 0, **counts(12, 12, 240, seconds=6.0)), item("fef", "gsm8k", 0, **fef, **sums)]
     config = {"data": "generated", "methods": methods, "suites": {"gsm8k": {"title": "GSM8K"}}}
     return fef_items(save(folder, items, windows, config=config))
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from harness.records.hashes import file_hash, weight_hashes
+from harness.records.hashes import file_hash, nano_hashes, weight_hashes
+from model_wrappers.backbones.registry import SHIPPED
 
 
 def test_a_file_is_named_by_its_content(tmp_path: Path) -> None:
@@ -22,3 +23,8 @@ def test_weights_are_all_safetensors_of_the_folder_as_they_are_now(tmp_path: Pat
     (tmp_path / "a.safetensors").write_bytes(b"trained further")
     assert weight_hashes(tmp_path) == before | {"a.safetensors": hashlib.sha256(b"trained further").hexdigest()}
     assert weight_hashes(tmp_path / "hub" / "id") == {}
+
+
+def test_the_hashes_of_the_shipped_weights_are_theirs() -> None:
+    files = [path for folder in SHIPPED.values() for path in weight_hashes(folder).values()]
+    assert nano_hashes() == set(files) and len(files) == len(SHIPPED)

@@ -52,12 +52,15 @@ def test_another_text_gold_prompt_or_seed_is_caught(tmp_path: Path, golden: Path
     assert verdict(run_of(tmp_path / "run", items_of(**change)), golden) == 1
 
 
-@pytest.mark.parametrize("measure", ["prompt_tokens", "content_tokens", "eos_tokens", "post_stop_tokens"])
-def test_another_count_of_tokens_is_caught(tmp_path: Path, golden: Path, measure: str) -> None:
-    assert verdict(run_of(tmp_path / "run", items_of(**{measure: 9})), golden) == 1
+COUNTS = [{"prompt_tokens": 9}, {"content_tokens": 9, "eos_tokens": 39}, {"eos_tokens": 9, "post_stop_tokens": 19}]
 
 
-@pytest.mark.parametrize("change", [{"correct": False}, {"correct": None}, {"accepted": 3}])
+@pytest.mark.parametrize("change", COUNTS, ids=lambda change: next(iter(change)))
+def test_another_count_of_tokens_is_caught(tmp_path: Path, golden: Path, change: dict[str, int]) -> None:
+    assert verdict(run_of(tmp_path / "run", items_of(**change)), golden) == 1
+
+
+@pytest.mark.parametrize("change", [{"correct": False}, {"correct": None}, {"proposed": 4, "accepted": 3}])
 def test_a_lost_verdict_or_another_acceptance_is_caught(tmp_path: Path, golden: Path, change: dict[str, Any]) -> None:
     assert verdict(run_of(tmp_path / "run", items_of(**change)), golden) == 1
 
@@ -144,8 +147,10 @@ OTHER_ROLES = {name: {"label": name, "method": name, "role": "fef"} for name in 
     "change", [{"temperature": 1.0}, {"seed": 1}, {"methods": OTHER_ROLES}, {"methods": FEWER}, {"limit": 9}]
 )
 def test_other_settings_are_refused(tmp_path: Path, golden: Path, change: dict[str, Any]) -> None:
+    kept = (change.get("methods") or METHODS, change.get("limit", ITEMS))
+    held = [row for row in items_of() if row["method"] in kept[0] and row["item"] < kept[1]]
     with pytest.raises(UserError, match="differ in settings"):
-        verdict(run_of(tmp_path / "run", items_of(), **change), golden)
+        verdict(run_of(tmp_path / "run", held, **change), golden)
 
 
 def test_an_update_says_what_changed_and_then_passes(

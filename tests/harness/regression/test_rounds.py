@@ -24,7 +24,7 @@ from harness.regression import rounds
 from harness.regression.rounds import same_responses, slower_methods
 
 GOLDEN = ROOT / "results" / "golden" / "nano"
-METHODS = list(read_run(GOLDEN).config.methods)
+METHODS = list(read_run(GOLDEN, windows=False).config.methods)
 SLEEP = 0.25
 ITEMS = 2  # of a suite
 
@@ -36,7 +36,7 @@ def busy(seed: int, methods: Collection[str], count: int, **slower: float) -> pd
     again as alone. Methods are slower by so many seconds.
     """
     random = np.random.default_rng(seed)
-    items = read_run(GOLDEN).items
+    items = read_run(GOLDEN, windows=False).items
     items = items[(items["item"] < count) & items["method"].isin(list(methods))]
     pairs = {pair: random.lognormal(0.4, 0.06, 2) for pair in items.groupby(["suite", "item"]).groups}
     rows = []

@@ -190,17 +190,22 @@ def test_what_applies_to_all_methods_alike_is_in_the_configuration() -> None:
     )
 
 
-def test_two_streams_use_the_checkpoint_trained_for_them() -> None:
-    config = config_of("--methods", "llada,fef-two-stream,fef-two-stream-untrained")
-    roles = {name: config["models"][method["role"]]["gsm8k"] for name, method in config["methods"].items()}
-    assert roles == {"llada": "nano", "fef-two-stream": "nano-two-stream", "fef-two-stream-untrained": "nano"}
+def test_two_streams_use_the_checkpoint_trained_for_them_or_fefs() -> None:
+    methods = ["--methods", "llada,fef-two-stream,fef-two-stream-untrained"]
+    for more, used in (
+        (["--model", "nano"], "nano-fef"),
+        (["--model", "base=nano,fef=nano-fef,two-stream=own"], "own"),
+    ):
+        config = config_of(*methods, *more)
+        roles = {name: config["models"][method["role"]]["gsm8k"] for name, method in config["methods"].items()}
+        assert roles == {"llada": "nano", "fef-two-stream": used, "fef-two-stream-untrained": "nano"}
     alone = config_of("--model", "base=nano", "--methods", "fef-two-stream")["methods"]["fef-two-stream"]
     assert (alone["role"], alone["label"]) == ("base", "FeF-DLLM w/o train two-stream (step=2)")
 
 
 def test_lladas_decoder_does_not_take_the_base_for_another_checkpoint() -> None:
-    with pytest.raises(UserError, match="llada-two-stream needs the role two-stream"):
-        config_of("--model", "base=nano", "--methods", "llada,llada-two-stream")
+    with pytest.raises(UserError, match="llada-trained needs the role fef"):
+        config_of("--model", "base=nano", "--methods", "llada,llada-trained")
 
 
 def test_differences_name_the_place() -> None:

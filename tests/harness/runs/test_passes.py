@@ -30,6 +30,8 @@ def test_passes_of_the_method_are_timed(options: dict[str, Any], draft: str | No
 def test_passes_are_recorded_read_and_checked(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text('{"schema": 1, "config": {}}')
     recorder = Recorder(tmp_path)
+    for number in (0, 5):
+        recorder.add({name: ROW[name] for name in ("method", "suite")} | {"item": number}, [])
     recorder.add_passes(ROW)
     with (tmp_path / "passes.jsonl").open("a") as file:
         file.write('{"method": "fef')  # torn by a kill
