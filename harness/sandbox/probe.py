@@ -32,6 +32,7 @@ from harness.sandbox.execute import (
     interpreter,
     package_folders,
 )
+from harness.sandbox.filter import compiled_filter
 
 WITHOUT = "or --unsafe-code-execution to run such code unprotected"
 # What programs see of the system, read-only, besides the interpreter's own folders; what of it is missing is left out.
@@ -50,6 +51,9 @@ def works(action, *arguments):
     except OSError:
         return False
     return True
+
+def reach(address):
+    socket.socket(socket.AF_INET, socket.SOCK_DGRAM).connect(address)
 
 def names(folder):
     try:
@@ -74,7 +78,7 @@ def processes():
     return len(started)
 
 assert not works(socket.create_connection, ("127.0.0.1", port), 2), "connect to a server of this machine"
-assert not works(socket.socket(socket.AF_INET, socket.SOCK_DGRAM).connect, ("192.0.2.1", 9)), "reach the network"
+assert not works(reach, ("192.0.2.1", 9)), "reach the network"
 assert not names(home) - set(known), "list the home folder"
 assert not works(open, outside + "/planted"), "read files outside its scratch folder"
 assert not works(open, outside + "/new", "w"), "write files outside its scratch folder"
@@ -130,11 +134,13 @@ def _probed(bwrap: str) -> tuple[Isolation | None, str]:
 
 def candidates(bwrap: str) -> Iterator[Isolation]:
     """The ways to call bubblewrap, the preferred one first."""
+    calls = compiled_filter()
+    own = ("--unshare-all", *(("--unshare-user", "--disable-userns") if _knows(bwrap, "--disable-userns") else ()))
     if os.geteuid() == 0:
-        yield Isolation("bubblewrap", _command(bwrap, (*NAMESPACES, *MAY_CHANGE_USER)), own_user=True)
-        yield Isolation("bubblewrap", _command(bwrap, ("--unshare-all",)), start_as=NOBODY)
+        yield Isolation("bubblewrap", _command(bwrap, (*NAMESPACES, *MAY_CHANGE_USER)), own_user=True, calls=calls)
+        yield Isolation("bubblewrap", _command(bwrap, own), start_as=NOBODY, calls=calls)
     else:
-        yield Isolation("bubblewrap", _command(bwrap, ("--unshare-all",)))
+        yield Isolation("bubblewrap", _command(bwrap, own), calls=calls)
 
 
 def lacks(isolation: Isolation) -> str:
@@ -178,7 +184,20 @@ def _command(bwrap: str, namespaces: tuple[str, ...]) -> tuple[str, ...]:
         return [*words, "--ro-bind", name, name] if path.exists() else []
 
     system = [word for name in (*FOLDERS, *FILES) for word in shown(name)]
-    own = ["--proc", "/proc", "--dev", "/dev", *scratch, "/dev/shm", "--remount-ro", "/dev", *scratch, SCRATCH]
+    own = [
+        "--proc",
+        "/proc",
+        "--remount-ro",
+        "/proc",
+        "--dev",
+        "/dev",
+        *scratch,
+        "/dev/shm",
+        "--remount-ro",
+        "/dev",
+        *scratch,
+        SCRATCH,
+    ]
     python = [word for name in _interpreter_folders() for word in shown(name)]
     lasting = ("--die-with-parent", "--new-session")
     return (bwrap, *namespaces, *lasting, *system, *own, *python, "--remount-ro", "/", "--chdir", SCRATCH, "--")
