@@ -125,14 +125,11 @@ class Judge:
         return error
 
 
-def judge(channel: Channel, tests: dict[str, Any]) -> tuple[str, str, int]:
-    """Have the program executed, then run its tests: (kind, message, how often a test compared an own object).
+def prepared(tests: dict[str, Any]) -> dict[str, Any]:
+    """The namespace of the tests, before the program adds its part.
 
-    kind: "pass", "timeout", "assertion" (an AssertionError), "failed" (anything else that was raised). tests: "prelude"
-    and "tests", executed in one namespace; "names" and "modules" of it that come from the program, the modules imported
-    here; "setup" in a namespace of its own and "given" of it: {name in the tests: its name}.
+    tests: "prelude" is executed in it; "setup" in one of its own, and "given" names what of that the tests get.
     """
-    asked = Judge(channel)
     setup: dict[str, Any] = {}
     exec(compile(tests["setup"], "<setup>", "exec", dont_inherit=True), setup)
     scope: dict[str, Any] = {}
@@ -140,6 +137,17 @@ def judge(channel: Channel, tests: dict[str, Any]) -> tuple[str, str, int]:
         exec(compile(tests["prelude"], "<prelude>", "exec", dont_inherit=True), scope)
     except SyntaxError:  # then what the tests need of it is the program's
         scope.clear()
+    return scope | {name: setup[value] for name, value in tests["given"].items()}
+
+
+def judge(channel: Channel, tests: dict[str, Any], scope: dict[str, Any]) -> tuple[str, str, int]:
+    """Have the program executed, then run its tests: (kind, message, how often a test compared an own object).
+
+    kind: "pass", "timeout", "assertion" (an AssertionError), "failed" (anything else that was raised). scope: of
+    `prepared`. tests: "tests" are executed in it, with the "names" of the program and with "modules" that the program
+    has to have, imported here.
+    """
+    asked = Judge(channel)
     try:
         asked.run()
         for name in tests["names"]:
@@ -149,7 +157,7 @@ def judge(channel: Channel, tests: dict[str, Any]) -> tuple[str, str, int]:
             if name in found:
                 found[name] = import_module(ALIASES.get(name, name))
         scope |= found
-        scope |= {name: _counting(asked, setup[value]) for name, value in tests["given"].items()}
+        scope |= {name: _counting(asked, scope[name]) for name in tests["given"]}
         exec(compile(tests["tests"], "<string>", "exec", dont_inherit=True), scope)
     except OutOfTime:
         return "timeout", "", asked.compared

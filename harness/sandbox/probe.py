@@ -135,7 +135,10 @@ def _probed(bwrap: str) -> tuple[Isolation | None, str]:
 def candidates(bwrap: str) -> Iterator[Isolation]:
     """The ways to call bubblewrap, the preferred one first."""
     calls = compiled_filter()
-    own = ("--unshare-all", *(("--unshare-user", "--disable-userns") if _knows(bwrap, "--disable-userns") else ()))
+    # Where the program's user is bubblewrap's own, no process of bubblewrap's may stay: through its folder in /proc the
+    # channel of the verdict could be reached. So the judge, whose folder is closed, is the first process.
+    nested = ("--unshare-user", "--disable-userns") if _knows(bwrap, "--disable-userns") else ()
+    own = ("--unshare-all", *nested, "--as-pid-1")
     if os.geteuid() == 0:
         yield Isolation("bubblewrap", _command(bwrap, (*NAMESPACES, *MAY_CHANGE_USER)), own_user=True, calls=calls)
         yield Isolation("bubblewrap", _command(bwrap, own), start_as=NOBODY, calls=calls)

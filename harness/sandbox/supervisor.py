@@ -19,7 +19,7 @@ import sys
 from importlib import import_module
 
 from harness.sandbox.channel import Channel
-from harness.sandbox.judge import judge, silence
+from harness.sandbox.judge import judge, prepared, silence
 from harness.sandbox.program import serve
 
 TYPE_CHECKING = False  # typing takes longer to load than most programs to run
@@ -119,7 +119,8 @@ def _become_judge(request: dict[str, Any], channel: Channel) -> None:
     os.ftruncate(0, 0)
     confine(request["limits"], user)
     silence()
+    scope = prepared(tests)
     channel.receive()  # the program's process is ready
     os.write(1, b"started\n")
-    kind, message, compared = judge(channel, tests)
+    kind, message, compared = judge(channel, tests, scope)
     os.write(1, f"\n{tests['nonce']} {kind} {compared} {message.encode('utf-8', 'replace').hex()}\n".encode())
