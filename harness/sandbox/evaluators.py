@@ -32,8 +32,9 @@ from opencompass.openicl.icl_evaluator import BaseEvaluator
 from opencompass.utils.code_execution import TYPE_AWARE_EQUAL_NAME, type_aware_equal
 
 from harness.errors import UserError
-from harness.sandbox.execute import CORES, Isolation, Program, execute
+from harness.sandbox.execute import CORES, Isolation, Outcome, Program, execute
 from harness.sandbox.probe import choose
+from harness.sandbox.tally import count_program
 from harness.suites.lists import list_is_right, read_list
 
 # What runs in a program's process before it, in the evaluators' own words. The comparison of MBPP's tests keeps the
@@ -96,7 +97,7 @@ def check_correctness(
         guard=GUARD,
         preload=_loaded_imports(code + tests),
     )
-    outcome = execute(program, isolation)
+    outcome = _counted(execute(program, isolation))
     result = {"pass": "passed", "timeout": "timed out"}.get(outcome.kind, f"failed: {outcome.message}")
     return {
         "task_id": problem["task_id"],
@@ -115,7 +116,7 @@ def execution(isolation: Isolation, programs: tuple[str, str], task_id: int, tim
     given = {TYPE_AWARE_EQUAL_NAME: type_aware_equal.__name__}
     preload = _loaded_imports(code)
     program = Program(code, timeout - 1, timeout, tests=tests, setup=COMPARISON, given=given, preload=preload)
-    outcome = execute(program, isolation)
+    outcome = _counted(execute(program, isolation))
     return task_id, MBPP_RESULTS[outcome.kind]
 
 
@@ -168,6 +169,13 @@ def _loaded_imports(code: str) -> tuple[str, ...]:
     """
     names = [name for found in IMPORT.findall(code) for part in "".join(found).split(",") for name in part.split()[:1]]
     return tuple(name for name in dict.fromkeys(names) if name in sys.modules)
+
+
+def _counted(outcome: Outcome) -> Outcome:
+    """The outcome, once its program is counted if its tests compared an object of a class of its own."""
+    if outcome.compared:
+        count_program()
+    return outcome
 
 
 def _isolation(unsafe: bool) -> Isolation:
