@@ -3,7 +3,8 @@ sandbox of its own.
 
 HumanEval and MBPP are judged by OpenCompass's evaluators. Only their call that executes a program is replaced, by one
 with the same arguments, time limits and results (`harness/sandbox/execute.py`). A program that ends its process without
-a verdict, which the originals call "timed out" or do not survive, has failed.
+a verdict, which the originals call "timed out" or do not survive, has failed. So has one whose object of a class of its
+own claims to be equal to what a test expects: the originals believe it.
 """
 
 from __future__ import annotations

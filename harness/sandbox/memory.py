@@ -1,6 +1,6 @@
 """The memory that a process and all that it started hold, read from outside: no limit of a process covers several.
 
-Control groups would have the kernel enforce it; moving every program into one took 20 ms, half of a program's time.
+Control groups would have the kernel enforce it; moving each program into one took up to 20 ms, half of its time.
 """
 
 from __future__ import annotations
