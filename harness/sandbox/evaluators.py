@@ -96,7 +96,7 @@ def check_correctness(
         prelude=problem["prompt"],
         entry=problem["entry_point"],
         guard=GUARD,
-        preload=_loaded_imports(code + tests),
+        preload=_loaded_imports(GUARD + code + tests),
     )
     outcome = _counted(execute(program, isolation))
     result = {"pass": "passed", "timeout": "timed out"}.get(outcome.kind, f"failed: {outcome.message}")

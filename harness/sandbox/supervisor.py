@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import _sitebuiltins
 import builtins
+import gc
 import marshal
 import os
 import resource
@@ -78,6 +79,7 @@ def main(request: dict[str, Any]) -> None:
             import_module(name)
         except Exception:  # then the program's own import fails, and it is told why
             continue
+    gc.freeze()  # what is there before the two part is not written to by a collection, which would copy it
     questions, answers = os.pipe(), os.pipe()
     if os.fork() == 0:
         try:
