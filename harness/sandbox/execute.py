@@ -10,7 +10,6 @@ The verdict is formed in a process that the program does not share (`supervisor.
 from __future__ import annotations
 
 import contextlib
-import functools
 import marshal
 import math
 import os
@@ -31,23 +30,8 @@ from typing import IO, Any
 from harness.errors import UserError
 from harness.sandbox.memory import can_watch, held_bytes
 from harness.sandbox.needs import needs
+from harness.sandbox.shipped import SCRIPT, compiled, modules
 
-# What the interpreter in the sandbox is started with: it reads the first part of the request, which brings the modules.
-SCRIPT = """
-import marshal, os, sys
-from types import ModuleType
-left = int.from_bytes(os.read(0, 8), "big")
-parts = []
-while left:
-    parts.append(os.read(0, left))
-    left -= len(parts[-1])
-request = marshal.loads(b"".join(parts))
-for name, code in request["modules"]:
-    module = sys.modules[name] = ModuleType(name)
-    exec(code, module.__dict__)
-module.main(request)
-"""
-MODULES = ("channel", "values", "program", "judge", "supervisor")  # in the order of their imports
 ENTER = 'echo 1000 > /proc/self/oom_score_adj; exec "$@"'  # if the machine runs out of memory, the program goes
 MIB = 2**20
 MEMORY_BYTES = 1024 * MIB  # of address space, per process
@@ -232,16 +216,6 @@ def _filter_descriptor(isolation: Isolation, stack: contextlib.ExitStack) -> tup
     return (reading,)
 
 
-@functools.cache
-def _modules() -> list[tuple[str, Any]]:
-    """The modules that run in the sandbox, compiled: the interpreter there is of the same version."""
-    files = {name: Path(__file__).with_name(f"{name}.py") for name in MODULES}
-    return [
-        (f"harness.sandbox.{name}", compile(path.read_text(encoding="utf-8"), f"<{name}>", "exec", dont_inherit=True))
-        for name, path in files.items()
-    ]
-
-
 def _shared_part(program: Program, isolation: Isolation, slot: int) -> dict[str, Any]:
     """What the process of the program knows too."""
     limits = {
@@ -255,12 +229,12 @@ def _shared_part(program: Program, isolation: Isolation, slot: int) -> dict[str,
         limits["RLIMIT_NPROC"] = PROCESSES + (0 if isolation.own_user else 1)  # the judge, of the same user
     elif sys.platform != "linux":
         del limits["RLIMIT_AS"]  # macOS knows the name and refuses the call
-    modules = _modules()
+    shipped = modules()
     return {
-        "modules": modules,
-        "hidden": [name for name, _ in modules],
+        "modules": shipped,
+        "hidden": [name for name, _ in shipped],
         "code": program.code,
-        "guard": program.guard,
+        "guard": compiled(program.guard),
         "preload": program.preload,
         "seconds": program.seconds,
         "limits": limits,
@@ -271,15 +245,15 @@ def _shared_part(program: Program, isolation: Isolation, slot: int) -> dict[str,
 
 def _judges_part(program: Program, nonce: str) -> dict[str, Any]:
     """What the judge alone reads."""
-    names, modules = needs(program.tests, program.prelude, program.entry, program.given)
+    names, imported = needs(program.tests, program.prelude, program.entry, program.given)
     return {
         "nonce": nonce,
         "tests": program.tests,
         "prelude": program.prelude,
-        "setup": program.setup,
+        "setup": compiled(program.setup),
         "given": program.given,
         "names": names,
-        "modules": modules,
+        "modules": imported,
     }
 
 

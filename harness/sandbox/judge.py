@@ -14,7 +14,7 @@ import sys
 from importlib import import_module
 
 from harness.sandbox.channel import Broken, Channel
-from harness.sandbox.program import LONGEST_MESSAGE, RUN, OutOfTime
+from harness.sandbox.program import LONGEST_MESSAGE, OutOfTime
 from harness.sandbox.values import decode, encode
 
 TYPE_CHECKING = False  # typing takes longer to load than most programs to run
@@ -73,16 +73,9 @@ class Judge:
         self._classes: dict[tuple[str, type], type] = {}
         self.compared = 0  # objects of the program's own classes
 
-    def run(self) -> None:
-        """Have the program's code executed. Raises as `ask` does."""
-        self._exchange(RUN)
-
     def ask(self, *question: Any) -> Any:
-        """The answer to a question. Raises what the program raised, OutOfTime, or Broken."""
-        return self._exchange(encode(list(question), self._number))
-
-    def _exchange(self, question: bytes) -> Any:
-        self._channel.send(question)
+        """The answer to a question; the first has the program executed. Raises what it raised, OutOfTime or Broken."""
+        self._channel.send(encode(list(question), self._number))
         reply = self._channel.receive()
         try:
             kind, *parts = decode(reply, lambda number: Foreign(self, number), self._like)
@@ -131,7 +124,7 @@ def prepared(tests: dict[str, Any]) -> dict[str, Any]:
     tests: "prelude" is executed in it; "setup" in one of its own, and "given" names what of that the tests get.
     """
     setup: dict[str, Any] = {}
-    exec(compile(tests["setup"], "<setup>", "exec", dont_inherit=True), setup)
+    exec(tests["setup"], setup)
     scope: dict[str, Any] = {}
     try:
         exec(compile(tests["prelude"], "<prelude>", "exec", dont_inherit=True), scope)
@@ -149,7 +142,6 @@ def judge(channel: Channel, tests: dict[str, Any], scope: dict[str, Any]) -> tup
     """
     asked = Judge(channel)
     try:
-        asked.run()
         for name in tests["names"]:
             scope.pop(name, None)
         found = asked.ask("look", *tests["names"], *tests["modules"])

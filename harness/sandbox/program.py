@@ -48,16 +48,16 @@ class Sink(io.StringIO):
         return False
 
 
-def serve(channel: Channel, code: str, guard: str, seconds: float) -> None:
-    """Execute `guard` in a namespace of its own and, once the judge says so, the code; then answer until it is done.
+def serve(channel: Channel, code: str, guard: Any, seconds: float) -> None:
+    """Execute `guard` in a namespace of its own and, at the judge's first question, the code; answer until it is done.
 
-    seconds: the time of all that, an exception in the program.
+    guard: compiled. seconds: the time of the code and the answers, an exception in the program.
     """
     # Bound here, for the program may replace what the names of `builtins` and of modules stand for.
     execute, compiled, set_timer, timer = exec, compile, signal.setitimer, signal.ITIMER_REAL
     current, own, leave, everything, late = os.getpid, os.getpid(), os._exit, BaseException, OutOfTime
     described = _raised
-    busy = over = False
+    begun = busy = over = False
 
     def stop(number: int, frame: object) -> None:
         nonlocal over
@@ -67,7 +67,7 @@ def serve(channel: Channel, code: str, guard: str, seconds: float) -> None:
 
     scope: dict[str, Any] = {}
     objects = Objects()
-    execute(compiled(guard, "<guard>", "exec", dont_inherit=True), {})
+    execute(guard, {})
     channel.send(b"ready")
     question = channel.receive()
     sys.stdin = sys.stdout = sys.stderr = Sink()
@@ -79,11 +79,10 @@ def serve(channel: Channel, code: str, guard: str, seconds: float) -> None:
             if over:
                 over = False
                 raise late("Timed out!")
-            if question == RUN:  # dont_inherit: this file's own __future__ import is not the program's
+            if not begun:  # dont_inherit: this file's own __future__ import is not the program's
+                begun = True
                 execute(compiled(code, "<string>", "exec", dont_inherit=True), scope)
-                reply = objects.encoded(["value", None])
-            else:
-                reply = objects.encoded(["value", objects.answer(question, scope)])
+            reply = objects.encoded(["value", objects.answer(question, scope)])
         except late:
             reply = objects.encoded(["timeout"])
         except everything as error:
@@ -120,7 +119,6 @@ class Objects:
         return len(self._kept) - 1
 
 
-RUN = b"run"
 OPERATIONS: dict[str, Callable[..., Any]] = {
     "call": lambda value, arguments, named: value(*arguments, **named),
     "attribute": getattr,
