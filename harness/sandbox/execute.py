@@ -119,20 +119,6 @@ class Isolation:
 UNSAFE = Isolation("unsafe")
 
 
-def not_enforced(isolation: Isolation) -> list[str]:
-    """What this machine does not keep a program from, in words; empty where all limits hold."""
-    missing = []
-    if not isolation.wrapper:
-        missing.append("files, processes and the network are open to it")
-    elif not isolation.calls:
-        missing.append("system calls are not filtered, so shared memory and nested namespaces are not limited")
-    if isolation.wrapper and "--size" not in isolation.wrapper:
-        missing.append("scratch folders are not limited")
-    if not can_watch():
-        missing.append("memory is limited for each process, not for all of a program together")
-    return missing
-
-
 def execute(program: Program, isolation: Isolation) -> Outcome:
     """Run a program to its verdict; waits for a free core first. Safe to call from many threads.
 

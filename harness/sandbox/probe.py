@@ -33,6 +33,7 @@ from harness.sandbox.execute import (
     package_folders,
 )
 from harness.sandbox.filter import compiled_filter
+from harness.sandbox.memory import can_watch
 
 WITHOUT = "or --unsafe-code-execution to run such code unprotected"
 # What programs see of the system, read-only, besides the interpreter's own folders; what of it is missing is left out.
@@ -106,6 +107,20 @@ def choose(unsafe: bool = False) -> Choice:
             return Choice(isolation)
         missing = f"no sandbox ({complaint}); let bubblewrap make namespaces, {WITHOUT}"
     return Choice(UNSAFE if unsafe else None, missing)
+
+
+def not_enforced(isolation: Isolation) -> list[str]:
+    """What this machine does not keep a program from, in words; empty where all limits hold."""
+    missing = []
+    if not isolation.wrapper:
+        missing.append("files, processes and the network are open to it")
+    elif not isolation.calls:
+        missing.append("system calls are not filtered, so shared memory and nested namespaces are not limited")
+    if isolation.wrapper and "--size" not in isolation.wrapper:
+        missing.append("scratch folders are not limited")
+    if not can_watch():
+        missing.append("memory is limited for each process, not for all of a program together")
+    return missing
 
 
 def whole_process(scratch: str) -> tuple[str, ...]:

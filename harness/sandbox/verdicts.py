@@ -17,9 +17,8 @@ from harness.runs.config import write_generated
 from harness.runs.folder import problem_files
 from harness.runs.judging import has_verdict, verdict_of
 from harness.runs.problems import Problems, dataset_configs, load_problems
-from harness.sandbox.execute import not_enforced
 from harness.sandbox.options import UNSAFE_OPTION
-from harness.sandbox.probe import choose
+from harness.sandbox.probe import choose, not_enforced
 from harness.sandbox.tally import taken
 from harness.suites.registry import suite_named
 

@@ -17,8 +17,8 @@ from harness.records.hashes import file_hash
 from harness.records.schema import RunConfig
 from harness.records.store import read_run
 from harness.runs.config import write_generated
-from harness.sandbox.execute import UNSAFE, Isolation, not_enforced
-from harness.sandbox.probe import choose
+from harness.sandbox.execute import UNSAFE, Isolation
+from harness.sandbox.probe import choose, not_enforced
 from harness.sandbox.scoring import describe_scoring, score_run
 from harness.sandbox.tally import taken
 from harness.sandbox.verdicts import evaluate, verdicts_of
