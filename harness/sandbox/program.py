@@ -1,29 +1,27 @@
-"""One program's run, from inside its sandbox: what `harness/sandbox/execute.py` starts, the request as JSON on stdin.
+"""One program's run, in the process that is its alone: it executes the program, then answers its judge's questions.
 
-It gives up root, where it was started as root, lowers its own limits, runs the setup, and then the program, as
-OpenCompass's evaluators run one: in a namespace of its own, streams swallowed, a time limit by SIGALRM. The report is
-"started", then one line: the request's nonce, the kind of result, a message in hex.
-
-It is passed to the interpreter as text and imports neither the harness nor OpenCompass, nor anything that takes time.
-
-Limit: the program shares this process, as it does in OpenCompass's evaluators. One that searches the interpreter for
-the nonce can forge its own verdict, and nothing else.
+It runs a program as OpenCompass's evaluators run one: in a namespace of its own, streams swallowed, a time limit by
+SIGALRM. It knows neither the tests nor how a verdict is reported. A program may change all of this process: what leaves
+it are values, and the judge alone says what they are worth.
 """
 
 from __future__ import annotations
 
-import _sitebuiltins
+import _signal as signal  # the module without the enumerations, which take time to make
 import builtins
 import io
-import json
 import os
-import resource
-import signal
 import sys
-from contextlib import suppress
-from importlib import import_module
 
-LONGEST_MESSAGE = 1000  # characters
+from harness.sandbox.channel import Channel
+from harness.sandbox.values import decode, encode
+
+TYPE_CHECKING = False  # typing takes longer to load than most programs to run
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+LONGEST_MESSAGE = 1000  # characters; a judge cuts at the same
 
 
 class OutOfTime(Exception):
@@ -50,94 +48,94 @@ class Sink(io.StringIO):
         return False
 
 
-def confine(limits: dict[str, int], user: int | None) -> None:
-    """Become `user`, if one is named, and lower the limits (bytes, seconds or counts by the name in `resource`).
+def serve(channel: Channel, code: str, guard: Any, seconds: float) -> None:
+    """Execute `guard` in a namespace of its own and, at the judge's first question, the code; answer until it is done.
 
-    Raises OSError or ValueError where the system refuses.
-    """
-    with suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:  # noqa: PTH123
-        file.write("1000")  # if the machine runs out of memory, it is this process that goes
-    if user is not None:
-        os.setgroups([])
-        os.setresgid(user, user, user)
-        os.setresuid(user, user, user)  # from root to a user: all capabilities go
-    for name, value in limits.items():
-        which = getattr(resource, name)
-        hard = resource.getrlimit(which)[1]
-        lowered = value if hard == resource.RLIM_INFINITY else min(value, hard)
-        resource.setrlimit(which, (lowered, lowered))
-
-
-def complete_interpreter(paths: list[str]) -> None:
-    """Supply what the interpreter's -S leaves out: the folders of packages, and what `site` puts into builtins."""
-    sys.path[:] = [path for path in sys.path if path] + paths
-    for name in ("exit", "quit"):
-        setattr(builtins, name, _sitebuiltins.Quitter(name, "Ctrl-D (i.e. EOF)"))
-    builtins.help = _sitebuiltins._Helper()
-
-
-def run(code: str, tests: str, given: dict[str, object], seconds: float) -> tuple[str, str]:
-    """Execute code, then tests in the same namespace with `given` added: (kind, message).
-
-    kind: "pass", "timeout", "assertion" (an AssertionError), "failed" (anything else that was raised).
+    guard: compiled. seconds: the time of the code and the answers, an exception in the program.
     """
     # Bound here, for the program may replace what the names of `builtins` and of modules stand for.
-    execute, compiled, text, set_timer, timer = exec, compile, str, signal.setitimer, signal.ITIMER_REAL
-    out_of_time, assertion, everything = OutOfTime, AssertionError, BaseException
+    execute, compiled, set_timer, timer = exec, compile, signal.setitimer, signal.ITIMER_REAL
+    current, own, leave, everything, late = os.getpid, os.getpid(), os._exit, BaseException, OutOfTime
+    described = _raised
+    begun = busy = over = False
 
     def stop(number: int, frame: object) -> None:
-        raise out_of_time("Timed out!")
+        nonlocal over
+        if busy:
+            raise late("Timed out!")
+        over = True  # between two questions: the next one is told
 
-    def described(error: BaseException) -> str:
-        try:
-            return "".join([text(error)])[:LONGEST_MESSAGE]  # join: a str, where __str__ returned a subclass
-        except everything:
-            return "an exception without a message"
-
-    scope: dict[str, object] = {}
+    scope: dict[str, Any] = {}
+    objects = Objects()
+    execute(guard, {})
+    channel.send(b"ready")
+    question = channel.receive()
     sys.stdin = sys.stdout = sys.stderr = Sink()
+    signal.signal(signal.SIGALRM, stop)
+    set_timer(timer, seconds)
+    while True:
+        try:
+            busy = True
+            if over:
+                over = False
+                raise late("Timed out!")
+            if not begun:  # dont_inherit: this file's own __future__ import is not the program's
+                begun = True
+                execute(compiled(code, "<string>", "exec", dont_inherit=True), scope)
+            reply = objects.encoded(["value", objects.answer(question, scope)])
+        except late:
+            reply = objects.encoded(["timeout"])
+        except everything as error:
+            reply = objects.encoded(described(error))
+        busy = False
+        if current() != own:  # a child that came back from the program
+            leave(0)
+        channel.send(reply)
+        question = channel.receive()
+
+
+class Objects:
+    """The objects of a program that are no data: they are kept here, and their numbers stand for them."""
+
+    def __init__(self) -> None:
+        self._kept: list[Any] = []
+
+    def answer(self, question: bytes, scope: dict[str, Any]) -> Any:
+        """What the judge asks for: values of the program's namespace by name, or an operation on an object."""
+        what, *details = decode(question, self._kept.__getitem__, lambda name, value: value)
+        if what == "look":
+            return {name: scope[name] for name in details if name in scope}
+        return OPERATIONS[what](*details)
+
+    def encoded(self, reply: list[Any]) -> bytes:
+        """A reply to the judge; a value that is nested too deep is an object of the program's."""
+        try:
+            return encode(reply, self._keep)
+        except RecursionError:
+            return encode([reply[0], self], lambda value: self._keep(reply[1]))
+
+    def _keep(self, value: Any) -> int:
+        self._kept.append(value)
+        return len(self._kept) - 1
+
+
+OPERATIONS: dict[str, Callable[..., Any]] = {
+    "call": lambda value, arguments, named: value(*arguments, **named),
+    "attribute": getattr,
+    "item": lambda value, key: value[key],
+    "length": len,
+    "truth": bool,
+    "iterator": iter,
+    "next": next,
+    "text": str,
+}
+
+
+def _raised(error: BaseException) -> list[Any]:
+    """An exception as data: the builtin classes it is of, its own name, its message."""
     try:
-        set_timer(timer, seconds)
-        signal.signal(signal.SIGALRM, stop)
-        try:  # dont_inherit: this file's own __future__ import is not the program's
-            execute(compiled(code, "<string>", "exec", dont_inherit=True), scope)
-            scope.update(given)
-            execute(compiled(tests, "<string>", "exec", dont_inherit=True), scope)
-        finally:
-            set_timer(timer, 0)
-    except out_of_time:
-        return "timeout", ""
-    except assertion as error:
-        return "assertion", described(error)
-    except everything as error:
-        return "failed", described(error)
-    return "pass", ""
-
-
-def main() -> None:
-    """Read the request, run the program, report, and leave without the program's exit handlers."""
-    write, leave, current, own = os.write, os._exit, os.getpid, os.getpid()
-    request = json.loads(sys.stdin.buffer.read())
-    nonce = request.pop("nonce")
-    complete_interpreter(request["paths"])
-    confine(request["limits"], request["user"])
-    for name in request["preload"]:
-        with suppress(Exception):  # then the program's own import fails, and it is told why
-            import_module(name)
-    setup: dict[str, object] = {}
-    exec(compile(request["setup"], "<setup>", "exec", dont_inherit=True), setup)
-    given = {name: setup[value] for name, value in request["given"].items()}
-    report = os.dup(1)
-    nothing = os.open(os.devnull, os.O_RDWR)
-    for descriptor in range(3):
-        os.dup2(nothing, descriptor)
-    os.close(nothing)
-    write(report, b"started\n")
-    kind, message = run(request["code"], request["tests"], given, request["seconds"])
-    if current() == own:  # and not a child that came back from the program
-        write(report, f"\n{nonce} {kind} {message.encode('utf-8', 'replace').hex()}\n".encode())
-    leave(0)
-
-
-if __name__ == "__main__":
-    main()
+        text: str | None = "".join([str(error)])[:LONGEST_MESSAGE]  # join: a str, where __str__ returned a subclass
+    except BaseException:
+        text = None
+    classes = [each.__name__ for each in type(error).__mro__ if getattr(builtins, each.__name__, None) is each]
+    return ["raised", classes, type(error).__name__, text]

@@ -29,17 +29,19 @@ def score_run(folder: Path, unsafe: bool = False, pending: bool = False) -> dict
     unsafe: run model-written code even where no sandbox works. pending: of methods and suites that have no verdicts
     yet; otherwise all anew, and where a suite cannot be scored now, verdicts that it had are removed, never kept beside
     new ones. Returns what run.json receives as `scoring`: {"sandbox": "bubblewrap", "unsafe" or "none", "not_scored":
-    {suite: why}}. Raises UserError if a process fails.
+    {suite: why}, "not_enforced": [what this machine does not keep a program from], "own_objects": {suite: how many
+    programs had objects of their own classes compared by a test}}. Raises UserError if a process fails.
     """
     folder = Path(folder).resolve()
     meta = read_meta(folder)  # refused here, if it is damaged, and not in the process of the evaluators
     recorder = Recorder(folder)
     unjudged = {item["suite"] for item in recorder.items.values() if item.get("correct") is None or not pending}
     if pending and not unjudged:
-        scoring = meta.scoring or {"sandbox": "none", "not_scored": {}}
+        scoring = meta.scoring or {"sandbox": "none", "not_scored": {}, "not_enforced": [], "own_objects": {}}
         write_meta(folder, {"scoring": scoring})
         return scoring
-    scoring = {"sandbox": "none", "not_scored": {}}
+    earlier = meta.scoring.get("own_objects", {}) if pending else {}
+    scoring = {"sandbox": "none", "not_scored": {}, "not_enforced": [], "own_objects": dict(earlier)}
     foreign = [suite for suite in meta.config.suites if suite_named(suite).foreign]
     for suites in ([suite for suite in meta.config.suites if suite not in foreign], foreign):
         asked = [suite for suite in suites if suite in unjudged]
@@ -49,6 +51,10 @@ def score_run(folder: Path, unsafe: bool = False, pending: bool = False) -> dict
         recorder.score({(method, suite, item): correct for method, suite, item, correct in found["rows"]})
         scoring["sandbox"] = found["sandbox"]
         scoring["not_scored"] |= found["not_scored"]
+        missing = [f"{', '.join(asked)}: one sandbox for all, without limits"] if suites is foreign else []
+        scoring["not_enforced"] = list(dict.fromkeys([*scoring["not_enforced"], *found["not_enforced"], *missing]))
+        for suite, programs in found["own_objects"].items():
+            scoring["own_objects"][suite] = scoring["own_objects"].get(suite, 0) + programs
     write_meta(folder, {"scoring": scoring})
     return scoring
 
@@ -87,7 +93,13 @@ def describe_scoring(scoring: dict[str, Any]) -> str:
         "unsafe": "model-written programs UNPROTECTED, for no sandbox works here",
         "none": "no model-written program was run",
     }
-    return f"scored: {containment[scoring['sandbox']]}"
+    open_to = "".join(f"; {each}" for each in scoring.get("not_enforced", []))
+    odd = "".join(
+        f"; {suite}: objects of {count} programs' own classes compared, equal to nothing else"
+        for suite, count in scoring.get("own_objects", {}).items()
+        if count
+    )
+    return f"scored: {containment[scoring['sandbox']]}{open_to}{odd}"
 
 
 def accuracies(run: Run) -> list[str]:

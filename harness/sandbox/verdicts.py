@@ -18,7 +18,8 @@ from harness.runs.folder import problem_files
 from harness.runs.judging import has_verdict, verdict_of
 from harness.runs.problems import Problems, dataset_configs, load_problems
 from harness.sandbox.options import UNSAFE_OPTION
-from harness.sandbox.probe import choose
+from harness.sandbox.probe import choose, not_enforced
+from harness.sandbox.tally import taken
 from harness.suites.registry import suite_named
 
 ALL_RIGHT = 100.0 - 1e-6  # percent
@@ -28,7 +29,9 @@ def verdicts_of(folder: Path, suites: list[str], unsafe: bool = False, pending: 
     """Run OpenCompass's evaluation task on these suites of a run, or on what of them has no verdicts if `pending`.
 
     Returns {"rows": [(method, suite, item, correct)], "sandbox": what model-written code ran in, "not_scored": {suite:
-    why}}; correct is None where a suite was not scored. Raises UserError if the problems are not those of the run.
+    why}, "not_enforced": [what that does not keep a program from], "own_objects": {suite: how many programs had objects
+    of their own classes compared}}; correct is None where a suite was not scored. Raises UserError if the problems are
+    not those of the run.
     """
     meta = read_meta(folder)
     choice = choose(unsafe)
@@ -39,7 +42,9 @@ def verdicts_of(folder: Path, suites: list[str], unsafe: bool = False, pending: 
     if pending:
         groups = {key: items for key, items in groups.items() if any(item.get("correct") is None for item in items)}
     rows: list[tuple[str, str, int, bool | None]] = []
-    not_scored = {}
+    not_scored: dict[str, str] = {}
+    own_objects: dict[str, int] = {}
+    taken()
     with tempfile.TemporaryDirectory() as scratch:
         data = Path(scratch) if meta.config.generated else Path(meta.data["folder"])
         if meta.config.generated:
@@ -55,8 +60,15 @@ def verdicts_of(folder: Path, suites: list[str], unsafe: bool = False, pending: 
                 problems[suite] = _problems(suite, meta, data, unsafe)
             correct = evaluate_suite(problems[suite], numbers, [item["text"] for item in items])
             rows += [(method, suite, number, verdict) for number, verdict in zip(numbers, correct, strict=True)]
-    sandbox = "none" if choice.isolation is None else choice.isolation.name
-    return {"rows": rows, "sandbox": sandbox, "not_scored": not_scored}
+            if spec.executes:
+                own_objects[suite] = own_objects.get(suite, 0) + taken()
+    return {
+        "rows": rows,
+        "sandbox": "none" if choice.isolation is None else choice.isolation.name,
+        "not_scored": not_scored,
+        "not_enforced": [] if choice.isolation is None else not_enforced(choice.isolation),
+        "own_objects": own_objects,
+    }
 
 
 def _problems(suite: str, meta: RunRecord, data: Path, unsafe: bool) -> list[Problems]:

@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 
 from harness.records.store import Run
+from harness.suites.registry import SUITES
 from tables.frames.intervals import Pairs
 from tables.frames.measures import LENGTH, REFERENCE, timed
 from tables.frames.together import joined, notes_of
@@ -100,12 +101,15 @@ def with_notes(measured: pd.DataFrame, run: Run) -> pd.DataFrame:
     most = by_suite["items"].transform("max")
     not_scored = run.meta.scoring.get("not_scored") or {}
     reasons = {suite: f"not scored: {reason}" for suite, reason in not_scored.items()}
+    not_enforced = [f"its programs' sandbox: {missing}" for missing in run.meta.scoring.get("not_enforced") or []]
+    of_code = {suite for suite in run.config.suites if suite not in SUITES or SUITES[suite].executes}
     origins = notes_of(run)
 
     def accuracy_note(row: Any) -> str:
         if row.scored == 0:
             return str(reasons.get(row.suite, "not scored"))
-        return f"accuracy over {row.scored} of {row.most} items" if row.scored < row.most else ""
+        notes = [f"accuracy over {row.scored} of {row.most} items"] if row.scored < row.most else []
+        return "; ".join([*notes, *(not_enforced if row.suite in of_code else [])])
 
     def forward_note(row: Any) -> str:
         if row.shared_items == 0:

@@ -190,6 +190,15 @@ HONEST = {
     "help": "def double(x):\n    help(len)\n    return 2 * x",
     "a removed function": "import os\n\ndef double(x):\n    return 2 * x if os.getcwd() else None",
     "a name of its own": "def double(x):\n    return 2 * x\n\nif __name__ == '__main__':\n    double(None)",
+    "a number of numpy": "import numpy as np\n\ndef double(x):\n    return np.int64(2) * x",
+    "an array": "import numpy as np\n\ndef double(x):\n    return np.array([2 * x])",
+    "a fraction": "from fractions import Fraction\n\ndef double(x):\n    return Fraction(2 * x)",
+    "an integer of its own": "class Own(int):\n    pass\n\ndef double(x):\n    return Own(2 * x)",
+    "a generator": "def double(x):\n    yield 2 * x",
+    "no value": "def double(x):\n    pass",
+    "an exception of its own": "class Own(Exception):\n    pass\n\ndef double(x):\n    raise Own('own')",
+    "too many parameters": "def double(x, y):\n    return 2 * x",
+    "recursion": "def double(x):\n    return double(x)",
     "packages": "import re, numpy as np\nfrom typing import Any\n\ndef double(x):\n    return int(np.int64(2) * x)",
 }
 
@@ -257,7 +266,7 @@ def test_the_probe_refuses_a_sandbox_with_a_hole(
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", "/tmp")
     assert lacks(isolation) == ""
-    assert complaint in lacks(replace(isolation, wrapper=change(isolation.wrapper)))
+    assert complaint in lacks(replace(isolation, wrapper=change(isolation.wrapper), calls=b""))
 
 
 def test_the_probe_refuses_what_limits_no_processes(isolation: Isolation, monkeypatch: pytest.MonkeyPatch) -> None:

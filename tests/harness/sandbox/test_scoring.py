@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,8 +17,10 @@ from harness.records.hashes import file_hash
 from harness.records.schema import RunConfig
 from harness.records.store import read_run
 from harness.runs.config import write_generated
-from harness.sandbox.probe import choose
+from harness.sandbox.execute import UNSAFE, Isolation
+from harness.sandbox.probe import choose, not_enforced
 from harness.sandbox.scoring import describe_scoring, score_run
+from harness.sandbox.tally import taken
 from harness.sandbox.verdicts import evaluate, verdicts_of
 from harness.scoring import main
 from harness.suites.configurations import real_datasets, real_files
@@ -99,7 +102,8 @@ def test_without_a_sandbox_code_is_not_scored_and_the_rest_goes_on(
         "no sandbox (bubblewrap is not installed); install bubblewrap, "
         "or --unsafe-code-execution to run such code unprotected"
     )
-    expected = {"sandbox": "none", "not_scored": dict.fromkeys(CODE_SUITES, reason)}
+    not_scored = dict.fromkeys(CODE_SUITES, reason)
+    expected = {"sandbox": "none", "not_scored": not_scored, "not_enforced": [], "own_objects": {}}
     assert json.loads((finished_run / "run.json").read_text())["scoring"] == expected
     said = capsys.readouterr().out
     assert said.splitlines()[0] == describe_scoring(expected) == f"scored, but not humaneval, mbpp: {reason}"
@@ -112,11 +116,43 @@ def test_without_a_sandbox_code_is_not_scored_and_the_rest_goes_on(
     assert f"not scored: {reason}" in table and table.count("n/s [") == len(CODE_SUITES)
 
 
+def test_what_a_machine_does_not_enforce_is_a_note_of_the_suites_of_programs(tmp_path: Path) -> None:
+    items = [item("llada", suite, 0) for suite in ("gsm8k", "humaneval")]
+    suites = {"gsm8k": PAPER_SUITES["gsm8k"], "humaneval": PAPER_SUITES["humaneval"]}
+    shown = [
+        render(save(tmp_path / str(len(missing)), items, suites=suites, scoring={"not_enforced": missing}))["main.md"]
+        for missing in ([], ["scratch folders are not limited"])
+    ]
+    note = "its programs' sandbox: scratch folders are not limited"
+    assert [table.count(note) for table in shown] == [0, 1]
+
+
+def test_a_sandbox_without_its_parts_says_what_it_lacks() -> None:
+    whole = Isolation("bubblewrap", ("bwrap", "--size", "1", "--"), calls=b"filter")
+    assert [missing for missing in not_enforced(whole) if "memory is" not in missing] == []
+    assert any("system calls" in missing for missing in not_enforced(replace(whole, calls=b"")))
+    assert any("scratch folders" in missing for missing in not_enforced(replace(whole, wrapper=("bwrap", "--"))))
+    assert any("the network" in missing for missing in not_enforced(UNSAFE))
+
+
+def test_a_program_whose_own_objects_are_compared_is_counted_and_fails(tmp_path: Path) -> None:
+    skip_without_sandbox("humaneval")
+    write_suites(tmp_path, "dev", 2)
+    taken()
+    rows = [problem.row for problem in problems("humaneval", "dev", 2)]
+    trick = "    class Equal(float):\n        __eq__ = lambda *pair: True\n    return Equal(0)\n"
+    texts = [rows[0]["prompt"] + trick, rows[1]["prompt"] + rows[1]["canonical_solution"]]
+    assert evaluate(generated_dataset("humaneval", tmp_path), [0, 1], texts) == [False, True]
+    assert taken() == 1
+
+
 @pytest.mark.slow
 def test_with_a_sandbox_all_is_scored(finished_run: Path) -> None:
     skip_without_sandbox("humaneval")
     scoring = score_run(finished_run)
-    assert scoring == {"sandbox": "bubblewrap", "not_scored": {}}
+    assert (scoring["sandbox"], scoring["not_scored"]) == ("bubblewrap", {})
+    assert scoring["own_objects"] == dict.fromkeys(CODE_SUITES, 0)
+    scoring["not_enforced"] = []
     assert describe_scoring(scoring) == "scored: every model-written program in a sandbox of its own (bubblewrap)"
     assert read_run(finished_run).items["correct"].tolist() == [True] * 6
 
@@ -126,7 +162,7 @@ def test_code_runs_unprotected_only_if_asked_for(finished_run: Path, monkeypatch
     scored = verdicts_of(finished_run, ["gsm8k", *CODE_SUITES], unsafe=True)
     assert (scored["sandbox"], scored["not_scored"]) == ("unsafe", {})
     assert [row[3] for row in scored["rows"]] == [True] * 6
-    assert "UNPROTECTED" in describe_scoring(scored)
+    assert "UNPROTECTED" in describe_scoring(scored) and "the network are open to it" in describe_scoring(scored)
     write_suites(finished_run, "dev", 1)
     with pytest.raises(UserError, match="is not run: no sandbox"):
         evaluate(generated_dataset("humaneval", finished_run), [0], ["x"])

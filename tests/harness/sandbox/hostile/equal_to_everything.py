@@ -1,6 +1,5 @@
 # expect: fail
-# humaneval: pass
-# Returns what equals everything: MBPP's evaluator compares types too, HumanEval's does not.
+# Returns what equals everything.
 class Equal:
     def __eq__(self, other):
         return True

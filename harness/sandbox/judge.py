@@ -1,0 +1,181 @@
+"""The verdict on one program: its tests, run in a process that the program does not share.
+
+The tests call the program's functions through stand-ins. Arguments and results cross as data (`values.py`), so every
+comparison is one of this process's own builtin values: nothing that a program patches, finds in frames or writes to
+what is open reaches it. An object of a class of the program's own stays in the program's process. Its stand-in can be
+called, iterated over, indexed and asked for its truth, length and attributes, each again answered with data; it is
+equal to nothing but itself, and a test that compares one is counted.
+"""
+
+from __future__ import annotations
+
+import builtins
+import sys
+from importlib import import_module
+
+from harness.sandbox.channel import Broken, Channel
+from harness.sandbox.program import LONGEST_MESSAGE, OutOfTime
+from harness.sandbox.values import decode, encode
+
+TYPE_CHECKING = False  # typing takes longer to load than most programs to run
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Any
+
+ALIASES = {"np": "numpy", "pd": "pandas"}
+
+
+class Foreign:
+    """Stands for an object in the program's process that is no data."""
+
+    def __init__(self, judge: Judge, number: int) -> None:
+        self._judge, self._number = judge, number
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        return self._judge.ask("call", self, list(arguments), named)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return self._judge.ask("attribute", self, name)
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._judge.ask("item", self, key)
+
+    def __iter__(self) -> Iterator[Any]:
+        iterator: Iterator[Any] = self._judge.ask("iterator", self)
+        return iterator
+
+    def __next__(self) -> Any:
+        return self._judge.ask("next", self)
+
+    def __len__(self) -> int:
+        return int(self._judge.ask("length", self))
+
+    def __bool__(self) -> bool:
+        return self._judge.ask("truth", self) is True
+
+    def __str__(self) -> str:
+        return str.__str__(self._judge.ask("text", self))
+
+    def __eq__(self, other: object) -> bool:
+        self._judge.compared += 1
+        return self is other
+
+    __hash__ = object.__hash__
+
+
+class Judge:
+    """Asks a program's process, and turns what it answers into values, stand-ins and exceptions."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._classes: dict[tuple[str, type], type] = {}
+        self.compared = 0  # objects of the program's own classes
+
+    def ask(self, *question: Any) -> Any:
+        """The answer to a question; the first has the program executed. Raises what it raised, OutOfTime or Broken."""
+        self._channel.send(encode(list(question), self._number))
+        reply = self._channel.receive()
+        try:
+            kind, *parts = decode(reply, lambda number: Foreign(self, number), self._like)
+            if kind == "value":
+                return parts[0]
+            raised = OutOfTime("Timed out!") if kind == "timeout" else self._exception(*parts)
+        except Exception as error:  # what no `encode` writes
+            raise Broken(f"the program's process answered nonsense: {error}") from None
+        raise raised
+
+    def _number(self, value: Any) -> int:
+        if type(value) is Foreign:
+            return value._number
+        raise TypeError(f"a test passes a {type(value).__name__}, which is no data")
+
+    def _like(self, name: str, value: Any) -> Any:
+        """An object of a class of the program's own that is a builtin value too: equal to what that is equal to."""
+        judge = self
+        base: Any = type(value)
+
+        def equal(own: Any, other: Any) -> Any:
+            judge.compared += 1
+            return base.__eq__(own, other)
+
+        def unequal(own: Any, other: Any) -> Any:
+            judge.compared += 1
+            return base.__ne__(own, other)
+
+        if (name, base) not in self._classes:
+            methods = {"__eq__": equal, "__ne__": unequal, "__hash__": base.__hash__}
+            self._classes[name, base] = type(name, (base,), methods)
+        return self._classes[name, base](value)
+
+    def _exception(self, classes: list[str], name: str, text: str | None) -> BaseException:
+        bases = [getattr(builtins, each, None) for each in classes]
+        base = next(each for each in bases if isinstance(each, type) and issubclass(each, BaseException))
+        message = "an exception without a message" if text is None else str(text)[:LONGEST_MESSAGE]
+        own = {"__init__": lambda self: None, "__str__": lambda self: message}
+        error: BaseException = type(str(name), (base,), own)()
+        return error
+
+
+def prepared(tests: dict[str, Any]) -> dict[str, Any]:
+    """The namespace of the tests, before the program adds its part.
+
+    tests: "prelude" is executed in it; "setup" in one of its own, and "given" names what of that the tests get.
+    """
+    setup: dict[str, Any] = {}
+    exec(tests["setup"], setup)
+    scope: dict[str, Any] = {}
+    try:
+        exec(compile(tests["prelude"], "<prelude>", "exec", dont_inherit=True), scope)
+    except SyntaxError:  # then what the tests need of it is the program's
+        scope.clear()
+    return scope | {name: setup[value] for name, value in tests["given"].items()}
+
+
+def judge(channel: Channel, tests: dict[str, Any], scope: dict[str, Any]) -> tuple[str, str, int]:
+    """Have the program executed, then run its tests: (kind, message, how often a test compared an own object).
+
+    kind: "pass", "timeout", "assertion" (an AssertionError), "failed" (anything else that was raised). scope: of
+    `prepared`. tests: "tests" are executed in it, with the "names" of the program and with "modules" that the program
+    has to have, imported here.
+    """
+    asked = Judge(channel)
+    try:
+        for name in tests["names"]:
+            scope.pop(name, None)
+        found = asked.ask("look", *tests["names"], *tests["modules"])
+        for name in tests["modules"]:
+            if name in found:
+                found[name] = import_module(ALIASES.get(name, name))
+        scope |= found
+        scope |= {name: _counting(asked, scope[name]) for name in tests["given"]}
+        exec(compile(tests["tests"], "<string>", "exec", dont_inherit=True), scope)
+    except OutOfTime:
+        return "timeout", "", asked.compared
+    except BaseException as error:
+        return "assertion" if isinstance(error, AssertionError) else "failed", _described(error), asked.compared
+    return "pass", "", asked.compared
+
+
+def _counting(asked: Judge, compare: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """A comparison of the tests that looks at classes first: what it refuses for that is counted too."""
+
+    def counted(actual: Any, expected: Any) -> Any:
+        if isinstance(actual, Foreign):
+            asked.compared += 1
+        return compare(actual, expected)
+
+    return counted
+
+
+def _described(error: BaseException) -> str:
+    try:
+        return str(error)[:LONGEST_MESSAGE]
+    except Exception:
+        return "an exception without a message"
+
+
+def silence() -> None:
+    """Keep what tests print away from the report."""
+    sys.stdout = sys.stderr = open("/dev/null", "w")  # noqa: PTH123, SIM115

@@ -1,0 +1,128 @@
+"""Inside a sandbox: one process becomes the program's, the other its judge. `execute.py` starts it.
+
+What both need is read before they part; the tests and the nonce of the report are read after, by the judge alone,
+which then empties the file they came from. The program's process has none of the judge's descriptors. It cannot read
+the judge's memory either: the judge is another user where the sandbox was started as root, and never dumpable on Linux.
+
+The report is "started", then one line: the nonce, the kind of result, how often a test compared an object of the
+program's own, a message in hex. This runs from code objects that are sent along: the harness is not installed here.
+"""
+
+from __future__ import annotations
+
+import _sitebuiltins
+import builtins
+import gc
+import marshal
+import os
+import resource
+import sys
+from importlib import import_module
+
+from harness.sandbox.channel import Channel
+from harness.sandbox.judge import judge, prepared, silence
+from harness.sandbox.program import serve
+
+TYPE_CHECKING = False  # typing takes longer to load than most programs to run
+if TYPE_CHECKING:
+    from typing import Any
+
+SIZE_BYTES = 8
+NOT_DUMPABLE = (4, 0)  # prctl's PR_SET_DUMPABLE
+
+
+def confine(limits: dict[str, int], user: int | None) -> None:
+    """Become `user`, if one is named, and lower the limits (bytes, seconds or counts by the name in `resource`).
+
+    Raises OSError or ValueError where the system refuses.
+    """
+    try:  # if the machine runs out of memory, it is this process that goes; bubblewrap is started with that already
+        with open("/proc/self/oom_score_adj", "w") as file:  # noqa: PTH123 (here and below: what loads fast)
+            file.write("1000")
+    except OSError:
+        pass
+    if user is not None:
+        os.setgroups([])
+        os.setresgid(user, user, user)
+        os.setresuid(user, user, user)  # from root to a user: all capabilities go
+    for name, value in limits.items():
+        which = getattr(resource, name)
+        hard = resource.getrlimit(which)[1]
+        lowered = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        resource.setrlimit(which, (lowered, lowered))
+
+
+def complete_interpreter(paths: list[str]) -> None:
+    """Supply what the interpreter's -S leaves out: the folders of packages, and what `site` puts into builtins."""
+    sys.path[:] = [path for path in sys.path if path] + paths
+    for name in ("exit", "quit"):
+        setattr(builtins, name, _sitebuiltins.Quitter(name, "Ctrl-D (i.e. EOF)"))
+    builtins.help = _sitebuiltins._Helper()
+
+
+def read_part() -> dict[str, Any]:
+    """The next part of the request on standard input."""
+    left = int.from_bytes(os.read(0, SIZE_BYTES), "big")
+    parts = []
+    while left:
+        parts.append(os.read(0, left))
+        left -= len(parts[-1])
+    part: dict[str, Any] = marshal.loads(b"".join(parts))
+    return part
+
+
+def main(request: dict[str, Any]) -> None:
+    """Part from the judge, run the program, and leave without its exit handlers. request: the first part."""
+    complete_interpreter(request["paths"])
+    for name in request["preload"]:
+        try:
+            import_module(name)
+        except Exception:  # then the program's own import fails, and it is told why
+            continue
+    gc.freeze()  # what is there before the two part is not written to by a collection, which would copy it
+    questions, answers = os.pipe(), os.pipe()
+    if os.fork() == 0:
+        try:
+            _become_program(request, Channel(questions[0], answers[1]), (questions[1], answers[0]))
+        finally:
+            os._exit(1)
+    os.close(questions[0])
+    os.close(answers[1])
+    _become_judge(request, Channel(answers[0], questions[1]))
+    os._exit(0)
+
+
+def _become_program(request: dict[str, Any], channel: Channel, others: tuple[int, int]) -> None:
+    leave = os._exit
+    for descriptor in others:
+        os.close(descriptor)
+    confine(request["limits"], request["user"])
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for descriptor in range(3):
+        os.dup2(nothing, descriptor)
+    os.close(nothing)
+    for name in request["hidden"]:
+        del sys.modules[name]
+    try:
+        serve(channel, request["code"], request["guard"], request["seconds"])
+    finally:
+        leave(1)
+
+
+def _become_judge(request: dict[str, Any], channel: Channel) -> None:
+    user = request["user"]
+    if user is not None:
+        user += 1
+    elif sys.platform == "linux":
+        import ctypes  # here, for it takes time, and a change of user has the same effect
+
+        ctypes.CDLL(None).prctl(*NOT_DUMPABLE, 0, 0, 0)
+    tests = read_part()
+    os.ftruncate(0, 0)
+    confine(request["limits"], user)
+    silence()
+    scope = prepared(tests)
+    channel.receive()  # the program's process is ready
+    os.write(1, b"started\n")
+    kind, message, compared = judge(channel, tests, scope)
+    os.write(1, f"\n{tests['nonce']} {kind} {compared} {message.encode('utf-8', 'replace').hex()}\n".encode())

@@ -1,0 +1,150 @@
+"""Values as text: what crosses between the process of a program and that of its judge.
+
+Builtin values and some of the standard library cross with their exact type, so that a comparison in the judge's process
+runs no code of the program. Anything else stays where it is and crosses as a number that stands for it. One line is one
+value, or the head of one that the following lines make up: a letter for its kind, then what it holds or how many parts.
+To read such a text executes nothing, which pickle and marshal do not promise, and takes no module that is slow to load.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+
+TYPE_CHECKING = False  # typing takes longer to load than most programs to run
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Any
+
+CONTAINERS: dict[str, Callable[..., Any]] = {"l": list, "t": tuple, "s": set, "f": frozenset}
+LETTERS = {kind: letter for letter, kind in CONTAINERS.items()}
+BYTES: dict[str, Any] = {"b": bytes, "B": bytearray}
+BASES = (dict, list, tuple, set, frozenset, str, int, float)  # of classes of the program's own
+# The arguments that make an equal object of a class, by its module and name.
+STANDARD: dict[str, Callable[[Any], list[Any]]] = {
+    "builtins.complex": lambda value: [value.real, value.imag],
+    "builtins.range": lambda value: [value.start, value.stop, value.step],
+    "collections.Counter": lambda value: [dict(value)],
+    "collections.OrderedDict": lambda value: [list(value.items())],
+    "collections.defaultdict": lambda value: [None, dict(value)],
+    "collections.deque": lambda value: [list(value), value.maxlen],
+    "decimal.Decimal": lambda value: [str(value)],
+    "fractions.Fraction": lambda value: [value.numerator, value.denominator],
+    "datetime.date": lambda value: [value.year, value.month, value.day],
+    "datetime.time": lambda value: list(value.__reduce__()[1]),
+    "datetime.datetime": lambda value: list(value.__reduce__()[1]),
+    "datetime.timedelta": lambda value: [value.days, value.seconds, value.microseconds],
+}
+
+
+def encode(value: Any, other: Callable[[Any], int]) -> bytes:
+    """A value as text; `other` gives a number that stands for a value that is no data, or raises.
+
+    Raises RecursionError for values that are nested too deep, or in themselves.
+    """
+    lines: list[str] = []
+    _write(value, lines.append, other)
+    return "\n".join(lines).encode("ascii")
+
+
+def decode(text: bytes, own: Callable[[int], Any], like: Callable[[str, Any], Any]) -> Any:
+    """The value that was encoded. own: what a number stands for; like: an object of a class of the program's own, by
+    its class's name and the builtin value that it is.
+
+    Raises ValueError, TypeError or another exception for what no `encode` has written.
+    """
+    lines = iter(text.decode("ascii").split("\n"))
+    value = _read(lines, own, like)
+    if next(lines, None) is not None:
+        raise ValueError("more than one value")
+    return value
+
+
+def _write(value: Any, line: Callable[[str], None], other: Callable[[Any], int]) -> None:
+    kind = type(value)
+    if kind is int:
+        line(f"i{value:x}")  # not decimal: Python limits the digits
+    elif kind is str:
+        line(f'"{_escaped(value)}')
+    elif value is None or kind is bool or kind is float:
+        line(f"r{value!r}" if kind is float else "-" if value is None else "+1" if value else "+0")
+    elif kind in LETTERS:
+        line(f"{LETTERS[kind]}{len(value)}")
+        for each in value:
+            _write(each, line, other)
+    elif kind is dict:
+        line(f"d{len(value)}")
+        for name, each in value.items():
+            _write(name, line, other)
+            _write(each, line, other)
+    elif kind is bytes or kind is bytearray:
+        line(f"{'b' if kind is bytes else 'B'}{value.hex()}")
+    else:
+        _write_object(value, kind, line, other)
+
+
+def _write_object(value: Any, kind: type, line: Callable[[str], None], other: Callable[[Any], int]) -> None:
+    name = f"{kind.__module__}.{kind.__qualname__}"
+    numpy = sys.modules.get("numpy")
+    if name in STANDARD and getattr(sys.modules.get(kind.__module__), kind.__qualname__, None) is kind:
+        line(f"c{name}")
+        _write(STANDARD[name](value), line, other)
+    elif numpy is not None and isinstance(value, (numpy.generic, numpy.ndarray)) and value.dtype.kind in "biufcUS":
+        line(f"{'A' if kind is numpy.ndarray else 'a'}{value.dtype.str}")
+        _write(value.tolist(), line, other)
+    elif isinstance(value, BASES):
+        line(f"k{_escaped(kind.__name__)}")
+        _write(_as_base(value), line, other)
+    else:
+        line(f"o{other(value):x}")
+
+
+def _as_base(value: Any) -> Any:
+    """What an object of a subclass is as an object of its builtin base, whatever its class redefines."""
+    base: Any = next(base for base in BASES if isinstance(value, base))
+    if base is dict:
+        return dict(dict.items(value))
+    if base is str:
+        return str.__str__(value)
+    if base is int:
+        return int.__index__(value)
+    return float.__float__(value) if base is float else base(base.__iter__(value))
+
+
+def _read(lines: Iterator[str], own: Callable[[int], Any], like: Callable[[str, Any], Any]) -> Any:
+    line = next(lines)
+    letter, rest = line[:1], line[1:]
+    if letter == "i" or letter == "o":
+        number = int(rest, 16)
+        return number if letter == "i" else own(number)
+    if letter == '"':
+        return _unescaped(rest)
+    if letter == "r":
+        return float(rest)
+    if letter == "-" or letter == "+":
+        return None if letter == "-" else rest == "1"
+    if letter in CONTAINERS:
+        return CONTAINERS[letter]([_read(lines, own, like) for _ in range(int(rest))])
+    if letter == "d":
+        return {_read(lines, own, like): _read(lines, own, like) for _ in range(int(rest))}
+    if letter in BYTES:
+        return BYTES[letter].fromhex(rest)
+    value = _read(lines, own, like)
+    if letter == "k":
+        return like(_unescaped(rest), value)
+    if letter == "c" and rest in STANDARD:
+        module, name = rest.split(".")
+        return getattr(import_module(module), name)(*value)
+    if letter == "a" or letter == "A":
+        numpy = import_module("numpy")
+        array = numpy.array(value, dtype=numpy.dtype(rest))
+        return array if letter == "A" else array[()]
+    raise ValueError(f"no kind of value: {line[:50]}")
+
+
+def _escaped(text: str) -> str:
+    return text.encode("unicode_escape").decode("ascii")
+
+
+def _unescaped(text: str) -> str:
+    return text.encode("ascii").decode("unicode_escape")

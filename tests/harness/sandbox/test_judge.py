@@ -1,0 +1,124 @@
+"""The judge and the program in two processes: tests reach what a program returns as in one, and a program reaches no
+verdict."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness.sandbox.execute import UNSAFE, Outcome, Program, execute
+
+
+def outcome(code: str, tests: str, prelude: str = "", entry: str = "") -> Outcome:
+    """The outcome of a program in a plain process."""
+    return execute(Program(code, 2.0, 3.0, tests=tests, prelude=prelude, entry=entry), UNSAFE)
+
+
+REACHED = {
+    "a generator": ("def f(x):\n    yield from range(x)", "assert list(f(3)) == [0, 1, 2] and next(f(1)) == 0"),
+    "a generator without end": ("def f():\n    while True:\n        yield 1", "assert next(iter(f())) == 1"),
+    "a function": ("def f(x):\n    return lambda y, z=1: x + y + z", "assert f(3)(4, z=2) == 9"),
+    "an object": ("class f:\n    def __init__(self, x):\n        self.x = x", "assert f(3).x == 3"),
+    "an object given back": (
+        "class Pair:\n    def __init__(self, x, y):\n        self.x, self.y = x, y\n"
+        "def f(pairs):\n    return sum(pair.x - pair.y for pair in pairs)",
+        "assert f([Pair(5, 3), Pair(2, 1)]) == 3",
+    ),
+    "an object's length, text and items": (
+        "class f:\n    __len__ = lambda self: 2\n    __str__ = lambda self: 's'\n"
+        "    __getitem__ = lambda self, key: 2 * key",
+        "assert len(f()) == 2 and str(f()) == 's' and f()[3] == 6",
+    ),
+    "a truth": ("import re\n\ndef f(x):\n    return re.match('a', x)", "assert f('ab')\nassert not f('b')"),
+    "an exception": (
+        "def f(x):\n    raise KeyError(x)",
+        "try:\n    f(1)\n    assert False\nexcept LookupError as error:\n    assert str(error) == '1'",
+    ),
+    "an exception of its own": (
+        "class Own(ValueError): pass\n\ndef f(x):\n    raise Own('own')",
+        "try:\n    f(1)\n    assert False\nexcept ValueError as error:\n    assert str(error) == 'own'",
+    ),
+    "a module it imports": ("import math\n\ndef f(x):\n    return x / 3", "assert math.isclose(f(1), 1 / 3)"),
+    "a value": ("f = {'a': (1, [2.5])}", "assert f == {'a': (1, [2.5])}"),
+    "a large value": ("def f(x):\n    return list(range(x))", "assert sum(f(200000)) == 19999900000"),
+    "a number of many digits": ("def f(x):\n    return 10 ** x", "assert f(9000) == 10 ** 9000"),
+    "a text that no encoding has": ("def f():\n    return chr(0xd800) + '\\n'", "assert f() == chr(0xd800) + chr(10)"),
+    "a value nested deep": ("def f(x):\n    return [f(x - 1)] if x else []", "assert f(100)[0][0] == f(98)"),
+    "a name that a builtin has": ("def sum(a, b):\n    return a * b", "assert sum(2, 3) == 6"),
+}
+
+
+@pytest.mark.parametrize("name", REACHED)
+def test_tests_reach_what_a_program_returns(name: str) -> None:
+    assert outcome(*REACHED[name]) == Outcome("pass")
+
+
+FORGED = {
+    "a builtin of the tests": (
+        "def f(x): return 0\ndef set(x): return 0\ndef len(x): return 3",
+        "assert set(f(1)) == set([2])",
+    ),
+    "a builtin in its own process": (
+        "import builtins\nbuiltins.set = builtins.len = lambda x: 0\ndef f(x): return [0]",
+        "assert set(f(1)) == set([2])",
+    ),
+    "a module of the tests": (
+        "class math:\n    isclose = lambda *pair: True\ndef f(x): return 0",
+        "assert math.isclose(f(1), 1.0)",
+    ),
+    "a comparison": (
+        "class f:\n    __init__ = lambda *x: None\n    __lt__ = __gt__ = lambda *pair: True",
+        "assert f(1) < 3",
+    ),
+    "a difference": (
+        "class Zero(float):\n    __sub__ = __rsub__ = lambda *pair: 0.0\n    __abs__ = lambda self: 0.0\n"
+        "def f(x): return Zero(9)",
+        "assert abs(f(1) - 3.0) < 1e-6",
+    ),
+    "an inequality": (
+        "class f:\n    __init__ = lambda *x: None\n    __eq__ = lambda *x: True\n    __ne__ = lambda *x: False",
+        "assert not f(1) != 3",
+    ),
+    "an element": ("class One(int):\n    __eq__ = lambda *x: True\ndef f(x): return [One(1)]", "assert f(1) == [7]"),
+    "a key": (
+        "class One(str):\n    __eq__ = lambda *x: True\n    __hash__ = lambda self: hash('b')\n"
+        "def f(x): return {One('a'): 1}",
+        "assert f(1) == {'b': 1}",
+    ),
+    "an answer in place of a test": (
+        "import gc\ndef f(x):\n    for each in gc.get_objects():\n        if type(each).__name__ == 'Channel':\n"
+        "            each.send(b'l2\\n\"value\\n+1')\n    return 0",
+        "assert f(1) == 3",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FORGED)
+def test_a_program_cannot_replace(name: str) -> None:
+    assert outcome(*FORGED[name]).kind in ("assertion", "failed")
+
+
+def test_comparisons_of_own_objects_are_counted() -> None:
+    code = "class E:\n    __eq__ = lambda *x: True\nclass I(int): pass\ndef f(x): return E() if x else I(3)"
+    assert outcome(code, "assert f(1) == 3") == Outcome("assertion", "", 1)
+    assert outcome(code, "assert f(0) == 3") == Outcome("pass", "", 1)
+    assert outcome(code, "assert [f(1), f(1)] != 3") == Outcome("pass", "", 0)
+
+
+def test_what_the_problem_defines_is_not_the_programs() -> None:
+    prelude = "def helper(x):\n    return x + 1\n\ndef f(x):\n    '''Invert helper.'''\n"
+    code = "def helper(x):\n    return 'forged'\n\ndef f(x):\n    return 'forged'"
+    tests = "def check(candidate):\n    assert candidate(helper(1)) == 1 or helper(1) == candidate(1)\ncheck(f)"
+    assert outcome(code, tests, prelude, "f").kind == "assertion"
+    assert outcome("def f(x):\n    return x - 1", tests, prelude, "f").kind == "pass"
+
+
+def test_arguments_that_are_no_data_fail_the_test_and_say_so() -> None:
+    found = outcome("def f(x):\n    return 1", "assert f(lambda: 1) == 1")
+    assert found == Outcome("failed", "a test passes a function, which is no data")
+
+
+def test_the_time_limit_holds_in_the_program_and_between_its_answers() -> None:
+    slow = "import time\n\ndef f(x):\n    time.sleep(x)\n    return 1"
+    assert execute(Program(slow, 0.3, 2.0, tests="assert f(1) == 1"), UNSAFE) == Outcome("timeout")
+    waits = "assert f(0) == 1\nimport time\ntime.sleep(0.6)\nassert f(0) == 1"
+    assert execute(Program(slow, 0.3, 2.0, tests=waits), UNSAFE) == Outcome("timeout")
