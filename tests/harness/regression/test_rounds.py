@@ -26,17 +26,19 @@ from harness.regression.rounds import same_responses, slower_methods
 GOLDEN = ROOT / "results" / "golden" / "nano"
 METHODS = list(read_run(GOLDEN, windows=False).config.methods)
 SLEEP = 0.25
+PACE = 0.3  # seconds of a response of LLaDA's, whatever machine made the golden record
 ITEMS = 2  # of a suite
 
 
 def busy(seed: int, methods: Collection[str], count: int, **slower: float) -> pd.DataFrame:
-    """Seconds of two trees on a busy machine, `count` items a suite: those of the golden record, and noise.
+    """Seconds of two trees on a busy machine, `count` items a suite: in the proportions of the golden record, and noise.
 
     A pair of processes differs by 6%, a response by 8%, one in ten takes half as long again, and all take half as long
     again as alone. Methods are slower by so many seconds.
     """
     random = np.random.default_rng(seed)
     items = read_run(GOLDEN, windows=False).items
+    items["seconds"] *= PACE / items.loc[items["method"] == "llada", "seconds"].mean()
     items = items[(items["item"] < count) & items["method"].isin(list(methods))]
     pairs = {pair: random.lognormal(0.4, 0.06, 2) for pair in items.groupby(["suite", "item"]).groups}
     rows = []
