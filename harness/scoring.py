@@ -14,7 +14,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from harness.errors import one_line_errors
+from harness.errors import UserError, one_line_errors
 from harness.sandbox.options import UNSAFE_HELP, UNSAFE_OPTION
 
 
@@ -25,11 +25,12 @@ def main(line: list[str] | None = None) -> int:
     parser.add_argument(UNSAFE_OPTION, action="store_true", help=UNSAFE_HELP)
     asked = parser.parse_args(line)
 
-    from harness.records.store import read_meta, read_run
+    from harness.records.store import read_run
     from harness.runs.folder import exclusive
     from harness.sandbox.scoring import accuracies, describe_scoring, score_run
 
-    read_meta(asked.run)  # no folder is made where no run is
+    if read_run(asked.run).items.empty:  # refused before a folder is made where no run is
+        raise UserError(f"{asked.run} has no items yet; there is nothing to score")
     with exclusive(asked.run):
         print(describe_scoring(score_run(asked.run, asked.unsafe_code_execution)))
     print("\n".join(accuracies(read_run(asked.run))))

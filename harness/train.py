@@ -23,6 +23,7 @@ import argparse
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 from harness.errors import one_line_errors
 from harness.training.recipes import MASKS, PRESETS, configuration
@@ -30,8 +31,16 @@ from harness.training.recipes import MASKS, PRESETS, configuration
 OBJECTIVES = ("fef", "llada")
 
 
-def main(line: list[str] | None = None) -> int:
-    """The command line."""
+def parsed(text: str) -> Any:
+    """A value of the command line in JSON."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise argparse.ArgumentTypeError(f"not JSON: {error}") from error
+
+
+def arguments_of(line: list[str] | None) -> argparse.Namespace:
+    """The parsed command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("--objective", choices=OBJECTIVES, required=True)
@@ -53,10 +62,15 @@ def main(line: list[str] | None = None) -> int:
     add("--decay-fraction", type=float, help="share of the steps, at their end, in which lr decays")
     add("--loss-weight", choices=["1/t", "none"], help="of objective llada")
     add("--seed", type=int)
-    add("--mix", type=json.loads, help="JSON object: blocks of generated examples per suite in a round")
-    add("--trainer", type=json.loads, help="JSON object: further TrainingArguments")
+    add("--mix", type=parsed, help="JSON object: blocks of generated examples per suite in a round")
+    add("--trainer", type=parsed, help="JSON object: further TrainingArguments")
     add("--save-every", type=int, default=250, help="optimizer steps between checkpoints")
-    asked = parser.parse_args(line)
+    return parser.parse_args(line)
+
+
+def main(line: list[str] | None = None) -> int:
+    """The command line."""
+    asked = arguments_of(line)
     from harness.training.run import train
 
     train(asked.objective, configuration(vars(asked)), asked.out, asked.resume, asked.save_every)

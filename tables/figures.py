@@ -61,6 +61,8 @@ def main(argv: list[str] | None = None) -> int:
     drawings: dict[str, Callable[[], tuple[Figure, list[str]]]] = {}
     if options.run is not None:
         run = read_run(options.run)
+        if run.items.empty:
+            raise UserError(f"{options.run} has no items yet; there is nothing to draw")
         ran = set(run.items["suite"].unique())
         drawings |= {
             "tradeoff": lambda: draw_tradeoff(run),

@@ -73,7 +73,7 @@ def mismatch(path: Path, wanted: Purpose) -> str | None:
         unnamed = dict.fromkeys(END_OPTIONS, False)  # a file that names no option was made under none
         made = asdict(Purpose(**{name: (unnamed | content)[name] for name in asdict(wanted)}))
         made_weights = dict(content["weights"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise ValueError(
             f"schedule {path} cannot be read: {type(error).__name__}: {error}; harness/schedule.py writes one"
         ) from error

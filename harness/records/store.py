@@ -116,7 +116,7 @@ def _read_json(path: Path) -> Any:
         raise UserError(f"{path.parent} holds no run: run.json is missing; give a folder that harness/run.py wrote")
     try:
         return json.loads(path.read_bytes())
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{path} is damaged: {error}") from error
 
 
@@ -136,7 +136,7 @@ def _each_line(path: Path, record: Line | None) -> Iterator[tuple[bytes, dict[st
                 return
             try:
                 row = json.loads(line)
-            except ValueError:
+            except (ValueError, RecursionError):
                 row = None
             wrong = "not a JSON object" if not isinstance(row, dict) else record and what_is_wrong(record, row)
             if wrong:
@@ -174,7 +174,7 @@ def _read_frame(path: Path, record: Line) -> pd.DataFrame:
                 lines.pop()
             try:
                 rows = decoder.decode_lines(b"".join(lines))
-            except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
                 read_lines(path, record)
                 raise UserError(f"{path}: {error}; the record is damaged") from error
             if len(rows) != len(lines):

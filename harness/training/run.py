@@ -6,8 +6,9 @@ import json
 import math
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
+import msgspec
 import pandas as pd
 import torch
 from transformers import PreTrainedTokenizerBase, TrainingArguments, set_seed
@@ -90,9 +91,12 @@ def prepare_folder(out: Path, asked: dict[str, Any], resume: bool) -> None:
     """Claim `out` for this configuration; refuse one that belongs to another."""
     note = out / "train.json"
     if note.exists():
-        before = {"mask": "full", "examples": None} | json.loads(note.read_text())  # older notes know no others
         if not resume:
             raise UserError(f"{out} already holds a training; add --resume to go on with it, or choose another --out")
+        try:
+            before = {"mask": "full", "examples": None} | json.loads(note.read_text())  # older notes know no others
+        except (ValueError, TypeError, RecursionError) as error:
+            raise UserError(f"{note} is damaged: {error}; choose another --out") from error
         if before != asked:
             changed = sorted(k for k in before | asked if before.get(k) != asked.get(k))
             raise UserError(f"--resume with another configuration: {', '.join(changed)} differ from {note}")
@@ -150,10 +154,23 @@ def training_arguments(config: dict[str, Any], out: Path, steps: int, save_every
         "report_to": [],
         "seed": config["seed"],
     }
+    _check_trainer(config["trainer"])
     try:
         return TrainingArguments(**values | config["trainer"])
     except (TypeError, ValueError) as error:
         raise UserError(f"--trainer {json.dumps(config['trainer'])}: {error}") from error
+
+
+def _check_trainer(arguments: dict[str, Any]) -> None:
+    """Raise UserError for a value that has not the type of its TrainingArgument: some are used hours later."""
+    kinds = get_type_hints(TrainingArguments)
+    for name, value in arguments.items():
+        try:
+            msgspec.convert(value, kinds.get(name, Any))
+        except msgspec.ValidationError as error:
+            raise UserError(f"--trainer {name}={json.dumps(value)}: {error}") from error
+        except TypeError:  # a type that JSON has not; transformers reads a text for it
+            continue
 
 
 def train(objective: str, config: dict[str, Any], out: Path, resume: bool = False, save_every: int = 250) -> None:

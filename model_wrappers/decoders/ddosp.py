@@ -68,7 +68,7 @@ def read_schedule(schedule: str | Path, blocks: int, steps: int, block_length: i
     try:
         content: Any = json.loads(schedule_path(schedule).read_text(encoding="utf-8"))
         quotas = content["quotas"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise ValueError(
             f"schedule {schedule} cannot be read: {type(error).__name__}: {error}; harness/schedule.py writes one"
         ) from error

@@ -26,12 +26,12 @@ from harness.regression.rounds import same_responses, slower_methods
 GOLDEN = ROOT / "results" / "golden" / "nano"
 METHODS = list(read_run(GOLDEN, windows=False).config.methods)
 SLEEP = 0.25
-PACE = 0.3  # seconds of a response of LLaDA's, whatever machine made the golden record
+PACE = 0.25  # seconds of a response of LLaDA's, whatever machine made the golden record
 ITEMS = 2  # of a suite
 
 
 def busy(seed: int, methods: Collection[str], count: int, **slower: float) -> pd.DataFrame:
-    """Seconds of two trees on a busy machine, `count` items a suite: in the proportions of the golden record, and noise.
+    """Seconds of two trees on a busy machine, `count` items a suite: as in the golden record, and noise.
 
     A pair of processes differs by 6%, a response by 8%, one in ten takes half as long again, and all take half as long
     again as alone. Methods are slower by so many seconds.
@@ -65,7 +65,8 @@ class Machine:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_sleep_in_any_method_is_seen_on_a_busy_machine(method: str) -> None:
-    assert method in slower_methods(Machine(0, **{method: SLEEP}), METHODS, tolerance=0.05)
+    machines = [Machine(seed, **{method: SLEEP}) for seed in range(10)]
+    assert sum(method in slower_methods(machine, METHODS, tolerance=0.05) for machine in machines) >= 8
 
 
 def test_ten_unchanged_trees_pass_on_a_busy_machine_and_not_in_one_round_each() -> None:

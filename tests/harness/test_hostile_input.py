@@ -1,0 +1,192 @@
+"""Whatever is asked for, configured or read: it is used, or refused in one line; never a traceback from the depths."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from fakes import FixedLogits, official_checkpoint
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from harness.errors import UserError
+from harness.records.schema import RunConfig
+from harness.records.store import Recorder, read_run
+from harness.run import arguments_of
+from harness.runs.config import resolve
+from harness.runs.inference import prepare
+from harness.runs.problems import dataset_configs, load_problems
+from harness.train import arguments_of as training_arguments_of
+from harness.training.recipes import configuration
+from model_wrappers import METHODS, decode, load_backbone
+from model_wrappers.opencompass_model import DiffusionModel
+
+NANO = load_backbone("nano")
+CASES = settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+NUMBERS = ["0", "1", "-1", "3", "1e-320", "1e400", "nan", "-inf", "0.5", "9" * 30, "x", "", "0x10"]
+TEXTS = ["", " ", ",", "nano", "base=", "=", "../..", "\x00", "{}", "[]", "null", "é" * 50, "a=b=c", "gsm8k"]
+JSON: st.SearchStrategy[Any] = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(-3, 100), st.floats(), st.sampled_from(TEXTS)),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.sampled_from(TEXTS), inner, max_size=3)),
+    max_leaves=6,
+)
+
+
+def refused(error: BaseException) -> bool:
+    """Whether an error says in a line of its own what was wrong."""
+    return isinstance(error, UserError | ValueError) and bool(str(error).strip())
+
+
+@st.composite
+def command_line(draw: st.DrawFn) -> list[str]:
+    """Options of a run, some of them nonsense."""
+    texts = {
+        "--suite": ["gsm8k", "gsm8k,math", "lists,lists", "opencompass:", "opencompass:nowhere", *TEXTS],
+        "--methods": ["llada", "main", "all", "llada,llada", "fef-2,threshold", *TEXTS],
+        "--model": ["nano", "base=nano,fef=nano-fef", "base=nano,mine=nano", "base=nano,draft=x", "m.json", *TEXTS],
+        "--data": ["generated", "generated-dev", "/nowhere", *TEXTS],
+        "--schedules": ["/nowhere", *TEXTS],
+        "--dtype": ["float32", "float64", *TEXTS],
+        "--device": ["cpu", "cuda", "cuda:99", "meta", "mps", "cpu:0", *TEXTS],
+    }
+    numbers = ("--limit", "--gen-length", "--block-length", "--temperature", "--seed", "--threads", "--chunk")
+    line: list[str] = []
+    for name in draw(st.lists(st.sampled_from([*texts, *numbers]), unique=True, max_size=5)):
+        line += [f"{name}={draw(st.sampled_from(texts.get(name, NUMBERS)))}"]
+    return line
+
+
+@pytest.mark.slow
+@CASES
+@given(line=command_line())
+def test_a_command_line_is_a_configuration_or_refused(line: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    try:
+        config = resolve(arguments_of(line))
+    except SystemExit as error:  # argparse has said what was wrong
+        assert error.code == 2 and "error:" in capsys.readouterr().err
+    except Exception as error:
+        assert refused(error), repr(error)
+    else:
+        assert config.methods and config.suites
+
+
+@pytest.mark.slow
+@CASES
+@given(table=JSON)
+def test_a_table_of_models_is_used_or_refused(tmp_path: Path, table: Any) -> None:
+    (tmp_path / "models.json").write_text(json.dumps(table))
+    with pytest.raises((UserError, ValueError)) as error:
+        resolve(arguments_of(["--model", str(tmp_path / "models.json"), "--data", "generated"]))
+    assert refused(error.value)
+
+
+@pytest.mark.slow
+@CASES
+@given(
+    fields=st.dictionaries(
+        st.sampled_from(
+            [
+                *("model_type", "d_model", "n_layers", "n_heads", "n_kv_heads", "mlp_hidden_size", "vocab_size"),
+                *("max_sequence_length", "embedding_size", "mask_token_id", "eos_token_id", "rope_theta"),
+                *(
+                    "rms_norm_eps",
+                    "weight_tying",
+                    "block_type",
+                    "hidden_size",
+                    "architectures",
+                    "auto_map",
+                    "torch_dtype",
+                ),
+            ]
+        ),
+        JSON,
+        max_size=3,
+    )
+)
+def test_a_model_with_any_config_decodes_or_is_refused(tmp_path: Path, fields: dict[str, Any]) -> None:
+    if not (tmp_path / "official.json").exists():
+        content = (official_checkpoint(tmp_path) / "config.json").read_text()
+        (tmp_path / "official.json").write_text(content)
+    config = json.loads((tmp_path / "official.json").read_text()) | fields
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    try:
+        backbone = load_backbone(tmp_path)
+        decode(backbone, torch.tensor([1, 2, 3]), method="llada", gen_length=2)
+    except Exception as error:
+        assert refused(error), repr(error)
+
+
+@pytest.mark.slow
+@CASES
+@given(
+    rows=st.lists(
+        st.one_of(JSON, st.dictionaries(st.sampled_from(["question", "answer", "task", "items", "new"]), JSON)),
+        max_size=3,
+    ),
+    suite=st.sampled_from(["gsm8k", "lists"]),
+)
+def test_a_data_file_is_used_or_refused(tmp_path: Path, rows: list[Any], suite: str) -> None:
+    folder = tmp_path / "data" / suite
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in ("train.jsonl", "test.jsonl"):
+        (folder / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    model = DiffusionModel(NANO, "llada", gen_length=32)
+    with pytest.raises(UserError) as error:
+        problems = load_problems(suite, dataset_configs(suite, RunConfig(data="generated"), tmp_path), 3)
+        prepare(suite, problems, {"llada": model})
+    assert refused(error.value)
+
+
+DEPTH = 100_000
+
+
+@pytest.mark.parametrize("name", ["run.json", "items.jsonl", "windows.jsonl", "passes.jsonl"])
+def test_records_nested_without_end_are_refused(tmp_path: Path, name: str) -> None:
+    files = {"run.json": '{"schema": 1, "config": {}}', name: '{"a": ' + "[" * DEPTH + "]" * DEPTH + "}\n"}
+    for file, content in files.items():
+        (tmp_path / file).write_text(content)
+    for read in (read_run, *([] if name == "run.json" else [Recorder])):
+        with pytest.raises(UserError, match="damaged"):
+            read(tmp_path)
+
+
+@pytest.mark.slow
+@CASES
+@given(method=st.sampled_from(sorted(METHODS)), options=st.data())
+def test_options_of_a_decoder_are_used_or_refused(method: str, options: st.DataObject) -> None:
+    names = METHODS[method].options.__struct_fields__
+    asked = options.draw(st.dictionaries(st.sampled_from(names), JSON, max_size=3))
+    lengths = {"gen_length": options.draw(JSON), "block_length": options.draw(JSON)}
+    lengths = {name: value for name, value in lengths.items() if type(value) is not int or value <= 8}
+
+    try:
+        decode(
+            FixedLogits(torch.zeros(10, 6)),
+            torch.tensor([1, 2]),
+            method=method,
+            **{"gen_length": 4, **lengths, **asked},
+        )
+    except Exception as error:
+        assert refused(error), repr(error)
+
+
+@pytest.mark.slow
+@CASES
+@given(options=st.data())
+def test_a_training_is_configured_or_refused(options: st.DataObject, capsys: pytest.CaptureFixture[str]) -> None:
+    values = {
+        **dict.fromkeys(("--steps", "--batch", "--accumulation", "--lr", "--warmup", "--seed", "--epochs"), NUMBERS),
+        **dict.fromkeys(("--decay-fraction", "--examples", "--positions", "--rows-per-forward"), NUMBERS),
+        **{name: [*TEXTS, "fef", "nano"] for name in ("--mix", "--trainer", "--preset", "--mask", "--objective")},
+    }
+    names = options.draw(st.lists(st.sampled_from(sorted(values)), unique=True, max_size=4))
+    line = [f"{name}={options.draw(st.sampled_from(values[name]))}" for name in names]
+    try:
+        configuration(vars(training_arguments_of(["--objective", "fef", "--out", "x", *line])))
+    except SystemExit as error:
+        assert error.code == 2 and "error:" in capsys.readouterr().err
+    except Exception as error:
+        assert refused(error), repr(error)
