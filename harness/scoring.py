@@ -30,7 +30,7 @@ def main(line: list[str] | None = None) -> int:
     from harness.sandbox.scoring import accuracies, describe_scoring, score_run
 
     if read_run(asked.run).items.empty:  # refused before a folder is made where no run is
-        raise UserError(f"{asked.run} has no items yet; there is nothing to score")
+        raise UserError(f"{asked.run} holds no items yet; there is nothing to score")
     with exclusive(asked.run):
         print(describe_scoring(score_run(asked.run, asked.unsafe_code_execution)))
     print("\n".join(accuracies(read_run(asked.run))))

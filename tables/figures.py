@@ -62,7 +62,7 @@ def main(argv: list[str] | None = None) -> int:
     if options.run is not None:
         run = read_run(options.run)
         if run.items.empty:
-            raise UserError(f"{options.run} has no items yet; there is nothing to draw")
+            raise UserError(f"{options.run} holds no items yet; there is nothing to draw")
         ran = set(run.items["suite"].unique())
         drawings |= {
             "tradeoff": lambda: draw_tradeoff(run),

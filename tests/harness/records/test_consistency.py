@@ -10,9 +10,12 @@ from typing import Any
 import pytest
 from run_records import drafted_window, item, save
 
-from harness.errors import UserError
+from harness.errors import UserError, one_line_errors
 from harness.records.schema import RunConfig
 from harness.records.store import config_hash, read_run
+from harness.scoring import main as score
+from tables.figures import main as draw
+from tables.render import main as render
 
 Rows = list[dict[str, Any]]
 CONFIG: dict[str, Any] = {
@@ -114,3 +117,14 @@ def test_a_configuration_edited_by_hand_is_refused(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text(json.dumps(meta | right | {"config": config | {"threads": 4}}))
     with pytest.raises(UserError, match="configuration is not the one that the run was made with"):
         read_run(tmp_path)
+
+
+@pytest.mark.parametrize("command", [render, draw, score], ids=["render", "figures", "scoring"])
+def test_a_run_without_items_is_refused_by_every_command(
+    tmp_path: Path, command: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path, [], [])
+    before = sorted(path.name for path in tmp_path.iterdir())
+    assert one_line_errors(lambda: command([str(tmp_path)])) == 2
+    assert "holds no items yet" in capsys.readouterr().err
+    assert sorted(path.name for path in tmp_path.iterdir()) == before

@@ -18,7 +18,11 @@ from harness.suites.splits import write_suites
 from model_wrappers import load_backbone
 from model_wrappers.opencompass_model import DiffusionModel
 
-FILES = {"gsm8k": "gsm8k/test.jsonl", "humaneval": "humaneval/human-eval-v2-20210705.jsonl"}
+FILES = {
+    "gsm8k": "gsm8k/test.jsonl",
+    "lists": "lists/test.jsonl",
+    "humaneval": "humaneval/human-eval-v2-20210705.jsonl",
+}
 Row = dict[str, Any]
 
 
@@ -66,6 +70,24 @@ def test_a_good_file_is_taken(tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_used_is_refused(tmp_path: Path, content: str, says: str, generated: bool) -> None:
     with pytest.raises(UserError, match=says):
         prepared(tmp_path, "gsm8k", content, generated)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"task": None}, "line 2: .*task"),
+        ({"task": "sing"}, "line 2: unknown list task 'sing'; valid: copy"),
+        ({"items": "cat"}, "line 2: .*items"),
+        ({"items": [1]}, "line 2: .*items"),
+        ({"new": 5}, "line 2: .*new"),
+    ],
+)
+def test_a_list_problem_that_cannot_be_judged_is_refused(tmp_path: Path, change: Row, says: str) -> None:
+    row = {"question": "Copy [ cat ]", "task": "copy", "items": ["cat"], "new": "", "answer": "[ cat ]"}
+    with pytest.raises(UserError, match=says):
+        prepared(tmp_path, "lists", lines(row, row | change))
+    with pytest.raises(UserError, match=next(iter(change))):
+        prepared(tmp_path, "lists", lines({name: value for name, value in row.items() if name not in change}))
 
 
 @pytest.mark.parametrize("broken", [{"prompt": None}, {"prompt": 5}, {"task_id": None}])

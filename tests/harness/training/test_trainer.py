@@ -62,3 +62,25 @@ def test_a_loss_that_is_no_number_ends_the_training_with_a_line(tmp_path: Path) 
 def test_unknown_training_arguments_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="--trainer"):
         training_arguments(PRESETS["nano"] | {"trainer": {"no_such_thing": 1}}, tmp_path, 10, 10)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"max_grad_norm": "much"},
+        {"gradient_checkpointing": 5},
+        {"dataloader_num_workers": 1.5},
+        {"max_grad_norm": [1]},
+        {"seed": None},
+        {"logging_nan_inf_filter": {}},
+    ],
+)
+def test_training_arguments_of_another_type_are_refused(tmp_path: Path, arguments: dict[str, object]) -> None:
+    with pytest.raises(UserError, match=f"--trainer {next(iter(arguments))}"):
+        training_arguments(PRESETS["nano"] | {"trainer": arguments}, tmp_path, 10, 10)
+
+
+def test_training_arguments_of_the_documentation_are_taken(tmp_path: Path) -> None:
+    asked = {"gradient_checkpointing": True, "max_grad_norm": 1, "save_total_limit": None, "report_to": "none"}
+    made = training_arguments(PRESETS["nano"] | {"trainer": asked}, tmp_path, 10, 10)
+    assert made.gradient_checkpointing and made.max_grad_norm == 1
