@@ -67,6 +67,7 @@ def decode(
         forwards=target.calls + draft.calls,
         rows=target.rows + draft.rows,
         token_forwards=target.tokens + draft.tokens,
+        cached_tokens=target.cached + draft.cached,
         draft_forwards=draft.calls,
         draft_rows=draft.rows,
         draft_token_forwards=draft.tokens,

@@ -21,6 +21,7 @@ class Request:
     model). x_1L: LongTensor (1, L), prompt and response; decoders read it and change it through `commit` and `remask`
     alone. start: index of the response's first token. block_length: it divides the response. temperature: 0 is greedy.
     sampler: what all randomness goes through. observer: told of every change. windows: those that `record` was given.
+    given: the positions that hold no mask when decoding begins, prompt and all; they are never masked again.
     """
 
     backbone: Ledger
@@ -32,6 +33,11 @@ class Request:
     sampler: Sampler
     observer: Observer | None = None
     windows: list[Window] = field(default_factory=list)
+    given: frozenset[int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        held = (self.x_1L[0] != self.mask_id).nonzero()[:, 0]
+        object.__setattr__(self, "given", frozenset(held.tolist()))
 
     @property
     def mask_id(self) -> int:
@@ -68,7 +74,13 @@ class Request:
             self.observer.committed(changed, self.x_1L[0, positions].tolist(), given, ways)
 
     def remask(self, positions: Sequence[int], tokens: torch.Tensor | None = None) -> None:
-        """Corrupt positions of the sequence again: to the mask, or to `tokens` (N,) drawn from another kernel."""
+        """Corrupt positions of the sequence again: to the mask, or to `tokens` (N,) drawn from another kernel.
+
+        Raises ValueError for positions that were given.
+        """
+        given = self.given.intersection(positions)
+        if given:
+            raise ValueError(f"positions {sorted(given)} of the sequence were given; a decoder must not mask them again")
         self.x_1L[0, positions] = self.mask_id if tokens is None else tokens
         if self.observer is not None:
             self.observer.remasked([at - self.start for at in positions], self.x_1L[0, positions].tolist())

@@ -52,13 +52,15 @@ class Trace:
     """The cost of one response, counted in the backbone's ledger alone.
 
     forwards: calls of a model (NFE); rows: sequences that went through it, summed over calls; token_forwards: tokens
-    that did. The draft_ numbers are the part of these three that gave draft probs, by whichever model. seconds:
-    wall-clock of the decoder alone, the device synchronised on both sides.
+    that did; cached_tokens: tokens whose keys and values were read from a cache instead. The draft_ numbers are the
+    part of these that gave draft probs, by whichever model. seconds: wall-clock of the decoder alone, the device
+    synchronised on both sides.
     """
 
     forwards: int = 0
     rows: int = 0
     token_forwards: int = 0
+    cached_tokens: int = 0
     draft_forwards: int = 0
     draft_rows: int = 0
     draft_token_forwards: int = 0

@@ -192,16 +192,35 @@ class TwoStreamVerifier:
             self._cache.crop(-surplus)
         self._clean = tokens
 
-        clean = [(ordinal, ordinal + 1) for ordinal in range(kept, len(tokens))]
-        rows_N2 = _tensor([*clean, *queries], self._x_1L)
-        ordinal_N, sees_N1 = rows_N2[:, 0], rows_N2[:, 1:]
-        position_N = _tensor(self._segment, rows_N2)[ordinal_N]
-        ids_N = torch.cat([_tensor(tokens[kept:], rows_N2), self._x_1L[0, position_N[len(clean) :]]])
-        in_context_NL = (self._ordinal_L >= sees_N1) & (self._ordinal_L != ordinal_N[:, None])
+        # Where logits come from the token before, that token stands before its query, and both see each other and
+        # nothing else of what is at their positions.
+        lead = -model.reads_at
+        clean = [(ordinal, ordinal + 1, 0) for ordinal in range(kept, len(tokens))]
+        behind = [(*query, back) for query in queries for back in range(lead, -1, -1)]
+        rows_N3 = _tensor([*clean, *behind], self._x_1L)
+        ordinal_N, sees_N1, back_N = rows_N3[:, 0], rows_N3[:, 1:2], rows_N3[:, 2]
+        segment_S = _tensor(self._segment, rows_N3)
+        position_N = segment_S[ordinal_N] - back_N
+
+        filled_L = self._x_1L[0].index_put((segment_S[: len(tokens)],), _tensor(tokens, rows_N3))
+        ids_N = torch.where(back_N == 1, filled_L[position_N], self._x_1L[0, position_N])
+        ids_N[: len(clean)] = _tensor(tokens[kept:], rows_N3)
+
+        def at_its_positions(position_P: torch.Tensor) -> torch.Tensor:
+            """Whether a position is one of those of a row's query and of the token before that, (N, P)."""
+            distance_NP = segment_S[ordinal_N][:, None] - position_P
+            return (distance_NP >= 0) & (distance_NP <= lead)
+
+        is_behind_N1 = (torch.arange(len(rows_N3), device=ids_N.device) >= len(clean))[:, None]
+        hidden_NL = is_behind_N1 & at_its_positions(torch.arange(context, device=ids_N.device))
+        in_context_NL = (self._ordinal_L >= sees_N1) & ~hidden_NL
         is_clean_NC = torch.arange(len(tokens), device=ids_N.device) < sees_N1
-        itself_NQ = torch.eye(len(ids_N), dtype=torch.bool, device=ids_N.device)[:, len(clean) :]
+        is_clean_NC &= ~(is_behind_N1 & at_its_positions(segment_S[: len(tokens)]))
+        itself_NQ = torch.eye(len(rows_N3), dtype=torch.bool, device=ids_N.device)[:, len(clean) :]
+        if lead:
+            itself_NQ[len(clean) :] = torch.block_diag(*[itself_NQ.new_ones(2, 2)] * len(queries))
         visible_NK = torch.cat([in_context_NL, is_clean_NC, itself_NQ], 1)
-        read = torch.arange(len(clean), len(ids_N), device=ids_N.device)
+        read = torch.arange(len(clean) + lead, len(rows_N3), 1 + lead, device=ids_N.device)
         logits_1NV, self._cache = model.extend(ids_N[None], position_N, read, self._cache, visible_NK)
         return logits_1NV[0]
 

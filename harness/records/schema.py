@@ -125,6 +125,7 @@ class ItemRecord(Struct):
     forwards: Count | None = None
     rows: Count | None = None
     token_forwards: Count | None = None
+    cached_tokens: Count | None = None
     draft_forwards: Count | None = None
     draft_rows: Count | None = None
     draft_token_forwards: Count | None = None

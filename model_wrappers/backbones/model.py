@@ -8,11 +8,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch._dynamo.utils import counters
 from transformers import Cache, DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
+
+from model_wrappers.backbones.protocol import Write
 
 RECOMPILATIONS = (
     64  # kinds of calls that a compiled model may see; beyond it torch.compile silently falls back to eager
@@ -25,7 +27,8 @@ class Family:
 
     model_type: as config.json says. model: the transformers class; its `forward` takes `positions` (see
     `llada.LLaDAForMaskedLM`). attention: what `attn=` stands for. end_of_turn: the token that closes a turn.
-    end_of_turn_ids: by mask id, its id in checkpoints whose folder has no tokenizer.
+    end_of_turn_ids: by mask id, its id in checkpoints whose folder has no tokenizer. reads_at: 0 where the model's
+    logits at position i predict token i, -1 where those at i - 1 do.
     """
 
     model_type: str
@@ -33,13 +36,30 @@ class Family:
     attention: Mapping[str, str]
     end_of_turn: str
     end_of_turn_ids: Mapping[int, int] = field(default_factory=dict)
+    reads_at: Literal[0, -1] = 0
 
 
 class _Cache(DynamicCache):
-    """Keys leave the rotation as fp32; kept in the values' dtype, which is the one attention casts them to."""
+    """Keys and values by layer; what is done with new ones is set before a pass, for all layers alike.
 
-    def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-        return super().update(key_states.to(value_states.dtype), value_states, *args, **kwargs)
+    Keys leave the rotation as fp32; kept in the values' dtype, which is the one attention casts them to.
+    """
+
+    write: Write = "append"
+    slot_N: torch.Tensor | None = None
+
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, layer_idx: int, *args: Any, **kwargs: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        key_states = key_states.to(value_states.dtype)
+        if self.write == "append":
+            return super().update(key_states, value_states, layer_idx, *args, **kwargs)
+        layer: Any = self.layers[layer_idx]
+        if self.write == "replace":
+            layer.keys.index_copy_(2, self.slot_N, key_states)
+            layer.values.index_copy_(2, self.slot_N, value_states)
+            return layer.keys, layer.values
+        return torch.cat([layer.keys, key_states], 2), torch.cat([layer.values, value_states], 2)
 
 
 class Backbone:
@@ -58,6 +78,7 @@ class Backbone:
         compiled: bool = False,
     ) -> None:
         self.model, self.tokenizer, self.name, self.compiled = model.eval(), tokenizer, name, compiled
+        self.reads_at = family.reads_at
         self._run: Any = _compile(model) if compiled else model
         config = model.config
         self.vocab_size = int(config.vocab_size)
@@ -115,7 +136,11 @@ class Backbone:
         mask = None
         if causal:
             mask = torch.ones(length, length, dtype=torch.bool, device=ids_BL.device).tril()[None, None]
-        return self._run(input_ids=ids_BL, attention_mask=mask, positions=positions, use_cache=False).logits
+        if self.reads_at == 0:
+            return self._run(input_ids=ids_BL, attention_mask=mask, positions=positions, use_cache=False).logits
+        read = torch.arange(length, device=ids_BL.device) if positions is None else positions
+        read = (read + self.reads_at).clamp(min=0)  # the first token of all reads itself
+        return self._run(input_ids=ids_BL, attention_mask=mask, positions=read, use_cache=False).logits
 
     @torch.inference_mode()
     def extend(
@@ -125,22 +150,47 @@ class Backbone:
         positions: torch.Tensor,
         cache: Cache | None = None,
         visible_NK: torch.Tensor | None = None,
+        write: Write = "append",
+        slot_N: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, Cache]:
-        """Logits of N tokens put after the K cached ones, and the cache with their keys and values at its end.
+        """Logits of N tokens beside the K cached ones, and the cache.
 
         ids_1N: LongTensor (1, N). position_N: LongTensor (N,), their positions in the sequence (rotary angles).
         positions: LongTensor (n,), indices into the N whose logits (1, n, V) are read. cache: is changed in place; None
-        starts one. visible_NK: bool (N, K + N), what each token attends to; None is everything.
+        starts one. visible_NK: bool (N, K + N), what each token attends to; None is everything. write: "append" puts
+        the new keys and values at the cache's end; "replace" puts them in the place of cached ones, at slot_N,
+        LongTensor (N,) (default: position_N, for a cache of the whole sequence), and visible_NK is (N, K); "none"
+        leaves the cache as it is.
+
+        Raises ValueError where logits at a position come from the token before it and that token is not the one before
+        it in this call as well.
         """
+        past: Any = _Cache() if cache is None else cache
+        if cache is None and write != "append":
+            raise ValueError(f"write={write!r} needs a cache; the call that starts one appends")
+        past.write, past.slot_N = write, position_N if slot_N is None else slot_N
         output = self._run(
             input_ids=ids_1N,
             position_ids=position_N[None],
             attention_mask=None if visible_NK is None else visible_NK[None, None],
-            past_key_values=_Cache() if cache is None else cache,
+            past_key_values=past,
             use_cache=True,
-            positions=positions,
+            positions=self._read_in_piece(position_N, positions),
         )
         return output.logits, output.past_key_values
+
+    def _read_in_piece(self, position_N: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        """Where the logits of the tokens at indices `positions` of a piece of the sequence stand in the output."""
+        if self.reads_at == 0:
+            return positions
+        at_n = position_N[positions]
+        read_n = torch.where(at_n == 0, positions, positions - 1)  # the first token of all reads itself
+        if bool(((read_n < 0) | (position_N[read_n.clamp(min=0)] != (at_n - 1).clamp(min=0))).any()):
+            raise ValueError(
+                f"the logits of {self.name} at a position come from the token before it: put that token before it in "
+                "the same call"
+            )
+        return read_n
 
 
 def _compile(model: PreTrainedModel) -> Any:

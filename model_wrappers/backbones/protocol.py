@@ -6,14 +6,22 @@ Shapes: B batch, L length, V vocabulary, n positions whose logits are read, N to
 from __future__ import annotations
 
 import math
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import torch
 from transformers import Cache
 
 
+# What becomes of the keys and values of new tokens: put behind the cached ones, in the place of some, or not kept.
+Write = Literal["append", "replace", "none"]
+
+
 class BackboneLike(Protocol):
-    """What decoders need of a model. Optional: `max_length`, `device`, `eot_id`, `extend` (see model.Backbone)."""
+    """What decoders need of a model.
+
+    Optional: `max_length`, `device`, `eot_id`, `extend` (see model.Backbone), and `reads_at`, 0 where it is missing: -1
+    says that the logits of a position come from the token before it, which matters to `extend` alone.
+    """
 
     mask_id: int
     eos_id: int
@@ -27,7 +35,8 @@ class BackboneLike(Protocol):
 class Ledger:
     """A backbone that counts: the one place where cost is counted, and where what a model gives is watched.
 
-    calls, rows and tokens pushed through `logits` since it was made.
+    Since it was made: calls, rows and tokens that went through the model, and cached, how many keys and values of
+    tokens were read from a cache instead.
     """
 
     def __init__(self, backbone: BackboneLike) -> None:
@@ -36,8 +45,9 @@ class Ledger:
         self.eot_id: int | None = getattr(backbone, "eot_id", None)
         self.device = torch.device(getattr(backbone, "device", "cpu"))
         self.max_length: int | None = getattr(backbone, "max_length", None)
+        self.reads_at: int = getattr(backbone, "reads_at", 0)
         self.can_extend = hasattr(backbone, "extend")
-        self.calls = self.rows = self.tokens = 0
+        self.calls = self.rows = self.tokens = self.cached = 0
         self._total: torch.Tensor | None = None
 
     def ends_out_of_confidence(self, temperature: float) -> list[int]:
@@ -67,13 +77,19 @@ class Ledger:
         positions: torch.Tensor,
         cache: Cache | None = None,
         visible_NK: torch.Tensor | None = None,
+        write: Write = "append",
+        slot_N: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, Cache]:
-        """The backbone's `extend`, entered in the ledger: one row, N tokens."""
+        """The backbone's `extend`, entered in the ledger: one row, N tokens, and the cached ones that are not new."""
         self.calls += 1
         self.rows += 1
         self.tokens += ids_1N.numel()
+        if cache is not None:
+            self.cached += cache.get_seq_length() - (ids_1N.numel() if write == "replace" else 0)
         backbone: Any = self._backbone
-        logits, cache = backbone.extend(ids_1N, position_N, positions, cache=cache, visible_NK=visible_NK)
+        # A backbone that only appends need not know of the rest.
+        how = {} if write == "append" else {"write": write, "slot_N": slot_N}
+        logits, cache = backbone.extend(ids_1N, position_N, positions, cache=cache, visible_NK=visible_NK, **how)
         return self._watched(logits), cache
 
     def check_logits(self) -> None:

@@ -23,13 +23,15 @@ class Decoder:
 
     source: "module:function"; the function takes a Request and its options, whose struct its annotation names, and
     fills the response. semi_autoregressive: it takes LLaDA's block lengths of a suite; else it decodes the full
-    sequence. greedy_only: it is defined at temperature 0. prefix_conditioned: its target is what the paper's
-    Algorithm 1 trains, and its windows are those of the paper's Theorem 2.
+    sequence. greedy_only: it is defined at temperature 0. needs_extend: it runs only on backbones with `extend`.
+    prefix_conditioned: its target is what the paper's Algorithm 1 trains, and its windows are those of the paper's
+    Theorem 2.
     """
 
     source: str
     semi_autoregressive: bool = True
     greedy_only: bool = False
+    needs_extend: bool = False
     prefix_conditioned: bool = False
 
     @cached_property
@@ -63,6 +65,10 @@ METHODS: dict[str, Decoder] = {
     "threshold": Decoder("model_wrappers.decoders.confidence:decode_threshold"),
     "factor": Decoder("model_wrappers.decoders.confidence:decode_factor"),
     "entropy": Decoder("model_wrappers.decoders.confidence:decode_entropy"),
+    "klass": Decoder("model_wrappers.decoders.klass:decode_klass"),
+    "wino": Decoder("model_wrappers.decoders.wino:decode_wino", needs_extend=True),
+    "freedave": Decoder("model_wrappers.decoders.freedave:decode_freedave", greedy_only=True),
+    "pc_sampler": Decoder("model_wrappers.decoders.pc_sampler:decode_pc_sampler"),
 }
 
 

@@ -9,24 +9,24 @@ from __future__ import annotations
 
 import torch
 
-from model_wrappers.decoders.llada import Candidates, Choice, Rule, unmask
-from model_wrappers.options import AboveZero, EndOptions, NotNegative, Share
+from model_wrappers.decoders.llada import Candidates, Choice, Rule, UnmaskOptions, unmask
+from model_wrappers.options import AboveZero, NotNegative, Share
 from model_wrappers.request import Request
 
 
-class ThresholdOptions(EndOptions, frozen=True, kw_only=True):
+class ThresholdOptions(UnmaskOptions, frozen=True, kw_only=True):
     """tau: least confidence of a committed position."""
 
     tau: Share = 0.9
 
 
-class FactorOptions(EndOptions, frozen=True, kw_only=True):
+class FactorOptions(UnmaskOptions, frozen=True, kw_only=True):
     """f: bound on (n + 1)(1 - c_(n)), c_(n) the n-th highest confidence."""
 
     f: AboveZero = 1.0
 
 
-class EntropyOptions(EndOptions, frozen=True, kw_only=True):
+class EntropyOptions(UnmaskOptions, frozen=True, kw_only=True):
     """gamma: nats a step."""
 
     gamma: NotNegative = 0.1
@@ -41,14 +41,14 @@ class Threshold:
     def steps(self, masked: int) -> int:
         return masked
 
-    def select(self, step: int, candidates: Candidates) -> tuple[torch.Tensor, int]:
+    def select(self, step: int, position_N: torch.Tensor, candidates: Candidates) -> tuple[torch.Tensor, int]:
         return candidates.confidence_N, max(1, int((candidates.confidence_N >= self._limit).sum()))
 
 
 class Factor(Threshold):
     """The largest n with (n + 1)(1 - c_(n)) < f, c_(n) the n-th highest confidence."""
 
-    def select(self, step: int, candidates: Candidates) -> tuple[torch.Tensor, int]:
+    def select(self, step: int, position_N: torch.Tensor, candidates: Candidates) -> tuple[torch.Tensor, int]:
         ranked_N = candidates.confidence_N.double().sort(descending=True).values
         n_N = torch.arange(1, len(ranked_N) + 1, device=ranked_N.device)
         fits = ((n_N + 1) * (1 - ranked_N) < self._limit).nonzero()
@@ -58,7 +58,7 @@ class Factor(Threshold):
 class Entropy(Threshold):
     """The largest set, lowest entropy first, whose summed entropy less its maximum is at most gamma."""
 
-    def select(self, step: int, candidates: Candidates) -> tuple[torch.Tensor, int]:
+    def select(self, step: int, position_N: torch.Tensor, candidates: Candidates) -> tuple[torch.Tensor, int]:
         entropy_N = torch.distributions.Categorical(logits=candidates.logits_NV.double()).entropy()
         ranked_N = entropy_N.sort().values
         fits = (ranked_N.cumsum(0) - ranked_N <= self._limit).nonzero()
@@ -80,5 +80,6 @@ def decode_entropy(request: Request, options: EntropyOptions) -> None:
     _decode(request, options, Entropy(options.gamma))
 
 
-def _decode(request: Request, options: EndOptions, rule: Rule) -> None:
-    unmask(request, Choice(request, options).propose, rule, options.stop_at_eos)
+def _decode(request: Request, options: UnmaskOptions, rule: Rule) -> None:
+    # Confidences in float64, as in the official code: at 0.99999999 float32 knows no order any more.
+    unmask(Choice(request, options, torch.float64), rule)

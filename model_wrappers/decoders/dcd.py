@@ -45,4 +45,4 @@ def decode_dcd(request: Request, options: DCDOptions) -> None:
         return Candidates(*(torch.cat(parts) for parts in zip(*proposals, strict=True)))
 
     rule = Even(steps_per_block(request.length, request.block_length, options.steps))
-    unmask(request, left_to_right if options.sequential else one_pass, rule, options.stop_at_eos)
+    unmask(choice, rule, left_to_right if options.sequential else one_pass)

@@ -14,12 +14,12 @@ from typing import Any
 import torch
 
 from model_wrappers.backbones.registry import NANO
-from model_wrappers.decoders.llada import Candidates, Choice, Even, Rule, steps_per_block, unmask
-from model_wrappers.options import EndOptions, Positive
+from model_wrappers.decoders.llada import Candidates, Choice, Even, Rule, UnmaskOptions, steps_per_block, unmask
+from model_wrappers.options import Positive
 from model_wrappers.request import Request
 
 
-class DDOSPOptions(EndOptions, frozen=True, kw_only=True):
+class DDOSPOptions(UnmaskOptions, frozen=True, kw_only=True):
     """steps: forwards for the whole response (None: half its length). schedule: path of a schedule file, or
     "nano/<suite>" for one that is shipped with nano; None for the uniform schedule.
     """
@@ -35,7 +35,7 @@ def decode_ddosp(request: Request, options: DDOSPOptions) -> None:
     rule: Rule = Even(steps_per_block(request.length, request.block_length, steps))
     if options.schedule is not None:
         rule = Scheduled(read_schedule(options.schedule, blocks, steps, request.block_length))
-    unmask(request, Choice(request, options).propose, rule, options.stop_at_eos)
+    unmask(Choice(request, options), rule)
 
 
 class Scheduled:
@@ -49,7 +49,7 @@ class Scheduled:
         self._quotas = next(self._blocks)
         return len(self._quotas)
 
-    def select(self, step: int, candidates: Candidates) -> tuple[torch.Tensor, int]:
+    def select(self, step: int, position_N: torch.Tensor, candidates: Candidates) -> tuple[torch.Tensor, int]:
         return candidates.confidence_N, self._quotas[step]
 
 

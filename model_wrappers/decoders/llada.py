@@ -9,17 +9,26 @@ vocabulary.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol
 
 import torch
 
+from model_wrappers.caches import CacheName, make_cache
 from model_wrappers.options import EndOptions, NotNegative, Positive
 from model_wrappers.request import Request
 from model_wrappers.sampling import Sampler, draw, quotas, token_probs
 
 
-class LLaDAOptions(EndOptions, frozen=True, kw_only=True):
+class UnmaskOptions(EndOptions, frozen=True, kw_only=True):
+    """What every decoder has that unmasks block by block, one forward a step.
+
+    cache: which keys and values the steps of a block reuse (see model_wrappers/caches.py).
+    """
+
+    cache: CacheName = "none"
+
+
+class LLaDAOptions(UnmaskOptions, frozen=True, kw_only=True):
     """steps: forwards for the whole response (None: its length), a multiple of the number of blocks. cfg_scale: weight
     of classifier-free guidance; above 0 each step runs a second row with the prompt masked. remasking: which
     predictions stay.
@@ -28,6 +37,10 @@ class LLaDAOptions(EndOptions, frozen=True, kw_only=True):
     steps: Positive | None = None
     cfg_scale: NotNegative = 0.0
     remasking: Literal["low_confidence", "random"] = "low_confidence"
+
+    def check(self) -> None:
+        if self.cfg_scale and self.cache != "none":
+            raise ValueError(f"cfg_scale={self.cfg_scale} runs two rows, and cache={self.cache!r} one; use cache='none'")
 
 
 def decode_llada(request: Request, options: LLaDAOptions) -> None:
@@ -43,7 +56,7 @@ def decode_llada(request: Request, options: LLaDAOptions) -> None:
 
     per_block = steps_per_block(request.length, request.block_length, options.steps)
     rule = Even(per_block, request.sampler if options.remasking == "random" else None)
-    unmask(request, guided if options.cfg_scale else choice.propose, rule, options.stop_at_eos)
+    unmask(choice, rule, guided if options.cfg_scale else None)
 
 
 class Candidates(NamedTuple):
@@ -64,8 +77,8 @@ class Rule(Protocol):
         """The most steps for a block with this many masks."""
         ...
 
-    def select(self, step: int, candidates: Candidates) -> tuple[torch.Tensor, int]:
-        """Scores (N,), the highest to be committed first, and how many to commit."""
+    def select(self, step: int, position_N: torch.Tensor, candidates: Candidates) -> tuple[torch.Tensor, int]:
+        """Scores (N,) of the candidates at positions (N,), the highest to be committed first; how many to commit."""
         ...
 
 
@@ -80,26 +93,29 @@ class Even:
         self._quotas = quotas(masked, self._steps)
         return self._steps
 
-    def select(self, step: int, candidates: Candidates) -> tuple[torch.Tensor, int]:
+    def select(self, step: int, position_N: torch.Tensor, candidates: Candidates) -> tuple[torch.Tensor, int]:
         score_N = candidates.confidence_N
         if self._random is not None:
             score_N = self._random.order(len(score_N)).to(score_N)
         return score_N, self._quotas[step]
 
 
-@dataclass(frozen=True)
 class Choice:
-    """The official choice of a token at every candidate, and the confidence in it."""
+    """The official choice of a token at every candidate, and the confidence in it.
 
-    request: Request
-    options: EndOptions
+    cache: where the logits of `propose` come from. dtype: of the softmax that gives confidences (None: the logits').
+    """
+
+    def __init__(self, request: Request, options: EndOptions, dtype: torch.dtype | None = None) -> None:
+        self.request, self.options, self._dtype = request, options, dtype
+        self.cache = make_cache(getattr(options, "cache", "none"), request.backbone, request.x_1L.shape[1])
 
     def propose(self, x_1L: torch.Tensor, position_N: torch.Tensor) -> Candidates:
         """What one forward of the sequence proposes at its candidates."""
-        return self(self.request.backbone.logits(x_1L, positions=position_N)[0])
+        return self(self.cache.logits(x_1L, position_N))
 
     def __call__(self, logits_NV: torch.Tensor) -> Candidates:
-        """The candidates that logits (N, V) give, confidences in the logits' dtype.
+        """The candidates that logits (N, V) give.
 
         The mask stays a candidate: where it is chosen, it counts towards the step's quota and the mask remains.
         """
@@ -112,26 +128,37 @@ class Choice:
             token_N = logits_NV.argmax(-1)
         if self.options.confidence_eos_eot_inf:
             logits_NV = _without(logits_NV, *backbone.ends_out_of_confidence(temperature))
-        return Candidates(token_N, torch.softmax(logits_NV, -1).gather(1, token_N[:, None])[:, 0], logits_NV)
+        probs_NV = torch.softmax(logits_NV, -1, dtype=self._dtype)
+        return Candidates(token_N, probs_NV.gather(1, token_N[:, None])[:, 0], logits_NV)
 
 
-def unmask(request: Request, propose: Propose, rule: Rule, stop_at_eos: bool) -> None:
-    """LLaDA's loop: block after block, one forward and one commit a step."""
+def unmask(choice: Choice, rule: Rule, propose: Propose | None = None, block_only: bool = False) -> None:
+    """LLaDA's loop: block after block, one forward and one commit a step.
+
+    propose: where a step's candidates come from (None: the choice's own forward). block_only: masks that an earlier
+    block left are no candidates any more; with a cache they never are after a block's first step.
+    """
+    request, cache = choice.request, choice.cache
+    propose = choice.propose if propose is None else propose
     x_1L, mask_id = request.x_1L, request.mask_id
     length = x_1L.shape[1]
     for end in request.block_ends:
-        masked = int((x_1L[0, end - request.block_length : end] == mask_id).sum())
+        start = end - request.block_length
+        cache.begin_block(start, end)
+        masked = int((x_1L[0, start:end] == mask_id).sum())
         for step in range(rule.steps(masked)):
-            position_N = (x_1L[0, :end] == mask_id).nonzero()[:, 0]
+            first = start if block_only else cache.readable.start
+            position_N = first + (x_1L[0, first:end] == mask_id).nonzero()[:, 0]
             if len(position_N) == 0:
                 break
             candidates = propose(x_1L, position_N)
-            score_N, count = rule.select(step, candidates)
+            score_N, count = rule.select(step, position_N, candidates)
             chosen = best(length, position_N, score_N, min(count, len(position_N)))
             token_L = x_1L[0].index_put((position_N,), candidates.token_N)
             confidence_L = score_N.new_zeros(length).index_put((position_N,), candidates.confidence_N.to(score_N))
             request.commit(chosen, token_L[chosen], confidence_L[chosen], "unmasked")
-            if stop_at_eos and fill_after_eos(request):
+            cache.committed(chosen)
+            if choice.options.stop_at_eos and fill_after_eos(request):
                 return
 
 

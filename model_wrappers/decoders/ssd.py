@@ -56,12 +56,12 @@ def decode_ssd(request: Request, options: SSDOptions) -> None:
         logits_KNV = backbone.logits(nodes_KL, positions=position_N)
 
         accepted = 0
-        own = _ranked(nodes_KL[0], position_N, logits_KNV[0], block_end(done), choice)[:1]
+        own = ranked(nodes_KL[0], position_N, logits_KNV[0], block_end(done), choice)[:1]
         while accepted < len(drafts) and [link[:2] for link in own] == [drafts[accepted][:2]]:
             accepted += 1
             at_end = done + accepted == length  # a node that fills the response chooses nothing
             end = block_end(done + accepted)
-            own = [] if at_end else _ranked(nodes_KL[accepted], position_N, logits_KNV[accepted], end, choice)[:1]
+            own = [] if at_end else ranked(nodes_KL[accepted], position_N, logits_KNV[accepted], end, choice)[:1]
         last: How = "corrected" if accepted < len(drafts) else "unmasked"
         how: list[How] = ["accepted" if number < accepted else last for number in range(accepted + len(own))]
         positions, tokens, confidences = map(list, zip(*drafts[:accepted], *own, strict=True))
@@ -74,10 +74,10 @@ def decode_ssd(request: Request, options: SSDOptions) -> None:
             break
         done += accepted + len(own)
         if done < length:
-            drafts = _ranked(x_1L[0], position_N, logits_KNV[accepted], block_end(done), choice)[: options.draft_length]
+            drafts = ranked(x_1L[0], position_N, logits_KNV[accepted], block_end(done), choice)[: options.draft_length]
 
 
-def _ranked(
+def ranked(
     x_L: torch.Tensor, position_N: torch.Tensor, logits_NV: torch.Tensor, end: int, choice: Choice
 ) -> list[Link]:
     """The masked positions before `end` with the tokens that the logits choose, most confident first."""
@@ -86,5 +86,5 @@ def _ranked(
     token_M, confidence_M, _ = choice(logits_NV[here_N])
     token_L = x_L.index_put((position_M,), token_M)
     confidence_L = confidence_M.new_zeros(len(x_L)).index_put((position_M,), confidence_M)
-    ranked = best(len(x_L), position_M, confidence_M, len(position_M))
-    return list(map(Link, ranked.tolist(), token_L[ranked].tolist(), confidence_L[ranked].tolist()))
+    order_M = best(len(x_L), position_M, confidence_M, len(position_M))
+    return list(map(Link, order_M.tolist(), token_L[order_M].tolist(), confidence_L[order_M].tolist()))

@@ -1,0 +1,67 @@
+"""FreeDave: lossless parallel decoding by free draft and verification, at temperature 0 (Wu and Zhang, 2510.00294).
+
+The logits of the sequence as it is give the next state of LLaDA's one-token-a-step decoding for certain, and a guess at
+the states after that: the 2, 3, .. most confident positions filled in. One batch runs the guesses; each is right if the
+one before it chooses just what it adds. The last right state's logits are the next guesses. So the tokens are LLaDA's.
+Every block begins with a forward of its own. Shapes: L length, N masked positions, K guessed states, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from model_wrappers.decoders.llada import Choice, fill_after_eos
+from model_wrappers.decoders.ssd import Link, ranked
+from model_wrappers.options import EndOptions, Positive
+from model_wrappers.request import Request
+from model_wrappers.trace import How, Window
+
+
+class FreeDaveOptions(EndOptions, frozen=True, kw_only=True):
+    """draft_steps: most states that one batch runs."""
+
+    draft_steps: Positive = 4
+
+
+def decode_freedave(request: Request, options: FreeDaveOptions) -> None:
+    """Fill the response; a window is the guesses of one batch, without the first, which is certain."""
+    backbone, x_1L = request.backbone, request.x_1L
+    choice = Choice(request, options)
+    rounds = 0
+
+    def masked(end: int) -> torch.Tensor:
+        return (x_1L[0, :end] == request.mask_id).nonzero()[:, 0]
+
+    for end in request.block_ends:
+        steps = int((x_1L[0, end - request.block_length : end] == request.mask_id).sum())  # that LLaDA would make
+        if steps == 0:
+            continue
+        position_N = masked(end)
+        chain = ranked(x_1L[0], position_N, backbone.logits(x_1L, positions=position_N)[0], end, choice)
+        while steps:
+            links = chain[: min(options.draft_steps, steps)]
+            # A state that fills the block chooses nothing: it need not run.
+            states = len(links) - (len(links) == steps)
+            accepted, chain = 0, list[Link]()
+            if states:
+                states_KL = x_1L.repeat(states, 1)
+                for k, link in enumerate(links[:states]):
+                    states_KL[k:, link.position] = link.token
+                logits_KNV = backbone.logits(states_KL, positions=position_N)
+                while accepted < states:
+                    chain = ranked(states_KL[accepted], position_N, logits_KNV[accepted], end, choice)
+                    if [link[:2] for link in chain[:1]] != [link[:2] for link in links[accepted + 1 : accepted + 2]]:
+                        break
+                    accepted += 1
+            resolved = links[: accepted + 1]
+            positions, tokens, confidences = map(list, zip(*resolved, strict=True))
+            how: list[How] = ["unmasked", *["accepted"] * accepted]
+            request.commit(positions, tokens, confidences, how)
+            if len(links) > 1:
+                window = (0, rounds, links[0].position - request.start, len(links) - 1, accepted, len(resolved))
+                request.record(Window(*window))
+                rounds += 1
+            if options.stop_at_eos and fill_after_eos(request):
+                return
+            steps -= len(resolved)
+            position_N = masked(end)

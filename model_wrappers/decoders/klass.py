@@ -1,0 +1,79 @@
+"""KLASS: commit every position that is sure and stable at once (Kim et al., KL-Adaptive Stability Sampling, 2511.05664).
+
+A position is committed when its confidence exceeds one threshold and its distribution has changed by less than another,
+in KL divergence from the step before, for `history` steps in a row; if none is, the most confident one. Confidences and
+divergences are float64, as in the official code. Divergences need the distributions of the next block too: its first
+step is compared with the last one of this block. Shapes: M positions whose logits are read, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from model_wrappers.decoders.llada import Candidates, Choice, UnmaskOptions, unmask
+from model_wrappers.options import NotNegative, Positive, Share
+from model_wrappers.request import Request
+
+EPSILON = 1e-12  # the official code's, in the logarithms of the divergence
+
+
+class KLASSOptions(UnmaskOptions, frozen=True, kw_only=True):
+    """conf_threshold: what a committed position's confidence exceeds. kl_threshold: nats that its divergences stay
+    below. history: how many divergences.
+    """
+
+    conf_threshold: Share = 0.9
+    kl_threshold: NotNegative = 0.01
+    history: Positive = 2
+
+
+def decode_klass(request: Request, options: KLASSOptions) -> None:
+    """Fill the response."""
+    stability = Stability(request, options)
+    unmask(stability.choice, stability, stability.propose, block_only=True)
+
+
+class Stability:
+    """What is remembered of every position: its distribution at the step before, and for how long it was stable."""
+
+    def __init__(self, request: Request, options: KLASSOptions) -> None:
+        self.choice = Choice(request, options, torch.float64)
+        self._request, self._options = request, options
+        length = request.x_1L.shape[1]
+        self._row_L = torch.full((length,), -1, device=request.x_1L.device)  # of a position in the latest probs; -1: none
+        self._probs_MV = torch.empty(0, request.backbone.vocab_size, dtype=torch.float64, device=request.x_1L.device)
+        self._stable_L = torch.zeros(length, dtype=torch.long, device=request.x_1L.device)  # steps in a row
+
+    def propose(self, x_1L: torch.Tensor, position_N: torch.Tensor) -> Candidates:
+        """The candidates of a step; the masks of the next block are read with them."""
+        start, block = self._request.start, self._request.block_length
+        end = start + (int(position_N[0]) - start) // block * block + block
+        later = range(end, min(end + block, self.choice.cache.readable.stop))
+        ahead_A = end + (x_1L[0, end : later.stop] == self._request.mask_id).nonzero()[:, 0] if later else position_N[:0]
+        read_M = torch.cat([position_N, ahead_A])
+        logits_MV = self.choice.cache.logits(x_1L, read_M)
+        candidates = self.choice(logits_MV)
+        self._compare(read_M, candidates.logits_NV)
+        return Candidates(*(part[: len(position_N)] for part in candidates))
+
+    def _compare(self, read_M: torch.Tensor, logits_MV: torch.Tensor) -> None:
+        probs_MV = torch.softmax(logits_MV, -1, dtype=torch.float64)
+        known_M = self._row_L[read_M] >= 0
+        before_MV = self._probs_MV[self._row_L[read_M][known_M]]
+        now_MV = probs_MV[known_M]
+        divergence_M = (now_MV * ((now_MV + EPSILON).log() - (before_MV + EPSILON).log())).sum(-1)
+        calm_M = torch.zeros_like(known_M).masked_scatter(known_M, divergence_M < self._options.kl_threshold)
+        self._stable_L[read_M] = torch.where(calm_M, self._stable_L[read_M] + 1, 0)
+        self._probs_MV = probs_MV
+        self._row_L[read_M] = torch.arange(len(read_M), device=read_M.device)
+
+    def steps(self, masked: int) -> int:
+        return masked
+
+    def select(self, step: int, position_N: torch.Tensor, candidates: Candidates) -> tuple[torch.Tensor, int]:
+        """All that are sure and stable; if there is none, the most confident one."""
+        confidence_N, history = candidates.confidence_N, self._options.history
+        ready_N = (self._stable_L[position_N] >= history) & (confidence_N > self._options.conf_threshold)
+        if step < history - 1 or not bool(ready_N.any()):
+            return confidence_N, 1
+        return confidence_N.masked_fill(~ready_N, -torch.inf), int(ready_N.sum())

@@ -1,0 +1,107 @@
+"""WINO: commit many tokens at a low threshold, and revoke those that do not hold (Hong et al., Wide-In Narrow-Out, 2507.18578).
+
+Behind the sequence stands a shadow of the block: a mask at each of its positions, which sees everything but the token
+that is there. What the shadow gives a committed token is its confidence without having seen itself; where that is below
+a threshold the position is masked again. The bounds on how many tokens a step commits and revokes are the official
+code's. Tokens that were given are never revoked. Shapes: L length of prompt and response, M with the shadow, N positions
+whose logits are read, W block length.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from model_wrappers.decoders.llada import Choice, UnmaskOptions, best, fill_after_eos
+from model_wrappers.options import Share
+from model_wrappers.request import Request
+
+LEAST_LIMIT, MOST_LIMIT, SHARE = 5, 20, 0.7  # most commits of a step: a share of the masks, within these bounds
+FIRST_REVOCATIONS = 30  # a step revokes fewer positions than the step before committed; the first one fewer than this
+
+
+class WINOOptions(UnmaskOptions, frozen=True, kw_only=True):
+    """threshold: what a committed position's confidence exceeds. threshold_back: what a committed token's confidence in
+    the shadow must reach to stay.
+    """
+
+    threshold: Share = 0.6
+    threshold_back: Share = 0.9
+
+
+def decode_wino(request: Request, options: WINOOptions) -> None:
+    """Fill the response. Raises ValueError for a backbone without `extend`: the shadow needs an attention mask."""
+    if not request.backbone.can_extend:
+        raise ValueError("wino needs a backbone with an attention mask (a method `extend`)")
+    x_1L, mask_id = request.x_1L, request.mask_id
+    length = x_1L.shape[1]
+    choice = Choice(request, options, torch.float64)
+    given_L = x_1L[0] != mask_id
+    for end in request.block_ends:
+        block = torch.arange(end - request.block_length, end, device=x_1L.device)
+        choice.cache.begin_block(int(block[0]), end)
+        shadow = Shadow(request, block)
+        masked_L = x_1L[0] == mask_id
+        last_accept = FIRST_REVOCATIONS
+        while bool(masked_L[:end].any()):
+            first = choice.cache.readable.start
+            position_N = first + masked_L[first:end].nonzero()[:, 0]
+            if len(position_N) == 0:
+                break
+            held = block[~masked_L[block] & ~given_L[block]]  # committed here, so that they may be revoked
+            read_N = torch.cat([position_N, shadow.of(held)])
+            logits_NV = choice.cache.logits(shadow.behind(x_1L), read_N, shadow.position_M, shadow.visible_MM)
+            token_N, confidence_N, _ = choice(logits_NV[: len(position_N)])
+            probs_NV = torch.softmax(logits_NV[len(position_N) :], -1, dtype=torch.float64)
+            back_N = probs_NV.gather(1, x_1L[0, held][:, None])[:, 0]
+
+            limit = min(max(int(len(position_N) * SHARE), LEAST_LIMIT), MOST_LIMIT)
+            sure = int((confidence_N > options.threshold).sum())
+            chosen = best(length + len(block), position_N, confidence_N, max(1, min(sure, limit)))
+            token_L = x_1L[0].index_put((position_N,), token_N)
+            confidence_L = confidence_N.new_zeros(length).index_put((position_N,), confidence_N)
+            request.commit(chosen, token_L[chosen], confidence_L[chosen], "unmasked")
+            masked_L[chosen] = False
+            choice.cache.committed(chosen)
+
+            if len(chosen) > 1:
+                doubtful = int((back_N < options.threshold_back).sum())
+                revoked = held[back_N.topk(min(doubtful, last_accept - 1), largest=False).indices]
+                request.remask(revoked.tolist())
+                masked_L[revoked] = True
+            last_accept = len(chosen)
+        if options.stop_at_eos and fill_after_eos(request):
+            return
+
+
+class Shadow:
+    """The masks behind the sequence that judge a block's tokens, and what every token sees of the whole.
+
+    Where the model's logits come from the token before, a mask has the token before its position in front of it, which
+    it alone sees. position_M: of all tokens, in the sequence. visible_MM: bool, what each sees.
+    """
+
+    def __init__(self, request: Request, block: torch.Tensor) -> None:
+        self._block, self._mask_id, self._lead = block, request.mask_id, -request.backbone.reads_at
+        length = request.x_1L.shape[1]
+        self._length = length
+        self._at = torch.stack([block - back for back in range(self._lead, -1, -1)], 1).flatten()
+        self.position_M = torch.cat([torch.arange(length, device=block.device), self._at])
+        total = length + len(self._at)
+        self.visible_MM = torch.zeros(total, total, dtype=torch.bool, device=block.device)
+        self.visible_MM[:, :length] = True
+        judged = block.repeat_interleave(1 + self._lead)  # by which mask, and by what stands before it
+        is_mask = self._at == judged
+        self.visible_MM[length:, length:] = is_mask | (judged[:, None] == judged)
+        for back in range(1 + self._lead):
+            self.visible_MM[torch.arange(length, total, device=block.device), judged - back] = False
+
+    def of(self, held: torch.Tensor) -> torch.Tensor:
+        """Indices of the masks that judge positions of the block."""
+        return self._length + (held - self._block[0]) * (1 + self._lead) + self._lead
+
+    def behind(self, x_1L: torch.Tensor) -> torch.Tensor:
+        """The sequence with the shadow behind it, (1, M)."""
+        shadow_1S = torch.full_like(self._at, self._mask_id)[None]
+        if self._lead:
+            shadow_1S[:, ::2] = x_1L[:, self._at[::2]]
+        return torch.cat([x_1L, shadow_1S], 1)
