@@ -160,8 +160,11 @@ def cases(table: torch.Tensor, unlike: TableBackbone, schedule: Path) -> list[Ca
         Case("entropy", "gamma 1.0", "entropy", {"gamma": 1.0}),
     ]
     known = {case.method for case in listed} | {"fef"}
-    others = [method for method, decoder in METHODS.items() if method not in known and not decoder.greedy_only]
-    listed += [Case(method, "defaults", method) for method in others]
+    listed += [
+        Case(method, "defaults", method)
+        for method, decoder in METHODS.items()
+        if method not in known and not decoder.greedy_only and not decoder.needs_extend  # a table has no attention
+    ]
     windows = sorted({min(window, length) for window in (1, 2, 4)})
     variants: list[tuple[str, dict[str, Any]]] = [("no speculation", {"speculative": False})]
     variants += [(f"window {window}", {"window": window}) for window in windows]

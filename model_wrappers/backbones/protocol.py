@@ -11,7 +11,6 @@ from typing import Any, Literal, Protocol
 import torch
 from transformers import Cache
 
-
 # What becomes of the keys and values of new tokens: put behind the cached ones, in the place of some, or not kept.
 Write = Literal["append", "replace", "none"]
 

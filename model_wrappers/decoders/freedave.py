@@ -1,4 +1,4 @@
-"""FreeDave: lossless parallel decoding by free draft and verification, at temperature 0 (Wu and Zhang, 2510.00294).
+"""FreeDave: lossless decoding by free draft and verification, at temperature 0 (Wu and Zhang, arXiv 2510.00294).
 
 The logits of the sequence as it is give the next state of LLaDA's one-token-a-step decoding for certain, and a guess at
 the states after that: the 2, 3, .. most confident positions filled in. One batch runs the guesses; each is right if the

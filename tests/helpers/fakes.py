@@ -14,11 +14,14 @@ import torch
 from safetensors.torch import save_file
 
 from harness.laws.oracle import RowBackbone
-from model_wrappers import Backbone
+from model_wrappers import METHODS, Backbone
 from model_wrappers.backbones.llada import FAMILY, LLaDAConfig, LLaDAForMaskedLM
 from model_wrappers.backbones.protocol import BackboneLike, Ledger
 from model_wrappers.request import Request
 from model_wrappers.sampling import Sampler
+
+# The decoders that run on logits alone, without attention masks and caches: the backbones below have nothing else.
+ON_LOGITS = [method for method, decoder in METHODS.items() if not decoder.needs_extend]
 
 
 class FixedLogits(RowBackbone):

@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 import torch
-from fakes import RandomConditionals, Recorder, tiny_llada
+from fakes import ON_LOGITS, RandomConditionals, Recorder, tiny_llada
 
 from harness.laws.oracle import RowBackbone
 from model_wrappers import METHODS, Backbone, decode
 
 every_method = pytest.mark.parametrize("method", METHODS)
+on_logits = pytest.mark.parametrize("method", ON_LOGITS)
+DRAWING = [name for name, decoder in METHODS.items() if not decoder.greedy_only]
 
 
 @pytest.mark.parametrize(
@@ -97,7 +99,7 @@ def test_prompts_of_one_row_and_of_none_give_the_same_tokens(tiny: Backbone, pro
     assert flat.shape == (8,) and flat.dtype == torch.int64 and torch.equal(flat, row)
 
 
-@every_method
+@on_logits
 def test_the_model_sees_the_prompt_and_then_masks(tiny: Backbone, prompt: torch.Tensor, method: str) -> None:
     recorder, given = Recorder(tiny), prompt.clone()
     decode(recorder, given, method=method, gen_length=8)
@@ -105,7 +107,7 @@ def test_the_model_sees_the_prompt_and_then_masks(tiny: Backbone, prompt: torch.
     assert torch.equal(given, prompt)
 
 
-@pytest.mark.parametrize("method", [name for name in METHODS if name != "ssd"])  # SSD draws nothing
+@pytest.mark.parametrize("method", DRAWING)
 def test_the_same_seed_gives_the_same_tokens_and_another_seed_others(
     tiny: Backbone, prompt: torch.Tensor, method: str
 ) -> None:
@@ -121,7 +123,7 @@ def test_block_length_defaults_to_the_whole_response(tiny: Backbone, prompt: tor
     assert torch.equal(*tokens)
 
 
-@every_method
+@on_logits
 def test_a_backbone_with_only_the_required_attributes_decodes(method: str) -> None:
     backbone: RowBackbone = RandomConditionals(real=5)
     assert not any(hasattr(backbone, name) for name in ("max_length", "device", "eot_id"))

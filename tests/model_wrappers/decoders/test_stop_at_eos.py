@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 import torch
-from fakes import RandomConditionals, request_for
+from fakes import ON_LOGITS, RandomConditionals, request_for
 
-from model_wrappers import METHODS, decode
+from model_wrappers import decode
 from model_wrappers.decoders.llada import fill_after_eos
 from model_wrappers.request import Request
 
@@ -25,7 +25,7 @@ class Unmasked(RandomConditionals):
 
 
 @pytest.mark.parametrize("block_length", [16, 4])
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", ON_LOGITS)
 def test_the_text_stays_and_costs_less(method: str, block_length: int) -> None:
     saved = 0
     for seed in range(6):

@@ -1,0 +1,131 @@
+"""What is compared with official decoders: nano's problems, options of ours and of theirs, and where their code is.
+
+`tests/official/make_goldens.py` runs both and keeps the tokens; the tests run ours alone. Shapes: P prompt tokens.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from harness.suites.registry import generator_of
+from harness.suites.splits import problems
+from model_wrappers import Backbone, Decoded, decode
+from model_wrappers.chat import encode_question
+
+GOLDENS = Path(__file__).parents[1] / "official" / "goldens"
+PROBLEMS = 40  # a suite
+FULL = 0  # a block length: the whole response
+
+
+@dataclass(frozen=True)
+class Case:
+    """Our decoder with its options, and what the official function of the same is called with.
+
+    source: which of SOURCES. block_length: FULL is the whole response. theirs: arguments of the official function.
+    """
+
+    method: str
+    source: str
+    block_length: int = FULL
+    options: dict[str, Any] = field(default_factory=dict)
+    theirs: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """What the golden file calls it."""
+        block = "full" if self.block_length == FULL else str(self.block_length)
+        return " ".join([self.method, f"block={block}", *(f"{key}={value}" for key, value in self.options.items())])
+
+
+@dataclass(frozen=True)
+class Source:
+    """Official code: its repository on GitHub, the file, and the function that decodes."""
+
+    repository: str
+    file: str
+    function: str
+
+
+SOURCES = {
+    "llada": Source("ML-GSAI/LLaDA", "generate.py", "generate"),
+    "fast-dllm": Source("NVlabs/Fast-dLLM", "llada/generate.py", "generate"),
+    "fast-dllm-prefix": Source("NVlabs/Fast-dLLM", "llada/generate.py", "generate_with_prefix_cache"),
+    "fast-dllm-dual": Source("NVlabs/Fast-dLLM", "llada/generate.py", "generate_with_dual_cache"),
+    "klass": Source("shkim0116/KLASS", "src/model/llada_klass.py", "stable_confident_decode"),
+    "wino": Source("Feng-Hong/WINO-DLLM", "LLaDA/decoding.py", "decoding_wino"),
+    "freedave": Source(
+        "cychomatica/FreeDave", "generation/core.py", "DLMGeneration.block_decode_with_full_attention_FreeDave"
+    ),
+    "pc-sampler": Source("NEUIR/PC-Sampler", "src/generate.py", "generate_with_pc_sampler"),
+    "eb-sampler": Source("NEUIR/PC-Sampler", "src/generate.py", "generate_with_eb_sampler"),
+}
+
+
+def _cases() -> Iterator[Case]:
+    for block in (FULL, 16):
+        yield Case("llada", "llada", block)
+        yield Case("llada", "llada", block, {"logits_eos_inf": True}, {"logits_eos_inf": True})
+        ends = {"confidence_eos_eot_inf": True}
+        yield Case("llada", "llada", block, ends, ends)
+    yield Case("llada", "llada", FULL, {"cfg_scale": 0.5}, {"cfg_scale": 0.5})
+    caches = (("none", "fast-dllm"), ("prefix", "fast-dllm-prefix"), ("dual", "fast-dllm-dual"))
+    for cache_name, source in caches:
+        on = {} if cache_name == "none" else {"cache": cache_name}
+        for block in (FULL, 16, 8):
+            if on:
+                yield Case("llada", source, block, on)
+            yield Case("threshold", source, block, {"tau": 0.9, **on}, {"threshold": 0.9})
+        yield Case("threshold", source, 16, {"tau": 0.7, **on}, {"threshold": 0.7})
+        yield Case("factor", source, 16, {"f": 1.0, **on}, {"factor": 1.0})
+    for block in (FULL, 16):
+        for values in ((0.9, 0.01, 2), (0.6, 0.05, 2), (0.7, 0.01, 3)):
+            names = ("conf_threshold", "kl_threshold")
+            ours = dict(zip((*names, "history"), values, strict=True))
+            yield Case("klass", "klass", block, ours, dict(zip((*names, "kl_history_length"), values, strict=True)))
+        for pair in ((0.6, 0.9), (0.8, 0.95), (0.3, 0.6)):
+            both = dict(zip(("threshold", "threshold_back"), pair, strict=True))
+            yield Case("wino", "wino", block, both, both)
+        for drafts in (4, 8):
+            yield Case("freedave", "freedave", block, {"draft_steps": drafts}, {"draft_steps": drafts})
+        for values in ((0.25, 10.0), (0.5, 1.0)):
+            both = dict(zip(("lambd", "alpha"), values, strict=True))
+            yield Case("pc_sampler", "pc-sampler", block, {"baseline": "nano", **both}, both)
+    for gamma in (0.1, 1.0):
+        yield Case("entropy", "eb-sampler", FULL, {"gamma": gamma}, {"gamma": gamma})
+
+
+CASES = list(_cases())
+
+
+@cache
+def questions(suite: str) -> list[str]:
+    """The first test problems of a suite of nano's."""
+    return [problem.question for problem in problems(suite, "test", PROBLEMS)]
+
+
+def prompts(backbone: Backbone, suite: str) -> list[torch.Tensor]:
+    """Their prompts as ids, LongTensor (P,) each."""
+    return [torch.tensor(encode_question(backbone.text_tokenizer(), text)) for text in questions(suite)]
+
+
+def lengths(case: Case, suite: str) -> dict[str, int]:
+    """Generation length and block length of a case on a suite."""
+    length = generator_of(suite).length
+    return {"gen_length": length, "block_length": case.block_length or length}
+
+
+def respond(backbone: Backbone, case: Case, suite: str, prompt_P: torch.Tensor) -> Decoded:
+    """Our decoder's response."""
+    return decode(backbone, prompt_P, case.method, **lengths(case, suite), **case.options)
+
+
+def hash_of(tokens: torch.Tensor) -> str:
+    """A response in 12 characters."""
+    return hashlib.sha256(tokens.cpu().long().numpy().tobytes()).hexdigest()[:12]

@@ -1,0 +1,108 @@
+"""WINO: what is committed and what is revoked, by another implementation on sets of positions."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+import torch
+from fakes import RandomConditionals, tiny_llada
+
+from model_wrappers import Backbone, decode
+
+
+def reference(
+    backbone: Backbone, row: list[int], start: int, block_length: int, threshold: float, back: float
+) -> list[int]:
+    """The response by the paper's Algorithm 1 with the official code's bounds."""
+    given = {at for at, token in enumerate(row) if token != backbone.mask_id}
+    for first in range(start, len(row), block_length):
+        block = range(first, first + block_length)
+        last = 30
+        while any(row[at] == backbone.mask_id for at in range(first + block_length)):
+            probs, shadow = with_shadow(backbone, row, block)
+            masked = [at for at in range(first + block_length) if row[at] == backbone.mask_id]
+            held = [at for at in block if row[at] != backbone.mask_id and at not in given]
+            ranked = sorted(masked, key=lambda at: -float(probs[at].max()))
+            sure = [at for at in ranked if float(probs[at].max()) > threshold]
+            chosen = (sure or ranked[:1])[: min(max(int(len(masked) * 0.7), 5), 20)]
+            confidence = {at: float(shadow[at - first, row[at]]) for at in held}
+            doubtful = sorted((at for at in held if confidence[at] < back), key=lambda at: confidence[at])
+            for at in chosen:
+                row[at] = int(probs[at].argmax())
+            for at in doubtful[: last - 1] if len(chosen) > 1 else []:
+                row[at] = backbone.mask_id
+            last = len(chosen)
+    return row[start:]
+
+
+def with_shadow(backbone: Backbone, row: list[int], block: range) -> tuple[torch.Tensor, torch.Tensor]:
+    """Probs of the sequence (L, V) and of the block's shadow (W, V), in one pass without a cache."""
+    length, wide = len(row), len(block)
+    visible = torch.ones(length + wide, length + wide, dtype=torch.bool)
+    visible[:length, length:] = False
+    for number, at in enumerate(block):
+        visible[length + number, at] = False
+    with torch.inference_mode():
+        logits = backbone.model(
+            input_ids=torch.tensor([[*row, *[backbone.mask_id] * wide]]),
+            position_ids=torch.tensor([[*range(length), *block]]),
+            attention_mask=visible[None, None],
+            use_cache=False,
+        ).logits[0]
+    probs = torch.softmax(logits.double(), -1)
+    return probs[:length], probs[length:]
+
+
+@pytest.mark.parametrize("options", [(0.05, 0.04), (0.03, 0.05), (0.6, 0.9), (0.05, 0.0)])
+@pytest.mark.parametrize("block_length", [8, 16])
+@pytest.mark.parametrize("seed", range(3))
+def test_tokens_are_those_of_the_algorithm(
+    prompt: torch.Tensor, seed: int, block_length: int, options: tuple[float, float]
+) -> None:
+    backbone = tiny_llada(seed, std=0.15)
+    row = [*prompt.tolist(), *[backbone.mask_id] * 16]
+    out = decode(
+        backbone,
+        prompt,
+        "wino",
+        gen_length=16,
+        block_length=block_length,
+        threshold=options[0],
+        threshold_back=options[1],
+    )
+    assert out.tokens.tolist() == reference(backbone, row, len(prompt), block_length, *options)
+
+
+def test_a_token_that_was_given_is_never_revoked(prompt: torch.Tensor) -> None:
+    backbone = tiny_llada(1, std=0.15)
+    given = torch.full((16,), backbone.mask_id)
+    given[[0, 3, 7]] = torch.tensor([5, 6, 7])
+    run = partial(decode, backbone, prompt, "wino", gen_length=16, threshold=0.03, given=given)
+    out = run(threshold_back=1.0)  # every token is doubtful
+    assert out.tokens[[0, 3, 7]].tolist() == [5, 6, 7]
+    assert out.trace.forwards > run(threshold_back=0.0).trace.forwards  # others were revoked
+
+
+def test_without_revocation_every_step_commits_what_is_sure(prompt: torch.Tensor) -> None:
+    backbone = tiny_llada(0, std=0.15)
+    trace = decode(backbone, prompt, "wino", gen_length=16, threshold=0.0, threshold_back=0.0).trace
+    assert trace.forwards == 3  # 11 of 16 masks at most (0.7), then 5, then none is left
+    assert trace.token_forwards == 3 * (len(prompt) + 2 * 16)
+
+
+def test_a_backbone_without_an_attention_mask_is_refused() -> None:
+    with pytest.raises(ValueError, match="wino needs a backbone with an attention mask"):
+        decode(RandomConditionals(), torch.tensor([0]), "wino", gen_length=4)
+
+
+def test_ending_at_eos_keeps_the_text(prompt: torch.Tensor) -> None:
+    saved = 0
+    for seed in range(8):
+        run = partial(decode, tiny_llada(seed, eos_id=7), prompt, "wino", gen_length=32, block_length=8)
+        full, stopped = run(), run(stop_at_eos=True)
+        response = full.tokens.tolist()
+        end = response.index(7) + 1 if 7 in response else len(response)
+        assert stopped.tokens[:end].tolist() == response[:end]
+        saved += full.trace.forwards - stopped.trace.forwards
+    assert saved > 0

@@ -1,0 +1,48 @@
+"""Our decoders against the tokens that the official code wrote on nano's weights (goldens/, see make_goldens.py)."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from official_cases import CASES, GOLDENS, PROBLEMS, SUITES, Case, hash_of, prompts, respond
+
+from model_wrappers import Backbone, load_backbone
+
+FEW = 2  # problems a suite that take seconds
+
+
+@pytest.fixture(scope="module")
+def nano() -> Backbone:
+    return load_backbone("nano")
+
+
+def golden(case: Case) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((GOLDENS / f"{case.source}.json").read_text(encoding="utf-8"))
+    return dict(content["cases"][case.name])
+
+
+def unlike(nano: Backbone, case: Case, first: int, last: int) -> list[str]:
+    """The problems `first` .. `last` - 1 of every suite where our tokens are not the official ones."""
+    expected = golden(case)["tokens"]
+    return [
+        f"{suite} {item}"
+        for suite in SUITES
+        for item, prompt_P in list(enumerate(prompts(nano, suite)))[first:last]
+        if hash_of(respond(nano, case, suite, prompt_P).tokens) != expected[suite][item]
+    ]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.name} ({case.source})")
+def test_tokens_are_the_official_ones_on_a_few_problems(nano: Backbone, case: Case) -> None:
+    known = golden(case)["unlike"]
+    assert unlike(nano, case, 0, FEW) == [problem for problem in known if int(problem.split()[1]) < FEW]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.name} ({case.source})")
+def test_tokens_are_the_official_ones(nano: Backbone, case: Case) -> None:
+    assert unlike(nano, case, FEW, PROBLEMS) == [
+        problem for problem in golden(case)["unlike"] if int(problem.split()[1]) >= FEW
+    ]
