@@ -22,7 +22,10 @@ REFERENCE = "llada"  # the method whose seconds and forwards are 1.00x
 PAIR = ["method", "suite"]
 POSITIVE = ["seconds", "forwards"]
 COUNTED = ["proposed", "accepted", "rejected"]
-OPTIONAL = ["prompt_tokens", "content_tokens", "eos_tokens", "post_stop_tokens", "draft_forwards"]
+OPTIONAL = [
+    *("prompt_tokens", "content_tokens", "eos_tokens", "post_stop_tokens"),
+    *("draft_forwards", "token_forwards", "cached_tokens"),
+]
 MEASURES = [
     *PAIR,
     "accuracy",

@@ -19,8 +19,9 @@ from tables.sheets.captions import setting, timing
 from tables.sheets.layout import Cell, Request, Sheet, Table
 
 TOKENS = ["prompt_tokens", "content_tokens", "eos_tokens", "post_stop_tokens"]
+PASSES = ["forwards", "token_forwards", "cached_tokens"]
 LEDGER = [
-    *(*PAIR, "items", "seconds_per_item", *TOKENS),
+    *(*PAIR, "items", "seconds_per_item", *TOKENS, *PASSES),
     *("tps_content", "tps_without_eos", "tps_generation_length", "tps_prompt_and_generation"),
 ]
 HEADINGS = {  # column of the frame -> group, heading, decimals
@@ -29,6 +30,9 @@ HEADINGS = {  # column of the frame -> group, heading, decimals
     "content_tokens": ("Tokens", "Content", 1),
     "eos_tokens": ("Tokens", "EOS", 1),
     "post_stop_tokens": ("Tokens", "Post-stop", 1),
+    "forwards": ("Model", "Calls", 1),
+    "token_forwards": ("Model", "Tokens", 1),
+    "cached_tokens": ("Model", "Cached", 1),
     "tps_content": ("Tokens/s", "content", 1),
     "tps_without_eos": ("Tokens/s", "without EOS", 1),
     "tps_generation_length": ("Tokens/s", "generation length", 1),
@@ -39,6 +43,7 @@ CAPTION = (
     "what is counted, and a method that writes or pads more has more of them without being faster.",
     "Content: tokens before the first EOS or end of turn. EOS: EOS tokens, which pad the response. Post-stop: what "
     "else stands behind the end, an end of turn among it.",
+    "Model: its calls, the tokens that went through it, and the tokens whose keys and values were read from a cache.",
     "Tokens/s, total tokens / total seconds, by what is called a token: content; without EOS, content and post-stop; "
     "generation length, all that is generated, padding included; prompt and generation, all that the model saw.",
 )
@@ -47,7 +52,7 @@ CAPTION = (
 def token_ledger(run: Run) -> pd.DataFrame:
     """One row per method and suite that has items, in the configuration's order; columns are LEDGER.
 
-    seconds_per_item and TOKENS: means a response; post_stop_tokens, in an older record without it, is what the
+    seconds_per_item, TOKENS and PASSES: means a response; post_stop_tokens, in an older record without it, is what the
     configuration's gen_length leaves beside content and EOS. tps_*: tokens per second, totals over totals. NaN where
     the record has no such counts; seconds and tps_* too where the run was not timed. Raises UserError if there are no
     items or they are damaged.
@@ -56,11 +61,11 @@ def token_ledger(run: Run) -> pd.DataFrame:
     left = _gen_lengths(run, items) - items["content_tokens"] - items["eos_tokens"]
     items["post_stop_tokens"] = items["post_stop_tokens"].fillna(left)
     groups = items.groupby("pair")
-    means = groups[["seconds", *TOKENS]].mean()
+    means = groups[["seconds", *TOKENS, *PASSES]].mean()
     seconds = means["seconds"] if timed(run) else means["seconds"] * math.nan
     written = means["content_tokens"] + means["post_stop_tokens"]
     generated = written + means["eos_tokens"]
-    ledger = means[TOKENS].assign(
+    ledger = means[[*TOKENS, *PASSES]].assign(
         items=groups.size(),
         seconds_per_item=seconds,
         tps_content=means["content_tokens"] / seconds,

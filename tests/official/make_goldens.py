@@ -51,6 +51,8 @@ class OursAsTheirs:
     def __call__(self, input_ids: torch.Tensor, attention_mask: Any = None, position_ids: Any = None, **_: Any) -> Any:
         if position_ids is not None and position_ids.dim() == 1:
             position_ids = position_ids[None]
+        if attention_mask is not None and attention_mask.dim() == 2:  # all ones: nothing is padded
+            attention_mask = None
         return self._model(
             input_ids=input_ids, attention_mask=attention_mask, position_ids=position_ids, use_cache=False
         )
@@ -77,6 +79,7 @@ class ExactPast:
 
 
 SHIMS = {
+    "llada": "the ids of EOS and EoT, which the function has in its text, are nano's",
     "fast-dllm-prefix": "the model class of the repository, with what transformers 5 needs (see fast_dllm_model)",
     "fast-dllm-dual": "the model class of the repository, with what transformers 5 needs (see fast_dllm_model)",
     "klass": "the mask's id 126336, which the function sets itself, is nano's",
@@ -196,11 +199,12 @@ class Official:
         return module_of(path, f"official_{source.replace('-', '_')}", changes)
 
     def _llada(self) -> Any:
-        generate = self._module("llada").generate
-        mask_id = self._backbone.mask_id
+        backbone, mask_id = self._backbone, self._backbone.mask_id
+        generate = self._module("llada", **{"126081": str(backbone.eos_id), "126348": str(backbone.eot_id)}).generate
 
         def run(model: Any, prompt: torch.Tensor, length: dict[str, int], theirs: dict[str, Any]) -> torch.Tensor:
-            return generate(model, prompt, steps=length["gen_length"], mask_id=mask_id, **length, **theirs)
+            steps, everything = length["gen_length"], torch.ones_like(prompt)
+            return generate(model, prompt, everything, steps=steps, mask_id=mask_id, **length, **theirs)
 
         return run, OursAsTheirs(self._backbone)
 
@@ -226,6 +230,14 @@ class Official:
     def _fast_dllm_dual(self) -> Any:
         return self._fast_dllm_function("generate_with_dual_cache")
 
+    def _factor(self) -> Any:
+        function, mask_id = self._pc_module().generate_with_fast_dllm, self._backbone.mask_id
+
+        def run(model: Any, prompt: torch.Tensor, length: dict[str, int], theirs: dict[str, Any]) -> torch.Tensor:
+            return function(model, prompt, steps=length["gen_length"], mask_id=mask_id, **length, **theirs)[0]
+
+        return run, OursAsTheirs(self._backbone)
+
     def _klass(self) -> Any:
         module = self._module("klass", **{"    mask_id = 126336\n": f"    mask_id = {self._backbone.mask_id}\n"})
 
@@ -246,6 +258,9 @@ class Official:
     def _freedave(self) -> Any:
         folder = repository(self._checkouts, "freedave")
         sys.path.insert(0, str(folder))
+        decorators: Any = types.ModuleType("deprecated")  # a package that is wanted for a mark on one function
+        decorators.deprecated = lambda *_: lambda function: function
+        sys.modules.setdefault("deprecated", decorators)
         made = importlib.import_module("generation.core").DLMGeneration(device=torch.device("cpu"))
         backbone = self._backbone
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 from official_cases import CASES, GOLDENS, PROBLEMS, SUITES, Case, hash_of, prompts, respond
+from parity_table import table
 
 from model_wrappers import Backbone, load_backbone
 
@@ -46,3 +48,7 @@ def test_tokens_are_the_official_ones(nano: Backbone, case: Case) -> None:
     assert unlike(nano, case, FEW, PROBLEMS) == [
         problem for problem in golden(case)["unlike"] if int(problem.split()[1]) >= FEW
     ]
+
+
+def test_the_documentation_has_the_table_of_the_goldens() -> None:
+    assert table() in (Path(__file__).parents[2] / "docs" / "parity.md").read_text(encoding="utf-8")

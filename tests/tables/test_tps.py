@@ -41,6 +41,14 @@ def test_every_definition_is_total_tokens_over_total_seconds(tmp_path: Path) -> 
     assert row["tps_generation_length"] == 96 / 5 and row["tps_prompt_and_generation"] == (96 + 20) / 5
 
 
+def test_a_cache_shows_in_the_tokens_that_went_through_the_model(tmp_path: Path) -> None:
+    passes = ({"token_forwards": 580, "cached_tokens": 0}, {"token_forwards": 120, "cached_tokens": 460})
+    items = [counted(method, 0, 20, **cost) for method, cost in zip(("llada", "dcd"), passes, strict=True)]
+    files = render(sized(tmp_path, items), tps=True)
+    rows = rows_of(files["tps.md"])
+    assert rows["LLADA"][6:9] == ["48.0", "580.0", "0.0"] and rows["DCD"][6:9] == ["48.0", "120.0", "460.0"]
+
+
 def test_an_older_record_has_post_stop_tokens_by_the_generation_length(tmp_path: Path) -> None:
     items = [counted("llada", n, 20 + n) for n in range(3)]
     older = [{key: value for key, value in row.items() if key != "post_stop_tokens"} for row in items]
@@ -52,7 +60,7 @@ def test_an_older_record_has_post_stop_tokens_by_the_generation_length(tmp_path:
 
 def test_a_record_without_counts_has_seconds_alone(tmp_path: Path) -> None:
     files = render(save(tmp_path, full_items()), tps=True)
-    assert rows_of(files["tps.md"])["LLaDA"] == ["MATH", "2.000", *["-"] * 8]
+    assert rows_of(files["tps.md"])["LLaDA"] == ["MATH", "2.000", *["-"] * 4, "48.0", *["-"] * 6]
     assert list(pd.read_csv(io.StringIO(files["tps.csv"])).columns) == LEDGER
 
 
