@@ -69,6 +69,7 @@ class Stability:
         calm_M = torch.zeros_like(known_M).masked_scatter(known_M, divergence_M < self._options.kl_threshold)
         self._stable_L[read_M] = torch.where(calm_M, self._stable_L[read_M] + 1, 0)
         self._probs_MV = probs_MV
+        self._row_L.fill_(-1)  # on the dual cache, the next block's positions are read at a first step alone
         self._row_L[read_M] = torch.arange(len(read_M), device=read_M.device)
 
     def steps(self, masked: int) -> int:

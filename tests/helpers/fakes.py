@@ -56,6 +56,13 @@ class RandomConditionals(RowBackbone):
         return self._scale * torch.randn(self.vocab_size, generator=generator, dtype=torch.float64)
 
 
+class Unmasked(RandomConditionals):
+    """Never predicts the mask, which LLaDA's choice would leave in place."""
+
+    def row_logits(self, row: tuple[int, ...], causal: bool) -> torch.Tensor:
+        return super().row_logits(row, causal).index_fill(1, torch.tensor([self.mask_id]), -1e4)
+
+
 class Recorder:
     """A backbone that keeps the inputs of every call."""
 

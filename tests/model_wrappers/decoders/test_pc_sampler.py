@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from fakes import FixedLogits, RandomConditionals, tiny_llada
+from fakes import FixedLogits, RandomConditionals, Unmasked
 
 from model_wrappers import decode
 from model_wrappers.decoders.pc_sampler import read_frequencies
@@ -44,8 +44,9 @@ def baseline(folder: Path, counts: dict[int, int], total: int) -> Path:
 LOGITS_LV = torch.tensor([[0.0, 0, -9, -9], [1.0, 0, -9, -9], [0.0, 2, -9, -9], [3.0, 0, -9, -9]])
 
 
-def test_without_weights_it_is_llada_one_token_a_step(prompt: torch.Tensor) -> None:
-    backbone = tiny_llada(2)
+@pytest.mark.parametrize("seed", range(3))
+def test_without_weights_it_is_llada_one_token_a_step(seed: int) -> None:
+    backbone, prompt = Unmasked(real=5, seed=seed), torch.tensor([0, 1])
     expected = decode(backbone, prompt, "llada", gen_length=16, block_length=8)
     got = decode(backbone, prompt, "pc_sampler", gen_length=16, block_length=8, lambd=0.0, alpha=1e9)
     assert torch.equal(got.tokens, expected.tokens)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from fakes import ON_LOGITS, RandomConditionals, request_for
+from fakes import ON_LOGITS, RandomConditionals, Unmasked, request_for
 
 from model_wrappers import decode
 from model_wrappers.decoders.llada import fill_after_eos
@@ -15,13 +15,6 @@ from model_wrappers.request import Request
 
 EOS, MASK = 2, 3
 PROMPT = torch.tensor([1, 0])
-
-
-class Unmasked(RandomConditionals):
-    """Never predicts the mask, which LLaDA's choice would leave in place."""
-
-    def row_logits(self, row: tuple[int, ...], causal: bool) -> torch.Tensor:
-        return super().row_logits(row, causal).index_fill(1, torch.tensor([MASK]), -1e4)
 
 
 @pytest.mark.parametrize("block_length", [16, 4])
