@@ -59,6 +59,7 @@ SOURCES = {
     "fast-dllm-prefix": Source("NVlabs/Fast-dLLM", "llada/generate.py", "generate_with_prefix_cache"),
     "fast-dllm-dual": Source("NVlabs/Fast-dLLM", "llada/generate.py", "generate_with_dual_cache"),
     "factor": Source("NEUIR/PC-Sampler", "src/generate.py", "generate_with_fast_dllm"),
+    "factor-repaired": Source("NEUIR/PC-Sampler", "src/generate.py", "generate_with_fast_dllm"),
     "klass": Source("shkim0116/KLASS", "src/model/llada_klass.py", "stable_confident_decode"),
     "wino": Source("Feng-Hong/WINO-DLLM", "LLaDA/decoding.py", "decoding_wino"),
     "freedave": Source(
@@ -86,7 +87,8 @@ def _cases() -> Iterator[Case]:
         yield Case("threshold", source, 16, {"tau": 0.7, **on}, {"threshold": 0.7})
     for factor in (1.0, 0.5):
         for block in (FULL, 16):
-            yield Case("factor", "factor", block, {"f": factor}, {"factor": factor})
+            for source in ("factor", "factor-repaired"):
+                yield Case("factor", source, block, {"f": factor}, {"factor": factor})
     for block in (FULL, 16):
         for values in ((0.9, 0.01, 2), (0.6, 0.05, 2), (0.7, 0.01, 3)):
             names = ("conf_threshold", "kl_threshold")

@@ -23,8 +23,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from official_cases import CASES, GOLDENS, PROBLEMS, SOURCES, SUITES, Case, hash_of, lengths, prompts, respond
+from official_cases import CASES, GOLDENS, PROBLEMS, SOURCES, Case, hash_of, lengths, prompts, respond
 
+from harness.suites.registry import PAPER_SUITES
 from model_wrappers import Backbone, load_backbone
 from model_wrappers.backbones.registry import NANO
 
@@ -82,6 +83,7 @@ SHIMS = {
     "llada": "the ids of EOS and EoT, which the function has in its text, are nano's",
     "fast-dllm-prefix": "the model class of the repository, with what transformers 5 needs (see fast_dllm_model)",
     "fast-dllm-dual": "the model class of the repository, with what transformers 5 needs (see fast_dllm_model)",
+    "factor-repaired": "the loop over the n commits one position too many where only the last one is refused: mended",
     "klass": "the mask's id 126336, which the function sets itself, is nano's",
     "wino": "the model is ours: the official class takes no position_ids",
     "freedave": "the model is ours, on a cache that is exact (see ExactPast)",
@@ -148,6 +150,7 @@ def fast_dllm_model(folder: Path, backbone: Backbone) -> Any:
         embedding_dropout=0.0,
         init_device="cpu",
     )
+    config.use_cache = False  # transformers 5 does not set it any more
     # transformers 5 asks every class which weights are tied, by another name than this one's time knew.
     modeling.LLaDAModelLM.all_tied_weights_keys = {}
     model = modeling.LLaDAModelLM(config, init_params=False)
@@ -211,8 +214,7 @@ class Official:
     def _fast_dllm_function(self, name: str) -> Any:
         folder = repository(self._checkouts, "fast-dllm")
         model = fast_dllm_model(folder, self._backbone)
-        text = {"from .model.modeling_llada import LLaDAModelLM": "from model.modeling_llada import LLaDAModelLM"}
-        module = module_of(folder / SOURCES["fast-dllm"].file, "official_fast_dllm", text)
+        module = module_of(folder / SOURCES["fast-dllm"].file, "official_fast_dllm", {})
         mask_id = self._backbone.mask_id
 
         def run(model: Any, prompt: torch.Tensor, length: dict[str, int], theirs: dict[str, Any]) -> torch.Tensor:
@@ -231,7 +233,16 @@ class Official:
         return self._fast_dllm_function("generate_with_dual_cache")
 
     def _factor(self) -> Any:
-        function, mask_id = self._pc_module().generate_with_fast_dllm, self._backbone.mask_id
+        return self._factor_of(self._pc_module())
+
+    def _factor_repaired(self) -> Any:
+        end = "                break\n\n        if top_i == 0 or top_i == len(threshs)-1:\n            top_i+=1\n"
+        return self._factor_of(
+            self._module("pc-sampler", **{end: "                break\n        else:\n            top_i+=1\n"})
+        )
+
+    def _factor_of(self, module: Any) -> Any:
+        function, mask_id = module.generate_with_fast_dllm, self._backbone.mask_id
 
         def run(model: Any, prompt: torch.Tensor, length: dict[str, int], theirs: dict[str, Any]) -> torch.Tensor:
             return function(model, prompt, steps=length["gen_length"], mask_id=mask_id, **length, **theirs)[0]
@@ -311,12 +322,13 @@ class Official:
 
 def compare(official: Official, backbone: Backbone, case: Case, count: int) -> dict[str, Any]:
     """A case on the first problems of every suite: official tokens by hash, calls and seconds of both."""
-    tokens: dict[str, list[str]] = {suite: [] for suite in SUITES}
-    calls: dict[str, list[int]] = {suite: [] for suite in SUITES}
+    tokens: dict[str, list[str]] = {suite: [] for suite in PAPER_SUITES}
+    calls: dict[str, list[int]] = {suite: [] for suite in PAPER_SUITES}
     unlike = []
     seconds = {"official": 0.0, "ours": 0.0}
     forwards = 0
-    for suite in SUITES:
+    official.respond(case, PAPER_SUITES[0], prompts(backbone, PAPER_SUITES[0])[0])  # loads the code and warms up
+    for suite in PAPER_SUITES:
         for item, prompt_P in enumerate(prompts(backbone, suite)[:count]):
             began = time.perf_counter()
             theirs, called = official.respond(case, suite, prompt_P)
@@ -328,10 +340,12 @@ def compare(official: Official, backbone: Backbone, case: Case, count: int) -> d
             calls[suite].append(called)
             if hash_of(theirs) != hash_of(ours.tokens):
                 unlike.append(f"{suite} {item}")
-    equal = count * len(SUITES) - len(unlike)
-    print(f"{case.name}: {equal} of {count * len(SUITES)} equal, {seconds['official'] / seconds['ours']:.2f} times")
+    equal = count * len(PAPER_SUITES) - len(unlike)
+    print(
+        f"{case.name}: {equal} of {count * len(PAPER_SUITES)} equal, {seconds['official'] / seconds['ours']:.2f} times"
+    )
     return {
-        "responses": count * len(SUITES),
+        "responses": count * len(PAPER_SUITES),
         "equal": equal,
         "unlike": unlike,
         "official_calls": sum(map(sum, calls.values())),

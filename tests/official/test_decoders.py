@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from official_cases import CASES, GOLDENS, PROBLEMS, SUITES, Case, hash_of, prompts, respond
+from official_cases import CASES, GOLDENS, PROBLEMS, Case, hash_of, prompts, respond
 from parity_table import table
 
+from harness.suites.registry import PAPER_SUITES
 from model_wrappers import Backbone, load_backbone
 
 FEW = 2  # problems a suite that take seconds
@@ -30,7 +31,7 @@ def unlike(nano: Backbone, case: Case, first: int, last: int) -> list[str]:
     expected = golden(case)["tokens"]
     return [
         f"{suite} {item}"
-        for suite in SUITES
+        for suite in PAPER_SUITES
         for item, prompt_P in list(enumerate(prompts(nano, suite)))[first:last]
         if hash_of(respond(nano, case, suite, prompt_P).tokens) != expected[suite][item]
     ]

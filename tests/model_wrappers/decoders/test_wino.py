@@ -98,7 +98,7 @@ def test_a_backbone_without_an_attention_mask_is_refused() -> None:
         decode(RandomConditionals(), torch.tensor([0]), "wino", gen_length=4)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, 1])
 def test_ending_at_eos_keeps_the_text(prompt: torch.Tensor, seed: int) -> None:
     run = partial(decode, prompt_ids=prompt, method="wino", gen_length=32, block_length=8)
     full = run(tiny_llada(seed))
