@@ -6,9 +6,9 @@
 
 Writes `tradeoff` (accuracy against wall-clock speedup, mean over the suites, 95% intervals), `acceptance` (by position
 in the window, beside independent acceptance), `window-size` (committed length and speedup against the window size, if
-the run has two sizes or more), the figures of tables/charts/series.py (`front-<suite>`, `speed-by-window`, `anchor`) if
-the run has their methods, and `curves` (losses of training). A figure whose records are missing is skipped with a
-line that says why. The same records give the same bytes. All are one column wide and readable without colour.
+the run has two sizes or more), the figures of tables/charts/series.py (`front`, `front-<suite>`, `speed-by-window`,
+`anchor`) if the run has their methods, and `curves` (losses of training). A figure whose records are missing is skipped
+with a line that says why. The same records give the same bytes. All are one column wide and readable without colour.
 """
 
 from __future__ import annotations
@@ -70,6 +70,7 @@ def main(argv: list[str] | None = None) -> int:
             "window-size": lambda: draw_window_size(run),
             "speed-by-window": lambda: draw_speed_by_window(run),
             "anchor": lambda: draw_anchor(run),
+            "front": lambda: draw_front(run),
         }
         drawings |= {f"front-{suite}": partial(draw_front, run, suite) for suite in suite_titles(run) if suite in ran}
     if options.curves:

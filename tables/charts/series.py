@@ -28,6 +28,7 @@ FRONT = {
     "two-stream, re-mask below": [
         *("fef-two-stream-all", "fef-two-stream-r0.99", "fef-two-stream", "fef-two-stream-r0.5")
     ],
+    "others, FeF's weights": ["llada-trained", "threshold-trained", "entropy-trained", "factor-trained"],
 }
 BY_WINDOW = {
     "full": {2: "fef-2-w2", 4: "fef-2-w4", 8: "fef-2-w8", 16: "fef-2", 32: "fef-2-w32", 64: "fef-2-w64"},
@@ -42,25 +43,17 @@ BY_ANCHOR = {
 }
 
 
-def draw_front(run: Run, suite: str) -> tuple[Figure, list[str]]:
-    """Accuracy against mean seconds of a response on a suite, a line for each series of FRONT, and what was left out.
+def draw_front(run: Run, suite: str | None = None) -> tuple[Figure, list[str]]:
+    """Accuracy against mean seconds of a response, a line for each series of FRONT, and what was left out.
 
-    Whiskers are Wilson's 95% intervals. Raises Skipped unless two series have two methods that were scored, and if the
-    run was not timed.
+    suite: None for means over the suites. Whiskers are 95% intervals, Wilson's on a suite. Raises Skipped unless two
+    series have two methods that were scored, and if the run was not timed.
     """
     need_seconds(run)
-    measured = measure(run)
-    seconds = measured[measured["suite"] == suite].set_index("method")["seconds_per_item"]
-    only = structs.replace(run.config, suites={suite: run.config.suites[suite]})
-    windows = run.windows[run.windows["suite"] == suite] if len(run.windows) else run.windows
-    accuracy, left_out = tradeoff(
-        replace(
-            run,
-            meta=structs.replace(run.meta, config=only),
-            items=run.items[run.items["suite"] == suite],
-            windows=windows,
-        )
-    )
+    where = "mean over the suites" if suite is None else f"on {suite_titles(run)[suite]}"
+    run = run if suite is None else _only(run, suite)
+    seconds = measure(run).groupby("method")["seconds_per_item"].mean()
+    accuracy, left_out = tradeoff(run)
     accuracy = accuracy.set_index("method")
     lines = {name: [m for m in series if m in accuracy.index] for name, series in FRONT.items()}
     lines = {name: series for name, series in lines.items() if series}
@@ -79,13 +72,21 @@ def draw_front(run: Run, suite: str) -> tuple[Figure, list[str]]:
             label=name,
             **look,
         )
-    axes.set(xscale="log", xlabel="milliseconds a response", ylabel=f"accuracy on {suite_titles(run)[suite]} (%)")
+    axes.set(xscale="log", xlabel="milliseconds a response", ylabel=f"accuracy {where} (%)")
     within_decade = seconds[accuracy.index].max() < 10 * seconds[accuracy.index].min()
     axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 3, 4, 6, 8) if within_decade else (1, 2, 5)))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.xaxis.set_minor_formatter(NullFormatter())
     legend_below(figure, axes)
     return figure, left_out
+
+
+def _only(run: Run, suite: str) -> Run:
+    """The part of a run that is of one suite."""
+    config = structs.replace(run.config, suites={suite: run.config.suites[suite]})
+    windows = run.windows[run.windows["suite"] == suite] if len(run.windows) else run.windows
+    items = run.items[run.items["suite"] == suite]
+    return replace(run, meta=structs.replace(run.meta, config=config), items=items, windows=windows)
 
 
 def draw_speed_by_window(run: Run) -> tuple[Figure, list[str]]:
