@@ -3,7 +3,7 @@
     python tables/render.py results/runs/NAME
     python tables/render.py results/runs/NAME --paper --pdf --out FOLDER
     python tables/render.py results/runs/NAME --intervals --tps
-    python tables/render.py results/reference/nano results/reference/ablations --paper --pdf
+    python tables/render.py results/reference/main results/reference/ablations --paper --pdf
     python tables/render.py results/runs/A results/runs/B --together --out FOLDER
 
 Writes `main`, `training`, `speculation`, `draft` and `window-size` (accuracy and speedups per method and suite), each

@@ -50,7 +50,7 @@ def draw_front(run: Run, suite: str | None = None) -> tuple[Figure, list[str]]:
     series have two methods that were scored, and if the run was not timed.
     """
     need_seconds(run)
-    where = "mean over the suites" if suite is None else f"on {suite_titles(run)[suite]}"
+    label = "mean accuracy (%)" if suite is None else f"accuracy on {suite_titles(run)[suite]} (%)"
     run = run if suite is None else _only(run, suite)
     seconds = measure(run).groupby("method")["seconds_per_item"].mean()
     accuracy, left_out = tradeoff(run)
@@ -72,7 +72,7 @@ def draw_front(run: Run, suite: str | None = None) -> tuple[Figure, list[str]]:
             label=name,
             **look,
         )
-    axes.set(xscale="log", xlabel="milliseconds a response", ylabel=f"accuracy {where} (%)")
+    axes.set(xscale="log", xlabel="milliseconds a response", ylabel=label)
     within_decade = seconds[accuracy.index].max() < 10 * seconds[accuracy.index].min()
     axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 3, 4, 6, 8) if within_decade else (1, 2, 5)))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))

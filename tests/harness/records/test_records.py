@@ -119,6 +119,6 @@ def test_the_hash_does_not_depend_on_the_order_of_keys() -> None:
 
 
 def test_the_hash_of_a_committed_run_is_that_of_its_configuration() -> None:
-    for folder in ("golden/nano", "reference/nano", "reference/fast"):
+    for folder in ("golden/nano", "reference/main", "reference/front"):
         meta = read_meta(ROOT / "results" / folder)
         assert meta.config_hash == config_hash(meta.config)
