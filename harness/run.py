@@ -2,42 +2,51 @@
 
     python harness/run.py --suite gsm8k,math,humaneval,mbpp
     python harness/run.py --suite gsm8k,mbpp --data FOLDER --model GSAI-ML/LLaDA-8B-Instruct --device cuda
+    python harness/run.py --methods "llada; fef(steps=3,window=12); ./mine.py:mine(k=2)" --suite "mine=./q.jsonl"
     python harness/run.py --list
 
 Writes run.json, items.jsonl, windows.jsonl and the tables to --out (default: results/runs/<time>-<model>), with all
 methods of `main` also the paper's numbers beside the measured ones. A run that was stopped goes on with --resume --out
-FOLDER and repeats at most the item in flight. Limits: batch size 1.
+FOLDER and repeats at most the item in flight. In Python: `harness.evaluate`. Limits: batch size 1.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import io
 import logging
 import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from harness.errors import UserError, one_line_errors
 from harness.methods.groups import GROUPS
 from harness.methods.presets import DEFAULT_METHODS, describe_presets
+from harness.plugins import load_all, method_named
 from harness.sandbox.options import UNSAFE_HELP, UNSAFE_OPTION
 from harness.suites.registry import PAPER_SUITES, SUITES
 
 if TYPE_CHECKING:
     from harness.records.schema import RunConfig
+    from harness.summary import Evaluation
+    from model_wrappers.decoders import Method
 
 ROOT = Path(__file__).resolve().parents[1]
+DEFAULT_SUITES = ",".join(PAPER_SUITES)
 
 
 def arguments_of(line: list[str] | None) -> argparse.Namespace:
     """The parsed command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
-    add("--suite", default="gsm8k,math,humaneval,mbpp", help=f"comma-separated: {', '.join(SUITES)}")
-    add("--methods", default=DEFAULT_METHODS, help="comma-separated presets or groups; --list shows them")
+    add("--suite", default=DEFAULT_SUITES, help=f"comma-separated: {', '.join(SUITES)}, or NAME=FILE of questions")
+    add("--methods", default=DEFAULT_METHODS, help="presets, groups or decoders, with (option=value) each; see --list")
+    add("--plugin", action="append", default=[], metavar="FILE.py", help="a file, or a module, with decoders or suites")
     add("--model", default="nano", help="nano, a folder, a hub id, role=model,role=model, or a JSON table of roles")
     add("--data", help="folder in OpenCompass's layout, `generated` (default with nano) or `generated-dev`")
     add("--limit", type=int, help="first N items of each suite (default: all)")
@@ -64,11 +73,64 @@ def main(line: list[str] | None = None) -> int:
     """The command line."""
     asked = arguments_of(line)
     if asked.list:
+        load_all(asked.plugin)
         print(describe_presets())
         return 0
     with tempfile.TemporaryDirectory(prefix="harness-") as scratch:
         run(asked, Path(scratch))
     return 0
+
+
+def evaluate(
+    methods: Method | Iterable[Method] = DEFAULT_METHODS,
+    suites: str | Iterable[str] = DEFAULT_SUITES,
+    model: str = "nano",
+    limit: int | None = None,
+    **options: Any,
+) -> Evaluation:
+    """Do what the command line does, and return the run as pandas frames.
+
+    methods: as --methods, or a list of such elements and of decoders themselves, functions of (request, options).
+    suites: as --suite, or a list. options: those of the command line, `gen_length=64, plugin="mine.py", untimed=True`.
+    Raises UserError or ValueError, in one line, for what the command refuses.
+    """
+    listed = [methods] if isinstance(methods, str) or callable(methods) else list(methods)
+    values = {
+        "methods": ";".join(map(method_named, listed)),
+        "suite": suites if isinstance(suites, str) else ";".join(suites),
+        "model": model,
+        "limit": limit,
+        **options,
+    }
+    with contextlib.redirect_stderr(io.StringIO()) as said:
+        try:
+            asked = arguments_of(list(_line_of(values)))
+        except SystemExit as error:
+            raise UserError((said.getvalue().strip().splitlines() or ["no such option"])[-1]) from error
+
+    from harness.records.store import read_run
+    from harness.summary import Evaluation, summarise
+
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)  # as the command does
+    try:
+        with tempfile.TemporaryDirectory(prefix="harness-") as scratch:
+            folder = run(asked, Path(scratch))
+    finally:
+        logging.disable(before)
+    finished = read_run(folder)
+    return Evaluation(folder, finished.items, finished.windows, summarise(finished))
+
+
+def _line_of(values: dict[str, Any]) -> Iterator[str]:
+    """Options as the command line has them; None and False are left out."""
+    for name, value in values.items():
+        option = f"--{name.replace('_', '-')}"
+        for each in value if isinstance(value, list | tuple) else [value]:
+            if each is True:
+                yield option
+            elif each is not None and each is not False:
+                yield f"{option}={each}"
 
 
 def run(asked: argparse.Namespace, scratch: Path) -> Path:
@@ -81,7 +143,8 @@ def run(asked: argparse.Namespace, scratch: Path) -> Path:
 
     config = resolve(asked)
     folder = claim_folder(asked.out, config, asked.resume)
-    data = scratch if config.generated else Path(asked.data or os.environ["COMPASS_DATA_CACHE"])
+    real = asked.data or os.environ.get("COMPASS_DATA_CACHE")  # not there where all problems are files of questions
+    data = scratch if config.generated or real is None else Path(real)
     with exclusive(folder):
         record(folder, config, data, scratch)
         print(describe_scoring(score_run(folder, asked.unsafe_code_execution, pending=True)))

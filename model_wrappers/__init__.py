@@ -16,10 +16,21 @@ if TYPE_CHECKING:
     from model_wrappers.api import decode
     from model_wrappers.backbones.model import Backbone
     from model_wrappers.backbones.registry import load_backbone
-    from model_wrappers.decoders import METHODS
+    from model_wrappers.decoders import METHODS, register
+    from model_wrappers.families import register_family
     from model_wrappers.trace import Decoded, Trace, Window
 
-__all__ = ["METHODS", "Backbone", "Decoded", "Trace", "Window", "decode", "load_backbone"]
+__all__ = [
+    "METHODS",
+    "Backbone",
+    "Decoded",
+    "Trace",
+    "Window",
+    "decode",
+    "load_backbone",
+    "register",
+    "register_family",
+]
 # Imported when asked for: torch and transformers take seconds, which a command's --help should not.
 _HOME = {
     "METHODS": "model_wrappers.decoders",
@@ -29,6 +40,8 @@ _HOME = {
     "Window": "model_wrappers.trace",
     "decode": "model_wrappers.api",
     "load_backbone": "model_wrappers.backbones.registry",
+    "register": "model_wrappers.decoders",
+    "register_family": "model_wrappers.families",
 }
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from model_wrappers.backbones.protocol import BackboneLike, Ledger
-from model_wrappers.decoders import decoder_named
+from model_wrappers.decoders import Decoder, Method, decoder_named, name_of
 from model_wrappers.options import Options, convert_options
 from model_wrappers.request import Request
 from model_wrappers.sampling import Sampler
@@ -21,7 +21,7 @@ LEAST_TEMPERATURE = 1e-6  # logits divided by less than this overflow
 def decode(
     backbone: BackboneLike,
     prompt_ids: torch.Tensor,
-    method: str = "fef",
+    method: Method = "fef",
     *,
     gen_length: int = 64,
     block_length: int | None = None,
@@ -34,11 +34,12 @@ def decode(
 ) -> Decoded:
     """Decode a response of gen_length tokens to one prompt.
 
-    prompt_ids: LongTensor (P,) or (1, P). method: a name in METHODS; its options are those of its decoder's struct.
-    block_length: None is gen_length (full sequence). sampler: replaces the seeded one. given: LongTensor (gen_length,),
-    a response to complete; its masks are predicted and the rest stays (default: all masks). observer: told of every
-    commit and re-mask. Returns tokens (gen_length,) and the trace. Raises ValueError for an unknown method or option,
-    or a bad value, naming what is valid, and for a model whose logits are not finite.
+    prompt_ids: LongTensor (P,) or (1, P). method: a name in METHODS, or a decoder itself, a function of (request,
+    options); its options are those of its struct. block_length: None is gen_length (full sequence). sampler: replaces
+    the seeded one. given: LongTensor (gen_length,), a response to complete; its masks are predicted and the rest stays
+    (default: all masks). observer: told of every commit and re-mask. Returns tokens (gen_length,) and the trace.
+    Raises ValueError for an unknown method or option, or a bad value, naming what is valid, for a model whose logits
+    are not finite, and for a decoder that leaves masks or changes what was given.
     """
     decoder = decoder_named(method)
     options = check_options(method, method_options)
@@ -49,7 +50,8 @@ def decode(
 
     target = Ledger(backbone)
     draft = Ledger(_draft(getattr(options, "draft", None), backbone))
-    x_1L = torch.cat([prompt_1P, _response(given, backbone, gen_length)], 1).to(target.device)
+    given_1L = torch.cat([prompt_1P, _response(given, backbone, gen_length)], 1)
+    x_1L = given_1L.to(target.device, copy=True)
     sampler = Sampler(seed) if sampler is None else sampler
     request = Request(target, draft, x_1L, prompt_1P.shape[1], block_length, temperature, sampler, observer)
     _synchronize(target.device)
@@ -63,6 +65,8 @@ def decode(
     _synchronize(target.device)
     seconds = time.perf_counter() - began
     _check_logits(target, draft)
+    decoded_1L = x_1L.cpu()
+    _check_response(decoder, name_of(method), given_1L, decoded_1L, prompt_1P.shape[1], backbone)
     trace = Trace(
         forwards=target.calls + draft.calls,
         rows=target.rows + draft.rows,
@@ -74,22 +78,22 @@ def decode(
         seconds=seconds,
         windows=request.windows,
     )
-    return Decoded(x_1L[0, prompt_1P.shape[1] :].clone().cpu(), trace)
+    return Decoded(decoded_1L[0, prompt_1P.shape[1] :].clone(), trace)
 
 
-def check_options(method: str, options: dict[str, Any]) -> Options:
+def check_options(method: Method, options: dict[str, Any]) -> Options:
     """A method's options from keyword arguments or JSON. Raises ValueError naming the option and what is valid."""
-    return convert_options(decoder_named(method).options, options, method)
+    return convert_options(decoder_named(method).options, options, name_of(method))
 
 
-def check_temperature(method: str, temperature: float) -> None:
+def check_temperature(method: Method, temperature: float) -> None:
     """ValueError unless the temperature is a finite number, not negative, at which the method is defined."""
     if isinstance(temperature, bool) or not isinstance(temperature, int | float) or not 0 <= temperature < math.inf:
         raise ValueError(f"temperature={temperature!r} must be a number, finite and not negative")
     if 0 < temperature < LEAST_TEMPERATURE:
         raise ValueError(f"temperature={temperature!r} is too small to divide logits by; 0 is greedy")
     if decoder_named(method).greedy_only and temperature > 0:
-        raise ValueError(f"{method} is defined at temperature 0, not {temperature}")
+        raise ValueError(f"{name_of(method)} is defined at temperature 0, not {temperature}")
 
 
 def check_lengths(gen_length: int, block_length: int) -> None:
@@ -103,6 +107,40 @@ def check_lengths(gen_length: int, block_length: int) -> None:
 def _check_logits(*ledgers: Ledger) -> None:
     for ledger in ledgers:
         ledger.check_logits()
+
+
+def _check_response(
+    decoder: Decoder, name: str, given_1L: torch.Tensor, decoded_1L: torch.Tensor, start: int, backbone: BackboneLike
+) -> None:
+    """Raise ValueError, naming the decoder and the rule, unless it filled the masks of the response and nothing else.
+
+    given_1L, decoded_1L: the sequence before and after, (1, L); the response begins at `start`.
+    """
+    given_L, decoded_L = given_1L[0], decoded_1L[0]
+    # A mask in the prompt may be filled, as the official sampler does.
+    changed = ((given_L != decoded_L) & (given_L != backbone.mask_id)).nonzero()[:, 0].tolist()
+    if changed and changed[0] < start:
+        raise ValueError(
+            f"decoder {name} changed the prompt, at position {changed[0]} of the sequence: it may write from position "
+            f"{start} on (request.start)"
+        )
+    if changed:
+        raise ValueError(
+            f"decoder {name} changed position {changed[0] - start} of the response, which was given: it may fill masks "
+            "alone"
+        )
+    outside = (decoded_L < 0) | (decoded_L >= backbone.vocab_size)
+    if bool(outside.any()):
+        raise ValueError(
+            f"decoder {name} put id {int(decoded_L[outside][0])} into the response: the vocabulary is 0 to "
+            f"{backbone.vocab_size - 1}"
+        )
+    left = int((decoded_L[start:] == backbone.mask_id).sum())
+    if left and not decoder.may_leave_masks:
+        raise ValueError(
+            f"decoder {name} left {left} of {len(decoded_L) - start} positions masked: it must fill all of them, or be "
+            "registered with may_leave_masks=True"
+        )
 
 
 def _draft(draft: BackboneLike | None, backbone: BackboneLike) -> BackboneLike:

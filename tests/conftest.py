@@ -8,14 +8,19 @@ import tempfile
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["HF_DATASETS_CACHE"] = tempfile.mkdtemp(prefix="datasets-")
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from fakes import official_checkpoint, tiny_llada
 
-from model_wrappers import Backbone, load_backbone
-from model_wrappers.backbones.registry import NANO
+from harness import plugins
+from harness.methods.presets import PRESETS
+from harness.suites.registry import SUITES
+from model_wrappers import METHODS, Backbone, load_backbone
+from model_wrappers.backbones.registry import FAMILIES, NANO
 
 torch.set_num_threads(1)
 
@@ -54,3 +59,15 @@ def official_with_tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def broken_residual(monkeypatch: pytest.MonkeyPatch) -> None:
     """A rejected draft is replaced from the target itself, as a wrong implementation would."""
     monkeypatch.setattr("model_wrappers.sampling.residual", lambda target_V, draft_V: target_V)
+
+
+@pytest.fixture
+def registries() -> Iterator[None]:
+    """What is registered meanwhile is forgotten afterwards."""
+    kept: list[tuple[dict[Any, Any], dict[Any, Any]]] = [
+        (each, dict(each)) for each in (METHODS, PRESETS, SUITES, FAMILIES, plugins._loaded)
+    ]
+    yield
+    for each, before in kept:
+        each.clear()
+        each.update(before)

@@ -138,3 +138,9 @@ def test_help_needs_neither_torch_nor_opencompass(command: str) -> None:
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     loaded = done.stderr.strip().splitlines()[-1]
     assert done.stdout.startswith("usage:") and "torch" not in loaded and "opencompass" not in loaded
+
+
+def test_the_harness_is_imported_without_torch() -> None:
+    code = "import harness, harness.plugins, sys; print(sorted({'torch', 'transformers', 'pandas'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

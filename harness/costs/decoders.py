@@ -11,7 +11,7 @@ import torch
 from transformers import Cache
 
 from harness.costs.timing import interleaved, random_ids
-from harness.methods.presets import PRESETS
+from harness.methods.presets import Preset
 from harness.suites.splits import problems
 from model_wrappers import Backbone, Trace, decode
 from model_wrappers.backbones.protocol import BackboneLike
@@ -41,20 +41,21 @@ def bench_forwards(backbone: Backbone, prompt: int, response: int, repeats: int)
 
 
 def bench_methods(
-    backbone: Backbone, prompts: list[torch.Tensor], response: int, repeats: int, names: list[str]
+    backbone: Backbone, prompts: list[torch.Tensor], response: int, repeats: int, presets: dict[str, Preset]
 ) -> pd.DataFrame:
     """Cost of a response for each preset, a mean over the prompts, and overhead beyond its forwards.
 
     The bare forwards are the calls the decoder made, recorded once and replayed; the rest is the decoder's own work.
-    prompts: LongTensors (P,). names: presets; ratios are relative to the first.
+    prompts: LongTensors (P,). presets: by name; ratios are relative to the first.
     """
     recordings: dict[str, _Recording] = {}
     traces: dict[str, list[Trace]] = {}
     calls: dict[str, Callable[[], object]] = {}
-    for name in names:
-        setting = PRESETS[name].for_suite("bench", {"gen_length": response}, {})
+    names = list(presets)
+    for name, preset in presets.items():
+        setting = preset.for_suite("bench", {"gen_length": response}, {})
         lengths = {"gen_length": setting.gen_length, "block_length": setting.block_length}
-        run = partial(_decode_all, prompts, {"method": PRESETS[name].method, **setting.options, **lengths})
+        run = partial(_decode_all, prompts, {"method": preset.method, **setting.options, **lengths})
         recordings[name] = _Recording(backbone)
         traces[name] = run(recordings[name])
         calls |= {f"{name} decoder": partial(run, backbone), f"{name} bare": recordings[name].replay}

@@ -19,7 +19,8 @@ from harness.costs.prediction import assumptions, fef_items, predicted_speedups
 from harness.costs.recording import bench_recording
 from harness.costs.training import bench_training
 from harness.errors import UserError
-from harness.methods.presets import presets_named
+from harness.methods.asked import methods_named
+from harness.plugins import load_for
 from harness.records.store import read_run
 from model_wrappers import Backbone, load_backbone
 
@@ -51,9 +52,10 @@ def measure(asked: argparse.Namespace) -> tuple[dict[str, pd.DataFrame], list[st
         return bench_recording(asked.recording), []
     backbone = backbone_of(asked)
     size = (asked.response, asked.repeats)
+    load_for(asked.methods)
     return {
         "forwards": bench_forwards(backbone, asked.prompt, *size),
-        "methods": bench_methods(backbone, bench_prompts(backbone), *size, presets_named(asked.methods)),
+        "methods": bench_methods(backbone, bench_prompts(backbone), *size, methods_named(asked.methods)),
     }, []
 
 

@@ -5,13 +5,19 @@ Names are what `--methods` takes; `python harness/run.py --list` prints them wit
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from msgspec import UNSET
+
 from harness.errors import UserError
 from harness.methods.groups import GROUPS
+from harness.methods.published import published_settings
 from harness.records.schema import RunConfig, Setting
 from model_wrappers.decoders import METHODS
+
+LENGTHS = ("gen_length", "block_length")  # what a preset may have besides options
 
 
 @dataclass(frozen=True)
@@ -22,7 +28,8 @@ class Preset:
     unmasking steps, the steps are gen_length // tokens_per_step. role: whose checkpoint is used; a run without one of
     its own for `two-stream` uses that of `fef`, and without that FeF-DLLM has the base, and the label says "w/o train".
     draft_role: whose checkpoint gives FeF's draft probs; None is the role `draft` where the run has one, else the
-    target's own.
+    target's own. lengths: gen_length and block_length of its own. suites: by suite, lengths and options there. asked:
+    lengths and options that the command line sets for this method; they go before all else.
     """
 
     label: str
@@ -31,25 +38,36 @@ class Preset:
     tokens_per_step: int | None = None
     role: str = "base"
     draft_role: str | None = None
+    lengths: Mapping[str, int] = field(default_factory=dict)
+    suites: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    asked: Mapping[str, Any] = field(default_factory=dict)
 
-    def for_suite(self, suite: str, settings: dict[str, Any], overrides: dict[str, Any]) -> Setting:
+    def for_suite(self, suite: str, settings: dict[str, Any], overrides: dict[str, Any], family: str = "") -> Setting:
         """Lengths and options on a suite, checked.
 
         settings: the suite's defaults for the model. Its block length is LLaDA's, which methods that decode the full
-        sequence do not take; its decoder options are those of all methods. overrides: what a run sets for all methods
-        alike: gen_length, block_length, stop_at_eos. Raises UserError or ValueError for lengths that do not fit.
+        sequence do not take; its decoder options are those of all methods that have them. overrides: what a run sets
+        for all methods alike: gen_length, block_length, stop_at_eos. family: the model's, where the settings that the
+        decoder was published with hold. What is told later in this list goes before: the suite's defaults, published
+        settings, the preset's own, overrides, what was asked for this method. Raises UserError or ValueError for
+        lengths that do not fit.
         """
         from model_wrappers.api import check_lengths, check_options  # torch: not for --list
 
         decoder = METHODS[self.method]
-        gen_length = block = overrides.get("gen_length", settings["gen_length"])
-        if decoder.semi_autoregressive:
-            block = min(settings.get("block_length", gen_length), gen_length)
-        options = {name: value for name, value in settings.get("options", {}).items() if decoder.takes(name)}
-        block = overrides.get("block_length", block)
+        published, source = published_settings(self.method, family, suite)
+        own = {**published, **self.options, **self.lengths, **self.suites.get(suite, {})}
+        told = {**{name: value for name, value in overrides.items() if _takes(self.method, name)}, **self.asked}
+        gen_length = {"gen_length": settings["gen_length"], **own, **told}["gen_length"]
+        block = gen_length
+        if "block_length" in told:
+            block = told["block_length"]
+        elif "block_length" in own or decoder.semi_autoregressive:
+            block = min(own.get("block_length", settings.get("block_length", gen_length)), gen_length)
         check_lengths(gen_length, block)
-        options |= self.options | {name: value for name, value in overrides.items() if name == "stop_at_eos"}
-        if self.tokens_per_step is not None:
+        options = {name: value for name, value in settings.get("options", {}).items() if decoder.takes(name)}
+        options |= {name: value for name, value in {**own, **told}.items() if name not in LENGTHS}
+        if self.tokens_per_step is not None and "steps" not in options:
             blocks = gen_length // block
             if gen_length % (self.tokens_per_step * blocks):
                 raise UserError(
@@ -57,7 +75,16 @@ class Preset:
                 )
             options["steps"] = gen_length // self.tokens_per_step
         check_options(self.method, options)
-        return Setting(gen_length=gen_length, block_length=block, options=options)
+        setting = Setting(gen_length=gen_length, block_length=block, options=options)
+        whole = {"gen_length": gen_length, "block_length": block, **options}
+        as_published = bool(source) and published.items() <= whole.items()
+        setting.published = source if as_published else UNSET
+        return setting
+
+
+def _takes(method: str, name: str) -> bool:
+    """Whether a method has a length or an option that a run sets for all alike."""
+    return name in LENGTHS or METHODS[method].takes(name)
 
 
 def _fef(steps: int, label: str = "FeF-DLLM", **options: Any) -> Preset:
@@ -124,20 +151,7 @@ PRESETS |= {f"threshold-{tau}": Preset(f"Threshold {tau}", "threshold", {"tau": 
 PRESETS |= {f"factor-{f}": Preset(f"Factor {f}", "factor", {"f": f}) for f in (0.25, 0.5, 2.0, 4.0)}
 PRESETS |= {f"entropy-{g}": Preset(f"Entropy {g}", "entropy", {"gamma": g}) for g in (0.01, 0.3, 1.0, 3.0)}
 DEFAULT_METHODS = "llada,llada/2,fef-2,fef-4"
-
-
-def presets_named(names: str) -> list[str]:
-    """The presets of a comma-separated list of presets and groups. Raises UserError for an unknown or repeated one."""
-    named = [name.strip() for name in names.split(",") if name.strip()]
-    unknown = [name for name in named if name not in (*PRESETS, *GROUPS, "all")]
-    if unknown or not named:
-        valid = ", ".join([*GROUPS, "all", *PRESETS])
-        raise UserError(f"unknown method {', '.join(unknown) or '(none)'}; valid: {valid}")
-    groups = {**GROUPS, "all": list(PRESETS)}
-    chosen = [preset for name in named for preset in groups.get(name, [name])]
-    if len(set(named)) < len(named):
-        raise UserError(f"--methods names a method twice: {names}")
-    return list(dict.fromkeys(chosen))  # groups share rows
+ALL = "all"  # stands for every preset, as a group does for its own
 
 
 def prefix_conditioned(config: RunConfig) -> list[str]:
@@ -147,7 +161,7 @@ def prefix_conditioned(config: RunConfig) -> list[str]:
 
 
 def describe_presets() -> str:
-    """One line per preset: name, row, decoder and the options it sets."""
+    """One line per preset: name, row, decoder and the options it sets; then the groups and the decoders."""
     lines = []
     for name, preset in PRESETS.items():
         options = dict(preset.options)
@@ -156,5 +170,8 @@ def describe_presets() -> str:
         call = f"{preset.method}({', '.join(f'{k}={v}' for k, v in options.items())})"
         lines.append(f"{name:30} {preset.label:46} {call}")
     lines += [f"{name:30} {', '.join(presets)}" for name, presets in GROUPS.items()]
-    lines.append(f"{'all':30} every one of them")
+    lines.append(f"{ALL:30} every one of them")
+    lines.append(
+        f"{'a decoder with options':30} NAME(option=value, ...), NAME one of {', '.join(METHODS)}, or a preset"
+    )
     return "\n".join(lines)

@@ -21,7 +21,6 @@ from harness.records.hashes import file_hash, weight_hashes
 from harness.records.schema import Method, RunConfig
 from harness.suites.registry import generation_settings
 from model_wrappers.backbones.registry import model_folder
-from model_wrappers.decoders import METHODS
 from model_wrappers.decoders.ddosp import read_schedule, schedule_path
 
 Roles = dict[str, dict[str, str]]  # role -> suite -> name of a model
@@ -102,7 +101,7 @@ def with_schedules(
     schedule, and the label then says so. Raises UserError for a schedule of the user's that was made for something
     else, and for a folder of which nothing would be used.
     """
-    scheduled = {name: method for name, method in methods.items() if METHODS[method.method].takes("schedule")}
+    scheduled = {name: method for name, method in methods.items() if method.method == "ddosp"}
     if folder is not None:
         suites = [suite for method in scheduled.values() for suite in method.suites]
         if not suites:

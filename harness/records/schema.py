@@ -19,6 +19,7 @@ Seconds = Annotated[float, Meta(ge=0)]
 class Setting(Struct, kw_only=True):
     """A method on a suite: lengths in tokens, the decoder's options as JSON has them.
 
+    published: the source of these settings, where the decoder was published with them for this model family.
     schedule_sha256: of methods with a schedule alone, what ties the option to the file's content; None where the
     schedule is the uniform one.
     """
@@ -27,6 +28,7 @@ class Setting(Struct, kw_only=True):
     block_length: int | None = None
     options: dict[str, Any] = {}
     schedule_sha256: str | UnsetType | None = UNSET
+    published: str | UnsetType = UNSET
 
 
 class Method(Struct, kw_only=True):
@@ -39,12 +41,28 @@ class Method(Struct, kw_only=True):
     suites: dict[str, Setting] = {}
 
 
+class QuestionsName(Struct):
+    """A file of questions as a run names it: its name and SHA-256, columns, and the judge with that of its file."""
+
+    file: str = ""
+    sha256: str = ""
+    prompt: str = ""
+    answer: str = ""
+    judge: str = ""
+    judge_sha256: str | UnsetType = UNSET
+
+
 class SuiteName(Struct):
-    """A suite as a run names it; of real problems with the name and the SHA-256 of OpenCompass's configuration."""
+    """A suite as a run names it; of real problems with the name and the SHA-256 of OpenCompass's configuration.
+
+    questions: of a file of questions. executes: of suites from outside, whether scoring runs model-written code.
+    """
 
     title: str = ""
     configuration: str | UnsetType = UNSET
     configuration_sha256: str | UnsetType = UNSET
+    questions: QuestionsName | UnsetType = UNSET
+    executes: bool | UnsetType = UNSET
 
 
 class RunConfig(Struct, kw_only=True):
@@ -71,7 +89,7 @@ class RunConfig(Struct, kw_only=True):
 
     @property
     def generated(self) -> bool:
-        """Whether the problems are this project's own."""
+        """Whether the problems are this project's own, but for files of questions."""
         return isinstance(self.data, str)
 
     def to_json(self) -> dict[str, Any]:
@@ -82,10 +100,19 @@ class RunConfig(Struct, kw_only=True):
         return values
 
 
+class PluginName(Struct):
+    """A plugin as a run names it: how it was asked for, its file, the SHA-256 of its code, what it registered."""
+
+    plugin: str
+    path: str
+    sha256: str
+    registered: dict[str, list[str]] = {}
+
+
 class RunRecord(Struct, kw_only=True):
     """run.json. scoring and sessions come while the run goes on; the rest of the parts is as harness/runs writes it.
 
-    sittings: what sessions were called in older records.
+    plugins: those that the run used. sittings: what sessions were called in older records.
     """
 
     schema: Literal[1]
@@ -97,6 +124,7 @@ class RunRecord(Struct, kw_only=True):
     weights: dict[str, dict[str, Any]] = {}
     data: dict[str, Any] = {}
     code: dict[str, Any] = {}
+    plugins: list[PluginName] = []
     sessions: list[dict[str, Any]] = []
     sittings: list[dict[str, Any]] = []
     scoring: dict[str, Any] = {}

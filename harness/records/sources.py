@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -11,18 +12,20 @@ import msgspec
 
 import model_wrappers
 from harness.records.hashes import file_hash, files_hash
+from harness.records.schema import RunConfig
 from model_wrappers.decoders import METHODS
+from model_wrappers.options import convert_options
 
 
 def describe_code(names: Iterable[str]) -> dict[str, Any]:
     """The code part of run.json, for the decoders of these names.
 
     {"decoders": {name: {"sha256": of its file, "defaults": its options}}, "shared": SHA-256 of the package's other
-    files}. With the options that a configuration sets, the defaults are all that a decoder was called with.
+    files}.
     """
     decoders = {
         name: {
-            "sha256": file_hash(Path(inspect.getfile(METHODS[name].function))),
+            "sha256": _source_hash(METHODS[name].function),
             "defaults": msgspec.to_builtins(METHODS[name].options(), enc_hook=str),
         }
         for name in sorted(set(names))
@@ -30,3 +33,30 @@ def describe_code(names: Iterable[str]) -> dict[str, Any]:
     package = Path(model_wrappers.__file__).parent
     shared = [path for path in sorted(package.rglob("*.py")) if path.parent.name != "decoders"]
     return {"decoders": decoders, "shared": files_hash(shared)}
+
+
+def resolved_options(config: RunConfig) -> dict[str, dict[str, Any]]:
+    """All options that a run's decoders are called with, by method and suite: those that were set, and the defaults."""
+    return {
+        key: {
+            suite: msgspec.to_builtins(
+                convert_options(METHODS[method.method].options, setting.options, method.method), enc_hook=str
+            )
+            for suite, setting in method.suites.items()
+        }
+        for key, method in config.methods.items()
+    }
+
+
+def _source_hash(function: Callable[..., Any]) -> str:
+    """SHA-256 of the file that a decoder is in; of its own code where it was typed into an interpreter."""
+    function = inspect.unwrap(function)
+    try:
+        return file_hash(Path(inspect.getfile(function)))
+    except (TypeError, OSError):
+        code: Any = getattr(function, "__code__", None)
+    try:
+        text = inspect.getsource(function)
+    except (TypeError, OSError):
+        text = repr((code.co_code, code.co_names)) if code is not None else type(function).__qualname__
+    return hashlib.sha256(text.encode()).hexdigest()

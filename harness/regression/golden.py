@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 import pandas as pd
+from msgspec import UNSET
 
 from harness.errors import UserError
 from harness.records.schema import Method, RunRecord
@@ -60,7 +61,8 @@ def check_complete(golden: Run) -> None:
     lacks = []
     for suite in config.suites:
         found = [held.get((method, suite), set()) for method in config.methods]
-        known = config.limit if config.generated else None
+        ours = config.generated and config.suites[suite].questions is UNSET
+        known = config.limit if ours else None
         wanted = set(range(known or 1 + max(set().union(*found), default=0)))
         lacks += [
             f"{method} on {suite} ({len(own & wanted)} of {len(wanted)} items)"

@@ -9,6 +9,7 @@ from pathlib import Path
 import pandas as pd
 from msgspec.structs import replace
 
+from harness.elements import elements_of
 from harness.errors import UserError
 from harness.records.schema import RunConfig
 from harness.records.store import Run
@@ -58,7 +59,7 @@ def _config(run: Run, methods: str | None, items: int) -> RunConfig:
     config = replace(run.config, limit=ROUNDS * items)
     if methods is None:
         return config
-    wanted = [name.strip() for name in methods.split(",")]
+    wanted = elements_of(methods)
     unknown = [name for name in wanted if name not in config.methods]
     if unknown:
         raise UserError(f"--methods {', '.join(unknown)}: not in {run.folder}, which has {', '.join(config.methods)}")

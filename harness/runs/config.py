@@ -9,19 +9,32 @@ from __future__ import annotations
 import argparse
 import json
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import torch
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from harness.errors import UserError
-from harness.methods.presets import PRESETS, Preset, presets_named
+from harness.methods.asked import methods_named
+from harness.methods.presets import Preset
+from harness.methods.published import family_of
 from harness.methods.schedule_files import Roles, with_schedules
-from harness.records.hashes import files_hash
-from harness.records.schema import Method, RunConfig, SuiteName
+from harness.plugins import load_for
+from harness.records.hashes import file_hash, files_hash
+from harness.records.schema import Method, QuestionsName, RunConfig, SuiteName
 from harness.suites.configurations import configuration_hash, real_files
-from harness.suites.registry import generation_settings, generator_of, suite_named, suites_named
+from harness.suites.questions import Questions
+from harness.suites.registry import (
+    BUILT_IN,
+    generated_file,
+    generation_settings,
+    generator_of,
+    suite_named,
+    suites_named,
+)
 from harness.suites.splits import TEST_PROBLEMS, write_suites
 from model_wrappers.api import check_temperature
 from model_wrappers.backbones.registry import device_named
@@ -69,28 +82,34 @@ def read_models(text: str, suites: list[str]) -> Roles:
 
 def resolve(asked: argparse.Namespace) -> RunConfig:
     """The configuration of a run. Raises UserError or ValueError, naming the valid choices, for anything unknown."""
+    load_for(asked.methods, asked.plugin)
     suites = suites_named(asked.suite)
-    methods = presets_named(asked.methods)
+    methods = methods_named(asked.methods)
     roles = read_models(asked.model, suites)
     _check_numbers(asked)
-    for name in methods:
-        check_temperature(PRESETS[name].method, asked.temperature)
+    for preset in methods.values():
+        check_temperature(preset.method, asked.temperature)
     on_nano = all(name == "nano" for name in roles["base"].values())
+    elsewhere = [suite for suite in suites if suite_named(suite).questions is None]  # whose problems are in --data
     data = asked.data or ("generated" if on_nano else os.environ.get("COMPASS_DATA_CACHE"))
+    if not elsewhere:
+        data = ""
     if data is None:
         raise UserError(
             "--data is needed for a model other than nano: a folder in OpenCompass's layout, or `generated`"
         )
     generated = data in GENERATED
     overrides = {k: v for k in ("gen_length", "block_length", "stop_at_eos") if (v := getattr(asked, k)) is not None}
-    settings = {suite: generation_settings(suite, on_nano or generated) for suite in suites}
-    table = {name: _method(PRESETS[name], name, roles, settings, overrides) for name in methods}
+    small = {suite: on_nano or (generated and suite in elsewhere) for suite in suites}
+    settings = {suite: generation_settings(suite, small[suite]) for suite in suites}
+    families = {suite: "" if small[suite] else family_of(roles["base"][suite]) for suite in suites}
+    table = {name: _method(preset, name, roles, settings, overrides, families) for name, preset in methods.items()}
     used = {"base"} | {role for method in table.values() for role in (method.role, method.draft_role)}
     return RunConfig(
         models={role: models for role, models in roles.items() if role in used},
         suites={suite: _suite(suite, generated) for suite in suites},
-        methods=with_schedules(table, roles, asked.schedules, generated),
-        data=data if generated else {suite: files_hash(real_files(suite, Path(data))) for suite in suites},
+        methods=_distinct(with_schedules(table, roles, asked.schedules, generated)),
+        data=data if generated else {suite: files_hash(problem_files(suite, False, Path(data))) for suite in suites},
         limit=asked.limit,
         temperature=float(asked.temperature),
         seed=asked.seed,
@@ -114,14 +133,39 @@ def _check_numbers(asked: argparse.Namespace) -> None:
 def _suite(suite: str, generated: bool) -> SuiteName:
     """A suite as a run names it; real problems with the configuration that they are asked by."""
     spec = suite_named(suite)
+    executes = UNSET if suite in BUILT_IN or spec.foreign else spec.executes
+    if spec.questions is not None:
+        return SuiteName(spec.title, questions=_questions(spec.questions), executes=executes)
     if generated:
         generator_of(suite)  # refused here if there is none
-        return SuiteName(spec.title)
-    return SuiteName(spec.title, spec.configuration or UNSET, configuration_hash(suite))
+        return SuiteName(spec.title, executes=executes)
+    return SuiteName(spec.title, spec.configuration or UNSET, configuration_hash(suite), executes=executes)
+
+
+def _questions(questions: Questions) -> QuestionsName:
+    """A file of questions as a run names it, without the folders it lies in."""
+    file = questions.judge_file
+    judge = questions.judge if file is None else f"{file.name}:{questions.judge.rpartition(':')[2]}"
+    digest = UNSET if file is None else file_hash(file)
+    sha256 = file_hash(questions.file)
+    return QuestionsName(questions.file.name, sha256, questions.prompt, questions.answer, judge, digest)
+
+
+def problem_files(suite: str, generated: bool, data: Path) -> list[Path]:
+    """The files of a suite's problems: a file of questions, or generated or real ones below `data`."""
+    questions = suite_named(suite).questions
+    if questions is not None:
+        return [questions.file]
+    return [generated_file(suite, data)] if generated else real_files(suite, data)
 
 
 def _method(
-    preset: Preset, name: str, roles: Roles, settings: dict[str, dict[str, Any]], overrides: dict[str, Any]
+    preset: Preset,
+    name: str,
+    roles: Roles,
+    settings: dict[str, dict[str, Any]],
+    overrides: dict[str, Any],
+    families: dict[str, str],
 ) -> Method:
     """A preset as a row of this run. Raises UserError if the run has no checkpoint for it."""
     decoder = METHODS[preset.method]
@@ -136,14 +180,25 @@ def _method(
         method=preset.method,
         role=role,
         draft_role=preset.draft_role or ("draft" if decoder.takes("draft") and "draft" in roles else None),
-        suites={suite: preset.for_suite(suite, own, overrides) for suite, own in settings.items()},
+        suites={suite: preset.for_suite(suite, own, overrides, families[suite]) for suite, own in settings.items()},
     )
 
 
-def write_generated(folder: Path, config: RunConfig) -> None:
-    """Write the generated problems that a configuration asks for, in the real files' layout."""
+def _distinct(methods: dict[str, Method]) -> dict[str, Method]:
+    """The methods, each with a label of its own: where several have the same, the later ones have their keys behind."""
+    seen: set[str] = set()
+    found = {}
+    for name, method in methods.items():
+        found[name] = replace(method, label=f"{method.label} [{name}]") if method.label in seen else method
+        seen.add(method.label)
+    return found
+
+
+def write_generated(folder: Path, config: RunConfig, suites: Iterable[str] | None = None) -> None:
+    """Write the generated problems that a configuration asks for, or those of `suites`, in the real files' layout."""
     assert isinstance(config.data, str), "a run on real files generates nothing"
-    write_suites(folder, GENERATED[config.data], max(TEST_PROBLEMS, config.limit or 0), config.suites)
+    wanted = [suite for suite in suites or config.suites if suite_named(suite).questions is None]
+    write_suites(folder, GENERATED[config.data], max(TEST_PROBLEMS, config.limit or 0), wanted)
 
 
 def differences(before: Any, after: Any, path: str = "") -> list[str]:

@@ -14,7 +14,7 @@ from harness.methods.schedule_files import describe_schedules
 from harness.records.schema import RunConfig
 from harness.records.store import Recorder
 from harness.runs.config import write_generated
-from harness.runs.folder import begin_meta, describe_data, session
+from harness.runs.folder import begin_meta, describe_data, new_or_not_at_all, session
 from model_wrappers import Backbone, load_backbone
 
 if TYPE_CHECKING:
@@ -35,10 +35,12 @@ def record(folder: Path, config: RunConfig, data: Path, scratch: Path) -> None:
     described = describe_data(config, data)
     for job in jobs:
         described["files"][job.suite]["items"] = len(job.prompts)
+    begun = (folder / "run.json").exists()
     begin_meta(folder, config, backbones, described)
     recorder = Recorder(folder)
     total, device = sum(len(job.prompts) * len(job.models) for job in jobs), config.device or "cpu"
-    print(announcement(jobs, recorder))
+    with new_or_not_at_all(folder, begun):
+        print(announcement(jobs, recorder))
     with session(folder, device), RunProgress(config, total, len(recorder.items)) as progress:
         for job in jobs:
             run_suite(job, recorder, config.seed or 0, config.chunk or 1, progress.finished)

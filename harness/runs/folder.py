@@ -10,17 +10,18 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 from huggingface_hub import try_to_load_from_cache
+from msgspec import to_builtins
 
 from harness.errors import UserError
+from harness.plugins import used_by
 from harness.records.environment import describe
 from harness.records.hashes import files_hash, weight_hashes
 from harness.records.receipts import receipt
-from harness.records.schema import SCHEMA, RunConfig, RunRecord
-from harness.records.sources import describe_code
+from harness.records.schema import SCHEMA, PluginName, RunConfig, RunRecord
+from harness.records.sources import describe_code, resolved_options
 from harness.records.store import config_hash, read_meta, write_meta
-from harness.runs.config import differences
-from harness.suites.configurations import real_files
-from harness.suites.registry import generated_file
+from harness.runs.config import differences, problem_files
+from harness.suites.registry import suite_named
 from model_wrappers.backbones.model import Backbone
 
 RUNS = Path(__file__).resolve().parents[2] / "results" / "runs"
@@ -78,17 +79,19 @@ def exclusive(folder: Path) -> Iterator[None]:
 
 
 def describe_data(config: RunConfig, data: Path) -> dict[str, Any]:
-    """The data part of run.json: where it came from, and each suite's file with its SHA-256."""
-    files = {suite: problem_files(suite, config, data) for suite in config.suites}
+    """The data part of run.json: where it came from, and each suite's file with its SHA-256.
+
+    paths: where files of questions and their judges lie, so that they are found when the run is scored.
+    """
+    files = {suite: problem_files(suite, config.generated, data) for suite in config.suites}
+    own = {suite: found for suite in config.suites if (found := suite_named(suite).questions) is not None}
+    lie = {suite: {"file": str(questions.file), "judge": questions.judge} for suite, questions in own.items()}
+    folder = "" if own.keys() == config.suites.keys() else str(data.resolve())
     return {
-        "folder": config.data if config.generated else str(data.resolve()),
+        "folder": config.data if config.generated else folder,
         "files": {suite: {"name": paths[0].name, "sha256": files_hash(paths)} for suite, paths in files.items()},
+        **({"paths": lie} if lie else {}),
     }
-
-
-def problem_files(suite: str, config: RunConfig, data: Path) -> list[Path]:
-    """The files of a suite's problems, generated or real, below `data`."""
-    return [generated_file(suite, data)] if config.generated else real_files(suite, data)
 
 
 def begin_meta(folder: Path, config: RunConfig, backbones: dict[str, Backbone], data: dict[str, Any]) -> None:
@@ -100,10 +103,12 @@ def begin_meta(folder: Path, config: RunConfig, backbones: dict[str, Backbone], 
         "environment": describe(config.device or "cpu", config.dtype or "float32"),
         "weights": {name: _weights(backbone) for name, backbone in backbones.items()},
         "data": data,
-        "code": describe_code(method.method for method in config.methods.values()),
+        "code": describe_code(method.method for method in config.methods.values())
+        | {"options": resolved_options(config)},
     }
+    plugins = used_by(config, {backbone.model.config.model_type for backbone in backbones.values()})
     if (folder / "run.json").exists():
-        _check_same(folder, read_meta(folder), made_with)
+        _check_same(folder, read_meta(folder), made_with, plugins)
         return
     meta = {
         "schema": SCHEMA,
@@ -112,11 +117,12 @@ def begin_meta(folder: Path, config: RunConfig, backbones: dict[str, Backbone], 
         "config": config.to_json(),
         "config_hash": config_hash(config),
         **made_with,
+        **({"plugins": to_builtins(plugins)} if plugins else {}),
     }
     write_meta(folder, meta)
 
 
-def _check_same(folder: Path, before: RunRecord, now: dict[str, Any]) -> None:
+def _check_same(folder: Path, before: RunRecord, now: dict[str, Any], plugins: list[PluginName]) -> None:
     """Raise UserError, naming every difference, if what makes tokens, verdicts or seconds is not what it was."""
     compared = [*SAME, *(SAME_MACHINE if before.config.timed else ())]
 
@@ -125,6 +131,7 @@ def _check_same(folder: Path, before: RunRecord, now: dict[str, Any]) -> None:
         return {"environment": environment, "weights": weights, "data": data.get("files"), "code": code}
 
     changed = differences(part(before.environment, before.weights, before.data, before.code), part(**now))
+    changed += differences({"plugins": _hashes(before.plugins)}, {"plugins": _hashes(plugins)})
     if changed:
         commit = before.environment.get("commit")
         raise UserError(
@@ -133,6 +140,23 @@ def _check_same(folder: Path, before: RunRecord, now: dict[str, Any]) -> None:
             + (f" (git checkout {commit})" if commit and commit != now["environment"]["commit"] else "")
             + ", or begin a run of its own with another --out"
         )
+
+
+def _hashes(plugins: list[PluginName]) -> dict[str, str]:
+    """SHA-256 of plugins by the name of their file: where they lie does not matter."""
+    return {Path(each.path).name: each.sha256 for each in plugins}
+
+
+@contextmanager
+def new_or_not_at_all(folder: Path, begun: bool) -> Iterator[None]:
+    """Take back the records of a run that was not begun before, if not even its first response could be decoded."""
+    try:
+        yield
+    except UserError:
+        if not begun:
+            for name in ("run.json", "items.jsonl", "windows.jsonl"):
+                (folder / name).unlink(missing_ok=True)
+        raise
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from harness.errors import UserError
+from harness.plugins import blame
 from harness.records.schema import SCHEMA, RunConfig
 from harness.records.store import Recorder
 from harness.runs.judging import Judge
@@ -71,7 +72,8 @@ def prepare(suite: str, problems: list[Problems], models: dict[str, DiffusionMod
     """
     turns = [each for part in problems for each in conversations(part, next(iter(models.values())))]
     prompts: list[torch.Tensor] = []
-    for model in {id(model.backbone): model for model in models.values()}.values():  # its tokenizer and limit decide
+    longest = sorted(models.values(), key=lambda model: model.gen_length)
+    for model in {id(model.backbone): model for model in longest}.values():  # its tokenizer and limit decide
         prompts = [_encoded(suite, item, model.backbone, each) for item, each in enumerate(turns)]
         _check_fit(suite, prompts, model)
     golds = [gold for part in problems for gold in part.golds]
@@ -131,28 +133,44 @@ def warm_up(job: SuiteJob, method: str, item: int) -> float:
 
 def _respond(job: SuiteJob, method: str, item: int, seed: int) -> Decoded:
     try:
-        return job.models[method].respond(job.prompts[item], seed)
-    except ValueError as error:
-        raise UserError(f"{method} on {job.suite}, item {item}: {error}") from error
+        out = job.models[method].respond(job.prompts[item], seed)
+        if out.trace.forwards == 0:
+            raise ValueError("the decoder made no forward of the model, so that there is nothing to compare")
+        return out
+    except Exception as error:
+        said = blame(job.models[method].method, error)
+        if said is None and not isinstance(error, ValueError):
+            raise
+        raise UserError(f"{method} on {job.suite}, item {item}: {said or error}") from error
 
 
 def decode_item(job: SuiteJob, method: str, item: int, seed: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """One item by one method: its line of items.jsonl, and those of windows.jsonl.
 
     `correct` is null where the suite is scored after the run. Raises UserError, naming method, suite and item, if the
-    model's logits are not finite.
+    model's logits are not finite, a decoder from outside fails, or the judge does.
     """
     model = job.models[method]
     out, prompt_P = _respond(job, method, item, seed), job.prompts[item]
     text = response_text(model.backbone, out.tokens)
     key = {"method": method, "suite": job.suite, "item": item}
     windows = [{**key, **vars(window)} for window in out.trace.windows]
-    verdict = None if job.judge is None else job.judge(item, text)
+    verdict = None if job.judge is None else _judged(job, method, item, text)
     return _record(key, seed, model, prompt_P, out) | {
         "text": text,
         "gold": job.golds[item],
         "correct": verdict,
     }, windows
+
+
+def _judged(job: SuiteJob, method: str, item: int, text: str) -> bool:
+    """The verdict on a response. Raises UserError, naming method, suite and item, if there is none."""
+    assert job.judge is not None
+    try:
+        return job.judge(item, text)
+    except Exception as error:  # whatever an evaluator from outside makes of a text
+        said = str(error) if isinstance(error, UserError) else f"its evaluator fails: {type(error).__name__}: {error}"
+        raise UserError(f"{method} on {job.suite}, item {item}: {said}") from error
 
 
 def _record(

@@ -16,7 +16,7 @@ from opencompass.utils.build import build_dataset_from_cfg
 from harness.errors import UserError
 from harness.records.schema import RunConfig
 from harness.suites.configurations import real_datasets
-from harness.suites.registry import generated_dataset, suite_named
+from harness.suites.registry import generated_dataset, questions_dataset, suite_named
 from model_wrappers.opencompass_model import DiffusionModel
 
 datasets.disable_progress_bars()
@@ -46,6 +46,9 @@ class Problems:
 
 def dataset_configs(suite: str, config: RunConfig, data: Path) -> list[dict[str, Any]]:
     """OpenCompass's configurations of a suite's datasets, for problems below `data`. Raises UserError."""
+    questions = suite_named(suite).questions
+    if questions is not None:
+        return [questions_dataset(suite, questions)]
     return [generated_dataset(suite, data)] if config.generated else real_datasets(suite, data)
 
 

@@ -18,6 +18,7 @@ from typing import Any
 
 from harness.errors import UserError
 from harness.records.store import Recorder, Run, read_meta, write_meta
+from harness.runs.outside import restore_suites
 from harness.sandbox.options import UNSAFE_OPTION
 from harness.sandbox.probe import choose, whole_process
 from harness.suites.registry import suite_named
@@ -42,16 +43,17 @@ def score_run(folder: Path, unsafe: bool = False, pending: bool = False) -> dict
         return scoring
     earlier = meta.scoring.get("own_objects", {}) if pending else {}
     scoring = {"sandbox": "none", "not_scored": {}, "not_enforced": [], "own_objects": dict(earlier)}
-    foreign = [suite for suite in meta.config.suites if suite_named(suite).foreign]
-    for suites in ([suite for suite in meta.config.suites if suite not in foreign], foreign):
-        asked = [suite for suite in suites if suite in unjudged]
-        if not asked:
+    asked_for = [suite for suite in meta.config.suites if suite in unjudged]
+    restore_suites(meta, asked_for)
+    foreign = [suite for suite in asked_for if suite_named(suite).foreign]
+    for suites in ([suite for suite in asked_for if suite not in foreign], foreign):
+        if not suites:
             continue
-        found = _verdicts(folder, asked, unsafe, pending, whole=suites is foreign)
+        found = _verdicts(folder, suites, unsafe, pending, whole=suites is foreign)
         recorder.score({(method, suite, item): correct for method, suite, item, correct in found["rows"]})
         scoring["sandbox"] = found["sandbox"]
         scoring["not_scored"] |= found["not_scored"]
-        missing = [f"{', '.join(asked)}: one sandbox for all, without limits"] if suites is foreign else []
+        missing = [f"{', '.join(suites)}: one sandbox for all, without limits"] if suites is foreign else []
         scoring["not_enforced"] = list(dict.fromkeys([*scoring["not_enforced"], *found["not_enforced"], *missing]))
         for suite, programs in found["own_objects"].items():
             scoring["own_objects"][suite] = scoring["own_objects"].get(suite, 0) + programs

@@ -13,9 +13,9 @@ from harness.errors import UserError, one_line_errors
 from harness.records.hashes import files_hash
 from harness.records.schema import RunRecord
 from harness.records.store import read_lines, read_meta, write_atomically
-from harness.runs.config import write_generated
-from harness.runs.folder import problem_files
+from harness.runs.config import problem_files, write_generated
 from harness.runs.judging import has_verdict, verdict_of
+from harness.runs.outside import restore_suites
 from harness.runs.problems import Problems, dataset_configs, load_problems
 from harness.sandbox.options import UNSAFE_OPTION
 from harness.sandbox.probe import choose, not_enforced
@@ -34,6 +34,7 @@ def verdicts_of(folder: Path, suites: list[str], unsafe: bool = False, pending: 
     not those of the run.
     """
     meta = read_meta(folder)
+    restore_suites(meta, suites)
     choice = choose(unsafe)
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for item in read_lines(folder / "items.jsonl"):
@@ -48,7 +49,7 @@ def verdicts_of(folder: Path, suites: list[str], unsafe: bool = False, pending: 
     with tempfile.TemporaryDirectory() as scratch:
         data = Path(scratch) if meta.config.generated else Path(meta.data["folder"])
         if meta.config.generated:
-            write_generated(data, meta.config)
+            write_generated(data, meta.config, suites)
         problems: dict[str, list[Problems]] = {}
         for (method, suite), items in groups.items():
             spec, numbers = suite_named(suite), [item["item"] for item in items]
@@ -73,7 +74,7 @@ def verdicts_of(folder: Path, suites: list[str], unsafe: bool = False, pending: 
 
 def _problems(suite: str, meta: RunRecord, data: Path, unsafe: bool) -> list[Problems]:
     """The datasets of a suite, as far as the run went."""
-    if files_hash(problem_files(suite, meta.config, data)) != meta.data["files"][suite]["sha256"]:
+    if files_hash(problem_files(suite, meta.config.generated, data)) != meta.data["files"][suite]["sha256"]:
         raise UserError(f"the problems of {suite} are not those of the run: their SHA-256 differs from run.json's")
     configs = dataset_configs(suite, meta.config, data)
     for config in configs:

@@ -1,6 +1,7 @@
 """The suites by name, and where their problems are. A new suite is one file here and one entry in ALL.
 
-`opencompass:NAME` is a suite too: any generation configuration of OpenCompass, as it ships.
+`opencompass:NAME` is a suite too: any generation configuration of OpenCompass, as it ships. So is `NAME=FILE`, a file
+of questions (questions.py).
 """
 
 from __future__ import annotations
@@ -8,12 +9,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from harness.elements import elements_of
 from harness.errors import UserError
 from harness.suites import gsm8k, humaneval, lists, math, mbpp
-from harness.suites.spec import Generator, Suite
+from harness.suites.questions import Questions, questions_of
+from harness.suites.spec import Generator, Rounds, Suite, human
 
 ALL = (gsm8k.SUITE, math.SUITE, math.MATH_500, humaneval.SUITE, mbpp.SUITE, lists.SUITE)
-SUITES: dict[str, Suite] = {suite.name: suite for suite in ALL}
+BUILT_IN = frozenset(suite.name for suite in ALL)
+SUITES: dict[str, Suite] = {suite.name: suite for suite in ALL}  # and those of plugins and files, once they are named
 GENERATED = tuple(name for name, suite in SUITES.items() if suite.generator is not None)
 PAPER_SUITES = ("gsm8k", "math", "humaneval", "mbpp")
 FOREIGN = "opencompass:"  # then the name of one of OpenCompass's configurations
@@ -27,20 +31,40 @@ def suite_named(name: str) -> Suite:
         configuration = name.removeprefix(FOREIGN)
         return Suite(name, configuration, FOREIGN_LENGTHS, configuration, executes=True, foreign=True)
     if name not in SUITES:
-        raise UserError(f"unknown suite {name}; valid: {', '.join(SUITES)}, {FOREIGN}NAME")
+        raise UserError(f"unknown suite {name}; valid: {valid()}")
     return SUITES[name]
 
 
 def suites_named(names: str) -> list[str]:
-    """The suites of a comma-separated list. Raises UserError for an unknown or repeated one."""
-    chosen = [name.strip() for name in names.split(",") if name.strip()]
-    if not chosen:
-        raise UserError(f"--suite names no suite; valid: {', '.join(SUITES)}, {FOREIGN}NAME")
-    for name in chosen:
+    """The suites of a comma-separated list. Raises UserError for an unknown or repeated one.
+
+    An element NAME=FILE makes a suite of a file of questions.
+    """
+    chosen = []
+    for element in elements_of(names):
+        name = element
+        if "=" in element:
+            name, questions = questions_of(element)
+            add_questions(name, questions)
         suite_named(name)
+        chosen.append(name)
+    if not chosen:
+        raise UserError(f"--suite names no suite; valid: {valid()}")
     if len(set(chosen)) < len(chosen):
         raise UserError(f"--suite names a suite twice: {names}")
     return chosen
+
+
+def add_questions(name: str, questions: Questions) -> None:
+    """Make a file of questions a suite. Raises UserError for the name of another kind of suite."""
+    if name in SUITES and SUITES[name].questions is None:
+        raise UserError(f"--suite {name}=...: a suite {name} is there already; choose another name")
+    SUITES[name] = Suite(name, name, FOREIGN_LENGTHS, questions=questions)
+
+
+def valid() -> str:
+    """What a suite may be, for messages."""
+    return f"{', '.join(SUITES)}, {FOREIGN}NAME, NAME=FILE.jsonl"
 
 
 def generator_of(suite: str) -> Generator:
@@ -75,13 +99,31 @@ def generated_dataset(suite: str, data: Path) -> dict[str, Any]:
         "path": str(path.parent if generator.by_folder else path),
         **generator.load,
         "reader_cfg": {"input_columns": list(generator.columns), "output_column": generator.output, **generator.reader},
-        "infer_cfg": {
-            "prompt_template": {
-                "type": "opencompass.openicl.icl_prompt_template.PromptTemplate",
-                "template": {"round": generator.rounds},
-            },
-            "retriever": {"type": "opencompass.openicl.icl_retriever.ZeroRetriever"},
-            "inferencer": {"type": "opencompass.openicl.icl_inferencer.GenInferencer"},
-        },
+        "infer_cfg": _inference(generator.rounds),
         "eval_cfg": generator.evaluation,
+    }
+
+
+def questions_dataset(suite: str, questions: Questions) -> dict[str, Any]:
+    """OpenCompass's dataset configuration of a file of questions."""
+    return {
+        "abbr": suite,
+        "type": "harness.sandbox.questions.QuestionsDataset",
+        "path": str(questions.file),
+        "columns": {"prompt": questions.prompt, "answer": questions.answer},
+        "reader_cfg": {"input_columns": ["prompt"], "output_column": "answer"},
+        "infer_cfg": _inference(human("{prompt}")),
+        "eval_cfg": {"evaluator": {"type": "harness.sandbox.questions.QuestionsEvaluator", "judge": questions.judge}},
+    }
+
+
+def _inference(rounds: Rounds) -> dict[str, Any]:
+    """The infer_cfg of a prompt without solved problems before it."""
+    return {
+        "prompt_template": {
+            "type": "opencompass.openicl.icl_prompt_template.PromptTemplate",
+            "template": {"round": rounds},
+        },
+        "retriever": {"type": "opencompass.openicl.icl_retriever.ZeroRetriever"},
+        "inferencer": {"type": "opencompass.openicl.icl_inferencer.GenInferencer"},
     }

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
+from harness.suites.questions import Questions
+
 Row = dict[str, Any]
 Rounds = list[dict[str, str]]
 BOXED = "\nPlease reason step by step, and put your final answer within \\boxed{}."
@@ -82,7 +84,7 @@ class Suite:
     are generated ones alone; changes: what of its dataset is otherwise here. file: the real problems, below the data
     folder's `data/`. lengths: LLaDA's own settings for LLaDA-8B-Instruct with this configuration (gen_length,
     block_length and options of its decoder). executes: whether scoring runs model-written code. foreign: it was asked
-    for by the name of its configuration alone.
+    for by the name of its configuration alone. questions: its problems, where they are a file of the user's.
     """
 
     name: str
@@ -95,6 +97,7 @@ class Suite:
     executes: bool = False
     training: Training | None = None
     foreign: bool = False
+    questions: Questions | None = None
 
 
 def human(prompt: str) -> Rounds:

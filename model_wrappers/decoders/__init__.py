@@ -1,51 +1,63 @@
-"""The decoders by name. A new one is one file here, one entry in METHODS, and one test.
+"""The decoders by name. A new one is one file here, one entry in METHODS, and one test; one of your own is a function
+with `@register("name")`, wherever it is.
 
 Light: a decoder's file, and with it torch, is imported when it is asked for.
 """
 
 from __future__ import annotations
 
+import inspect
+import re
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from model_wrappers.options import Options
 
 if TYPE_CHECKING:
     from model_wrappers.request import Request
 
+Function = Callable[..., None]  # of a Request and its options
+F = TypeVar("F", bound=Function)
+NAME = re.compile(r"[A-Za-z][A-Za-z0-9_./-]*")  # no sign that separates methods or options on a command line
+
 
 @dataclass(frozen=True)
 class Decoder:
     """A method: where it is, and what it can do.
 
-    source: "module:function"; the function takes a Request and its options, whose struct its annotation names, and
-    fills the response. semi_autoregressive: it takes LLaDA's block lengths of a suite; else it decodes the full
+    source: "module:function", or the function; it takes a Request and its options, whose struct its annotation names,
+    and fills the response. semi_autoregressive: it takes LLaDA's block lengths of a suite; else it decodes the full
     sequence. greedy_only: it is defined at temperature 0. needs_extend: it runs only on backbones with `extend`.
     prefix_conditioned: its target is what the paper's Algorithm 1 trains, and its windows are those of the paper's
-    Theorem 2.
+    Theorem 2; other windows are steps that were guessed and verified. may_leave_masks: its choice of a token may be the
+    mask, which then stays, as with the official sampler. label: its row in a table; "" is its name.
     """
 
-    source: str
+    source: str | Function
     semi_autoregressive: bool = True
     greedy_only: bool = False
     needs_extend: bool = False
     prefix_conditioned: bool = False
+    may_leave_masks: bool = False
+    label: str = ""
 
     @cached_property
     def function(self) -> Callable[[Request, Any], None]:
         """The decoder itself."""
+        if not isinstance(self.source, str):
+            return self.source
         module, _, name = self.source.partition(":")
         found: Callable[[Request, Any], None] = getattr(import_module(module), name)
         return found
 
     @cached_property
     def options(self) -> type[Options]:
-        """The struct of its options."""
-        kind: type[Options] = get_type_hints(self.function)["options"]
-        return kind
+        """The struct of its options. Raises ValueError if the function's annotation names none."""
+        return _options_of(self.function)
 
     def takes(self, option: str) -> bool:
         """Whether it has an option of this name."""
@@ -57,23 +69,122 @@ class Decoder:
 
 
 METHODS: dict[str, Decoder] = {
-    "llada": Decoder("model_wrappers.decoders.llada:decode_llada"),
-    "ssd": Decoder("model_wrappers.decoders.ssd:decode_ssd", greedy_only=True),
-    "ddosp": Decoder("model_wrappers.decoders.ddosp:decode_ddosp"),
-    "dcd": Decoder("model_wrappers.decoders.dcd:decode_dcd"),
-    "fef": Decoder("model_wrappers.decoders.fef:decode_fef", semi_autoregressive=False, prefix_conditioned=True),
-    "threshold": Decoder("model_wrappers.decoders.confidence:decode_threshold"),
-    "factor": Decoder("model_wrappers.decoders.confidence:decode_factor"),
-    "entropy": Decoder("model_wrappers.decoders.confidence:decode_entropy"),
-    "klass": Decoder("model_wrappers.decoders.klass:decode_klass"),
-    "wino": Decoder("model_wrappers.decoders.wino:decode_wino", needs_extend=True),
-    "freedave": Decoder("model_wrappers.decoders.freedave:decode_freedave", greedy_only=True),
-    "pc_sampler": Decoder("model_wrappers.decoders.pc_sampler:decode_pc_sampler"),
+    "llada": Decoder("model_wrappers.decoders.llada:decode_llada", may_leave_masks=True),
+    "ssd": Decoder("model_wrappers.decoders.ssd:decode_ssd", greedy_only=True, may_leave_masks=True),
+    "ddosp": Decoder("model_wrappers.decoders.ddosp:decode_ddosp", may_leave_masks=True),
+    "dcd": Decoder("model_wrappers.decoders.dcd:decode_dcd", may_leave_masks=True),
+    "fef": Decoder(
+        "model_wrappers.decoders.fef:decode_fef", semi_autoregressive=False, prefix_conditioned=True, label="FeF-DLLM"
+    ),
+    "threshold": Decoder("model_wrappers.decoders.confidence:decode_threshold", may_leave_masks=True),
+    "factor": Decoder("model_wrappers.decoders.confidence:decode_factor", may_leave_masks=True),
+    "entropy": Decoder("model_wrappers.decoders.confidence:decode_entropy", may_leave_masks=True),
+    "klass": Decoder("model_wrappers.decoders.klass:decode_klass", may_leave_masks=True, label="KLASS"),
+    "wino": Decoder("model_wrappers.decoders.wino:decode_wino", needs_extend=True, may_leave_masks=True, label="WINO"),
+    "freedave": Decoder(
+        "model_wrappers.decoders.freedave:decode_freedave", greedy_only=True, may_leave_masks=True, label="FreeDave"
+    ),
+    "pc_sampler": Decoder(
+        "model_wrappers.decoders.pc_sampler:decode_pc_sampler", may_leave_masks=True, label="PC-Sampler"
+    ),
 }
+Method = str | Decoder | Function  # a name in METHODS, or what could have one
 
 
-def decoder_named(method: str) -> Decoder:
-    """The decoder of a name. Raises ValueError naming the valid ones."""
+def register(
+    name: str,
+    *,
+    label: str = "",
+    semi_autoregressive: bool = True,
+    greedy_only: bool = False,
+    may_leave_masks: bool = False,
+) -> Callable[[F], F]:
+    """A decorator that makes a function of (request, options) the decoder `name`; the arguments are Decoder's.
+
+    The function fills the response of a model_wrappers.request.Request; the annotation of its options names a struct
+    derived from model_wrappers.options.Options. Raises ValueError for a name that is taken or cannot be written on a
+    command line, and for a function that is none.
+    """
+
+    def enter(function: F) -> F:
+        decoder = Decoder(
+            function,
+            semi_autoregressive=semi_autoregressive,
+            greedy_only=greedy_only,
+            may_leave_masks=may_leave_masks,
+            label=label,
+        )
+        add_decoder(name, decoder)
+        return function
+
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        raise ValueError(f'register("name"): a decoder\'s name is letters, digits, "_", "-", "." and "/", not {name!r}')
+    return enter
+
+
+def add_decoder(name: str, decoder: Decoder) -> None:
+    """Enter a decoder in METHODS. Raises ValueError for a name that is taken, or a function that is no decoder.
+
+    A file that is imported once more, or a definition that is typed once more, replaces its own decoder.
+    """
+    if name in METHODS and not _is_again(METHODS[name].source, decoder.source):
+        raise ValueError(f"a decoder {name!r} is there already; choose another name")
+    _ = decoder.options  # what is wrong with its annotation is said here, not when it is asked for
+    METHODS[name] = decoder
+
+
+def decoder_named(method: Method) -> Decoder:
+    """The decoder of a name, or of a function. Raises ValueError naming the valid names."""
+    if isinstance(method, Decoder):
+        return method
+    if callable(method):
+        return Decoder(method)
     if method not in METHODS:
         raise ValueError(f"unknown method {method!r}; valid: {', '.join(METHODS)}")
     return METHODS[method]
+
+
+def name_of(method: Method) -> str:
+    """What messages call a method."""
+    if isinstance(method, str):
+        return method
+    if isinstance(method, Decoder):
+        known = (name for name, decoder in METHODS.items() if decoder is method)
+        return next(known, method.label or name_of(method.function))
+    return str(getattr(method, "__name__", type(method).__name__))
+
+
+def file_of(function: Function) -> str:
+    """The file that a function was defined in; "" for what has none."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    return "" if code is None else str(code.co_filename)
+
+
+def _is_again(known: str | Function, new: str | Function) -> bool:
+    """Whether a function is a later version of a known one, and not another one of the same file."""
+    if isinstance(known, str) or isinstance(new, str) or name_of(known) != name_of(new):
+        return False
+    spaces = [getattr(inspect.unwrap(each), "__globals__", {}) for each in (known, new)]
+    typed = spaces[0] is spaces[1] and spaces[0].get("__name__") == "__main__"
+    return typed or (file_of(known) == file_of(new) != "" and spaces[0] is not spaces[1])
+
+
+def _options_of(function: Function) -> type[Options]:
+    """The struct that a decoder's function names as the type of its second parameter."""
+    kind: Any = None
+    with suppress(TypeError, ValueError):  # what has no signature
+        parameters = list(inspect.signature(function).parameters.values())
+        kind = parameters[1].annotation if len(parameters) == 2 else None
+    if isinstance(kind, str):  # annotations that are not evaluated; those of other parameters need not be known
+        with suppress(Exception):
+            kind = eval(kind, getattr(inspect.unwrap(function), "__globals__", {}))
+    if not (isinstance(kind, type) and issubclass(kind, Options)):
+        raise ValueError(
+            f"{name_of(function)} is no decoder: it must take (request, options), the options annotated with a struct "
+            "at the top of its file that is derived from model_wrappers.options.Options"
+        )
+    try:
+        kind()
+    except TypeError as error:
+        raise ValueError(f"every option of {kind.__name__} needs a default: {error}") from error
+    return kind

@@ -123,7 +123,9 @@ def _methods(run: Run) -> Values:
         found["label", name, ""] = method_labels(run)[name]
     for (name, suite), own in _settings(run).items():
         options = {key: value for key, value in own.options.items() if key != "stop_at_eos"}
-        rest = {key: value for key, value in to_builtins(own).items() if key not in ("gen_length", "options")}
+        rest = {
+            key: value for key, value in to_builtins(own).items() if key not in ("gen_length", "options", "published")
+        }
         found["settings", name, suite] = json.dumps(options | rest, sort_keys=True)
     return found
 

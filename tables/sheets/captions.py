@@ -36,12 +36,15 @@ def setting(measured: pd.DataFrame, run: Run) -> list[str]:
         items = f"Items: {', '.join(f'{titles[suite]} {counts[suite]}' for suite in titles if suite in counts)}"
     configs = [each.config for each in runs_of(run)]
     all_generated = all(config.generated for config in configs)
-    generated = ", generated in the suites' formats" if all_generated else ""
+    own = _questions(configs)
+    but = f" but for {', '.join(own)}" if own else ""
+    generated = f", generated in the suites' formats{but}" if all_generated else ""
     stops = ["Decoding ends at EOS."] if all(map(_stops, configs)) else []
     return [
         _models(run.meta),
         f"{items}{generated}.",
         *_configurations(configs),
+        *([f"Own questions: {'; '.join(own.values())}."] if own else []),
         *stops,
         *_machines(run),
         *_sources(run),
@@ -91,6 +94,22 @@ def _configurations(configs: Sequence[RunConfig]) -> list[str]:
     if not named:
         return []
     return [f"Prompts and evaluators are OpenCompass's: {', '.join(f'{of} {name}' for of, name in named.items())}."]
+
+
+def _questions(configs: Sequence[RunConfig]) -> dict[str, str]:
+    """The suites that are files of questions, by title: which file, and how it is judged."""
+    found = {}
+    for config in configs:
+        for name, suite in config.suites.items():
+            if suite.questions is not UNSET:
+                own = suite.questions
+                judge = own.judge
+                if own.judge_sha256 is not UNSET:
+                    judge += f" ({own.judge_sha256[:8]})"
+                found[suite.title or name] = (
+                    f"{suite.title or name} is {own.file} ({own.sha256[:8]}), judged by {judge}"
+                )
+    return found
 
 
 def _stops(config: RunConfig) -> bool:

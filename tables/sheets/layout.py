@@ -9,12 +9,15 @@ from string import ascii_lowercase
 from typing import Any
 
 import pandas as pd
+from msgspec import UNSET
 
+from harness.records.schema import SuiteName
 from harness.records.store import Run
 from harness.suites.registry import SUITES
 from tables.frames.intervals import Pairs
 from tables.frames.measures import LENGTH, REFERENCE, timed
-from tables.frames.together import joined, notes_of
+from tables.frames.settings import against_reference
+from tables.frames.together import by_pair_of_all, joined, notes_of
 
 MEAN = "mean"
 ACCEPTANCE_MEANING = "Acceptance is accepted / proposed draft tokens, in percent."
@@ -102,14 +105,17 @@ def with_notes(measured: pd.DataFrame, run: Run) -> pd.DataFrame:
     not_scored = run.meta.scoring.get("not_scored") or {}
     reasons = {suite: f"not scored: {reason}" for suite, reason in not_scored.items()}
     not_enforced = [f"its programs' sandbox: {missing}" for missing in run.meta.scoring.get("not_enforced") or []]
-    of_code = {suite for suite in run.config.suites if suite not in SUITES or SUITES[suite].executes}
-    origins = notes_of(run)
+    of_code = {name for name, suite in run.config.suites.items() if _executes(name, suite)}
+    origins, settings = notes_of(run), by_pair_of_all(against_reference, run)
 
     def accuracy_note(row: Any) -> str:
         if row.scored == 0:
             return str(reasons.get(row.suite, "not scored"))
         notes = [f"accuracy over {row.scored} of {row.most} items"] if row.scored < row.most else []
-        return "; ".join([*notes, *(not_enforced if row.suite in of_code else [])])
+        return joined(*notes, *(not_enforced if row.suite in of_code else []), settings_note(row))
+
+    def settings_note(row: Any) -> str:
+        return settings.get((str(row.method), str(row.suite)), "")
 
     def forward_note(row: Any) -> str:
         if row.shared_items == 0:
@@ -128,12 +134,22 @@ def with_notes(measured: pd.DataFrame, run: Run) -> pd.DataFrame:
         accuracy_origin=[accuracy for accuracy, _ in of_run],
         speed_origin=[speed for _, speed in of_run],
         accuracy_note=[joined(accuracy_note(row), own[0]) for row, own in zip(rows, of_run, strict=True)],
-        speed_note=[joined(forward_note(row), length_note(row), own[1]) for row, own in zip(rows, of_run, strict=True)],
+        speed_note=[
+            joined(forward_note(row), length_note(row), settings_note(row), own[1])
+            for row, own in zip(rows, of_run, strict=True)
+        ],
         forward_note=[forward_note(row) for row in rows],
         accuracy_full=(measured["scored"] == by_suite["scored"].transform("max")),
         speed_full=(measured["shared_items"] == by_suite["shared_items"].transform("max")),
         acceptance_percent=100 * measured["acceptance"],
     )
+
+
+def _executes(name: str, suite: SuiteName) -> bool:
+    """Whether scoring a suite runs model-written code, as far as it is known."""
+    if suite.executes is not UNSET:
+        return suite.executes
+    return name not in SUITES or SUITES[name].executes
 
 
 def mean_rows(frame: pd.DataFrame, suites: Sequence[str]) -> pd.DataFrame:

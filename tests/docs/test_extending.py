@@ -1,92 +1,113 @@
-"""The walks of docs/extending.md work as they are written: the files, the entries, the tests, and a run."""
+"""docs/extending.md works as it is written: its files, saved outside the repository, and its commands."""
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import torch
 from paths import ROOT
 
-BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
-STEP = re.compile(r"^\*\*\d\..*?`((?:model_wrappers|harness|tables|tests)/[\w/]+\.py)`", re.MULTILINE | re.DOTALL)
+from harness.methods.presets import PRESETS
+from harness.plugins import load
+from harness.records.store import read_run
+from harness.run import main
+from model_wrappers import decode, load_backbone
+
+PAGE = ROOT / "docs" / "extending.md"
+FILE = re.compile(r"`([\w.]+\.(?:py|jsonl))`:\n\n```\w+\n(.*?)```", re.DOTALL)
+COMMAND = re.compile(r"^python (harness/run\.py .*)$", re.MULTILINE)
+MOST_LINES, MOST_CODE = 200, 16  # of the page, and of the decoder in it
 
 
-def pieces() -> list[tuple[str, str]]:
-    """The code blocks of the page, each with the file that the numbered step before it names."""
-    text = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
-    return [(STEP.findall(text[: block.start()])[-1], block[1]) for block in BLOCK.finditer(text)]
+@pytest.fixture
+def outside(tmp_path: Path, registries: None) -> Path:
+    """A folder with the files of the page."""
+    for name, text in FILE.findall(PAGE.read_text(encoding="utf-8")):
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    return tmp_path
 
 
-def enter(text: str, entry: str) -> str:
-    """A file's text with an entry of the page: new imports, a replaced assignment, or a line of a table."""
-    for line in entry.splitlines():
-        assigned = re.match(r"(\w+)(?:: .*)? = ", line)
-        if line.startswith("from "):
-            module = re.escape(line.split(" import ")[0])
-            before = (rf"^{module} import [^(\n]*$", line), (r"^(from __future__ .*)$", rf"\1\n\n{line}")
-            text = replaced(text, *(before[0] if re.search(before[0][0], text, re.MULTILINE) else before[1]))
-        elif assigned:
-            text = replaced(text, rf"^{assigned[1]}(?:: .*)? = .*$", line)
-        elif line.startswith('    "'):
-            table = "METHODS" if "Decoder(" in line else "PRESETS"
-            text = replaced(text, rf"^({table}.*= \{{)$", rf"\1\n{line}")
-    return text
+def arguments(start: str, outside: Path) -> list[str]:
+    """The arguments of the page's command that has this text, with its files where they are."""
+    (found,) = [line for line in COMMAND.findall(PAGE.read_text(encoding="utf-8")) if start in line]
+    return [word.replace("../", f"{outside}/") for word in shlex.split(found)[1:]]
 
 
-def replaced(text: str, pattern: str, line: str) -> str:
-    """A text with the first line that has a pattern replaced."""
-    text, count = re.subn(pattern, line, text, count=1, flags=re.MULTILINE)
-    assert count == 1, line
-    return text
+def test_the_page_is_short_and_so_is_its_decoder(outside: Path) -> None:
+    assert len(PAGE.read_text(encoding="utf-8").splitlines()) < MOST_LINES
+    code = [line for line in (outside / "mine.py").read_text().splitlines() if line.strip()]
+    assert len(code) <= MOST_CODE
 
 
-@pytest.fixture(scope="module")
-def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the project with every walk done."""
-    folder = tmp_path_factory.mktemp("stranger")
-    for name in ("model_wrappers", "harness", "tables", "tests"):
-        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(ROOT / "pyproject.toml", folder)
-    for name, code in pieces():
-        path = folder / name
-        path.write_text(enter(path.read_text(), code) if path.exists() else code, encoding="utf-8")
-    return folder
+def test_the_decoder_runs_with_its_options(outside: Path) -> None:
+    out = outside / "run"
+    assert main([*arguments("left-to-right(", outside), "--limit", "1", "--out", str(out)]) == 0
+    run = read_run(out)
+    forwards = run.items.set_index("method")["forwards"]
+    assert forwards["left-to-right(tokens=2)"] * 2 == forwards["llada"]
+    assert "| Left to right (tokens=2)" in (out / "tables" / "main.md").read_text()
 
 
-def done(tree: Path, *line: str) -> str:
-    """What a command in the stranger's tree prints; it must succeed."""
-    environment = os.environ | {"PYTHONPATH": str(tree), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-    process = subprocess.run(
-        [sys.executable, *line], cwd=tree, env=environment, capture_output=True, text=True, check=False
+@pytest.mark.slow
+def test_the_suites_run(outside: Path) -> None:
+    for start, suite in (("judge=number", "mine"), ("sums.py", "sums")):
+        out = outside / suite
+        assert main([*arguments(start, outside), "--limit", "1", "--out", str(out)]) == 0
+        assert set(read_run(out).items["suite"]) >= {suite}
+
+
+def test_the_preset_is_one_with_its_own_block_length(outside: Path) -> None:
+    load(str(outside / "preset.py"))
+    setting = PRESETS["threshold-careful"].for_suite("gsm8k", {"gen_length": 48}, {})
+    assert (setting.block_length, setting.options) == (16, {"tau": 0.99})
+
+
+def test_the_judge_is_a_function_of_response_and_answer(outside: Path) -> None:
+    from harness.suites.questions import judge_of
+
+    right = judge_of(f"{outside / 'judge.py'}:right")
+    assert right("It is 5 .", "5") and not right("It is 55", "5")
+
+
+def test_a_checkpoint_of_the_family_loads_and_decodes(outside: Path) -> None:
+    load(str(outside / "qwen.py"))
+    from model_wrappers.backbones.registry import FAMILIES
+
+    model = FAMILIES["masked_qwen2"].model
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "max_position_embeddings": 64}
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 2}
+    config = model.config_class(vocab_size=40, mask_token_id=39, eos_token_id=38, **sizes, **heads)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model(config).save_pretrained(outside / "checkpoint")
+    backbone = load_backbone(outside / "checkpoint")
+    ids_1L = torch.tensor([[5, 1, 39, 39, 7, 39]])
+    other_1L = ids_1L.clone()
+    other_1L[0, -1] = 3
+    assert not torch.allclose(backbone.logits(ids_1L)[0, 0], backbone.logits(other_1L)[0, 0])  # it looks ahead
+    assert not (decode(backbone, torch.tensor([3, 14]), "fef", gen_length=8).tokens == 39).any()
+
+
+@pytest.mark.slow
+def test_the_python_of_the_page_runs(outside: Path) -> None:
+    code = next(
+        block for block in re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL) if "import harness" in block
     )
-    assert process.returncode == 0, process.stdout[-3000:] + process.stderr[-3000:]
-    return process.stdout
+    code = code.replace("limit=2", f"limit=1, out={str(outside / 'run')!r}") + "print(run.summary.to_string())\n"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=outside, capture_output=True, text=True, check=False, env=environment()
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "Left to right" in done.stdout or "left-to-right" in done.stdout
 
 
-def test_the_page_has_all_four_walks() -> None:
-    new = [name for name, _ in pieces() if not (ROOT / name).exists() and not name.startswith("tests/")]
-    assert sorted(Path(name).parent.as_posix() for name in new) == [
-        "harness/suites",
-        "model_wrappers/backbones",
-        "model_wrappers/decoders",
-        "tables/sheets",
-    ]
-    assert sum(name.startswith("tests/") for name, _ in pieces()) == 3
+def environment() -> dict[str, str]:
+    """Where the project is found, for a process that starts elsewhere."""
+    import os
 
-
-@pytest.mark.slow
-def test_the_tests_of_the_walks_pass(tree: Path) -> None:
-    tests = [name for name, _ in pieces() if name.startswith("tests/")]
-    assert " passed" in done(tree, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests)
-
-
-@pytest.mark.slow
-def test_the_new_decoder_runs_on_the_new_suite(tree: Path) -> None:
-    line = ["--suite", "sums", "--methods", "llada,left-to-right", "--limit", "2", "--out", str(tree / "run")]
-    assert "| Left to right" in done(tree, "harness/run.py", *line)
-    assert (tree / "run" / "tables" / "lengths.md").exists()
+    return os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}

@@ -14,7 +14,7 @@ from harness.costs import sections
 from harness.costs.decoders import ROWS, bench_forwards, bench_methods
 from harness.costs.training import bench_training
 from harness.errors import UserError
-from harness.methods.presets import presets_named
+from harness.methods.asked import methods_named
 
 
 def test_forwards_are_timed_for_every_number_of_rows() -> None:
@@ -25,9 +25,9 @@ def test_forwards_are_timed_for_every_number_of_rows() -> None:
 
 def test_every_method_has_a_row_with_the_forwards_it_made() -> None:
     prompts = [torch.tensor([1, 2, 3, 4]), torch.tensor([5, 6])]
-    names = presets_named("decoders,savings")
-    table = bench_methods(tiny_llada(), prompts, response=8, repeats=1, names=names).set_index("method")
-    assert list(table.index) == names
+    presets = methods_named("decoders,savings")
+    table = bench_methods(tiny_llada(), prompts, response=8, repeats=1, presets=presets).set_index("method")
+    assert list(table.index) == list(presets)
     assert table.loc["llada", "forwards"] == 8 and table.loc["llada", "token-forwards"] == 8 * (12 + 10) / 2
     assert table.loc["ddosp", "speedup, forwards"] == table.loc["llada/2", "speedup, forwards"] == 2
     assert table.loc["dcd", "rows"] == 16 and table.loc["ssd", "forwards"] <= 8

@@ -18,6 +18,7 @@ from harness.costs.costs import Costs, bench_costs, cost_at, goals, linear_fit, 
 from harness.costs.decoders import bench_methods
 from harness.costs.prediction import context_passes, fef_items, item_seconds, predicted_speedups
 from harness.errors import UserError
+from harness.methods.asked import methods_named
 from model_wrappers import decode
 from model_wrappers.verification import TwoStreamVerifier
 
@@ -111,7 +112,8 @@ def test_recorded_extends_give_the_same_logits_when_made_again(monkeypatch: pyte
         return logits, cache
 
     monkeypatch.setattr(backbone, "extend", spied)
-    bench_methods(backbone, [torch.tensor([1, 2, 3]), torch.tensor([4, 5])], 12, 1, ["fef-two-stream-a8"])
+    presets = methods_named("fef-two-stream-a8")
+    bench_methods(backbone, [torch.tensor([1, 2, 3]), torch.tensor([4, 5])], 12, 1, presets)
     assert len(given) % 7 == 0  # recorded once; decoded and replayed in three rounds
     calls = len(given) // 7
     assert calls >= 2 * 2 * 2  # prompts, segments, context and verification

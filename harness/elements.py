@@ -1,0 +1,124 @@
+"""Lists on a command line whose elements have arguments: `llada, fef(steps=3,window=12); mine=./q.jsonl(judge=number)`.
+
+Elements are separated by commas or semicolons outside brackets. A value is a literal as Python or JSON write it, or
+bare text.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Iterator
+from pathlib import PurePath
+from typing import Any
+
+from harness.errors import UserError
+
+PAIRS = {")": "(", "]": "[", "}": "{"}
+WORDS = {"true": True, "True": True, "false": False, "False": False, "null": None, "None": None}
+BARE = re.compile(r"[A-Za-z0-9_./+-]+")  # text that needs no quotes
+LITERAL_ERRORS = (ValueError, SyntaxError, TypeError, MemoryError, RecursionError)
+
+
+def elements_of(text: str, separators: str = ",;", quotes: bool = False) -> list[str]:
+    """The elements of a list, without empty ones; `quotes`: what is in quotes is not cut.
+
+    Raises UserError for brackets or quotes that do not match.
+    """
+    parts, begun = [], 0
+    for at, sign, depth in _signs(text, quotes):
+        if sign in separators and depth == 0:
+            parts.append(text[begun:at])
+            begun = at + 1
+    return [part.strip() for part in [*parts, text[begun:]] if part.strip()]
+
+
+def call_of(text: str) -> tuple[str, dict[str, Any]]:
+    """An element's head and its arguments: "a(b=1, c=x)" is ("a", {"b": 1, "c": "x"}), "a" is ("a", {}).
+
+    Raises UserError for an argument that is no name=value, and for one that is there twice.
+    """
+    start = _start_of_arguments(text)
+    if start is None:
+        return text.strip(), {}
+    arguments: dict[str, Any] = {}
+    for part in elements_of(text[start + 1 : -1], ",", quotes=True):
+        name, equals, value = (each.strip() for each in part.partition("="))
+        if not equals or not name.isidentifier() or not value:
+            raise UserError(f"{text}: {part!r} is no argument; write name=value, separated by commas")
+        if name in arguments:
+            raise UserError(f"{text}: {name} is there twice")
+        arguments[name] = value_of(value)
+    return text[:start].strip(), arguments
+
+
+def value_of(text: str) -> Any:
+    """The value that a text stands for: a number, a truth, nothing, quoted text, a list; else the text as it is."""
+    if text in WORDS:
+        return WORDS[text]
+    try:
+        value = ast.literal_eval(text)
+    except LITERAL_ERRORS:
+        return text
+    return value if isinstance(value, int | float | str | list) else text
+
+
+def text_of(value: Any) -> str:
+    """A value as text that `value_of` reads again; the same value gives the same text."""
+    if value is None or isinstance(value, bool):
+        return json.dumps(value)
+    if isinstance(value, int | float):
+        return repr(value)
+    if isinstance(value, list | tuple):
+        return f"[{','.join(map(repr, value))}]"
+    text = str(value)
+    return text if BARE.fullmatch(text) and value_of(text) == text else json.dumps(text, ensure_ascii=False)
+
+
+def written(head: str, arguments: dict[str, Any]) -> str:
+    """The canonical text of an element: its arguments in the order of their names."""
+    inner = ",".join(f"{name}={text_of(arguments[name])}" for name in sorted(arguments))
+    return f"{head}({inner})" if inner else head
+
+
+def shown(arguments: dict[str, Any]) -> str:
+    """Arguments as a label has them: of a path its last part alone."""
+    values = {name: value.name if isinstance(value, PurePath) else value for name, value in arguments.items()}
+    return ", ".join(f"{name}={text_of(values[name])}" for name in sorted(values))
+
+
+def _signs(text: str, quotes: bool) -> Iterator[tuple[int, str, int]]:
+    """Every sign outside quotes with its place and the number of brackets around it; a bracket is outside itself.
+
+    Quotes count within brackets, outside them only where asked for: a path may have them.
+    """
+    opened, quote, escaped = "", "", False
+    for at, sign in enumerate(text):
+        if quote:
+            quote = "" if sign == quote and not escaped else quote
+            escaped = sign == "\\" and not escaped
+            continue
+        if sign in "\"'" and (quotes or opened):
+            quote = sign
+            continue
+        if sign in PAIRS:
+            if not opened.endswith(PAIRS[sign]):
+                raise UserError(f"{text}: a {sign} closes nothing")
+            opened = opened[:-1]
+        yield at, sign, len(opened)
+        if sign in PAIRS.values():
+            opened += sign
+    if opened or quote:
+        raise UserError(f"{text}: a {quote or opened[-1]} is not closed")
+
+
+def _start_of_arguments(text: str) -> int | None:
+    """Where the brackets begin that an element ends with; None if it ends otherwise."""
+    start = None
+    for at, sign, depth in _signs(text, quotes=False):
+        if depth == 0 and sign == "(":
+            start = at
+        if depth == 0 and sign == ")" and at == len(text) - 1:
+            return start
+    return None

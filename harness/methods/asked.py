@@ -1,0 +1,139 @@
+"""The methods that a command line asks for: presets, groups, and decoders, each with options of its own.
+
+An element is [FILE.py: or module:]NAME[+CACHE][(option=value, ...)]. NAME is a preset, a group or a decoder. Its
+canonical text, without the file, is the method's key in the records.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+
+from harness.elements import call_of, elements_of, shown, written
+from harness.errors import UserError
+from harness.methods.groups import GROUPS
+from harness.methods.presets import ALL, LENGTHS, PRESETS, Preset
+from model_wrappers.decoders import METHODS
+from model_wrappers.options import convert_options
+
+CACHES = ("prefix", "dual")  # what +CACHE may be: values of a decoder's option `cache`
+ELSEWHERE = {  # options of built-in decoders that name what a run has to find
+    "draft": "name the model with --model base=...,draft=...",
+    "schedule": "name the folder with --schedules",
+}
+# What a label says of the options stands in brackets at its end.
+LABEL = re.compile(r"(.*?)(?: \(([^()]*)\))?", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Element:
+    """An element of --methods. plugin: the file or module before the colon, or ""; cache: after the plus, or ""."""
+
+    text: str
+    plugin: str
+    name: str
+    cache: str
+    arguments: dict[str, Any]
+
+
+def read_elements(methods: str) -> list[Element]:
+    """The elements of --methods. Raises UserError for text that is none."""
+    found = []
+    for text in elements_of(methods):
+        head, arguments = call_of(text)
+        plugin, _, rest = head.rpartition(":")
+        name, _, cache = rest.partition("+")
+        found.append(Element(text, plugin.strip(), name.strip(), cache.strip(), arguments))
+    return found
+
+
+def methods_named(methods: str) -> dict[str, Preset]:
+    """The methods of --methods by key. Plugins that they name are loaded before.
+
+    Raises UserError or ValueError for an unknown or repeated one, and for an option that it does not take.
+    """
+    chosen: dict[str, Preset] = {}
+    seen: set[str] = set()
+    for element in read_elements(methods):
+        key, own = _resolved(element)
+        if key in seen:
+            raise UserError(f"--methods names a method twice: {key} in {methods}")
+        seen.add(key)
+        chosen |= {name: preset for name, preset in own.items() if name not in chosen}  # groups share rows
+    if not chosen:
+        raise UserError(f"--methods names no method; valid: {_valid()}")
+    return chosen
+
+
+def _resolved(element: Element) -> tuple[str, dict[str, Preset]]:
+    """The canonical text of an element, and the methods that it stands for."""
+    name = element.name
+    if name in PRESETS:
+        preset = PRESETS[name]
+    elif name in GROUPS or name == ALL:
+        if element.cache or element.arguments:
+            raise UserError(f"{element.text}: {name} is a group; options and caches are for one method")
+        return name, {each: PRESETS[each] for each in (PRESETS if name == ALL else GROUPS[name])}
+    elif name in METHODS:
+        decoder = METHODS[name]
+        preset = Preset(decoder.label or name, name, role="fef" if decoder.prefix_conditioned else "base")
+    else:
+        raise UserError(f"unknown method {name}; valid: {_valid()}")
+    key, preset = _with_arguments(element, preset)
+    return key, {key: preset}
+
+
+def _with_arguments(element: Element, preset: Preset) -> tuple[str, Preset]:
+    """The key of a method with its arguments, and the preset with them."""
+    arguments = dict(element.arguments)
+    if element.cache:
+        if element.cache not in CACHES:
+            raise UserError(f"{element.text}: unknown cache {element.cache!r}; valid: {', '.join(CACHES)}")
+        if not METHODS[preset.method].takes("cache"):
+            raise UserError(f"{element.text}: decoder {preset.method} takes no cache")
+        if arguments.setdefault("cache", element.cache) != element.cache:
+            raise UserError(f"{element.text}: the cache is there twice")
+    if not arguments:
+        return element.name, preset
+    for option, how in ELSEWHERE.items():
+        if option in arguments and isinstance(METHODS[preset.method].source, str):
+            raise UserError(f"{element.text}: {option} is not set here; {how}")
+    lengths = {name: arguments.pop(name) for name in LENGTHS if name in arguments}
+    for name, length in lengths.items():
+        if type(length) is not int or length < 1:
+            raise UserError(f"{element.text}: {name}={length!r} must be a whole number of at least 1")
+    checked = convert_options(METHODS[preset.method].options, preset.options | arguments, element.name)
+    values = lengths | {name: getattr(checked, name) for name in arguments}
+    cache = values["cache"] if values.get("cache") in CACHES else ""
+    told = {name: value for name, value in values.items() if name != "cache" or not cache}
+    asked = {name: msgspec.to_builtins(value, enc_hook=str) for name, value in values.items()}
+    two_stream = preset.role == "fef" and getattr(checked, "verify", "") == "two-stream"
+    changed = replace(
+        preset,
+        label=_label(preset.label, cache, told),
+        role="two-stream" if two_stream else preset.role,
+        asked=asked,
+    )
+    return written(f"{element.name}+{cache}" if cache else element.name, told), changed
+
+
+def _label(label: str, cache: str, told: dict[str, Any]) -> str:
+    """A label that says what was set; what it said of these options before is left out."""
+    found = LABEL.fullmatch(label)
+    assert found is not None, "every text fits"
+    before = [part for part in (found[2] or "").split(", ") if part and not _names(part, told)]
+    inner = ", ".join([*before, *([shown(told)] if told else [])])
+    return found[1] + (f", {cache} cache" if cache else "") + (f" ({inner})" if inner else "")
+
+
+def _names(part: str, told: dict[str, Any]) -> bool:
+    """Whether a part of a label, say "step=2", is of one of these options."""
+    option = part.partition("=")[0]
+    return option in told or f"{option}s" in told
+
+
+def _valid() -> str:
+    return ", ".join([*GROUPS, ALL, *PRESETS, *(name for name in METHODS if name not in PRESETS)])

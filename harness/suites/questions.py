@@ -1,0 +1,177 @@
+"""Questions of one's own: a suite without code, `mine=./q.jsonl(prompt=question,answer=gold,judge=number)`.
+
+The file is JSON lines, or CSV with a header. A judge compares a response with the answer: `exact` up to case and
+whitespace, `number` their last numbers, and FILE.py:FUNCTION calls a function of (response, answer).
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from harness.elements import call_of
+from harness.errors import UserError
+from harness.outside import import_file
+
+PROMPTS = ("prompt", "question")  # where the prompt is looked for unless its column is named
+ENDINGS = (".jsonl", ".csv")
+EXACT, NUMBER = "exact", "number"
+NUMBERS = re.compile(r"(?:(?<![\w)])-)?(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?")
+Judge = Callable[[str, str], bool]
+
+
+@dataclass(frozen=True)
+class Questions:
+    """A file of questions. prompt, answer: its columns; prompt "" is the first of PROMPTS that is there.
+
+    judge: "exact", "number", or the file and the name of a function, "FILE.py:FUNCTION".
+    """
+
+    file: Path
+    prompt: str = ""
+    answer: str = "answer"
+    judge: str = EXACT
+
+    @property
+    def judge_file(self) -> Path | None:
+        """The file of the judge's function; None for a built-in judge."""
+        return None if self.judge in (EXACT, NUMBER) else Path(self.judge.rpartition(":")[0])
+
+
+def questions_of(text: str) -> tuple[str, Questions]:
+    """The name and the questions of an element NAME=FILE(column=..., judge=...) of --suite.
+
+    Raises UserError for an unknown argument or judge, and for a file that cannot be used.
+    """
+    head, arguments = call_of(text)
+    name, _, file = (each.strip() for each in head.partition("="))
+    unknown = [argument for argument in arguments if argument not in ("prompt", "answer", "judge")]
+    if unknown:
+        raise UserError(f"--suite {text}: unknown {', '.join(unknown)}; valid: prompt, answer, judge")
+    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_.-]*", name) or not file:
+        raise UserError(f"--suite {text}: write NAME=FILE.jsonl; a name is letters, digits, _, - and .")
+    columns = {key: str(value) for key, value in arguments.items() if key != "judge"}
+    judge = str(arguments.get("judge", EXACT))
+    path, _, function = judge.rpartition(":")
+    if path.endswith(".py") and function:
+        judge = f"{Path(path).expanduser().resolve()}:{function}"
+    elif judge not in (EXACT, NUMBER):
+        raise UserError(f"--suite {text}: unknown judge {judge}; valid: {EXACT}, {NUMBER}, FILE.py:FUNCTION")
+    questions = Questions(Path(file).expanduser().resolve(), judge=judge, **columns)
+    judge_of(judge)
+    read_questions(questions)
+    return name, questions
+
+
+def read_questions(questions: Questions) -> list[dict[str, str]]:
+    """The rows of a file, {answer, prompt}. Raises UserError, with the line, for a file that cannot be used."""
+    path = questions.file
+    if path.suffix not in ENDINGS:
+        raise UserError(f"questions {path}: the file must end in {' or '.join(ENDINGS)}")
+    try:
+        rows = list(_csv_rows(path) if path.suffix == ".csv" else _json_rows(path))
+    except OSError as error:
+        raise UserError(f"questions {path}: cannot be read: {error.strerror or error}") from error
+    except (ValueError, csv.Error, RecursionError) as error:
+        raise UserError(f"questions {path}: {error}") from error
+    if not rows:
+        raise UserError(f"questions {path}: the file holds no questions")
+    prompt = questions.prompt or next((name for name in PROMPTS if name in rows[0][1]), PROMPTS[0])
+    # The answer first: OpenCompass fills columns into the prompt in their order, and a prompt may hold "{answer}".
+    columns = {"answer": questions.answer, "prompt": prompt}
+    found = []
+    for line, row in rows:
+        texts = {name: _text(path, line, row, column) for name, column in columns.items()}
+        if questions.judge == NUMBER and last_number(texts["answer"]) is None:
+            raise UserError(f"questions {path}, line {line}: the answer {texts['answer']!r} has no number to judge by")
+        found.append(texts)
+    return found
+
+
+def _json_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    for number, line in enumerate(path.read_text(encoding="utf-8-sig").split("\n"), 1):
+        if line.strip():
+            try:
+                row = json.loads(line)
+            except (ValueError, RecursionError) as error:
+                raise ValueError(f"line {number}: not JSON: {error}") from error
+            if not isinstance(row, dict):
+                raise ValueError(f"line {number}: an object is needed, not {line.strip()[:40]}")
+            yield number, row
+
+
+def _csv_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        reader = csv.DictReader(file, strict=True)
+        for row in reader:
+            if None in row:
+                raise ValueError(f"line {reader.line_num}: more cells than the header has")
+            yield reader.line_num, row
+
+
+def _text(path: Path, line: int, row: dict[str, Any], column: str) -> str:
+    if column not in row:
+        raise UserError(
+            f"questions {path}, line {line}: there is no column {column}, it has {', '.join(map(str, row))}; name the "
+            "columns: NAME=FILE(prompt=COLUMN,answer=COLUMN)"
+        )
+    value = row[column]
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        value = json.dumps(value)
+    if not isinstance(value, str) or not value.strip():
+        raise UserError(f"questions {path}, line {line}: {column} must be text, not {value!r}")
+    return value
+
+
+def judge_of(judge: str) -> Judge:
+    """A judge: whether a response is right, given the answer. Raises UserError for a function that cannot be used."""
+    if judge == EXACT:
+        return lambda response, answer: _plain(response) == _plain(answer)
+    if judge == NUMBER:
+        return lambda response, answer: last_number(response) == last_number(answer) is not None
+    path, _, name = judge.rpartition(":")
+    if not Path(path).is_file():
+        raise UserError(f"judge {judge}: there is no file {path}")
+    function = _function(Path(path), name, Path(path).stat().st_mtime_ns)
+
+    def judged(response: str, answer: str) -> bool:
+        try:
+            verdict = function(response, answer)
+        except Exception as error:  # whatever the user's function raises
+            raise UserError(f"judge {Path(path).name}:{name} fails: {type(error).__name__}: {error}") from error
+        if isinstance(verdict, bool):
+            return verdict
+        raise UserError(f"judge {Path(path).name}:{name} must return True or False, not {verdict!r}")
+
+    return judged
+
+
+@lru_cache
+def _function(path: Path, name: str, version: int) -> Callable[[str, str], Any]:
+    """A function of a file of this version."""
+    try:
+        module = import_file(path, f"{version:x}")
+    except (Exception, SystemExit) as error:
+        raise UserError(f"judge {path}: cannot be imported: {type(error).__name__}: {error}") from error
+    function: Any = getattr(module, name, None)
+    if not callable(function):
+        raise UserError(f"judge {path} has no function {name}")
+    found: Callable[[str, str], Any] = function
+    return found
+
+
+def last_number(text: str) -> Decimal | None:
+    """The last number of a text; thousands may be separated by commas."""
+    found = NUMBERS.findall(text)
+    return Decimal(found[-1].replace(",", "")) if found else None
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.split()).casefold()

@@ -1,0 +1,210 @@
+"""A run with all of it from outside: decoder, preset, suites, judge; scored again, resumed, refused in one line."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from paths import ROOT
+
+import harness
+from harness.errors import UserError, one_line_errors
+from harness.records.store import read_lines, read_run
+from harness.run import main
+from harness.suites.registry import SUITES
+from model_wrappers.options import Options
+from model_wrappers.request import Request
+
+pytestmark = pytest.mark.usefixtures("registries")
+
+PLUGIN = """
+from dataclasses import replace
+
+from model_wrappers import register
+from model_wrappers.options import Options
+from harness.methods.presets import Preset
+from harness.plugins import register_preset, register_suite
+from harness.suites import lists
+
+
+class Own(Options):
+    token: int = 5
+    until: int = 1000
+
+
+calls = 0
+
+
+@register("mine", label="Mine")
+def mine(request, options: Own):
+    global calls
+    calls += 1
+    masked = (request.x_1L[0] == request.mask_id).nonzero()[:, 0]
+    request.backbone.logits(request.x_1L, positions=masked)
+    request.commit(masked, options.token, None, "filled")
+    if calls > options.until:
+        raise IndexError("one too many")
+
+
+register_preset("mine-6", Preset("Mine, 6", "mine", {"token": 6}))
+register_suite(replace(lists.SUITE, name="own-lists", title="Own lists"))
+"""
+JUDGE = "def right(response, answer):\n    return answer == 'yes'\n"
+QUESTIONS = [{"prompt": "Say {answer} to {prompt}.", "answer": answer} for answer in ("yes", "no", "yes")]
+
+
+@pytest.fixture
+def outside(tmp_path: Path) -> Path:
+    """A folder with a plugin, questions and a judge."""
+    (tmp_path / "mine.py").write_text(PLUGIN)
+    (tmp_path / "judge.py").write_text(JUDGE)
+    (tmp_path / "q.jsonl").write_text("".join(json.dumps(row) + "\n" for row in QUESTIONS))
+    return tmp_path
+
+
+def line_of(folder: Path, methods: str = "mine", suites: str = "") -> list[str]:
+    """The command line of a run in `folder`."""
+    questions = f"mine={folder}/q.jsonl(judge={folder}/judge.py:right)"
+    line = ["--plugin", str(folder / "mine.py"), "--methods", methods, "--suite", suites or f"own-lists,{questions}"]
+    return [*line, "--limit", "3", "--out", str(folder / "run")]
+
+
+def refused(line: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    """What a refused command line prints: one line on stderr, exit code 2."""
+    capsys.readouterr()
+    assert one_line_errors(lambda: main(line)) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ") and error.count("\n") == 1
+    return error
+
+
+def scored_again(folder: Path) -> subprocess.CompletedProcess[str]:
+    """harness/scoring.py on a run, in a process that knows nothing of it."""
+    command = [sys.executable, str(ROOT / "harness" / "scoring.py"), str(folder)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_a_run_from_outside_is_recorded_and_resumed(outside: Path) -> None:
+    line = line_of(outside, "mine; mine-6; mine(token=7)")
+    assert main(line) == 0
+    run = read_run(outside / "run")
+    assert len(run.items) == 3 * 2 * 3 and run.items["correct"].notna().all()
+    own = run.items[(run.items["suite"] == "mine") & (run.items["method"] == "mine")].sort_values("item")
+    assert own["correct"].tolist() == [True, False, True] and own["gold"].tolist() == ["yes", "no", "yes"]
+    (plugin,) = run.meta.plugins
+    assert Path(plugin.path) == outside / "mine.py" and plugin.registered["suites"] == ["own-lists"]
+    assert run.meta.code["options"]["mine-6"]["own-lists"] == {"token": 6, "until": 1000}
+    assert run.config.methods["mine(token=7)"].label == "Mine (token=7)"
+    assert run.config.suites["mine"].questions.judge == "judge.py:right"  # type: ignore[union-attr]
+    assert str(outside) not in json.dumps(run.config.to_json())
+    assert "| Mine (token=7)" in (outside / "run" / "tables" / "main.md").read_text()
+    assert main([*line, "--resume"]) == 0
+
+
+@pytest.mark.slow
+def test_it_is_scored_again_with_what_it_was_made_with_and_with_nothing_else(
+    outside: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = line_of(outside)
+    assert main(line) == 0
+    verdicts = read_run(outside / "run").items["correct"].tolist()
+    done = scored_again(outside / "run")
+    assert done.returncode == 0, done.stderr
+    assert read_run(outside / "run").items["correct"].tolist() == verdicts
+
+    (outside / "mine.py").write_text(PLUGIN.replace("until: int = 1000", "until: int = 999"))
+    error = refused([*line, "--resume"], capsys)
+    assert (
+        "code.decoders.mine.sha256" in error and "until (1000 there, 999 now)" in error and "plugins.mine.py" in error
+    )
+    assert "own-lists is of the plugin" in scored_again(outside / "run").stderr
+    (outside / "mine.py").write_text(PLUGIN)
+    (outside / "judge.py").write_text(JUDGE + "\n")
+    assert "judge_sha256" in refused([*line, "--resume"], capsys)
+    assert "the judge of suite mine is not what it was" in scored_again(outside / "run").stderr
+    (outside / "q.jsonl").unlink()
+    assert "the file of suite mine is gone" in scored_again(outside / "run").stderr
+
+
+def test_a_prompt_with_braces_is_sent_as_it_is(outside: Path) -> None:
+    from harness.records.schema import RunConfig
+    from harness.runs.problems import conversations, dataset_configs, load_problems
+    from harness.suites.registry import suites_named
+    from model_wrappers import load_backbone
+    from model_wrappers.opencompass_model import DiffusionModel
+
+    suites_named(f"mine={outside}/q.jsonl")
+    (problems,) = load_problems("mine", dataset_configs("mine", RunConfig(data={"mine": ""}), outside), 1)
+    (turns,) = conversations(problems, DiffusionModel(load_backbone("nano"), "llada", gen_length=8))
+    assert [turn["prompt"] for turn in turns] == ["Say {answer} to {prompt}."]
+
+
+def test_an_exception_in_a_decoder_keeps_what_is_finished(outside: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    # Two calls before the first item: one for the announcement, one to warm up.
+    error = refused(line_of(outside, "mine(until=4)"), capsys)
+    assert (
+        "mine(until=4) on own-lists, item 2: plugin mine.py, line 27: decoder mine: IndexError: one too many" in error
+    )
+    assert len(read_lines(outside / "run" / "items.jsonl")) == 2
+
+
+def test_a_decoder_that_fails_at_once_leaves_no_folder(outside: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "one too many" in refused(line_of(outside, "mine(until=0)"), capsys)
+    assert not (outside / "run").exists()
+
+
+def test_a_decoder_that_leaves_masks_is_named_with_the_rule(outside: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (outside / "mine.py").write_text(PLUGIN.replace("request.commit(masked,", "request.commit(masked[1:],"))
+    assert "own-lists, item 0: decoder mine left 1 of 32 positions masked" in refused(line_of(outside), capsys)
+
+
+def test_a_decoder_that_never_asks_the_model_is_refused(outside: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (outside / "mine.py").write_text(PLUGIN.replace("request.backbone.logits(request.x_1L, positions=masked)", "pass"))
+    assert "own-lists, item 0: the decoder made no forward of the model" in refused(line_of(outside), capsys)
+
+
+def test_a_judge_that_fails_is_named_with_the_item(outside: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (outside / "judge.py").write_text("def right(response, answer):\n    return answer[9]\n")
+    error = refused(line_of(outside, suites=f"mine={outside}/q.jsonl(judge={outside}/judge.py:right)"), capsys)
+    assert "mine on mine, item 0: judge judge.py:right fails: IndexError: string index out of range" in error
+
+
+class Nothing(Options):
+    """No options."""
+
+
+def fives(request: Request, options: Nothing) -> None:
+    """Fill the response with one token."""
+    request.backbone.logits(request.x_1L)
+    request.commit(list(range(request.start, request.x_1L.shape[1])), 5, None, "filled")
+
+
+def test_in_python_a_run_is_frames(outside: Path) -> None:
+    run = harness.evaluate(
+        methods=["llada(steps=8,gen_length=8)", fives],
+        suites=[f"mine={outside}/q.jsonl"],
+        limit=2,
+        untimed=True,
+        out=outside / "run",
+    )
+    assert run.folder == outside / "run" and len(run.items) == 4 and run.windows.empty
+    assert run.summary["method"].tolist() == ["llada(gen_length=8,steps=8)", "fives"]
+    assert run.summary["forwards"].tolist() == [8.0, 1.0] and run.summary["accuracy"].tolist() == [0.0, 0.0]
+    assert "mine" in SUITES and SUITES["mine"].questions is not None
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"limit": "x"}, "argument --limit: invalid int value"),
+        ({"no_such_option": 1}, "unrecognized arguments: --no-such-option=1"),
+        ({"suites": "gsm9k"}, "unknown suite gsm9k"),
+        ({"methods": ["fef-3"]}, "unknown method fef-3"),
+    ],
+)
+def test_in_python_what_is_wrong_is_an_exception(options: dict[str, object], says: str) -> None:
+    with pytest.raises(UserError, match=says):
+        harness.evaluate(**options)  # type: ignore[arg-type]

@@ -1,0 +1,130 @@
+"""Methods of a command line: keys and labels, options and caches, lengths, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import pytest
+
+from harness.errors import UserError
+from harness.methods.asked import methods_named
+from harness.methods.groups import GROUPS
+from harness.run import arguments_of
+from harness.runs.config import resolve
+from model_wrappers import register
+from model_wrappers.options import Options
+from model_wrappers.request import Request
+
+
+class CachedOptions(Options, frozen=True, kw_only=True):
+    """Those of a decoder with a cache."""
+
+    cache: Literal["none", "prefix", "dual"] = "none"
+    k: int = 1
+
+
+def decode_cached(request: Request, options: CachedOptions) -> None:
+    """Nothing."""
+
+
+@pytest.fixture
+def cached(registries: None) -> None:
+    """A decoder with a cache."""
+    register("cached", label="Cached")(decode_cached)
+
+
+def one(text: str) -> tuple[str, str, dict[str, Any]]:
+    """Key, label and what was asked of one method."""
+    ((key, preset),) = methods_named(text).items()
+    return key, preset.label, dict(preset.asked)
+
+
+def config_of(*line: str) -> dict[str, Any]:
+    """As run.json has it."""
+    return resolve(arguments_of(list(line))).to_json()
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "label"),
+    [
+        ("llada", "llada", "LLaDA"),
+        ("fef(steps=3,window=12)", "fef(steps=3,window=12)", "FeF-DLLM (steps=3, window=12)"),
+        ("fef(window=12, steps=3)", "fef(steps=3,window=12)", "FeF-DLLM (steps=3, window=12)"),
+        ("fef-2(window=12)", "fef-2(window=12)", "FeF-DLLM (step=2, window=12)"),
+        ("fef-2(steps=3)", "fef-2(steps=3)", "FeF-DLLM (steps=3)"),
+        ("threshold(tau=1)", "threshold(tau=1.0)", "Threshold (tau=1.0)"),
+        ("fef(speculative=False)", "fef(speculative=false)", "FeF-DLLM (speculative=false)"),
+        ("llada(remasking='random')", "llada(remasking=random)", "LLaDA (remasking=random)"),
+        ("fef", "fef", "FeF-DLLM"),
+        ("threshold(gen_length=32,block_length=8)", "threshold(block_length=8,gen_length=32)", None),
+    ],
+)
+def test_the_key_is_canonical_and_the_label_says_what_was_set(text: str, key: str, label: str | None) -> None:
+    found = one(text)
+    assert found[0] == key and label in (None, found[1])
+    assert one(key)[:2] == found[:2]  # the key stands for the same method
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "label", "asked"),
+    [
+        ("cached+dual", "cached+dual", "Cached, dual cache", {"cache": "dual"}),
+        ("cached+prefix(k=2)", "cached+prefix(k=2)", "Cached, prefix cache (k=2)", {"cache": "prefix", "k": 2}),
+        ("cached(cache=dual)", "cached+dual", "Cached, dual cache", {"cache": "dual"}),
+    ],
+)
+def test_a_cache_is_an_option(cached: None, text: str, key: str, label: str, asked: dict[str, Any]) -> None:
+    assert one(text) == (key, label, asked)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("fef-3", "unknown method fef-3; valid: .*fef-2"),
+        ("fef(steps=0)", "option steps=0 for fef must be a whole number of at least 1"),
+        ("fef(step=3)", "unknown option 'step' for fef; valid: .*steps"),
+        ("fef(steps=3,steps=4)", "twice"),
+        ("fef(steps=3), fef(steps=3)", r"twice: fef\(steps=3\)"),
+        ("fef(steps=3,window=4); fef(window=4,steps=3)", "twice"),
+        ("main(steps=3)", "main is a group"),
+        ("llada+dual", r"llada\+dual: decoder llada takes no cache"),
+        ("llada+slow", "unknown cache 'slow'; valid: prefix, dual"),
+        ("llada(gen_length=0)", "gen_length=0 must be a whole number of at least 1"),
+        ("llada(gen_length=x)", "gen_length='x' must be"),
+        ("fef(draft=nano)", "draft is not set here; name the model with --model"),
+        ("ddosp(schedule=x.json)", "schedule is not set here; name the folder with --schedules"),
+        ("fef(reuse_drafts=true,verify=two-stream)", "reuse_drafts needs verify='full'"),
+        (" , ", "names no method"),
+    ],
+)
+def test_what_is_no_method_is_refused(text: str, says: str) -> None:
+    with pytest.raises((UserError, ValueError), match=says) as caught:
+        methods_named(text)
+    assert "\n" not in str(caught.value)
+
+
+def test_groups_and_single_methods_share_rows() -> None:
+    named = methods_named("main, llada(steps=12), llada")
+    assert list(named) == [*GROUPS["main"], "llada(steps=12)"]
+
+
+def test_what_was_asked_goes_before_all_else() -> None:
+    line = ["--suite", "gsm8k", "--methods", "llada, threshold(gen_length=24,block_length=8), llada(steps=12)"]
+    methods = config_of(*line, "--gen-length", "48", "--block-length", "16")["methods"]
+    settings = {name: method["suites"]["gsm8k"] for name, method in methods.items()}
+    assert settings["llada"] == {"gen_length": 48, "block_length": 16, "options": {"steps": 48}}
+    assert settings["threshold(block_length=8,gen_length=24)"] == {"gen_length": 24, "block_length": 8, "options": {}}
+    assert settings["llada(steps=12)"]["options"] == {"steps": 12}
+
+
+def test_a_decoder_by_name_has_the_role_of_its_presets() -> None:
+    methods = config_of("--methods", "fef(steps=2), fef(verify=two-stream)")["methods"]
+    assert [method["role"] for method in methods.values()] == ["fef", "fef"]  # nano has one checkpoint for both
+    untrained = config_of("--model", "base=nano", "--methods", "fef(steps=2)")["methods"]["fef(steps=2)"]
+    assert untrained["label"] == "FeF-DLLM w/o train (steps=2)" and untrained["role"] == "base"
+
+
+def test_equal_labels_are_made_distinct() -> None:
+    methods = config_of("--model", "base=nano", "--methods", "fef-2, fef-2-untrained")["methods"]
+    labels = [method["label"] for method in methods.values()]
+    assert labels == ["FeF-DLLM w/o train (step=2)", "FeF-DLLM w/o train (step=2) [fef-2-untrained]"]

@@ -1,0 +1,157 @@
+"""Files of questions: read from JSON lines and CSV, judged in three ways, refused with their line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.errors import UserError
+from harness.suites.questions import judge_of, last_number, questions_of, read_questions
+from harness.suites.registry import SUITES, suites_named
+
+GOOD = [{"question": "2 + 3?", "gold": "5"}, {"question": "2 + 4?", "gold": 6}]
+
+
+def written(folder: Path, rows: list[Any] | str, name: str = "q.jsonl") -> Path:
+    """A file of rows, or of text."""
+    path = folder / name
+    path.write_text(
+        rows if isinstance(rows, str) else "".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8"
+    )
+    return path
+
+
+def rows_of(element: str) -> list[dict[str, str]]:
+    """The questions of an element of --suite."""
+    return read_questions(questions_of(element)[1])
+
+
+def test_columns_are_named_or_the_usual_ones(tmp_path: Path) -> None:
+    expected = [{"answer": "5", "prompt": "2 + 3?"}, {"answer": "6", "prompt": "2 + 4?"}]
+    path = written(tmp_path, GOOD)
+    assert rows_of(f"mine={path}(answer=gold)") == rows_of(f"mine={path}(prompt=question,answer=gold)") == expected
+    usual = written(tmp_path, [{"prompt": row["question"], "answer": row["gold"]} for row in GOOD], "usual.jsonl")
+    assert rows_of(f"mine={usual}") == expected
+    table = written(tmp_path, 'prompt,answer\n"2 + 3?",5\n2 + 4?,6\n', "q.csv")
+    assert rows_of(f"mine={table}(judge=number)") == expected
+
+
+def test_signs_that_some_take_for_line_ends_stay(tmp_path: Path) -> None:
+    row = {"prompt": "one\u2028two\x85three", "answer": "5"}
+    path = written(tmp_path, json.dumps(row, ensure_ascii=False) + "\n\n")
+    assert rows_of(f"mine={path}") == [{"answer": "5", "prompt": row["prompt"]}]
+
+
+@pytest.mark.parametrize(
+    ("content", "arguments", "says"),
+    [
+        ("", "", "holds no questions"),
+        ("\n\n", "", "holds no questions"),
+        ("{broken\n", "", "line 1: not JSON"),
+        ("[1]\n", "", r"line 1: an object is needed, not \[1\]"),
+        ('{"prompt": ' + "[" * 9000 + "]" * 9000 + "}", "", "line 1: not JSON"),
+        ([{"prompt": "a"}], "", "line 1: there is no column answer, it has prompt; name the columns"),
+        ([{"text": "a", "answer": "b"}], "", "line 1: there is no column prompt, it has text, answer"),
+        (
+            [{"prompt": "a", "answer": "b"}, {"prompt": None, "answer": "b"}],
+            "",
+            "line 2: prompt must be text, not None",
+        ),
+        ([{"prompt": " ", "answer": "b"}], "", "line 1: prompt must be text, not ' '"),
+        ([{"prompt": "a", "answer": ["b"]}], "", r"line 1: answer must be text, not \['b'\]"),
+        ([{"prompt": "a", "answer": True}], "", "line 1: answer must be text, not True"),
+        ([{"prompt": "a", "answer": "b"}], "judge=number", "line 1: the answer 'b' has no number to judge by"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_refused_with_its_line(
+    tmp_path: Path, content: list[Any] | str, arguments: str, says: str
+) -> None:
+    with pytest.raises(UserError, match=says) as caught:
+        questions_of(f"mine={written(tmp_path, content)}({arguments})")
+    assert "q.jsonl" in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("content", ["prompt,answer\na,b,c\n", 'prompt,answer\n"a', "prompt,answer\na\n"])
+def test_a_damaged_table_is_refused(tmp_path: Path, content: str) -> None:
+    with pytest.raises(UserError, match=r"q\.csv"):
+        questions_of(f"mine={written(tmp_path, content, 'q.csv')}")
+
+
+@pytest.mark.parametrize(
+    ("element", "says"),
+    [
+        ("mine=nowhere.jsonl", "cannot be read"),
+        ("mine=q.txt", "must end in .jsonl or .csv"),
+        ("mine=", "write NAME=FILE.jsonl"),
+        ("=q.jsonl", "write NAME=FILE.jsonl"),
+        ("my mine=q.jsonl", "write NAME=FILE.jsonl"),
+        ("a/b=q.jsonl", "write NAME=FILE.jsonl"),
+        ("mine=q.jsonl(gold=x)", "unknown gold; valid: prompt, answer, judge"),
+        ("mine=q.jsonl(judge=nearly)", "unknown judge nearly; valid: exact, number, FILE.py:FUNCTION"),
+        ("mine=q.jsonl(judge=nowhere.py:right)", "there is no file"),
+    ],
+)
+def test_an_element_that_is_none_is_refused(element: str, says: str) -> None:
+    with pytest.raises(UserError, match=says):
+        questions_of(element)
+
+
+@pytest.mark.parametrize(
+    ("judge", "response", "answer", "right"),
+    [
+        ("exact", " The\n Cat ", "the cat", True),
+        ("exact", "the cats", "the cat", False),
+        ("number", "First 3, then 3 + 2 = 5.", "5", True),
+        ("number", "It costs $1,250.50", "#### 1250.5", True),
+        ("number", "It is -4", "4", False),
+        ("number", "10-4", "4", True),
+        ("number", "no number", "5", False),
+        ("number", "9" * 5000, "9" * 5000, True),
+    ],
+)
+def test_judges(judge: str, response: str, answer: str, right: bool) -> None:
+    assert judge_of(judge)(response, answer) is right
+
+
+def test_the_last_number_may_have_commas_and_decimals() -> None:
+    numbers = {"1,234,567 in all": 1234567, "a 1.5x": 1.5, "(-3)": -3, "3, 4": 4, "1,2345": 2345}
+    assert {text: float(last_number(text) or 0) for text in numbers} == numbers
+
+
+JUDGES = """
+from dataclasses import dataclass
+
+def right(response, answer): return answer in response
+def fails(response, answer): return response[99]
+def number(response, answer): return 1
+"""
+
+
+def test_a_judge_may_be_a_function(tmp_path: Path) -> None:
+    path = tmp_path / "judge.py"
+    path.write_text(JUDGES)
+    assert judge_of(f"{path}:right")("it is 5", "5") is True
+    with pytest.raises(UserError, match=r"judge judge\.py:fails fails: IndexError: string index out of range"):
+        judge_of(f"{path}:fails")("", "")
+    with pytest.raises(UserError, match=r"judge judge\.py:number must return True or False, not 1"):
+        judge_of(f"{path}:number")("", "")
+    with pytest.raises(UserError, match=r"judge\.py has no function nothing"):
+        judge_of(f"{path}:nothing")
+    path.write_text("x = \n")
+    with pytest.raises(UserError, match=r"judge\.py: cannot be imported: SyntaxError"):
+        judge_of(f"{path}:right")
+
+
+def test_a_file_is_a_suite_beside_others_and_may_change(registries: None, tmp_path: Path) -> None:
+    path = written(tmp_path, GOOD)
+    assert suites_named(f"gsm8k,mine={path}(prompt=question,answer=gold)") == ["gsm8k", "mine"]
+    assert suites_named(f"mine={path}(answer=gold,judge=number)") == ["mine"]
+    questions = SUITES["mine"].questions
+    assert questions is not None and questions.judge == "number"
+    with pytest.raises(UserError, match="a suite gsm8k is there already"):
+        suites_named(f"gsm8k={path}(answer=gold)")
+    with pytest.raises(UserError, match="twice"):
+        suites_named(f"mine={path}(answer=gold);mine={path}(answer=gold)")

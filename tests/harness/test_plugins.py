@@ -1,0 +1,279 @@
+"""Plugins: loaded once by file, module or entry point, refused in one line, found again by what they were."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.errors import UserError
+from harness.methods.presets import PRESETS, Preset
+from harness.plugins import blame, load, load_all, method_named, register_preset, register_suite, restore, used_by
+from harness.records.hashes import file_hash
+from harness.records.schema import Method, RunConfig, SuiteName
+from harness.run import arguments_of
+from harness.runs.config import resolve
+from harness.suites.registry import SUITES
+from harness.suites.spec import Suite
+from model_wrappers import METHODS
+from model_wrappers.backbones.registry import FAMILIES
+from model_wrappers.options import Options
+from model_wrappers.request import Request
+
+pytestmark = pytest.mark.usefixtures("registries")
+
+DECODER = """
+from model_wrappers import register
+from model_wrappers.options import Options
+
+
+class Own(Options):
+    k: int = 1
+
+
+@register("mine", label="Mine")
+def mine(request, options: Own):
+    masked = (request.x_1L[0] == request.mask_id).nonzero()[:, 0]
+    request.commit(masked, options.k, None, "filled")
+"""
+PRESET = """
+from harness.methods.presets import Preset
+from harness.plugins import register_preset
+
+register_preset("mine-2", Preset("Mine, 2", "mine", {"k": 2}))
+"""
+SUITE = """
+from harness.plugins import register_suite
+from harness.suites import lists
+from dataclasses import replace
+
+register_suite(replace(lists.SUITE, name="own-lists", title="Own lists"))
+"""
+
+
+def plugin(folder: Path, text: str, name: str = "mine.py") -> Path:
+    """A plugin file."""
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_a_file_brings_decoders_presets_and_suites(tmp_path: Path) -> None:
+    path = plugin(tmp_path, DECODER + PRESET + SUITE)
+    loaded = load(str(path))
+    assert loaded.registered == {"decoders": ["mine"], "presets": ["mine-2"], "suites": ["own-lists"]}
+    assert (loaded.path, loaded.sha256) == (str(path), file_hash(path))
+    assert METHODS["mine"].label == "Mine" and PRESETS["mine-2"].options == {"k": 2} and "own-lists" in SUITES
+    assert load(str(path)) is loaded
+
+
+def test_a_file_that_has_changed_is_loaded_anew(tmp_path: Path) -> None:
+    path = plugin(tmp_path, DECODER + PRESET)
+    load(str(path))
+    plugin(tmp_path, DECODER.replace("Mine", "Changed"))
+    assert load(str(path)).registered == {"decoders": ["mine"]}
+    assert METHODS["mine"].label == "Changed" and "mine-2" not in PRESETS
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("x = 1\n", "mine.py: it registers nothing"),
+        ("import no_such_module\n", "mine.py, line 1: ModuleNotFoundError: No module named 'no_such_module'"),
+        ("x =\n", "mine.py, line 1: SyntaxError"),
+        ("\n\nraise RuntimeError('boom\\nbang')\n", "mine.py, line 3: RuntimeError: boom bang"),
+        ("raise SystemExit(3)\n", "mine.py, line 1: SystemExit: 3"),
+        (DECODER.replace('"mine"', '"llada"'), "mine.py, line 10: a decoder 'llada' is there already"),
+        (DECODER.replace('"mine"', '"fef-2"'), "mine.py: a method 'fef-2' is there already"),
+        (DECODER.replace('"mine"', '"main"'), "mine.py: a method 'main' is there already"),
+        (
+            DECODER + '\n\n@register("mine")\ndef other(request, options: Own): ...\n',
+            "a decoder 'mine' is there already",
+        ),
+        (DECODER.replace("options: Own", "options"), "mine is no decoder: it must take"),
+        (DECODER.replace(": Own", ": dict"), "mine is no decoder"),
+        (PRESET, "preset mine-2 is of the unknown decoder 'mine'; valid: llada"),
+        (DECODER + PRESET.replace('"k"', '"q"'), "unknown option 'q' for preset mine-2; valid: k"),
+        (DECODER + PRESET + PRESET.replace('"Mine, 2"', '"Other"'), "a preset 'mine-2' is there already"),
+        (PRESET.replace('Preset("Mine, 2", "mine", {"k": 2})', '"mine"'), "Preset is needed, not the str 'mine'"),
+        (SUITE.replace('"own-lists"', '"gsm8k"'), "a suite 'gsm8k' is there already"),
+        (SUITE.replace('"own-lists"', '"own lists"'), "the name of a suite is letters"),
+        ("from model_wrappers import register_family\nregister_family('x')\n", "line 2: register_family takes a"),
+    ],
+)
+def test_what_is_wrong_is_one_line_with_the_file_and_the_reason(tmp_path: Path, text: str, says: str) -> None:
+    before = [dict(registry) for registry in (METHODS, PRESETS, SUITES, FAMILIES)]
+    path = plugin(tmp_path, text)
+    with pytest.raises(UserError, match=r"mine\.py") as caught:
+        load(str(path))
+    assert says in str(caught.value) and "\n" not in str(caught.value)
+    assert [dict(registry) for registry in (METHODS, PRESETS, SUITES, FAMILIES)] == before
+
+
+def test_what_is_not_there_is_named() -> None:
+    with pytest.raises(UserError, match=r"plugin nowhere/mine\.py: there is no such file"):
+        load("nowhere/mine.py")
+    with pytest.raises(UserError, match=r"there is no module no_such_package; give FILE\.py"):
+        load("no_such_package")
+    for asked in ("", "no_such.package", ".x", "sys"):
+        with pytest.raises(UserError, match="plugin"):
+            load(asked)
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An importable package with a plugin module, and an installed distribution that names it as an entry point."""
+    folder = tmp_path / "own_package"
+    folder.mkdir()
+    (folder / "__init__.py").write_text("")
+    (folder / "decoders.py").write_text(f"from own_package.helper import *\n{DECODER}\n\ndef setup(): ...\n")
+    (folder / "helper.py").write_text("")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return folder
+
+
+def forget_modules() -> None:
+    """Modules of the package are imported anew by the next test."""
+    for name in [name for name in sys.modules if name.startswith("own_package")]:
+        del sys.modules[name]
+
+
+@pytest.mark.parametrize("asked", ["own_package.decoders", "own_package.decoders:setup"])
+def test_a_module_is_a_plugin_and_all_of_its_package_is_hashed(package: Path, asked: str) -> None:
+    forget_modules()
+    first = load(asked)
+    assert first.registered == {"decoders": ["mine"]} and Path(first.path).name == "decoders.py"
+    (package / "helper.py").write_text("changed = True\n")
+    assert load(asked).sha256 != first.sha256
+    with pytest.raises(UserError, match="has no function nothing"):
+        load("own_package.helper:nothing")
+    forget_modules()
+
+
+def test_a_module_that_was_imported_before_is_a_plugin_all_the_same(package: Path) -> None:
+    forget_modules()
+    __import__("own_package.decoders")
+    assert load("own_package.decoders").registered == {"decoders": ["mine"]}
+    forget_modules()
+
+
+def test_installed_entry_points_are_loaded_for_every_run(package: Path) -> None:
+    forget_modules()
+    information = package.parent / "own-1.0.dist-info"
+    information.mkdir()
+    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: own\nVersion: 1.0\n")
+    (information / "entry_points.txt").write_text("[fef_dllm_harness]\nown-decoders = own_package.decoders\n")
+    load_all([])
+    assert "mine" in METHODS and load("own-decoders").plugin == "own-decoders"
+    forget_modules()
+
+
+def config_of(*line: str) -> RunConfig:
+    """A configuration on nano."""
+    return resolve(arguments_of(["--suite", "gsm8k", *line]))
+
+
+def test_a_method_may_name_its_file(tmp_path: Path) -> None:
+    path = plugin(tmp_path, DECODER + PRESET)
+    config = config_of("--methods", f"llada; {path}:mine(k=3,block_length=16); {path}:mine-2")
+    assert list(config.methods) == ["llada", "mine(block_length=16,k=3)", "mine-2"]
+    assert config.methods["mine(block_length=16,k=3)"].label == "Mine (block_length=16, k=3)"
+    with pytest.raises(UserError, match=r"registers no method llada; it has mine, mine-2"):
+        config_of("--methods", f"{path}:llada")
+
+
+def test_options_that_a_decoder_lacks_are_left_out(tmp_path: Path) -> None:
+    path = plugin(tmp_path, DECODER)
+    config = config_of("--methods", f"llada; {path}:mine", "--stop-at-eos")
+    assert config.methods["mine"].suites["gsm8k"].options == {}
+    assert config.methods["llada"].suites["gsm8k"].options["stop_at_eos"] is True
+
+
+def test_a_run_names_the_plugins_that_it_uses(tmp_path: Path) -> None:
+    path = plugin(tmp_path, DECODER + PRESET)
+    load(str(path))
+    load(str(plugin(tmp_path, SUITE, "suite.py")))
+    assert used_by(RunConfig(methods={"llada": Method(method="llada")})) == []
+    for methods in ({"mine(k=2)": Method(method="mine")}, {"mine-2": Method(method="mine")}):
+        assert [each.path for each in used_by(RunConfig(methods=methods))] == [str(path)]
+    used = used_by(RunConfig(suites={"own-lists": SuiteName("Own lists")}))
+    assert [Path(each.path).name for each in used] == ["suite.py"]
+
+
+def test_a_plugin_is_found_again_or_what_is_wrong_is_said(tmp_path: Path) -> None:
+    path = plugin(tmp_path, SUITE)
+    record = load(str(path))
+    del SUITES["own-lists"]
+    restore([record], ["gsm8k"])  # no suite of its is needed
+    path.write_text(SUITE + "\nchanged = True\n")
+    with pytest.raises(UserError, match=r"suite own-lists is of the plugin .*mine\.py, which is not what it was"):
+        restore([record], ["own-lists"])
+    path.unlink()
+    with pytest.raises(UserError, match=r"suite own-lists is of the plugin .*mine\.py, which is gone; put it back"):
+        restore([record], ["own-lists"])
+
+
+class Nothing(Options):
+    """No options."""
+
+
+def given_to_evaluate(request: Request, options: Nothing) -> None:
+    """A decoder that nobody registered."""
+
+
+def test_functions_have_names_for_the_command_line(tmp_path: Path) -> None:
+    assert method_named("fef(steps=3)") == "fef(steps=3)"
+    assert method_named(given_to_evaluate) == method_named(given_to_evaluate) == "given_to_evaluate"
+    assert METHODS["given_to_evaluate"].source is given_to_evaluate
+    with pytest.raises(ValueError, match="name of a decoder is letters"):
+        method_named(lambda request, options: None)
+
+
+def test_an_error_in_a_decoder_is_told_with_its_line(tmp_path: Path) -> None:
+    path = plugin(tmp_path, DECODER.replace("    masked =", "    [][1]\n    masked ="))
+    load(str(path))
+    with pytest.raises(IndexError) as caught:
+        METHODS["mine"].function(None, None)  # type: ignore[arg-type]
+    said = blame("mine", caught.value)
+    assert said == "plugin mine.py, line 12: decoder mine: IndexError: list index out of range"
+    assert blame("llada", caught.value) is None
+    assert blame("mine", ValueError("of the model")) is None
+
+
+@pytest.mark.parametrize(
+    ("preset", "says"),
+    [
+        (Preset("", "llada"), "a label of one line"),
+        (Preset("a\nb", "llada"), "a label of one line"),
+        (Preset("A", "llada", lengths={"gen_length": 0}), "gen_length=0 must be a whole number"),
+        (Preset("A", "llada", suites={"gsm8k": {"block_length": "x"}}), "block_length='x' must be"),
+        (Preset("A", "llada", suites={"gsm8k": {"tau": 1}}), "unknown option 'tau' for preset own"),
+    ],
+)
+def test_a_bad_preset_is_refused(preset: Preset, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        register_preset("own", preset)
+
+
+@pytest.mark.parametrize(
+    ("suite", "says"),
+    [
+        (Suite("own", "Own", {"gen_length": 8, "block_length": 8}), "has no problems"),
+        (Suite("own", "Own", {"gen_length": 8}, "gsm8k_gen"), "its lengths lack block_length"),
+        (Suite("a/b", "Own", {}, "gsm8k_gen"), "has no /"),
+    ],
+)
+def test_a_bad_suite_is_refused(suite: Suite, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        register_suite(suite)
+
+
+def test_a_preset_has_settings_by_suite() -> None:
+    lengths = {"block_length": 12}
+    suites: dict[str, dict[str, Any]] = {"gsm8k": {"tau": 0.5, "block_length": 24}}
+    preset = register_preset("own", Preset("Own", "threshold", {"tau": 0.7}, lengths=lengths, suites=suites))
+    gsm8k, math = (preset.for_suite(suite, {"gen_length": 48}, {}) for suite in ("gsm8k", "math"))
+    assert (gsm8k.block_length, gsm8k.options) == (24, {"tau": 0.5})
+    assert (math.block_length, math.options) == (12, {"tau": 0.7})

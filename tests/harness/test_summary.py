@@ -1,0 +1,38 @@
+"""The summary of a run in Python: the numbers of its tables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+from run_records import full_items, item, save
+
+from harness.summary import SUMMARY, TIMES, summarise
+from tables.frames.intervals import paired, with_intervals
+from tables.frames.measures import measure
+
+
+def test_the_numbers_are_those_of_the_tables(tmp_path: Path) -> None:
+    items = [row | {"seconds": 0.1 + 0.017 * number**1.3} for number, row in enumerate(full_items())]
+    run = save(tmp_path, [*items, item("dcd", "gsm8k", 0, correct=None)])
+    ours, tables = summarise(run), with_intervals(measure(run), paired(run))
+    assert list(ours.columns) == SUMMARY
+    both = ours.merge(tables, on=["method", "suite"], suffixes=("", "_table"))
+    assert len(both) == len(ours) == len(tables)
+    names = ["items", "scored", "accuracy", "accuracy_low", "accuracy_high", "speedup", "speedup_low", "speedup_high"]
+    for name in names:
+        pd.testing.assert_series_equal(both[name], both[f"{name}_table"], check_names=False, check_dtype=False)
+    pd.testing.assert_series_equal(both["seconds"], both["seconds_per_item"], check_names=False)
+    assert ours.set_index(["method", "suite"]).loc[("fef-2", "gsm8k"), ["label", "forwards"]].tolist() == [
+        "FeF-DLLM (step=2)",
+        24.0,
+    ]
+
+
+def test_a_run_without_llada_or_clocks_has_no_speedup(tmp_path: Path) -> None:
+    alone = summarise(save(tmp_path / "alone", [item("dcd", "gsm8k", 0)]))
+    assert alone["speedup"].isna().all() and alone["seconds"].tolist() == [2.0]
+    config = {"data": "generated", "methods": {"llada": {"label": "LLaDA"}}, "suites": {"gsm8k": {"title": "GSM8K"}}}
+    untimed = save(tmp_path / "untimed", [item("llada", "gsm8k", 0)], config={**config, "timed": False})
+    assert summarise(untimed)[TIMES].isna().all(axis=None)
+    assert summarise(save(tmp_path / "empty", [])).empty

@@ -1,0 +1,156 @@
+"""Decoders from outside: registered or given as functions, and what they must not do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+
+from model_wrappers import METHODS, Backbone, decode, register
+from model_wrappers.api import check_options
+from model_wrappers.decoders import Decoder, add_decoder
+from model_wrappers.options import Options, Positive
+from model_wrappers.request import Request
+
+
+class Fill(Options):
+    """token: what every mask becomes."""
+
+    token: Positive = 7
+
+
+def fill(request: Request, options: Fill) -> None:
+    """Fill the response with one token."""
+    masked = (request.x_1L[0] == request.mask_id).nonzero()[:, 0]
+    request.commit(masked, options.token, None, "filled")
+
+
+def half(request: Request, options: Fill) -> None:
+    """Fill the first half of the response."""
+    first = range(request.start, request.start + request.length // 2)
+    request.commit(list(first), options.token, None, "filled")
+
+
+def over_the_prompt(request: Request, options: Fill) -> None:
+    """Fill everything, the prompt as well."""
+    request.x_1L[:] = options.token
+
+
+def over_what_was_given(request: Request, options: Fill) -> None:
+    """Fill the response, what was given as well."""
+    request.x_1L[0, request.start :] = options.token
+
+
+def outside(request: Request, options: Fill) -> None:
+    """Fill the response with an id that is none."""
+    fill(request, Fill(token=10_000))
+
+
+def test_a_function_decodes_with_its_options(tiny: Backbone, prompt: torch.Tensor) -> None:
+    out = decode(tiny, prompt, method=fill, gen_length=4, token=9)
+    assert out.tokens.tolist() == [9] * 4 and out.trace.forwards == 0
+    assert decode(tiny, prompt, method=Decoder(fill), gen_length=4).tokens.tolist() == [7] * 4
+
+
+def test_a_registered_function_decodes_by_its_name(registries: None, tiny: Backbone, prompt: torch.Tensor) -> None:
+    assert register("fill-it", label="Fill", greedy_only=True)(fill) is fill
+    assert METHODS["fill-it"].label == "Fill" and METHODS["fill-it"].takes("token")
+    assert decode(tiny, prompt, "fill-it", gen_length=4).tokens.tolist() == [7] * 4
+    with pytest.raises(ValueError, match="fill-it is defined at temperature 0"):
+        decode(tiny, prompt, "fill-it", gen_length=4, temperature=1.0)
+
+
+@pytest.mark.parametrize("options", [{"token": 0}, {"tokn": 3}])
+def test_options_are_checked(options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"for fill must be a whole number of at least 1|valid: token"):
+        check_options(fill, options)
+
+
+@pytest.mark.parametrize(
+    ("function", "says"),
+    [
+        (half, "decoder half left 4 of 8 positions masked: it must fill all of them"),
+        (over_the_prompt, "decoder over_the_prompt changed the prompt, at position 0 .* from position 5 on"),
+        (outside, "decoder outside put id 10000 into the response: the vocabulary is 0 to 39"),
+    ],
+)
+def test_a_decoder_that_breaks_a_rule_is_named_with_it(
+    tiny: Backbone, prompt: torch.Tensor, function: Callable[..., None], says: str
+) -> None:
+    with pytest.raises(ValueError, match=says):
+        decode(tiny, prompt, method=function, gen_length=8)
+
+
+def test_what_was_given_must_stay(tiny: Backbone, prompt: torch.Tensor) -> None:
+    given = torch.tensor([1, tiny.mask_id, 3, tiny.mask_id])
+    assert decode(tiny, prompt, method=fill, gen_length=4, given=given).tokens.tolist() == [1, 7, 3, 7]
+    with pytest.raises(ValueError, match="changed position 0 of the response, which was given"):
+        decode(tiny, prompt, method=over_what_was_given, gen_length=4, given=given)
+
+
+def test_masks_may_stay_where_that_is_said(registries: None, tiny: Backbone, prompt: torch.Tensor) -> None:
+    register("half", may_leave_masks=True)(half)
+    assert int((decode(tiny, prompt, "half", gen_length=8).tokens == tiny.mask_id).sum()) == 4
+
+
+def no_options(request: Request) -> None:
+    """Not a decoder: it takes no options."""
+
+
+def other_options(request: Request, options: dict[str, Any]) -> None:
+    """Not a decoder: its options are no struct."""
+
+
+class Needed(Options, kw_only=True):
+    """An option without a default."""
+
+    needed: int
+
+
+def needs(request: Request, options: Needed) -> None:
+    """Not a decoder: an option has no default."""
+
+
+@pytest.mark.parametrize(
+    ("function", "says"),
+    [
+        (no_options, r"no_options is no decoder: it must take \(request, options\)"),
+        (other_options, "derived from model_wrappers.options.Options"),
+        (needs, "every option of Needed needs a default"),
+        (len, "len is no decoder"),
+    ],
+)
+def test_what_is_no_decoder_is_refused_where_it_is_registered(
+    registries: None, function: Callable[..., None], says: str
+) -> None:
+    with pytest.raises(ValueError, match=says):
+        register("mine")(function)
+    assert "mine" not in METHODS
+
+
+@pytest.mark.parametrize("name", ["", "a b", "a,b", "a(b", "a+b", "a:b", "a=b", "1a", None, fill])
+def test_names_that_a_command_line_would_cut_are_refused(name: Any) -> None:
+    with pytest.raises(ValueError, match="name is letters"):
+        register(name)
+
+
+def test_a_name_that_is_taken_is_refused(registries: None) -> None:
+    register("fill-it")(fill)
+    for name in ("llada", "fill-it"):
+        with pytest.raises(ValueError, match=f"a decoder '{name}' is there already"):
+            register(name)(half)
+    with pytest.raises(ValueError, match="there already"):
+        add_decoder("llada", Decoder(partial(fill)))
+
+
+def test_a_file_that_is_imported_again_replaces_its_decoder(registries: None) -> None:
+    code = compile("def fill(request, options: Fill): pass", "mine.py", "exec")
+    versions = []
+    for _ in range(2):
+        scope: dict[str, Any] = {"Fill": Fill}
+        exec(code, scope)
+        versions.append(register("again")(scope["fill"]))
+    assert METHODS["again"].source is versions[1]
