@@ -138,7 +138,7 @@ class PrefixCache:
 
 
 class DualCache(PrefixCache):
-    """All but the block is kept; the block's keys and values are replaced at every step, as are those of added tokens."""
+    """All but the block is kept; its keys and values are replaced at every step, and those of added tokens too."""
 
     @property
     def _later(self) -> range:
@@ -157,9 +157,9 @@ class DualCache(PrefixCache):
         at_N = piece_N if position_M is None else position_M[piece_N]
         seen_NM = None if visible_MM is None else visible_MM[piece_N]
         read = torch.searchsorted(piece_N, read_N)
-        return self._backbone.extend(
-            ids_1M[:, piece_N], at_N, read, cache, seen_NM, write="replace", slot_N=piece_N
-        )[0][0]
+        return self._backbone.extend(ids_1M[:, piece_N], at_N, read, cache, seen_NM, write="replace", slot_N=piece_N)[
+            0
+        ][0]
 
 
 def _whole(

@@ -1,7 +1,7 @@
 """PC-Sampler: confidence weighted by position and by how rare a token is (Huang et al., arXiv 2508.13021).
 
-LLaDA's loop with another score: exp(-lambda i) min(-p log f, alpha), i the position in its block, p the confidence and f
-the frequency of the token in a reference corpus. Shapes: N candidates, V vocabulary.
+LLaDA's loop with another score: exp(-lambda i) min(-p log f, alpha), i the position in its block, p the confidence and
+f the frequency of the token in a reference corpus. Shapes: N candidates, V vocabulary.
 """
 
 from __future__ import annotations

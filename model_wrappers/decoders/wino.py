@@ -1,10 +1,10 @@
-"""WINO: commit many tokens at a low threshold, and revoke those that do not hold (Hong et al., Wide-In Narrow-Out, 2507.18578).
+"""WINO: commit many tokens at a low threshold, and revoke those that do not hold (Hong et al., arXiv 2507.18578).
 
 Behind the sequence stands a shadow of the block: a mask at each of its positions, which sees everything but the token
 that is there. What the shadow gives a committed token is its confidence without having seen itself; where that is below
 a threshold the position is masked again. The bounds on how many tokens a step commits and revokes are the official
-code's. Tokens that were given are never revoked. Shapes: L length of prompt and response, M with the shadow, N positions
-whose logits are read, W block length.
+code's. Tokens that were given are never revoked. Shapes: L length of prompt and response, M with the shadow, N
+positions whose logits are read, W block length.
 """
 
 from __future__ import annotations
