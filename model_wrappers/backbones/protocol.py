@@ -11,7 +11,6 @@ from typing import Any, Literal, Protocol
 import torch
 from transformers import Cache
 
-
 # What becomes of the keys and values of new tokens: put behind the cached ones, in the place of some, or not kept.
 Write = Literal["append", "replace", "none"]
 
@@ -46,7 +45,7 @@ class Ledger:
         self.device = torch.device(getattr(backbone, "device", "cpu"))
         self.max_length: int | None = getattr(backbone, "max_length", None)
         self.reads_at: int = getattr(backbone, "reads_at", 0)
-        self.can_extend = hasattr(backbone, "extend")
+        self.can_extend = callable(getattr(backbone, "extend", None))
         self.calls = self.rows = self.tokens = self.cached = 0
         self._total: torch.Tensor | None = None
 
