@@ -133,9 +133,11 @@ def test_a_shifted_model_refuses_a_position_without_the_one_before_it(
         shifted.extend(IDS_1L[:, at_N], at_N, torch.tensor(read))
 
 
-def test_a_shifted_model_reads_the_first_token_of_all_at_itself(shifted: Backbone) -> None:
-    logits_1nV, _ = shifted.extend(IDS_1L, EVERY_L, torch.tensor([0]))
-    torch.testing.assert_close(logits_1nV, shifted.logits(IDS_1L)[:, :1], **CLOSE)
+def test_a_shifted_model_reads_the_first_token_of_all_at_itself_wherever_it_stands(shifted: Backbone) -> None:
+    expected_1V = shifted.logits(IDS_1L)[:, :1]
+    for at_N in (EVERY_L, EVERY_L.roll(3)):
+        logits_1nV, _ = shifted.extend(IDS_1L[:, at_N], at_N, (at_N == 0).nonzero()[:, 0])
+        torch.testing.assert_close(logits_1nV, expected_1V, **CLOSE)
 
 
 # Checkpoints
