@@ -80,9 +80,7 @@ class Request:
         """
         given = self.given.intersection(positions)
         if given:
-            raise ValueError(
-                f"positions {sorted(given)} of the sequence were given; a decoder must not mask them again"
-            )
+            raise ValueError(f"positions {sorted(given)} of the sequence were given; a decoder must not mask them")
         self.x_1L[0, positions] = self.mask_id if tokens is None else tokens
         if self.observer is not None:
             self.observer.remasked([at - self.start for at in positions], self.x_1L[0, positions].tolist())

@@ -91,7 +91,7 @@ class _Recording:
     def __init__(self, backbone: Backbone) -> None:
         self._backbone = backbone
         self.mask_id, self.eos_id, self.vocab_size = backbone.mask_id, backbone.eos_id, backbone.vocab_size
-        self.device, self.eot_id = backbone.device, backbone.eot_id
+        self.device, self.eot_id, self.reads_at = backbone.device, backbone.eot_id, backbone.reads_at
         self._calls: list[Callable[[], object]] = []
         self._cache: Cache | None = None
 
@@ -106,9 +106,10 @@ class _Recording:
         positions: torch.Tensor,
         cache: Cache | None = None,
         visible_NK: torch.Tensor | None = None,
+        **how: Any,
     ) -> tuple[torch.Tensor, Cache]:
         kept = 0 if cache is None else cache.get_seq_length()
-        extend = partial(self._backbone.extend, ids_1N.clone(), position_N, positions, visible_NK=visible_NK)
+        extend = partial(self._backbone.extend, ids_1N.clone(), position_N, positions, visible_NK=visible_NK, **how)
         self._calls.append(partial(self._extend_again, extend, kept))
         return extend(cache=cache)
 

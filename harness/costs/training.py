@@ -12,7 +12,6 @@ import pandas as pd
 from harness.training.data import Collator, CorruptedBatches, NanoExamples, PositionBatches
 from harness.training.recipes import PRESETS
 from harness.training.run import start, training_arguments
-from harness.training.tokenizer import EOS, token_id
 from harness.training.trainer import DiffusionTrainer
 from harness.training.two_stream import TwoStreamBatches
 
@@ -28,10 +27,12 @@ def bench_training(model: str, repeats: int) -> pd.DataFrame:
     corrupted positions from an anchor on.
     """
     config = PRESETS["nano"] | {"init": model, "steps": repeats + DISCARDED}
-    tokenizer, network = start(config)
+    backbone = start(config)
+    network = backbone.model
     size = config["batch"]
-    examples = NanoExamples(tokenizer, size * config["steps"], size, config["seed"])
-    corrupted = CorruptedBatches(token_id(tokenizer, EOS), network.config.mask_token_id, config["seed"])
+    tokenizer, end = backbone.text_tokenizer(), backbone.family.end_of_turn
+    examples = NanoExamples(tokenizer, size * config["steps"], size, config["seed"], end=end)
+    corrupted = CorruptedBatches(backbone.eos_id, backbone.mask_id, config["seed"])
     with tempfile.TemporaryDirectory() as folder:
         trainer = DiffusionTrainer(
             model=network, args=training_arguments(config, Path(folder), config["steps"], config["steps"])

@@ -38,18 +38,18 @@ Collator = Callable[[list[Example]], dict[str, torch.Tensor]]
 
 
 class Examples(Dataset[Example]):
-    """Encoded examples by index."""
+    """Encoded examples by index; `end` is the token that closes a response, where the vocabulary has it."""
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, count: int, seed: int) -> None:
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, count: int, seed: int, end: str = EOT) -> None:
         self.tokenizer, self.count, self.seed = tokenizer, count, seed
-        eot_id = tokenizer.get_vocab().get(EOT)
+        eot_id = tokenizer.get_vocab().get(end)
         self._end = [] if eot_id is None else [eot_id]
 
     def __len__(self) -> int:
         return self.count
 
     def encode(self, prompt: str, response: str, index: int) -> Example:
-        """A prompt, one user turn, and its response as ids, EoT at the end."""
+        """A prompt, one user turn, and its response as ids, closed."""
         text = list(self.tokenizer(response, add_special_tokens=False).input_ids)
         return {
             "index": index,
@@ -73,8 +73,9 @@ class NanoExamples(Examples):
         seed: int,
         mix: dict[str, int] | None = None,
         distinct: int | None = None,
+        end: str = EOT,
     ) -> None:
-        super().__init__(tokenizer, count, seed)
+        super().__init__(tokenizer, count, seed, end)
         self.block, self.distinct = block, count if distinct is None else distinct
         self.round = [suite for suite in NANO_SUITES for _ in range(1 if mix is None else mix[suite])]
 
@@ -92,9 +93,9 @@ class FileExamples(Examples):
     Raises UserError for a file that cannot be read, a bad line, or an example that exceeds the model's limit of tokens.
     """
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, path: Path, seed: int, limit: int) -> None:
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, path: Path, seed: int, limit: int, end: str = EOT) -> None:
         self._exchanges = read_exchanges(path, "--data")
-        super().__init__(tokenizer, len(self._exchanges), seed)
+        super().__init__(tokenizer, len(self._exchanges), seed, end)
         self._order: tuple[int, list[int]] = (-1, [])
         for number, (prompt, response) in enumerate(self._exchanges, 1):
             example = self.encode(prompt, response, index=number)

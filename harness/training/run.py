@@ -23,11 +23,11 @@ from harness.training.data import (
     NanoExamples,
     PositionBatches,
 )
-from harness.training.tokenizer import EOS, token_id, train_tokenizer
+from harness.training.tokenizer import train_tokenizer
 from harness.training.trainer import DiffusionTrainer
 from harness.training.two_stream import TwoStreamBatches
-from model_wrappers import load_backbone
-from model_wrappers.backbones.llada import LLaDAConfig, LLaDAForMaskedLM
+from model_wrappers import Backbone, load_backbone
+from model_wrappers.backbones.llada import FAMILY, LLaDAConfig, LLaDAForMaskedLM
 
 
 def new_model(config: dict[str, Any], tokenizer: PreTrainedTokenizerBase) -> LLaDAForMaskedLM:
@@ -49,31 +49,44 @@ def new_model(config: dict[str, Any], tokenizer: PreTrainedTokenizerBase) -> LLa
     )
 
 
-def start(config: dict[str, Any]) -> tuple[PreTrainedTokenizerBase, LLaDAForMaskedLM]:
-    """Tokenizer and model to begin with: those of the folder `init`, or new ones where the preset gives their size."""
+def start(config: dict[str, Any]) -> Backbone:
+    """Model and tokenizer to begin with: those of the folder `init`, or new ones where the preset gives their size.
+
+    Raises UserError for a model that cannot be trained here.
+    """
     if config["init"] is not None:
         backbone = load_backbone(config["init"], dtype="float32")
-        return backbone.text_tokenizer(), backbone.model.train()
-    if "hidden_size" not in config:
+        if backbone.reads_at:
+            raise UserError(
+                f"--init {config['init']}: {backbone.family.model_type} models predict a token from the one before it "
+                "and cannot be trained here, where every position is trained to predict its own"
+            )
+        backbone.text_tokenizer()  # refused here if there is none
+    elif "hidden_size" in config:
+        tokenizer = train_tokenizer(seed=0)
+        backbone = Backbone(FAMILY, new_model(config, tokenizer), tokenizer, "new")
+    else:
         raise UserError("--init is needed: the folder or hub id of the model to train")
-    tokenizer = train_tokenizer(seed=0)
-    return tokenizer, new_model(config, tokenizer)
+    backbone.model.train()
+    return backbone
 
 
-def examples_for(config: dict[str, Any], tokenizer: PreTrainedTokenizerBase, limit: int) -> tuple[Examples, int]:
-    """The training examples, and the optimizer steps they take. limit: the model's, in tokens.
+def examples_for(config: dict[str, Any], backbone: Backbone) -> tuple[Examples, int]:
+    """The training examples for a model, and the optimizer steps they take.
 
     Raises UserError for a data file that cannot be used, or a preset that says neither steps nor epochs.
     """
+    tokenizer, end = backbone.text_tokenizer(), backbone.family.end_of_turn
     processes = int(os.environ.get("WORLD_SIZE", "1"))
     per_step = config["batch"] * config["accumulation"] * processes
     if config["data"] is None:
         if config["steps"] is None:
             raise UserError("--data FILE is needed, or --steps with nano's generated problems")
         count = config["steps"] * per_step
-        drawn = NanoExamples(tokenizer, count, config["batch"], config["seed"], config["mix"], config["examples"])
+        mixed = (config["mix"], config["examples"])
+        drawn = NanoExamples(tokenizer, count, config["batch"], config["seed"], *mixed, end=end)
         return drawn, config["steps"]
-    once = FileExamples(tokenizer, Path(config["data"]), config["seed"], limit)
+    once = FileExamples(tokenizer, Path(config["data"]), config["seed"], backbone.max_length, end)
     steps = config["steps"] or math.ceil(config["epochs"] * len(once) / per_step)
     return once.repeated(steps * per_step), steps
 
@@ -181,13 +194,14 @@ def train(objective: str, config: dict[str, Any], out: Path, resume: bool = Fals
     if save_every < 1:
         raise UserError(f"--save-every {save_every} must be at least 1 step")
     set_seed(config["seed"])
-    tokenizer, model = start(config)
-    examples, steps = examples_for(config, tokenizer, model.config.max_position_embeddings)
+    backbone = start(config)
+    model: Any = backbone.model
+    examples, steps = examples_for(config, backbone)
     arguments = training_arguments(config, out, steps, save_every)
     if os.environ.get("RANK", "0") == "0":  # of several processes one claims the folder
         prepare_folder(out, {"objective": objective, **config}, resume)
-    eos_id, mask_id = token_id(tokenizer, EOS), model.config.mask_token_id
-    batches = CorruptedBatches(eos_id, mask_id, config["seed"], LENGTHS if config["data"] is None else ())
+    lengths = LENGTHS if config["data"] is None else ()
+    batches = CorruptedBatches(backbone.eos_id, backbone.mask_id, config["seed"], lengths)
     trainer = DiffusionTrainer(
         model=model,
         args=arguments,
@@ -202,9 +216,9 @@ def train(objective: str, config: dict[str, Any], out: Path, resume: bool = Fals
         save_curve(trainer.state.log_history, out)
     trainer.save_model(str(out / "checkpoints" / "last"))  # gathers the weights where they are sharded
     if trainer.is_world_process_zero():
-        trained: Any = LLaDAForMaskedLM.from_pretrained(out / "checkpoints" / "last", dtype=torch.bfloat16)
+        trained = type(model).from_pretrained(out / "checkpoints" / "last", dtype=torch.bfloat16)
         lost = [name for name, weight in trained.named_parameters() if not weight.isfinite().all()]
         if lost:
             raise UserError(f"the training diverged: {len(lost)} tensors such as {lost[0]} are not finite; lower --lr")
         trained.save_pretrained(out)
-        tokenizer.save_pretrained(out)
+        backbone.text_tokenizer().save_pretrained(out)

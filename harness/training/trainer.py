@@ -12,7 +12,6 @@ from transformers import Trainer
 
 from harness.errors import UserError
 from harness.training.objectives import fef_loss, llada_loss, two_stream_loss
-from model_wrappers.backbones.llada import LLaDAForMaskedLM
 
 Inputs = dict[str, torch.Tensor]
 
@@ -98,7 +97,6 @@ class DiffusionTrainer(Trainer):
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: torch.nn.Module | None = None) -> None:
         # Checkpoints carry the official names of the weights, which only from_pretrained translates: the trainer's own
         # loading would leave the weights as they are.
-        saved: Any = LLaDAForMaskedLM.from_pretrained(resume_from_checkpoint, dtype=torch.float32)
-        target = self.model if model is None else model
-        assert target is not None
-        target.load_state_dict(saved.state_dict())
+        target: Any = self.model if model is None else model
+        kind = type(self.accelerator.unwrap_model(target))
+        target.load_state_dict(kind.from_pretrained(resume_from_checkpoint, dtype=torch.float32).state_dict())

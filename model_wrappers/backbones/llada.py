@@ -19,7 +19,7 @@ from transformers.masking_utils import sdpa_mask
 from transformers.modeling_outputs import CausalLMOutputWithPast
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
-from model_wrappers.backbones.model import Family
+from model_wrappers.backbones.model import Family, Published
 
 OFFICIAL_MASK_ID, OFFICIAL_EOT_ID = 126336, 126348  # of GSAI-ML/LLaDA-8B
 
@@ -62,6 +62,13 @@ OFFICIAL_CHOICES: dict[str, Any] = {
 }
 
 
+def refuse_unlike(model: str, config: dict[str, Any], choices: dict[str, Any]) -> None:
+    """Raise ValueError if a config asks for anything other than what the code computes."""
+    unlike = {key: config[key] for key, value in choices.items() if config.get(key, value) != value}
+    if unlike:
+        raise ValueError(f"unsupported {model} config: {unlike}; expected {choices}")
+
+
 @strict
 class LLaDAConfig(LlamaConfig):
     """Llama's configuration with LLaDA's defaults; `from_dict` also reads the official field names."""
@@ -86,13 +93,7 @@ class LLaDAConfig(LlamaConfig):
         if not {"d_model", "hidden_size"} & set(d) or "vocab_size" not in d:
             raise ValueError("the config names no sizes: hidden_size or d_model, and vocab_size, are needed")
         if "d_model" in d:
-            unlike = {key: d[key] for key, value in OFFICIAL_CHOICES.items() if d.get(key, value) != value}
-            if d.get("embedding_size", d["vocab_size"]) != d["vocab_size"]:
-                unlike["embedding_size"] = d["embedding_size"]
-            if unlike:
-                raise ValueError(
-                    f"unsupported LLaDA config: {unlike}; expected {OFFICIAL_CHOICES} and no padded embedding"
-                )
+            refuse_unlike("LLaDA", d, OFFICIAL_CHOICES | {"embedding_size": d["vocab_size"]})
             same = ("vocab_size", "rms_norm_eps", "eos_token_id", "mask_token_id")
             d = (
                 {key: d[key] for key in same}
@@ -129,20 +130,14 @@ AttentionInterface.register("llada_sdpa", _sdpa)
 AttentionMaskInterface.register("llada_sdpa", sdpa_mask)
 
 
-class LLaDAForMaskedLM(LlamaForCausalLM):
-    """Llama's layers with bidirectional attention; logits at position i predict token i (no shift)."""
+class HeadAtPositions(torch.nn.Module):
+    """For a transformers model with a vocabulary head: `forward` takes the positions that the head is to run at."""
 
-    config_class = LLaDAConfig
-    config: LLaDAConfig
+    model: Any
+    lm_head: Any
 
-    def __init__(self, config: LLaDAConfig) -> None:
-        super().__init__(config)
-        self.model.rotary_emb = _Fp32Rotary(config)
-        if self.config._attn_implementation == "sdpa":
-            self.set_attn_implementation("llada_sdpa")
-
-    def forward(self, *args: Any, positions: torch.Tensor | None = None, **kwargs: Any) -> CausalLMOutputWithPast:
-        """Llama's, with the vocabulary head at `positions` alone if they are given (see read_positions)."""
+    def forward(self, *args: Any, positions: torch.Tensor | None = None, **kwargs: Any) -> Any:
+        """The model's own, with the vocabulary head at `positions` alone if they are given (see read_positions)."""
         if positions is None:
             return super().forward(*args, **kwargs)
         output = self.model(*args, **kwargs)
@@ -157,13 +152,39 @@ def read_positions(values_BLD: torch.Tensor, positions: torch.Tensor) -> torch.T
     return torch.take_along_dim(values_BLD, positions[..., None], dim=1)
 
 
+class LLaDAForMaskedLM(HeadAtPositions, LlamaForCausalLM):
+    """Llama's layers with bidirectional attention; logits at position i predict token i (no shift)."""
+
+    config_class = LLaDAConfig
+    config: LLaDAConfig
+
+    def __init__(self, config: LLaDAConfig) -> None:
+        super().__init__(config)
+        self.model.rotary_emb = _Fp32Rotary(config)
+        if self.config._attn_implementation == "sdpa":
+            self.set_attn_implementation("llada_sdpa")
+
+
 register_checkpoint_conversion_mapping(
     "LLaDAForMaskedLM", [WeightRenaming(old, new) for old, new in OFFICIAL_KEYS.items()]
+)
+OPENCOMPASS = "ML-GSAI/LLaDA, EVAL.md and opencompass/examples (commit b7e6c35)"
+LLADA_15 = Published(
+    models=r"llada-1(\.|_+)5",
+    source=OPENCOMPASS,
+    suites={
+        "gsm8k": {"gen_length": 256, "block_length": 16, "options": {"confidence_eos_eot_inf": True}},
+        "math": {"gen_length": 1024, "block_length": 128, "options": {"confidence_eos_eot_inf": True}},
+        "humaneval": {"gen_length": 512, "block_length": 32, "options": {"confidence_eos_eot_inf": True}},
+        "mbpp": {"gen_length": 512, "block_length": 32, "options": {"confidence_eos_eot_inf": True}},
+    },
 )
 FAMILY = Family(
     model_type=LLaDAConfig.model_type,
     model=LLaDAForMaskedLM,
     attention={"sdpa": "llada_sdpa"},
     end_of_turn="<|eot_id|>",
-    end_of_turn_ids={OFFICIAL_MASK_ID: OFFICIAL_EOT_ID},
+    mask="<|mdm_mask|>",
+    published_ids={"<|mdm_mask|>": OFFICIAL_MASK_ID, "<|eot_id|>": OFFICIAL_EOT_ID},
+    published=(LLADA_15,),
 )

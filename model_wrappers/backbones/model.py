@@ -19,24 +19,50 @@ from model_wrappers.backbones.protocol import Write
 RECOMPILATIONS = (
     64  # kinds of calls that a compiled model may see; beyond it torch.compile silently falls back to eager
 )
+ReadsAt = Literal[0, -1]
+
+
+@dataclass(frozen=True)
+class Published:
+    """Settings that a model's numbers were published with.
+
+    models: pattern that is in the last part of the model's name, in lower case. source: where they stand, and what of
+    them is no setting of a suite. suites: by suite, gen_length, block_length and options of all methods.
+    """
+
+    models: str
+    source: str
+    suites: Mapping[str, Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
 class Family:
     """An architecture that the registry knows, and what its checkpoints have in common.
 
-    model_type: as config.json says. model: the transformers class; its `forward` takes `positions` (see
-    `llada.LLaDAForMaskedLM`). attention: what `attn=` stands for. end_of_turn: the token that closes a turn.
-    end_of_turn_ids: by mask id, its id in checkpoints whose folder has no tokenizer. reads_at: 0 where the model's
-    logits at position i predict token i, -1 where those at i - 1 do.
+    model_type: as config.json says, or one of also. architectures: what config.json may list as such, where model_type
+    does not tell. model: the transformers class; its `forward` takes `positions` (see `llada.HeadAtPositions`).
+    attention: what `attn=` stands for. tokenizer: the class that reads vocab.json, for folders without tokenizer.json.
+
+    end_of_turn: the token that closes a turn. mask: the mask, where the config names no id. fill: the token that fills
+    a response behind its end, where it is not the config's EOS. These are looked up in the tokenizer; published_ids has
+    their ids in published checkpoints, for folders without one.
+
+    reads_at: 0 where the model's logits at position i predict token i, -1 where those at i - 1 do. published: settings
+    by model and suite.
     """
 
     model_type: str
     model: type[PreTrainedModel]
     attention: Mapping[str, str]
     end_of_turn: str
-    end_of_turn_ids: Mapping[int, int] = field(default_factory=dict)
-    reads_at: Literal[0, -1] = 0
+    mask: str = "<|mask|>"
+    fill: str | None = None
+    published_ids: Mapping[str, int] = field(default_factory=dict)
+    reads_at: ReadsAt = 0
+    also: tuple[str, ...] = ()
+    architectures: tuple[str, ...] = ()
+    tokenizer: type[PreTrainedTokenizerBase] | None = None
+    published: tuple[Published, ...] = ()
 
 
 class _Cache(DynamicCache):
@@ -65,8 +91,8 @@ class _Cache(DynamicCache):
 class Backbone:
     """A model of a known family and, where its folder has one, its tokenizer.
 
-    Raises ValueError for a config that does not name one EOS id and one mask id of its vocabulary, or a tokenizer of a
-    larger vocabulary.
+    Raises ValueError for a checkpoint that does not name one EOS id and one mask id of its vocabulary, or a tokenizer
+    of a larger vocabulary.
     """
 
     def __init__(
@@ -78,24 +104,27 @@ class Backbone:
         compiled: bool = False,
     ) -> None:
         self.model, self.tokenizer, self.name, self.compiled = model.eval(), tokenizer, name, compiled
-        self.reads_at = family.reads_at
+        self.family, self.reads_at = family, family.reads_at
         self._run: Any = _compile(model) if compiled else model
         config = model.config
         self.vocab_size = int(config.vocab_size)
-        self.mask_id, self.eos_id = (self._id(config, field) for field in ("mask_token_id", "eos_token_id"))
         if tokenizer is not None and len(tokenizer) > self.vocab_size:
             raise ValueError(
                 f"the tokenizer of {name} has {len(tokenizer)} tokens, its model a vocabulary of {self.vocab_size}: "
                 "they do not belong together"
             )
+        ids = family.published_ids if tokenizer is None else tokenizer.get_vocab()
+        mask_id = getattr(config, "mask_token_id", None)
+        self.mask_id = self._id("mask_token_id", ids.get(family.mask) if mask_id is None else mask_id)
+        if tokenizer is None and self.mask_id != ids.get(family.mask):
+            ids = {}  # not the published vocabulary
+        eos_id = getattr(config, "eos_token_id", None)
+        self.eos_id = self._id("eos_token_id", eos_id if family.fill is None else ids.get(family.fill, eos_id))
+        self.eot_id: int | None = ids.get(family.end_of_turn)
         self.max_length = int(config.max_position_embeddings)
-        self.eot_id: int | None = family.end_of_turn_ids.get(self.mask_id)
-        if tokenizer is not None:
-            self.eot_id = tokenizer.get_vocab().get(family.end_of_turn)
 
-    def _id(self, config: Any, field: str) -> int:
-        """A token id that the config names."""
-        value = getattr(config, field, None)
+    def _id(self, field: str, value: Any) -> int:
+        """A token id, checked."""
         if type(value) is not int or not 0 <= value < self.vocab_size:
             raise ValueError(
                 f"the config of {self.name} must name one {field} of its vocabulary, 0 to {self.vocab_size - 1}, "
@@ -136,10 +165,7 @@ class Backbone:
         mask = None
         if causal:
             mask = torch.ones(length, length, dtype=torch.bool, device=ids_BL.device).tril()[None, None]
-        if self.reads_at == 0:
-            return self._run(input_ids=ids_BL, attention_mask=mask, positions=positions, use_cache=False).logits
-        read = torch.arange(length, device=ids_BL.device) if positions is None else positions
-        read = (read + self.reads_at).clamp(min=0)  # the first token of all reads itself
+        read = self._read_in_whole(positions, length, ids_BL.device)
         return self._run(input_ids=ids_BL, attention_mask=mask, positions=read, use_cache=False).logits
 
     @torch.inference_mode()
@@ -178,6 +204,13 @@ class Backbone:
             positions=self._read_in_piece(position_N, positions),
         )
         return output.logits, output.past_key_values
+
+    def _read_in_whole(self, positions: torch.Tensor | None, length: int, device: torch.device) -> torch.Tensor | None:
+        """Where the logits of positions stand in the output of a whole sequence; None for everywhere, in order."""
+        if self.reads_at == 0:
+            return positions
+        read = torch.arange(length, device=device) if positions is None else positions
+        return (read + self.reads_at).clamp(min=0)  # the first token of all reads itself
 
     def _read_in_piece(self, position_N: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
         """Where the logits of the tokens at indices `positions` of a piece of the sequence stand in the output."""

@@ -45,7 +45,7 @@ class Ledger:
         self.device = torch.device(getattr(backbone, "device", "cpu"))
         self.max_length: int | None = getattr(backbone, "max_length", None)
         self.reads_at: int = getattr(backbone, "reads_at", 0)
-        self.can_extend = hasattr(backbone, "extend")
+        self.can_extend = callable(getattr(backbone, "extend", None))
         self.calls = self.rows = self.tokens = self.cached = 0
         self._total: torch.Tensor | None = None
 

@@ -5,8 +5,10 @@ A new architecture is one file beside this one and one entry in FAMILIES.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
@@ -15,11 +17,14 @@ import torch
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 from transformers import PretrainedConfig, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+from transformers.utils import cached_file
 
-from model_wrappers.backbones import llada
-from model_wrappers.backbones.model import Backbone, Family
+from model_wrappers.backbones import dream, llada, llada_moe, qwen3
+from model_wrappers.backbones.model import Backbone, Family, ReadsAt
+from model_wrappers.backbones.remote import load_remote
+from model_wrappers.backbones.weights import load_weights
 
-FAMILIES: dict[str, Family] = {family.model_type: family for family in (llada.FAMILY,)}
+FAMILIES: dict[str, Family] = {each.FAMILY.model_type: each.FAMILY for each in (llada, llada_moe, dream, qwen3)}
 NANO = Path(__file__).parents[1] / "nano"
 SHIPPED = {"nano": NANO} | {f"nano-{role}": NANO / role for role in ("fef", "control")}
 DEVICES = "cpu, cuda, cuda:0, ..."
@@ -41,60 +46,81 @@ def load_backbone(
     dtype: str | torch.dtype | None = None,
     attn: str = "sdpa",
     compiled: bool = False,
+    trust_remote_code: bool = False,
+    reads_at: ReadsAt | None = None,
 ) -> Backbone:
     """Load a shipped model (SHIPPED: "nano" and what was trained from it), a local folder or a hub id.
 
-    Folders and hub ids are in LLaDA's format or ours.
+    Folders and hub ids are of one of FAMILIES, in its official format or ours; code that comes with them is not run.
     dtype: a name or torch.dtype; None is bfloat16 on a GPU and float32 on a CPU. attn: "sdpa". compiled: run the model
-    through torch.compile. A folder without a tokenizer loads too; then only `decode` on ids works. Raises ValueError
-    for anything that cannot be loaded.
+    through torch.compile. A folder without a tokenizer loads too; then only `decode` on ids works.
+
+    trust_remote_code: load a model of no known family by running the code that comes with it; what it then can do is in
+    remote.py. reads_at: 0 where the logits at position i predict token i, -1 where those at i - 1 do (None: what the
+    family says; 0 for a model of no known family).
+
+    Raises ValueError for anything that cannot be loaded.
     """
     torch_device = device_named(device)
     torch_dtype = dtype_named(dtype, torch_device)
+    if reads_at not in (None, 0, -1):
+        raise ValueError(f"reads_at={reads_at!r} must be 0 (logits at a position predict its token) or -1 (the next)")
     folder = model_folder(name)
     if folder.exists() and not (folder / "config.json").exists():
         raise ValueError(f"{folder} has no config.json: not a model folder; give nano, a folder or a hub id")
     source = str(folder) if folder.exists() else str(name)
     with _named_in_errors(name):
-        family = _family(source)
+        config = _config(source)
+        family = family_of(config)
+        if family is None and not trust_remote_code:
+            raise ValueError(
+                f"unknown model_type {config.get('model_type')!r}; known: {', '.join(FAMILIES)}; --trust-remote-code "
+                "(trust_remote_code=True) runs the code that comes with a model"
+            )
+        if family is None and compiled:
+            raise ValueError("compiled=True needs a model of a known family, not one that brings its own code")
+        if family is None:
+            remote = load_remote(source, config, str(name), reads_at or 0, dtype=torch_dtype)
+            remote.model.to(torch_device)
+            return remote
         if attn not in family.attention:
             raise ValueError(f"unknown attn {attn!r}; valid: {', '.join(family.attention)}")
-        loading: Any = family.model
-        model, info = loading.from_pretrained(
-            source, dtype=torch_dtype, attn_implementation=family.attention[attn], output_loading_info=True
-        )
-        _check_weights(model, info)
-    return Backbone(family, model.to(torch_device), _tokenizer(source), str(name), compiled)
+        model = load_weights(family.model, source, dtype=torch_dtype, attn_implementation=family.attention[attn])
+    if reads_at is not None:
+        family = replace(family, reads_at=reads_at)
+    return Backbone(family, model.to(torch_device), _tokenizer(source, family), str(name), compiled)
 
 
-def _check_weights(model: torch.nn.Module, info: Any) -> None:
-    """Raise ValueError unless the file and the config have the same weights, finite, no matrix all zero."""
-    if info["missing_keys"]:  # they would stay random
-        raise ValueError(f"no weights for {', '.join(sorted(info['missing_keys']))}")
-    # Angles are computed; some checkpoints hold them all the same.
-    unused = sorted(name for name in info["unexpected_keys"] if not name.endswith("rotary_emb.inv_freq"))
-    if unused:
-        raise ValueError(f"the config has no place for {len(unused)} of its weights, such as {unused[0]}")
-    for name, weight in model.named_parameters():
-        low, high = weight.detach().aminmax()
-        if not bool(torch.isfinite(low) & torch.isfinite(high)):
-            raise ValueError(f"the weights {name} are not finite: the file is damaged")
-        if weight.dim() > 1 and not bool((low != 0) | (high != 0)):
-            raise ValueError(f"the weights {name} are all zero: the file is not of a trained model")
+def family_of(config: dict[str, Any]) -> Family | None:
+    """The family of a checkpoint, by what its config.json lists as architectures or else says as `model_type`."""
+    listed = set(config.get("architectures") or ())
+    model_type = config.get("model_type", llada.FAMILY.model_type)
+    by_architecture = (each for each in FAMILIES.values() if listed & set(each.architectures))
+    by_type = (each for each in FAMILIES.values() if model_type in (each.model_type, *each.also))
+    return next(by_architecture, None) or next(by_type, None)
 
 
-def _family(source: str) -> Family:
-    """The family of a checkpoint, by its config's `model_type`. Raises ValueError for one that is not known."""
+def published_settings(name: str | Path, suite: str) -> tuple[dict[str, Any], str] | None:
+    """The settings that a model's numbers on a suite were published with, and their source; None where none are known.
+
+    By the last part of the model's name: a config.json does not tell which model of its family it belongs to.
+    """
+    last = Path(name).name.lower()
+    for published in (published for family in FAMILIES.values() for published in family.published):
+        if re.search(published.models, last) and suite in published.suites:
+            return dict(published.suites[suite]), published.source
+    return None
+
+
+def _config(source: str) -> dict[str, Any]:
+    """A checkpoint's config.json. Raises ValueError for one that holds no JSON object."""
     try:
         config, _ = PretrainedConfig.get_config_dict(source)
     except (AttributeError, TypeError):  # what becomes of some JSON that is no object
         config = None
     if not isinstance(config, dict):
         raise ValueError("its config.json must hold a JSON object")
-    model_type = config.get("model_type", llada.FAMILY.model_type)
-    if model_type not in FAMILIES:
-        raise ValueError(f"unknown model_type {model_type!r}; valid: {', '.join(FAMILIES)}")
-    return FAMILIES[model_type]
+    return config
 
 
 @contextmanager
@@ -131,11 +157,20 @@ def dtype_named(dtype: str | torch.dtype | None, device: torch.device) -> torch.
     return DTYPES[dtype]
 
 
-def _tokenizer(source: str) -> PreTrainedTokenizerBase | None:
+def _tokenizer(source: str, family: Family) -> PreTrainedTokenizerBase | None:
     """The tokenizer of a model's folder or hub id; None where it has none."""
+    kind: type[PreTrainedTokenizerBase] = PreTrainedTokenizerFast
+    if family.tokenizer is not None and not _has(source, "tokenizer.json") and _has(source, "vocab.json"):
+        kind = family.tokenizer
     try:
-        return PreTrainedTokenizerFast.from_pretrained(source)
+        tokenizer: PreTrainedTokenizerBase = kind.from_pretrained(source)
+        return tokenizer
     except (OSError, ValueError, TypeError) as error:
-        if (Path(source) / "tokenizer.json").exists():
+        if any((Path(source) / file).exists() for file in ("tokenizer.json", "vocab.json")):
             raise ValueError(f"cannot load the tokenizer of {source}: {error}") from error
         return None
+
+
+def _has(source: str, file: str) -> bool:
+    """Whether a model's folder or hub id has a file."""
+    return cached_file(source, file, _raise_exceptions_for_missing_entries=False) is not None

@@ -55,7 +55,8 @@ def decode_freedave(request: Request, options: FreeDaveOptions) -> None:
                     accepted += 1
             resolved = links[: accepted + 1]
             positions, tokens, confidences = map(list, zip(*resolved, strict=True))
-            how: list[How] = ["unmasked", *["accepted"] * accepted]
+            free: list[How] = ["accepted"] * accepted
+            how: list[How] = ["unmasked", *free]
             request.commit(positions, tokens, confidences, how)
             if len(links) > 1:
                 window = (0, rounds, links[0].position - request.start, len(links) - 1, accepted, len(resolved))

@@ -40,9 +40,8 @@ class Stability:
         self.choice = Choice(request, options, torch.float64)
         self._request, self._options = request, options
         length = request.x_1L.shape[1]
-        self._row_L = torch.full(
-            (length,), -1, device=request.x_1L.device
-        )  # of a position in the latest probs; -1: none
+        # Of each position the row in the latest probs; -1: none.
+        self._row_L = torch.full((length,), -1, device=request.x_1L.device)
         self._probs_MV = torch.empty(0, request.backbone.vocab_size, dtype=torch.float64, device=request.x_1L.device)
         self._stable_L = torch.zeros(length, dtype=torch.long, device=request.x_1L.device)  # steps in a row
 
@@ -51,9 +50,9 @@ class Stability:
         start, block = self._request.start, self._request.block_length
         end = start + (int(position_N[0]) - start) // block * block + block
         later = range(end, min(end + block, self.choice.cache.readable.stop))
-        ahead_A = (
-            end + (x_1L[0, end : later.stop] == self._request.mask_id).nonzero()[:, 0] if later else position_N[:0]
-        )
+        ahead_A = position_N[:0]
+        if later:
+            ahead_A = end + (x_1L[0, end : later.stop] == self._request.mask_id).nonzero()[:, 0]
         read_M = torch.cat([position_N, ahead_A])
         logits_MV = self.choice.cache.logits(x_1L, read_M)
         candidates = self.choice(logits_MV)
@@ -69,7 +68,7 @@ class Stability:
         calm_M = torch.zeros_like(known_M).masked_scatter(known_M, divergence_M < self._options.kl_threshold)
         self._stable_L[read_M] = torch.where(calm_M, self._stable_L[read_M] + 1, 0)
         self._probs_MV = probs_MV
-        self._row_L.fill_(-1)  # on the dual cache, the next block's positions are read at a first step alone
+        self._row_L.fill_(-1)  # with a dual cache the next block is read at the first step of this one alone
         self._row_L[read_M] = torch.arange(len(read_M), device=read_M.device)
 
     def steps(self, masked: int) -> int:

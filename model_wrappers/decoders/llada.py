@@ -40,9 +40,7 @@ class LLaDAOptions(UnmaskOptions, frozen=True, kw_only=True):
 
     def check(self) -> None:
         if self.cfg_scale and self.cache != "none":
-            raise ValueError(
-                f"cfg_scale={self.cfg_scale} runs two rows, and cache={self.cache!r} one; use cache='none'"
-            )
+            raise ValueError(f"cfg_scale={self.cfg_scale} runs two rows, cache={self.cache!r} one; use cache='none'")
 
 
 def decode_llada(request: Request, options: LLaDAOptions) -> None:

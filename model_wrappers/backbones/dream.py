@@ -1,0 +1,79 @@
+"""The Dream architecture on transformers' Qwen2: bidirectional attention, logits shifted by one.
+
+Reads checkpoints in the official format, which is Qwen2's with `model_type` "Dream" (Dream-org/Dream-v0-Instruct-7B;
+DiffuCoder is of the same architecture). The official sampler reads the logits at i - 1 as the prediction of token i,
+and so does `Backbone` where `reads_at` is -1. No remote code is ever run.
+
+A response ends at <|im_end|>; what fills the rest is <|endoftext|>, which the config names as EOS and as padding.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from huggingface_hub.dataclasses import strict
+from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen2Tokenizer
+
+from model_wrappers.backbones.llada import HeadAtPositions, refuse_unlike
+from model_wrappers.backbones.model import Family, Published
+
+# What the Qwen2 code computes as Dream's own does. Dream's block diffusion descendants name a block size.
+OFFICIAL_CHOICES: dict[str, Any] = {
+    "use_sliding_window": False,
+    "use_mrope": False,
+    "rope_scaling": None,
+    "attention_bias": True,
+    "block_size": None,
+}
+
+
+@strict
+class DreamConfig(Qwen2Config):
+    """Qwen2's configuration with Dream's defaults, read in both directions."""
+
+    model_type = "Dream"
+    is_causal: bool = False  # the mask builder and the attention both follow this
+    use_cache: bool = False
+    mask_token_id: int | None = None
+
+    @classmethod
+    def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> DreamConfig:
+        """Build from a dictionary. Raises ValueError for an architecture other than Dream's."""
+        refuse_unlike("Dream", config_dict, OFFICIAL_CHOICES)
+        # A padding index would zero and freeze the embedding of <|endoftext|>.
+        return super().from_dict({**config_dict, "pad_token_id": None}, **kwargs)
+
+
+class DreamForMaskedLM(HeadAtPositions, Qwen2ForCausalLM):
+    """Qwen2's layers with bidirectional attention; logits at position i predict token i + 1."""
+
+    config_class = DreamConfig
+    config: DreamConfig
+
+
+def _whole(length: int) -> dict[str, Any]:
+    """A response of one block."""
+    return {"gen_length": length, "block_length": length}
+
+
+DREAM_INSTRUCT = Published(
+    models=r"dream-v0-instruct",
+    source="DreamLM/Dream, eval_instruct/eval.sh; with temperature 0.1, top_p 0.9 and the least entropy first",
+    suites={"gsm8k": _whole(256), "math": _whole(512), "humaneval": _whole(768), "mbpp": _whole(1024)},
+)
+DREAM_BASE = Published(
+    models=r"dream-v0-base",
+    source="ZHZisZZ/dllm, examples/dream/eval.sh; HumanEval and MBPP with temperature 0.2, all with top_p 0.95",
+    suites={"gsm8k": _whole(256), "math": _whole(512), "humaneval": _whole(512), "mbpp": _whole(512)},
+)
+FAMILY = Family(
+    model_type=DreamConfig.model_type,
+    model=DreamForMaskedLM,
+    attention={"sdpa": "sdpa"},
+    end_of_turn="<|im_end|>",
+    published_ids={"<|mask|>": 151666, "<|im_end|>": 151645},
+    reads_at=-1,
+    also=("dream",),
+    tokenizer=Qwen2Tokenizer,  # the folder has its vocabulary and merges alone
+    published=(DREAM_INSTRUCT, DREAM_BASE),
+)

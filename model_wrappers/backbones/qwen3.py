@@ -1,0 +1,64 @@
+"""Qwen3 as a masked diffusion model: dLLM's Tiny-A2D checkpoints, on transformers' Qwen3 with bidirectional attention.
+
+Reads checkpoints of `model_type` "a2d-qwen3" (dllm-hub/Qwen3-0.6B-diffusion-mdlm-v0.1), which are Qwen3's otherwise.
+Logits at position i predict token i: dLLM trains and samples these without a shift. Its block diffusion checkpoints
+(bd3lm) have the same `model_type`; they need another attention mask and do not decode well here. No remote code is ever
+run.
+
+A turn ends at <|im_end|>, which the config names as EOS; what fills the rest of a response is the padding of dLLM's
+fine-tuning, <|endoftext|>. The mask <|mask|> is an added token of the tokenizer, and the config does not name it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from huggingface_hub.dataclasses import strict
+from transformers import Qwen3Config, Qwen3ForCausalLM
+
+from model_wrappers.backbones.llada import HeadAtPositions, refuse_unlike
+from model_wrappers.backbones.model import Family, Published
+
+OFFICIAL_CHOICES: dict[str, Any] = {"use_sliding_window": False, "rope_scaling": None, "attention_bias": False}
+
+
+@strict
+class MaskedQwen3Config(Qwen3Config):
+    """Qwen3's configuration, read in both directions."""
+
+    model_type = "a2d-qwen3"
+    is_causal: bool = False  # the mask builder and the attention both follow this
+    use_cache: bool = False
+    mask_token_id: int | None = None
+
+    @classmethod
+    def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> MaskedQwen3Config:
+        """Build from a dictionary. Raises ValueError for what this code does not compute."""
+        refuse_unlike("Qwen3", config_dict, OFFICIAL_CHOICES)
+        # A padding index would zero and freeze the embedding of <|endoftext|>.
+        return super().from_dict({**config_dict, "pad_token_id": None}, **kwargs)
+
+
+class MaskedQwen3(HeadAtPositions, Qwen3ForCausalLM):
+    """Qwen3's layers with bidirectional attention; logits at position i predict token i (no shift)."""
+
+    config_class = MaskedQwen3Config
+    config: MaskedQwen3Config
+
+
+WHOLE_256 = {"gen_length": 256, "block_length": 256}
+TINY_A2D = Published(
+    models=r"qwen3-.*-diffusion-mdlm",
+    source="ZHZisZZ/dllm, examples/a2d/mdlm/eval.sh",
+    suites=dict.fromkeys(("gsm8k", "math", "humaneval", "mbpp"), WHOLE_256),
+)
+FAMILY = Family(
+    model_type=MaskedQwen3Config.model_type,
+    model=MaskedQwen3,
+    attention={"sdpa": "sdpa"},
+    end_of_turn="<|im_end|>",
+    fill="<|endoftext|>",
+    published_ids={"<|mask|>": 151669, "<|im_end|>": 151645, "<|endoftext|>": 151643},
+    also=("andi-qwen3",),
+    published=(TINY_A2D,),
+)

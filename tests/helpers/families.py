@@ -1,0 +1,87 @@
+"""Tiny random models of every family, and their checkpoints as the official ones look."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from model_wrappers import Backbone
+from model_wrappers.backbones.registry import FAMILIES
+
+NAMES = list(FAMILIES)
+SHIFTED = [name for name, family in FAMILIES.items() if family.reads_at]
+VOCABULARY = 40
+SIZES: dict[str, Any] = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 64,
+    "initializer_range": 0.3,
+    "rms_norm_eps": 1e-6,
+    "mask_token_id": VOCABULARY - 1,
+    "eos_token_id": VOCABULARY - 2,
+}
+ROPE = {"rope_theta": 10000.0, "rope_scaling": None}
+# config.json of each family but LLaDA, whose official field names are in fakes.OFFICIAL_CONFIG.
+OFFICIAL: dict[str, dict[str, Any]] = {
+    "Dream": SIZES | ROPE | {"architectures": ["DreamModel"], "pad_token_id": VOCABULARY - 2, "use_mrope": False},
+    "a2d-qwen3": SIZES | ROPE | {"architectures": ["A2DQwen3LMHeadModel"], "head_dim": 16},
+    "llada_moe": SIZES
+    | ROPE
+    | {
+        "model_type": "llada",
+        "architectures": ["LLaDAMoEModelLM"],
+        "expert_intermediate_size": 16,
+        "dense_intermediate_size": 48,
+        "shared_expert_intermediate_size": None,
+        "num_experts": 6,
+        "num_experts_per_tok": 2,
+        "moe_layer_freq": [1, 0],
+        "moe_router_score_function": "softmax",
+        "moe_router_enable_expert_bias": False,
+        "norm_topk_prob": None,
+        "qk_layernorm": True,
+        "partial_rotary_factor": 1,
+        "routed_scaling_factor": 1,
+        "clip_qkv": None,
+    },
+}
+
+
+def config_of(name: str, **changes: Any) -> Any:
+    """A tiny configuration of a family; `changes` to its dictionary."""
+    kind: Any = FAMILIES[name].model.config_class
+    fields = OFFICIAL.get(name, SIZES | {"bos_token_id": None})
+    return kind.from_dict({"model_type": name} | fields | changes)
+
+
+def random_model(name: str, seed: int = 0, **changes: Any) -> Any:
+    """A tiny random model of a family, as transformers has it."""
+    config = config_of(name, **changes)
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        model: Any = FAMILIES[name].model(config)
+        with torch.no_grad():
+            for weight in model.parameters():
+                if weight.dim() == 1:  # scales of norms, which begin as ones, and biases, which begin as zeros
+                    weight.add_(0.3 * torch.randn(weight.shape))
+    return model
+
+
+def tiny(name: str, seed: int = 0, **changes: Any) -> Backbone:
+    """A tiny random backbone of a family; the mask is its last id, EOS the one before."""
+    return Backbone(FAMILIES[name], random_model(name, seed, **changes), None, f"{name}-{seed}")
+
+
+def checkpoint(name: str, folder: Path, seed: int = 0, **changes: Any) -> Path:
+    """A tiny checkpoint with the official config.json; tensors as `save_pretrained` writes them."""
+    random_model(name, seed, **changes).save_pretrained(folder)
+    if name in OFFICIAL:
+        (folder / "config.json").write_text(json.dumps({"model_type": name} | OFFICIAL[name] | changes))
+    return folder

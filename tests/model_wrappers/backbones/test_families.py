@@ -1,0 +1,205 @@
+"""Every family: a piece on cached keys is the whole, whatever is read where, and checkpoints load as they are."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from families import NAMES, OFFICIAL, SHIFTED, checkpoint, tiny
+
+from model_wrappers import Backbone, load_backbone
+
+LENGTH = 12
+IDS_1L = torch.randint(0, 38, (1, LENGTH), generator=torch.Generator().manual_seed(0))
+EVERY_L = torch.arange(LENGTH)
+CLOSE = {"atol": 1e-5, "rtol": 1e-5}
+
+
+@pytest.fixture(scope="module", params=NAMES)
+def backbone(request: pytest.FixtureRequest) -> Backbone:
+    return tiny(request.param, seed=3)
+
+
+@pytest.fixture(scope="module", params=SHIFTED)
+def shifted(request: pytest.FixtureRequest) -> Backbone:
+    return tiny(request.param, seed=3)
+
+
+# Logits
+
+
+def test_the_first_position_sees_the_last_but_not_under_causal_attention(backbone: Backbone) -> None:
+    other_1L = IDS_1L.clone()
+    other_1L[0, -1] = (other_1L[0, -1] + 1) % 38
+    at = torch.tensor([1])
+    before, after = (backbone.logits(ids, at) for ids in (IDS_1L, other_1L))
+    assert not torch.allclose(before, after, **CLOSE)
+    before, after = (backbone.logits(ids, at, causal=True) for ids in (IDS_1L, other_1L))
+    torch.testing.assert_close(before, after, **CLOSE)
+
+
+def test_logits_at_positions_are_those_of_the_whole(backbone: Backbone) -> None:
+    ids_BL = torch.cat([IDS_1L, IDS_1L.flip(1)])
+    whole_BLV = backbone.logits(ids_BL)
+    torch.testing.assert_close(backbone.logits(ids_BL, torch.tensor([4, 0])), whole_BLV[:, [4, 0]], **CLOSE)
+    own_BnV = backbone.logits(ids_BL, torch.tensor([[4, 0], [1, 5]]))
+    torch.testing.assert_close(own_BnV, torch.stack([whole_BLV[0, [4, 0]], whole_BLV[1, [1, 5]]]), **CLOSE)
+
+
+def test_a_shifted_model_reads_a_token_from_the_one_before_it(shifted: Backbone) -> None:
+    with torch.inference_mode():
+        raw_1LV = shifted.model(input_ids=IDS_1L).logits
+    expected_1LV = torch.cat([raw_1LV[:, :1], raw_1LV[:, :-1]], 1)  # as the official samplers shift them
+    torch.testing.assert_close(shifted.logits(IDS_1L), expected_1LV, **CLOSE)
+
+
+# Pieces of a sequence on cached keys and values
+
+
+def test_a_piece_that_is_the_whole_sequence_gives_its_logits(backbone: Backbone) -> None:
+    logits_1LV, cache = backbone.extend(IDS_1L, EVERY_L, EVERY_L)
+    torch.testing.assert_close(logits_1LV, backbone.logits(IDS_1L), **CLOSE)
+    assert cache.get_seq_length() == LENGTH
+
+
+def test_causal_pieces_put_after_each_other_give_the_logits_of_the_whole(backbone: Backbone) -> None:
+    cache, pieces = None, []
+    for start, end in ((0, 5), (5, 6), (6, LENGTH)):
+        at_N = torch.arange(start, end)
+        visible_NK = torch.arange(end)[None] <= at_N[:, None]
+        read = torch.arange(end - start) if start == 0 else torch.arange(-backbone.reads_at, end - start)
+        logits_1nV, cache = backbone.extend(IDS_1L[:, start:end], at_N, read, cache, visible_NK)
+        pieces.append((at_N[read], logits_1nV))
+    whole_1LV = backbone.logits(IDS_1L, causal=True)
+    for at_n, logits_1nV in pieces:
+        torch.testing.assert_close(logits_1nV, whole_1LV[:, at_n], **CLOSE)
+
+
+@pytest.mark.parametrize("write", ["none", "replace"])
+def test_a_piece_in_its_own_place_gives_the_logits_of_the_whole(backbone: Backbone, write: str) -> None:
+    """Where nothing else changed, keys that are computed again are those that were cached."""
+    _, cache = backbone.extend(IDS_1L, EVERY_L, EVERY_L)
+    piece_N = torch.arange(4, LENGTH)
+    if write == "none":
+        cache.crop(4 - LENGTH)
+    read = torch.arange(1, LENGTH - 4)
+    logits_1nV, cache = backbone.extend(IDS_1L[:, piece_N], piece_N, read, cache, write=write)  # type: ignore[arg-type]
+    torch.testing.assert_close(logits_1nV, backbone.logits(IDS_1L)[:, 5:], **CLOSE)
+    assert cache.get_seq_length() == (4 if write == "none" else LENGTH)
+
+
+def test_write_none_leaves_the_cache_as_it_is(backbone: Backbone) -> None:
+    _, cache = backbone.extend(IDS_1L[:, :6], EVERY_L[:6], EVERY_L[:6])
+    before = [(layer.keys.clone(), layer.values.clone()) for layer in cache.layers]
+    at_N = torch.arange(6, 9)
+    first, _ = backbone.extend(IDS_1L[:, 6:9], at_N, torch.tensor([1, 2]), cache, write="none")
+    second, _ = backbone.extend(IDS_1L[:, 6:9], at_N, torch.tensor([1, 2]), cache, write="none")
+    assert torch.equal(first, second)
+    for (keys, values), layer in zip(before, cache.layers, strict=True):
+        assert torch.equal(keys, layer.keys) and torch.equal(values, layer.values)
+
+
+def test_write_replace_changes_the_slots_of_the_new_tokens_alone(backbone: Backbone) -> None:
+    _, cache = backbone.extend(IDS_1L, EVERY_L, EVERY_L)
+    before = [(layer.keys.clone(), layer.values.clone()) for layer in cache.layers]
+    other_1N, slot_N = (IDS_1L[:, [7, 3]] + 1) % 38, torch.tensor([7, 3])
+    at_N = torch.tensor([2, 3])  # not the slots: positions are what the angles come from
+    backbone.extend(other_1N, at_N, torch.tensor([1]), cache, write="replace", slot_N=slot_N)
+    kept = [slot for slot in range(LENGTH) if slot not in (3, 7)]
+    for (keys, values), layer in zip(before, cache.layers, strict=True):
+        for old, new in ((keys, layer.keys), (values, layer.values)):
+            assert torch.equal(old[:, :, kept], new[:, :, kept])
+            assert not torch.allclose(old[:, :, [3, 7]], new[:, :, [3, 7]])
+
+
+@pytest.mark.parametrize("write", ["none", "replace"])
+def test_without_a_cache_nothing_can_be_replaced_or_left_out(backbone: Backbone, write: str) -> None:
+    with pytest.raises(ValueError, match="needs a cache"):
+        backbone.extend(IDS_1L, EVERY_L, EVERY_L, write=write)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("positions", "read"),
+    [([4, 5, 6], [0]), ([4, 6], [1]), ([5, 4], [0]), ([0, 2, 3], [1])],
+    ids=["first of the piece", "gap", "order", "gap after the first token"],
+)
+def test_a_shifted_model_refuses_a_position_without_the_one_before_it(
+    shifted: Backbone, positions: list[int], read: list[int]
+) -> None:
+    at_N = torch.tensor(positions)
+    with pytest.raises(ValueError, match="put that token before it in the same call"):
+        shifted.extend(IDS_1L[:, at_N], at_N, torch.tensor(read))
+
+
+def test_a_shifted_model_reads_the_first_token_of_all_at_itself_wherever_it_stands(shifted: Backbone) -> None:
+    expected_1V = shifted.logits(IDS_1L)[:, :1]
+    for at_N in (EVERY_L, EVERY_L.roll(3)):
+        logits_1nV, _ = shifted.extend(IDS_1L[:, at_N], at_N, (at_N == 0).nonzero()[:, 0])
+        torch.testing.assert_close(logits_1nV, expected_1V, **CLOSE)
+
+
+# Checkpoints
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_checkpoint_loads_with_the_same_logits_and_its_own_ids(name: str, tmp_path: Path) -> None:
+    made = tiny(name, seed=1)
+    backbone = load_backbone(checkpoint(name, tmp_path, seed=1))
+    assert (backbone.family.model_type, backbone.reads_at) == (name, made.reads_at)
+    assert (backbone.mask_id, backbone.eos_id, backbone.eot_id, backbone.max_length) == (39, 38, None, 64)
+    assert torch.equal(backbone.logits(IDS_1L), made.logits(IDS_1L))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_saved_again_it_loads_with_the_same_logits(name: str, tmp_path: Path) -> None:
+    backbone = load_backbone(checkpoint(name, tmp_path / "first"))
+    backbone.model.save_pretrained(tmp_path / "second")
+    again = load_backbone(tmp_path / "second")
+    assert again.family is backbone.family
+    assert torch.equal(again.logits(IDS_1L), backbone.logits(IDS_1L))
+
+
+@pytest.mark.parametrize("name", list(OFFICIAL))
+def test_the_embedding_of_a_padding_token_is_an_ordinary_one(name: str, tmp_path: Path) -> None:
+    backbone = load_backbone(checkpoint(name, tmp_path, pad_token_id=38))
+    assert backbone.model.get_input_embeddings().padding_idx is None
+
+
+@pytest.mark.parametrize(("model_type", "name"), [("lladamoe", "llada_moe"), ("andi-qwen3", "a2d-qwen3")])
+def test_other_names_of_a_model_type_are_known(model_type: str, name: str, tmp_path: Path) -> None:
+    folder = checkpoint(name, tmp_path, model_type=model_type, architectures=None)
+    assert load_backbone(folder).family.model_type == name
+
+
+def test_a_vocabulary_head_may_be_the_embedding(tmp_path: Path) -> None:
+    backbone = load_backbone(checkpoint("a2d-qwen3", tmp_path, tie_word_embeddings=True))
+    assert backbone.model.lm_head.weight is backbone.model.model.embed_tokens.weight
+
+
+@pytest.mark.parametrize(
+    ("name", "field", "value"),
+    [
+        ("Dream", "use_sliding_window", True),
+        ("Dream", "rope_scaling", {"rope_type": "linear", "factor": 2.0}),
+        ("Dream", "block_size", 32),
+        ("a2d-qwen3", "attention_bias", True),
+        ("llada_moe", "shared_expert_intermediate_size", 16),
+        ("llada_moe", "moe_router_enable_expert_bias", True),
+        ("llada_moe", "moe_router_score_function", "sigmoid"),
+        ("llada_moe", "qk_layernorm", False),
+        ("llada_moe", "partial_rotary_factor", 0.5),
+    ],
+)
+def test_a_config_of_another_architecture_is_refused(name: str, field: str, value: object, tmp_path: Path) -> None:
+    file = checkpoint(name, tmp_path) / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {field: value}))
+    with pytest.raises(ValueError, match=rf"unsupported .* config: .*{field}"):
+        load_backbone(tmp_path)
+
+
+@pytest.mark.parametrize("name", list(OFFICIAL))
+def test_a_mask_that_neither_config_nor_tokenizer_names_is_refused(name: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="must name one mask_token_id of its vocabulary"):
+        load_backbone(checkpoint(name, tmp_path, mask_token_id=None))

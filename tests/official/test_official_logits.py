@@ -1,0 +1,106 @@
+"""Logits of every family equal those of the official implementation on the same weights (see README.md)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from official_weights import kernels, random_weights
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch.nn import functional as F
+from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
+
+from model_wrappers import Backbone, load_backbone
+from model_wrappers.backbones.registry import FAMILIES
+
+GOLDEN = {path.stem: path for path in sorted((Path(__file__).parent / "golden").glob("*.safetensors"))}
+CLOSE = {"float32": {"atol": 2e-5, "rtol": 2e-5}, "bfloat16": {"atol": 0.25, "rtol": 0.05}}
+
+
+def golden(name: str) -> tuple[dict[str, str], dict[str, torch.Tensor]]:
+    """A golden record: what is told of it, and its tensors."""
+    with safe_open(GOLDEN[name], "pt") as file:
+        return file.metadata(), {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+
+
+def one_by_one(experts: Any, hidden_ND: torch.Tensor, expert_NK: torch.Tensor, weight_NK: torch.Tensor) -> torch.Tensor:
+    """One expert after the other, gate and up in two products: how the official code of LLaDA-MoE sums."""
+    out_ND = torch.zeros_like(hidden_ND)
+    for number in range(experts.num_experts):
+        slot_M, token_M = expert_NK.T.eq(number).nonzero(as_tuple=True)  # rows in its order: they round by place
+        gate, up = experts.gate_up_proj[number].chunk(2)
+        inner = F.silu(F.linear(hidden_ND[token_M], gate)) * F.linear(hidden_ND[token_M], up)
+        made = F.linear(inner, experts.down_proj[number]) * weight_NK[token_M, slot_M, None]
+        out_ND.index_add_(0, token_M, made)
+    return out_ND
+
+
+ALL_EXPERTS_FUNCTIONS.register("one_by_one", one_by_one)
+
+
+@pytest.fixture(scope="module", params=sorted(GOLDEN))
+def record(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """Name, description, tensors, and the folder of the checkpoint made again."""
+    about, tensors = golden(request.param)
+    folder = tmp_path_factory.mktemp(request.param)
+    (folder / "config.json").write_text(about["config"])
+    weights = random_weights(json.loads(about["shapes"]), int(about["seed"]))
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    return request.param, about, tensors, folder
+
+
+def raw_logits(backbone: Backbone, ids_BL: torch.Tensor) -> torch.Tensor:
+    """The model's logits as they come: the official code shifts them in its sampler."""
+    with torch.inference_mode():
+        logits_BLV: torch.Tensor = backbone.model(input_ids=ids_BL, use_cache=False).logits
+    return logits_BLV
+
+
+def test_every_family_has_a_record() -> None:
+    assert len(GOLDEN) == len(FAMILIES)
+    assert sum(path.stat().st_size for path in GOLDEN.values()) < 200_000
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_logits_are_those_of_the_official_code(record: Any, dtype: str) -> None:
+    """Bit for bit where the record was made with the same kernels."""
+    name, about, tensors, folder = record
+    backbone = load_backbone(folder, dtype=dtype)
+    if name == "llada_moe":
+        backbone.model.set_experts_implementation("one_by_one")
+    logits_BLV = raw_logits(backbone, tensors["ids"])
+    torch.testing.assert_close(logits_BLV, tensors[dtype], **CLOSE[dtype])
+    if (about["torch"], about["kernels"]) == (torch.__version__, kernels()):
+        assert torch.equal(logits_BLV, tensors[dtype])
+
+
+@pytest.mark.parametrize("experts", ["grouped_mm", "eager"])
+@pytest.mark.parametrize("record", ["llada_moe"], indirect=True)
+def test_transformers_ways_to_run_experts_round_otherwise_and_no_more(record: Any, experts: str) -> None:
+    _, _, tensors, folder = record
+    backbone = load_backbone(folder, dtype="float32")
+    assert backbone.model.get_experts_implementation()[""] == "grouped_mm"
+    backbone.model.set_experts_implementation(experts)
+    torch.testing.assert_close(raw_logits(backbone, tensors["ids"]), tensors["float32"], **CLOSE["float32"])
+
+
+def test_a_record_is_what_its_hash_says(record: Any) -> None:
+    _, about, tensors, _ = record
+    assert hashlib.sha256(tensors["float32"].numpy().tobytes()).hexdigest() == about["sha256"]
+
+
+def test_a_change_of_one_weight_shows(record: Any, tmp_path: Path) -> None:
+    _, about, tensors, _ = record
+    weights = random_weights(json.loads(about["shapes"]), int(about["seed"]))
+    name = next(key for key in sorted(weights) if "q_proj.weight" in key)
+    weights[name][0, 0] += 0.1
+    (tmp_path / "config.json").write_text(about["config"])
+    save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    logits_BLV = raw_logits(load_backbone(tmp_path, dtype="float32"), tensors["ids"])
+    assert not torch.allclose(logits_BLV, tensors["float32"], **CLOSE["float32"])
