@@ -3,7 +3,8 @@
     python -m harness.methods.frequencies --model nano --out model_wrappers/nano/frequencies.json
     python -m harness.methods.frequencies --model FOLDER --responses FILE.jsonl --out FILE.json
 
-The file has the official code's format, {"num_token": .., "p_baseline_dict": {id: count}}. Without --responses it is
+The file has the official code's format, {"num_token": .., "p_baseline_dict": {id: count}}, and names the vocabulary's
+size. Without --responses it is
 made from the generated training problems of the paper's four suites.
 """
 
@@ -36,7 +37,8 @@ def main(line: list[str] | None = None) -> int:
 
     from model_wrappers import load_backbone  # torch, which --help need not wait for
 
-    tokenizer = load_backbone(asked.model).text_tokenizer()
+    backbone = load_backbone(asked.model)
+    tokenizer = backbone.text_tokenizer()
     if asked.responses is None:
         exchanges = [each for suite in PAPER_SUITES for each in generated_exchanges(suite, EXAMPLES)]
     else:
@@ -44,7 +46,11 @@ def main(line: list[str] | None = None) -> int:
     counts: Counter[int] = Counter()
     for exchange in exchanges:
         counts.update(tokenizer(exchange.response, add_special_tokens=False).input_ids)
-    content = {"num_token": counts.total(), "p_baseline_dict": {str(token): counts[token] for token in sorted(counts)}}
+    content = {
+        "num_token": counts.total(),
+        "vocab_size": backbone.vocab_size,
+        "p_baseline_dict": {str(token): counts[token] for token in sorted(counts)},
+    }
     write_atomically(asked.out, json.dumps(content) + "\n")
     print(f"{asked.out}: {counts.total()} tokens of {len(exchanges)} responses, {len(counts)} different ones")
     return 0

@@ -109,6 +109,10 @@ PRESETS = {
     "threshold": Preset("Threshold", "threshold"),
     "factor": Preset("Factor", "factor"),
     "entropy": Preset("Entropy", "entropy"),
+    "klass": Preset("KLASS", "klass"),
+    "wino": Preset("WINO", "wino"),
+    "freedave": Preset("FreeDave", "freedave"),
+    "pc-sampler": Preset("PC-Sampler", "pc_sampler", {"baseline": "nano"}),
     "fef-1": _fef(1),
     "fef-2": _fef(2),
     "fef-4": _fef(4),
@@ -150,6 +154,11 @@ PRESETS |= {f"fef-two-stream-r{c}": _two_stream(2, f", re-mask below {c}", remas
 PRESETS |= {f"threshold-{tau}": Preset(f"Threshold {tau}", "threshold", {"tau": tau}) for tau in (0.5, 0.7, 0.8, 0.95)}
 PRESETS |= {f"factor-{f}": Preset(f"Factor {f}", "factor", {"f": f}) for f in (0.25, 0.5, 2.0, 4.0)}
 PRESETS |= {f"entropy-{g}": Preset(f"Entropy {g}", "entropy", {"gamma": g}) for g in (0.01, 0.3, 1.0, 3.0)}
+PRESETS |= {
+    f"{name}+{cache}": replace(PRESETS[name], label=f"{PRESETS[name].label}, {cache} cache", options={"cache": cache})
+    for name in ("llada", "threshold", "factor", "entropy", "klass", "wino")
+    for cache in ("prefix", "dual")
+}
 DEFAULT_METHODS = "llada,llada/2,fef-2,fef-4"
 ALL = "all"  # stands for every preset, as a group does for its own
 

@@ -63,10 +63,15 @@ def read_frequencies(baseline: Path | None, vocab_size: int) -> torch.Tensor:
     path = NANO / "frequencies.json" if str(baseline) == "nano" else baseline
     try:
         content: Any = json.loads(path.read_text(encoding="utf-8"))
-        total = int(content["num_token"])
+        total, made_for = int(content["num_token"]), int(content.get("vocab_size", vocab_size))
         counts = {int(token): int(count) for token, count in content["p_baseline_dict"].items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"baseline {baseline} cannot be read: {type(error).__name__}: {error}") from error
+    if made_for != vocab_size:
+        raise ValueError(
+            f"baseline {baseline} is of a vocabulary of {made_for} tokens, not {vocab_size}; make one: python -m "
+            "harness.methods.frequencies --model MODEL --responses FILE --out baseline.json, then baseline=baseline.json"
+        )
     if total < 1 or any(not 0 <= token < vocab_size or count < 0 for token, count in counts.items()):
         raise ValueError(f"baseline {baseline} is no table of token counts for a vocabulary of {vocab_size} tokens")
     frequency_V = torch.full((vocab_size,), 1 / total)

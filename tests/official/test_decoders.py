@@ -32,7 +32,7 @@ def unlike(nano: Backbone, case: Case, first: int, last: int) -> list[str]:
     return [
         f"{suite} {item}"
         for suite in PAPER_SUITES
-        for item, prompt_P in list(enumerate(prompts(nano, suite)))[first:last]
+        for item, prompt_P in list(enumerate(prompts(nano, suite)))[first : min(last, len(expected[suite]))]
         if hash_of(respond(nano, case, suite, prompt_P).tokens) != expected[suite][item]
     ]
 

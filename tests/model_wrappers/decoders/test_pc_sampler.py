@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from fakes import FixedLogits, RandomConditionals, Unmasked
+from fakes import FixedLogits, RandomConditionals, Unmasked, tiny_llada
 
 from model_wrappers import decode
 from model_wrappers.decoders.pc_sampler import read_frequencies
@@ -79,6 +79,11 @@ def test_a_bad_baseline_is_refused(tmp_path: Path, content: str) -> None:
     path.write_text(content)
     with pytest.raises(ValueError, match="baseline"):
         decode(RandomConditionals(), torch.tensor([0]), "pc_sampler", gen_length=2, baseline=path)
+
+
+def test_nanos_own_baseline_is_for_its_vocabulary_alone() -> None:
+    with pytest.raises(ValueError, match="not 40; make one"):
+        decode(tiny_llada(), torch.tensor([0]), "pc_sampler", gen_length=2, baseline="nano")
 
 
 def test_a_baseline_of_another_vocabulary_is_refused(tmp_path: Path) -> None:
