@@ -32,13 +32,18 @@ from harness.records.hashes import file_hash, files_hash
 from harness.records.schema import PluginName, RunConfig
 from harness.suites.registry import SUITES
 from harness.suites.spec import Suite
-from model_wrappers.decoders import METHODS, NAME, Decoder, Method, add_decoder, decoder_named, file_of, name_of
+from model_wrappers.decoders import (
+    METHODS,
+    NAME,
+    Decoder,
+    check_label,
+    file_of,
+)
 from model_wrappers.options import convert_options
 
 GROUP = "fef_dllm_harness"  # of entry points
 Names = dict[str, list[str]]  # what is registered, by kind
 _loaded: dict[Path, PluginName] = {}
-_given: set[str] = set()  # decoders that are functions nobody registered
 
 
 def register_preset(name: str, preset: Preset) -> Preset:
@@ -49,8 +54,9 @@ def register_preset(name: str, preset: Preset) -> Preset:
     _check_name("preset", name, {*PRESETS, *GROUPS, ALL})
     if preset.method not in METHODS:
         raise ValueError(f"preset {name} is of the unknown decoder {preset.method!r}; valid: {', '.join(METHODS)}")
-    if not isinstance(preset.label, str) or not preset.label.strip() or not preset.label.isprintable():
-        raise ValueError(f"preset {name} needs a label of one line, not {preset.label!r}")
+    check_label(preset.label)
+    if not preset.label:
+        raise ValueError(f"preset {name} needs a label")
     for values in ({**preset.options, **preset.lengths}, *preset.suites.values()):
         for length in LENGTHS:
             if type(values.get(length, 1)) is not int or values.get(length, 1) < 1:
@@ -273,23 +279,3 @@ def _import_module(value: str, again: bool) -> None:
             raise ValueError(f"module {name} has no function {attribute}")
         if not inspect.signature(function).parameters:
             function()
-
-
-def method_named(method: Method) -> str:
-    """A method as --methods has it. A function that is no registered decoder becomes one of its own name.
-
-    Raises ValueError for what is no decoder, and for the name of a built-in method.
-    """
-    if isinstance(method, str):
-        return method
-    decoder = decoder_named(method)
-    for name, known in METHODS.items():
-        if known is decoder or known.source is decoder.source:
-            return name
-    name = name_of(method)
-    _check_name("decoder", name, {*PRESETS, *GROUPS, ALL})
-    if name in _given:  # an earlier function of this name
-        METHODS.pop(name, None)
-    add_decoder(name, decoder)
-    _given.add(name)
-    return name

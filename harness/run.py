@@ -25,9 +25,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.errors import UserError, one_line_errors
+from harness.methods.asked import method_named
 from harness.methods.groups import GROUPS
 from harness.methods.presets import DEFAULT_METHODS, describe_presets
-from harness.plugins import load_all, method_named
+from harness.plugins import load_all
 from harness.sandbox.options import UNSAFE_HELP, UNSAFE_OPTION
 from harness.suites.registry import PAPER_SUITES, SUITES
 

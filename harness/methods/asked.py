@@ -16,7 +16,7 @@ from harness.elements import call_of, elements_of, shown, written
 from harness.errors import UserError
 from harness.methods.groups import GROUPS
 from harness.methods.presets import ALL, LENGTHS, PRESETS, Preset
-from model_wrappers.decoders import METHODS
+from model_wrappers.decoders import METHODS, Method, add_decoder, decoder_named, name_of
 from model_wrappers.options import convert_options
 
 CACHES = ("prefix", "dual")  # what +CACHE may be: values of a decoder's option `cache`
@@ -26,6 +26,7 @@ ELSEWHERE = {  # options of built-in decoders that name what a run has to find
 }
 # What a label says of the options stands in brackets at its end.
 LABEL = re.compile(r"(.*?)(?: \(([^()]*)\))?", re.DOTALL)
+_given: set[str] = set()  # decoders that are functions nobody registered
 
 
 @dataclass(frozen=True)
@@ -137,3 +138,24 @@ def _names(part: str, told: dict[str, Any]) -> bool:
 
 def _valid() -> str:
     return ", ".join([*GROUPS, ALL, *PRESETS, *(name for name in METHODS if name not in PRESETS)])
+
+
+def method_named(method: Method) -> str:
+    """A method as --methods has it. A function that is no registered decoder becomes one of its own name.
+
+    Raises ValueError for what is no decoder, for a name that cannot be written there, and for that of another method.
+    """
+    if isinstance(method, str):
+        return method
+    decoder = decoder_named(method)
+    for name, known in METHODS.items():
+        if known is decoder or known.source is decoder.source:
+            return name
+    name = name_of(method)
+    if name in (*PRESETS, *GROUPS, ALL):
+        raise ValueError(f"a method {name!r} is there already; give the function another name")
+    if name in _given:  # an earlier function of this name
+        METHODS.pop(name, None)
+    add_decoder(name, decoder)
+    _given.add(name)
+    return name

@@ -117,20 +117,35 @@ def register(
         add_decoder(name, decoder)
         return function
 
-    if not isinstance(name, str) or not NAME.fullmatch(name):
-        raise ValueError(f'register("name"): a decoder\'s name is letters, digits, "_", "-", "." and "/", not {name!r}')
+    check_name(name)
     return enter
 
 
 def add_decoder(name: str, decoder: Decoder) -> None:
-    """Enter a decoder in METHODS. Raises ValueError for a name that is taken, or a function that is no decoder.
+    """Enter a decoder in METHODS. Raises ValueError for a name that is taken, a bad label, or what is no decoder.
 
     A file that is imported once more, or a definition that is typed once more, replaces its own decoder.
     """
+    check_name(name)
     if name in METHODS and not _is_again(METHODS[name].source, decoder.source):
         raise ValueError(f"a decoder {name!r} is there already; choose another name")
+    check_label(decoder.label)
     _ = decoder.options  # what is wrong with its annotation is said here, not when it is asked for
     METHODS[name] = decoder
+
+
+def check_name(name: str) -> None:
+    """ValueError for a name that cannot be written on a command line."""
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        raise ValueError(
+            f"a decoder's name is letters, digits, '_', '-', '.' and '/', not {name!r}; write @register(name)"
+        )
+
+
+def check_label(label: str) -> None:
+    """ValueError for a label that no row of a table can have; "" is none."""
+    if not isinstance(label, str) or (label and not (label[0].isalnum() and label.isprintable())):
+        raise ValueError(f"a label is one line that begins with a letter or a digit, not {label!r}")
 
 
 def decoder_named(method: Method) -> Decoder:
@@ -150,7 +165,7 @@ def name_of(method: Method) -> str:
         return method
     if isinstance(method, Decoder):
         known = (name for name, decoder in METHODS.items() if decoder is method)
-        return next(known, method.label or name_of(method.function))
+        return next(known, name_of(method.function))
     return str(getattr(method, "__name__", type(method).__name__))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import subprocess
@@ -16,7 +17,9 @@ from harness.methods.presets import PRESETS
 from harness.plugins import load
 from harness.records.store import read_run
 from harness.run import main
+from harness.suites.questions import judge_of
 from model_wrappers import decode, load_backbone
+from model_wrappers.backbones.registry import FAMILIES
 
 PAGE = ROOT / "docs" / "extending.md"
 FILE = re.compile(r"`([\w.]+\.(?:py|jsonl))`:\n\n```\w+\n(.*?)```", re.DOTALL)
@@ -68,16 +71,12 @@ def test_the_preset_is_one_with_its_own_block_length(outside: Path) -> None:
 
 
 def test_the_judge_is_a_function_of_response_and_answer(outside: Path) -> None:
-    from harness.suites.questions import judge_of
-
     right = judge_of(f"{outside / 'judge.py'}:right")
     assert right("It is 5 .", "5") and not right("It is 55", "5")
 
 
 def test_a_checkpoint_of_the_family_loads_and_decodes(outside: Path) -> None:
     load(str(outside / "qwen.py"))
-    from model_wrappers.backbones.registry import FAMILIES
-
     model = FAMILIES["masked_qwen2"].model
     sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "max_position_embeddings": 64}
     heads = {"num_attention_heads": 2, "num_key_value_heads": 2}
@@ -108,6 +107,4 @@ def test_the_python_of_the_page_runs(outside: Path) -> None:
 
 def environment() -> dict[str, str]:
     """Where the project is found, for a process that starts elsewhere."""
-    import os
-
     return os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from harness.errors import UserError
+from harness.methods.asked import method_named
 from harness.methods.presets import PRESETS, Preset
-from harness.plugins import blame, load, load_all, method_named, register_preset, register_suite, restore, used_by
+from harness.plugins import blame, load, load_all, register_preset, register_suite, restore, used_by
 from harness.records.hashes import file_hash
 from harness.records.schema import Method, RunConfig, SuiteName
 from harness.run import arguments_of
@@ -227,7 +228,7 @@ def test_functions_have_names_for_the_command_line(tmp_path: Path) -> None:
     assert method_named("fef(steps=3)") == "fef(steps=3)"
     assert method_named(given_to_evaluate) == method_named(given_to_evaluate) == "given_to_evaluate"
     assert METHODS["given_to_evaluate"].source is given_to_evaluate
-    with pytest.raises(ValueError, match="name of a decoder is letters"):
+    with pytest.raises(ValueError, match="name is letters"):
         method_named(lambda request, options: None)
 
 
@@ -245,8 +246,8 @@ def test_an_error_in_a_decoder_is_told_with_its_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("preset", "says"),
     [
-        (Preset("", "llada"), "a label of one line"),
-        (Preset("a\nb", "llada"), "a label of one line"),
+        (Preset("", "llada"), "needs a label"),
+        (Preset("a\nb", "llada"), "a label is one line"),
         (Preset("A", "llada", lengths={"gen_length": 0}), "gen_length=0 must be a whole number"),
         (Preset("A", "llada", suites={"gsm8k": {"block_length": "x"}}), "block_length='x' must be"),
         (Preset("A", "llada", suites={"gsm8k": {"tau": 1}}), "unknown option 'tau' for preset own"),

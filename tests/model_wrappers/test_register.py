@@ -154,3 +154,9 @@ def test_a_file_that_is_imported_again_replaces_its_decoder(registries: None) ->
         exec(code, scope)
         versions.append(register("again")(scope["fill"]))
     assert METHODS["again"].source is versions[1]
+
+
+@pytest.mark.parametrize("label", ["two\nlines", "[a]", " a", 5])
+def test_a_label_that_no_row_can_have_is_refused(registries: None, label: Any) -> None:
+    with pytest.raises(ValueError, match="a label is one line that begins with a letter or a digit"):
+        register("fill-it", label=label)(fill)

@@ -87,7 +87,7 @@ def test_a_cache_is_an_option(cached: None, text: str, key: str, label: str, ask
         ("fef(steps=3), fef(steps=3)", r"twice: fef\(steps=3\)"),
         ("fef(steps=3,window=4); fef(window=4,steps=3)", "twice"),
         ("main(steps=3)", "main is a group"),
-        ("llada+dual", r"llada\+dual: decoder llada takes no cache"),
+        ("fef+dual", r"fef\+dual: decoder fef takes no cache"),
         ("llada+slow", "unknown cache 'slow'; valid: prefix, dual"),
         ("llada(gen_length=0)", "gen_length=0 must be a whole number of at least 1"),
         ("llada(gen_length=x)", "gen_length='x' must be"),

@@ -11,9 +11,10 @@ from msgspec.structs import replace
 
 from harness.errors import UserError
 from harness.methods.presets import PRESETS, describe_presets
+from harness.records.hashes import file_hash
 from harness.records.schema import RunConfig
 from harness.run import arguments_of
-from harness.runs.config import differences, read_models, resolve
+from harness.runs.config import differences, read_models, resolve, write_generated
 from harness.runs.folder import claim_folder
 from harness.suites.splits import write_suites
 
@@ -215,3 +216,33 @@ def test_differences_name_the_place() -> None:
 def test_every_preset_is_listed_with_its_options() -> None:
     text = describe_presets()
     assert all(f"{name} " in text for name in PRESETS) and "steps=gen_length // 2" in text and "window=2)" in text
+
+
+@pytest.fixture
+def questions(registries: None, tmp_path: Path) -> Path:
+    """A file of one question."""
+    path = tmp_path / "q.csv"
+    path.write_text("prompt,answer\n1 + 1?,2\n")
+    return path
+
+
+def test_a_file_of_questions_needs_no_data_folder(questions: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COMPASS_DATA_CACHE", raising=False)
+    line = ["--model", "GSAI-ML/LLaDA-8B-Instruct", "--methods", "llada,threshold", "--suite", f"mine={questions}"]
+    config = config_of(*line)
+    digest = file_hash(questions)
+    assert config["data"] == {"mine": digest}
+    own = {"file": "q.csv", "sha256": digest, "prompt": "", "answer": "answer", "judge": "exact"}
+    assert config["suites"]["mine"] == {"title": "mine", "questions": own, "executes": False}
+    settings = config["methods"]["threshold"]["suites"]["mine"]
+    assert settings == {"gen_length": 256, "block_length": 32, "options": {}}
+
+
+def test_a_file_of_questions_stands_beside_generated_problems(questions: Path, tmp_path: Path) -> None:
+    line = ["--methods", "llada", "--suite", f"gsm8k,mine={questions}(judge=number)"]
+    config = resolved(*line)
+    lengths = {suite: setting.gen_length for suite, setting in config.methods["llada"].suites.items()}
+    assert config.data == "generated" and lengths == {"gsm8k": 48, "mine": 64}
+    write_generated(tmp_path, config)
+    assert [path.name for path in (tmp_path / "data").iterdir()] == ["gsm8k"]
+    assert resolved(*line, "--gen-length", "32").methods["llada"].suites["mine"].gen_length == 32
