@@ -59,6 +59,8 @@ def arguments_of(line: list[str] | None) -> argparse.Namespace:
     add("--seed", type=int, default=0)
     add("--device", default="cpu", help="cpu, cuda, cuda:1, ...")
     add("--dtype", choices=["float32", "bfloat16", "float16"], help="default: float32 on a CPU, else bfloat16")
+    add("--trust-remote-code", action="store_true", help="run the code of a model whose type is unknown here")
+    add("--reads-at", type=int, choices=[0, -1], help="of such a model: where the logits of a position stand")
     add("--compile", action="store_true", help="run the models through torch.compile, for all methods alike")
     add("--threads", type=int, help="CPU threads (default: torch's own choice)")
     add("--untimed", action="store_true", help="seconds are not for comparison (runs side by side): no Speed in tables")

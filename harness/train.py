@@ -1,4 +1,4 @@
-"""Train a LLaDA-architecture model with transformers' Trainer.
+"""Train a masked diffusion model with transformers' Trainer.
 
     python harness/train.py --objective fef --init FOLDER --data FILE --out training/fef     the paper's recipe
     python harness/train.py --objective fef --preset nano-two-stream --out training/first

@@ -19,7 +19,8 @@ from harness.records.environment import describe
 from harness.records.hashes import file_hash, weight_hashes
 from harness.records.store import write_atomically
 from harness.suites.exchanges import Exchange, read_exchanges
-from harness.suites.registry import generation_settings, suites_named
+from harness.suites.published import settings_for
+from harness.suites.registry import suites_named
 from harness.training.responses import encode, generated_exchanges
 from model_wrappers import load_backbone
 from model_wrappers.api import check_lengths
@@ -80,7 +81,7 @@ def purpose_of(asked: argparse.Namespace) -> Purpose:
     suites = suites_named(asked.suite)
     if len(suites) > 1:
         raise UserError(f"--suite {asked.suite}: a schedule belongs to one suite")
-    settings = generation_settings(suites[0], asked.model == "nano" or asked.responses == "generated")
+    settings = settings_for(suites[0], asked.model, asked.model == "nano" or asked.responses == "generated")
     usual = settings.get("options", {})
     given = {name: getattr(asked, name) for name in END_OPTIONS}
     ends = {name: usual.get(name, False) if value is None else value for name, value in given.items()}

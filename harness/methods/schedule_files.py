@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from harness.errors import UserError
 from harness.records.hashes import file_hash, weight_hashes
 from harness.records.schema import Method, RunConfig
-from harness.suites.registry import generation_settings
+from harness.suites.published import settings_for
 from model_wrappers.backbones.registry import model_folder
 from model_wrappers.decoders.ddosp import read_schedule, schedule_path
 
@@ -43,7 +43,7 @@ class Purpose:
     def command(self, generated: bool) -> str:
         """The command that makes such a schedule; `generated`: from nano's generated problems."""
         small = self.model == "nano" or generated
-        usual = generation_settings(self.suite, small).get("options", {})
+        usual = settings_for(self.suite, self.model, small).get("options", {})
         ends = ""
         for name in END_OPTIONS:
             wanted = getattr(self, name)

@@ -26,11 +26,11 @@ from harness.plugins import load_for
 from harness.records.hashes import file_hash, files_hash
 from harness.records.schema import Method, QuestionsName, RunConfig, SuiteName
 from harness.suites.configurations import configuration_hash, real_files
+from harness.suites.published import settings_for
 from harness.suites.questions import Questions
 from harness.suites.registry import (
     BUILT_IN,
     generated_file,
-    generation_settings,
     generator_of,
     suite_named,
     suites_named,
@@ -101,7 +101,7 @@ def resolve(asked: argparse.Namespace) -> RunConfig:
     generated = data in GENERATED
     overrides = {k: v for k in ("gen_length", "block_length", "stop_at_eos") if (v := getattr(asked, k)) is not None}
     small = {suite: on_nano or (generated and suite in elsewhere) for suite in suites}
-    settings = {suite: generation_settings(suite, small[suite]) for suite in suites}
+    settings = {suite: settings_for(suite, roles["base"][suite], small[suite]) for suite in suites}
     families = {suite: "" if small[suite] else family_of(roles["base"][suite]) for suite in suites}
     table = {name: _method(preset, name, roles, settings, overrides, families) for name, preset in methods.items()}
     used = {"base"} | {role for method in table.values() for role in (method.role, method.draft_role)}
@@ -119,6 +119,8 @@ def resolve(asked: argparse.Namespace) -> RunConfig:
         threads=asked.threads or torch.get_num_threads(),
         chunk=asked.chunk,
         timed=not asked.untimed,
+        trust_remote_code=True if asked.trust_remote_code else UNSET,
+        reads_at=UNSET if asked.reads_at is None else asked.reads_at,
     )
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import torch
 import transformers
+from msgspec import UNSET
 
 from harness.methods.schedule_files import describe_schedules
 from harness.records.schema import RunConfig
@@ -58,7 +59,14 @@ def load(config: RunConfig, data: Path, scratch: Path) -> tuple[list[SuiteJob], 
     transformers.utils.logging.disable_progress_bar()
     names = {name for table in config.models.values() for name in table.values()}
     backbones = {
-        name: load_backbone(name, config.device or "cpu", config.dtype, compiled=bool(config.compile))
+        name: load_backbone(
+            name,
+            config.device or "cpu",
+            config.dtype,
+            compiled=bool(config.compile),
+            trust_remote_code=config.trust_remote_code is True,
+            reads_at=None if config.reads_at is UNSET else config.reads_at,
+        )
         for name in sorted(names)
     }
 

@@ -173,4 +173,5 @@ def _tokenizer(source: str, family: Family) -> PreTrainedTokenizerBase | None:
 
 def _has(source: str, file: str) -> bool:
     """Whether a model's folder or hub id has a file."""
-    return cached_file(source, file, _raise_exceptions_for_missing_entries=False) is not None
+    quiet = {f"_raise_exceptions_for_{what}": False for what in ("missing_entries", "connection_errors")}
+    return cached_file(source, file, **quiet) is not None

@@ -6,10 +6,9 @@ import shutil
 
 import pytest
 import torch
-from fakes import tiny_llada
+from families import NAMES, tiny
 
 from model_wrappers import Backbone, decode
-from model_wrappers.backbones.llada import FAMILY
 
 pytestmark = [
     pytest.mark.slow,
@@ -17,9 +16,10 @@ pytestmark = [
 ]
 
 
-def test_logits_and_tokens_are_those_of_the_plain_model(prompt: torch.Tensor) -> None:
-    plain = tiny_llada(3)
-    compiled = Backbone(FAMILY, plain.model, None, "compiled", compiled=True)
+@pytest.mark.parametrize("name", NAMES)
+def test_logits_and_tokens_are_those_of_the_plain_model(name: str, prompt: torch.Tensor) -> None:
+    plain = tiny(name, 3)
+    compiled = Backbone(plain.family, plain.model, None, "compiled", compiled=True)
     assert (plain.graphs, plain.compiled) == (0, False)
     before = compiled.graphs
     ids_BL = torch.randint(0, 38, (2, 12), generator=torch.Generator().manual_seed(0))

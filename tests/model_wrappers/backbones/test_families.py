@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from families import NAMES, OFFICIAL, SHIFTED, checkpoint, tiny
+from families import NAMES, OFFICIAL, SHIFTED, checkpoint, config_of, tiny
 
 from model_wrappers import Backbone, load_backbone
+from model_wrappers.backbones.registry import FAMILIES
 
 LENGTH = 12
 IDS_1L = torch.randint(0, 38, (1, LENGTH), generator=torch.Generator().manual_seed(0))
@@ -167,6 +169,20 @@ def test_the_embedding_of_a_padding_token_is_an_ordinary_one(name: str, tmp_path
     assert backbone.model.get_input_embeddings().padding_idx is None
 
 
+def test_code_and_settings_of_generation_in_a_folder_are_left_alone(tmp_path: Path) -> None:
+    """As the published folder of Dream has them."""
+    names = {"AutoConfig": "configuration_dream.DreamConfig", "AutoModel": "modeling_dream.DreamModel"}
+    folder = checkpoint("Dream", tmp_path, auto_map=names, torch_dtype="bfloat16", max_window_layers=2)
+    for file in ("configuration_dream.py", "modeling_dream.py", "generation_utils.py"):
+        (folder / file).write_text("raise SystemExit('this code was run')")
+    generation = {"_from_model_config": True, "alg": "origin", "alg_temp": None, "eps": 0.001, "mask_token_id": None}
+    generation |= {"eos_token_id": 38, "output_history": False, "steps": 512, "temperature": 0.0, "top_k": None}
+    (folder / "generation_config.json").write_text(json.dumps(generation))
+    backbone = load_backbone(folder)
+    assert (backbone.dtype, backbone.eos_id) == (torch.float32, 38)
+    assert torch.equal(backbone.logits(IDS_1L), tiny("Dream").logits(IDS_1L))
+
+
 @pytest.mark.parametrize(("model_type", "name"), [("lladamoe", "llada_moe"), ("andi-qwen3", "a2d-qwen3")])
 def test_other_names_of_a_model_type_are_known(model_type: str, name: str, tmp_path: Path) -> None:
     folder = checkpoint(name, tmp_path, model_type=model_type, architectures=None)
@@ -197,6 +213,32 @@ def test_a_config_of_another_architecture_is_refused(name: str, field: str, valu
     file.write_text(json.dumps(json.loads(file.read_text()) | {field: value}))
     with pytest.raises(ValueError, match=rf"unsupported .* config: .*{field}"):
         load_backbone(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "count"),
+    [
+        (
+            "Dream",  # Dream-v0-7B, of Qwen2.5-7B's shape
+            {"hidden_size": 3584, "intermediate_size": 18944, "num_hidden_layers": 28, "vocab_size": 152064}
+            | {"num_attention_heads": 28, "num_key_value_heads": 4},
+            7_615_616_512,
+        ),
+        (
+            "a2d-qwen3",  # Qwen3-0.6B
+            {"hidden_size": 1024, "intermediate_size": 3072, "num_hidden_layers": 28, "vocab_size": 151936}
+            | {"num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 128, "tie_word_embeddings": True},
+            596_049_920,
+        ),
+    ],
+    ids=["Dream", "a2d-qwen3"],
+)
+def test_the_published_shape_has_the_published_number_of_parameters(
+    name: str, fields: dict[str, Any], count: int
+) -> None:
+    with torch.device("meta"):
+        model: Any = FAMILIES[name].model(config_of(name, **fields))
+    assert sum(weight.numel() for weight in model.parameters()) == count
 
 
 @pytest.mark.parametrize("name", list(OFFICIAL))

@@ -1,0 +1,28 @@
+"""The benchmark's recordings of calls know where a family's logits are read, and what becomes of new keys."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from families import SHIFTED, tiny
+
+from harness.costs.decoders import _Recording, bench_methods
+from model_wrappers import decode
+
+
+@pytest.mark.parametrize("name", SHIFTED)
+def test_a_shifted_model_is_benched_with_two_streams(name: str, prompt: torch.Tensor) -> None:
+    frame = bench_methods(tiny(name), [prompt], 8, 1, ["llada", "fef-two-stream"])
+    assert len(frame) == 2
+
+
+@pytest.mark.parametrize("cache", ["prefix", "dual"])
+@pytest.mark.parametrize("name", SHIFTED)
+def test_calls_on_a_cache_are_replayed_as_they_were_made(name: str, cache: str, prompt: torch.Tensor) -> None:
+    backbone = tiny(name)
+    recording = _Recording(backbone)
+    options = {"gen_length": 8, "block_length": 4, "cache": cache}
+    out = decode(recording, prompt, "llada", **options)  # type: ignore[arg-type]
+    assert torch.equal(out.tokens, decode(backbone, prompt, "llada", **options).tokens)  # type: ignore[arg-type]
+    assert len(recording._calls) == out.trace.forwards
+    recording.replay()
