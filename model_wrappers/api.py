@@ -53,7 +53,9 @@ def decode(
     given_1L = torch.cat([prompt_1P, _response(given, backbone, gen_length)], 1)
     x_1L = given_1L.to(target.device, copy=True)
     sampler = Sampler(seed) if sampler is None else sampler
-    request = Request(target, draft, x_1L, prompt_1P.shape[1], block_length, temperature, sampler, observer)
+    held = frozenset((x_1L[0] != target.mask_id).nonzero()[:, 0].tolist())
+    start = prompt_1P.shape[1]
+    request = Request(target, draft, x_1L, start, block_length, temperature, sampler, observer, given=held)
     _synchronize(target.device)
     began = time.perf_counter()
     try:
@@ -66,7 +68,7 @@ def decode(
     seconds = time.perf_counter() - began
     _check_logits(target, draft)
     decoded_1L = x_1L.cpu()
-    _check_response(decoder, name_of(method), given_1L, decoded_1L, prompt_1P.shape[1], backbone)
+    _check_response(decoder, name_of(method), given_1L, decoded_1L, start, backbone)
     trace = Trace(
         forwards=target.calls + draft.calls,
         rows=target.rows + draft.rows,
@@ -78,7 +80,7 @@ def decode(
         seconds=seconds,
         windows=request.windows,
     )
-    return Decoded(decoded_1L[0, prompt_1P.shape[1] :].clone(), trace)
+    return Decoded(decoded_1L[0, start:].clone(), trace)
 
 
 def check_options(method: Method, options: dict[str, Any]) -> Options:

@@ -21,7 +21,7 @@ class Request:
     model). x_1L: LongTensor (1, L), prompt and response; decoders read it and change it through `commit` and `remask`
     alone. start: index of the response's first token. block_length: it divides the response. temperature: 0 is greedy.
     sampler: what all randomness goes through. observer: told of every change. windows: those that `record` was given.
-    given: the positions that hold no mask when decoding begins, prompt and all; they are never masked again.
+    given: positions that were given, prompt and all; they are never masked again.
     """
 
     backbone: Ledger
@@ -33,11 +33,7 @@ class Request:
     sampler: Sampler
     observer: Observer | None = None
     windows: list[Window] = field(default_factory=list)
-    given: frozenset[int] = field(init=False)
-
-    def __post_init__(self) -> None:
-        held = (self.x_1L[0] != self.mask_id).nonzero()[:, 0]
-        object.__setattr__(self, "given", frozenset(held.tolist()))
+    given: frozenset[int] = frozenset()
 
     @property
     def mask_id(self) -> int:

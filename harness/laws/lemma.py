@@ -72,8 +72,8 @@ def posterior_distance(
     """Total variation between FeF's law at one diffusion step, given some x_t, and p(x_0 | x_t); and its bound.
 
     The target is the exact position-conditioned oracle under the uniform kernel; x_t is drawn from table and kernel.
-    draft: None for the target itself. The decoder is called on x_t directly, because `decode` treats every given token
-    that is not the mask as clean.
+    draft: None for the target itself. The decoder is called on x_t directly, because `decode` takes every token that is
+    not the mask for given.
     """
     kernel, sampler = Uniform(table.shape[0]), Sampler(budget.seed)
     flat = int(sampler.tokens(table.reshape(1, -1)))

@@ -121,12 +121,16 @@ def excluded_ids(request: Request, options: FeFOptions) -> tuple[list[int], list
 
 
 def corrupt_response(request: Request, options: FeFOptions, kernel: Kernel) -> list[int]:
-    """The predicted positions (J_pred): those that hold masks, which under the uniform kernel become draws."""
+    """The predicted positions (J_pred): those that hold masks; under the uniform kernel all that were not given.
+
+    Only the absorbing kernel shows which positions are corrupted. Under the uniform one masks become draws.
+    """
     masks = request.start + (request.x_1L[0, request.start :] == request.mask_id).nonzero()[:, 0]
     noise = kernel.corrupt(request.x_1L[0, masks], 1.0, request.sampler)
-    if options.kernel != "absorbing":
-        request.remask(masks.tolist(), noise)
-    return list(masks.tolist())
+    if options.kernel == "absorbing":
+        return list(masks.tolist())
+    request.remask(masks.tolist(), noise)
+    return [at for at in range(request.start, request.x_1L.shape[1]) if at not in request.given]
 
 
 def least_confident(confidence: dict[int, float], count: int, options: FeFOptions) -> list[int]:

@@ -7,12 +7,13 @@ import torch
 from families import SHIFTED, tiny
 
 from harness.costs.decoders import _Recording, bench_methods
+from harness.methods.asked import methods_named
 from model_wrappers import decode
 
 
 @pytest.mark.parametrize("name", SHIFTED)
 def test_a_shifted_model_is_benched_with_two_streams(name: str, prompt: torch.Tensor) -> None:
-    frame = bench_methods(tiny(name), [prompt], 8, 1, ["llada", "fef-two-stream"])
+    frame = bench_methods(tiny(name), [prompt], 8, 1, methods_named("llada,fef-two-stream"))
     assert len(frame) == 2
 
 

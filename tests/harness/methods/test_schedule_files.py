@@ -130,7 +130,7 @@ def test_a_suite_decoded_without_eos_takes_a_schedule_made_without_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usual = {"gen_length": 48, "options": {"logits_eos_inf": True}}
-    monkeypatch.setattr(config, "generation_settings", lambda *_: usual)
+    monkeypatch.setattr(config, "settings_for", lambda *_: usual)
     line = ("--suite", "humaneval", "--model", "someone/llada", "--data", "generated", "--schedules", str(tmp_path))
     changes = {"suite": "humaneval", "model": "someone/llada", "weights": {}}
     for logits_eos_inf in (True, False):
