@@ -16,19 +16,23 @@ TRIED := 3.11
 # One process a core; threads that wait must not spin, or they take the other processes' time.
 PYTEST := OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -q
 
-.PHONY: run test test-all check tables gate gate-run golden clean
+.PHONY: run test test-all parity check tables gate gate-run golden clean
 
 run: $(VENV)/.installed
 	$(BIN)/python harness/run.py --suite gsm8k,math,humaneval,mbpp --methods $(METHODS) --limit $(LIMIT)
 
 # The tests that take seconds.
 test: $(VENV)/.installed
-	$(PYTEST) -n logical -m "not slow"
+	$(PYTEST) -n logical -m "not slow and not long"
 
 # Every test; those that measure speed have the machine to themselves.
 test-all: $(VENV)/.installed
-	$(PYTEST) -n logical -m "not alone" --durations=10
+	$(PYTEST) -n logical -m "not alone and not long" --durations=10
 	$(PYTEST) -m alone --durations=10
+
+# Our decoders against all tokens that official code wrote on nano (docs/parity.md); test-all has a tenth of it.
+parity: $(VENV)/.installed
+	$(PYTEST) -n logical -m "long" tests/official
 
 check: $(VENV)/.installed
 	$(BIN)/ruff check .

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib.machinery
+import re
 import subprocess
 import sys
 from collections import defaultdict
@@ -106,6 +107,29 @@ def test_files_are_short() -> None:
 def test_the_harness_has_few_rooms() -> None:
     rooms = {room_of(module) for module in MODULES if module.startswith("harness.")} | set(PACKAGES)
     assert len(rooms) < MOST_ROOMS, sorted(rooms)
+
+
+def described_imports() -> dict[str, set[str]]:
+    """The rooms that each room imports by the table of docs/architecture.md."""
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    described = {}
+    for room, cell in re.findall(r"^\| `(\w+/\w+)(?:\.py)?` \| (.*) \|$", page, re.MULTILINE):
+        package, found = room.split("/")[0], set()
+        for part in cell.replace("nothing of ours", "").split("; "):
+            other, _, names = part.rpartition(": ")
+            found |= {f"{other or package}.{name}" for name in names.split(", ") if name}
+        described[room.replace("/", ".")] = found
+    return described
+
+
+def test_the_page_on_the_house_says_who_imports_whom() -> None:
+    """Of a package's own functions, which every room may take, it says nothing."""
+    described = described_imports()
+    imports: defaultdict[str, set[str]] = defaultdict(set)
+    for module, others in IMPORTS.items():
+        imports[room_of(module)] |= {room_of(each) for each in others} - {room_of(module), *PACKAGES}
+    assert len(described) > 15
+    assert {room: others for room, others in described.items() if others != imports[room]} == {}
 
 
 def test_algorithm_2_fits_on_a_page() -> None:

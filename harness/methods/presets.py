@@ -113,6 +113,7 @@ PRESETS = {
     "wino": Preset("WINO", "wino"),
     "freedave": Preset("FreeDave", "freedave"),
     "pc-sampler": Preset("PC-Sampler", "pc_sampler", {"baseline": "nano"}),
+    "prophet": Preset("Prophet", "prophet"),
     "fef-1": _fef(1),
     "fef-2": _fef(2),
     "fef-4": _fef(4),

@@ -87,6 +87,7 @@ METHODS: dict[str, Decoder] = {
     "pc_sampler": Decoder(
         "model_wrappers.decoders.pc_sampler:decode_pc_sampler", may_leave_masks=True, label="PC-Sampler"
     ),
+    "prophet": Decoder("model_wrappers.decoders.prophet:decode_prophet", may_leave_masks=True, label="Prophet"),
 }
 Method = str | Decoder | Function  # a name in METHODS, or what could have one
 

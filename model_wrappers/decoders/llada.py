@@ -132,11 +132,18 @@ class Choice:
         return Candidates(token_N, probs_NV.gather(1, token_N[:, None])[:, 0], logits_NV)
 
 
-def unmask(choice: Choice, rule: Rule, propose: Propose | None = None, block_only: bool = False) -> None:
+def unmask(
+    choice: Choice,
+    rule: Rule,
+    propose: Propose | None = None,
+    block_only: bool = False,
+    finish: Callable[[], bool] | None = None,
+) -> None:
     """LLaDA's loop: block after block, one forward and one commit a step.
 
     propose: where a step's candidates come from (None: the choice's own forward). block_only: masks that an earlier
-    block left are no candidates any more; with a cache they never are after a block's first step.
+    block left are no candidates any more; with a cache they never are after a block's first step. finish: called
+    before a step commits; where it is true, it has filled the response, and nothing is left to do.
     """
     request, cache = choice.request, choice.cache
     propose = choice.propose if propose is None else propose
@@ -152,6 +159,8 @@ def unmask(choice: Choice, rule: Rule, propose: Propose | None = None, block_onl
             if len(position_N) == 0:
                 break
             candidates = propose(x_1L, position_N)
+            if finish is not None and finish():
+                return
             score_N, count = rule.select(step, position_N, candidates)
             chosen = best(length, position_N, score_N, min(count, len(position_N)))
             token_L = x_1L[0].index_put((position_N,), candidates.token_N)

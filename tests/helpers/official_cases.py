@@ -1,6 +1,6 @@
 """What is compared with official decoders: nano's problems, options of ours and of theirs, and where their code is.
 
-`tests/official/make_goldens.py` runs both and keeps the tokens; the tests run ours alone. Shapes: P prompt tokens.
+`tests/official/make_tokens.py` runs both and keeps the tokens; the tests run ours alone. Shapes: P prompt tokens.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from harness.suites.splits import problems
 from model_wrappers import Backbone, Decoded, decode
 from model_wrappers.chat import encode_question
 
-GOLDENS = Path(__file__).parents[1] / "official" / "goldens"
+GOLDENS = Path(__file__).parents[1] / "official" / "goldens" / "tokens"
 PROBLEMS = 40  # a suite
 FULL = 0  # a block length: the whole response
 
@@ -65,6 +65,7 @@ SOURCES = {
     "freedave": Source(
         "cychomatica/FreeDave", "generation/core.py", "DLMGeneration.block_decode_with_full_attention_FreeDave"
     ),
+    "prophet": Source("pixeli99/Prophet", "generate_earlyexit.py", "generate"),
     "pc-sampler": Source("NEUIR/PC-Sampler", "src/generate.py", "generate_with_pc_sampler"),
     "eb-sampler": Source("NEUIR/PC-Sampler", "src/generate.py", "generate_with_eb_sampler"),
 }
@@ -99,6 +100,10 @@ def _cases() -> Iterator[Case]:
             yield Case("wino", "wino", block, both, both)
         for drafts in (4, 8):
             yield Case("freedave", "freedave", block, {"draft_steps": drafts}, {"draft_steps": drafts})
+        for thresholds, answer_start in (((7.5, 5.0, 2.5), 20), ((4.0, 3.0, 2.0), 8)):
+            exits = dict(zip(("early", "mid", "late"), thresholds, strict=True))
+            theirs = {"early_exit_thresholds": exits, "answer_start": answer_start}
+            yield Case("prophet", "prophet", block, {**exits, "answer_start": answer_start}, theirs)
         for values in ((0.25, 10.0), (0.5, 1.0)):
             both = dict(zip(("lambd", "alpha"), values, strict=True))
             yield Case("pc_sampler", "pc-sampler", block, {"baseline": "nano", **both}, both)

@@ -19,7 +19,8 @@ from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
 from model_wrappers import Backbone, load_backbone
 from model_wrappers.backbones.registry import FAMILIES
 
-GOLDEN = {path.stem: path for path in sorted((Path(__file__).parent / "golden").glob("*.safetensors"))}
+GOLDENS = Path(__file__).parent / "goldens" / "logits"
+GOLDEN = {path.stem: path for path in sorted(GOLDENS.glob("*.safetensors"))}
 CLOSE = {"float32": {"atol": 2e-5, "rtol": 2e-5}, "bfloat16": {"atol": 0.25, "rtol": 0.05}}
 
 

@@ -1,19 +1,23 @@
-"""Run official decoders beside ours on nano's weights and keep what they wrote: the goldens of `test_decoders.py`.
+"""Run official decoders beside ours on nano's weights and keep what they wrote: the goldens of
+`test_official_tokens.py`.
 
-    PYTHONPATH=tests/helpers python tests/official/make_goldens.py CHECKOUTS [--only klass,wino] [--problems 40]
+    PYTHONPATH=tests/helpers python tests/official/make_tokens.py CHECKOUTS [--only klass,wino] [--problems 40]
 
 CHECKOUTS is a folder with a git clone of every repository in `official_cases.SOURCES`, named after its last part
 (LLaDA, Fast-dLLM, KLASS, ..). Their code is run, not kept. Every response is decoded by theirs and by ours in turn, in
-this process and with the same weights: nano in the LLaDA class of Fast-dLLM, whose attention takes cached keys, or in
-ours; SHIMS says what was changed for that. Writes goldens/NAME.json: repository, commit, file, function, shims and, for
-every case, hashes of the official tokens, how many are ours too, calls and seconds of both.
+this process and with the same weights, nano's: theirs in the LLaDA class of Fast-dLLM's repository, which is the
+official one with a cache, or in ours; SHIMS says what was changed for that. Writes goldens/tokens/NAME.json:
+repository, commit, file, function, shims and, for every case, hashes of the official tokens, how many are ours too,
+calls and seconds of both.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 import importlib.util
+import io
 import json
 import subprocess
 import sys
@@ -57,6 +61,16 @@ class OursAsTheirs:
         return self._model(
             input_ids=input_ids, attention_mask=attention_mask, position_ids=position_ids, use_cache=False
         )
+
+
+class TheirClass:
+    """The official LLaDA under the arguments of every official decoder."""
+
+    def __init__(self, model: Any) -> None:
+        self._model, self.config = model, model.config
+
+    def __call__(self, input_ids: torch.Tensor, attention_mask: Any = None, **_: Any) -> Any:
+        return self._model(input_ids)  # attention masks are all ones: nothing is padded
 
 
 class ExactPast:
@@ -209,11 +223,17 @@ class Official:
             steps, everything = length["gen_length"], torch.ones_like(prompt)
             return generate(model, prompt, everything, steps=steps, mask_id=mask_id, **length, **theirs)
 
-        return run, OursAsTheirs(self._backbone)
+        return run, TheirClass(self._official_class())
+
+    def _official_class(self) -> Any:
+        """nano in the official class; that of Fast-dLLM's repository, which is LLaDA's with a cache."""
+        if "class" not in self._loaded:
+            self._loaded["class"] = fast_dllm_model(repository(self._checkouts, "fast-dllm"), self._backbone)
+        return self._loaded["class"]
 
     def _fast_dllm_function(self, name: str) -> Any:
         folder = repository(self._checkouts, "fast-dllm")
-        model = fast_dllm_model(folder, self._backbone)
+        model = self._official_class()
         module = module_of(folder / SOURCES["fast-dllm"].file, "official_fast_dllm", {})
         mask_id = self._backbone.mask_id
 
@@ -247,7 +267,7 @@ class Official:
         def run(model: Any, prompt: torch.Tensor, length: dict[str, int], theirs: dict[str, Any]) -> torch.Tensor:
             return function(model, prompt, steps=length["gen_length"], mask_id=mask_id, **length, **theirs)[0]
 
-        return run, OursAsTheirs(self._backbone)
+        return run, TheirClass(self._official_class())
 
     def _klass(self) -> Any:
         module = self._module("klass", **{"    mask_id = 126336\n": f"    mask_id = {self._backbone.mask_id}\n"})
@@ -256,7 +276,7 @@ class Official:
             steps = length["gen_length"]
             return module.stable_confident_decode(model, None, prompt, steps=steps, alg="klass", **length, **theirs)[0]
 
-        return run, OursAsTheirs(self._backbone)
+        return run, TheirClass(self._official_class())
 
     def _wino(self) -> Any:
         function, mask_id = self._module("wino").decoding_wino, self._backbone.mask_id
@@ -307,7 +327,17 @@ class Official:
             steps = length["gen_length"]
             return module.generate_with_pc_sampler(model, prompt, steps=steps, mask_id=mask_id, **length, **theirs)
 
-        return run, OursAsTheirs(self._backbone)
+        return run, TheirClass(self._official_class())
+
+    def _prophet(self) -> Any:
+        function, mask_id = self._module("prophet").generate, self._backbone.mask_id
+
+        def run(model: Any, prompt: torch.Tensor, length: dict[str, int], theirs: dict[str, Any]) -> torch.Tensor:
+            told = {**theirs, "answer_start_pos": prompt.shape[1] + theirs["answer_start"], "analyze_gap": True}
+            with contextlib.redirect_stdout(io.StringIO()):  # it prints every exit
+                return function(model, prompt, steps=length["gen_length"], mask_id=mask_id, **length, **told)[0]
+
+        return run, TheirClass(self._official_class())
 
     def _eb_sampler(self) -> Any:
         module, mask_id = self._pc_module(), self._backbone.mask_id
@@ -317,7 +347,7 @@ class Official:
                 model, prompt, gen_length=length["gen_length"], mask_id=mask_id, **theirs
             )
 
-        return run, OursAsTheirs(self._backbone)
+        return run, TheirClass(self._official_class())
 
 
 def compare(official: Official, backbone: Backbone, case: Case, count: int) -> dict[str, Any]:

@@ -1,6 +1,6 @@
-"""Record what an official implementation computes on a tiny random checkpoint: golden/<name>.safetensors.
+"""Record what an official implementation computes on a tiny random checkpoint: goldens/logits/NAME.safetensors.
 
-    PYTHONPATH=tests/helpers python tests/official/make.py NAME --code FOLDER --module M --class C \\
+    PYTHONPATH=tests/helpers python tests/official/make_logits.py NAME --code FOLDER --module M --class C \\
         --repository OWNER/NAME --commit HASH
 
 It runs the code that it is given; run it where that may be done. `--code` is the folder that has the modeling file as a
@@ -176,7 +176,7 @@ def main() -> None:
         "kernels": kernels(),
         "sha256": hashlib.sha256(tensors["float32"].numpy().tobytes()).hexdigest(),
     }
-    save_file(tensors, HERE / "golden" / f"{asked.name}.safetensors", metadata=about)
+    save_file(tensors, HERE / "goldens" / "logits" / f"{asked.name}.safetensors", metadata=about)
     print(json.dumps({key: value for key, value in about.items() if key not in ("config", "shapes")}, indent=1))
 
 

@@ -1,0 +1,85 @@
+"""Prophet: stop as soon as the answer is clear (Li et al., "Diffusion Language Models Know the Answer Before Decoding",
+arXiv 2508.19982).
+
+LLaDA's decoding, until the gap between the two highest logits, a mean over the positions of the answer, exceeds a
+threshold; then every mask is filled at once with its likeliest token. The threshold falls as decoding goes on. Shapes:
+L length of prompt and response, N candidates, M positions whose logits are read, A positions of the answer.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from model_wrappers.decoders.llada import Candidates, Choice, Even, steps_per_block, unmask
+from model_wrappers.options import EndOptions, NotNegative, Positive
+from model_wrappers.request import Request
+
+EARLY, MID = 0.33, 0.67  # shares of the steps at which a lower threshold begins; the official code's
+
+
+class ProphetOptions(EndOptions, frozen=True, kw_only=True):
+    """steps: forwards for the whole response without an exit (None: its length). early, mid, late: the gap that ends
+    decoding, a difference of logits, in each third of the steps. answer_start: index in the response of the answer's
+    first token (None: all of the response is the answer). answer_length: its tokens; what lies beyond the response does
+    not count.
+    """
+
+    steps: Positive | None = None
+    early: NotNegative = 7.5
+    mid: NotNegative = 5.0
+    late: NotNegative = 2.5
+    answer_start: int | None = None
+    answer_length: Positive = 5
+
+
+def decode_prophet(request: Request, options: ProphetOptions) -> None:
+    """Fill the response. Raises ValueError for steps that do not fit its length and blocks, and for an answer that
+    begins outside it.
+    """
+    steps = steps_per_block(request.length, request.block_length, options.steps)
+    foresight = Foresight(request, options, steps * len(request.block_ends))
+    unmask(foresight.choice, Even(steps), foresight.propose, finish=foresight.finish)
+
+
+class Foresight:
+    """What a step proposes at every mask of the response, and whether the answer is clear already."""
+
+    def __init__(self, request: Request, options: ProphetOptions, steps: int) -> None:
+        self.choice = Choice(request, options)
+        self._request, self._options, self._steps, self._step = request, options, steps, 0
+        self._answer_L = torch.zeros_like(request.x_1L[0], dtype=torch.bool)
+        if options.answer_start is None:
+            self._answer_L[request.start :] = True
+        elif 0 <= options.answer_start < request.length:
+            first = request.start + options.answer_start
+            self._answer_L[first : first + options.answer_length] = True
+        else:
+            raise ValueError(f"answer_start={options.answer_start} must be in the response, 0 to {request.length - 1}")
+
+    def propose(self, x_1L: torch.Tensor, position_N: torch.Tensor) -> Candidates:
+        """The candidates of a step; the answer and the masks of later blocks are read with them."""
+        masked_L = x_1L[0] == self._request.mask_id
+        self._read_M = (masked_L | self._answer_L).nonzero()[:, 0]
+        self._candidates = self.choice.propose(x_1L, self._read_M)
+        row_N = torch.searchsorted(self._read_M, position_N)
+        return Candidates(*(part[row_N] for part in self._candidates))
+
+    def finish(self) -> bool:
+        """Fill every mask if the answer is clear; whether it was."""
+        self._step += 1
+        if self._gap() < self._threshold():
+            return False
+        masked_M = self._request.x_1L[0, self._read_M] == self._request.mask_id
+        token_M, confidence_M, _ = self._candidates
+        self._request.commit(self._read_M[masked_M], token_M[masked_M], confidence_M[masked_M], "unmasked")
+        return True
+
+    def _gap(self) -> float:
+        logits_AV = self._candidates.logits_NV[self._answer_L[self._read_M]]
+        first_A, second_A = logits_AV.topk(2, dim=-1).values.T
+        gaps = (first_A - second_A).tolist()
+        return float(sum(gaps) / len(gaps))
+
+    def _threshold(self) -> float:
+        progress = self._step / self._steps
+        return self._options.early if progress < EARLY else self._options.mid if progress < MID else self._options.late
