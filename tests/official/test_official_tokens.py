@@ -1,4 +1,4 @@
-"""Our decoders against the tokens that the official code wrote on nano's weights (goldens/tokens, see make_tokens.py)."""
+"""Our decoders against what the official code wrote on nano's weights (goldens/tokens, see make_tokens.py)."""
 
 from __future__ import annotations
 
