@@ -11,14 +11,18 @@ from model_wrappers.backbones.registry import FAMILIES
 def register_family(family: Family) -> Family:
     """Have `load_backbone` load checkpoints of this family's model_type.
 
-    Raises ValueError for what is no Family, and for a model_type that is taken.
+    Raises ValueError for what is no Family, and for a model_type or an architecture that is taken.
     """
     given: Any = family
     if not isinstance(given, Family):
         raise ValueError(
             f"register_family takes a model_wrappers.backbones.model.Family, not {type(given).__name__} {given!r}"
         )
-    if family.model_type in FAMILIES:
-        raise ValueError(f"a family of model_type {family.model_type!r} is there already")
+    for known in FAMILIES.values():
+        types = {known.model_type, *known.also} & {family.model_type, *family.also}
+        if types:
+            raise ValueError(f"a family of model_type {min(types)!r} is there already")
+        if shared := set(known.architectures) & set(family.architectures):
+            raise ValueError(f"a family of the architecture {min(shared)!r} is there already")
     FAMILIES[family.model_type] = family
     return family

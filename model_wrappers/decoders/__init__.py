@@ -98,6 +98,7 @@ def register(
     label: str = "",
     semi_autoregressive: bool = True,
     greedy_only: bool = False,
+    needs_extend: bool = False,
     may_leave_masks: bool = False,
 ) -> Callable[[F], F]:
     """A decorator that makes a function of (request, options) the decoder `name`; the arguments are Decoder's.
@@ -112,6 +113,7 @@ def register(
             function,
             semi_autoregressive=semi_autoregressive,
             greedy_only=greedy_only,
+            needs_extend=needs_extend,
             may_leave_masks=may_leave_masks,
             label=label,
         )

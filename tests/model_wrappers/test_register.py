@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import pytest
 import torch
 
-from model_wrappers import METHODS, Backbone, decode, register
+from model_wrappers import METHODS, Backbone, decode, register, register_family
 from model_wrappers.api import check_options
+from model_wrappers.backbones.registry import FAMILIES
 from model_wrappers.decoders import Decoder, add_decoder
 from model_wrappers.options import Options, Positive
 from model_wrappers.request import Request
@@ -160,3 +162,24 @@ def test_a_file_that_is_imported_again_replaces_its_decoder(registries: None) ->
 def test_a_label_that_no_row_can_have_is_refused(registries: None, label: Any) -> None:
     with pytest.raises(ValueError, match="a label is one line that begins with a letter or a digit"):
         register("fill-it", label=label)(fill)
+
+
+def test_a_decoder_of_caches_says_that_it_needs_them(registries: None) -> None:
+    register("fill-it", needs_extend=True)(fill)
+    assert METHODS["fill-it"].needs_extend and not METHODS["llada"].needs_extend
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"model_type": "llada"}, "model_type 'llada'"),
+        ({"model_type": "andi-qwen3"}, "model_type 'andi-qwen3'"),
+        ({"also": ("dream",)}, "model_type 'dream'"),
+        ({"architectures": ("LLaDAMoEModelLM",)}, "the architecture 'LLaDAMoEModelLM'"),
+    ],
+)
+def test_a_family_whose_checkpoints_are_anothers_is_refused(changes: dict[str, Any], named: str) -> None:
+    own = replace(FAMILIES["Dream"], model_type="own", also=(), architectures=())
+    with pytest.raises(ValueError, match=f"a family of {named} is there already"):
+        register_family(replace(own, **changes))
+    assert "own" not in FAMILIES
