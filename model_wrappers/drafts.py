@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from model_wrappers.request import Request
-from model_wrappers.sampling import draw, token_probs
+from model_wrappers.sampling import draw, in_doubt, token_probs
 from model_wrappers.verification import PositionLogits, Proposal, Verified, Verifier
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class DraftSource:
             self._draft_logits, self._root_is_target = self._verifier.draft(segment), self._one_model
         logits_WV = torch.stack([self._draft_logits[at] for at in window])
         if self._options.adaptive_window:
-            logits_WV = logits_WV[self._reached(logits_WV) >= REACHED]
+            logits_WV = logits_WV[self._reached(segment, logits_WV) >= REACHED]
         probs_WV = token_probs(logits_WV, self._request.temperature, exclude=self._never)
         tokens = draw(probs_WV, self._request.temperature, self._request.sampler).tolist()
         root_1V = logits_WV[:1] if self._options.skip_root_row and self._root_is_target else None
@@ -80,9 +80,25 @@ class DraftSource:
         else:
             self._draft_logits, self._root_is_target = self._draft_logits if accepted == proposed else {}, False
 
-    def _reached(self, logits_WV: torch.Tensor) -> torch.Tensor:
-        """By the draft probs, the chance of each position that all drafts before it are accepted, (W,)."""
+    def before_doubt(self, segment: list[int], logits_WV: torch.Tensor) -> int:
+        """How many of a window's positions, with these target logits, come before the first one in doubt.
+
+        Which these are is a function of the target, and so of the tokens before them alone: there is still one chain
+        distribution for every window and draft.
+        """
+        if self._options.refresh_below is None:
+            return len(logits_WV)
+        best_W = token_probs(logits_WV, 1.0, exclude=self._never).amax(1)
+        return int((~self._in_doubt(segment, best_W)).cumprod(0).sum())
+
+    def _in_doubt(self, segment: list[int], best_W: torch.Tensor) -> torch.Tensor:
+        return in_doubt(best_W, self._options.refresh_below, self._verifier.is_fresh(segment))
+
+    def _reached(self, segment: list[int], logits_WV: torch.Tensor) -> torch.Tensor:
+        """By the draft probs, the chance of each position that all before it are accepted and not in doubt, (W,)."""
         accepted_W = token_probs(logits_WV, 1.0, exclude=self._never).amax(1)
+        doubtful_W = self._in_doubt(segment, accepted_W)
         if self._root_is_target:
             accepted_W[0] = 1
+        accepted_W[doubtful_W] = 0
         return torch.cat([accepted_W.new_ones(1), accepted_W.cumprod(0)[:-1]])

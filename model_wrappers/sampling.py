@@ -73,6 +73,18 @@ def speculative_accept(
     return drafts, len(drafts)
 
 
+def in_doubt(best_W: torch.Tensor, below: float | None, fresh: bool) -> torch.Tensor:
+    """Which positions of a window want a context pass of their own, bool (W,).
+
+    best_W: the probability of the best token, at temperature 1. below: what is too little (None: nothing). fresh: the
+    context of the first position is up to date, so that another pass would give nothing new.
+    """
+    doubtful_W = torch.zeros_like(best_W, dtype=torch.bool) if below is None else best_W < below
+    if fresh:
+        doubtful_W[0] = False
+    return doubtful_W
+
+
 def quotas(count: int, steps: int) -> list[int]:
     """How many of `count` positions each of `steps` steps commits: even, the first ones take the remainder."""
     base, extra = divmod(count, steps)

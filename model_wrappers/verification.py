@@ -54,6 +54,10 @@ class Verifier(Protocol):
         """Get ready for a new segment; the logits at its positions, given what is resolved, if that gives them."""
         ...
 
+    def is_fresh(self, segment: list[int]) -> bool:
+        """Whether the target of the segment's first position is conditioned on all that is resolved in every way."""
+        ...
+
     def draft(self, segment: list[int]) -> PositionLogits:
         """Draft logits of the next window at least, given what is resolved, by a pass of their own."""
         ...
@@ -88,6 +92,10 @@ class FullVerifier:
     def begin(self, segment: list[int]) -> PositionLogits:
         """None: every pass runs the whole sequence."""
         return {}
+
+    def is_fresh(self, segment: list[int]) -> bool:
+        """Always."""
+        return True
 
     def draft(self, segment: list[int]) -> PositionLogits:
         """Of the next window, from one forward of the sequence as it is."""
@@ -153,6 +161,10 @@ class TwoStreamVerifier:
         self._ordinal_L[segment] = position_L[: len(segment)]
         logits_1NV, self._cache = self._backbone.extend(self._x_1L, position_L, _tensor(segment, position_L))
         return dict(zip(segment, logits_1NV[0], strict=True))
+
+    def is_fresh(self, segment: list[int]) -> bool:
+        """Where nothing was resolved since the context pass."""
+        return len(segment) == len(self._segment)
 
     def draft(self, segment: list[int]) -> PositionLogits:
         """Of the next window: queries see the committed tokens, and in the context all to come but their own."""

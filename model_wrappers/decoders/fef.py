@@ -29,8 +29,10 @@ class FeFOptions(EndOptions, frozen=True, kw_only=True):
 
     verify: "full" gives the paper's target; "two-stream" another one, at the cost of tokens instead of rows (see
     model_wrappers/verification.py; the backbone must have `extend`). anchor: with "two-stream", unresolved positions
-    per context pass (None: all of the step's); windows do not cross its grid. skip_root_row, reuse_drafts,
-    adaptive_window: exact savings (see model_wrappers/drafts.py).
+    per context pass (None: all of the step's); windows do not cross its grid. refresh_below: with "two-stream", a
+    position whose best token has less than this probability gets a context pass of its own, which gives it the paper's
+    target, and so begins a new segment (None: never). skip_root_row, reuse_drafts, adaptive_window: exact savings (see
+    model_wrappers/drafts.py).
 
     The official sampler's options: logits_eos_inf takes EOS out of draft and target; confidence_eos_eot_inf takes EOS
     and EoT out of the confidence that ranks positions for re-masking. stop_at_eos: in the last step, once all before an
@@ -47,6 +49,7 @@ class FeFOptions(EndOptions, frozen=True, kw_only=True):
     kernel: Literal["absorbing", "uniform"] = "absorbing"
     verify: Literal["full", "two-stream"] = "full"
     anchor: Positive | None = None
+    refresh_below: Share | None = None
     skip_root_row: bool = False
     reuse_drafts: bool = False
     adaptive_window: bool = False
@@ -54,6 +57,11 @@ class FeFOptions(EndOptions, frozen=True, kw_only=True):
     def check(self) -> None:
         if self.anchor is not None and self.verify != "two-stream":
             raise ValueError(f"anchor={self.anchor} needs verify='two-stream', not {self.verify!r}")
+        if self.refresh_below is not None and self.verify != "two-stream":
+            raise ValueError(
+                f"refresh_below={self.refresh_below} needs verify='two-stream', not {self.verify!r}, whose context is "
+                "always fresh"
+            )
         if not self.speculative and (self.skip_root_row or self.reuse_drafts or self.adaptive_window):
             raise ValueError("skip_root_row, reuse_drafts and adaptive_window need speculative=True: they save drafts")
         if self.reuse_drafts and self.verify != "full":
@@ -82,21 +90,26 @@ def decode_fef(request: Request, options: FeFOptions) -> None:
                     drafts.begin_segment(verifier.begin(segment))
                 proposal = drafts.propose(segment)  # z_W ~ rho
                 verified = verifier.verify(segment, proposal, want_drafts=options.reuse_drafts)
-                target_WV = token_probs(verified.logits_WV, temperature, exclude=never)  # pi
+                sure = drafts.before_doubt(segment, verified.logits_WV)
+                if sure == 0:
+                    segment = []
+                    continue
+                target_WV = token_probs(verified.logits_WV[:sure], temperature, exclude=never)  # pi
                 if proposal.probs_WV is None:
                     tokens, accepted = draw(target_WV, temperature, sampler).tolist(), 0
                 else:
-                    drafted = (proposal.probs_WV, proposal.tokens)
+                    drafted = (proposal.probs_WV[:sure], proposal.tokens[:sure])
                     tokens, accepted = speculative_accept(target_WV, *drafted, temperature, sampler)
 
-                count = len(tokens)
-                resolved, segment, unresolved = segment[:count], segment[count:], unresolved[count:]
+                count, doubted = len(tokens), accepted == sure < len(verified.logits_WV)
+                resolved, unresolved = segment[:count], unresolved[count:]
+                segment = [] if doubted else segment[count:]
                 probs_W = verified.probs_of(tokens, exclude=unsure)
                 request.commit(resolved, tokens, probs_W, _how(count, accepted, options.speculative))
                 confidence.update(zip(resolved, probs_W.tolist(), strict=True))
                 drafts.update(resolved, verified, accepted, len(proposal.tokens))
                 if options.speculative:
-                    start, proposed = resolved[0] - request.start, len(proposal.tokens)
+                    start, proposed = resolved[0] - request.start, min(sure, len(proposal.tokens))
                     request.record(Window(step, rounds, start, proposed, accepted, count))
                 rounds += 1
                 if options.stop_at_eos and step == options.steps - 1:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from functools import partial
 from itertools import product
 from typing import Any
@@ -11,83 +10,17 @@ import pytest
 import torch
 from fakes import RandomConditionals, request_for, tiny_llada
 from fef_reference import LENGTH, tokens
+from two_stream_reference import query_logits, sequential_law
 
-from harness.laws.oracle import Law, enumerate_law, total_variation
+from harness.laws.oracle import enumerate_law, total_variation
 from harness.training.objectives import corrupt
 from harness.training.two_stream import two_stream_rows
 from model_wrappers import Backbone, decode
-from model_wrappers.sampling import token_probs
 from model_wrappers.verification import Proposal, TwoStreamVerifier
 
 SAVINGS = ("skip_root_row", "adaptive_window")
 COMBINATIONS = [dict(zip(SAVINGS, values, strict=True)) for values in product((False, True), repeat=2)]
 two_stream = partial(tokens, verify="two-stream")
-
-
-def query_logits(backbone: Backbone, row: list[int], segment: list[int], clean: list[int]) -> torch.Tensor:
-    """Logits (V,) at position len(clean) of the segment, without a cache: context, the clean tokens, one query.
-
-    row: the context, the whole segment corrupted. clean: the segment's tokens before the position.
-    """
-    length, m = len(row), len(clean)
-    ids = torch.tensor([[*row, *clean, row[segment[m]]]])
-    positions = torch.tensor([[*range(length), *segment[: m + 1]]])
-    visible = torch.zeros(length + m + 1, length + m + 1, dtype=torch.bool)
-    visible[:length, :length] = True
-    for n in range(m + 1):
-        visible[length + n, :length] = True
-        visible[length + n, segment[: n + 1]] = False
-        visible[length + n, length : length + n + 1] = True
-    with torch.inference_mode():
-        output = backbone.model(
-            input_ids=ids, position_ids=positions, attention_mask=visible[None, None], use_cache=False
-        )
-    return output.logits[0, -1]
-
-
-def sequential_law(
-    backbone: Backbone, prompt: list[int], length: int, anchor: int | None, temperature: float, steps: int = 1
-) -> Law:
-    """The response's law when positions are filled one by one under the two-stream mask; half re-masked in between."""
-    outcome: defaultdict[tuple[int, ...], float] = defaultdict(float)
-
-    def fill(row: list[int], left: list[int], steps_left: int, sure: dict[int, float], probability: float) -> None:
-        if not left:
-            if steps_left:
-                ranked = sorted(sure, key=lambda position: (sure[position], position))[: length // 2]
-                again = [backbone.mask_id if position in ranked else token for position, token in enumerate(row)]
-                fill(again, sorted(ranked), steps_left - 1, sure, probability)
-            else:
-                outcome[tuple(row[len(prompt) :])] += probability
-            return
-        grow(row, left[:anchor], [], left, steps_left, sure, probability)
-
-    def grow(
-        row: list[int],
-        segment: list[int],
-        clean: list[int],
-        left: list[int],
-        steps_left: int,
-        sure: dict[int, float],
-        probability: float,
-    ) -> None:
-        if len(clean) == len(segment):
-            filled = list(row)
-            for position, token in zip(segment, clean, strict=True):
-                filled[position] = token
-            fill(filled, left[len(segment) :], steps_left, sure, probability)
-            return
-        logits_1V = query_logits(backbone, row, segment, clean)[None]
-        confidence_V = token_probs(logits_1V, 1.0, exclude=backbone.mask_id)[0].tolist()
-        for token, chance in enumerate(token_probs(logits_1V, temperature, exclude=backbone.mask_id)[0].tolist()):
-            if chance:
-                latest = sure | {segment[len(clean)]: confidence_V[token]}
-                grow(row, segment, [*clean, token], left, steps_left, latest, probability * chance)
-
-    start = len(prompt)
-    everything = list(range(start, start + length))
-    fill([*prompt, *[backbone.mask_id] * length], everything, steps - 1, {}, 1.0)
-    return dict(outcome)
 
 
 # Temperature 0
