@@ -33,6 +33,10 @@ GROUPS = {
         *("entropy-3.0", "entropy-1.0", "entropy-0.3", "entropy", "entropy-0.01"),
         *("fef-two-stream-1", "fef-two-stream-r0.5", "fef-two-stream", "fef-two-stream-r0.99", "fef-two-stream-all"),
         *("fef-two-stream-4", "fef-two-stream-a16", "fef-fast"),
+        *("fef-two-stream-1-c0.5", "fef-two-stream-1-c0.7", "fef-two-stream-1-c0.9", "fef-two-stream-c0.7"),
+        *("klass-0.6", "klass", "wino-0.3", "wino", "wino-0.8", "freedave", "freedave-8"),
+        *("prophet-4", "prophet", "pc-sampler", "ssd", "ddosp", "dcd", "llada+prefix", "llada+dual"),
+        *("threshold+prefix", "threshold+dual", "factor+dual", "entropy+dual", "klass+dual", "wino+dual"),
     ],
     "decoders": [
         *("llada", "llada/2", "llada/4", "llada/8", "ssd", "ddosp", "dcd"),

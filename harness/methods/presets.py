@@ -152,9 +152,20 @@ PRESETS |= {
     f"fef-two-stream-a{n}-untrained": _two_stream(2, f" w/o train, anchor {n}", "base", anchor=n) for n in ANCHORS
 }
 PRESETS |= {f"fef-two-stream-r{c}": _two_stream(2, f", re-mask below {c}", remask_below=c) for c in (0.5, 0.99)}
+# A context pass of its own for what has less probability than c; 0.7 was chosen on dev problems.
+REFRESH = ", fresh below {}"
+PRESETS |= {f"fef-two-stream-1-c{c}": _two_stream(1, REFRESH.format(c), refresh_below=c) for c in (0.5, 0.7, 0.9)}
+PRESETS |= {f"fef-two-stream-c{c}": _two_stream(2, REFRESH.format(c), refresh_below=c) for c in (0.7,)}
 PRESETS |= {f"threshold-{tau}": Preset(f"Threshold {tau}", "threshold", {"tau": tau}) for tau in (0.5, 0.7, 0.8, 0.95)}
 PRESETS |= {f"factor-{f}": Preset(f"Factor {f}", "factor", {"f": f}) for f in (0.25, 0.5, 2.0, 4.0)}
 PRESETS |= {f"entropy-{g}": Preset(f"Entropy {g}", "entropy", {"gamma": g}) for g in (0.01, 0.3, 1.0, 3.0)}
+PRESETS |= {
+    "klass-0.6": Preset("KLASS 0.6", "klass", {"conf_threshold": 0.6, "kl_threshold": 0.05}),
+    "wino-0.3": Preset("WINO 0.3", "wino", {"threshold": 0.3, "threshold_back": 0.6}),
+    "wino-0.8": Preset("WINO 0.8", "wino", {"threshold": 0.8, "threshold_back": 0.95}),
+    "freedave-8": Preset("FreeDave, 8 drafts", "freedave", {"draft_steps": 8}),
+    "prophet-4": Preset("Prophet 4", "prophet", {"early": 4.0, "mid": 3.0, "late": 2.0}),
+}
 PRESETS |= {
     f"{name}+{cache}": replace(PRESETS[name], label=f"{PRESETS[name].label}, {cache} cache", options={"cache": cache})
     for name in ("llada", "threshold", "factor", "entropy", "klass", "wino")

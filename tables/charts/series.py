@@ -28,6 +28,18 @@ FRONT = {
     "two-stream, re-mask below": [
         *("fef-two-stream-all", "fef-two-stream-r0.99", "fef-two-stream", "fef-two-stream-r0.5")
     ],
+    "two-stream, fresh below": [
+        *("fef-two-stream-c0.7", "fef-two-stream-1-c0.9", "fef-two-stream-1-c0.7", "fef-two-stream-1-c0.5")
+    ],
+    "KLASS": ["klass", "klass-0.6"],
+    "WINO": ["wino-0.8", "wino", "wino-0.3"],
+    "FreeDave": ["freedave", "freedave-8"],
+    "Prophet": ["prophet", "prophet-4"],
+    "SSD": ["ssd"],
+    "DDOSP": ["ddosp"],
+    "PC-Sampler": ["pc-sampler"],
+    "prefix cache": ["llada+prefix", "threshold+prefix"],
+    "dual cache": ["llada+dual", "klass+dual", "wino+dual", "threshold+dual", "entropy+dual", "factor+dual"],
     "others, FeF's weights": ["llada-trained", "threshold-trained", "entropy-trained", "factor-trained"],
 }
 BY_WINDOW = {
@@ -44,7 +56,7 @@ BY_ANCHOR = {
 
 
 def draw_front(run: Run, suite: str | None = None) -> tuple[Figure, list[str]]:
-    """Accuracy against mean seconds of a response, a line for each series of FRONT, and what was left out.
+    """Accuracy against mean seconds of a response, a line for each series of FRONT, the front, and what was left out.
 
     suite: None for means over the suites. Whiskers are 95% intervals, Wilson's on a suite. Raises Skipped unless two
     series have two methods that were scored, and if the run was not timed.
@@ -72,6 +84,8 @@ def draw_front(run: Run, suite: str | None = None) -> tuple[Figure, list[str]]:
             label=name,
             **look,
         )
+    front = front_of(seconds[accuracy.index], accuracy["accuracy"])
+    axes.step(1e3 * seconds[front], accuracy["accuracy"][front], where="post", color="0.8", linewidth=2, zorder=0)
     axes.set(xscale="log", xlabel="milliseconds a response", ylabel=label)
     within_decade = seconds[accuracy.index].max() < 10 * seconds[accuracy.index].min()
     axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 3, 4, 6, 8) if within_decade else (1, 2, 5)))
@@ -79,6 +93,16 @@ def draw_front(run: Run, suite: str | None = None) -> tuple[Figure, list[str]]:
     axes.xaxis.set_minor_formatter(NullFormatter())
     legend_below(figure, axes)
     return figure, left_out
+
+
+def front_of(seconds: pd.Series[float], accuracy: pd.Series[float]) -> list[str]:
+    """The methods than which none is both as fast and more accurate, or faster and as accurate, fastest first."""
+    best, front = float("-inf"), []
+    for method in sorted(seconds.index, key=lambda each: (seconds[each], -accuracy[each])):
+        if accuracy[method] > best:
+            best = accuracy[method]
+            front.append(method)
+    return front
 
 
 def _only(run: Run, suite: str) -> Run:

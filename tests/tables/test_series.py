@@ -4,21 +4,31 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from run_records import item, lines_of, save
 
 from harness.records.store import Run
 from tables.charts.drawing import Skipped
-from tables.charts.series import ANCHORS, BY_ANCHOR, BY_WINDOW, FRONT, draw_anchor, draw_front, draw_speed_by_window
+from tables.charts.series import (
+    ANCHORS,
+    BY_ANCHOR,
+    BY_WINDOW,
+    FRONT,
+    draw_anchor,
+    draw_front,
+    draw_speed_by_window,
+    front_of,
+)
 
 
 def presets_run(folder: Path, methods: list[str]) -> Run:
-    """Ten items of two suites: method n takes 1 / (n + 1) s and 48 - n forwards, and solves the first 9 - n % 5."""
+    """Ten items of two suites: method n takes 1 / (n + 1) s and 96 - n forwards, and solves the first 9 - n % 5."""
     items = []
     for suite in ("gsm8k", "math"):
         for position, method in enumerate(methods):
             for number in range(10):
-                spent = {"seconds": 1 / (position + 1), "forwards": 48 - position, "correct": number < 9 - position % 5}
+                spent = {"seconds": 1 / (position + 1), "forwards": 96 - position, "correct": number < 9 - position % 5}
                 items.append(item(method, suite, number, **spent))
     named = {method: {"label": method.upper(), "method": method.split("-")[0]} for method in methods}
     suites = {"gsm8k": {"title": "GSM8K"}, "math": {"title": "MATH"}}
@@ -46,13 +56,19 @@ def test_a_front_needs_two_series(tmp_path: Path) -> None:
         draw_front(presets_run(tmp_path, FRONT["Threshold"] + ["llada"]), "math")
 
 
+def test_the_front_is_what_nothing_beats() -> None:
+    seconds = pd.Series({"slow": 4.0, "slower": 5.0, "fast": 1.0, "middling": 2.0, "same": 2.0})
+    accuracy = pd.Series({"slow": 90.0, "slower": 89.0, "fast": 50.0, "middling": 70.0, "same": 60.0})
+    assert front_of(seconds, accuracy) == ["fast", "middling", "slow"]
+
+
 def test_speed_by_window_is_the_mean_over_suites(tmp_path: Path) -> None:
     methods = ["llada", *(m for row in BY_WINDOW.values() for m in row.values())]
     figure, _ = draw_speed_by_window(presets_run(tmp_path, methods))
     lines = lines_of(figure.axes[0])
     for name, row in BY_WINDOW.items():
         assert lines[f"{name}, wall-clock"] == pytest.approx([methods.index(m) + 1 for m in row.values()])
-        forwards = [48 / (48 - methods.index(m)) for m in row.values()]
+        forwards = [96 / (96 - methods.index(m)) for m in row.values()]
         assert lines[f"{name}, forward passes"] == pytest.approx(forwards)
 
 
