@@ -54,6 +54,10 @@ class Verifier(Protocol):
         """Get ready for a new segment; the logits at its positions, given what is resolved, if that gives them."""
         ...
 
+    def arrange(self, segment: list[int]) -> None:
+        """The order in which the positions of the segment that has just begun are resolved, if it is another one."""
+        ...
+
     def is_fresh(self, segment: list[int]) -> bool:
         """Whether the target of the segment's first position is conditioned on all that is resolved in every way."""
         ...
@@ -92,6 +96,9 @@ class FullVerifier:
     def begin(self, segment: list[int]) -> PositionLogits:
         """None: every pass runs the whole sequence."""
         return {}
+
+    def arrange(self, segment: list[int]) -> None:
+        """Nothing is kept of a segment."""
 
     def is_fresh(self, segment: list[int]) -> bool:
         """Always."""
@@ -153,14 +160,18 @@ class TwoStreamVerifier:
 
     def begin(self, segment: list[int]) -> PositionLogits:
         """The context pass; a position's own mask there gives its logits, the target's at the first position."""
-        length = self._x_1L.shape[1]
-        self._segment, self._clean = segment, []
-        position_L = torch.arange(length, device=self._x_1L.device)
-        # Ordinal in the segment; positions outside it come after all ordinals, so that everyone sees them.
-        self._ordinal_L = torch.full_like(position_L, length)
-        self._ordinal_L[segment] = position_L[: len(segment)]
+        position_L = torch.arange(self._x_1L.shape[1], device=self._x_1L.device)
+        self._clean = []
+        self.arrange(segment)
         logits_1NV, self._cache = self._backbone.extend(self._x_1L, position_L, _tensor(segment, position_L))
         return dict(zip(segment, logits_1NV[0], strict=True))
+
+    def arrange(self, segment: list[int]) -> None:
+        """Any order: a chain of distributions needs one that is fixed before the tokens are drawn, and no more."""
+        self._segment = segment
+        # Ordinal in the segment; positions outside it come after all ordinals, so that everyone sees them.
+        self._ordinal_L = torch.full_like(self._x_1L[0], self._x_1L.shape[1])
+        self._ordinal_L[segment] = torch.arange(len(segment), device=self._x_1L.device)
 
     def is_fresh(self, segment: list[int]) -> bool:
         """Where nothing was resolved since the context pass."""
@@ -215,7 +226,8 @@ class TwoStreamVerifier:
         position_N = segment_S[ordinal_N] - back_N
 
         filled_L = self._x_1L[0].index_put((segment_S[: len(tokens)],), _tensor(tokens, rows_N3))
-        ids_N = torch.where(back_N == 1, filled_L[position_N], self._x_1L[0, position_N])
+        is_resolved_N = (back_N == 1) & (self._ordinal_L[position_N] < sees_N1[:, 0])
+        ids_N = torch.where(is_resolved_N, filled_L[position_N], self._x_1L[0, position_N])
         ids_N[: len(clean)] = _tensor(tokens[kept:], rows_N3)
 
         def at_its_positions(position_P: torch.Tensor) -> torch.Tensor:

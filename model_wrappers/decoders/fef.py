@@ -9,13 +9,15 @@ from __future__ import annotations
 import math
 from typing import Any, Literal
 
+import torch
+
 from model_wrappers.diffusion import Kernel, make_kernel
 from model_wrappers.drafts import DraftSource
 from model_wrappers.options import EndOptions, Positive, Share
 from model_wrappers.request import Request
 from model_wrappers.sampling import draw, lowest, speculative_accept, token_probs
 from model_wrappers.trace import How, Window
-from model_wrappers.verification import make_verifier
+from model_wrappers.verification import PositionLogits, make_verifier
 
 
 class FeFOptions(EndOptions, frozen=True, kw_only=True):
@@ -31,8 +33,9 @@ class FeFOptions(EndOptions, frozen=True, kw_only=True):
     model_wrappers/verification.py; the backbone must have `extend`). anchor: with "two-stream", unresolved positions
     per context pass (None: all of the step's); windows do not cross its grid. refresh_below: with "two-stream", a
     position whose best token has less than this probability gets a context pass of its own, which gives it the paper's
-    target, and so begins a new segment (None: never). skip_root_row, reuse_drafts, adaptive_window: exact savings (see
-    model_wrappers/drafts.py).
+    target, and so begins a new segment (None: never). order: in which a segment is resolved; with "two-stream" also the
+    most confident position first, as its context pass has it. skip_root_row, reuse_drafts, adaptive_window: exact
+    savings (see model_wrappers/drafts.py).
 
     The official sampler's options: logits_eos_inf takes EOS out of draft and target; confidence_eos_eot_inf takes EOS
     and EoT out of the confidence that ranks positions for re-masking. stop_at_eos: in the last step, once all before an
@@ -50,6 +53,7 @@ class FeFOptions(EndOptions, frozen=True, kw_only=True):
     verify: Literal["full", "two-stream"] = "full"
     anchor: Positive | None = None
     refresh_below: Share | None = None
+    order: Literal["left-to-right", "confidence"] = "left-to-right"
     skip_root_row: bool = False
     reuse_drafts: bool = False
     adaptive_window: bool = False
@@ -62,6 +66,8 @@ class FeFOptions(EndOptions, frozen=True, kw_only=True):
                 f"refresh_below={self.refresh_below} needs verify='two-stream', not {self.verify!r}, whose context is "
                 "always fresh"
             )
+        if self.order != "left-to-right" and self.verify != "two-stream":
+            raise ValueError(f"order={self.order!r} needs verify='two-stream', not {self.verify!r}")
         if not self.speculative and (self.skip_root_row or self.reuse_drafts or self.adaptive_window):
             raise ValueError("skip_root_row, reuse_drafts and adaptive_window need speculative=True: they save drafts")
         if self.reuse_drafts and self.verify != "full":
@@ -87,7 +93,11 @@ def decode_fef(request: Request, options: FeFOptions) -> None:
             while unresolved:
                 if not segment:
                     segment = unresolved[: options.anchor]
-                    drafts.begin_segment(verifier.begin(segment))
+                    context = verifier.begin(segment)
+                    if options.order == "confidence":
+                        segment = by_confidence(context, never)
+                        verifier.arrange(segment)
+                    drafts.begin_segment(context)
                 proposal = drafts.propose(segment)  # z_W ~ rho
                 verified = verifier.verify(segment, proposal, want_drafts=options.reuse_drafts)
                 sure = drafts.before_doubt(segment, verified.logits_WV)
@@ -102,7 +112,8 @@ def decode_fef(request: Request, options: FeFOptions) -> None:
                     tokens, accepted = speculative_accept(target_WV, *drafted, temperature, sampler)
 
                 count, doubted = len(tokens), accepted == sure < len(verified.logits_WV)
-                resolved, unresolved = segment[:count], unresolved[count:]
+                resolved = segment[:count]
+                unresolved = [at for at in unresolved if at not in resolved]
                 segment = [] if doubted else segment[count:]
                 probs_W = verified.probs_of(tokens, exclude=unsure)
                 request.commit(resolved, tokens, probs_W, _how(count, accepted, options.speculative))
@@ -113,7 +124,7 @@ def decode_fef(request: Request, options: FeFOptions) -> None:
                     request.record(Window(step, rounds, start, proposed, accepted, count))
                 rounds += 1
                 if options.stop_at_eos and step == options.steps - 1:
-                    end = unresolved[0] if unresolved else end_of_block  # all before it is resolved
+                    end = min(unresolved, default=end_of_block)  # all before it is resolved
                     if bool((x_1L[0, request.start : end] == request.backbone.eos_id).any()):
                         rest = [at for at in predicted if at >= end]
                         return request.commit(rest, request.backbone.eos_id, None, "filled")
@@ -121,6 +132,12 @@ def decode_fef(request: Request, options: FeFOptions) -> None:
                 unresolved = least_confident(confidence, len(block), options)
                 request.remask(unresolved, kernel.corrupt(x_1L[0, unresolved], 1.0, sampler))
                 drafts.begin_step()
+
+
+def by_confidence(context: PositionLogits, never: list[int]) -> list[int]:
+    """The positions of a segment, that of the likeliest token first; ties from left to right."""
+    best_N = token_probs(torch.stack(list(context.values())), 1.0, exclude=never).amax(1).tolist()
+    return [at for _, at in sorted((-best, at) for best, at in zip(best_N, context, strict=True))]
 
 
 def excluded_ids(request: Request, options: FeFOptions) -> tuple[list[int], list[int]]:

@@ -40,10 +40,12 @@ def sequential_law(
     temperature: float,
     steps: int = 1,
     refresh_below: float = 0.0,
+    by_confidence: bool = False,
 ) -> Law:
     """The response's law when positions are filled one by one under the two-stream mask; half re-masked in between.
 
     refresh_below: a position whose best token has less than this probability begins a segment, if it does not already.
+    by_confidence: a segment begins with the position whose best token is the likeliest when it begins, and so on.
     """
     outcome: defaultdict[tuple[int, ...], float] = defaultdict(float)
 
@@ -56,7 +58,14 @@ def sequential_law(
             else:
                 outcome[tuple(row[len(prompt) :])] += probability
             return
-        grow(row, left[:anchor], [], left, steps_left, sure, probability)
+        segment = left[:anchor]
+        if by_confidence:
+            segment = sorted(segment, key=lambda position: -best(row, position))
+        grow(row, segment, [], left, steps_left, sure, probability)
+
+    def best(row: list[int], position: int) -> float:
+        logits_1V = query_logits(backbone, row, [position], [])[None]
+        return float(token_probs(logits_1V, 1.0, exclude=backbone.mask_id).amax())
 
     def grow(
         row: list[int],
@@ -71,7 +80,8 @@ def sequential_law(
             filled = list(row)
             for position, token in zip(segment, clean, strict=True):
                 filled[position] = token
-            fill(filled, left[len(segment) :], steps_left, sure, probability)
+            rest = [position for position in left if position not in segment]
+            fill(filled, rest, steps_left, sure, probability)
             return
         logits_1V = query_logits(backbone, row, segment, clean)[None]
         confidence_V = token_probs(logits_1V, 1.0, exclude=backbone.mask_id)[0].tolist()

@@ -6,6 +6,7 @@ Where logits come from the token before, every query stands behind a copy of tha
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
@@ -114,14 +115,14 @@ def test_the_context_pass_gives_the_target_of_the_first_position(backbone: Backb
     torch.testing.assert_close(root_V, verified(made, SEGMENT, DRAFTS)[0], **CLOSE)
 
 
-@pytest.mark.parametrize("options", [{}, {"skip_root_row": True}, {"adaptive_window": True}], ids=str)
-@pytest.mark.parametrize("anchor", [None, 5])
+@pytest.mark.parametrize("savings", [{}, {"skip_root_row": True}, {"adaptive_window": True}], ids=str)
+@pytest.mark.parametrize("chain", [{}, {"anchor": 5}, {"order": "confidence"}, {"refresh_below": 0.3}], ids=str)
 def test_greedy_tokens_are_the_same_for_every_window(
-    backbone: Backbone, prompt: torch.Tensor, anchor: int | None, options: dict[str, bool]
+    backbone: Backbone, prompt: torch.Tensor, chain: dict[str, Any], savings: dict[str, bool]
 ) -> None:
-    run = partial(tokens, backbone, prompt, verify="two-stream", anchor=anchor)
+    run = partial(tokens, backbone, prompt, verify="two-stream", **chain)
     expected = run(speculative=False)
-    assert [run(window=window, **options) for window in (1, 3, 16)] == [expected] * 3
+    assert [run(window=window, **savings) for window in (1, 3, 16)] == [expected] * 3
 
 
 @pytest.mark.parametrize("name", NAMES)
