@@ -23,7 +23,7 @@ from pathlib import Path
 
 from harness.errors import one_line_errors
 
-DEFAULT_SECTIONS = "law,lemma,neural"
+DEFAULT_SECTIONS = "law,lemma,chains,neural"
 
 
 def arguments_of(line: list[str] | None) -> argparse.Namespace:
@@ -33,9 +33,9 @@ def arguments_of(line: list[str] | None) -> argparse.Namespace:
     add(
         "--sections",
         default=DEFAULT_SECTIONS,
-        help="comma-separated: law, lemma, neural, lists, streams (default: the first three)",
+        help="comma-separated: law, lemma, chains, neural, lists, streams (default: the first four)",
     )
-    add("--tokens", type=int, default=2, help="law, lemma: real tokens of a table (default 2)")
+    add("--tokens", type=int, default=2, help="law, lemma, chains: real tokens (default 2)")
     add("--positions", type=int, default=4, help="law, lemma: positions of a table (default 4)")
     add("--branches", type=int, default=25_000, help="walk every branch up to this estimate of them (default 25000)")
     add("--samples", type=int, default=4000, help="samples of a law that has more branches (default 4000)")

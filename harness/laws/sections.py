@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.progress import track
 
 from harness.errors import UserError
+from harness.laws.chains import audit_chains, chains_failures
 from harness.laws.drawing import draw_laws, draw_neural
 from harness.laws.exact import LEVEL, Budget, audit_law, law_failures, law_table
 from harness.laws.lemma import audit_lemma, lemma_failures
@@ -28,7 +29,7 @@ from harness.records.store import write_atomically
 from harness.suites.registry import GENERATED
 from model_wrappers import Backbone, load_backbone
 
-SECTIONS = ("law", "lemma", "neural", "lists", "streams")
+SECTIONS = ("law", "lemma", "chains", "neural", "lists", "streams")
 COUNTS = ("samples", "prompts_per_suite", "chains", "span", "lists", "gen_length")
 OUTCOMES = 1024  # most entries of a table: the lemma's joint has the square of it
 SHOWN = (1, 2, 4, 8, 16, 32, 64)  # the w that are printed; all are stored
@@ -43,10 +44,14 @@ the drawn tokens decide which of them are committed. Ranked by entropy they do n
 FeF at one diffusion step is exact. At more steps its re-masking by low confidence is such a selection, but its law is
 the same for every window, every draft and without speculation.
 SSD is left out: it is defined at temperature 0 only."""
+CHAINS_NOTE = """\
+TV between laws at temperature 1, all branches walked. Every way to decode a chain must have the law of decoding it one
+position at a time; the self-check must not. To full verification it is the distance of the chain, not an error."""
 STREAMS_NOTE = """\
 TV between the target of two-stream verification and the paper's at the same position, given the same tokens before it:
 mean over the positions of reference responses (dev problems), with a 95% interval over responses; and how often both
-have the same most likely token. anchor: positions per context pass; whole: one pass for all."""
+have the same most likely token. anchor: positions per context pass; whole: one pass for all, and another one where the
+best token has a probability below `fresh below`. contexts: context passes a response."""
 NEURAL_NOTE = """\
 TV between the next w response tokens drawn at once from their marginals, given a fully masked response, and drawn one
 after the other, at temperature 1. The bound (Hoeffding) is for the mean over these very prompts."""
@@ -144,6 +149,12 @@ def audit(asked: argparse.Namespace) -> list[str]:
         tables["lemma"] = audit_lemma(asked.tokens, asked.positions, budget, progress("lemma"))
         failures += lemma_failures(tables["lemma"])
         print(f"\nlemma: {size} and on, uniform kernel\n{shown(tables['lemma'])}")
+    if "chains" in sections:
+        tables["chains"] = audit_chains(asked.tokens, asked.seed, progress("chains"))
+        failures += chains_failures(tables["chains"])
+        print(
+            f"\nchains: a random LLaDA of {asked.tokens} tokens, two-stream\n{shown(tables['chains'])}\n{CHAINS_NOTE}"
+        )
     if "neural" in sections:
         neural = audit_neural(backbone, prompts, asked.span, asked.chains, asked.seed, LEVEL, progress("neural"))
         tables["neural"] = neural.reset_index()

@@ -1,14 +1,16 @@
 """The two-stream section of the audit: how far the target of two-stream verification is from the paper's target.
 
 Both are taken at every position of a reference response, given the tokens before it. The paper's comes from the
-sequence with these tokens filled in. The other comes from a context that is computed anew every `anchor` positions, and
-the clean tokens since. At temperature 1, the mask excluded, in the first diffusion step: all later positions are
-masked.
+sequence with these tokens filled in. The other comes from a context that is computed anew every `anchor` positions, or
+where it is in doubt, and the clean tokens since. At temperature 1, the mask excluded, in the first diffusion step: all
+later positions are masked.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,10 +25,11 @@ from harness.training.responses import Example, encode
 from model_wrappers import Backbone
 from model_wrappers.backbones.protocol import Ledger
 from model_wrappers.request import Request
-from model_wrappers.sampling import Sampler, token_probs
+from model_wrappers.sampling import Sampler, in_doubt, token_probs
 from model_wrappers.verification import FullVerifier, Proposal, TwoStreamVerifier
 
 ANCHORS: tuple[int | None, ...] = (1, 8, 16, 24, 32, None)
+FRESH_BELOW = (0.5, 0.7, 0.9)
 STREAM_SUITES = ("gsm8k", "math", "humaneval", "mbpp")
 
 
@@ -39,58 +42,81 @@ def stream_examples(backbone: Backbone, count: int) -> list[Example]:
     return examples
 
 
+@dataclass(frozen=True)
+class Contexts:
+    """Where two-stream verification computes a context: every `anchor` positions (None: once), and where the best token
+    has a probability below `fresh_below` (None: nowhere).
+    """
+
+    anchor: int | None = None
+    fresh_below: float | None = None
+
+
+CONTEXTS = (*(Contexts(anchor) for anchor in ANCHORS), *(Contexts(fresh_below=c) for c in FRESH_BELOW))
+
+
 @torch.inference_mode()
-def probs_along(backbone: Backbone, example: Example, anchor: int | None, full: bool) -> torch.Tensor:
+def probs_along(backbone: Backbone, example: Example, contexts: Contexts | None) -> tuple[torch.Tensor, int]:
     """The target's probs at each position of a response given the tokens before it, float64 (G, V), G its length.
 
-    full: the paper's target; else that of two-stream verification with a context pass every `anchor` positions (None:
-    one).
+    contexts: None for the paper's target. Returns the number of context passes, too.
     """
     prompt, response = example
     ledger, start = Ledger(backbone), len(prompt)
     x_1L = torch.tensor([prompt + [backbone.mask_id] * len(response)], device=backbone.device)
     request = Request(ledger, ledger, x_1L, start, len(response), 1.0, Sampler(0))
-    verifier = (FullVerifier if full else TwoStreamVerifier)(request, len(response))
-    width = len(response) if full or anchor is None else anchor
-    logits = []
-    for first in range(0, len(response), width):
+    verifier = (FullVerifier if contexts is None else TwoStreamVerifier)(request, len(response))
+    width = (contexts.anchor if contexts is not None else None) or len(response)
+    found, first, passes = list[torch.Tensor](), 0, 0
+    while first < len(response):
         tokens = response[first : first + width]
         segment = list(range(start + first, start + first + len(tokens)))
         verifier.begin(segment)
-        logits.append(verifier.verify(segment, Proposal(tokens, None, None), want_drafts=False).logits_WV)
-        request.commit(segment, tokens, None, "drawn")
-    return token_probs(torch.cat(logits), 1.0, exclude=backbone.mask_id)
+        logits_WV = verifier.verify(segment, Proposal(tokens, None, None), want_drafts=False).logits_WV
+        probs_WV = token_probs(logits_WV, 1.0, exclude=backbone.mask_id)
+        if contexts is not None:
+            doubtful_W = in_doubt(probs_WV.amax(1), contexts.fresh_below, fresh=True)
+            probs_WV = probs_WV[: int((~doubtful_W).cumprod(0).sum())]
+        count = len(probs_WV)
+        request.commit(segment[:count], tokens[:count], None, "drawn")
+        found.append(probs_WV)
+        first, passes = first + count, passes + 1
+    return torch.cat(found), passes
 
 
-def distances(backbone: Backbone, examples: Sequence[Example], anchor: int | None) -> pd.DataFrame:
-    """Per example the mean total variation between the two targets, and how often their argmax agree."""
+def distances(backbone: Backbone, examples: Sequence[Example], contexts: Contexts) -> pd.DataFrame:
+    """Per example the mean total variation between the two targets, how often their argmax agree, and contexts."""
     rows = []
     for example in examples:
-        target, other = (probs_along(backbone, example, anchor, full) for full in (True, False))
+        target, _ = probs_along(backbone, example, None)
+        other, passes = probs_along(backbone, example, contexts)
         apart = (target - other).abs().sum(1) / 2
-        agree = target.argmax(1) == other.argmax(1)
-        rows.append({"tv": float(apart.mean()), "agree": float(agree.double().mean()), "positions": len(apart)})
+        agree = float((target.argmax(1) == other.argmax(1)).double().mean())
+        rows.append({"tv": float(apart.mean()), "agree": agree, "positions": len(apart), "contexts": passes})
     return pd.DataFrame(rows)
 
 
 def audit_streams(
     backbones: dict[str, Backbone],
     count: int,
-    anchors: Sequence[int | None] = ANCHORS,
-    progress: Callable[[list[tuple[str, int | None]]], Any] = iter,
+    chains: Sequence[Contexts] = CONTEXTS,
+    progress: Callable[[list[tuple[str, Contexts]]], Any] = iter,
 ) -> pd.DataFrame:
-    """One row per model and anchor: positions, mean TV with a 95% bootstrap interval over responses, argmax agreement.
+    """One row per model and choice of contexts: positions, contexts a response, mean TV with a 95% bootstrap interval
+    over responses, argmax agreement.
 
     count: dev problems of every suite.
     """
     rows = []
-    for name, anchor in progress([(name, anchor) for name in backbones for anchor in anchors]):
-        found = distances(backbones[name], stream_examples(backbones[name], count), anchor)
+    for name, contexts in progress([(name, contexts) for name in backbones for contexts in chains]):
+        found = distances(backbones[name], stream_examples(backbones[name], count), contexts)
         low, high = _interval(found["tv"].to_numpy())
         rows.append(
             {
                 "model": name,
-                "anchor": "whole" if anchor is None else str(anchor),
+                "anchor": "whole" if contexts.anchor is None else str(contexts.anchor),
+                "fresh below": math.nan if contexts.fresh_below is None else contexts.fresh_below,
+                "contexts": found["contexts"].mean(),
                 "places": int(found["positions"].sum()),  # the column's name in committed records
                 "TV": found["tv"].mean(),
                 "TV low": low,
