@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import pandas as pd
 import pytest
 import torch
 from fakes import tiny_llada
 
 from harness.audit import main
-from harness.laws.streams import Contexts, distances, probs_along
+from harness.laws.streams import Contexts, distances, paper_targets, probs_along
 from harness.training.responses import Example
 from model_wrappers import Backbone
 from model_wrappers.sampling import token_probs
@@ -20,6 +21,10 @@ def backbone() -> Backbone:
     return tiny_llada()
 
 
+def apart(backbone: Backbone, contexts: Contexts) -> pd.DataFrame:
+    return distances(backbone, [EXAMPLE], paper_targets(backbone, [EXAMPLE]), contexts)
+
+
 def test_the_papers_target_is_that_of_the_sequence_with_the_tokens_before_filled_in(backbone: Backbone) -> None:
     found = probs_along(backbone, EXAMPLE, None)[0]
     prompt, response = EXAMPLE
@@ -30,19 +35,19 @@ def test_the_papers_target_is_that_of_the_sequence_with_the_tokens_before_filled
 
 
 def test_with_a_context_for_every_position_the_targets_are_equal(backbone: Backbone) -> None:
-    found = distances(backbone, [EXAMPLE], Contexts(anchor=1))
+    found = apart(backbone, Contexts(anchor=1))
     assert found["tv"].max() < 1e-5 and found["agree"].min() == 1.0
 
 
 def test_in_a_longer_segment_they_differ_except_at_its_first_position(backbone: Backbone) -> None:
     full, two_stream = (probs_along(backbone, EXAMPLE, contexts)[0] for contexts in (None, Contexts(anchor=3)))
-    apart = (full - two_stream).abs().sum(1)
-    assert apart[[0, 3]].max() < 1e-5 < apart[[1, 2, 4, 5]].min()
+    away = (full - two_stream).abs().sum(1)
+    assert away[[0, 3]].max() < 1e-5 < away[[1, 2, 4, 5]].min()
 
 
 def test_where_it_is_in_doubt_the_target_is_the_papers(backbone: Backbone) -> None:
     """Below every probability: the same context throughout. Above all of them: a fresh one for each position."""
-    one, some, all_fresh = (distances(backbone, [EXAMPLE], Contexts(fresh_below=c)).loc[0] for c in (0.0, 0.2, 1.1))
+    one, some, all_fresh = (apart(backbone, Contexts(fresh_below=c)).loc[0] for c in (0.0, 0.2, 1.1))
     assert [one["contexts"], all_fresh["contexts"]] == [1, 6] and 1 < some["contexts"] < 6
     assert one["tv"] > some["tv"] > 1e-3 and all_fresh["tv"] < 1e-5
 
