@@ -29,9 +29,10 @@ NANO = Path(__file__).parents[1] / "nano"
 SHIPPED = {"nano": NANO} | {f"nano-{role}": NANO / role for role in ("fef", "control")}
 DEVICES = "cpu, cuda, cuda:0, ..."
 LOADING_ERRORS = (
-    *(OSError, EOFError, KeyError, TypeError, ValueError, RuntimeError),
+    *(OSError, EOFError, KeyError, TypeError, ValueError, RuntimeError, ArithmeticError),
     *(SafetensorError, StrictDataclassError, UnpicklingError),
 )
+SIZES = ("hidden_size", "d_model", "num_hidden_layers", "n_layers", "num_attention_heads", "n_heads", "vocab_size")
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -120,6 +121,9 @@ def _config(source: str) -> dict[str, Any]:
         config = None
     if not isinstance(config, dict):
         raise ValueError("its config.json must hold a JSON object")
+    for name in SIZES:
+        if isinstance(config.get(name), int) and config[name] < 1:
+            raise ValueError(f"the config's {name} must be at least 1, not {config[name]}")
     return config
 
 

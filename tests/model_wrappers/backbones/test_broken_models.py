@@ -61,6 +61,8 @@ def test_weights_that_make_no_model_are_refused(tmp_path: Path, change: Callable
         ({"eos_token_id": [1, 2]}, "eos_token_id"),
         ({"vocab_size": None}, "names no sizes"),
         ({"d_model": None}, "names no sizes"),
+        ({"d_model": 0}, "d_model must be at least 1, not 0"),
+        ({"n_heads": -1}, "n_heads must be at least 1, not -1"),
     ],
 )
 def test_configs_that_do_not_fit_are_refused(tmp_path: Path, fields: dict[str, Any], says: str) -> None:
