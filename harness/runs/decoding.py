@@ -42,7 +42,7 @@ def record(folder: Path, config: RunConfig, data: Path, scratch: Path) -> None:
     total, device = sum(len(job.prompts) * len(job.models) for job in jobs), config.device or "cpu"
     with new_or_not_at_all(folder, begun):
         print(announcement(jobs, recorder))
-    with session(folder, device), RunProgress(config, total, len(recorder.items)) as progress:
+    with session(folder, device, config.timed), RunProgress(config, total, len(recorder.items)) as progress:
         for job in jobs:
             run_suite(job, recorder, config.seed or 0, config.chunk or 1, progress.finished)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
@@ -16,7 +17,7 @@ from harness.errors import UserError
 from harness.plugins import used_by
 from harness.records.environment import describe
 from harness.records.hashes import files_hash, weight_hashes
-from harness.records.receipts import receipt
+from harness.records.receipts import busy_warning, receipt
 from harness.records.schema import SCHEMA, PluginName, RunConfig, RunRecord
 from harness.records.sources import describe_code, resolved_options
 from harness.records.store import config_hash, read_meta, write_meta
@@ -160,9 +161,15 @@ def new_or_not_at_all(folder: Path, begun: bool) -> Iterator[None]:
 
 
 @contextmanager
-def session(folder: Path, device: str) -> Iterator[None]:
-    """One entry of `sessions` in run.json: {"start": receipt, "end": receipt}; a kill leaves no end."""
+def session(folder: Path, device: str, timed: bool = True) -> Iterator[None]:
+    """One entry of `sessions` in run.json: {"start": receipt, "end": receipt}; a kill leaves no end.
+
+    timed: warn on stderr if others use the machine when it starts.
+    """
     before, start = read_meta(folder).sessions, receipt(device)
+    warning = busy_warning(start) if timed else None
+    if warning:
+        print(warning, file=sys.stderr)
     write_meta(folder, {"sessions": [*before, {"start": start, "end": None}]})
     try:
         yield

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import sys
+import time
 from types import SimpleNamespace
 from typing import Any
 
+import psutil
 import pytest
 import torch
 
+from harness.records import receipts
 from harness.records.receipts import receipt
 
 
@@ -59,6 +62,33 @@ def one_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_cpu_has_clocks_and_load_and_no_gpu() -> None:
     found = receipt("cpu")
     assert found["gpu"] is None and 0 <= found["busy_percent"] <= 100 and found["available_gib"] > 0
+
+
+def test_what_this_process_uses_itself_is_not_the_machines(monkeypatch: pytest.MonkeyPatch) -> None:
+    def spin(interval: float) -> float:
+        began, end = time.perf_counter(), time.process_time() + interval
+        while time.process_time() < end:
+            pass
+        return 100 * interval / (time.perf_counter() - began) / (psutil.cpu_count() or 1)
+
+    monkeypatch.setattr(receipts.psutil, "cpu_percent", spin)
+    assert receipts.receipt("cpu")["busy_percent"] < 5
+
+
+@pytest.mark.parametrize(
+    ("processor", "gpu", "says"),
+    [
+        (5.0, None, None),
+        (None, None, None),
+        (64.4, None, "64% of the processor"),
+        (3.0, {"busy_percent": 90}, "90% of the GPU"),
+        (50.0, {"busy_percent": 90}, "50% of the processor and 90% of the GPU"),
+        (3.0, {"unknown": "NVML"}, None),
+    ],
+)
+def test_a_busy_start_is_warned_of(processor: float | None, gpu: dict[str, Any] | None, says: str | None) -> None:
+    warning = receipts.busy_warning({"busy_percent": processor, "gpu": gpu})
+    assert warning is None if says is None else warning is not None and f"other programs use {says}:" in warning
 
 
 def test_a_gpu_is_asked_by_its_own_identity(monkeypatch: pytest.MonkeyPatch, one_gpu: None) -> None:

@@ -17,6 +17,7 @@ import pytest
 from msgspec import convert
 
 from harness.errors import UserError, one_line_errors
+from harness.records import receipts
 from harness.records.schema import SCHEMA, RunConfig
 from harness.records.store import Recorder, read_lines, read_meta, read_run, write_meta
 from harness.runs.folder import claim_folder, exclusive, session
@@ -154,6 +155,18 @@ def test_every_session_has_its_receipts(tmp_path: Path) -> None:
     sessions = read_meta(tmp_path).sessions
     assert len(sessions) == 2 and all(each["end"]["at"] >= each["start"]["at"] for each in sessions)
     assert {"cpu_mhz", "busy_percent", "load", "available_gib", "gpu"} <= set(sessions[0]["start"])
+
+
+@pytest.mark.parametrize(("timed", "warnings"), [(True, 1), (False, 0)])
+def test_a_busy_machine_is_named_where_seconds_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], timed: bool, warnings: int
+) -> None:
+    monkeypatch.setattr(receipts.psutil, "cpu_percent", lambda interval: 70.0)
+    start(tmp_path)
+    with session(tmp_path, "cpu", timed):
+        pass
+    said = capsys.readouterr().err
+    assert said.count("\n") == said.count("warning: other programs use 70% of the processor") == warnings
 
 
 def test_parts_of_run_json_are_set_and_the_rest_stays(tmp_path: Path) -> None:
