@@ -16,8 +16,8 @@ from __future__ import annotations
 from typing import Literal, Protocol
 
 import torch
-from transformers import Cache
 
+from model_wrappers.backbones.key_values import KeyValues
 from model_wrappers.backbones.protocol import Ledger
 
 CacheName = Literal["none", "prefix", "dual"]
@@ -89,7 +89,7 @@ class PrefixCache:
 
     def __init__(self, backbone: Ledger, length: int) -> None:
         self._backbone, self._length = backbone, length
-        self._cache: Cache | None = None
+        self._cache: KeyValues | None = None
         self._start = self._end = 0
         self.readable = range(length)
 
@@ -120,7 +120,7 @@ class PrefixCache:
 
     def _of_piece(
         self,
-        cache: Cache,
+        cache: KeyValues,
         ids_1M: torch.Tensor,
         read_N: torch.Tensor,
         position_M: torch.Tensor | None,
@@ -130,7 +130,7 @@ class PrefixCache:
         first = self._start + self._backbone.reads_at
         surplus = cache.get_seq_length() - first
         if surplus:
-            cache.crop(-surplus)
+            cache.forget(surplus)
         piece_N = torch.arange(first, ids_1M.shape[1], device=ids_1M.device)
         at_N = piece_N if position_M is None else position_M[piece_N]
         seen_NM = None if visible_MM is None else visible_MM[piece_N]
@@ -146,7 +146,7 @@ class DualCache(PrefixCache):
 
     def _of_piece(
         self,
-        cache: Cache,
+        cache: KeyValues,
         ids_1M: torch.Tensor,
         read_N: torch.Tensor,
         position_M: torch.Tensor | None,
@@ -168,7 +168,7 @@ def _whole(
     read_N: torch.Tensor,
     position_M: torch.Tensor | None,
     visible_MM: torch.Tensor | None,
-) -> tuple[torch.Tensor, Cache]:
+) -> tuple[torch.Tensor, KeyValues]:
     """Logits (N, V) of a pass over everything, and the cache of it."""
     if position_M is None:
         position_M = torch.arange(ids_1M.shape[1], device=ids_1M.device)

@@ -11,12 +11,17 @@ from model_wrappers.backbones.registry import FAMILIES
 def register_family(family: Family) -> Family:
     """Have `load_backbone` load checkpoints of this family's model_type.
 
-    Raises ValueError for what is no Family, and for a model_type or an architecture that is taken.
+    Raises ValueError for what is no Family, a model without `infer`, and a model_type or an architecture that is taken.
     """
     given: Any = family
     if not isinstance(given, Family):
         raise ValueError(
             f"register_family takes a model_wrappers.backbones.model.Family, not {type(given).__name__} {given!r}"
+        )
+    if not callable(getattr(family.model, "infer", None)):
+        raise ValueError(
+            f"the model of the family {family.model_type!r} has no `infer`; derive {family.model.__name__} from "
+            "model_wrappers.backbones.llada.HeadAtPositions as well, or write one"
         )
     for known in FAMILIES.values():
         types = {known.model_type, *known.also} & {family.model_type, *family.also}

@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import NamedTuple, Protocol
 
 import torch
-from transformers import Cache
 
+from model_wrappers.backbones.key_values import KeyValues
 from model_wrappers.backbones.protocol import Ledger
 from model_wrappers.request import Request
 from model_wrappers.sampling import token_probs
@@ -156,14 +156,17 @@ class TwoStreamVerifier:
         self._segment: list[int] = []
         self._ordinal_L = torch.empty(0)
         self._clean: list[int] = []  # the segment's first tokens, as far as the cache holds them
-        self._cache: Cache | None = None
+        self._cache: KeyValues | None = None
 
     def begin(self, segment: list[int]) -> PositionLogits:
         """The context pass; a position's own mask there gives its logits, the target's at the first position."""
         position_L = torch.arange(self._x_1L.shape[1], device=self._x_1L.device)
         self._clean = []
         self.arrange(segment)
-        logits_1NV, self._cache = self._backbone.extend(self._x_1L, position_L, _tensor(segment, position_L))
+        if self._cache is not None:
+            self._cache.forget(self._cache.get_seq_length())
+        read = _tensor(segment, position_L)
+        logits_1NV, self._cache = self._backbone.extend(self._x_1L, position_L, read, self._cache)
         return dict(zip(segment, logits_1NV[0], strict=True))
 
     def arrange(self, segment: list[int]) -> None:
@@ -212,7 +215,7 @@ class TwoStreamVerifier:
             kept += 1
         surplus = self._cache.get_seq_length() - context - kept
         if surplus:
-            self._cache.crop(-surplus)
+            self._cache.forget(surplus)
         self._clean = tokens
 
         # Where logits come from the token before, that token stands before its query, and both see each other and

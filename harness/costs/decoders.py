@@ -8,12 +8,12 @@ from typing import Any
 
 import pandas as pd
 import torch
-from transformers import Cache
 
 from harness.costs.timing import interleaved, random_ids
 from harness.methods.presets import Preset
 from harness.suites.splits import problems
 from model_wrappers import Backbone, Trace, decode
+from model_wrappers.backbones.key_values import KeyValues
 from model_wrappers.backbones.protocol import BackboneLike
 from model_wrappers.chat import encode_question
 
@@ -95,7 +95,7 @@ class _Recording:
         self.mask_id, self.eos_id, self.vocab_size = backbone.mask_id, backbone.eos_id, backbone.vocab_size
         self.device, self.eot_id, self.reads_at = backbone.device, backbone.eot_id, backbone.reads_at
         self._calls: list[Callable[[], object]] = []
-        self._cache: Cache | None = None
+        self._cache: KeyValues | None = None
 
     def logits(self, ids_BL: torch.Tensor, positions: torch.Tensor | None = None, causal: bool = False) -> torch.Tensor:
         self._calls.append(partial(self._backbone.logits, ids_BL.clone(), positions, causal))
@@ -106,21 +106,20 @@ class _Recording:
         ids_1N: torch.Tensor,
         position_N: torch.Tensor,
         positions: torch.Tensor,
-        cache: Cache | None = None,
+        cache: KeyValues | None = None,
         visible_NK: torch.Tensor | None = None,
         **how: Any,
-    ) -> tuple[torch.Tensor, Cache]:
+    ) -> tuple[torch.Tensor, KeyValues]:
         kept = 0 if cache is None else cache.get_seq_length()
         extend = partial(self._backbone.extend, ids_1N.clone(), position_N, positions, visible_NK=visible_NK, **how)
         self._calls.append(partial(self._extend_again, extend, kept))
         return extend(cache=cache)
 
-    def _extend_again(self, extend: Callable[..., tuple[torch.Tensor, Cache]], kept: int) -> None:
+    def _extend_again(self, extend: Callable[..., tuple[torch.Tensor, KeyValues]], kept: int) -> None:
         """A recorded `extend`, after the first `kept` tokens that the one before it left in the cache."""
-        cache = self._cache if kept else None
-        if cache is not None and cache.get_seq_length() > kept:
-            cache.crop(kept - cache.get_seq_length())
-        _, self._cache = extend(cache=cache)
+        if self._cache is not None:
+            self._cache.forget(max(0, self._cache.get_seq_length() - kept))
+        _, self._cache = extend(cache=self._cache)
 
     def replay(self) -> None:
         for call in self._calls:

@@ -19,6 +19,7 @@ from transformers.masking_utils import sdpa_mask
 from transformers.modeling_outputs import CausalLMOutputWithPast
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
+from model_wrappers.backbones.key_values import KeyValues
 from model_wrappers.backbones.model import Family, Published
 
 OFFICIAL_MASK_ID, OFFICIAL_EOT_ID = 126336, 126348  # of GSAI-ML/LLaDA-8B
@@ -131,10 +132,39 @@ AttentionMaskInterface.register("llada_sdpa", sdpa_mask)
 
 
 class HeadAtPositions(torch.nn.Module):
-    """For a transformers model with a vocabulary head: `forward` takes the positions that the head is to run at."""
+    """For a transformers model with a vocabulary head: both ways to run it take the positions that the head runs at."""
 
     model: Any
     lm_head: Any
+
+    def infer(
+        self,
+        ids_BN: torch.Tensor,
+        position_BN: torch.Tensor,
+        visible_B1NK: torch.Tensor | None,
+        cache: KeyValues | None,
+        positions: torch.Tensor | None,
+    ) -> torch.Tensor:
+        """Logits in both directions, (B, n, V), or (B, N, V) where positions is None (see read_positions).
+
+        The model's own layers one after the other, without what transformers does around them at every call: on small
+        pieces that takes a seventh of the time. visible_B1NK: bool, what each token attends to; None is everything.
+        """
+        hidden_BND = self.model.embed_tokens(ids_BN)
+        rotary = self.model.rotary_emb(hidden_BND, position_BN)
+        for layer in self.model.layers:
+            hidden_BND = layer(
+                hidden_BND,
+                attention_mask=visible_B1NK,
+                position_ids=position_BN,
+                past_key_values=cache,
+                use_cache=cache is not None,
+                position_embeddings=rotary,
+                is_causal=False,
+            )
+        hidden_BND = self.model.norm(hidden_BND)
+        logits: torch.Tensor = self.lm_head(hidden_BND if positions is None else read_positions(hidden_BND, positions))
+        return logits
 
     def forward(self, *args: Any, positions: torch.Tensor | None = None, **kwargs: Any) -> Any:
         """The model's own, with the vocabulary head at `positions` alone if they are given (see read_positions)."""

@@ -12,9 +12,9 @@ from typing import Any, Literal
 
 import torch
 from torch._dynamo.utils import counters
-from transformers import Cache, DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from model_wrappers.backbones.protocol import Write
+from model_wrappers.backbones.key_values import KeyValues, Write
 
 RECOMPILATIONS = (
     64  # kinds of calls that a compiled model may see; beyond it torch.compile silently falls back to eager
@@ -40,7 +40,8 @@ class Family:
     """An architecture that the registry knows, and what its checkpoints have in common.
 
     model_type: as config.json says, or one of also. architectures: what config.json may list as such, where model_type
-    does not tell. model: the transformers class; its `forward` takes `positions` (see `llada.HeadAtPositions`).
+    does not tell. model: the transformers class, with `infer` and a `forward` that takes `positions` (see
+    `llada.HeadAtPositions`).
     attention: what `attn=` stands for. tokenizer: the class that reads vocab.json, for folders without tokenizer.json.
 
     end_of_turn: the token that closes a turn. mask: the mask, where the config names no id. fill: the token that fills
@@ -65,29 +66,6 @@ class Family:
     published: tuple[Published, ...] = ()
 
 
-class _Cache(DynamicCache):
-    """Keys and values by layer; what is done with new ones is set before a pass, for all layers alike.
-
-    Keys leave the rotation as fp32; kept in the values' dtype, which is the one attention casts them to.
-    """
-
-    write: Write = "append"
-    slot_N: torch.Tensor | None = None
-
-    def update(
-        self, key_states: torch.Tensor, value_states: torch.Tensor, layer_idx: int, *args: Any, **kwargs: Any
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        key_states = key_states.to(value_states.dtype)
-        if self.write == "append":
-            return super().update(key_states, value_states, layer_idx, *args, **kwargs)
-        layer: Any = self.layers[layer_idx]
-        if self.write == "replace":
-            layer.keys.index_copy_(2, self.slot_N, key_states)
-            layer.values.index_copy_(2, self.slot_N, value_states)
-            return layer.keys, layer.values
-        return torch.cat([layer.keys, key_states], 2), torch.cat([layer.values, value_states], 2)
-
-
 class Backbone:
     """A model of a known family and, where its folder has one, its tokenizer.
 
@@ -105,7 +83,7 @@ class Backbone:
     ) -> None:
         self.model, self.tokenizer, self.name, self.compiled = model.eval(), tokenizer, name, compiled
         self.family, self.reads_at = family, family.reads_at
-        self._run: Any = _compile(model) if compiled else model
+        self._run: Any = _compile(model) if compiled else getattr(model, "infer", None)  # None: see remote.py
         config = model.config
         self.vocab_size = int(config.vocab_size)
         if tokenizer is not None and len(tokenizer) > self.vocab_size:
@@ -166,7 +144,8 @@ class Backbone:
         if causal:
             mask = torch.ones(length, length, dtype=torch.bool, device=ids_BL.device).tril()[None, None]
         read = self._read_in_whole(positions, length, ids_BL.device)
-        return self._run(input_ids=ids_BL, attention_mask=mask, positions=read, use_cache=False).logits
+        logits_BNV: torch.Tensor = self._run(ids_BL, torch.arange(length, device=ids_BL.device)[None], mask, None, read)
+        return logits_BNV
 
     @torch.inference_mode()
     def extend(
@@ -174,11 +153,11 @@ class Backbone:
         ids_1N: torch.Tensor,
         position_N: torch.Tensor,
         positions: torch.Tensor,
-        cache: Cache | None = None,
+        cache: KeyValues | None = None,
         visible_NK: torch.Tensor | None = None,
         write: Write = "append",
         slot_N: torch.Tensor | None = None,
-    ) -> tuple[torch.Tensor, Cache]:
+    ) -> tuple[torch.Tensor, KeyValues]:
         """Logits of N tokens beside the K cached ones, and the cache.
 
         ids_1N: LongTensor (1, N). position_N: LongTensor (N,), their positions in the sequence (rotary angles).
@@ -191,19 +170,14 @@ class Backbone:
         Raises ValueError where logits at a position come from the token before it and that token is not the one before
         it in this call as well.
         """
-        past: Any = _Cache() if cache is None else cache
         if cache is None and write != "append":
             raise ValueError(f"write={write!r} needs a cache; the call that starts one appends")
-        past.write, past.slot_N = write, position_N if slot_N is None else slot_N
-        output = self._run(
-            input_ids=ids_1N,
-            position_ids=position_N[None],
-            attention_mask=None if visible_NK is None else visible_NK[None, None],
-            past_key_values=past,
-            use_cache=True,
-            positions=self._read_in_piece(position_N, positions),
-        )
-        return output.logits, output.past_key_values
+        kept = KeyValues() if cache is None else cache
+        kept.begin(ids_1N.shape[1], write, position_N if slot_N is None else slot_N)
+        mask = None if visible_NK is None else visible_NK[None, None]
+        logits_1NV = self._run(ids_1N, position_N[None], mask, kept, self._read_in_piece(position_N, positions))
+        kept.end()
+        return logits_1NV, kept
 
     def _read_in_whole(self, positions: torch.Tensor | None, length: int, device: torch.device) -> torch.Tensor | None:
         """Where the logits of positions stand in the output of a whole sequence; None for everywhere, in order."""
@@ -231,4 +205,4 @@ def _compile(model: PreTrainedModel) -> Any:
     compiler: Any = torch.compile  # its annotations lack the two options
     if "isolate_recompiles" not in inspect.signature(compiler).parameters:
         raise ValueError(f"compiled=True needs a newer torch than {torch.__version__}; 2.13 was tried")
-    return compiler(model, dynamic=True, isolate_recompiles=True, recompile_limit=RECOMPILATIONS)
+    return compiler(model.infer, dynamic=True, isolate_recompiles=True, recompile_limit=RECOMPILATIONS)

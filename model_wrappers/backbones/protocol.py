@@ -6,13 +6,11 @@ Shapes: B batch, L length, V vocabulary, n positions whose logits are read, N to
 from __future__ import annotations
 
 import math
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import torch
-from transformers import Cache
 
-# What becomes of the keys and values of new tokens: put behind the cached ones, in the place of some, or not kept.
-Write = Literal["append", "replace", "none"]
+from model_wrappers.backbones.key_values import KeyValues, Write
 
 
 class BackboneLike(Protocol):
@@ -74,11 +72,11 @@ class Ledger:
         ids_1N: torch.Tensor,
         position_N: torch.Tensor,
         positions: torch.Tensor,
-        cache: Cache | None = None,
+        cache: KeyValues | None = None,
         visible_NK: torch.Tensor | None = None,
         write: Write = "append",
         slot_N: torch.Tensor | None = None,
-    ) -> tuple[torch.Tensor, Cache]:
+    ) -> tuple[torch.Tensor, KeyValues]:
         """The backbone's `extend`, entered in the ledger: one row, N tokens, and the cached ones that are not new."""
         self.calls += 1
         self.rows += 1

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from transformers import Qwen2ForCausalLM
 
 from model_wrappers import METHODS, Backbone, decode, register, register_family
 from model_wrappers.api import check_options
@@ -183,3 +184,8 @@ def test_a_family_whose_checkpoints_are_anothers_is_refused(changes: dict[str, A
     with pytest.raises(ValueError, match=f"a family of {named} is there already"):
         register_family(replace(own, **changes))
     assert "own" not in FAMILIES
+
+
+def test_a_family_whose_model_has_no_infer_is_refused() -> None:
+    with pytest.raises(ValueError, match="the model of the family 'own' has no `infer`; derive Qwen2ForCausalLM from"):
+        register_family(replace(FAMILIES["Dream"], model_type="own", also=(), model=Qwen2ForCausalLM))

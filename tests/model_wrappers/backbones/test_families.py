@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +86,7 @@ def test_a_piece_in_its_own_place_gives_the_logits_of_the_whole(backbone: Backbo
     _, cache = backbone.extend(IDS_1L, EVERY_L, EVERY_L)
     piece_N = torch.arange(4, LENGTH)
     if write == "none":
-        cache.crop(4 - LENGTH)
+        cache.forget(LENGTH - 4)
     read = torch.arange(1, LENGTH - 4)
     logits_1nV, cache = backbone.extend(IDS_1L[:, piece_N], piece_N, read, cache, write=write)  # type: ignore[arg-type]
     torch.testing.assert_close(logits_1nV, backbone.logits(IDS_1L)[:, 5:], **CLOSE)
@@ -94,26 +95,25 @@ def test_a_piece_in_its_own_place_gives_the_logits_of_the_whole(backbone: Backbo
 
 def test_write_none_leaves_the_cache_as_it_is(backbone: Backbone) -> None:
     _, cache = backbone.extend(IDS_1L[:, :6], EVERY_L[:6], EVERY_L[:6])
-    before = [(layer.keys.clone(), layer.values.clone()) for layer in cache.layers]
+    before = [(keys.clone(), values.clone()) for keys, values in cache.layers()]
     at_N = torch.arange(6, 9)
     first, _ = backbone.extend(IDS_1L[:, 6:9], at_N, torch.tensor([1, 2]), cache, write="none")
     second, _ = backbone.extend(IDS_1L[:, 6:9], at_N, torch.tensor([1, 2]), cache, write="none")
     assert torch.equal(first, second)
-    for (keys, values), layer in zip(before, cache.layers, strict=True):
-        assert torch.equal(keys, layer.keys) and torch.equal(values, layer.values)
+    for old, new in zip(chain(*before), chain(*cache.layers()), strict=True):
+        assert torch.equal(old, new)
 
 
 def test_write_replace_changes_the_slots_of_the_new_tokens_alone(backbone: Backbone) -> None:
     _, cache = backbone.extend(IDS_1L, EVERY_L, EVERY_L)
-    before = [(layer.keys.clone(), layer.values.clone()) for layer in cache.layers]
+    before = [(keys.clone(), values.clone()) for keys, values in cache.layers()]
     other_1N, slot_N = (IDS_1L[:, [7, 3]] + 1) % 38, torch.tensor([7, 3])
     at_N = torch.tensor([2, 3])  # not the slots: positions are what the angles come from
     backbone.extend(other_1N, at_N, torch.tensor([1]), cache, write="replace", slot_N=slot_N)
     kept = [slot for slot in range(LENGTH) if slot not in (3, 7)]
-    for (keys, values), layer in zip(before, cache.layers, strict=True):
-        for old, new in ((keys, layer.keys), (values, layer.values)):
-            assert torch.equal(old[:, :, kept], new[:, :, kept])
-            assert not torch.allclose(old[:, :, [3, 7]], new[:, :, [3, 7]])
+    for old, new in zip(chain(*before), chain(*cache.layers()), strict=True):
+        assert torch.equal(old[:, :, kept], new[:, :, kept])
+        assert not torch.allclose(old[:, :, [3, 7]], new[:, :, [3, 7]])
 
 
 @pytest.mark.parametrize("write", ["none", "replace"])
