@@ -64,6 +64,7 @@ def arguments_of(line: list[str] | None) -> argparse.Namespace:
     add("--compile", action="store_true", help="run the models through torch.compile, for all methods alike")
     add("--threads", type=int, help="CPU threads (default: torch's own choice)")
     add("--untimed", action="store_true", help="seconds are not for comparison (runs side by side): no Speed in tables")
+    add("--trace", action="store_true", help="record every commit, re-mask and rejected draft; the report plays them")
     add("--chunk", type=int, default=5, help="items that pass through all methods before the next ones (default 5)")
     add("--out", type=Path, help="folder of the run")
     add(UNSAFE_OPTION, action="store_true", help=UNSAFE_HELP)

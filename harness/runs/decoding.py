@@ -13,7 +13,7 @@ from msgspec import UNSET
 
 from harness.methods.schedule_files import describe_schedules
 from harness.records.schema import RunConfig
-from harness.records.store import Recorder
+from harness.records.store import Recorder, write_prompts
 from harness.runs.config import write_generated
 from harness.runs.folder import begin_meta, describe_data, new_or_not_at_all, session
 from model_wrappers import Backbone, load_backbone
@@ -30,7 +30,7 @@ def record(folder: Path, config: RunConfig, data: Path, scratch: Path) -> None:
     for note in describe_schedules(config):
         print(note)
     jobs, backbones = load(config, data, scratch)
-    from harness.runs.inference import run_suite
+    from harness.runs.inference import prompts_of, run_suite
     from harness.runs.progress import RunProgress
 
     described = describe_data(config, data)
@@ -39,12 +39,15 @@ def record(folder: Path, config: RunConfig, data: Path, scratch: Path) -> None:
     begun = (folder / "run.json").exists()
     begin_meta(folder, config, backbones, described)
     recorder = Recorder(folder)
+    if config.traced:
+        recorder.check_traced()
+        write_prompts(folder, [prompt for job in jobs for prompt in prompts_of(job)])
     total, device = sum(len(job.prompts) * len(job.models) for job in jobs), config.device or "cpu"
     with new_or_not_at_all(folder, begun):
         print(announcement(jobs, recorder))
     with session(folder, device), RunProgress(config, total, len(recorder.items)) as progress:
         for job in jobs:
-            run_suite(job, recorder, config.seed or 0, config.chunk or 1, progress.finished)
+            run_suite(job, recorder, config.seed or 0, config.chunk or 1, progress.finished, config.traced)
 
 
 def load(config: RunConfig, data: Path, scratch: Path) -> tuple[list[SuiteJob], dict[str, Backbone]]:
