@@ -49,10 +49,11 @@ def explanation(detail: Any) -> str:
     """Why an evaluator came to its verdict: the answer that it read, or how a program ended; "" if it does not say."""
     if not isinstance(detail, dict):
         return ""
-    said = {name: detail[name] for name in ("pred", "result", "message") if detail.get(name) not in (None, "", [])}
-    words = [f"read {_short(said['pred'])}"] if "pred" in said else []
-    words += [f"the program {_short(said['result'])}"] if "result" in said else []
-    return ": ".join([*words, *([_short(said["message"])] if "message" in said else [])])
+    known = {"pred": "read ", "predictions": "read ", "result": "the program: ", "message": ""}
+    said = [
+        f"{before}{_short(detail[name])}" for name, before in known.items() if detail.get(name) not in (None, "", [])
+    ]
+    return "; ".join(said)
 
 
 def _short(value: Any) -> str:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any
 
+TESTS_FILE = "<string>"  # what tests are compiled as
 ALIASES = {"np": "numpy", "pd": "pandas"}
 
 
@@ -150,11 +151,12 @@ def judge(channel: Channel, tests: dict[str, Any], scope: dict[str, Any]) -> tup
                 found[name] = import_module(ALIASES.get(name, name))
         scope |= found
         scope |= {name: _counting(asked, scope[name]) for name in tests["given"]}
-        exec(compile(tests["tests"], "<string>", "exec", dont_inherit=True), scope)
+        exec(compile(tests["tests"], TESTS_FILE, "exec", dont_inherit=True), scope)
     except OutOfTime:
         return "timeout", "", asked.compared
     except BaseException as error:
-        return "assertion" if isinstance(error, AssertionError) else "failed", _described(error), asked.compared
+        said = _described(error) or _failing_line(error, tests["tests"])
+        return "assertion" if isinstance(error, AssertionError) else "failed", said, asked.compared
     return "pass", "", asked.compared
 
 
@@ -174,6 +176,16 @@ def _described(error: BaseException) -> str:
         return str(error)[:LONGEST_MESSAGE]
     except Exception:
         return "an exception without a message"
+
+
+def _failing_line(error: BaseException, tests: str) -> str:
+    """The innermost line of the tests in which an exception without a message was raised."""
+    number, step = 0, error.__traceback__
+    while step is not None:
+        if step.tb_frame.f_code.co_filename == TESTS_FILE:
+            number = step.tb_lineno
+        step = step.tb_next
+    return tests.splitlines()[number - 1].strip()[:LONGEST_MESSAGE] if number else ""
 
 
 def silence() -> None:
