@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, runtime_checkable
 
-import torch
+if TYPE_CHECKING:
+    import torch
 
 # How a token came: unmasked by a step of LLaDA's loop, an accepted draft, one that was known to be accepted (its draft
 # probs were the target's own, so that no row was run for it), the correction of a rejected one, drawn from its target

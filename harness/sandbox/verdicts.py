@@ -29,8 +29,9 @@ def verdicts_of(folder: Path, suites: list[str], unsafe: bool = False, pending: 
     """Run OpenCompass's evaluation task on these suites of a run, or on what of them has no verdicts if `pending`.
 
     Returns {"rows": [(method, suite, item, correct)], "why": [(method, suite, item, what the evaluator said)],
-    "sandbox": what model-written code ran in, "not_scored": {suite: why}, "not_enforced": [what that does not keep a program from], "own_objects": {suite: how many programs had objects
-    of their own classes compared}}; correct is None where a suite was not scored. Raises UserError if the problems are
+    "sandbox": what model-written code ran in, "not_scored": {suite: why}, "not_enforced": [what
+    that does not keep a program from], "own_objects": {suite: how many programs had objects of their own classes
+    compared}}; correct is None where a suite was not scored. Raises UserError if the problems are
     not those of the run.
     """
     meta = read_meta(folder)
