@@ -50,14 +50,12 @@ def explanation(detail: Any) -> str:
     if not isinstance(detail, dict):
         return ""
     known = {"pred": "read ", "predictions": "read ", "result": "the program: ", "message": ""}
-    said = [
-        f"{before}{_short(detail[name])}" for name, before in known.items() if detail.get(name) not in (None, "", [])
-    ]
-    return "; ".join(said)
+    said = {name: _short(detail[name]) for name in known if detail.get(name) is not None}
+    return "; ".join(f"{known[name]}{text}" for name, text in said.items() if text)
 
 
 def _short(value: Any) -> str:
-    text = str(value[0] if isinstance(value, list) and len(value) == 1 else value)
+    text = str(value[0] if isinstance(value, list) and len(value) == 1 else value).strip()
     return text if len(text) <= LONGEST else f"{text[:LONGEST]} .."
 
 
