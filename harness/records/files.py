@@ -1,11 +1,10 @@
-"""Files of records: replaced in one step, appended to whole or not at all, read plain or packed."""
+"""Reading JSON-lines files, plain or packed, a torn last line left out."""
 
 from __future__ import annotations
 
 import gzip
 import io
 import json
-import os
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,20 +13,6 @@ from typing import Any, BinaryIO
 
 from harness.errors import UserError
 from harness.records.schema import Line, what_is_wrong
-
-
-def write_atomically(path: Path, content: str | bytes) -> None:
-    """Replace a file's content in one step: temporary file, fsync, rename."""
-    temporary = path.with_name(f".{path.name}.part")
-    try:
-        with temporary.open("wb") as file:
-            file.write(content.encode() if isinstance(content, str) else content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except OSError:
-        temporary.unlink(missing_ok=True)
-        raise
 
 
 def read_lines(path: Path, record: Line | None = None) -> list[dict[str, Any]]:
@@ -76,35 +61,5 @@ def packed_of(path: Path) -> Path:
     return path.with_name(f"{path.name}.gz")
 
 
-@contextmanager
-def writing(folder: Path) -> Iterator[None]:
-    """A disk that is full, or a folder that cannot be written, as a UserError."""
-    try:
-        yield
-    except OSError as error:
-        raise UserError(
-            f"cannot write to {folder}: {error.strerror}; what is finished is kept: make room and go on with --resume"
-        ) from error
-
-
 def as_lines(rows: list[dict[str, Any]]) -> str:
     return "".join(json.dumps(row) + "\n" for row in rows)
-
-
-def append(path: Path, rows: list[dict[str, Any]]) -> None:
-    """Append whole lines, or none: what a full disk cut off is taken back."""
-    if rows:
-        append_bytes(path, as_lines(rows).encode())
-
-
-def append_bytes(path: Path, added: bytes) -> None:
-    with path.open("ab", buffering=0) as file:
-        size = file.seek(0, os.SEEK_END)
-        content = memoryview(added)
-        try:
-            while content:
-                content = content[file.write(content) :]
-            os.fsync(file.fileno())
-        except OSError:
-            file.truncate(size)
-            raise

@@ -16,6 +16,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,17 +28,7 @@ import pandas as pd
 
 from harness.errors import UserError
 from harness.records.consistency import KEY, check_run, of_items
-from harness.records.files import (
-    append,
-    append_bytes,
-    as_lines,
-    each_line,
-    opened,
-    packed_of,
-    read_lines,
-    write_atomically,
-    writing,
-)
+from harness.records.files import as_lines, each_line, opened, packed_of, read_lines
 from harness.records.schema import (
     SCHEMA,
     ItemRecord,
@@ -75,6 +68,20 @@ def config_hash(config: RunConfig) -> str:
 
 def _hash(config: Any) -> str:
     return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def write_atomically(path: Path, content: str | bytes) -> None:
+    """Replace a file's content in one step: temporary file, fsync, rename."""
+    temporary = path.with_name(f".{path.name}.part")
+    try:
+        with temporary.open("wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
 
 
 def read_meta(folder: Path) -> RunRecord:
@@ -128,18 +135,6 @@ def read_run(folder: Path, windows: bool = True) -> Run:
     read = of_items(_read_frame(folder / "windows.jsonl", WindowRecord), items) if windows else pd.DataFrame()
     check_run(folder, meta, items, read if windows else None, passes)
     return Run(folder, meta, items, read, passes)
-
-
-def write_prompts(folder: Path, prompts: list[PromptRecord]) -> None:
-    """Write the prompts of a run's items. Raises UserError if they cannot be written."""
-    with writing(folder):
-        write_atomically(folder / "prompts.jsonl", as_lines([msgspec.to_builtins(each) for each in prompts]))
-
-
-def read_prompts(folder: Path) -> dict[tuple[str, int], str]:
-    """The prompts of a run by suite and item, {} where it has none. Raises UserError if they are damaged."""
-    rows = read_lines(Path(folder) / "prompts.jsonl", PromptRecord)
-    return {(row["suite"], row["item"]): row["prompt"] for row in rows}
 
 
 def _read_frame(path: Path, record: Line) -> pd.DataFrame:
@@ -196,7 +191,7 @@ class Recorder:
         windows = each_line(self._windows, WindowRecord)
         kept = [line.decode() for line, window in windows if tuple(window[name] for name in KEY) in self.items]
         # Rewritten once on opening: what a kill tore off, or left without its item, goes.
-        with writing(folder):
+        with _writing(folder):
             write_atomically(self._items, as_lines(list(self.items.values())))
             write_atomically(self._windows, "".join(kept))
             if self._passes.exists():
@@ -221,7 +216,7 @@ class Recorder:
             self._note_pieces(trace)
         self._traced = seen
         if sum(map(len, kept)) != path.stat().st_size:
-            with writing(self.folder):
+            with _writing(self.folder):
                 write_atomically(path, b"".join(kept))
 
     def check_traced(self) -> None:
@@ -236,23 +231,28 @@ class Recorder:
                 "or remove these lines of items.jsonl to have them decoded again"
             )
 
+    def write_prompts(self, prompts: list[PromptRecord]) -> None:
+        """Write the prompts of the run's items."""
+        with _writing(self.folder):
+            write_atomically(self.folder / "prompts.jsonl", as_lines([msgspec.to_builtins(each) for each in prompts]))
+
     def _note_pieces(self, trace: TraceRecord) -> None:
         self.pieces.setdefault(trace.tokenizer, set()).update(trace.pieces)
 
     def add(self, item: dict[str, Any], windows: list[dict[str, Any]], trace: TraceRecord | None = None) -> None:
         """Record one finished item with its windows and its trace, if it has one."""
-        with writing(self.folder):
+        with _writing(self.folder):
             if trace is not None:
-                append_bytes(self.folder / TRACES, frame_of(trace))
+                _append_bytes(self.folder / TRACES, frame_of(trace))
                 self._note_pieces(trace)
-            append(self._windows, windows)
-            append(self._items, [item])
+            _append(self._windows, windows)
+            _append(self._items, [item])
         self.items[tuple(item[name] for name in KEY)] = item
 
     def add_passes(self, passes: dict[str, Any]) -> None:
         """Record seconds of single passes."""
-        with writing(self.folder):
-            append(self._passes, [passes])
+        with _writing(self.folder):
+            _append(self._passes, [passes])
 
     def score(
         self, correct: dict[tuple[str, str, int], bool | None], why: dict[tuple[str, str, int], str] | None = None
@@ -263,5 +263,35 @@ class Recorder:
             self.items[key].pop("why", None)
         for key, said in (why or {}).items():
             self.items[key]["why"] = said
-        with writing(self.folder):
+        with _writing(self.folder):
             write_atomically(self._items, as_lines(list(self.items.values())))
+
+
+@contextmanager
+def _writing(folder: Path) -> Iterator[None]:
+    """A disk that is full, or a folder that cannot be written, as a UserError."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(
+            f"cannot write to {folder}: {error.strerror}; what is finished is kept: make room and go on with --resume"
+        ) from error
+
+
+def _append(path: Path, rows: list[dict[str, Any]]) -> None:
+    """Append whole lines, or none: what a full disk cut off is taken back."""
+    if rows:
+        _append_bytes(path, as_lines(rows).encode())
+
+
+def _append_bytes(path: Path, added: bytes) -> None:
+    with path.open("ab", buffering=0) as file:
+        size = file.seek(0, os.SEEK_END)
+        content = memoryview(added)
+        try:
+            while content:
+                content = content[file.write(content) :]
+            os.fsync(file.fileno())
+        except OSError:
+            file.truncate(size)
+            raise

@@ -17,6 +17,8 @@ import numpy.typing as npt
 from msgspec import Meta, Struct
 
 from harness.errors import UserError
+from harness.records.files import read_lines
+from harness.records.schema import PromptRecord
 from model_wrappers.events import KINDS, NO_WINDOW, NUMBER, EventLog
 
 NAME = "traces.bin"
@@ -138,3 +140,9 @@ def window_sums(record: TraceRecord) -> dict[str, Numbers]:
         return np.bincount(windows[np.isin(kinds, wanted) & (windows != NO_WINDOW)], minlength=count)
 
     return {"proposed": counted(*ACCEPTED, *REFUSED), "accepted": counted(*ACCEPTED), "committed": counted(*COMMITS)}
+
+
+def read_prompts(folder: Path) -> dict[tuple[str, int], str]:
+    """The prompts of a traced run by suite and item, {} where it has none. Raises UserError if they are damaged."""
+    rows = read_lines(Path(folder) / "prompts.jsonl", PromptRecord)
+    return {(row["suite"], row["item"]): row["prompt"] for row in rows}

@@ -13,7 +13,7 @@ from msgspec import UNSET
 
 from harness.methods.schedule_files import describe_schedules
 from harness.records.schema import RunConfig
-from harness.records.store import Recorder, write_prompts
+from harness.records.store import Recorder
 from harness.runs.config import write_generated
 from harness.runs.folder import begin_meta, describe_data, new_or_not_at_all, session
 from model_wrappers import Backbone, load_backbone
@@ -41,7 +41,7 @@ def record(folder: Path, config: RunConfig, data: Path, scratch: Path) -> None:
     recorder = Recorder(folder)
     if config.traced:
         recorder.check_traced()
-        write_prompts(folder, [prompt for job in jobs for prompt in prompts_of(job)])
+        recorder.write_prompts([prompt for job in jobs for prompt in prompts_of(job)])
     total, device = sum(len(job.prompts) * len(job.models) for job in jobs), config.device or "cpu"
     with new_or_not_at_all(folder, begun):
         print(announcement(jobs, recorder))

@@ -80,7 +80,7 @@ def test_a_trace_without_its_item_goes(folder: Path) -> None:
 def test_an_item_without_its_trace_is_not_gone_on_with(folder: Path) -> None:
     with (folder / "items.jsonl").open("a") as file:
         file.write(json.dumps(item(3)) + "\n")
-    with pytest.raises(UserError, match="no trace of 1 finished items.*fef-2 gsm8k 3"):
+    with pytest.raises(UserError, match=r"no trace of 1 finished items.*fef-2 gsm8k 3"):
         Recorder(folder).check_traced()
 
 
