@@ -245,6 +245,7 @@ class Recorder:
             if trace is not None:
                 _append_bytes(self.folder / TRACES, frame_of(trace))
                 self._note_pieces(trace)
+                self._traced.add(trace.key)
             _append(self._windows, windows)
             _append(self._items, [item])
         self.items[tuple(item[name] for name in KEY)] = item

@@ -117,7 +117,7 @@ def check_correctness(
         preload=_loaded_imports(GUARD + code + tests),
     )
     outcome = _counted(execute(program, isolation))
-    result = {"pass": "passed", "timeout": "timed out"}.get(outcome.kind, f"failed: {outcome.message}")
+    result = {"pass": "passed", "timeout": "timed out"}.get(outcome.kind, f"failed: {outcome.message or outcome.line}")
     return {
         "task_id": problem["task_id"],
         "passed": outcome.kind == "pass",
@@ -144,7 +144,7 @@ def execution(
     program = Program(code, timeout - 1, timeout, tests=tests, setup=COMPARISON, given=given, preload=preload)
     outcome = _counted(execute(program, isolation))
     if messages is not None:
-        messages[task_id] = outcome.message
+        messages[task_id] = "; ".join(each for each in (outcome.message, outcome.line) if each)
     return task_id, MBPP_RESULTS[outcome.kind]
 
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 TESTS_FILE = "<string>"  # what tests are compiled as
+LONGEST_LINE = 200  # characters
 ALIASES = {"np": "numpy", "pd": "pandas"}
 
 
@@ -134,10 +135,11 @@ def prepared(tests: dict[str, Any]) -> dict[str, Any]:
     return scope | {name: setup[value] for name, value in tests["given"].items()}
 
 
-def judge(channel: Channel, tests: dict[str, Any], scope: dict[str, Any]) -> tuple[str, str, int]:
-    """Have the program executed, then run its tests: (kind, message, how often a test compared an own object).
+def judge(channel: Channel, tests: dict[str, Any], scope: dict[str, Any]) -> tuple[str, str, str, int]:
+    """Have the program executed, then run its tests: (kind, message, line, how often a test compared an own object).
 
-    kind: "pass", "timeout", "assertion" (an AssertionError), "failed" (anything else that was raised). scope: of
+    kind: "pass", "timeout", "assertion" (an AssertionError), "failed" (anything else that was raised). line: of the tests,
+    where it was raised. scope: of
     `prepared`. tests: "tests" are executed in it, with the "names" of the program and with "modules" that the program
     has to have, imported here.
     """
@@ -153,11 +155,11 @@ def judge(channel: Channel, tests: dict[str, Any], scope: dict[str, Any]) -> tup
         scope |= {name: _counting(asked, scope[name]) for name in tests["given"]}
         exec(compile(tests["tests"], TESTS_FILE, "exec", dont_inherit=True), scope)
     except OutOfTime:
-        return "timeout", "", asked.compared
+        return "timeout", "", "", asked.compared
     except BaseException as error:
-        said = _described(error) or _failing_line(error, tests["tests"])
-        return "assertion" if isinstance(error, AssertionError) else "failed", said, asked.compared
-    return "pass", "", asked.compared
+        kind = "assertion" if isinstance(error, AssertionError) else "failed"
+        return kind, _described(error), _failing_line(error, tests["tests"]), asked.compared
+    return "pass", "", "", asked.compared
 
 
 def _counting(asked: Judge, compare: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
@@ -179,13 +181,13 @@ def _described(error: BaseException) -> str:
 
 
 def _failing_line(error: BaseException, tests: str) -> str:
-    """The innermost line of the tests in which an exception without a message was raised."""
+    """The innermost line of the tests in which an exception was raised; "" if it was elsewhere."""
     number, step = 0, error.__traceback__
     while step is not None:
         if step.tb_frame.f_code.co_filename == TESTS_FILE:
             number = step.tb_lineno
         step = step.tb_next
-    return tests.splitlines()[number - 1].strip()[:LONGEST_MESSAGE] if number else ""
+    return tests.splitlines()[number - 1].strip()[:LONGEST_LINE] if number else ""
 
 
 def silence() -> None:

@@ -33,9 +33,8 @@ def trace(number: int, **fields: Any) -> TraceRecord:
     log.committed([2, 3], [9, 9], [math.nan] * 2, ["filled", "filled"])
     pieces = {5: " five", 9: "<end>"}
     columns = packed_columns(log)
-    return TraceRecord(
-        **KEY, item=number, length=4, mask=1, tokenizer="m", **({"pieces": pieces, "columns": columns} | fields)
-    )
+    usual = {"length": 4, "mask": 1, "tokenizer": "m", "pieces": pieces, "columns": columns}
+    return TraceRecord(**KEY, item=number, **(usual | fields))
 
 
 @pytest.fixture
@@ -107,7 +106,7 @@ def test_a_damaged_frame_is_named(folder: Path) -> None:
         ({"length": 2}, "outside the response"),
         ({"columns": {**trace(0).columns, "token": b""}}, "column token has 0 numbers, not 5"),
         ({"columns": {**trace(0).columns, "target_prob": b""}}, "column target_prob has 0 numbers, not 1"),
-        ({"columns": {**trace(0).columns, "kind": b"\x63" * 5}}, "no known kind"),
+        ({"columns": {**trace(0).columns, "kind": b"\x63" * 4 + b"\x07"}}, "no known kind"),
     ],
 )
 def test_columns_that_cannot_be_are_refused(folder: Path, change: dict[str, Any], said: str) -> None:
