@@ -256,9 +256,8 @@ def _read_outcome(process: subprocess.Popen[bytes], nonce: str, killed_after: fl
     """
     assert process.stdout is not None
     descriptor = process.stdout.fileno()
-    verdict = re.compile(
-        rf"\n{nonce} (pass|assertion|failed|timeout) ([0-9]+) ((?:[0-9a-f]{{2}})*) ((?:[0-9a-f]{{2}})*)\n".encode()
-    )
+    text = "((?:[0-9a-f]{2})*)"
+    verdict = re.compile(f"\n{nonce} (pass|assertion|failed|timeout) ([0-9]+) {text} {text}\n".encode())
     poller = select.poll()
     poller.register(descriptor, select.POLLIN)
     report, started, deadline = b"", False, time.monotonic() + STARTUP_SECONDS

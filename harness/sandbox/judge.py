@@ -138,10 +138,9 @@ def prepared(tests: dict[str, Any]) -> dict[str, Any]:
 def judge(channel: Channel, tests: dict[str, Any], scope: dict[str, Any]) -> tuple[str, str, str, int]:
     """Have the program executed, then run its tests: (kind, message, line, how often a test compared an own object).
 
-    kind: "pass", "timeout", "assertion" (an AssertionError), "failed" (anything else that was raised). line: of the tests,
-    where it was raised. scope: of
-    `prepared`. tests: "tests" are executed in it, with the "names" of the program and with "modules" that the program
-    has to have, imported here.
+    kind: "pass", "timeout", "assertion" (an AssertionError), "failed" (anything else that was raised). line: of the
+    tests, where it was raised. scope: of `prepared`. tests: "tests" are executed in it, with the "names" of the program
+    and with "modules" that the program has to have, imported here.
     """
     asked = Judge(channel)
     try:
