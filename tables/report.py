@@ -4,8 +4,8 @@
     python tables/report.py results/runs/A results/runs/B --out FOLDER
 
 Writes index.html with its data beside it to --out (default: RUN_FOLDER/report, of the first run). It has the main table
-and figures, every item with its prompt, reference and verdict, the responses of several methods side by side, of a
-traced run (harness/run.py --trace) their decoding forward by forward, two methods or runs compared, and each run's card.
+and figures, every item with its prompt, reference and verdict, the responses of several methods side by side, of a run
+with traces (harness/run.py --trace) their decoding forward by forward, two methods or runs compared, and run cards.
 The folder may be put on any web host. What a model wrote is shown as text and never as markup.
 """
 

@@ -152,9 +152,11 @@ def _read_frame(path: Path, record: Line) -> pd.DataFrame:
                 lines.pop()
             try:
                 rows = decoder.decode_lines(b"".join(lines))
-            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-                read_lines(path, record)
-                raise UserError(f"{path}: {error}; the record is damaged") from error
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+                read_lines(
+                    path, record
+                )  # names the line; or msgspec cannot read half a surrogate pair
+                rows = [msgspec.convert(json.loads(line), record) for line in lines]
             if len(rows) != len(lines):
                 read_lines(path, record)
             pieces.append(pd.DataFrame({name: [getattr(row, name) for row in rows] for name in names}))

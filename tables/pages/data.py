@@ -11,7 +11,7 @@ import json
 import zlib
 from collections import defaultdict
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -43,8 +43,9 @@ def rows(book: Book) -> dict[str, Any]:
     same = hashes.groupby([items["suite"], items["item"]], sort=False).transform(lambda own: pd.factorize(own)[0])
     items = items.assign(same=same)
     groups = []
-    for (suite, series), own in items.groupby(["suite", "series"], sort=True):
-        verdicts = own["correct"] if "correct" in own else [None] * len(own)
+    for pair, own in items.groupby(["suite", "series"], sort=True):
+        suite, series = cast("tuple[int, int]", pair)
+        verdicts: list[Any] = own["correct"].tolist() if "correct" in own else [None] * len(own)
         groups.append(
             {
                 "suite": int(suite),
@@ -70,18 +71,15 @@ def texts(book: Book) -> Iterator[tuple[str, dict[int, Any]]]:
     for column in ("text", "why", "gold"):
         if column not in items:
             items = items.assign(**{column: None})
-    files = items["item"] // book.items_a_file
-    for (suite, number), own in items.groupby([items["suite"], files], sort=True):
-        found: dict[int, Any] = {}
-        for item, series, text, why, gold in zip(
-            own["item"], own["series"], own["text"], own["why"], own["gold"], strict=True
-        ):
-            run = book.series[series].run
-            entry = found.setdefault(item, {"prompt": None, "gold": None, "said": {}})
-            key = book.suites[suite].key
-            entry["prompt"] = entry["prompt"] or prompts[run].get((key, item))
-            entry["gold"] = entry["gold"] or _text(gold)
-            entry["said"][series] = [_text(text), _text(why), windows.get((series, suite, item), [])]
+    files: dict[tuple[int, int], dict[int, Any]] = {}
+    columns = (items[name].tolist() for name in ("suite", "item", "series", "text", "why", "gold"))
+    for suite, item, series, text, why, gold in zip(*columns, strict=True):
+        found = files.setdefault((suite, item // book.items_a_file), {})
+        entry = found.setdefault(item, {"prompt": None, "gold": None, "said": {}})
+        entry["prompt"] = entry["prompt"] or prompts[book.series[series].run].get((book.suites[suite].key, item))
+        entry["gold"] = entry["gold"] or _text(gold)
+        entry["said"][series] = [_text(text), _text(why), windows.get((series, suite, item), [])]
+    for (suite, number), found in files.items():
         yield f"text/{suite}-{number}", found
 
 
@@ -111,7 +109,7 @@ def traces(book: Book) -> Iterator[tuple[str, dict[str, Any]]]:
     vocabularies: list[dict[str, dict[int, str]]] = []
     for number, run in enumerate(book.runs):
         vocabulary: dict[str, dict[int, str]] = defaultdict(dict)
-        known = {(s.method): n for n, s in enumerate(book.series) if s.run == number}
+        known = {s.method: n for n, s in enumerate(book.series) if s.run == number}
         for _, trace in each_frame(run.folder):
             vocabulary[trace.tokenizer].update(trace.pieces)
             series, suite = known.get(trace.method), book.suite_numbers[number].get(trace.suite)

@@ -75,7 +75,8 @@ def _measured(run: Run) -> tuple[pd.DataFrame, pd.DataFrame]:
     complete = measured.groupby("method", sort=False).filter(lambda own: set(own["suite"]) == set(suites))
     if complete.empty:
         return frame, pd.DataFrame(columns=["method", *METRICS])
-    values = complete.groupby("method", sort=False)[list(METRICS)].agg(lambda own: own.mean(skipna=False))
+    known = complete.groupby("method", sort=False)[list(METRICS)]
+    values = known.mean().where(known.count().eq(len(suites)))
     ends = mean_intervals(complete, pairs, suites) if REFERENCE in set(measured["method"]) else None
     means = values.reset_index()
     return frame, means if ends is None else means.merge(ends, on="method")

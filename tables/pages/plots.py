@@ -17,8 +17,8 @@ MOST_POINTS = 4000  # of single items in a figure that stays quick
 LAYOUT: dict[str, Any] = {"margin": {"l": 56, "r": 12, "t": 12, "b": 48}, "legend": {"orientation": "h", "y": -0.2}}
 
 
-def figures(book: Book, table: Overview) -> dict[str, dict[str, Any]]:
-    """By name of a figure its title, and by name of a choice (a suite) its plotly data and layout; without the empty.
+def figures(book: Book, table: Overview) -> list[tuple[str, dict[str, Any]]]:
+    """Name of every figure, its title, and by name of a choice (a suite) its plotly data and layout; without the empty.
 
     A point's customdata is the address of what is behind it.
     """
@@ -27,14 +27,18 @@ def figures(book: Book, table: Overview) -> dict[str, dict[str, Any]]:
         "acceptance": ("Acceptance by position in the window", dict(_acceptances(book))),
         "calls": ("Calls of the model against tokens of the response, item by item", dict(_calls(book))),
     }
-    return {
-        name: {
-            "title": title,
-            "choices": {choice: figure.to_plotly_json() for choice, figure in found.items()},
-        }
+    return [
+        (name, {"title": title, "choices": {choice: _json(figure) for choice, figure in found.items()}})
         for name, (title, found) in kinds.items()
         if found
-    }
+    ]
+
+
+def _json(figure: go.Figure) -> dict[str, Any]:
+    """A figure without its template: the page has colors of its own."""
+    found: dict[str, Any] = figure.to_plotly_json()
+    del found["layout"]["template"]
+    return found
 
 
 def look_of(number: int) -> dict[str, Any]:
@@ -123,13 +127,14 @@ def _calls(book: Book) -> Iterator[tuple[str, go.Figure]]:
         items = book.items[book.items["suite"] == suite]
         items = items.iloc[:: max(1, -(-len(items) // MOST_POINTS))]
         figure = _figure("tokens before the end of the response", "calls of the model")
-        for number, own in items.groupby("series", sort=True):
+        for number in sorted(set(items["series"].tolist())):
+            own = items[items["series"] == number]
             figure.add_scatter(
                 x=own["content_tokens"].astype(float).tolist(),
                 y=own["forwards"].astype(float).tolist(),
-                name=book.series[int(number)].name,
+                name=book.series[number].name,
                 mode="markers",
-                marker=look_of(int(number)) | {"size": 6, "opacity": 0.7},
+                marker=look_of(number) | {"size": 6, "opacity": 0.7},
                 customdata=[f"#/item?suite={suite}&item={item}&series={number}" for item in own["item"]],
                 hovertemplate="%{x} tokens, %{y} calls",
             )

@@ -52,18 +52,18 @@ def _write(book: Book, out: Path) -> None:
     (out / MARK).touch()
     table = overview(book)
     traced = set()
-    for name, content in traces(book):
-        _data(out, name, content, packed=True)
-        traced |= {series for own in content["of"].values() for series in own}
-    for name, content in texts(book):
-        _data(out, name, content, packed=True)
+    for name, film in traces(book):
+        _data(out, name, film, packed=True)
+        traced |= {series for own in film["of"].values() for series in own}
+    for name, said in texts(book):
+        _data(out, name, said, packed=True)
     _data(out, "rows", rows(book))
     _data(out, "figures", figures(book, table))
     _data(out, "book", _contents(book, traced))
     for name in (*SCRIPTS, *STYLES):
         shutil.copyfile(HERE / "assets" / name, out / "assets" / name)
     (out / "assets" / "plotly.min.js").write_text(get_plotlyjs(), encoding="utf-8")
-    cards = [card_of(run, *each) for run, *each in zip(book.runs, book.names, table.frames, strict=True)]
+    cards = [card_of(*each) for each in zip(book.runs, book.names, table.frames, strict=True)]
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(HERE / "templates"),
         autoescape=True,

@@ -109,7 +109,7 @@ Report.pages.item = (() => {
       h("div", { class: "buttons" }, button, move("←", "one forward back", () => now - 1), move("→", "one forward on", () => now + 1),
         slider, h("output", { id: "clock" })),
       h("p", { class: "legend" }, ...kinds.filter((kind) => there.has(kind)).map((kind) => h("span", { class: `token ${kind}`, style: { "--sure": "1" } }, Report.film.SAID[kind])),
-        " The darker, the surer. A double line below marks tokens that are not the first method's."),
+        " ▢ is a mask, · the end. The stronger the color, the surer. A double line below marks tokens that are not the first method's."),
       h("p", { class: "hint" }, "Keys: arrows move by a forward, Home and End to the ends, space plays, n and p go to the next and previous item."));
   }
 

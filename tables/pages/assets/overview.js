@@ -25,15 +25,16 @@ Report.pages.overview = (() => {
 
   async function draw(place) {
     const figures = await load("figures");
-    for (const [name, { title, choices }] of Object.entries(figures)) {
+    for (const [name, { title, choices }] of figures) {
       const names = Object.keys(choices);
       const canvas = h("div", { class: "plot", id: `plot-${name}`, role: "img", "aria-label": title });
       const choose = h("select", { "aria-label": `${title}: which`, onchange: () => plot(canvas, choices[choose.value]) },
         ...names.map((each) => h("option", {}, each)));
       place.append(h("figure", {}, h("figcaption", {}, h("h2", {}, title), names.length > 1 ? choose : null), canvas));
-      await plot(canvas, choices[names[0]]);
       canvas.redraw = () => plot(canvas, choices[choose.value]);
     }
+    // All of them have their places before the first is drawn into its own.
+    for (const canvas of place.querySelectorAll(".plot")) await canvas.redraw();
   }
 
   let begun = false;

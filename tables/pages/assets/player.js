@@ -36,7 +36,8 @@ Report.film = (() => {
       const before = cells[event.position];
       if (event.kind === "remasked") {
         const masked = event.token === film.trace.mask;
-        cells[event.position] = { ...event, kind: masked ? "remasked" : "noise", token: masked ? null : event.token };
+        const was = before.was ?? before.token;
+        cells[event.position] = { ...event, kind: masked ? "remasked" : "noise", token: masked ? null : event.token, was };
       } else if (COMMITS.has(event.kind)) {
         cells[event.position] = event.token === film.trace.mask ? { kind: "mask", token: null } : event;
       } else if (event.forward === now) {
@@ -58,7 +59,7 @@ Report.film = (() => {
   function sign(film, token) {
     if (token === null) return "▢";
     const text = film.pieces[token];
-    if (film.trace.ends.includes(token)) return "∎";
+    if (film.trace.ends.includes(token)) return "·";
     return text.replace(/\n/g, "⏎\n").replace(/\t/g, "⇥\t") || "∅";
   }
 
@@ -67,7 +68,10 @@ Report.film = (() => {
     const classes = ["token", each.kind, fresh ? "fresh" : "", differs ? "differs" : ""].filter(Boolean).join(" ");
     const where = each.forward ? `, forward ${each.forward}, step ${each.step}${each.window >= 0 ? `, window ${each.window}` : ""}` : "";
     const title = `position ${position}: ${SAID[each.kind]}${percent(each.prob)}${where}`;
-    const element = h("bdi", { class: classes, title, dir: "ltr", style: { "--sure": String(each.prob ?? 0) } }, sign(film, each.token));
+    // What has just been masked again still shows, struck out, as long as its forward is on.
+    const gone = fresh && each.kind === "remasked" && (each.was ?? null) !== null;
+    const element = h("bdi", { class: classes, title, dir: "ltr", style: { "--sure": String(each.prob ?? 0) } },
+      gone ? h("s", {}, sign(film, each.was)) : sign(film, each.token));
     if (!each.refused) return [element];
     const { token, kind, prob, target } = each.refused;
     const why = `position ${position}: ${SAID[kind]}${percent(prob)} by the draft${percent(target)} by the target`;
@@ -79,10 +83,10 @@ Report.film = (() => {
     const own = film.events.filter((event) => event.forward === now);
     const counts = new Map();
     for (const event of own) counts.set(event.kind, (counts.get(event.kind) ?? 0) + 1);
-    const words = [...counts].map(([kind, count]) => `${count} ${SAID[kind]}`).join(", ");
+    const words = [...counts].map(([kind, count]) => `${count} × ${SAID[kind]}`).join(", ");
     const flight = state(film, now).filter((each) => each.kind === "flight").length;
     if (words || now === 0) return words || "all positions are masked";
-    return flight ? `${flight} drafts wait to be judged` : now > film.last ? "finished" : "no position changed";
+    return flight ? `drafts wait to be judged: ${flight}` : now > film.last ? "finished" : "no position changed";
   }
 
   // The film of a trace; `other` is one whose last tokens are compared with its own.
