@@ -63,3 +63,9 @@ def packed_of(path: Path) -> Path:
 
 def as_lines(rows: list[dict[str, Any]]) -> str:
     return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def whole_letters(line: bytes) -> bytes:
+    """A line of JSON with the sign for no letter, U+FFFD, for every half of a surrogate pair that stands alone."""
+    text = json.dumps(json.loads(line), ensure_ascii=False)
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()

@@ -28,7 +28,7 @@ import pandas as pd
 
 from harness.errors import UserError
 from harness.records.consistency import KEY, check_run, of_items
-from harness.records.files import as_lines, each_line, opened, packed_of, read_lines
+from harness.records.files import as_lines, each_line, opened, packed_of, read_lines, whole_letters
 from harness.records.schema import (
     SCHEMA,
     ItemRecord,
@@ -156,7 +156,7 @@ def _read_frame(path: Path, record: Line) -> pd.DataFrame:
                 read_lines(
                     path, record
                 )  # names the line; or msgspec cannot read half a surrogate pair
-                rows = [msgspec.convert(json.loads(line), record) for line in lines]
+                rows = [decoder.decode(whole_letters(line)) for line in lines]
             if len(rows) != len(lines):
                 read_lines(path, record)
             pieces.append(pd.DataFrame({name: [getattr(row, name) for row in rows] for name in names}))

@@ -14,7 +14,7 @@ from tables.pages.book import Book
 from tables.pages.overview import Overview
 
 MOST_POINTS = 4000  # of single items in a figure that stays quick
-LAYOUT: dict[str, Any] = {"margin": {"l": 56, "r": 12, "t": 12, "b": 48}, "legend": {"orientation": "h", "y": -0.2}}
+LAYOUT: dict[str, Any] = {"margin": {"l": 56, "r": 12, "t": 12, "b": 48}}
 
 
 def figures(book: Book, table: Overview) -> list[tuple[str, dict[str, Any]]]:

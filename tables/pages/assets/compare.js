@@ -71,7 +71,7 @@ Report.pages.compare = (() => {
       };
     });
     const line = { type: "line", x0: 0, y0: 0, x1: most, y1: most, line: { width: 1, dash: "dot", color: "gray" } };
-    return { data, layout: { xaxis: axis(book.series[a].name), yaxis: axis(book.series[b].name), shapes: [line], margin: { l: 56, r: 12, t: 12, b: 48 }, legend: { orientation: "h", y: -0.2 } } };
+    return { data, layout: { xaxis: axis(book.series[a].name), yaxis: axis(book.series[b].name), shapes: [line], margin: { l: 56, r: 12, t: 12, b: 48 } } };
   }
 
   // Where two responses first differ: a position and both tokens of traced ones, else a letter of the text.

@@ -138,9 +138,13 @@ const Report = (() => {
     const Plotly = await plotly();
     const style = getComputedStyle(document.body);
     const [ink, paper, line] = ["--ink", "--paper", "--line"].map((name) => style.getPropertyValue(name));
+    // The legend has its place below the axes, however many entries it has.
+    const columns = Math.max(1, Math.floor(element.clientWidth / 230));
+    element.style.height = `${24 + 1.3 * Math.ceil(figure.data.length / columns)}rem`;
+    const legend = { orientation: "h", x: 0, y: 0, xref: "container", yref: "container", xanchor: "left", yanchor: "bottom" };
     const axis = { gridcolor: line, zerolinecolor: line, linecolor: line };
     const layout = {
-      ...figure.layout, template: null, font: { color: ink, size: 13 }, paper_bgcolor: paper, plot_bgcolor: paper,
+      ...figure.layout, template: null, font: { color: ink, size: 13 }, paper_bgcolor: paper, plot_bgcolor: paper, legend,
       xaxis: { ...figure.layout.xaxis, ...axis }, yaxis: { ...figure.layout.yaxis, ...axis }, autosize: true,
     };
     await Plotly.react(element, figure.data, layout, { responsive: true, displaylogo: false });

@@ -105,12 +105,11 @@ Report.pages.item = (() => {
     const kinds = ["accepted", "known", "corrected", "unmasked", "drawn", "filled", "remasked", "flight", "rejected", "discarded"];
     const there = new Set(films.flatMap((film) => film.events.map((event) => event.kind)));
     if (there.has("accepted")) there.add("flight");
-    return h("div", { class: "player" },
-      h("div", { class: "buttons" }, button, move("←", "one forward back", () => now - 1), move("→", "one forward on", () => now + 1),
+    return [h("div", { class: "buttons" }, button, move("←", "one forward back", () => now - 1), move("→", "one forward on", () => now + 1),
         slider, h("output", { id: "clock" })),
-      h("p", { class: "legend" }, ...kinds.filter((kind) => there.has(kind)).map((kind) => h("span", { class: `token ${kind}`, style: { "--sure": "1" } }, Report.film.SAID[kind])),
+    h("div", { class: "player" }, h("p", { class: "legend" }, ...kinds.filter((kind) => there.has(kind)).map((kind) => h("span", { class: `token ${kind}`, style: { "--sure": "1" } }, Report.film.SAID[kind])),
         " ▢ is a mask, · the end. The stronger the color, the surer. A double line below marks tokens that are not the first method's."),
-      h("p", { class: "hint" }, "Keys: arrows move by a forward, Home and End to the ends, space plays, n and p go to the next and previous item."));
+      h("p", { class: "hint" }, "Keys: arrows move by a forward, Home and End to the ends, space plays, n and p go to the next and previous item."))];
   }
 
   function panel(book, groups, entry, traced, number, first) {
@@ -185,7 +184,7 @@ Report.pages.item = (() => {
         h("a", { href: "", id: "link", onclick: copy }, "link to this view")),
       h("h2", {}, "Prompt"), asked ? foreign(asked, "block") : h("p", {}, "not recorded: the run was not traced"),
       h("details", {}, h("summary", {}, "Reference"), foreign(entry?.gold ?? "none", "block")),
-      chooser(book, groups), films.length ? controls() : "",
+      chooser(book, groups), ...(films.length ? controls() : []),
       h("div", { class: "panels" }, ...panels));
     if (films.length) turnTo(forward === null ? last : Number(forward), false);
   }

@@ -13,7 +13,8 @@ Report.pages.items = (() => {
   let search = 0; // the number of the search that goes on; an older one ends when it sees a newer
 
   const accepted = (each) => (each.proposed ? each.accepted / each.proposed : null);
-  const quantile = (values, share) => values.sort((a, b) => a - b)[Math.floor(share * (values.length - 1))];
+  // The number that one in ten of the values, and one at least, does not exceed.
+  const lowestTenth = (values) => values.sort((a, b) => a - b)[Math.max(1, Math.floor(values.length / 10)) - 1];
 
   function keeps(only, each, reference, limits) {
     const flip = reference && reference.right !== "-" && each.right !== "-" && reference.right !== each.right;
@@ -38,8 +39,8 @@ Report.pages.items = (() => {
       const own = group.item.map((_, index) => rowAt(group, index));
       const reference = book.series[group.series].reference;
       const limits = {
-        slow: quantile(own.map((each) => each.seconds), 0.9),
-        rejected: quantile(own.map(accepted).filter((share) => share !== null), 0.1),
+        slow: -lowestTenth(own.map((each) => -each.seconds)),
+        rejected: lowestTenth(own.map(accepted).filter((share) => share !== null)),
       };
       for (const each of own) {
         each.reference = reference === null || reference === group.series ? null : row(groups, group.suite, reference, each.item);
