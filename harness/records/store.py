@@ -153,9 +153,7 @@ def _read_frame(path: Path, record: Line) -> pd.DataFrame:
             try:
                 rows = decoder.decode_lines(b"".join(lines))
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-                read_lines(
-                    path, record
-                )  # names the line; or msgspec cannot read half a surrogate pair
+                read_lines(path, record)  # names the line; or msgspec cannot read half a surrogate pair
                 rows = [decoder.decode(whole_letters(line)) for line in lines]
             if len(rows) != len(lines):
                 read_lines(path, record)

@@ -10,7 +10,7 @@ import jinja2
 from plotly.offline import get_plotlyjs
 
 from harness.errors import UserError
-from model_wrappers.events import KINDS
+from harness.records.traces import KINDS
 from tables.charts.palette import PALETTE
 from tables.pages.book import Book
 from tables.pages.card import card_of
