@@ -19,7 +19,7 @@ PYTEST := OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -q
 .PHONY: run test test-all parity check tables gate gate-run golden clean
 
 run: $(VENV)/.installed
-	$(BIN)/python harness/run.py --suite gsm8k,math,humaneval,mbpp --methods $(METHODS) --limit $(LIMIT)
+	$(BIN)/python harness/run.py --suite gsm8k,math,humaneval,mbpp --methods $(METHODS) --limit $(LIMIT) --trace
 
 # The tests that take seconds.
 test: $(VENV)/.installed

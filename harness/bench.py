@@ -5,6 +5,7 @@
     python harness/bench.py --instrument         do faster settings lose accuracy on this model? (dev problems)
     python harness/bench.py --costs              cost and memory of each kind of pass; --record RUN: predicted speedups
     python harness/bench.py --costs --arch llada-8b --random-weights --device cuda --prompt 256 --response 256
+    python harness/bench.py --tracing            cost of a trace while a response is decoded, a row per method
     python harness/bench.py --recording RUN      cost of writing records, and of rendering 100,000 of them
 
 `forwards` is the cost of one call against its rows. `methods` compares a decoder's seconds with those of its
@@ -39,6 +40,7 @@ def arguments_of(line: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--costs", action="store_true", help="cost and memory of draft and verification passes")
     parser.add_argument("--rows", help="numbers of rows for --costs (default 1,2,4,8,16,32)")
     parser.add_argument("--record", type=Path, help="run folder: with --costs, its speedups predicted and measured")
+    parser.add_argument("--tracing", action="store_true", help="responses with and without a trace")
     parser.add_argument("--recording", type=Path, help="run folder: cost of its records, and of tables of many such")
     parser.add_argument("--arch", help="a shape instead of --model, such as llada-8b")
     parser.add_argument("--random-weights", action="store_true", help="the weights of --arch, made on the device")

@@ -7,7 +7,9 @@
 
 Writes run.json, items.jsonl, windows.jsonl and the tables to --out (default: results/runs/<time>-<model>), with all
 methods of `main` also the paper's numbers beside the measured ones. A run that was stopped goes on with --resume --out
-FOLDER and repeats at most the item in flight. In Python: `harness.evaluate`. Limits: batch size 1.
+FOLDER and repeats at most the item in flight. With --trace every commit, re-mask and rejected draft is recorded too,
+and a report is written that plays them in a browser (tables/report.py). In Python: `harness.evaluate`. Limits: batch
+size 1.
 """
 
 from __future__ import annotations
@@ -64,6 +66,7 @@ def arguments_of(line: list[str] | None) -> argparse.Namespace:
     add("--compile", action="store_true", help="run the models through torch.compile, for all methods alike")
     add("--threads", type=int, help="CPU threads (default: torch's own choice)")
     add("--untimed", action="store_true", help="seconds are not for comparison (runs side by side): no Speed in tables")
+    add("--trace", action="store_true", help="record every commit, re-mask and rejected draft; the report plays them")
     add("--chunk", type=int, default=5, help="items that pass through all methods before the next ones (default 5)")
     add("--out", type=Path, help="folder of the run")
     add(UNSAFE_OPTION, action="store_true", help=UNSAFE_HELP)
@@ -153,6 +156,8 @@ def run(asked: argparse.Namespace, scratch: Path) -> Path:
         print(describe_scoring(score_run(folder, asked.unsafe_code_execution, pending=True)))
         render(folder, config)
     print(f"records and tables: {folder}")
+    if config.traced:
+        follow("report.py", folder, "the report was not made")
     return folder
 
 
@@ -160,9 +165,14 @@ def render(folder: Path, config: RunConfig) -> None:
     """The tables of a finished run, by a command of their own: tables read the records and nothing else."""
     beside = set(GROUPS["main"]) <= set(config.methods) and set(config.suites) & set(PAPER_SUITES)
     paper = ["--paper"] if beside else []
-    done = subprocess.run([sys.executable, str(ROOT / "tables" / "render.py"), str(folder), *paper], check=False)
+    follow("render.py", folder, "the tables were not made", *paper)
+
+
+def follow(command: str, folder: Path, failed: str, *options: str) -> None:
+    """A command of tables/ on a finished run, in a process of its own. Raises UserError, saying so, if it fails."""
+    done = subprocess.run([sys.executable, str(ROOT / "tables" / command), str(folder), *options], check=False)
     if done.returncode:
-        raise UserError(f"the records are kept, the tables were not made; try: python tables/render.py {folder}")
+        raise UserError(f"the records are kept, {failed}; try: python tables/{command} {folder}")
 
 
 if __name__ == "__main__":

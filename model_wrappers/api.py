@@ -13,7 +13,7 @@ from model_wrappers.decoders import Decoder, Method, decoder_named, name_of
 from model_wrappers.options import Options, convert_options
 from model_wrappers.request import Request
 from model_wrappers.sampling import Sampler
-from model_wrappers.trace import Decoded, Observer, Trace
+from model_wrappers.trace import Decoded, FullObserver, Observer, Trace
 
 LEAST_TEMPERATURE = 1e-6  # logits divided by less than this overflow
 
@@ -37,7 +37,8 @@ def decode(
     prompt_ids: LongTensor (P,) or (1, P). method: a name in METHODS, or a decoder itself, a function of (request,
     options); its options are those of its struct. block_length: None is gen_length (full sequence). sampler: replaces
     the seeded one. given: LongTensor (gen_length,), a response to complete; its masks are predicted and the rest stays
-    (default: all masks). observer: told of every commit and re-mask. Returns tokens (gen_length,) and the trace.
+    (default: all masks). observer: told of every commit and re-mask, and of more if it wants
+    (trace.FullObserver). Returns tokens (gen_length,) and the trace.
     Raises ValueError for an unknown method or option, or a bad value, naming what is valid, for a model whose logits
     are not finite, and for a decoder that leaves masks or changes what was given.
     """
@@ -56,6 +57,8 @@ def decode(
     held = frozenset((x_1L[0] != target.mask_id).nonzero()[:, 0].tolist())
     start = prompt_1P.shape[1]
     request = Request(target, draft, x_1L, start, block_length, temperature, sampler, observer, given=held)
+    if isinstance(observer, FullObserver):
+        observer.began(lambda: target.calls + draft.calls)
     _synchronize(target.device)
     began = time.perf_counter()
     try:

@@ -70,7 +70,7 @@ class DraftSource:
         probs_WV = token_probs(logits_WV, self._request.temperature, exclude=self._never)
         tokens = draw(probs_WV, self._request.temperature, self._request.sampler).tolist()
         root_1V = logits_WV[:1] if self._options.skip_root_row and self._root_is_target else None
-        return Proposal(tokens, probs_WV, root_1V)
+        return Proposal(tokens, probs_WV, root_1V, logits_WV)
 
     def update(self, resolved: list[int], verified: Verified, accepted: int, proposed: int) -> None:
         """Keep what a verified window leaves for the next one."""

@@ -18,7 +18,7 @@ from model_wrappers.api import check_lengths, check_options, check_temperature, 
 from model_wrappers.backbones.model import Backbone
 from model_wrappers.backbones.registry import load_backbone
 from model_wrappers.chat import encode_messages, response_text
-from model_wrappers.trace import Decoded
+from model_wrappers.trace import Decoded, FullObserver
 
 ROLES = {"HUMAN": "user", "BOT": "assistant", "SYSTEM": "system"}
 META_TEMPLATE = {
@@ -66,15 +66,15 @@ class DiffusionModel(BaseModel):
         prompts = [encode_chat(self.backbone, turns) for turns in inputs]
         return [response_text(self.backbone, self.respond(prompt_P, self.seed).tokens) for prompt_P in prompts]
 
-    def respond(self, prompt_P: torch.Tensor, seed: int) -> Decoded:
-        """Decode one response to an encoded prompt, LongTensor (P,)."""
+    def respond(self, prompt_P: torch.Tensor, seed: int, observer: FullObserver | None = None) -> Decoded:
+        """Decode one response to an encoded prompt, LongTensor (P,); an observer may be told of it twice."""
         graphs = self.backbone.graphs
-        out = self._decode(prompt_P, seed)
+        out = self._decode(prompt_P, seed, observer)
         if self.backbone.graphs > graphs:  # the seconds hold a compilation: once more, for the same tokens
-            out = self._decode(prompt_P, seed)
+            out = self._decode(prompt_P, seed, observer)
         return out
 
-    def _decode(self, prompt_P: torch.Tensor, seed: int) -> Decoded:
+    def _decode(self, prompt_P: torch.Tensor, seed: int, observer: FullObserver | None) -> Decoded:
         return decode(
             self.backbone,
             prompt_P,
@@ -83,6 +83,7 @@ class DiffusionModel(BaseModel):
             block_length=self.block_length,
             temperature=self.temperature,
             seed=seed,
+            observer=observer,
             **self.options,
         )
 

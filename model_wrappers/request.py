@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import torch
 
 from model_wrappers.backbones.protocol import Ledger
 from model_wrappers.sampling import Sampler
-from model_wrappers.trace import How, Observer, Window
+from model_wrappers.trace import FullObserver, How, Observer, Rejected, Window
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Request:
         self.x_1L[0, positions] = torch.as_tensor(tokens, device=self.x_1L.device)
         if self.observer is not None:
             changed = [at - self.start for at in torch.as_tensor(positions).tolist()]
-            given = [math.nan] * len(changed) if probs is None else torch.as_tensor(probs).tolist()
+            given = [math.nan] * len(changed) if probs is None else _listed(probs)
             ways: Sequence[How] = [how] * len(changed) if isinstance(how, str) else how
             self.observer.committed(changed, self.x_1L[0, positions].tolist(), given, ways)
 
@@ -81,6 +81,22 @@ class Request:
         if self.observer is not None:
             self.observer.remasked([at - self.start for at in positions], self.x_1L[0, positions].tolist())
 
+    def reject(self, drafts: Callable[[], Rejected]) -> None:
+        """Note the drafts of a window that were not accepted, before the window itself.
+
+        drafts: gives them; called if an observer wants them, so that their probabilities cost nothing where none does.
+        """
+        if self.observer is not None and isinstance(self.observer, FullObserver):
+            positions, tokens, draft_probs, target_probs = drafts()
+            at = [position - self.start for position in positions]
+            self.observer.rejected(at, tokens, _listed(draft_probs), _listed(target_probs))
+
     def record(self, window: Window) -> None:
         """Note a speculative window."""
         self.windows.append(window)
+        if self.observer is not None and isinstance(self.observer, FullObserver):
+            self.observer.recorded(window)
+
+
+def _listed(probs: torch.Tensor | Sequence[float]) -> list[float]:
+    return [float(prob) for prob in torch.as_tensor(probs).tolist()]

@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, runtime_checkable
 
-import torch
+if TYPE_CHECKING:
+    import torch
 
-# How a token came: unmasked by a step of LLaDA's loop, an accepted draft, the correction of a rejected one, drawn from
-# its target alone (no speculation), or filled in behind an EOS.
-How = Literal["unmasked", "accepted", "corrected", "drawn", "filled"]
+# How a token came: unmasked by a step of LLaDA's loop, an accepted draft, one that was known to be accepted (its draft
+# probs were the target's own, so that no row was run for it), the correction of a rejected one, drawn from its target
+# alone (no speculation), or filled in behind an EOS.
+How = Literal["unmasked", "accepted", "known", "corrected", "drawn", "filled"]
+
+
+class Rejected(NamedTuple):
+    """Drafts of a window that were not accepted: the first was rejected, those after it went unjudged.
+
+    positions: indices into the sequence. draft_probs, target_probs: (N,), what draft and target give each of the tokens
+    at temperature 1.
+    """
+
+    positions: Sequence[int]
+    tokens: Sequence[int]
+    draft_probs: torch.Tensor | Sequence[float]
+    target_probs: torch.Tensor | Sequence[float]
 
 
 class Observer(Protocol):
@@ -27,6 +42,29 @@ class Observer(Protocol):
 
     def remasked(self, positions: Sequence[int], tokens: Sequence[int]) -> None:
         """Positions of the response that are corrupted again, with the tokens that are there now: masks, or noise."""
+        ...
+
+
+@runtime_checkable
+class FullObserver(Observer, Protocol):
+    """An observer that is told of forwards, windows and rejected drafts too."""
+
+    def began(self, forwards: Callable[[], int]) -> None:
+        """A response begins, maybe once more; `forwards` counts the calls of its models so far."""
+        ...
+
+    def rejected(
+        self,
+        positions: Sequence[int],
+        tokens: Sequence[int],
+        draft_probs: Sequence[float],
+        target_probs: Sequence[float],
+    ) -> None:
+        """Drafts at positions of the response that were not accepted, as `Rejected` says."""
+        ...
+
+    def recorded(self, window: Window) -> None:
+        """A window, once its tokens are committed and its other drafts rejected."""
         ...
 
 

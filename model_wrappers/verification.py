@@ -23,12 +23,13 @@ class Proposal(NamedTuple):
     """What a window is verified on.
 
     tokens: its W drafts, none without speculation. probs_WV: what they were drawn from. root_1V: target logits of the
-    first position where a pass gave them already; it then is left out of the verification.
+    first position where a pass gave them already; it then is left out of the verification. logits_WV: the draft logits.
     """
 
     tokens: list[int]
     probs_WV: torch.Tensor | None
     root_1V: torch.Tensor | None
+    logits_WV: torch.Tensor | None = None
 
 
 class Verified(NamedTuple):

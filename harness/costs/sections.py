@@ -17,6 +17,7 @@ from harness.costs.decoders import bench_forwards, bench_methods, bench_prompts
 from harness.costs.memory import bench_memory
 from harness.costs.prediction import assumptions, fef_items, predicted_speedups
 from harness.costs.recording import bench_recording
+from harness.costs.tracing import bench_tracing
 from harness.costs.training import bench_training
 from harness.errors import UserError
 from harness.methods.asked import methods_named
@@ -53,6 +54,8 @@ def measure(asked: argparse.Namespace) -> tuple[dict[str, pd.DataFrame], list[st
     backbone = backbone_of(asked)
     size = (asked.response, asked.repeats)
     load_for(asked.methods)
+    if asked.tracing:
+        return {"tracing": bench_tracing(backbone, bench_prompts(backbone), *size, methods_named(asked.methods))}, []
     return {
         "forwards": bench_forwards(backbone, asked.prompt, *size),
         "methods": bench_methods(backbone, bench_prompts(backbone), *size, methods_named(asked.methods)),

@@ -70,7 +70,7 @@ class RunConfig(Struct, kw_only=True):
 
     models: role -> suite -> name. data: "generated", "generated-dev", or SHA-256 by suite. limit: items a suite, None
     for all. chunk: items that pass through all methods before the next ones. timed: whether seconds are for comparison.
-    Where an older record does not say, a value is None.
+    traced: whether traces.bin has what every response did. Where an older record does not say, a value is None.
     """
 
     models: dict[str, dict[str, str]] = {}
@@ -88,6 +88,7 @@ class RunConfig(Struct, kw_only=True):
     threads: int | None = None
     chunk: int | None = None
     timed: bool = True
+    traced: bool = False
 
     @property
     def generated(self) -> bool:
@@ -95,10 +96,11 @@ class RunConfig(Struct, kw_only=True):
         return isinstance(self.data, str)
 
     def to_json(self) -> dict[str, Any]:
-        """The configuration as run.json has it; `timed` is left out where it is true."""
+        """The configuration as run.json has it; `timed` is left out where it is true, `traced` where it is false."""
         values: dict[str, Any] = msgspec.to_builtins(self)
-        if self.timed:
-            del values["timed"]
+        for name, usual in (("timed", True), ("traced", False)):
+            if values[name] is usual:
+                del values[name]
         return values
 
 
@@ -152,6 +154,7 @@ class ItemRecord(Struct):
     text: str | None = None
     gold: str | None = None
     correct: bool | None = None
+    why: str | None = None
     forwards: Count | None = None
     rows: Count | None = None
     token_forwards: Count | None = None
@@ -164,6 +167,15 @@ class ItemRecord(Struct):
     accepted: Count | None = None
     rejected: Count | None = None
     committed: Count | None = None
+
+
+class PromptRecord(Struct):
+    """The prompt of an item as its model reads it, chat template and all."""
+
+    suite: str
+    item: Count
+    prompt: str
+    prompt_hash: str | None = None
 
 
 class WindowRecord(Struct):
@@ -196,7 +208,7 @@ class PassRecord(Struct):
     verification: Seconds
 
 
-Line = type[ItemRecord] | type[WindowRecord] | type[PassRecord]
+Line = type[ItemRecord] | type[WindowRecord] | type[PassRecord] | type[PromptRecord]
 
 
 def what_is_wrong(record: Line, row: Any) -> str:

@@ -4,41 +4,43 @@
     items.jsonl    one object per (method, suite, item), complete but for `correct`, which scoring adds
     windows.jsonl  one object per speculative window
     passes.jsonl   seconds of single passes, measured now and then
+    traces.bin     of a traced run what every response did (harness/records/traces.py), and prompts.jsonl, its prompts
 
-An item's windows are written before the item itself, and an item counts as done only when its own line is whole: after
-a kill, torn last lines and windows without an item are dropped on opening. What is read is checked against
-harness/records/schema.py. A finished run may be packed, `gzip -9n *.jsonl`: it is read as it is, but not written to.
+An item's trace and windows are written before the item itself, and an item counts as done only when its own line is
+whole: after a kill, torn last lines, and windows and traces without an item are dropped on opening. What is read is
+checked against harness/records/schema.py. A finished run may be packed, `gzip -9n *.jsonl`: it is read as it is, but
+not written to.
 """
 
 from __future__ import annotations
 
-import gzip
 import hashlib
-import io
 import json
 import os
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import msgspec
 import pandas as pd
 
 from harness.errors import UserError
 from harness.records.consistency import KEY, check_run, of_items
+from harness.records.files import as_lines, each_line, opened, packed_of, read_lines, whole_letters
 from harness.records.schema import (
     SCHEMA,
     ItemRecord,
     Line,
     PassRecord,
+    PromptRecord,
     RunConfig,
     RunRecord,
     WindowRecord,
-    what_is_wrong,
 )
+from harness.records.traces import NAME as TRACES
+from harness.records.traces import TraceRecord, each_frame, frame_of
 
 PIECE = 1 << 24  # bytes of lines that are parsed at a time
 
@@ -68,12 +70,12 @@ def _hash(config: Any) -> str:
     return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def write_atomically(path: Path, text: str) -> None:
+def write_atomically(path: Path, content: str | bytes) -> None:
     """Replace a file's content in one step: temporary file, fsync, rename."""
     temporary = path.with_name(f".{path.name}.part")
     try:
-        with temporary.open("w", encoding="utf-8") as file:
-            file.write(text)
+        with temporary.open("wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
@@ -120,30 +122,6 @@ def _read_json(path: Path) -> Any:
         raise UserError(f"{path} is damaged: {error}") from error
 
 
-def read_lines(path: Path, record: Line | None = None) -> list[dict[str, Any]]:
-    """The objects of a JSON-lines file; a torn last line is left out.
-
-    Raises UserError naming the line if any other line is not a JSON object, or not such a `record`.
-    """
-    return [row for _, row in _each_line(path, record)]
-
-
-def _each_line(path: Path, record: Line | None) -> Iterator[tuple[bytes, dict[str, Any]]]:
-    """Every whole line of a JSON-lines file with its object, checked as `read_lines` says."""
-    with _opened(path) as file:
-        for number, line in enumerate(file, 1):
-            if not line.endswith(b"\n"):  # torn by a kill
-                return
-            try:
-                row = json.loads(line)
-            except (ValueError, RecursionError):
-                row = None
-            wrong = "not a JSON object" if not isinstance(row, dict) else record and what_is_wrong(record, row)
-            if wrong:
-                raise UserError(f"{path}, line {number}: {wrong}; the record is damaged, repair or remove that line")
-            yield line, row
-
-
 def read_run(folder: Path, windows: bool = True) -> Run:
     """Read a run's folder. Raises UserError if it is none, or damaged, or if its records disagree.
 
@@ -168,15 +146,15 @@ def _read_frame(path: Path, record: Line) -> pd.DataFrame:
     decoder = msgspec.json.Decoder(record)
     names = [field.name for field in msgspec.structs.fields(record)]
     pieces = []
-    with _opened(path) as file:
+    with opened(path) as file:
         while lines := file.readlines(PIECE):
             if not lines[-1].endswith(b"\n"):  # torn by a kill
                 lines.pop()
             try:
                 rows = decoder.decode_lines(b"".join(lines))
-            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-                read_lines(path, record)
-                raise UserError(f"{path}: {error}; the record is damaged") from error
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+                read_lines(path, record)  # names the line; or msgspec cannot read half a surrogate pair
+                rows = [decoder.decode(whole_letters(line)) for line in lines]
             if len(rows) != len(lines):
                 read_lines(path, record)
             pieces.append(pd.DataFrame({name: [getattr(row, name) for row in rows] for name in names}))
@@ -187,30 +165,10 @@ def _read_frame(path: Path, record: Line) -> pd.DataFrame:
     return frame.drop(columns=[name for name in names if name != "correct" and frame[name].isna().all()])
 
 
-@contextmanager
-def _opened(path: Path) -> Iterator[BinaryIO | gzip.GzipFile]:
-    """A JSON-lines file to read, plain or packed, empty if there is neither.
-
-    Raises UserError if it cannot be unpacked.
-    """
-    packed = _packed(path)
-    if path.exists() or not packed.exists():
-        with path.open("rb") if path.exists() else io.BytesIO() as file:
-            yield file
-        return
-    try:
-        with gzip.open(packed) as file:
-            yield file
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise UserError(f"{packed} is damaged: {error}") from error
-
-
-def _packed(path: Path) -> Path:
-    return path.with_name(f"{path.name}.gz")
-
-
 class Recorder:
     """Appends finished items to a run's folder, flushed to disk one by one.
+
+    items: those recorded, by KEY. pieces: by tokenizer, the tokens whose texts the traces have.
 
     One process at a time: whoever opens a folder's recorder holds `harness.runs.folder.exclusive`. Raises UserError if
     the records are damaged, or cannot be written.
@@ -218,32 +176,76 @@ class Recorder:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.pieces: dict[str, set[int]] = {}
         self._items, self._windows, self._passes = (folder / f"{name}.jsonl" for name in ("items", "windows", "passes"))
         for path in (self._items, self._windows, self._passes):
-            if _packed(path).exists():
+            if packed_of(path).exists():
                 raise UserError(f"{folder} is packed; to go on with it: gunzip {folder}/*.jsonl.gz")
         self.items: dict[tuple[Any, ...], dict[str, Any]] = {}
+        self._traced: set[tuple[Any, ...]] = set()
         for item in read_lines(self._items, ItemRecord):
             key = tuple(item[name] for name in KEY)
             if key in self.items:
                 raise UserError(f"{self._items}: {' '.join(map(str, key))} is there twice; the record is damaged")
             self.items[key] = item
-        windows = _each_line(self._windows, WindowRecord)
+        windows = each_line(self._windows, WindowRecord)
         kept = [line.decode() for line, window in windows if tuple(window[name] for name in KEY) in self.items]
         # Rewritten once on opening: what a kill tore off, or left without its item, goes.
         with _writing(folder):
-            write_atomically(self._items, _lines(list(self.items.values())))
+            write_atomically(self._items, as_lines(list(self.items.values())))
             write_atomically(self._windows, "".join(kept))
             if self._passes.exists():
-                write_atomically(self._passes, _lines(read_lines(self._passes, PassRecord)))
+                write_atomically(self._passes, as_lines(read_lines(self._passes, PassRecord)))
+        if (folder / TRACES).exists():
+            self._open_traces()
 
     def done(self, method: str, suite: str, item: int) -> bool:
         """Whether this item is recorded."""
         return (method, suite, item) in self.items
 
-    def add(self, item: dict[str, Any], windows: list[dict[str, Any]]) -> None:
-        """Record one finished item and its windows."""
+    def _open_traces(self) -> None:
+        """Drop the traces without an item. Raises UserError if one is there twice."""
+        kept, seen, path = [], set[tuple[Any, ...]](), self.folder / TRACES
+        for frame, trace in each_frame(self.folder):
+            if trace.key not in self.items:
+                continue
+            if trace.key in seen:
+                raise UserError(f"{path}: {' '.join(map(str, trace.key))} is there twice; the trace is damaged")
+            seen.add(trace.key)
+            kept.append(frame)
+            self._note_pieces(trace)
+        self._traced = seen
+        if sum(map(len, kept)) != path.stat().st_size:
+            with _writing(self.folder):
+                write_atomically(path, b"".join(kept))
+
+    def check_traced(self) -> None:
+        """Raise UserError unless every item that is recorded has its trace.
+
+        A kill leaves none without, for the trace is written first; a file that was lost or exchanged does.
+        """
+        missing = [" ".join(map(str, key)) for key in self.items if key not in self._traced]
+        if missing:
+            raise UserError(
+                f"{self.folder}/{TRACES} has no trace of {len(missing)} finished items ({missing[0]}, ..): restore it, "
+                "or remove these lines of items.jsonl to have them decoded again"
+            )
+
+    def write_prompts(self, prompts: list[PromptRecord]) -> None:
+        """Write the prompts of the run's items."""
         with _writing(self.folder):
+            write_atomically(self.folder / "prompts.jsonl", as_lines([msgspec.to_builtins(each) for each in prompts]))
+
+    def _note_pieces(self, trace: TraceRecord) -> None:
+        self.pieces.setdefault(trace.tokenizer, set()).update(trace.pieces)
+
+    def add(self, item: dict[str, Any], windows: list[dict[str, Any]], trace: TraceRecord | None = None) -> None:
+        """Record one finished item with its windows and its trace, if it has one."""
+        with _writing(self.folder):
+            if trace is not None:
+                _append_bytes(self.folder / TRACES, frame_of(trace))
+                self._note_pieces(trace)
+                self._traced.add(trace.key)
             _append(self._windows, windows)
             _append(self._items, [item])
         self.items[tuple(item[name] for name in KEY)] = item
@@ -253,12 +255,17 @@ class Recorder:
         with _writing(self.folder):
             _append(self._passes, [passes])
 
-    def score(self, correct: dict[tuple[str, str, int], bool | None]) -> None:
-        """Write the verdicts into the items; None where an item was not scored."""
+    def score(
+        self, correct: dict[tuple[str, str, int], bool | None], why: dict[tuple[str, str, int], str] | None = None
+    ) -> None:
+        """Write the verdicts into the items; None where an item was not scored. why: what an evaluator said of them."""
         for key, verdict in correct.items():
             self.items[key]["correct"] = verdict
+            self.items[key].pop("why", None)
+        for key, said in (why or {}).items():
+            self.items[key]["why"] = said
         with _writing(self.folder):
-            write_atomically(self._items, _lines(list(self.items.values())))
+            write_atomically(self._items, as_lines(list(self.items.values())))
 
 
 @contextmanager
@@ -272,17 +279,16 @@ def _writing(folder: Path) -> Iterator[None]:
         ) from error
 
 
-def _lines(rows: list[dict[str, Any]]) -> str:
-    return "".join(json.dumps(row) + "\n" for row in rows)
-
-
 def _append(path: Path, rows: list[dict[str, Any]]) -> None:
     """Append whole lines, or none: what a full disk cut off is taken back."""
-    if not rows:
-        return
+    if rows:
+        _append_bytes(path, as_lines(rows).encode())
+
+
+def _append_bytes(path: Path, added: bytes) -> None:
     with path.open("ab", buffering=0) as file:
         size = file.seek(0, os.SEEK_END)
-        content = memoryview(_lines(rows).encode())
+        content = memoryview(added)
         try:
             while content:
                 content = content[file.write(content) :]

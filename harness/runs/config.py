@@ -119,6 +119,7 @@ def resolve(asked: argparse.Namespace) -> RunConfig:
         threads=asked.threads or torch.get_num_threads(),
         chunk=asked.chunk,
         timed=not asked.untimed,
+        traced=asked.trace,
         trust_remote_code=True if asked.trust_remote_code else UNSET,
         reads_at=UNSET if asked.reads_at is None else asked.reads_at,
     )

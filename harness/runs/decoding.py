@@ -30,7 +30,7 @@ def record(folder: Path, config: RunConfig, data: Path, scratch: Path) -> None:
     for note in describe_schedules(config):
         print(note)
     jobs, backbones = load(config, data, scratch)
-    from harness.runs.inference import run_suite
+    from harness.runs.inference import prompts_of, run_suite
     from harness.runs.progress import RunProgress
 
     described = describe_data(config, data)
@@ -39,12 +39,15 @@ def record(folder: Path, config: RunConfig, data: Path, scratch: Path) -> None:
     begun = (folder / "run.json").exists()
     begin_meta(folder, config, backbones, described)
     recorder = Recorder(folder)
+    if config.traced:
+        recorder.check_traced()
+        recorder.write_prompts([prompt for job in jobs for prompt in prompts_of(job)])
     total, device = sum(len(job.prompts) * len(job.models) for job in jobs), config.device or "cpu"
     with new_or_not_at_all(folder, begun):
         print(announcement(jobs, recorder))
     with session(folder, device, config.timed), RunProgress(config, total, len(recorder.items)) as progress:
         for job in jobs:
-            run_suite(job, recorder, config.seed or 0, config.chunk or 1, progress.finished)
+            run_suite(job, recorder, config.seed or 0, config.chunk or 1, progress.finished, config.traced)
 
 
 def load(config: RunConfig, data: Path, scratch: Path) -> tuple[list[SuiteJob], dict[str, Backbone]]:

@@ -21,6 +21,7 @@ from harness.records.receipts import busy_warning, receipt
 from harness.records.schema import SCHEMA, PluginName, RunConfig, RunRecord
 from harness.records.sources import describe_code, resolved_options
 from harness.records.store import config_hash, read_meta, write_meta
+from harness.records.traces import NAME as TRACES
 from harness.runs.config import differences, problem_files
 from harness.suites.registry import suite_named
 from model_wrappers.backbones.model import Backbone
@@ -155,7 +156,7 @@ def new_or_not_at_all(folder: Path, begun: bool) -> Iterator[None]:
         yield
     except UserError:
         if not begun:
-            for name in ("run.json", "items.jsonl", "windows.jsonl"):
+            for name in ("run.json", "items.jsonl", "windows.jsonl", "prompts.jsonl", TRACES):
                 (folder / name).unlink(missing_ok=True)
         raise
 

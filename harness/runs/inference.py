@@ -16,14 +16,16 @@ import torch
 
 from harness.errors import UserError
 from harness.plugins import blame
-from harness.records.schema import SCHEMA, RunConfig
+from harness.records.schema import SCHEMA, PromptRecord, RunConfig
 from harness.records.store import Recorder
 from harness.runs.judging import Judge
 from harness.runs.passes import pass_seconds
 from harness.runs.problems import Problems, conversations
+from harness.runs.tracing import prompt_text, trace_of
 from harness.suites.registry import suite_named
 from model_wrappers import METHODS, Backbone, Decoded
 from model_wrappers.chat import content_length, response_text
+from model_wrappers.events import EventLog
 from model_wrappers.opencompass_model import DiffusionModel, encode_chat
 
 Finished = Callable[[str, str, bool | None], None]  # suite, method, verdict
@@ -103,10 +105,22 @@ def _check_fit(suite: str, prompts: list[torch.Tensor], model: DiffusionModel) -
             )
 
 
-def run_suite(job: SuiteJob, recorder: Recorder, seed: int, chunk: int, finished: Finished) -> None:
+def prompts_of(job: SuiteJob) -> list[PromptRecord]:
+    """The prompts of a suite's items, as records have them."""
+    backbone = next(iter(job.models.values())).backbone
+    return [
+        PromptRecord(job.suite, item, prompt_text(backbone, prompt_P), hash_of(prompt_P))
+        for item, prompt_P in enumerate(job.prompts)
+    ]
+
+
+def run_suite(
+    job: SuiteJob, recorder: Recorder, seed: int, chunk: int, finished: Finished, traced: bool = False
+) -> None:
     """Decode, judge and record every item that is not recorded yet; `finished(suite, method, verdict)` after each.
 
-    After each chunk of a prefix-conditioned method, single passes are timed on one of its prompts.
+    traced: record every event of the responses too. After each chunk of a prefix-conditioned method, single passes are
+    timed on one of its prompts.
     """
     methods = list(job.models)
     warm: set[str] = set()
@@ -118,8 +132,13 @@ def run_suite(job: SuiteJob, recorder: Recorder, seed: int, chunk: int, finished
                 warm_up(job, method, pending[0])
                 warm.add(method)
             for item in pending:
-                record, windows = decode_item(job, method, item, item_seed(seed, job.suite, item))
-                recorder.add(record, windows)
+                log = EventLog() if traced else None
+                record, windows = decode_item(job, method, item, item_seed(seed, job.suite, item), log)
+                trace = None
+                if log is not None:
+                    model = job.models[method]
+                    trace = trace_of((method, job.suite, item), model.backbone, model.gen_length, log, recorder.pieces)
+                recorder.add(record, windows, trace)
                 finished(job.suite, method, record["correct"])
             if pending and METHODS[job.models[method].method].prefix_conditioned:
                 costs = pass_seconds(job.models[method], job.prompts[pending[0]])
@@ -131,9 +150,9 @@ def warm_up(job: SuiteJob, method: str, item: int) -> float:
     return _respond(job, method, item, seed=0).trace.seconds
 
 
-def _respond(job: SuiteJob, method: str, item: int, seed: int) -> Decoded:
+def _respond(job: SuiteJob, method: str, item: int, seed: int, log: EventLog | None = None) -> Decoded:
     try:
-        out = job.models[method].respond(job.prompts[item], seed)
+        out = job.models[method].respond(job.prompts[item], seed, log)
         if out.trace.forwards == 0:
             raise ValueError("the decoder made no forward of the model, so that there is nothing to compare")
         return out
@@ -144,30 +163,30 @@ def _respond(job: SuiteJob, method: str, item: int, seed: int) -> Decoded:
         raise UserError(f"{method} on {job.suite}, item {item}: {said or error}") from error
 
 
-def decode_item(job: SuiteJob, method: str, item: int, seed: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def decode_item(
+    job: SuiteJob, method: str, item: int, seed: int, log: EventLog | None = None
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """One item by one method: its line of items.jsonl, and those of windows.jsonl.
 
-    `correct` is null where the suite is scored after the run. Raises UserError, naming method, suite and item, if the
-    model's logits are not finite, a decoder from outside fails, or the judge does.
+    log: what receives the events of the response. `correct` is null where the suite is scored after the run. Raises
+    UserError, naming method, suite and item, if the model's logits are not finite, a decoder from outside fails, or the
+    judge does.
     """
     model = job.models[method]
-    out, prompt_P = _respond(job, method, item, seed), job.prompts[item]
+    out, prompt_P = _respond(job, method, item, seed, log), job.prompts[item]
     text = response_text(model.backbone, out.tokens)
     key = {"method": method, "suite": job.suite, "item": item}
     windows = [{**key, **vars(window)} for window in out.trace.windows]
-    verdict = None if job.judge is None else _judged(job, method, item, text)
-    return _record(key, seed, model, prompt_P, out) | {
-        "text": text,
-        "gold": job.golds[item],
-        "correct": verdict,
-    }, windows
+    verdict, why = (None, "") if job.judge is None else _judged(job, method, item, text)
+    said = {"text": text, "gold": job.golds[item], "correct": verdict} | ({"why": why} if why else {})
+    return _record(key, seed, model, prompt_P, out) | said, windows
 
 
-def _judged(job: SuiteJob, method: str, item: int, text: str) -> bool:
-    """The verdict on a response. Raises UserError, naming method, suite and item, if there is none."""
+def _judged(job: SuiteJob, method: str, item: int, text: str) -> tuple[bool, str]:
+    """The verdict on a response, and why. Raises UserError, naming method, suite and item, if there is none."""
     assert job.judge is not None
     try:
-        return job.judge(item, text)
+        return job.judge.explained(item, text)
     except Exception as error:  # whatever an evaluator from outside makes of a text
         said = str(error) if isinstance(error, UserError) else f"its evaluator fails: {type(error).__name__}: {error}"
         raise UserError(f"{method} on {job.suite}, item {item}: {said}") from error
@@ -185,11 +204,11 @@ def _record(
         **key,
         "seed": seed,
         "prompt_tokens": len(prompt_P),
-        "prompt_hash": _hash(prompt_P),
+        "prompt_hash": hash_of(prompt_P),
         "content_tokens": content,
         "eos_tokens": eos,
         "post_stop_tokens": len(out.tokens) - content - eos,  # behind the end, and no EOS
-        "tokens_hash": _hash(out.tokens),
+        "tokens_hash": hash_of(out.tokens),
         **costs,
         "proposed": sum(w.proposed for w in windows),
         "accepted": sum(w.accepted for w in windows),
@@ -198,5 +217,6 @@ def _record(
     }
 
 
-def _hash(ids: torch.Tensor) -> str:
+def hash_of(ids: torch.Tensor) -> str:
+    """A hash of ids, LongTensor (N,), as items have it."""
     return hashlib.sha256(ids.cpu().numpy().tobytes()).hexdigest()[:16]

@@ -14,6 +14,8 @@ from opencompass.registry import ICL_EVALUATORS, TEXT_POSTPROCESSORS
 
 from harness.errors import UserError
 
+LONGEST = 300  # characters of what an evaluator says
+
 
 class Judge:
     """The evaluator of a dataset's configuration, with its postprocessors, for one item at a time.
@@ -32,10 +34,29 @@ class Judge:
 
     def __call__(self, item: int, text: str) -> bool:
         """Whether a response to an item is right. Raises UserError if the evaluator does not say."""
+        return self.explained(item, text)[0]
+
+    def explained(self, item: int, text: str) -> tuple[bool, str]:
+        """Whether a response to an item is right, and what the evaluator says of it, as `explanation`."""
         rows = {"test_set": self._rows.select([item])} if self._wants_rows else {}
         predictions, references = [self._process_text(text)], [self._golds[item]]
         result = self._evaluator.score(predictions=predictions, references=references, **rows)
-        return verdict_of(result["details"][0])
+        detail = result["details"][0]
+        return verdict_of(detail), explanation(detail)
+
+
+def explanation(detail: Any) -> str:
+    """Why an evaluator came to its verdict: the answer that it read, or how a program ended; "" if it does not say."""
+    if not isinstance(detail, dict):
+        return ""
+    known = {"pred": "read ", "predictions": "read ", "result": "the program: ", "message": ""}
+    said = {name: _short(detail[name]) for name in known if detail.get(name) is not None}
+    return "; ".join(f"{known[name]}{text}" for name, text in said.items() if text)
+
+
+def _short(value: Any) -> str:
+    text = str(value[0] if isinstance(value, list) and len(value) == 1 else value).strip()
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]} .."
 
 
 def has_verdict(detail: Any) -> bool:

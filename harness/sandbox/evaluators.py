@@ -117,7 +117,7 @@ def check_correctness(
         preload=_loaded_imports(GUARD + code + tests),
     )
     outcome = _counted(execute(program, isolation))
-    result = {"pass": "passed", "timeout": "timed out"}.get(outcome.kind, f"failed: {outcome.message}")
+    result = {"pass": "passed", "timeout": "timed out"}.get(outcome.kind, f"failed: {outcome.message or outcome.line}")
     return {
         "task_id": problem["task_id"],
         "passed": outcome.kind == "pass",
@@ -126,16 +126,25 @@ def check_correctness(
     }
 
 
-def execution(isolation: Isolation, programs: tuple[str, str], task_id: int, timeout: float) -> tuple[int, str]:
+def execution(
+    isolation: Isolation,
+    programs: tuple[str, str],
+    task_id: int,
+    timeout: float,
+    messages: dict[int, str] | None = None,
+) -> tuple[int, str]:
     """The `execution` of OpenCompass's MBPP in a sandbox: (task_id, result) of (code, tests).
 
-    timeout: seconds, after which a program is killed; its own limit is a second less.
+    timeout: seconds, after which a program is killed; its own limit is a second less. messages: receives by task what
+    was raised.
     """
     code, tests = programs
     given = {TYPE_AWARE_EQUAL_NAME: type_aware_equal.__name__}
     preload = _loaded_imports(code)
     program = Program(code, timeout - 1, timeout, tests=tests, setup=COMPARISON, given=given, preload=preload)
     outcome = _counted(execute(program, isolation))
+    if messages is not None:
+        messages[task_id] = "; ".join(each for each in (outcome.message, outcome.line) if each)
     return task_id, MBPP_RESULTS[outcome.kind]
 
 
@@ -173,12 +182,15 @@ class SandboxedMBPP(MBPPEvaluator):  # type: ignore[misc]
 
     def score(self, predictions: list[str], references: list[str]) -> dict[str, Any]:
         """Counts of results, the score in percent, and a verdict per item."""
-        module = opencompass.datasets.mbpp
+        module, messages = opencompass.datasets.mbpp, dict[int, str]()
         with (
-            _swapped(module, "execution", partial(execution, self._isolation)),
+            _swapped(module, "execution", partial(execution, self._isolation, messages=messages)),
             _swapped(module, "ProcessPoolExecutor", _workers),
         ):
-            return super().score(predictions, references)
+            result: dict[str, Any] = super().score(predictions, references)
+        for task_id, message in messages.items():
+            result["details"][str(task_id)]["message"] = message
+        return result
 
 
 def _loaded_imports(code: str) -> tuple[str, ...]:

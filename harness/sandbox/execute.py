@@ -91,12 +91,13 @@ class Program:
 class Outcome:
     """kind: "pass", "timeout", "assertion" (an AssertionError) or "failed"; message: the exception's, if any.
 
-    compared: how often a test compared an object of a class of the program's own.
+    compared: how often a test compared an object of a class of the program's own. line: of the tests, in which it was.
     """
 
     kind: str
     message: str = ""
     compared: int = 0
+    line: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True)
@@ -255,7 +256,8 @@ def _read_outcome(process: subprocess.Popen[bytes], nonce: str, killed_after: fl
     """
     assert process.stdout is not None
     descriptor = process.stdout.fileno()
-    verdict = re.compile(rf"\n{nonce} (pass|assertion|failed|timeout) ([0-9]+) ((?:[0-9a-f]{{2}})*)\n".encode())
+    text = "((?:[0-9a-f]{2})*)"
+    verdict = re.compile(f"\n{nonce} (pass|assertion|failed|timeout) ([0-9]+) {text} {text}\n".encode())
     poller = select.poll()
     poller.register(descriptor, select.POLLIN)
     report, started, deadline = b"", False, time.monotonic() + STARTUP_SECONDS
@@ -276,8 +278,8 @@ def _read_outcome(process: subprocess.Popen[bytes], nonce: str, killed_after: fl
             started, deadline = True, time.monotonic() + killed_after
         found = verdict.search(report)
         if found:
-            message = bytes.fromhex(found[3].decode()).decode(errors="replace")
-            return Outcome(found[1].decode(), message, int(found[2]))
+            message, line = (bytes.fromhex(text.decode()).decode(errors="replace") for text in found.groups()[2:])
+            return Outcome(found[1].decode(), message, int(found[2]), line)
     return Outcome("failed", "it wrote to the channel of verdicts")
 
 

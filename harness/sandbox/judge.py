@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any
 
+TESTS_FILE = "<string>"  # what tests are compiled as
+LONGEST_LINE = 200  # characters
 ALIASES = {"np": "numpy", "pd": "pandas"}
 
 
@@ -133,12 +135,12 @@ def prepared(tests: dict[str, Any]) -> dict[str, Any]:
     return scope | {name: setup[value] for name, value in tests["given"].items()}
 
 
-def judge(channel: Channel, tests: dict[str, Any], scope: dict[str, Any]) -> tuple[str, str, int]:
-    """Have the program executed, then run its tests: (kind, message, how often a test compared an own object).
+def judge(channel: Channel, tests: dict[str, Any], scope: dict[str, Any]) -> tuple[str, str, str, int]:
+    """Have the program executed, then run its tests: (kind, message, line, how often a test compared an own object).
 
-    kind: "pass", "timeout", "assertion" (an AssertionError), "failed" (anything else that was raised). scope: of
-    `prepared`. tests: "tests" are executed in it, with the "names" of the program and with "modules" that the program
-    has to have, imported here.
+    kind: "pass", "timeout", "assertion" (an AssertionError), "failed" (anything else that was raised). line: of the
+    tests, where it was raised. scope: of `prepared`. tests: "tests" are executed in it, with the "names" of the program
+    and with "modules" that the program has to have, imported here.
     """
     asked = Judge(channel)
     try:
@@ -150,12 +152,13 @@ def judge(channel: Channel, tests: dict[str, Any], scope: dict[str, Any]) -> tup
                 found[name] = import_module(ALIASES.get(name, name))
         scope |= found
         scope |= {name: _counting(asked, scope[name]) for name in tests["given"]}
-        exec(compile(tests["tests"], "<string>", "exec", dont_inherit=True), scope)
+        exec(compile(tests["tests"], TESTS_FILE, "exec", dont_inherit=True), scope)
     except OutOfTime:
-        return "timeout", "", asked.compared
+        return "timeout", "", "", asked.compared
     except BaseException as error:
-        return "assertion" if isinstance(error, AssertionError) else "failed", _described(error), asked.compared
-    return "pass", "", asked.compared
+        kind = "assertion" if isinstance(error, AssertionError) else "failed"
+        return kind, _described(error), _failing_line(error, tests["tests"]), asked.compared
+    return "pass", "", "", asked.compared
 
 
 def _counting(asked: Judge, compare: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
@@ -174,6 +177,16 @@ def _described(error: BaseException) -> str:
         return str(error)[:LONGEST_MESSAGE]
     except Exception:
         return "an exception without a message"
+
+
+def _failing_line(error: BaseException, tests: str) -> str:
+    """The innermost line of the tests in which an exception was raised; "" if it was elsewhere."""
+    number, step = 0, error.__traceback__
+    while step is not None:
+        if step.tb_frame.f_code.co_filename == TESTS_FILE:
+            number = step.tb_lineno
+        step = step.tb_next
+    return tests.splitlines()[number - 1].strip()[:LONGEST_LINE] if number else ""
 
 
 def silence() -> None:

@@ -50,7 +50,8 @@ def score_run(folder: Path, unsafe: bool = False, pending: bool = False) -> dict
         if not suites:
             continue
         found = _verdicts(folder, suites, unsafe, pending, whole=suites is foreign)
-        recorder.score({(method, suite, item): correct for method, suite, item, correct in found["rows"]})
+        verdicts = {(method, suite, item): correct for method, suite, item, correct in found["rows"]}
+        recorder.score(verdicts, {(method, suite, item): said for method, suite, item, said in found["why"]})
         scoring["sandbox"] = found["sandbox"]
         scoring["not_scored"] |= found["not_scored"]
         missing = [f"{', '.join(suites)}: one sandbox for all, without limits"] if suites is foreign else []

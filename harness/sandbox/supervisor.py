@@ -124,5 +124,6 @@ def _become_judge(request: dict[str, Any], channel: Channel) -> None:
     scope = prepared(tests)
     channel.receive()  # the program's process is ready
     os.write(1, b"started\n")
-    kind, message, compared = judge(channel, tests, scope)
-    os.write(1, f"\n{tests['nonce']} {kind} {compared} {message.encode('utf-8', 'replace').hex()}\n".encode())
+    kind, message, line, compared = judge(channel, tests, scope)
+    texts = " ".join(text.encode("utf-8", "replace").hex() for text in (message, line))
+    os.write(1, f"\n{tests['nonce']} {kind} {compared} {texts}\n".encode())

@@ -14,7 +14,7 @@ from harness.records.hashes import files_hash
 from harness.records.schema import RunRecord
 from harness.records.store import read_lines, read_meta, write_atomically
 from harness.runs.config import problem_files, write_generated
-from harness.runs.judging import has_verdict, verdict_of
+from harness.runs.judging import explanation, has_verdict, verdict_of
 from harness.runs.outside import restore_suites
 from harness.runs.problems import Problems, dataset_configs, load_problems
 from harness.sandbox.options import UNSAFE_OPTION
@@ -28,9 +28,10 @@ ALL_RIGHT = 100.0 - 1e-6  # percent
 def verdicts_of(folder: Path, suites: list[str], unsafe: bool = False, pending: bool = False) -> dict[str, Any]:
     """Run OpenCompass's evaluation task on these suites of a run, or on what of them has no verdicts if `pending`.
 
-    Returns {"rows": [(method, suite, item, correct)], "sandbox": what model-written code ran in, "not_scored": {suite:
-    why}, "not_enforced": [what that does not keep a program from], "own_objects": {suite: how many programs had objects
-    of their own classes compared}}; correct is None where a suite was not scored. Raises UserError if the problems are
+    Returns {"rows": [(method, suite, item, correct)], "why": [(method, suite, item, what the evaluator said)],
+    "sandbox": what model-written code ran in, "not_scored": {suite: why}, "not_enforced": [what
+    that does not keep a program from], "own_objects": {suite: how many programs had objects of their own classes
+    compared}}; correct is None where a suite was not scored. Raises UserError if the problems are
     not those of the run.
     """
     meta = read_meta(folder)
@@ -43,6 +44,7 @@ def verdicts_of(folder: Path, suites: list[str], unsafe: bool = False, pending: 
     if pending:
         groups = {key: items for key, items in groups.items() if any(item.get("correct") is None for item in items)}
     rows: list[tuple[str, str, int, bool | None]] = []
+    why: list[tuple[str, str, int, str]] = []
     not_scored: dict[str, str] = {}
     own_objects: dict[str, int] = {}
     taken()
@@ -59,12 +61,14 @@ def verdicts_of(folder: Path, suites: list[str], unsafe: bool = False, pending: 
                 continue
             if suite not in problems:
                 problems[suite] = _problems(suite, meta, data, unsafe)
-            correct = evaluate_suite(problems[suite], numbers, [item["text"] for item in items])
-            rows += [(method, suite, number, verdict) for number, verdict in zip(numbers, correct, strict=True)]
+            correct = explained_suite(problems[suite], numbers, [item["text"] for item in items])
+            rows += [(method, suite, number, verdict) for number, (verdict, _) in zip(numbers, correct, strict=True)]
+            why += [(method, suite, number, said) for number, (_, said) in zip(numbers, correct, strict=True) if said]
             if spec.executes:
                 own_objects[suite] = own_objects.get(suite, 0) + taken()
     return {
         "rows": rows,
+        "why": why,
         "sandbox": "none" if choice.isolation is None else choice.isolation.name,
         "not_scored": not_scored,
         "not_enforced": [] if choice.isolation is None else not_enforced(choice.isolation),
@@ -86,12 +90,17 @@ def _problems(suite: str, meta: RunRecord, data: Path, unsafe: bool) -> list[Pro
 
 def evaluate_suite(problems: list[Problems], items: list[int], texts: list[str]) -> list[bool]:
     """OpenCompass's verdicts on responses to items of a suite, which number its datasets one after the other."""
-    found: dict[int, bool] = {}
+    return [verdict for verdict, _ in explained_suite(problems, items, texts)]
+
+
+def explained_suite(problems: list[Problems], items: list[int], texts: list[str]) -> list[tuple[bool, str]]:
+    """The verdicts of `evaluate_suite`, each with what the evaluator says of it."""
+    found: dict[int, tuple[bool, str]] = {}
     first = 0
     for part in problems:
         own = {item: text for item, text in zip(items, texts, strict=True) if first <= item < first + len(part)}
         if own:
-            verdicts = evaluate(part.config, [item - first for item in own], list(own.values()))
+            verdicts = explained(part.config, [item - first for item in own], list(own.values()))
             found |= dict(zip(own, verdicts, strict=True))
         first += len(part)
     return [found[item] for item in items]
@@ -105,17 +114,22 @@ def evaluate(dataset: dict[str, Any], items: list[int], texts: list[str]) -> lis
     item at a time, and its first number says whether that is right (100). Raises UserError if that means to run
     model-written code and no sandbox works here, or if the evaluator gives no number.
     """
+    return [verdict for verdict, _ in explained(dataset, items, texts)]
+
+
+def explained(dataset: dict[str, Any], items: list[int], texts: list[str]) -> list[tuple[bool, str]]:
+    """The verdicts of `evaluate`, each with what the evaluator says of it, "" where that is nothing."""
     result = _evaluated(dataset, items, texts)
     details = result.get("details") or []
-    verdicts = [verdict_of(detail) for detail in details if has_verdict(detail)]
+    verdicts = [(verdict_of(detail), explanation(detail)) for detail in details if has_verdict(detail)]
     if len(verdicts) == len(items):
         return verdicts
     if len(items) > 1:
-        return [evaluate(dataset, [item], [text])[0] for item, text in zip(items, texts, strict=True)]
+        return [explained(dataset, [item], [text])[0] for item, text in zip(items, texts, strict=True)]
     numbers = [value for name, value in result.items() if name != "details" and isinstance(value, int | float)]
     if not numbers:
         raise UserError(f"the evaluator gave no verdict per item and no number: {result}")
-    return [numbers[0] >= ALL_RIGHT]
+    return [(numbers[0] >= ALL_RIGHT, "")]
 
 
 def _evaluated(dataset: dict[str, Any], items: list[int], texts: list[str]) -> dict[str, Any]:

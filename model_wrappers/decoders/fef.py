@@ -7,6 +7,7 @@ whatever the draft and the window. Shapes: L length of prompt and response, W wi
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -16,8 +17,8 @@ from model_wrappers.drafts import DraftSource
 from model_wrappers.options import EndOptions, Positive, Share
 from model_wrappers.request import Request
 from model_wrappers.sampling import draw, lowest, speculative_accept, token_probs
-from model_wrappers.trace import How, Window
-from model_wrappers.verification import PositionLogits, make_verifier
+from model_wrappers.trace import How, Rejected, Window
+from model_wrappers.verification import PositionLogits, Proposal, Verified, make_verifier
 
 
 class FeFOptions(EndOptions, frozen=True, kw_only=True):
@@ -112,15 +113,17 @@ def decode_fef(request: Request, options: FeFOptions) -> None:
                     tokens, accepted = speculative_accept(target_WV, *drafted, temperature, sampler)
 
                 count, doubted = len(tokens), accepted == sure < len(verified.logits_WV)
-                resolved = segment[:count]
+                window, resolved = segment, segment[:count]
                 unresolved = [at for at in unresolved if at not in resolved]
                 segment = [] if doubted else segment[count:]
                 probs_W = verified.probs_of(tokens, exclude=unsure)
-                request.commit(resolved, tokens, probs_W, _how(count, accepted, options.speculative))
+                request.commit(resolved, tokens, probs_W, _how(count, accepted, proposal))
                 confidence.update(zip(resolved, probs_W.tolist(), strict=True))
                 drafts.update(resolved, verified, accepted, len(proposal.tokens))
                 if options.speculative:
                     start, proposed = resolved[0] - request.start, min(sure, len(proposal.tokens))
+                    if accepted < proposed:
+                        request.reject(partial(_rejected, window, proposal, verified, range(accepted, proposed), never))
                     request.record(Window(step, rounds, start, proposed, accepted, count))
                 rounds += 1
                 if options.stop_at_eos and step == options.steps - 1:
@@ -171,6 +174,18 @@ def least_confident(confidence: dict[int, float], count: int, options: FeFOption
     return sorted(lowest(doubtful, n_rm))
 
 
-def _how(committed: int, accepted: int, speculative: bool) -> list[How]:
-    rest: How = "corrected" if speculative else "drawn"
-    return ["accepted" if number < accepted else rest for number in range(committed)]
+def _how(committed: int, accepted: int, proposal: Proposal) -> list[How]:
+    rest: How = "corrected" if proposal.tokens else "drawn"
+    first: How = "accepted" if proposal.root_1V is None else "known"
+    return [(first if number == 0 else "accepted") if number < accepted else rest for number in range(committed)]
+
+
+def _rejected(window: list[int], proposal: Proposal, verified: Verified, numbers: range, never: list[int]) -> Rejected:
+    """The drafts of a window with these numbers, with what draft and target give them."""
+    assert proposal.logits_WV is not None
+    tokens = proposal.tokens[numbers.start : numbers.stop]
+    draft, target = (
+        Verified(logits_WV[numbers.start : numbers.stop], {}).probs_of(tokens, exclude=never)
+        for logits_WV in (proposal.logits_WV, verified.logits_WV)
+    )
+    return Rejected(window[numbers.start : numbers.stop], tokens, draft, target)

@@ -8,10 +8,12 @@ Every block begins with a forward of its own. Shapes: L length, N masked positio
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 
 from model_wrappers.decoders.llada import Choice, fill_after_eos
-from model_wrappers.decoders.ssd import Link, ranked
+from model_wrappers.decoders.ssd import Link, ranked, rejected
 from model_wrappers.options import EndOptions, Positive
 from model_wrappers.request import Request
 from model_wrappers.trace import How, Window
@@ -59,6 +61,9 @@ def decode_freedave(request: Request, options: FreeDaveOptions) -> None:
             how: list[How] = ["unmasked", *free]
             request.commit(positions, tokens, confidences, how)
             if len(links) > 1:
+                if len(resolved) < len(links):
+                    rest = links[len(resolved) :]
+                    request.reject(partial(rejected, rest, position_N, logits_KNV[accepted : accepted + len(rest)]))
                 window = (0, rounds, links[0].position - request.start, len(links) - 1, accepted, len(resolved))
                 request.record(Window(*window))
                 rounds += 1

@@ -10,6 +10,7 @@ masked positions, K nodes of a chain, V vocabulary.
 from __future__ import annotations
 
 from bisect import bisect_right
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -17,7 +18,7 @@ import torch
 from model_wrappers.decoders.llada import Choice, best, fill_after_eos
 from model_wrappers.options import EndOptions, Positive
 from model_wrappers.request import Request
-from model_wrappers.trace import How, Window
+from model_wrappers.trace import How, Rejected, Window
 
 
 class SSDOptions(EndOptions, frozen=True, kw_only=True):
@@ -67,6 +68,8 @@ def decode_ssd(request: Request, options: SSDOptions) -> None:
         positions, tokens, confidences = map(list, zip(*drafts[:accepted], *own, strict=True))
         request.commit(positions, tokens, confidences, how)
         if drafts:
+            if accepted < len(drafts):
+                request.reject(partial(rejected, drafts[accepted:], position_N, logits_KNV[accepted:]))
             first = drafts[0].position - start
             request.record(Window(0, rounds, first, len(drafts), accepted, accepted + len(own)))
             rounds += 1
@@ -88,3 +91,12 @@ def ranked(
     confidence_L = confidence_M.new_zeros(len(x_L)).index_put((position_M,), confidence_M)
     order_M = best(len(x_L), position_M, confidence_M, len(position_M))
     return list(map(Link, order_M.tolist(), token_L[order_M].tolist(), confidence_L[order_M].tolist()))
+
+
+def rejected(links: list[Link], position_N: torch.Tensor, logits_KNV: torch.Tensor) -> Rejected:
+    """Links that were not accepted; of logits (K, N, V) at positions (N,) row k is the node that judges link k."""
+    number = {position: n for n, position in enumerate(position_N.tolist())}
+    rows = range(len(links))
+    probs_KV = torch.softmax(logits_KNV[rows, [number[link.position] for link in links]], -1)
+    positions, tokens, confidences = map(list, zip(*links, strict=True))
+    return Rejected(positions, tokens, confidences, probs_KV[rows, tokens])

@@ -1,0 +1,1 @@
+"""The report: pages of records, to be opened in a browser."""

@@ -1,0 +1,154 @@
+"""The data of a report: script files, each one call, for a page that is opened from disk may load scripts alone.
+
+`rows` has a few numbers of every item. What is large, texts and traces, stands in files of some hundred responses each,
+compressed, and is loaded when somebody looks at one of them. Everything is data: a page shows it as text.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any, cast
+
+import numpy as np
+import pandas as pd
+
+from harness.records.traces import TraceRecord, each_frame, read_prompts
+from tables.pages.book import Book, numbers_of
+from tables.pages.prompts import generated_prompts
+
+LIKELY = 10_000  # a probability of 1, as a number of a trace
+RIGHT = {True: "1", False: "0"}
+
+
+def script(name: str, value: Any, packed: bool = False) -> str:
+    """A script that hands a value to the page under a name. packed: compressed."""
+    # Escaped throughout, so that no text of a model, a half of a surrogate pair say, makes a file that is none.
+    text = json.dumps(value, separators=(",", ":"))
+    if packed:
+        text = json.dumps(base64.b64encode(zlib.compress(text.encode())).decode())
+    return f"Report.{'unpack' if packed else 'receive'}({json.dumps(name)},{text});\n"
+
+
+def rows(book: Book) -> dict[str, Any]:
+    """The numbers of all items, a group for each suite and series, items ascending.
+
+    right: a letter for each, 1, 0 or - (not scored). same: which of the responses to its item have equal tokens.
+    """
+    items = book.items
+    hashes = items["tokens_hash"] if "tokens_hash" in items else pd.Series(None, items.index, dtype=object)
+    same = hashes.groupby([items["suite"], items["item"]], sort=False).transform(lambda own: pd.factorize(own)[0])
+    items = items.assign(same=same)
+    groups = []
+    for pair, own in items.groupby(["suite", "series"], sort=True):
+        suite, series = cast("tuple[int, int]", pair)
+        verdicts: list[Any] = own["correct"].tolist() if "correct" in own else [None] * len(own)
+        groups.append(
+            {
+                "suite": int(suite),
+                "series": int(series),
+                "item": own["item"].tolist(),
+                "right": "".join(RIGHT.get(verdict, "-") for verdict in verdicts),
+                "seconds": numbers_of(own, "seconds", 4),
+                **{name: numbers_of(own, name) for name in ("forwards", "proposed", "accepted", "same")},
+                "tokens": numbers_of(own, "content_tokens"),
+            }
+        )
+    return {"groups": groups, "itemsAFile": book.items_a_file}
+
+
+def texts(book: Book) -> Iterator[tuple[str, dict[int, Any]]]:
+    """Name and content of every file of texts: by item its prompt and gold, and by series what was said.
+
+    A response is [text, why it is right or wrong, its windows as [step, start, proposed, accepted, committed]].
+    """
+    prompts = [read_prompts(run.folder) or generated_prompts(run) for run in book.runs]
+    windows = _windows(book)
+    items = book.items
+    for column in ("text", "why", "gold"):
+        if column not in items:
+            items = items.assign(**{column: None})
+    files: dict[tuple[int, int], dict[int, Any]] = {}
+    columns = (items[name].tolist() for name in ("suite", "item", "series", "text", "why", "gold"))
+    for suite, item, series, text, why, gold in zip(*columns, strict=True):
+        found = files.setdefault((suite, item // book.items_a_file), {})
+        entry = found.setdefault(item, {"prompt": None, "gold": None, "said": {}})
+        entry["prompt"] = entry["prompt"] or prompts[book.series[series].run].get((book.suites[suite].key, item))
+        entry["gold"] = entry["gold"] or _text(gold)
+        entry["said"][series] = [_text(text), _text(why), windows.get((series, suite, item), [])]
+    for (suite, number), found in files.items():
+        yield f"text/{suite}-{number}", found
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _windows(book: Book) -> dict[tuple[int, int, int], list[list[int | None]]]:
+    """The windows of every response, in their order."""
+    found: dict[tuple[int, int, int], list[list[int | None]]] = defaultdict(list)
+    for number, run in enumerate(book.runs):
+        frame = book.numbered(number, run.windows)
+        keys = zip(frame["series"], frame["suite"], frame["item"], strict=True)
+        names = ("step", "start", "proposed", "accepted", "committed")
+        for key, window in zip(keys, zip(*(numbers_of(frame, name) for name in names), strict=True), strict=True):
+            found[key].append(list(window))
+    return found
+
+
+def traces(book: Book) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Name and content of every file of traces.
+
+    pieces: texts of tokens; of: by item and series a trace, as `_trace` gives it. The records stay packed until their
+    file's turn.
+    """
+    files: dict[tuple[int, int], list[tuple[int, int, TraceRecord]]] = defaultdict(list)
+    vocabularies: list[dict[str, dict[int, str]]] = []
+    for number, run in enumerate(book.runs):
+        vocabulary: dict[str, dict[int, str]] = defaultdict(dict)
+        known = {s.method: n for n, s in enumerate(book.series) if s.run == number}
+        for _, trace in each_frame(run.folder):
+            vocabulary[trace.tokenizer].update(trace.pieces)
+            series, suite = known.get(trace.method), book.suite_numbers[number].get(trace.suite)
+            if series is not None and suite is not None:
+                files[suite, trace.item // book.items_a_file].append((trace.item, series, trace))
+        vocabularies.append(vocabulary)
+    for (suite, file), held in sorted(files.items(), key=lambda each: each[0]):
+        pieces: dict[str, int] = {}
+        found: dict[int, dict[int, Any]] = {}
+        for item, series, trace in held:
+            texts_of = vocabularies[book.series[series].run][trace.tokenizer]
+            found.setdefault(item, {})[series] = _trace(trace, texts_of, pieces)
+        yield f"trace/{suite}-{file}", {"pieces": list(pieces), "of": found}
+
+
+def _trace(trace: TraceRecord, texts_of: dict[int, str], pieces: dict[str, int]) -> dict[str, Any]:
+    """A trace as a page has it. pieces: numbers of the texts of tokens, to which its own are added.
+
+    mask, ends: numbers of the pieces of the mask, EOS and EoT, which show as signs of their own; probabilities in parts
+    of LIKELY, -1 where there is none.
+    """
+
+    def piece(token: int) -> int:
+        return pieces.setdefault(texts_of.get(token, f"<{token}>"), len(pieces))
+
+    distinct, which = np.unique(trace.column("token"), return_inverse=True)
+    numbers = np.array([piece(int(token)) for token in distinct], dtype=np.int64)
+    return {
+        "length": trace.length,
+        "mask": piece(trace.mask),
+        "ends": [piece(end) for end in trace.ends],
+        "kind": "".join(map(str, trace.column("kind").tolist())),
+        **{name: trace.column(name).tolist() for name in ("forward", "step", "window", "position")},
+        "token": numbers[which].tolist(),
+        "prob": _parts(trace.column("prob")),
+        "target": _parts(trace.column("target_prob")),
+    }
+
+
+def _parts(probs: Any) -> list[int]:
+    parts = np.where(np.isnan(probs), -1, np.round(probs.astype(float) * LIKELY))
+    return [int(part) for part in parts.tolist()]

@@ -1,0 +1,30 @@
+"""The prompts of runs on generated problems that recorded none: generated again, and used if they are the run's own."""
+
+from __future__ import annotations
+
+import hashlib
+
+from harness.records.store import Run
+from harness.suites.registry import SUITES
+from harness.suites.splits import TEST_PROBLEMS, problems
+
+SPLITS = {"generated": "test", "generated-dev": "dev"}
+
+
+def generated_prompts(run: Run) -> dict[tuple[str, int], str]:
+    """What was asked, by suite and item, without the chat template; {} of suites whose problems are not generated.
+
+    The problems are those of the run if their file has the SHA-256 that the run recorded.
+    """
+    split = SPLITS.get(run.config.data) if isinstance(run.config.data, str) else None
+    found: dict[tuple[str, int], str] = {}
+    for suite in run.config.suites:
+        generator = SUITES[suite].generator if suite in SUITES else None
+        if split is None or generator is None:
+            continue
+        drawn = list(problems(suite, split, max(TEST_PROBLEMS, run.config.limit or 0)))
+        content = generator.content([problem.row for problem in drawn]).encode()
+        recorded = (run.meta.data.get("files") or {}).get(suite, {}).get("sha256")
+        if recorded in (None, hashlib.sha256(content).hexdigest()):
+            found |= {(suite, item): problem.question for item, problem in enumerate(drawn)}
+    return found

@@ -1,0 +1,102 @@
+"""A report's folder: one page, its scripts and styles, and its data; opened from disk or put on any web host."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+
+import jinja2
+from plotly.offline import get_plotlyjs
+
+from harness.errors import UserError
+from harness.records.traces import KINDS
+from tables.charts.palette import PALETTE
+from tables.pages.book import Book
+from tables.pages.card import card_of
+from tables.pages.data import LIKELY, rows, script, texts, traces
+from tables.pages.overview import overview
+from tables.pages.plots import figures
+
+HERE = Path(__file__).parent
+SCRIPTS = ("core.js", "overview.js", "items.js", "item.js", "player.js", "compare.js", "start.js")
+STYLES = ("report.css",)
+MARK = ".fef-dllm-report"  # a folder that has this file is a report, and may be replaced by another
+
+
+def write_site(book: Book, out: Path) -> None:
+    """Write the report of a book into a folder, which is made, or replaced if it is a report.
+
+    The new one is put in its place when it is whole. Raises UserError if the folder holds something else, or cannot be
+    written.
+    """
+    if out.exists() and not (out / MARK).exists() and (not out.is_dir() or any(out.iterdir())):
+        raise UserError(f"{out} exists and holds no report; choose another folder with --out")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}-") as scratch:
+            made = Path(scratch) / "made"
+            _write(book, made)
+            if out.exists():
+                out.rename(Path(scratch) / "old")
+            made.rename(out)
+    except OSError as error:
+        raise UserError(
+            f"cannot write a report to {out}: {error.strerror}; choose another folder with --out"
+        ) from error
+
+
+def _write(book: Book, out: Path) -> None:
+    for folder in ("assets", "data/text", "data/trace"):
+        (out / folder).mkdir(parents=True)
+    (out / MARK).touch()
+    table = overview(book)
+    traced = set()
+    for name, film in traces(book):
+        _data(out, name, film, packed=True)
+        traced |= {series for own in film["of"].values() for series in own}
+    for name, said in texts(book):
+        _data(out, name, said, packed=True)
+    _data(out, "rows", rows(book))
+    _data(out, "figures", figures(book, table))
+    _data(out, "book", _contents(book, traced))
+    for name in (*SCRIPTS, *STYLES):
+        shutil.copyfile(HERE / "assets" / name, out / "assets" / name)
+    (out / "assets" / "plotly.min.js").write_text(get_plotlyjs(), encoding="utf-8")
+    cards = [card_of(*each) for each in zip(book.runs, book.names, table.frames, strict=True)]
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(HERE / "templates"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    page = environment.get_template("index.html.jinja").render(
+        title=" and ".join(book.names), table=table, cards=cards, scripts=SCRIPTS, styles=STYLES, several=len(cards) > 1
+    )
+    (out / "index.html").write_text(page, encoding="utf-8", errors="xmlcharrefreplace")
+
+
+def _data(out: Path, name: str, value: object, packed: bool = False) -> None:
+    (out / "data" / f"{name}.js").write_text(script(name, value, packed), encoding="ascii")
+
+
+def _contents(book: Book, traced: set[int]) -> dict[str, object]:
+    """What the page has to know before it loads anything else."""
+    return {
+        "runs": list(book.names),
+        "series": [
+            {
+                "name": each.name,
+                "run": each.run,
+                "reference": each.reference,
+                "traced": number in traced,
+            }
+            for number, each in enumerate(book.series)
+        ],
+        "suites": [suite.title for suite in book.suites],
+        "itemsAFile": book.items_a_file,
+        "palette": list(PALETTE),
+        "kinds": list(KINDS),
+        "likely": LIKELY,
+    }

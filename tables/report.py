@@ -1,0 +1,39 @@
+"""Write the report of one run or of several: a page to be opened in a browser, without a server or a network.
+
+    python tables/report.py results/runs/NAME
+    python tables/report.py results/runs/A results/runs/B --out FOLDER
+
+Writes index.html with its data beside it to --out (default: RUN_FOLDER/report, of the first run). It has the main table
+and figures, every item with its prompt, reference and verdict, the responses of several methods side by side, of a run
+with traces (harness/run.py --trace) their decoding forward by forward, two methods or runs compared, and run cards.
+The folder may be put on any web host. What a model wrote is shown as text and never as markup.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from harness.errors import one_line_errors
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The command line; 0 when the report is written."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", type=Path, nargs="+", metavar="RUN_FOLDER", help="folder with run.json and items.jsonl")
+    parser.add_argument("--out", type=Path, metavar="FOLDER", help="where the report goes")
+    options = parser.parse_args(argv)
+    # pandas and plotly take a second to import, which --help need not wait for.
+    from harness.records.store import read_run
+    from tables.pages.book import open_book
+    from tables.pages.site import write_site
+
+    out = options.out or options.runs[0] / "report"
+    write_site(open_book([read_run(folder) for folder in options.runs]), out)
+    print(f"report: {out / 'index.html'}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(one_line_errors(main))

@@ -1,0 +1,132 @@
+"""Traces of a run: whole after a kill, never without their item nor an item without them, refused when damaged."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.errors import UserError
+from harness.records.schema import SCHEMA, RunConfig
+from harness.records.store import Recorder, config_hash
+from harness.records.traces import NAME, TraceRecord, each_frame, frame_of, packed_columns, replay
+from model_wrappers.events import EventLog
+from model_wrappers.trace import Window
+
+KEY = {"method": "fef-2", "suite": "gsm8k"}
+
+
+def item(number: int) -> dict[str, Any]:
+    return {"schema": SCHEMA, **KEY, "item": number, "correct": None}
+
+
+def trace(number: int, **fields: Any) -> TraceRecord:
+    """A response of four tokens: two accepted, a rejected draft, and what was filled in behind."""
+    log = EventLog()
+    log.began(lambda: 2)
+    log.committed([0, 1], [5, 6], [0.5, 0.25], ["accepted", "corrected"])
+    log.rejected([1], [7], [0.75], [0.125])
+    log.recorded(Window(0, 0, 0, 2, 1, 2))
+    log.committed([2, 3], [9, 9], [math.nan] * 2, ["filled", "filled"])
+    pieces = {5: " five", 9: "<end>"}
+    columns = packed_columns(log)
+    usual = {"length": 4, "mask": 1, "tokenizer": "m", "pieces": pieces, "columns": columns}
+    return TraceRecord(**KEY, item=number, **(usual | fields))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "run.json").write_text(json.dumps({"schema": SCHEMA, "config": {}}))
+    recorder = Recorder(tmp_path)
+    for number in range(3):
+        recorder.add(item(number), [], trace(number))
+    return tmp_path
+
+
+def numbers(folder: Path) -> list[int]:
+    return [read.item for _, read in each_frame(folder)]
+
+
+def test_what_is_added_is_read_back(folder: Path) -> None:
+    assert numbers(folder) == [0, 1, 2]
+    _, read = next(each_frame(folder))
+    assert replay(read).tolist() == [5, 6, 9, 9] and read.column("target_prob").tolist() == [0.125]
+    Recorder(folder).check_traced()
+
+
+@pytest.mark.parametrize("cut", [1, 30, 100])
+def test_a_torn_trace_goes_and_another_may_follow(folder: Path, cut: int) -> None:
+    path, items = folder / NAME, folder / "items.jsonl"
+    path.write_bytes(path.read_bytes()[:-cut])
+    items.write_text("".join(items.read_text().splitlines(keepends=True)[:2]))
+    recorder = Recorder(folder)
+    assert numbers(folder) == [0, 1]
+    recorder.add(item(2), [], trace(2))
+    recorder.check_traced()
+    assert numbers(folder) == [0, 1, 2]
+
+
+def test_a_trace_without_its_item_goes(folder: Path) -> None:
+    with (folder / NAME).open("ab") as file:
+        file.write(frame_of(trace(3)))
+    Recorder(folder)
+    assert numbers(folder) == [0, 1, 2]
+
+
+def test_an_item_without_its_trace_is_not_gone_on_with(folder: Path) -> None:
+    with (folder / "items.jsonl").open("a") as file:
+        file.write(json.dumps(item(3)) + "\n")
+    with pytest.raises(UserError, match=r"no trace of 1 finished items.*fef-2 gsm8k 3"):
+        Recorder(folder).check_traced()
+
+
+def test_a_trace_that_is_there_twice_is_refused(folder: Path) -> None:
+    with (folder / NAME).open("ab") as file:
+        file.write(frame_of(trace(1)))
+    with pytest.raises(UserError, match="fef-2 gsm8k 1 is there twice"):
+        Recorder(folder)
+
+
+def test_a_damaged_frame_is_named(folder: Path) -> None:
+    path = folder / NAME
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 0xFF
+    path.write_bytes(content)
+    with pytest.raises(UserError, match="frame 2"):
+        list(each_frame(folder))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"columns": {}}, "column kind is missing"),
+        ({"length": 2}, "outside the response"),
+        ({"columns": {**trace(0).columns, "token": b""}}, "column token has 0 numbers, not 5"),
+        ({"columns": {**trace(0).columns, "target_prob": b""}}, "column target_prob has 0 numbers, not 1"),
+        ({"columns": {**trace(0).columns, "kind": b"\x63" * 4 + b"\x07"}}, "no known kind"),
+    ],
+)
+def test_columns_that_cannot_be_are_refused(folder: Path, change: dict[str, Any], said: str) -> None:
+    with (folder / NAME).open("ab") as file:
+        file.write(frame_of(trace(3, **change)))
+    with pytest.raises(UserError, match=f"frame 4: .*{said}"):
+        list(each_frame(folder))
+
+
+def test_another_schema_is_refused(folder: Path) -> None:
+    with (folder / NAME).open("ab") as file:
+        file.write(frame_of(trace(3, schema=2)))
+    with pytest.raises(UserError, match="frame 4"):
+        list(each_frame(folder))
+
+
+def test_the_texts_of_tokens_that_are_recorded_are_known_again(folder: Path) -> None:
+    assert Recorder(folder).pieces == {"m": {5, 9}}
+
+
+def test_a_configuration_without_traces_is_what_it_was() -> None:
+    assert "traced" not in RunConfig().to_json() and RunConfig(traced=True).to_json()["traced"] is True
+    assert config_hash(RunConfig()) != config_hash(RunConfig(traced=True))

@@ -1,0 +1,122 @@
+"""The log of events: it replays to the tokens, and its sums are those of the windows, whatever decoded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from fakes import request_for, tiny_llada
+
+from harness.records.traces import TraceRecord, packed_columns, replay, window_sums
+from model_wrappers import METHODS, Backbone, Decoded, decode
+from model_wrappers.events import KINDS, NO_WINDOW, EventLog
+from model_wrappers.options import Options
+from model_wrappers.request import Request
+from model_wrappers.trace import FullObserver, Rejected, Window
+
+SAVINGS = {"reuse_drafts": True, "skip_root_row": True, "adaptive_window": True}
+VARIANTS: list[tuple[str, dict[str, Any]]] = [
+    *((method, {}) for method in METHODS),
+    *((method, {"stop_at_eos": True}) for method in METHODS),
+    ("llada", {"cache": "dual"}),
+    ("dcd", {"sequential": True}),
+    ("fef", {"speculative": False}),
+    ("fef", {"kernel": "uniform", "window": 4}),
+    ("fef", {"steps": 3, **SAVINGS}),
+    ("fef", {"temperature": 1.0, "seed": 3}),
+    ("fef", {"verify": "two-stream", "anchor": 4, "skip_root_row": True}),
+    ("fef", {"verify": "two-stream", "refresh_below": 0.9, "order": "confidence"}),
+]
+
+
+def traced(backbone: Backbone, prompt: torch.Tensor, method: Any, **options: Any) -> tuple[Decoded, TraceRecord]:
+    """A response of 16 tokens and its trace."""
+    log = EventLog()
+    out = decode(backbone, prompt, method, gen_length=16, observer=log, **options)
+    columns = packed_columns(log)
+    return out, TraceRecord(method=str(method), suite="s", item=0, length=16, mask=backbone.mask_id, columns=columns)
+
+
+@pytest.mark.parametrize(("method", "options"), VARIANTS, ids=str)
+@pytest.mark.parametrize("block_length", [16, 8])
+def test_a_trace_replays_to_the_tokens_and_sums_to_the_windows(
+    tiny: Backbone, prompt: torch.Tensor, method: str, options: dict[str, Any], block_length: int
+) -> None:
+    out, trace = traced(tiny, prompt, method, block_length=block_length, **options)
+    assert replay(trace).tolist() == out.tokens.tolist()
+    for name, counted in window_sums(trace).items():
+        assert counted.tolist() == [getattr(window, name) for window in out.trace.windows]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_forwards_rise_and_end_with_all_that_were_made(tiny: Backbone, prompt: torch.Tensor, method: str) -> None:
+    out, trace = traced(tiny, prompt, method)
+    forwards = trace.column("forward").tolist()
+    assert forwards == sorted(forwards) and forwards[0] >= 1 and forwards[-1] <= out.trace.forwards
+    assert method in ("wino", "dcd") or forwards[-1] == out.trace.forwards
+
+
+def test_a_window_of_a_trace_begins_where_its_record_does(tiny: Backbone, prompt: torch.Tensor) -> None:
+    out, trace = traced(tiny, prompt, "fef", window=4, draft=tiny_llada(50))
+    windows, positions, steps = (trace.column(name) for name in ("window", "position", "step"))
+    for number, window in enumerate(out.trace.windows):
+        assert positions[windows == number].min() == window.start
+        assert set(steps[windows == number].tolist()) == {window.step}
+
+
+def test_rejected_drafts_have_both_probabilities(tiny: Backbone, prompt: torch.Tensor) -> None:
+    _, trace = traced(tiny, prompt, "fef", window=4, draft=tiny_llada(50))
+    kinds = [KINDS[kind] for kind in trace.column("kind")]
+    targets = trace.column("target_prob").tolist()
+    draft_of = [
+        prob for prob, kind in zip(trace.column("prob"), kinds, strict=True) if kind in ("rejected", "discarded")
+    ]
+    assert kinds.count("rejected") > 0 and len(targets) == len(draft_of)
+    assert all(0 <= prob <= 1 for prob in [*targets, *draft_of])
+    # Greedy: a draft is rejected because the target's best token is another one.
+    first = targets[[kind for kind in kinds if kind in ("rejected", "discarded")].index("rejected")]
+    assert first <= 0.5
+
+
+@pytest.mark.parametrize("method", ["ssd", "freedave"])
+def test_whoever_drafts_says_what_was_rejected(tiny: Backbone, prompt: torch.Tensor, method: str) -> None:
+    out, trace = traced(tiny, prompt, method)
+    refused = sum(KINDS[kind] in ("rejected", "discarded") for kind in trace.column("kind"))
+    assert refused == sum(window.proposed - window.accepted for window in out.trace.windows)
+
+
+def test_steps_of_a_decoder_without_windows_count_its_commits(tiny: Backbone, prompt: torch.Tensor) -> None:
+    _, trace = traced(tiny, prompt, "llada", steps=4)
+    assert sorted(set(trace.column("step").tolist())) == [0, 1, 2, 3]
+    assert set(trace.column("window").tolist()) == {NO_WINDOW}
+
+
+def test_a_decoder_from_outside_is_traced_without_doing_anything(tiny: Backbone, prompt: torch.Tensor) -> None:
+    def fill(request: Request, options: Options) -> None:
+        for position in range(request.start, request.x_1L.shape[1]):
+            probs_V = torch.softmax(request.backbone.logits(request.x_1L, torch.tensor([position]))[0, 0], -1)
+            probs_V[request.mask_id] = 0
+            request.commit([position], [int(probs_V.argmax())], [float(probs_V.max())], "unmasked")
+
+    out, trace = traced(tiny, prompt, fill)
+    assert replay(trace).tolist() == out.tokens.tolist() and trace.column("forward").tolist() == list(range(1, 17))
+
+
+def test_probabilities_of_rejected_drafts_are_not_computed_for_nobody() -> None:
+    def never() -> Rejected:
+        raise AssertionError("asked for")
+
+    request = request_for(tiny_llada(), [4, 5])
+    request.reject(never)
+    request.record(Window(0, 0, 0, 2, 1, 2))
+    assert len(request.windows) == 1
+
+
+def test_a_response_that_is_decoded_again_is_logged_once(tiny: Backbone, prompt: torch.Tensor) -> None:
+    log = EventLog()
+    lengths = []
+    for _ in range(2):
+        decode(tiny, prompt, "fef", gen_length=16, observer=log)
+        lengths.append(len(log))
+    assert isinstance(log, FullObserver) and lengths[0] == lengths[1] >= 16

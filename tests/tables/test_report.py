@@ -1,0 +1,138 @@
+"""The report's files: what they hold, and what they never do. What a browser makes of them: test_report_browser.py."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import zlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from paths import ROOT
+from run_records import full_items, save
+from traced_run import traced_run
+
+from harness.errors import UserError
+from harness.records.store import read_run
+from harness.records.traces import each_frame, replay
+from tables import report
+from tables.frames.measures import measure
+from tables.pages.book import open_book
+from tables.pages.overview import overview
+from tables.pages.prompts import generated_prompts
+
+
+def data(folder: Path, name: str) -> Any:
+    """The value of a data file, as a page reads it."""
+    text = (folder / "data" / f"{name}.js").read_text(encoding="ascii")
+    found = re.fullmatch(r"Report\.(receive|unpack)\((.*?),(.*)\);\n", text, re.DOTALL)
+    assert found is not None and json.loads(found[2]) == name
+    value = json.loads(found[3])
+    return json.loads(zlib.decompress(base64.b64decode(value))) if found[1] == "unpack" else value
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Path:
+    traced_run(tmp_path / "run", 3)
+    assert report.main([str(tmp_path / "run")]) == 0
+    return tmp_path / "run" / "report"
+
+
+def test_texts_have_prompt_reference_response_reason_and_windows(made: Path) -> None:
+    entry = data(made, "text/0-0")["1"]
+    assert entry["prompt"] == "What is 1 of gsm8k?" and entry["gold"] == "gold 1"
+    text, why, windows = entry["said"]["1"]
+    assert (text, why) == ("Response 1 of fef-2", "read 1") and windows[0] == [0, 0, 4, 2, 3]
+
+
+def test_a_trace_in_the_data_is_the_recorded_one(made: Path) -> None:
+    pieces, traces = (data(made, "trace/1-0")[name] for name in ("pieces", "of"))
+    recorded = {trace.key: trace for _, trace in each_frame(made.parent)}
+    texts = {token: text for trace in recorded.values() for token, text in trace.pieces.items()}
+    trace, record = traces["2"]["1"], recorded["fef-2", "math", 2]
+    assert [pieces[token] for token in trace["token"]] == [texts[token] for token in record.column("token").tolist()]
+    assert trace["forward"] == record.column("forward").tolist()
+    assert pieces[trace["mask"]] == "<mask>" and [pieces[end] for end in trace["ends"]] == ["<end>"]
+    last = dict(zip(trace["position"], zip(trace["token"], trace["kind"], strict=True), strict=True))
+    final = [pieces[last[position][0]] for position in range(trace["length"]) if last[position][1] not in "78"]
+    assert set(final) <= {texts[token] for token in replay(record).tolist()}
+
+
+def test_rows_know_verdicts_and_which_responses_are_the_same(made: Path) -> None:
+    groups = {(group["suite"], group["series"]): group for group in data(made, "rows")["groups"]}
+    assert groups[0, 0]["right"] == "101" and groups[0, 0]["item"] == [0, 1, 2]
+    assert groups[0, 0]["same"] == [0, 0, 0] and groups[0, 1]["same"] == [1, 1, 1]
+
+
+def test_the_table_has_the_numbers_of_the_tables(tmp_path: Path) -> None:
+    run = save(tmp_path / "run", full_items())
+    measured = measure(run).set_index(["method", "suite"])
+    table = overview(open_book([run]))
+    assert table.groups == ("GSM8K", "MATH", "Mean") and table.metrics == ("Acc.", "Speed", "Fwd.")
+    assert [cell.value for cell in table.rows[1].cells[:3]] == [
+        *(measured.loc[("fef-2", "gsm8k"), name] for name in ("accuracy", "speedup", "forward_speedup"))
+    ]
+    assert table.rows[0].cells[0].interval == "30.1 to 95.4"
+
+
+def test_a_run_that_was_not_timed_has_no_speed(tmp_path: Path) -> None:
+    traced_run(tmp_path / "run", 1)
+    meta = json.loads((tmp_path / "run" / "run.json").read_text())
+    meta["config"]["timed"] = False
+    (tmp_path / "run" / "run.json").write_text(json.dumps(meta))
+    book = open_book([read_run(tmp_path / "run")])
+    assert overview(book).metrics == ("Acc.", "Fwd.")
+    assert report.main([str(tmp_path / "run")]) == 0
+
+
+def test_a_report_replaces_a_report_and_nothing_else(made: Path, tmp_path: Path) -> None:
+    (made / "data" / "text" / "9-9.js").touch()
+    report.main([str(made.parent)])
+    assert not (made / "data" / "text" / "9-9.js").exists()
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes.txt").touch()
+    with pytest.raises(UserError, match="holds no report; choose another folder with --out"):
+        report.main([str(made.parent), "--out", str(tmp_path / "mine")])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["mine", "run"]
+
+
+def test_a_run_without_items_is_refused(tmp_path: Path) -> None:
+    save(tmp_path / "run", [])
+    with pytest.raises(UserError, match="holds no items yet"):
+        report.main([str(tmp_path / "run")])
+
+
+def test_all_that_comes_from_a_run_is_escaped_in_the_page(tmp_path: Path) -> None:
+    hostile = "<script>alert(1)</script>\"'&{{ 7 * 7 }}"
+    traced_run(tmp_path / "run", 1, {0: hostile}, {"llada": hostile, "fef-2": hostile}, name=hostile)
+    report.main([str(tmp_path / "run")])
+    page = (tmp_path / "run" / "report" / "index.html").read_text()
+    assert "<script>" not in page and "49" not in re.sub(r"<[^>]*>", "", page).partition("Run card")[0]
+    assert re.findall(r"<script[^>]*>", page) == [f'<script src="assets/{name}" defer>' for name in SCRIPTS]
+    assert "default-src 'none'; script-src 'self';" in page
+    assert " on" not in "".join(re.findall(r"<[^>]*>", page)).replace("aria-", "")
+
+
+SCRIPTS = ("core.js", "overview.js", "items.js", "item.js", "player.js", "compare.js", "start.js")
+
+
+def test_runs_with_other_problems_have_suites_of_their_own(tmp_path: Path) -> None:
+    runs = []
+    for name, digest in (("a", "5"), ("b", "5"), ("c", "6")):
+        files = {"gsm8k": {"name": "f", "sha256": digest * 64}}
+        runs.append(save(tmp_path / name, full_items({"gsm8k": ""}), data={"files": files}, name=name))
+    book = open_book(runs)
+    assert [suite.title for suite in book.suites] == ["GSM8K", "GSM8K (c)"]
+    assert [numbers["gsm8k"] for numbers in book.suite_numbers] == [0, 0, 1]
+    assert [series.reference for series in book.series] == [0, 0, 2, 2, 4, 4]
+
+
+def test_committed_runs_get_their_prompts_by_the_hash_of_their_problems() -> None:
+    run = read_run(ROOT / "results" / "reference" / "main")
+    prompts = generated_prompts(run)
+    gold = run.items[(run.items["suite"] == "math") & (run.items["item"] == 3)]["gold"].iloc[0]
+    assert len(prompts) == 800 and prompts["math", 3] == "Find x if 5x + 1 = 16." and gold == "3"
+    run.meta.data["files"]["math"]["sha256"] = "0" * 64
+    assert {suite for suite, _ in generated_prompts(run)} == {"gsm8k", "humaneval", "mbpp"}

@@ -1,0 +1,295 @@
+"""The report in a browser: opened from disk, sorted, filtered, clicked through, played, compared, and safe."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import browsers
+import pytest
+from browsers import Visit, chromium, visit
+from traced_run import LENGTH, METHODS, traced_run
+
+from tables import report
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.slow,
+    pytest.mark.skipif(bool(browsers.MISSING), reason=f"no browser: {browsers.MISSING}"),
+]
+ITEMS = 12
+RIGHT_OF_LLADA = [number % 3 != 1 for number in range(ITEMS)]
+RIGHT_OF_FEF = [number % 4 != 1 for number in range(ITEMS)]
+FLIPS = sum(a != b for a, b in zip(RIGHT_OF_LLADA, RIGHT_OF_FEF, strict=True))
+ITEM = "#/item?suite=0&item=1&series=0%2C1"
+HOSTILE = {
+    0: "<script>window.hacked = 1</script>",
+    1: '<img src=x onerror="window.hacked = 1"><svg onload="window.hacked = 1"></svg>',
+    2: "x" * 100_000,
+    3: "\u202egnp.exe\u2066\u200f left \u05d0",
+    4: "half \ud83d of a pair",
+    5: "</script><script>window.hacked = 1</script>{{ 7 * 7 }}\u2028__proto__",
+}
+# The least contrast of all texts with what is behind them, by WCAG 2, and the text that has it.
+CONTRAST = """() => {
+  const numbers = (color) => color.match(/[\\d.]+/g).map(Number);
+  const parsed = (color) => {
+    const [r, g, b, a = 1] = numbers(color);
+    return color.startsWith('color(srgb') ? [255 * r, 255 * g, 255 * b, a] : [r, g, b, a];
+  };
+  const luminance = (color) => {
+    const [r, g, b] = color.slice(0, 3).map((value) => value / 255)
+      .map((value) => (value <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4));
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const behind = (element) => {
+    for (let each = element; each; each = each.parentElement) {
+      const color = parsed(getComputedStyle(each).backgroundColor);
+      if (color[3] > 0) return color;
+    }
+    return [255, 255, 255, 1];
+  };
+  let least = [99, ''];
+  for (const element of document.querySelectorAll('main *, header *')) {
+    const own = [...element.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim());
+    if (!own || !element.checkVisibility() || element.closest('.plot') || element.tagName === 'OPTION') continue;
+    const pair = [luminance(parsed(getComputedStyle(element).color)), luminance(behind(element))].sort((a, b) => b - a);
+    const contrast = (pair[0] + 0.05) / (pair[1] + 0.05);
+    if (contrast < least[0]) least = [contrast, `${element.className}: ${element.textContent.slice(0, 40)}`];
+  }
+  return least;
+}"""
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with chromium() as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The report of a run."""
+    folder = tmp_path_factory.mktemp("report")
+    traced_run(folder / "run", ITEMS)
+    report.main([str(folder / "run")])
+    return folder / "run" / "report"
+
+
+@pytest.fixture
+def opened(browser: Any, made: Path) -> Iterator[Visit]:
+    """The report, opened; that nobody complained is checked at the end."""
+    with visit(browser, made) as visited:
+        yield visited
+        assert visited.complaints == []
+
+
+def screen(visited: Visit, number: int = 0) -> str:
+    """What the film of a method shows."""
+    return visited.page.locator(".film").nth(number).inner_text()
+
+
+def test_it_opens_from_disk_and_loads_what_is_large_on_demand_alone(opened: Visit) -> None:
+    assert opened.shown("#table tbody th") == list(METHODS.values())
+    opened.page.wait_for_selector("#plot-calls[data-drawn]")
+    assert all(address.startswith(("file:", "about:", "data:", "blob:")) for address in opened.asked)
+    assert not [address for address in opened.asked if re.search("data/(text|trace)/", address)]
+    opened.go(ITEM)
+    loaded = [address for address in opened.asked if re.search("data/(text|trace)/", address)]
+    assert len(loaded) == 2
+
+
+def test_a_column_sorts_both_ways_by_mouse_and_keyboard(opened: Visit) -> None:
+    head = opened.page.get_by_role("button", name="GSM8K Acc.")
+    accuracy = [sum(right) for right in (RIGHT_OF_LLADA, RIGHT_OF_FEF)]
+    best_first = [name for _, name in sorted(zip(accuracy, METHODS.values(), strict=True), reverse=True)]
+    head.click()
+    assert opened.shown("#table tbody th") == best_first
+    assert opened.page.locator("th[aria-sort=descending]").count() == 1
+    head.focus()
+    opened.page.keyboard.press("Enter")
+    assert opened.shown("#table tbody th") == best_first[::-1]
+
+
+def test_a_cell_leads_to_its_items_and_these_to_an_item(opened: Visit) -> None:
+    row = opened.page.locator("#table tbody tr").filter(has_text="FeF-DLLM")
+    row.locator("td a").first.click()
+    opened.settled()
+    assert opened.shown("#list tbody td:nth-child(2)") == ["FeF-DLLM (step=2)"] * ITEMS
+    assert opened.shown("#list tbody td:nth-child(1)") == [f"GSM8K {number}" for number in range(ITEMS)]
+    opened.page.get_by_role("link", name="GSM8K 5", exact=True).click()
+    opened.settled()
+    assert opened.shown("#item article h2") == ["LLaDA", "FeF-DLLM (step=2)"]
+    assert "What is 5 of gsm8k?" in opened.page.locator("#item").inner_text()
+    assert "read 5" in opened.page.locator("article").first.inner_text()
+
+
+@pytest.mark.parametrize(
+    ("only", "count"),
+    [
+        ("wrong", 2 * (RIGHT_OF_LLADA.count(False) + RIGHT_OF_FEF.count(False))),
+        ("flips", 2 * FLIPS),
+        ("right", 2 * (RIGHT_OF_LLADA.count(True) + RIGHT_OF_FEF.count(True))),
+        ("unscored", 0),
+        ("slow", 4),
+    ],
+)
+def test_a_filter_keeps_what_it_says(opened: Visit, only: str, count: int) -> None:
+    opened.go("#/items")
+    opened.page.get_by_label("Show").select_option(only)
+    opened.settled()
+    assert opened.page.locator("#count").inner_text() == f"{count} responses"
+    assert opened.page.locator("#list tbody tr").count() == count
+
+
+def test_a_search_looks_into_the_texts(opened: Visit) -> None:
+    opened.go("#/items")
+    opened.page.get_by_label("Text").fill("RESPONSE 11 of fef")
+    opened.page.keyboard.press("Enter")
+    opened.settled()
+    assert opened.shown("#list tbody td:nth-child(1)") == ["GSM8K 11", "MATH 11"]
+
+
+def test_keys_move_through_a_decoding_forward_by_forward(opened: Visit) -> None:
+    opened.go(ITEM)
+    final = screen(opened)
+    opened.page.keyboard.press("Home")
+    assert screen(opened) == "▢" * LENGTH
+    opened.page.keyboard.press("ArrowRight")
+    assert screen(opened) == "one" + "▢" * (LENGTH - 1)
+    assert opened.page.locator("#clock").inner_text() == f"forward 1 of {LENGTH}"
+    opened.page.keyboard.press("End")
+    assert screen(opened) == final == "one" * (LENGTH - 1) + " six"
+
+
+def test_space_plays_to_the_end_and_the_address_follows(opened: Visit) -> None:
+    opened.go(f"{ITEM}&forward=5")
+    opened.page.locator("#item h1").click()
+    opened.page.keyboard.press("Space")
+    opened.until(f"location.hash.endsWith('forward={LENGTH}')")
+    assert opened.page.locator("#play").inner_text() == "Play"
+
+
+def test_a_film_shows_drafts_in_flight_accepted_corrected_rejected_and_masked_again(opened: Visit) -> None:
+    opened.go(f"{ITEM}&forward=1")
+    film = opened.page.locator("article[data-series='1'] .film")
+    kinds = "kind => kind.map(each => each.className.split(' ')[1])"
+    assert film.locator(".token").evaluate_all(kinds)[:4] == ["flight"] * 4
+    opened.go(f"{ITEM}&forward=2")
+    expected = ["known", "accepted", "corrected", "rejected", "mask", "discarded"]
+    assert film.locator(".token").evaluate_all(kinds)[:6] == expected
+    rejected = film.locator(".rejected").get_attribute("title")
+    assert rejected is not None and "p 0.700 by the draft, p 0.100 by the target" in rejected
+    opened.go(f"{ITEM}&forward=4")
+    assert film.locator(".remasked").count() == 2
+    opened.go(f"{ITEM}&forward=6")
+    assert film.locator(".filled").count() == 2 and film.locator(".mask").count() == 0
+
+
+def test_an_address_leads_back_to_exactly_its_view(opened: Visit, browser: Any, made: Path) -> None:
+    opened.go(f"{ITEM}&forward=3")
+    opened.page.keyboard.press("ArrowRight")
+    address, seen = opened.page.url, [screen(opened, number) for number in range(2)]
+    with visit(browser, made) as other:
+        other.go(f"#{address.partition('#')[2]}")
+        assert [screen(other, number) for number in range(2)] == seen
+        assert other.page.locator("#clock").inner_text() == f"forward 4 of {LENGTH}"
+
+
+def test_a_window_of_the_strip_leads_to_the_forward_that_judged_it(opened: Visit) -> None:
+    opened.go(ITEM)
+    windows = opened.page.locator("article[data-series='1'] .strip button")
+    assert windows.count() == 3
+    windows.nth(1).click()
+    assert opened.page.locator("#clock").inner_text() == f"forward 4 of {LENGTH}"
+
+
+def test_a_point_of_a_figure_leads_to_what_is_behind_it(opened: Visit) -> None:
+    opened.page.wait_for_selector("#plot-acceptance[data-drawn]")
+    opened.page.locator("#plot-acceptance .points path").first.hover(force=True)
+    opened.page.locator("#plot-acceptance .points path").first.click(force=True)
+    opened.until("location.hash.startsWith('#/items?')")
+    assert "series=1" in opened.page.url
+
+
+def test_two_methods_are_compared(opened: Visit) -> None:
+    opened.go("#/compare")
+    assert opened.page.locator("#differing").inner_text() == f"{2 * FLIPS} of {2 * ITEMS} items"
+    opened.until("!document.querySelector('#pairs tbody').innerText.includes('..')")
+    assert 'position 1: "one", " two"' in opened.page.locator("#pairs tbody tr").first.inner_text()
+    opened.page.wait_for_selector("#plot-speed[data-drawn]")
+
+
+def test_two_runs_are_compared(browser: Any, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        traced_run(tmp_path / name, 3, name=name)
+    report.main([str(tmp_path / "a"), str(tmp_path / "b"), "--out", str(tmp_path / "both")])
+    with visit(browser, tmp_path / "both") as opened:
+        assert opened.shown("#table tbody th") == [f"{label} ({run})" for run in "ab" for label in METHODS.values()]
+        opened.go("#/compare?a=0&b=2&what=tokens")
+        assert opened.page.locator("#differing").inner_text() == "0 of 6 items"
+        opened.go("#/compare?a=0&b=3&what=")
+        assert opened.page.locator("#pairs tbody tr").count() == 6
+        assert opened.complaints == []
+
+
+def test_hostile_texts_are_shown_as_they_are_and_run_nothing(browser: Any, tmp_path: Path) -> None:
+    methods = {"llada": '<script>window.hacked = 1</script>"', "fef-2": "<b>FeF</b>"}
+    traced_run(tmp_path / "run", len(HOSTILE), HOSTILE, methods, name="<svg onload='window.hacked = 1'>")
+    report.main([str(tmp_path / "run")])
+    with visit(browser, tmp_path / "run" / "report") as opened:
+        assert opened.shown("#table tbody th")[1] == "<b>FeF</b>"
+        opened.page.wait_for_selector("#plot-calls[data-drawn]")
+        for number, text in HOSTILE.items():
+            opened.go(f"#/item?suite=0&item={number}&series=0%2C1")
+            shown = opened.page.locator("article .text.block").first.evaluate("element => element.textContent")
+            assert shown == text.replace("\ud83d", "\ufffd")
+            assert opened.page.evaluate("document.documentElement.scrollWidth") <= 1280
+        assert "<b>" in screen(opened, 1)
+        opened.go("#/card")
+        assert "<svg onload" in opened.page.locator("#card").inner_text()
+        assert opened.page.evaluate("window.hacked") is None
+        assert opened.page.locator("main svg:not(.plot svg), main img, main script, main b").count() == 0
+        assert opened.complaints == []
+
+
+def test_the_security_policy_refuses_scripts_in_the_page(opened: Visit) -> None:
+    opened.page.evaluate(
+        "() => { const own = document.createElement('script'); own.textContent = 'window.hacked = 1';"
+        "document.body.append(own);"
+        "document.body.insertAdjacentHTML('beforeend', '<img src=x onerror=\"window.hacked = 1\">'); }"
+    )
+    opened.page.wait_for_timeout(200)
+    assert opened.page.evaluate("window.hacked") is None
+    assert any("Content Security Policy" in said for said in opened.complaints)
+    opened.complaints.clear()
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("view", ["", "#/items", f"{ITEM}&forward=2", f"{ITEM}&forward=4", "#/compare", "#/card"])
+def test_texts_stand_out_and_fit_a_narrow_window(browser: Any, made: Path, theme: str, view: str) -> None:
+    with visit(browser, made, width=390, color_scheme=theme) as opened:
+        opened.go(view)
+        contrast, what = opened.page.evaluate(CONTRAST)
+        assert contrast >= 4.5, what
+        assert opened.page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def test_the_theme_is_chosen_and_kept(opened: Visit) -> None:
+    theme = "document.documentElement.dataset.theme"
+    before = opened.page.evaluate(theme)
+    opened.page.locator("#theme").click()
+    assert opened.page.evaluate(theme) != before
+    opened.go("#/items")
+    assert opened.page.evaluate(theme) != before
+
+
+def test_the_first_tab_skips_to_the_page_and_all_that_is_clicked_can_be_reached(opened: Visit) -> None:
+    opened.page.keyboard.press("Tab")
+    assert opened.page.evaluate("document.activeElement.className") == "skip"
+    opened.page.keyboard.press("Enter")
+    assert opened.page.evaluate("document.activeElement.id") == "main"
+    mute = "elements => elements.filter(e => !(e.textContent.trim() || e.getAttribute('aria-label'))).length"
+    assert opened.page.locator("button, a[href]").evaluate_all(mute) == 0
