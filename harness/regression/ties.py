@@ -109,13 +109,11 @@ def moved(backbones: Sequence[Backbone], seed: int) -> Iterator[None]:
     """Inside, every logit of the models is moved at random, by at most ROUNDING eps of the largest."""
     random = torch.Generator().manual_seed(seed)
 
-    def move(module: torch.nn.Module, given: Any, output: Any) -> Any:
-        logits = output.logits
+    def move(module: torch.nn.Module, given: Any, logits: torch.Tensor) -> torch.Tensor:
         noise = (2 * torch.rand(logits.shape, generator=random) - 1).to(logits)
-        output.logits = logits + ROUNDING * torch.finfo(logits.dtype).eps * logits.abs().max() * noise
-        return output
+        return logits + ROUNDING * torch.finfo(logits.dtype).eps * logits.abs().max() * noise
 
     with ExitStack() as stack:
         for backbone in backbones:
-            stack.callback(backbone.model.register_forward_hook(move).remove)
+            stack.callback(backbone.model.lm_head.register_forward_hook(move).remove)
         yield

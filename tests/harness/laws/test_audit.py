@@ -260,7 +260,7 @@ def test_a_decoder_that_is_not_exact_makes_the_exit_code_one(
 @pytest.mark.parametrize(
     ("line", "named"),
     [
-        (["--sections", "law,table"], "unknown section 'table'; valid: law, lemma, neural"),
+        (["--sections", "law,table"], "unknown section 'table'; valid: law, lemma, chains, neural"),
         (["--tokens", "1"], "--tokens 1 must be at least 2"),
         (["--positions", "1"], "--positions 1 must be at least 2"),
         (["--tokens", "4", "--positions", "6"], "more than 1024 entries"),

