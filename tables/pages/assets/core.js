@@ -35,9 +35,13 @@ const Report = (() => {
   }
 
   async function unpack(name, base64) {
-    const bytes = Uint8Array.from(atob(base64), (letter) => letter.charCodeAt(0));
-    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
-    receive(name, await new Response(stream).json());
+    try {
+      const bytes = Uint8Array.from(atob(base64), (letter) => letter.charCodeAt(0));
+      const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
+      receive(name, await new Response(stream).json());
+    } catch (error) { // of a browser that cannot, or a file that was cut off
+      waiting.get(name)?.reject(new Error(`data/${name}.js cannot be read: ${error.message}`));
+    }
   }
 
   // An element; strings among the children become text.
