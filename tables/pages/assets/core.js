@@ -35,9 +35,13 @@ const Report = (() => {
   }
 
   async function unpack(name, base64) {
-    const bytes = Uint8Array.from(atob(base64), (letter) => letter.charCodeAt(0));
-    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
-    receive(name, await new Response(stream).json());
+    try {
+      const bytes = Uint8Array.from(atob(base64), (letter) => letter.charCodeAt(0));
+      const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
+      receive(name, await new Response(stream).json());
+    } catch (error) { // of a browser that cannot, or a file that was cut off
+      waiting.get(name)?.reject(new Error(`data/${name}.js cannot be read: ${error.message}`));
+    }
   }
 
   // An element; strings among the children become text.
@@ -140,11 +144,13 @@ const Report = (() => {
     const [ink, paper, line] = ["--ink", "--paper", "--line"].map((name) => style.getPropertyValue(name));
     // The legend has its place below the axes, however many entries it has.
     const columns = Math.max(1, Math.floor(element.clientWidth / 230));
-    element.style.height = `${24 + 1.3 * Math.ceil(figure.data.length / columns)}rem`;
+    const below = 64 + 20 * Math.ceil(figure.data.length / columns); // pixels
+    element.style.height = `${340 + below}px`;
     const legend = { orientation: "h", x: 0, y: 0, xref: "container", yref: "container", xanchor: "left", yanchor: "bottom" };
     const axis = { gridcolor: line, zerolinecolor: line, linecolor: line };
     const layout = {
-      ...figure.layout, template: null, font: { color: ink, size: 13 }, paper_bgcolor: paper, plot_bgcolor: paper, legend,
+      ...figure.layout, template: null, font: { color: ink, size: 13 }, paper_bgcolor: paper, plot_bgcolor: paper, legend, height: 340 + below,
+      margin: { ...figure.layout.margin, b: below },
       xaxis: { ...figure.layout.xaxis, ...axis }, yaxis: { ...figure.layout.yaxis, ...axis }, autosize: true,
     };
     await Plotly.react(element, figure.data, layout, { responsive: true, displaylogo: false });
