@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import tempfile
 
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -23,6 +25,7 @@ from model_wrappers import METHODS, Backbone, load_backbone
 from model_wrappers.backbones.registry import FAMILIES, NANO
 
 torch.set_num_threads(1)
+atexit.register(shutil.rmtree, os.environ["HF_DATASETS_CACHE"], ignore_errors=True)
 
 
 @pytest.fixture(scope="session")

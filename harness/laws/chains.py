@@ -33,8 +33,12 @@ CHAINS: dict[str, dict[str, Any]] = {
 NO_SPECULATION, SELF_CHECK = "no speculation", "self-check: broken residual, other draft"
 
 
-def random_llada(tokens: int, seed: int) -> Backbone:
-    """Two layers of width 32 with `tokens` real tokens and a mask, in float64."""
+def random_llada(tokens: int, seed: int, length: int = 16, std: float = 0.3) -> Backbone:
+    """A random LLaDA of two layers of width 32, in float64.
+
+    tokens: real tokens; the mask comes after them and the last of them is EOS. length: the longest input. std: of the
+    weights.
+    """
     config = LLaDAConfig(
         vocab_size=tokens + 1,
         hidden_size=32,
@@ -42,8 +46,8 @@ def random_llada(tokens: int, seed: int) -> Backbone:
         num_hidden_layers=2,
         num_attention_heads=2,
         num_key_value_heads=2,
-        max_position_embeddings=16,
-        initializer_range=0.3,
+        max_position_embeddings=length,
+        initializer_range=std,
         mask_token_id=tokens,
         eos_token_id=tokens - 1,
         bos_token_id=None,

@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
+from harness.laws.chains import random_llada
 from harness.laws.oracle import RowBackbone
 from model_wrappers import METHODS, Backbone
-from model_wrappers.backbones.llada import FAMILY, LLaDAConfig, LLaDAForMaskedLM
 from model_wrappers.backbones.protocol import BackboneLike, Ledger
 from model_wrappers.request import Request
 from model_wrappers.sampling import Sampler
@@ -90,23 +90,10 @@ def tiny_llada(
     eot_id: int | None = None,
 ) -> Backbone:
     """A tiny random LLaDA model; the mask is its last id, EOS the one before unless given."""
-    config = LLaDAConfig(
-        vocab_size=vocab_size,
-        hidden_size=32,
-        intermediate_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=2,
-        max_position_embeddings=64,
-        initializer_range=std,
-        mask_token_id=vocab_size - 1,
-        eos_token_id=vocab_size - 2 if eos_id is None else eos_id,
-        bos_token_id=None,
-    )
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        model = LLaDAForMaskedLM(config)
-    backbone = Backbone(FAMILY, model, None, f"tiny-{seed}")
+    backbone = random_llada(vocab_size - 1, seed, length=64, std=std)
+    backbone.model.float()
+    if eos_id is not None:
+        backbone.eos_id = eos_id
     backbone.eot_id = eot_id
     return backbone
 

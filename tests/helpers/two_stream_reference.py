@@ -36,16 +36,16 @@ def sequential_law(
     backbone: Backbone,
     prompt: list[int],
     length: int,
-    anchor: int | None,
     temperature: float,
     steps: int = 1,
+    anchor: int | None = None,
     refresh_below: float = 0.0,
-    by_confidence: bool = False,
+    order: str = "left-to-right",
 ) -> Law:
     """The response's law when positions are filled one by one under the two-stream mask; half re-masked in between.
 
     refresh_below: a position whose best token has less than this probability begins a segment, if it does not already.
-    by_confidence: a segment begins with the position whose best token is the likeliest when it begins, and so on.
+    order: by "confidence", a segment begins with the position whose best token is the likeliest when it begins, etc.
     """
     outcome: defaultdict[tuple[int, ...], float] = defaultdict(float)
 
@@ -59,7 +59,7 @@ def sequential_law(
                 outcome[tuple(row[len(prompt) :])] += probability
             return
         segment = left[:anchor]
-        if by_confidence:
+        if order == "confidence":
             segment = sorted(segment, key=lambda position: -best(row, position))
         grow(row, segment, [], left, steps_left, sure, probability)
 

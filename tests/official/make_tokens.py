@@ -28,69 +28,13 @@ from typing import Any
 
 import torch
 from official_cases import CASES, GOLDENS, PROBLEMS, SOURCES, Case, hash_of, lengths, prompts, respond
+from official_models import Counted, ExactPast, OursAsTheirs, TheirClass, fast_dllm_model
 
 from harness.suites.registry import PAPER_SUITES
 from model_wrappers import Backbone, load_backbone
 from model_wrappers.backbones.registry import NANO
 
 Response = tuple[torch.Tensor, int]  # tokens (gen_length,), calls of the model
-
-
-class Counted:
-    """A model that counts its calls."""
-
-    def __init__(self, model: Any) -> None:
-        self.model, self.calls, self.device, self.config = model, 0, torch.device("cpu"), model.config
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        self.calls += 1
-        return self.model(*args, **kwargs)
-
-
-class OursAsTheirs:
-    """Our LLaDA under the arguments that official decoders call theirs with."""
-
-    def __init__(self, backbone: Backbone) -> None:
-        self._model, self.config = backbone.model, backbone.model.config
-
-    def __call__(self, input_ids: torch.Tensor, attention_mask: Any = None, position_ids: Any = None, **_: Any) -> Any:
-        if position_ids is not None and position_ids.dim() == 1:
-            position_ids = position_ids[None]
-        if attention_mask is not None and attention_mask.dim() == 2:  # all ones: nothing is padded
-            attention_mask = None
-        return self._model(
-            input_ids=input_ids, attention_mask=attention_mask, position_ids=position_ids, use_cache=False
-        )
-
-
-class TheirClass:
-    """The official LLaDA under the arguments of every official decoder."""
-
-    def __init__(self, model: Any) -> None:
-        self._model, self.config = model, model.config
-
-    def __call__(self, input_ids: torch.Tensor, attention_mask: Any = None, **_: Any) -> Any:
-        return self._model(input_ids)  # attention masks are all ones: nothing is padded
-
-
-class ExactPast:
-    """Our LLaDA as FreeDave calls its model, with the prefix's tokens in the place of its keys and values.
-
-    FreeDave runs on a prefix cache alone, whose keys and values are not those of the sequence any more. With the tokens
-    it is the algorithm of the paper, whose tokens are LLaDA's.
-    """
-
-    def __init__(self, backbone: Backbone) -> None:
-        self._model, self.config = backbone.model, backbone.model.config
-
-    def __call__(self, input_ids: torch.Tensor, position_ids: torch.Tensor, past_key_values: Any, **_: Any) -> Any:
-        first = int(position_ids.min())
-        if first == 0:
-            past_key_values.ids = input_ids
-            return self._model(input_ids=input_ids, use_cache=False)
-        prefix = past_key_values.ids[:, :first].expand(len(input_ids), -1)
-        output = self._model(input_ids=torch.cat([prefix, input_ids], 1), use_cache=False)
-        return types.SimpleNamespace(logits=output.logits[:, first:])
 
 
 SHIMS = {
@@ -126,71 +70,6 @@ def module_of(path: Path, name: str, changes: dict[str, str]) -> Any:
     sys.modules[name] = module
     exec(compile(text, str(path), "exec"), module.__dict__)
     return module
-
-
-def fast_dllm_model(folder: Path, backbone: Backbone) -> Any:
-    """nano's weights in the LLaDA class of Fast-dLLM, whose attention takes cached keys and values."""
-    sys.path.insert(0, str(folder / "llada"))
-    modeling = importlib.import_module("model.modeling_llada")
-    configuration = importlib.import_module("model.configuration_llada")
-    ours = backbone.model.config
-    config = configuration.LLaDAConfig(
-        d_model=ours.hidden_size,
-        n_layers=ours.num_hidden_layers,
-        n_heads=ours.num_attention_heads,
-        n_kv_heads=ours.num_key_value_heads,
-        mlp_hidden_size=ours.intermediate_size,
-        max_sequence_length=ours.max_position_embeddings,
-        vocab_size=ours.vocab_size,
-        embedding_size=ours.vocab_size,
-        rms_norm_eps=ours.rms_norm_eps,
-        layer_norm_eps=ours.rms_norm_eps,
-        rope_theta=ours.rope_parameters["rope_theta"],
-        weight_tying=ours.tie_word_embeddings,
-        mask_token_id=ours.mask_token_id,
-        eos_token_id=ours.eos_token_id,
-        pad_token_id=ours.eos_token_id,
-        block_type="llama",
-        activation_type="silu",
-        layer_norm_type="rms",
-        rope=True,
-        rope_full_precision=True,
-        alibi=False,
-        include_bias=False,
-        include_qkv_bias=False,
-        flash_attention=False,
-        attention_dropout=0.0,
-        residual_dropout=0.0,
-        embedding_dropout=0.0,
-        init_device="cpu",
-    )
-    config.use_cache = False  # transformers 5 does not set it any more
-    # transformers 5 asks every class which weights are tied, by another name than this one's time knew.
-    modeling.LLaDAModelLM.all_tied_weights_keys = {}
-    model = modeling.LLaDAModelLM(config, init_params=False)
-    names = {
-        "model.embed_tokens.": "model.transformer.wte.",
-        "model.norm.": "model.transformer.ln_f.",
-        "lm_head.": "model.transformer.ff_out.",
-        "model.layers.": "model.transformer.blocks.",
-        ".input_layernorm.": ".attn_norm.",
-        ".post_attention_layernorm.": ".ff_norm.",
-        ".self_attn.q_proj.": ".q_proj.",
-        ".self_attn.k_proj.": ".k_proj.",
-        ".self_attn.v_proj.": ".v_proj.",
-        ".self_attn.o_proj.": ".attn_out.",
-        ".mlp.gate_proj.": ".ff_proj.",
-        ".mlp.up_proj.": ".up_proj.",
-        ".mlp.down_proj.": ".ff_out.",
-    }
-    weights = {}
-    for name, weight in backbone.model.state_dict().items():
-        for new, old in names.items():
-            name = name.replace(new, old)
-        weights[name] = weight
-    wanted = set(model.state_dict())
-    model.load_state_dict({name: weight for name, weight in weights.items() if name in wanted}, strict=True)
-    return model.eval()
 
 
 class Official:
