@@ -8,7 +8,7 @@ Writes `tradeoff` (accuracy against wall-clock speedup, mean over the suites, 95
 in the window, beside independent acceptance), `window-size` (committed length and speedup against the window size, if
 the run has two sizes or more), the figures of tables/charts/series.py (`front`, `front-<suite>`, `speed-by-window`,
 `anchor`) if the run has their methods, and `curves` (losses of training). A figure whose records are missing is skipped
-with a line that says why. The same records give the same bytes. All are one column wide and readable without colour.
+with a line that says why. The same records give the same bytes. All are one column wide and readable in grey.
 """
 
 from __future__ import annotations

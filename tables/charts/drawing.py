@@ -1,4 +1,4 @@
-"""How every figure looks: one column wide, in black and grey, readable without colour, and without dates."""
+"""How every figure looks: one column wide, in colours and shapes of which either suffices, and without dates."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from harness.records.store import Run
+from tables.charts.palette import PALETTE
 from tables.frames.measures import timed
 
 WIDTH = 3.3  # inches: a column of a two-column page
@@ -26,7 +27,6 @@ UNDATED: dict[str, dict[str, Any]] = {
 }
 MARKERS = "osD^vP*X<>phd"
 MOST_IN_COLUMN = 27  # characters of a label that leave room for a second column
-GREYS = ("0", "0.45", "0.25", "0.6")
 LINES = ("-", "--", "-.", ":")
 
 
@@ -61,11 +61,11 @@ def _columns(labels: Sequence[object]) -> int:
 
 
 def looks() -> Iterator[dict[str, Any]]:
-    """Endless markers, filled and open by turns, in black and grey."""
+    """Endless markers, filled and open by turns, in the palette's colours."""
     for number in itertools.count():
         turn, position = divmod(number, len(MARKERS))
-        is_open = (turn + position) % 2
-        yield {"marker": MARKERS[position], "fillstyle": "none" if is_open else "full", "color": GREYS[is_open]}
+        fill = "none" if (turn + position) % 2 else "full"
+        yield {"marker": MARKERS[position], "fillstyle": fill, "color": PALETTE[number % len(PALETTE)]}
 
 
 def speed_axis(axes: Axes, speeds: pd.Series[float]) -> None:

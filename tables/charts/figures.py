@@ -15,7 +15,6 @@ from harness.errors import UserError
 from harness.methods.groups import GROUPS
 from harness.records.store import Run
 from tables.charts.drawing import (
-    GREYS,
     LINES,
     Skipped,
     legend_below,
@@ -24,6 +23,7 @@ from tables.charts.drawing import (
     new_figure,
     speed_axis,
 )
+from tables.charts.palette import PALETTE
 from tables.frames.intervals import tradeoff
 from tables.frames.measures import method_labels
 from tables.frames.theory import acceptance_by_position, fef_windows, theory
@@ -110,14 +110,15 @@ def draw_window_size(run: Run) -> tuple[Figure, list[str]]:
         raise Skipped(f"the run has {sizes} window size{'s' * (sizes != 1)} of the window-size methods; it takes two")
     means = expected.groupby("window").mean(numeric_only=True)
     figure, (above, below) = new_figure(3.6, rows=2)
-    above.plot(means["committed_per_window"], "o-", color="0", label="measured")
-    above.plot(means["expected_committed"], "s--", color="0.35", fillstyle="none", label="$E[C_k]$, windows of $k$")
-    above.plot(
-        means["expected_committed_windows"], "^:", color="0.35", fillstyle="none", label="$E[C_b]$, actual lengths"
-    )
+    measured, expected_of_k, expected_of_b, forwards = PALETTE[:4]
+    above.plot(means["committed_per_window"], "o-", color=measured, label="measured")
+    hollow: dict[str, Any] = {"fillstyle": "none"}
+    above.plot(means["expected_committed"], "s--", color=expected_of_k, label="$E[C_k]$, windows of $k$", **hollow)
+    actual = means["expected_committed_windows"]
+    above.plot(actual, "^:", color=expected_of_b, label="$E[C_b]$, actual lengths", **hollow)
     above.set(ylabel="committed per window")
-    below.plot(means["forward_speedup"], "D-.", color="0.35", fillstyle="none", label="forward passes")
-    below.plot(means["speedup"], "o-", color="0", label="wall-clock")
+    below.plot(means["forward_speedup"], "D-.", color=forwards, label="forward passes", **hollow)
+    below.plot(means["speedup"], "o-", color=measured, label="wall-clock")
     below.set(xlabel="window size $k$", ylabel="speedup over LLaDA", xscale="log")
     below.set_xticks(list(means.index), [str(size) for size in means.index], minor=False)
     below.xaxis.set_minor_locator(NullLocator())
@@ -134,11 +135,11 @@ def draw_curves(curves: dict[str, Path]) -> tuple[Figure, list[str]]:
     """
     figure, axes = new_figure(2.4)
     losses = {name: _losses(path) for name, path in curves.items()}
-    styles = itertools.cycle(zip(GREYS, LINES, strict=True))
-    for (name, loss), (grey, line) in zip(losses.items(), styles, strict=False):
+    styles = zip(itertools.cycle(PALETTE), itertools.cycle(LINES), strict=False)
+    for (name, loss), (color, line) in zip(losses.items(), styles, strict=False):
         axes.plot(loss, color="0.8", linewidth=0.5, zorder=1)
         smooth = loss.rolling(max(1, len(loss) // 40), center=True, min_periods=1).mean()
-        axes.plot(smooth, color=grey, linestyle=line, linewidth=1.3, label=name, zorder=2)
+        axes.plot(smooth, color=color, linestyle=line, linewidth=1.3, label=name, zorder=2)
     axes.set(xlabel="step", ylabel="loss (nats)")
     everything = pd.concat(list(losses.values()))
     if everything.min() > 0 and everything.max() > 5 * everything.min():
