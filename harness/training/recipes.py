@@ -13,6 +13,7 @@ import math
 from typing import Any
 
 from harness.errors import UserError
+from harness.suites.registry import GENERATED
 
 MASKS = ("full", "two-stream")  # Algorithm 1's row per position; all positions from an anchor on in one row
 
@@ -34,6 +35,11 @@ COMMON: dict[str, Any] = {
 }
 
 MIX = {"gsm8k": 3, "math": 2, "humaneval": 2, "mbpp": 1, "lists": 2}  # harder suites more often
+# The short suites as often as the long ones, every fourth example with solved ones before it.
+LONG_MIX = {
+    **{"gsm8k": 3, "math": 2, "humaneval": 2, "mbpp": 2, "lists": 2, "gsm8k-long": 6, "code-long": 4},
+    **{f"{suite}-4shot": 1 for suite in ("gsm8k", "math", "humaneval", "mbpp", "gsm8k-long", "code-long")},
+}
 # Fine-tuning nano, FeF-DLLM's target: the last stage, Algorithm 1 as it stands.
 NANO: dict[str, Any] = COMMON | {
     "init": "nano",
@@ -80,6 +86,20 @@ PRESETS: dict[str, dict[str, Any]] = {
         "lr": 5e-4,
         "warmup": 100,
         "decay_fraction": 0.96,
+    },
+    # Nano on problems that are as long as real ones, and on the short ones, with and without solved ones before them.
+    "nano-long": NANO
+    | {
+        "batch": 8,
+        "accumulation": 2,
+        "steps": 3000,
+        "lr": 8e-4,
+        "warmup": 100,
+        "decay_fraction": 0.9,
+        "min_lr_ratio": 0.02,
+        "adam_beta2": 0.98,
+        "loss_weight": "1/t",
+        "mix": LONG_MIX,
     },
     # Nano itself, from random weights.
     "nano-base": COMMON
@@ -148,9 +168,10 @@ def overrides(asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def check_mix(mix: dict[str, Any]) -> None:
-    """Raise UserError unless every suite that nano is trained on has its number of blocks, and one of them has some."""
+    """Raise UserError unless it has numbers of blocks of suites with generated problems, and one of them has some."""
     counts = [type(count) is int and count >= 0 for count in mix.values()]
-    if set(mix) != set(MIX) or not all(counts) or not any(mix.values()):
+    if not set(mix) <= set(GENERATED) or not all(counts) or not any(mix.values()):
         raise UserError(
-            f"--mix {json.dumps(mix)} must give a whole number of blocks, not all 0, for each of {', '.join(MIX)}"
+            f"--mix {json.dumps(mix)} must give a whole number of blocks, not all 0, "
+            f"for suites of {', '.join(GENERATED)}"
         )

@@ -16,6 +16,7 @@ from transformers import PreTrainedTokenizerBase, TrainingArguments, set_seed
 from harness.errors import UserError
 from harness.training.data import (
     LENGTHS,
+    LONG_LENGTHS,
     Collator,
     CorruptedBatches,
     Examples,
@@ -23,7 +24,7 @@ from harness.training.data import (
     NanoExamples,
     PositionBatches,
 )
-from harness.training.tokenizer import train_tokenizer
+from harness.training.tokenizer import NANO_SUITES, train_tokenizer
 from harness.training.trainer import DiffusionTrainer
 from harness.training.two_stream import TwoStreamBatches
 from model_wrappers import Backbone, load_backbone
@@ -89,6 +90,13 @@ def examples_for(config: dict[str, Any], backbone: Backbone) -> tuple[Examples, 
     once = FileExamples(tokenizer, Path(config["data"]), config["seed"], backbone.max_length, end)
     steps = config["steps"] or math.ceil(config["epochs"] * len(once) / per_step)
     return once.repeated(steps * per_step), steps
+
+
+def lengths_of(config: dict[str, Any]) -> tuple[int, ...]:
+    """Response lengths that some batches are padded to: those that the trained model will be asked for."""
+    if config["data"] is not None:
+        return ()
+    return LENGTHS if set(config["mix"] or ()) <= set(NANO_SUITES) else LONG_LENGTHS
 
 
 def collator_for(objective: str, config: dict[str, Any], batches: CorruptedBatches) -> Collator:
@@ -157,7 +165,7 @@ def training_arguments(config: dict[str, Any], out: Path, steps: int, save_every
             "decay_type": "linear",
         },
         "warmup_steps": min(config["warmup"], steps // 2),
-        "bf16": True,
+        "bf16": computes_bf16(),
         "use_cpu": not torch.cuda.is_available(),
         "logging_steps": min(25, steps),
         "save_steps": save_every,
@@ -172,6 +180,11 @@ def training_arguments(config: dict[str, Any], out: Path, steps: int, save_every
         return TrainingArguments(**values | config["trainer"])
     except (TypeError, ValueError) as error:
         raise UserError(f"--trainer {json.dumps(config['trainer'])}: {error}") from error
+
+
+def computes_bf16() -> bool:
+    """Whether the device multiplies in bf16; a processor that has to emulate it takes twenty times as long."""
+    return torch.cuda.is_available() or bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 def _check_trainer(arguments: dict[str, Any]) -> None:
@@ -200,8 +213,7 @@ def train(objective: str, config: dict[str, Any], out: Path, resume: bool = Fals
     arguments = training_arguments(config, out, steps, save_every)
     if os.environ.get("RANK", "0") == "0":  # of several processes one claims the folder
         prepare_folder(out, {"objective": objective, **config}, resume)
-    lengths = LENGTHS if config["data"] is None else ()
-    batches = CorruptedBatches(backbone.eos_id, backbone.mask_id, config["seed"], lengths)
+    batches = CorruptedBatches(backbone.eos_id, backbone.mask_id, config["seed"], lengths_of(config))
     trainer = DiffusionTrainer(
         model=model,
         args=arguments,
