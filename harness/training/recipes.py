@@ -90,10 +90,10 @@ PRESETS: dict[str, dict[str, Any]] = {
     # Nano on problems that are as long as real ones, and on the short ones, with and without solved ones before them.
     "nano-long": NANO
     | {
-        "batch": 8,
+        "batch": 16,
         "accumulation": 2,
-        "steps": 3000,
-        "lr": 8e-4,
+        "steps": 5000,
+        "lr": 1e-3,
         "warmup": 100,
         "decay_fraction": 0.9,
         "min_lr_ratio": 0.02,
