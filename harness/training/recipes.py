@@ -1,9 +1,10 @@
 """Recipes of harness/train.py by name; every value is there, and options override it.
 
 init: model to start from; None is random weights of the given size. data: None is nano's generated problems. mask: one
-of MASKS, for objective fef. positions: corrupted positions per example, for fef under the full mask; None for all.
-batch: examples per process and forward. examples: how many generated examples there are, gone through again, corrupted
-anew, where the steps take more; None is a new one every time.
+of MASKS, for objective fef. random_orders: with mask two-stream, share of the examples whose positions come in a random
+order; the others go from left to right. positions: corrupted positions per example, for fef under the full mask; None
+for all. batch: examples per process and forward. examples: how many generated examples there are, gone through again,
+corrupted anew, where the steps take more; None is a new one every time.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ COMMON: dict[str, Any] = {
     "steps": None,
     "epochs": 1.0,
     "mask": "full",
+    "random_orders": 0.0,
     "positions": None,
     "rows_per_forward": 64,
     "weight_decay": 0.1,
@@ -77,6 +79,20 @@ PRESETS: dict[str, dict[str, Any]] = {
         "decay_fraction": 0.96,
         "min_lr_ratio": 0.05,
     },
+    # From nano-long: the same problems, a third of them in random orders.
+    "nano-long-two-stream": NANO
+    | {
+        "mask": "two-stream",
+        "random_orders": 0.35,
+        "batch": 16,
+        "accumulation": 2,
+        "steps": 4000,
+        "lr": 5e-4,
+        "warmup": 100,
+        "decay_fraction": 0.96,
+        "min_lr_ratio": 0.05,
+        "mix": LONG_MIX,
+    },
     # The control's first stage: as many supervised tokens, and the same examples, each of them twice.
     "nano-control": NANO
     | {
@@ -129,6 +145,8 @@ def configuration(asked: dict[str, Any]) -> dict[str, Any]:
     Raises UserError for values that cannot be used.
     """
     values = PRESETS[asked["preset"]] | overrides(asked)
+    if values["random_orders"] and values["mask"] != "two-stream":
+        raise UserError(f"--random-orders {values['random_orders']} needs --mask two-stream, not {values['mask']}")
     if values["mask"] == "two-stream":
         if asked["objective"] != "fef":
             raise UserError(f"--mask two-stream needs objective fef, not {asked['objective']}; use --mask full")
@@ -155,8 +173,9 @@ def overrides(asked: dict[str, Any]) -> dict[str, Any]:
     for name in ("epochs", "lr"):
         if math.isinf(values.get(name, 0)):
             raise UserError(f"--{name} {values[name]} must be finite")
-    if not 0 <= values.get("decay_fraction", 0) <= 1:
-        raise UserError(f"--decay-fraction {values['decay_fraction']} must lie between 0 and 1")
+    for name in ("decay_fraction", "random_orders"):
+        if not 0 <= values.get(name, 0) <= 1:
+            raise UserError(f"--{name.replace('_', '-')} {values[name]} must lie between 0 and 1")
     if values.get("warmup", 0) < 0:
         raise UserError(f"--warmup {values['warmup']} must not be negative")
     for name in ("mix", "trainer"):

@@ -104,7 +104,7 @@ def collator_for(objective: str, config: dict[str, Any], batches: CorruptedBatch
     if objective == "llada":
         return batches
     if config["mask"] == "two-stream":
-        return TwoStreamBatches(batches)
+        return TwoStreamBatches(batches, config["random_orders"])
     return PositionBatches(batches, config["positions"])
 
 
@@ -115,7 +115,9 @@ def prepare_folder(out: Path, asked: dict[str, Any], resume: bool) -> None:
         if not resume:
             raise UserError(f"{out} already holds a training; add --resume to go on with it, or choose another --out")
         try:
-            before = {"mask": "full", "examples": None} | json.loads(note.read_text())  # older notes know no others
+            before = {"mask": "full", "examples": None, "random_orders": 0.0} | json.loads(
+                note.read_text()
+            )  # older notes know no others
         except (ValueError, TypeError, RecursionError) as error:
             raise UserError(f"{note} is damaged: {error}; choose another --out") from error
         if before != asked:

@@ -188,6 +188,8 @@ def test_the_papers_recipe_runs_on_an_official_folder_and_a_file(
         (["--positions", "0"], "--positions 0"),
         (["--steps", "-1"], "--steps -1"),
         (["--mix", "[1]"], "--mix"),
+        (["--random-orders", "0.5"], "needs --mask two-stream"),
+        (["--mask", "two-stream", "--random-orders", "1.5"], "between 0 and 1"),
         (["--mix", "{}"], "for suites of gsm8k, math, humaneval, mbpp, lists"),
         (["--mix", '{"gsm9k": 1}'], "for suites of gsm8k"),
         (["--mix", '{"gsm8k": 0, "math": 0, "humaneval": 0, "mbpp": 0, "lists": 0}'], "not all 0"),
