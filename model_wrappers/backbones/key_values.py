@@ -68,8 +68,9 @@ class KeyValues:
                 assert self._slot_N is not None, "begin() says where"
                 buffers[layer_idx].index_copy_(2, self._slot_N, new_1HND)
             else:
-                buffers[layer_idx][:, :, self._kept : self._filled] = new_1HND
-        return self._keys[layer_idx][:, :, : self._filled], self._values[layer_idx][:, :, : self._filled]
+                buffers[layer_idx].narrow(2, self._kept, self._filled - self._kept).copy_(new_1HND)
+        keys, values = self._keys[layer_idx], self._values[layer_idx]
+        return keys.narrow(2, 0, self._filled), values.narrow(2, 0, self._filled)
 
     def end(self) -> None:
         """The call is over: what it appended is kept."""

@@ -15,6 +15,7 @@ from torch._dynamo.utils import counters
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from model_wrappers.backbones.key_values import KeyValues, Write
+from model_wrappers.backbones.plain import forward_of
 
 RECOMPILATIONS = (
     64  # kinds of calls that a compiled model may see; beyond it torch.compile silently falls back to eager
@@ -41,7 +42,7 @@ class Family:
 
     model_type: as config.json says, or one of also. architectures: what config.json may list as such, where model_type
     does not tell. model: the transformers class, with `infer` and a `forward` that takes `positions` (see
-    `llada.HeadAtPositions`).
+    `heads.HeadAtPositions`).
     attention: what `attn=` stands for. tokenizer: the class that reads vocab.json, for folders without tokenizer.json.
 
     end_of_turn: the token that closes a turn. mask: the mask, where the config names no id. fill: the token that fills
@@ -83,7 +84,7 @@ class Backbone:
     ) -> None:
         self.model, self.tokenizer, self.name, self.compiled = model.eval(), tokenizer, name, compiled
         self.family, self.reads_at = family, family.reads_at
-        self._run: Any = _compile(model) if compiled else getattr(model, "infer", None)  # None: see remote.py
+        self._run: Any = _compile(model) if compiled else forward_of(model)  # None: see remote.py
         config = model.config
         self.vocab_size = int(config.vocab_size)
         if tokenizer is not None and len(tokenizer) > self.vocab_size:
