@@ -19,10 +19,12 @@ from harness.kit.responses import bench_responses
 from harness.methods.asked import methods_named
 from harness.records.kit import KitSizes
 from harness.records.store import read_run
-from model_wrappers import Backbone, load_backbone
+from model_wrappers import load_backbone
+from model_wrappers.backbones.registry import device_named
 
 GOLDEN = Path(__file__).resolve().parents[2] / "results" / "golden" / "nano"
 PASSES_DTYPE = "bfloat16"
+GRAPHS = "CUDA graphs"
 OVERHEAD = "llada,threshold,fef-2,fef-fast,fef-two-stream"
 OBJECTIVES = ("llada", EVERY, MASKED)
 Measured = tuple[dict[str, pd.DataFrame], list[str]]  # tables by name, and what they say in words
@@ -36,7 +38,13 @@ def parts_of(sizes: KitSizes, device: str) -> dict[str, Part]:
         parts[f"passes, {prompt + response} tokens"] = partial(_passes, sizes, device, prompt, response)
     for prompt, response in sizes.lengths:
         parts[f"memory, {prompt + response} tokens"] = partial(_memory, sizes, device, prompt, response)
-    return parts | {"overhead": partial(_overhead, sizes, device), "training": partial(_training, sizes, device)}
+    parts |= {"overhead": partial(_overhead, sizes, device), "training": partial(_training, sizes, device)}
+    if device_named(device).type == "cuda":
+        parts[f"responses, {GRAPHS}"] = partial(_responses, sizes, device, cuda_graphs=True)
+        for prompt, response in sizes.lengths:
+            name = f"passes, {prompt + response} tokens, {GRAPHS}"
+            parts[name] = partial(_passes, sizes, device, prompt, response, cuda_graphs=True)
+    return parts
 
 
 def free(device: torch.device) -> None:
@@ -46,21 +54,18 @@ def free(device: torch.device) -> None:
         torch.cuda.empty_cache()
 
 
-def _responses(sizes: KitSizes, device: str) -> Measured:
-    return bench_responses(read_run(GOLDEN, windows=False), device, sizes.problems, sizes.methods)
+def _responses(sizes: KitSizes, device: str, cuda_graphs: bool = False) -> Measured:
+    return bench_responses(read_run(GOLDEN, windows=False), device, sizes.problems, sizes.methods, cuda_graphs)
 
 
-def _random(sizes: KitSizes, device: str) -> Backbone:
-    return random_backbone(sizes.arch, device, PASSES_DTYPE)
-
-
-def _passes(sizes: KitSizes, device: str, prompt: int, response: int) -> Measured:
-    costs, tables = bench_costs(_random(sizes, device), prompt, response, sizes.repeats, sizes.rows)
+def _passes(sizes: KitSizes, device: str, prompt: int, response: int, cuda_graphs: bool = False) -> Measured:
+    backbone = random_backbone(sizes.arch, device, PASSES_DTYPE, cuda_graphs=cuda_graphs)
+    costs, tables = bench_costs(backbone, prompt, response, sizes.repeats, sizes.rows)
     return tables, statements(costs)
 
 
 def _memory(sizes: KitSizes, device: str, prompt: int, response: int) -> Measured:
-    return {"memory": bench_memory(_random(sizes, device), prompt, response)}, []
+    return {"memory": bench_memory(random_backbone(sizes.arch, device, PASSES_DTYPE), prompt, response)}, []
 
 
 def _overhead(sizes: KitSizes, device: str) -> Measured:

@@ -32,18 +32,24 @@ DTYPE = "float32"  # the golden records'
 class Responder:
     """Answers the problems of a golden record, each by the method, options, models and seed that the record says.
 
-    count: problems of every suite. methods: those of the record (None: all). Raises UserError where the record's
-    problems are not those that are generated here.
+    count: problems of every suite. methods: those of the record (None: all). cuda_graphs: as load_backbone takes it.
+    Raises UserError where the record's problems are not those that are generated here.
     """
 
-    def __init__(self, golden: Run, device: str, count: int, methods: Sequence[str] | None = None) -> None:
+    def __init__(
+        self, golden: Run, device: str, count: int, methods: Sequence[str] | None = None, cuda_graphs: bool = False
+    ) -> None:
         items, self.methods = golden.items, list(golden.config.methods if methods is None else methods)
         items = items[(items["item"] < count) & items["method"].isin(self.methods)]
         self.golden = Run(golden.folder, golden.meta, items, golden.windows)
         rows = items.to_dict("records")
         self.rows: dict[Key, dict[Any, Any]] = {(row["method"], row["suite"], row["item"]): row for row in rows}
         names = sorted({name for table in golden.config.models.values() for name in table.values()})
-        self.backbones: dict[str, Backbone] = {name: load_backbone(name, device, DTYPE) for name in names}
+        self.backbones = {name: load_backbone(name, device, DTYPE, cuda_graphs=cuda_graphs) for name in names}
+        # The same weights without graphs: logits are moved by a hook, which a graph does not call.
+        self._movable = {
+            name: Backbone(own.family, own.model, own.tokenizer, name) for name, own in self.backbones.items()
+        }
         self._prompts = {
             (suite, item): torch.tensor(encode_question(self._tokenizer, problem.question))
             for suite in golden.config.suites
@@ -65,13 +71,14 @@ class Responder:
         config, row, prompt_P = self.golden.config, self.rows[key], self._prompts[suite, item]
         own = config.methods[method]
         setting = own.suites[suite]
-        backbone = self.backbones[config.models[own.role][suite]]
+        backbones = self.backbones if moved_by is None else self._movable
+        backbone = backbones[config.models[own.role][suite]]
         options = dict(setting.options)
         if own.draft_role is not None:
-            options["draft"] = self.backbones[config.models[own.draft_role][suite]]
+            options["draft"] = backbones[config.models[own.draft_role][suite]]
         with ExitStack() as stack:
             if moved_by is not None:
-                stack.enter_context(moved(list(self.backbones.values()), moved_by))
+                stack.enter_context(moved(list(backbones.values()), moved_by))
             out = decode(
                 backbone,
                 prompt_P,
@@ -87,18 +94,18 @@ class Responder:
 
 
 def bench_responses(
-    golden: Run, device: str, count: int, methods: Sequence[str] | None = None
+    golden: Run, device: str, count: int, methods: Sequence[str] | None = None, cuda_graphs: bool = False
 ) -> tuple[dict[str, pd.DataFrame], list[str]]:
     """Tables `parity` and `suites` on the first `count` problems of every suite, and what differs, named.
 
-    methods: of the record (None: all).
+    methods: of the record (None: all). cuda_graphs: run the models through them.
 
     parity: by method the responses, how many are the golden ones, how many differ by a proven tie, and how many
     otherwise. suites: by method and suite milliseconds and forwards of a response, and speedups over LLaDA. Five items
     pass through all methods before the next five, in alternating order. The first response of every method is thrown
     away: it warms up.
     """
-    responder = Responder(golden, device, count, methods)
+    responder = Responder(golden, device, count, methods, cuda_graphs)
     methods, suites = responder.methods, list(golden.config.suites)
     for method in methods:
         responder.answer((method, suites[0], 0))

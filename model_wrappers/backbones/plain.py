@@ -28,7 +28,7 @@ from transformers.models.qwen3 import modeling_qwen3 as qwen3
 from transformers.models.qwen3_moe import modeling_qwen3_moe as qwen3_moe
 
 from model_wrappers.backbones.heads import HeadAtPositions, read_positions
-from model_wrappers.backbones.key_values import KeyValues
+from model_wrappers.backbones.key_values import Buffers, KeyValues
 
 LAYERS = (llama.LlamaDecoderLayer, qwen2.Qwen2DecoderLayer, qwen3.Qwen3DecoderLayer, qwen3_moe.Qwen3MoeDecoderLayer)
 ATTENTIONS = (llama.LlamaAttention, qwen2.Qwen2Attention, qwen3.Qwen3Attention, qwen3_moe.Qwen3MoeAttention)
@@ -81,6 +81,26 @@ class PlainForward:
         self._model, self._layers, self._norm = model, layers, _norm_of(model.model.norm)
         self._table_PA = torch.empty(0)  # cosines and sines of all positions
         self._place: tuple[torch.device, torch.dtype] | None = None  # which hidden states it is for
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        device: torch.device = self._model.device
+        return device
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether all layers are: a sparse one runs other experts for other tokens."""
+        return all(layer.dense is not None for layer in self._layers)
+
+    def buffers(self, capacity: int) -> Buffers:
+        """Room for the keys and values of `capacity` tokens, zeros."""
+        heads = (layer.projections[1][0].shape[0] // layer.head for layer in self._layers)
+        shapes = [(1, count, capacity, layer.head) for count, layer in zip(heads, self._layers, strict=True)]
+        keys, values = (
+            [torch.zeros(shape, dtype=self._model.dtype, device=self.device) for shape in shapes] for _ in range(2)
+        )
+        return keys, values
 
     def __call__(
         self,

@@ -130,7 +130,9 @@ def _numbers(record: KitRecord, layout: KitTable) -> pd.DataFrame:
         first, _, rest = name.partition(", ")
         if first == layout.parts:
             frame = pd.DataFrame(part.tables.get(layout.source, []))
-            frames.append(frame.assign(group=frame.get(layout.groups, rest)))
+            groups = [rest] * len(frame) if layout.groups is None else frame[layout.groups]
+            named = [", ".join(filter(None, dict.fromkeys([group, rest]))) for group in groups]
+            frames.append(frame.assign(group=named))
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
 
 

@@ -125,6 +125,15 @@ def test_both_sizes_have_the_same_kinds_of_parts() -> None:
     assert kinds == [{"responses", "passes", "memory", "overhead", "training"}] * 2
 
 
+def test_on_a_gpu_passes_and_responses_are_measured_with_graphs_too_and_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    names = list(parts_of(FULL, "cuda"))
+    eager = list(parts_of(FULL, "cpu"))
+    assert names[: len(eager)] == eager
+    with_graphs = [name for name in eager if name.split(",")[0] in ("responses", "passes")]
+    assert names[len(eager) :] == [f"{name}, CUDA graphs" for name in with_graphs]
+
+
 @pytest.mark.slow
 def test_the_whole_kit_on_a_cpu_without_opencompass(tmp_path: Path) -> None:
     """Also without what the tables and the reports need."""
