@@ -31,6 +31,7 @@ def arguments_of(line: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--dtype")
     parser.add_argument("--compile", action="store_true", help="run the model through torch.compile")
+    parser.add_argument("--graphs", action="store_true", help="run the model through CUDA graphs, on a GPU")
     parser.add_argument("--methods", default="decoders", help="presets or groups with a row each (default decoders)")
     parser.add_argument("--prompt", type=int, default=32, help="tokens of a random prompt (default 32)")
     parser.add_argument("--response", type=int, default=48, help="tokens of the response (default 48)")

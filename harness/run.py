@@ -64,6 +64,7 @@ def arguments_of(line: list[str] | None) -> argparse.Namespace:
     add("--trust-remote-code", action="store_true", help="run the code of a model whose type is unknown here")
     add("--reads-at", type=int, choices=[0, -1], help="of such a model: where the logits of a position stand")
     add("--compile", action="store_true", help="run the models through torch.compile, for all methods alike")
+    add("--graphs", action="store_true", help="run the models through CUDA graphs, for all methods alike; on a GPU")
     add("--threads", type=int, help="CPU threads (default: torch's own choice)")
     add("--untimed", action="store_true", help="seconds are not for comparison (runs side by side): no Speed in tables")
     add("--trace", action="store_true", help="record every commit, re-mask and rejected draft; the report plays them")

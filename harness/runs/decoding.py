@@ -67,6 +67,7 @@ def load(config: RunConfig, data: Path, scratch: Path) -> tuple[list[SuiteJob], 
             config.device or "cpu",
             config.dtype,
             compiled=bool(config.compile),
+            cuda_graphs=config.graphs,
             trust_remote_code=config.trust_remote_code is True,
             reads_at=None if config.reads_at is UNSET else config.reads_at,
         )

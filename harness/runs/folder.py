@@ -170,7 +170,7 @@ def session(folder: Path, device: str, timed: bool = True) -> Iterator[None]:
     before, start = read_meta(folder).sessions, receipt(device)
     warning = busy_warning(start) if timed else None
     if warning:
-        print(warning, file=sys.stderr)
+        print(f"{warning}, or give --untimed", file=sys.stderr)
     write_meta(folder, {"sessions": [*before, {"start": start, "end": None}]})
     try:
         yield

@@ -16,15 +16,16 @@ import torch
 
 from harness.errors import UserError
 from harness.plugins import blame
-from harness.records.schema import SCHEMA, PromptRecord, RunConfig
+from harness.records.schema import PromptRecord, RunConfig
 from harness.records.store import Recorder
 from harness.runs.judging import Judge
 from harness.runs.passes import pass_seconds
 from harness.runs.problems import Problems, conversations
+from harness.runs.responses import cost_and_tokens, hash_of
 from harness.runs.tracing import prompt_text, trace_of
 from harness.suites.registry import suite_named
 from model_wrappers import METHODS, Backbone, Decoded
-from model_wrappers.chat import content_length, response_text
+from model_wrappers.chat import response_text
 from model_wrappers.events import EventLog
 from model_wrappers.opencompass_model import DiffusionModel, encode_chat
 
@@ -179,7 +180,7 @@ def decode_item(
     windows = [{**key, **vars(window)} for window in out.trace.windows]
     verdict, why = (None, "") if job.judge is None else _judged(job, method, item, text)
     said = {"text": text, "gold": job.golds[item], "correct": verdict} | ({"why": why} if why else {})
-    return _record(key, seed, model, prompt_P, out) | said, windows
+    return cost_and_tokens(key, seed, model.backbone, prompt_P, out) | said, windows
 
 
 def _judged(job: SuiteJob, method: str, item: int, text: str) -> tuple[bool, str]:
@@ -190,33 +191,3 @@ def _judged(job: SuiteJob, method: str, item: int, text: str) -> tuple[bool, str
     except Exception as error:  # whatever an evaluator from outside makes of a text
         said = str(error) if isinstance(error, UserError) else f"its evaluator fails: {type(error).__name__}: {error}"
         raise UserError(f"{method} on {job.suite}, item {item}: {said}") from error
-
-
-def _record(
-    key: dict[str, Any], seed: int, model: DiffusionModel, prompt_P: torch.Tensor, out: Decoded
-) -> dict[str, Any]:
-    """What an item cost, and its tokens in numbers."""
-    windows = out.trace.windows
-    costs = {name: value for name, value in vars(out.trace).items() if name != "windows"}
-    content, eos = content_length(model.backbone, out.tokens), int((out.tokens == model.backbone.eos_id).sum())
-    return {
-        "schema": SCHEMA,
-        **key,
-        "seed": seed,
-        "prompt_tokens": len(prompt_P),
-        "prompt_hash": hash_of(prompt_P),
-        "content_tokens": content,
-        "eos_tokens": eos,
-        "post_stop_tokens": len(out.tokens) - content - eos,  # behind the end, and no EOS
-        "tokens_hash": hash_of(out.tokens),
-        **costs,
-        "proposed": sum(w.proposed for w in windows),
-        "accepted": sum(w.accepted for w in windows),
-        "rejected": sum(w.accepted < w.proposed for w in windows),
-        "committed": sum(w.committed for w in windows),
-    }
-
-
-def hash_of(ids: torch.Tensor) -> str:
-    """A hash of ids, LongTensor (N,), as items have it."""
-    return hashlib.sha256(ids.cpu().numpy().tobytes()).hexdigest()[:16]

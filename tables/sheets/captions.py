@@ -122,16 +122,20 @@ def _machines(run: Run) -> list[str]:
     """The machine, or where runs that are put together had several, each with the names of its runs."""
     named: dict[str, list[str]] = {}
     for name, each in zip(names_of(run) or ("",), runs_of(run), strict=True):
-        named.setdefault(_machine(each.meta, numbered=not name), []).append(name)
+        named.setdefault(machine(each.meta.environment, not name, *_ways(each.config)), []).append(name)
     if len(named) == 1:
         return [f"Environment: {text}." for text in named if text]
     machines = (f"{text or 'unknown'} ({', '.join(names)})" for text, names in named.items())
     return [f"Environments: {'; '.join(machines)}."]
 
 
-def _machine(meta: RunRecord, numbered: bool) -> str:
-    """Device, threads, dtype and torch.compile; `numbered`: which of several GPUs too."""
-    environment = meta.environment
+def _ways(config: RunConfig) -> list[str]:
+    """How the models ran, where it is not as they are."""
+    return [way for way, on in (("torch.compile", config.compile), ("CUDA graphs", config.graphs)) if on]
+
+
+def machine(environment: dict[str, Any], numbered: bool = True, *also: str) -> str:
+    """Device, threads, dtype of run.json's `environment`, and what else; `numbered`: which of several GPUs too."""
     device = str(environment.get("device") or "")
     processor = environment.get("gpu") if device.startswith("cuda") else environment.get("cpu")
     device = device if numbered else device.split(":")[0]
@@ -140,7 +144,7 @@ def _machine(meta: RunRecord, numbered: bool) -> str:
         f"{device} ({processor})" if device and processor else device or str(processor or ""),
         f"{threads} thread{'' if threads == 1 else 's'}" if threads else "",
         str(environment.get("dtype") or ""),
-        "torch.compile" if meta.config.compile else "",
+        *also,
     ]
     return ", ".join(part for part in known if part)
 
