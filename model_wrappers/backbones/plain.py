@@ -160,7 +160,8 @@ def _run(
         query, key = (_normed(each, norm) for each, norm in zip((query, key), layer.norms, strict=True))
     # Angles are of positions, the same for all heads: queries and keys are rotated together.
     rotated_BHND = _rotated(torch.cat([query, key], 2).transpose(1, 2), *rotary).to(value.dtype)
-    query_BHND, key_BHND = rotated_BHND.split([query.shape[2], key.shape[2]], 1)
+    queries = query.shape[2]
+    query_BHND, key_BHND = rotated_BHND[:, :queries], rotated_BHND[:, queries:]
     value_BHND = value.transpose(1, 2)
     if cache is not None:
         key_BHND, value_BHND = cache.update(key_BHND, value_BHND, number)
