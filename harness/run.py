@@ -76,6 +76,8 @@ def arguments_of(line: list[str] | None) -> argparse.Namespace:
     add("--out", type=Path, help="folder of the run")
     add(UNSAFE_OPTION, action="store_true", help=UNSAFE_HELP)
     add("--resume", action="store_true", help="go on with the run in --out")
+    add("--plan", action="store_true", help="print what the run will cost, from a minute of it, and stop")
+    add("--costs", type=Path, metavar="FILE", help="with --plan: from a record of harness/bench.py --costs instead")
     add("--status", type=Path, metavar="FOLDER", help="print how far the run in a folder is and stop")
     add("--list", action="store_true", help="print the presets with their options and stop")
     return parser.parse_args(line)
@@ -94,7 +96,10 @@ def main(line: list[str] | None = None) -> int:
         print(describe_presets())
         return 0
     with tempfile.TemporaryDirectory(prefix="harness-") as scratch:
-        run(asked, Path(scratch))
+        if asked.plan:
+            print(plan(asked, Path(scratch)))
+        else:
+            run(asked, Path(scratch))
     return 0
 
 
@@ -150,6 +155,33 @@ def _line_of(values: dict[str, Any]) -> Iterator[str]:
                 yield f"{option}={each}"
 
 
+def plan(asked: argparse.Namespace, scratch: Path) -> str:
+    """What a run will cost, in words; nothing is written. `scratch` receives what is not kept."""
+    from dataclasses import replace
+
+    from harness.runs.config import resolve
+    from harness.runs.crew import crew_for, workers_of
+    from harness.runs.plan import described, from_costs, measured
+
+    workers = workers_of(asked)
+    config = resolve(asked)
+    data, count = data_folder(asked, config, scratch), 1 if workers is None else workers.count
+    if asked.costs is not None:
+        from harness.runs.loading import count_items
+
+        found, source = from_costs(config, asked.costs)
+        return described(config, count_items(config, data, scratch), found, count, source)
+    one = None if workers is None or workers.address is None else replace(workers, count=1)
+    with crew_for(config, data, scratch, one) as crew:
+        return described(config, crew.items, measured(config, crew), count, "measured here")
+
+
+def data_folder(asked: argparse.Namespace, config: RunConfig, scratch: Path) -> Path:
+    """The folder of a run's problems; generated ones are written to `scratch`."""
+    real = asked.data or os.environ.get("COMPASS_DATA_CACHE")  # not there where all problems are files of questions
+    return scratch if config.generated or real is None else Path(real)
+
+
 def run(asked: argparse.Namespace, scratch: Path) -> Path:
     """Do what was asked; returns the run's folder. `scratch` receives what is not kept."""
     # torch and transformers take seconds to import, which --help and --list need not wait for.
@@ -162,8 +194,7 @@ def run(asked: argparse.Namespace, scratch: Path) -> Path:
     workers = workers_of(asked)
     config = resolve(asked)
     folder = claim_folder(asked.out, config, asked.resume)
-    real = asked.data or os.environ.get("COMPASS_DATA_CACHE")  # not there where all problems are files of questions
-    data = scratch if config.generated or real is None else Path(real)
+    data = data_folder(asked, config, scratch)
     with exclusive(folder):
         left_out = record(folder, config, data, scratch, workers)
         print(describe_scoring(score_run(folder, asked.unsafe_code_execution, pending=True)))

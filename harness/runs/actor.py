@@ -19,7 +19,7 @@ from harness.records.schema import PromptRecord, RunConfig
 from harness.runs.chunks import Chunk
 
 if TYPE_CHECKING:
-    from harness.runs.results import Result
+    from harness.runs.results import Result, Sample
     from harness.runs.worker import Worker
 
 
@@ -85,7 +85,7 @@ class Actor:
         """As Worker says."""
         return self.worker.receipt()
 
-    def warm_up(self, suite: str, first: dict[str, int]) -> dict[str, float]:
+    def warm_up(self, suite: str, first: dict[str, int]) -> dict[str, Sample]:
         """As Worker says."""
         return self.worker.warm_up(suite, first)
 

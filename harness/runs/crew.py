@@ -13,7 +13,7 @@ from harness.records.schema import PromptRecord, RunConfig
 from harness.runs.actor import cores
 from harness.runs.chunks import Queue
 from harness.runs.loading import worker_for
-from harness.runs.results import Result
+from harness.runs.results import Result, Sample
 
 if TYPE_CHECKING:
     import argparse
@@ -93,8 +93,8 @@ class Crew(Protocol):
     def prompts(self) -> list[PromptRecord]:
         """The prompts of all items."""
 
-    def warm_up(self, suite: str, first: dict[str, int]) -> dict[str, float]:
-        """Decode an item of a suite by each method on every worker, without recording it; seconds by method.
+    def warm_up(self, suite: str, first: dict[str, int]) -> dict[str, Sample]:
+        """Decode an item of a suite by each method on every worker, without recording it; what that cost, by method.
 
         Empty where the item ended every worker.
         """

@@ -75,12 +75,12 @@ def announcement(config: RunConfig, crew: Crew, recorder: Recorder) -> str:
     if responses == 0:
         return "all items are decoded already"
     first = next(suite for suite in config.suites if any(pending[suite, method] for method in config.methods))
-    seconds = crew.warm_up(first, {method: (pending[first, method] or [0])[0] for method in config.methods})
+    samples = crew.warm_up(first, {method: (pending[first, method] or [0])[0] for method in config.methods})
     by = f" on {crew.size} workers" if crew.size > 1 else ""
     said = f"{responses} responses to decode{by} ({len(config.methods)} methods; items: "
     said += f"{', '.join(f'{suite} {count}' for suite, count in crew.items.items())})"
-    if not seconds:
+    if not samples:
         return f"{said}, then scoring and tables"
-    a_token = {method: own / lengths[first, method] for method, own in seconds.items()}
+    a_token = {method: own.seconds / lengths[first, method] for method, own in samples.items()}
     total = sum(len(items) * a_token[method] * lengths[suite, method] for (suite, method), items in pending.items())
     return f"{said}: about {duration(total / crew.size)}, then scoring and tables"

@@ -17,6 +17,7 @@ from harness.plugins import blame
 from harness.records.schema import SCHEMA, PromptRecord, RunConfig
 from harness.runs.judging import Judge
 from harness.runs.problems import Problems, conversations
+from harness.runs.results import Sample
 from harness.runs.tracing import prompt_text
 from harness.suites.registry import suite_named
 from model_wrappers import Backbone, Decoded
@@ -108,9 +109,10 @@ def prompts_of(job: SuiteJob) -> list[PromptRecord]:
     ]
 
 
-def warm_up(job: SuiteJob, method: str, item: int) -> float:
-    """Decode an item without recording it; returns its seconds. Raises UserError as `decode_item` does."""
-    return _respond(job, method, item, seed=0).trace.seconds
+def warm_up(job: SuiteJob, method: str, item: int) -> Sample:
+    """Decode an item without recording it; what it cost. Raises UserError as `decode_item` does."""
+    trace = _respond(job, method, item, seed=0).trace
+    return Sample(trace.seconds, trace.forwards)
 
 
 def _respond(job: SuiteJob, method: str, item: int, seed: int, log: EventLog | None = None) -> Decoded:

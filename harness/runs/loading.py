@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ from model_wrappers import Backbone, load_backbone
 
 if TYPE_CHECKING:
     from harness.runs.inference import SuiteJob
+    from harness.runs.problems import Problems
     from harness.runs.worker import Worker
 
 
@@ -54,14 +56,24 @@ def load(config: RunConfig, data: Path, scratch: Path) -> tuple[list[SuiteJob], 
         for name in sorted(names)
     }
 
+    problems = _problems(config, data, scratch)
+    from harness.runs.inference import models_for, prepare
+
+    return [prepare(suite, own, models_for(config, suite, backbones)) for suite, own in problems], backbones
+
+
+def count_items(config: RunConfig, data: Path, scratch: Path) -> dict[str, int]:
+    """How many items each suite has, without a model. Raises UserError for a malformed data file."""
+    if config.generated:
+        write_generated(data, config)
+    return {suite: sum(map(len, own)) for suite, own in _problems(config, data, scratch)}
+
+
+def _problems(config: RunConfig, data: Path, scratch: Path) -> Iterator[tuple[str, list[Problems]]]:
     # OpenCompass takes seconds to import: only now, after all that can be refused without it.
     os.environ.setdefault("HF_DATASETS_CACHE", str(scratch / "datasets"))
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    from harness.runs.inference import models_for, prepare
     from harness.runs.problems import dataset_configs, load_problems
 
-    jobs = []
     for suite in config.suites:
-        problems = load_problems(suite, dataset_configs(suite, config, data), config.limit)
-        jobs.append(prepare(suite, problems, models_for(config, suite, backbones)))
-    return jobs, backbones
+        yield suite, load_problems(suite, dataset_configs(suite, config, data), config.limit)

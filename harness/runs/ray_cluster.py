@@ -26,6 +26,7 @@ STORE = 256 * 2**20  # bytes of shared memory for what workers and driver exchan
 QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DISABLE_IMPORT_WARNING": "1", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
 # Without clusters over a network, Ray stays on the loopback interface; else it takes the machine's address for it.
 LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+TOKEN = secrets.token_hex(32)  # of clusters that this process starts
 # What a worker must know of the driver's environment.
 PASSED_ON = ("COMPASS_DATA_CACHE", "HF_HOME", "HF_HUB_CACHE", "HF_HUB_OFFLINE", "OMP_WAIT_POLICY")
 
@@ -36,14 +37,33 @@ def connected(workers: Workers) -> Iterator[Any]:
 
     Raises UserError if Ray is not installed, the cluster cannot be reached, or it is too small.
     """
-    os.environ.update(QUIET)
     if workers.address is None:
         check_machine(workers)
-        os.environ.update(LOOPBACK)
-        if os.environ.setdefault("RAY_AUTH_MODE", "token") == "token":
-            os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
-    elif workers.address.rpartition(":")[0] in ("127.0.0.1", "localhost"):
-        os.environ.update(LOOPBACK)
+        own = LOOPBACK | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": TOKEN}
+    else:
+        check_reachable(workers.address)
+        own = LOOPBACK if workers.address.rpartition(":")[0] in ("127.0.0.1", "localhost") else {}
+    with _environment(QUIET | own), _connected(workers) as ray:
+        yield ray
+
+
+@contextmanager
+def _environment(values: dict[str, str]) -> Iterator[None]:
+    """Set variables of this process's environment, and put them back."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+@contextmanager
+def _connected(workers: Workers) -> Iterator[Any]:
     try:
         import ray
         from ray.exceptions import RaySystemError
@@ -60,7 +80,6 @@ def connected(workers: Workers) -> Iterator[Any]:
         total = {"num_cpus": workers.count * workers.threads, "num_gpus": math.ceil(workers.count * workers.gpus)}
         options |= {"address": "local", "include_dashboard": False, "object_store_memory": STORE, **total}
     else:
-        check_reachable(workers.address)
         options |= {"address": workers.address}
     try:
         ray.init(**options)

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from types import TracebackType
 from typing import Any
 
@@ -22,7 +23,7 @@ from harness.runs.chunks import Chunk, Queue
 from harness.runs.crew import Workers
 from harness.runs.folder import SAME_MACHINE, unlike
 from harness.runs.ray_cluster import connected, first_line
-from harness.runs.results import Response, Result
+from harness.runs.results import Response, Result, Sample
 
 PLACED_WITHIN = 120.0  # seconds for a worker to find room in the cluster
 STARTS = 3  # failed starts in a row after which a place is given up
@@ -96,8 +97,8 @@ class RayCrew:
         prompts: list[PromptRecord] = self._ray.get(self._members[0].actor.prompts.remote())
         return prompts
 
-    def warm_up(self, suite: str, first: dict[str, int]) -> dict[str, float]:
-        """As Crew says; the mean seconds of the workers."""
+    def warm_up(self, suite: str, first: dict[str, int]) -> dict[str, Sample]:
+        """As Crew says; the mean of the workers."""
         found = []
         asked = [(member, member.actor.warm_up.remote(suite, first)) for member in self._members]
         for member, ref in asked:
@@ -107,7 +108,8 @@ class RayCrew:
                 if (wrong := _user_error(error)) is not None:
                     raise wrong from error
                 self._replace(member, f"worker {member.name} died at its first response: {_reason(error)}")
-        return {method: sum(each[method] for each in found) / len(found) for method in first} if found else {}
+        by_method = {method: zip(*(each[method] for each in found), strict=True) for method in first if found}
+        return {method: Sample(*map(fmean, costs)) for method, costs in by_method.items()}
 
     def results(self, queue: Queue) -> Iterator[tuple[str, Result]]:
         """As Crew says. Raises UserError for what is wrong with the run itself, and if no worker is left."""
@@ -210,7 +212,7 @@ class RayCrew:
             raise UserError(f"worker {member.name} has something else than the first one: {'; '.join(changed)}")
         ours, theirs = self.description["environment"], description["environment"]
         names = {device_name(self.description), device_name(description)}
-        if all(ours[part] == theirs[part] for part in SAME_MACHINE):
+        if all(ours.get(part) == theirs.get(part) for part in SAME_MACHINE):
             return
         known = {name for joined in names for name in joined.split(" and ")}
         if not known <= self._workers.devices:
@@ -219,8 +221,9 @@ class RayCrew:
                 f'allow that: --allow-devices "{"; ".join(sorted(known))}"'
             )
         for part in SAME_MACHINE:
-            values = {each for value in (ours[part], theirs[part]) for each in str(value).split(" and ")}
-            ours[part] = " and ".join(sorted(values)) if ours[part] != theirs[part] else ours[part]
+            both = (ours.get(part), theirs.get(part))
+            if both[0] != both[1]:
+                ours[part] = " and ".join(sorted({each for value in both for each in str(value).split(" and ")}))
 
     def _next(self, member: Member, queue: Queue) -> Result | None:
         """The next result of a worker that decodes; None if it has finished its chunk, or died."""

@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from harness.records.traces import TraceRecord
+
+
+class Sample(NamedTuple):
+    """What a response cost that is not recorded: seconds, and calls of the model."""
+
+    seconds: float
+    calls: float
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from harness.runs.chunks import Chunk
 from harness.runs.folder import describe_data, made_with
 from harness.runs.inference import SuiteJob, decode_item, item_seed, prompts_of, warm_up
 from harness.runs.passes import pass_seconds
-from harness.runs.results import Passes, Response, Result
+from harness.runs.results import Passes, Response, Result, Sample
 from harness.runs.tracing import trace_of
 from model_wrappers import METHODS, Backbone
 from model_wrappers.events import EventLog
@@ -52,8 +52,8 @@ class Worker:
         """The machine now, as harness/records/receipts.py has it."""
         return receipt(self._config.device or "cpu")
 
-    def warm_up(self, suite: str, first: dict[str, int]) -> dict[str, float]:
-        """Decode an item of a suite by each method without recording it; seconds by method.
+    def warm_up(self, suite: str, first: dict[str, int]) -> dict[str, Sample]:
+        """Decode an item of a suite by each method without recording it; what that cost, by method.
 
         first: the item by method. Raises UserError as `decode` does.
         """

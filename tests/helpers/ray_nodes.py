@@ -8,9 +8,10 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -39,12 +40,19 @@ class Nodes:
         """Another node; the first one is the head."""
         first = not self.nodes
         where = ["--head", f"--port={self.address.rpartition(':')[2]}"] if first else [f"--address={self.address}"]
-        line = ["start", "--block", "--disable-usage-stats", "--node-ip-address=127.0.0.1", f"--num-cpus={cpus}", *where]
+        line = [
+            "start",
+            "--block",
+            "--disable-usage-stats",
+            "--node-ip-address=127.0.0.1",
+            f"--num-cpus={cpus}",
+            *where,
+        ]
         line += ["--object-store-memory=100000000", *(["--include-dashboard=false"] if first else [])]
         with (self.folder / f"node-{len(self.nodes)}.log").open("wb") as log:
             node = subprocess.Popen(
                 [sys.executable, "-c", START, *line],
-                env=os.environ | self.environment,
+                env=os.environ | self.environment | {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "1"},
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
@@ -62,26 +70,27 @@ class Nodes:
     def workers(self, node: subprocess.Popen[bytes]) -> list[psutil.Process]:
         """The processes of a node that decode."""
         family = psutil.Process(node.pid).children(recursive=True)
-        return [process for process in family if process.cmdline()[:1] and process.cmdline()[0].startswith("ray::Actor")]
+        return [
+            process for process in family if process.cmdline()[:1] and process.cmdline()[0].startswith("ray::Actor")
+        ]
 
 
 def with_it(process: psutil.Process, number: signal.Signals) -> None:
     """Send a signal, if the process is still there."""
-    try:
+    with suppress(psutil.NoSuchProcess):
         process.send_signal(number)
-    except psutil.NoSuchProcess:
-        pass
 
 
 @contextmanager
-def ray_nodes(folder: Path, *cpus: int) -> Iterator[Nodes]:
+def ray_nodes(folder: Path, *cpus: int, **environment: str) -> Iterator[Nodes]:
     """A cluster with a node for each of `cpus`, over the loopback interface; none of its processes stays."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         port = found.getsockname()[1]
     token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
-    quiet = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_TMPDIR": str(folder)}
-    cluster = Nodes(folder, f"127.0.0.1:{port}", token | quiet)
+    short = tempfile.TemporaryDirectory(prefix="ray-")  # the path of a socket may not be longer than 107 bytes
+    quiet = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_TMPDIR": short.name}
+    cluster = Nodes(folder, f"127.0.0.1:{port}", token | quiet | environment)
     try:
         for count in cpus:
             cluster.start(count)
@@ -101,6 +110,7 @@ def ray_nodes(folder: Path, *cpus: int) -> Iterator[Nodes]:
                 node.wait(10)
         for process in family:
             with_it(process, signal.SIGKILL)
+        short.cleanup()
 
 
 def wait_for(cluster: Nodes, port: int) -> None:
