@@ -10,7 +10,8 @@ import math
 import os
 import secrets
 import socket
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from harness.runs.crew import Workers
 ROOT = Path(__file__).resolve().parents[2]
 INSTALL = 'python -m pip install --editable ".[cluster]"'
 REACHED_WITHIN = 5.0  # seconds
+JOINED_WITHIN = 60.0  # seconds
 STORE = 256 * 2**20  # bytes of shared memory for what workers and driver exchange, which is little
 QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DISABLE_IMPORT_WARNING": "1", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
 # Without clusters over a network, Ray stays on the loopback interface; else it takes the machine's address for it.
@@ -88,7 +90,7 @@ def _connected(workers: Workers) -> Iterator[Any]:
         raise UserError(f"no Ray cluster {where}: {first_line(error)}{hint(workers)}") from error
     try:
         if workers.address is not None:
-            check_room(ray.nodes(), workers)
+            wait_for_room(ray.nodes, workers)
         yield ray
     finally:
         ray.shutdown()
@@ -146,6 +148,19 @@ def check_reachable(address: str) -> None:
             f"--ray-address {address}: nothing answers there ({error}); start the head node with `ray start --head`, "
             "or leave the option out to use this machine"
         ) from error
+
+
+def wait_for_room(nodes: Callable[[], list[dict[str, Any]]], workers: Workers) -> None:
+    """Wait for nodes that still join; nodes: ray.nodes. Raises UserError if those that came are too small."""
+    deadline = time.monotonic() + JOINED_WITHIN
+    while True:
+        try:
+            check_room(nodes(), workers)
+            return
+        except UserError:
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(0.5)
 
 
 def check_room(nodes: list[dict[str, Any]], workers: Workers) -> None:

@@ -150,7 +150,10 @@ def test_a_full_disk_stops_the_run_which_goes_on_afterwards(
     assert keys_of(tmp_path / "run") == ALL
 
 
-def test_more_workers_than_the_cluster_has_room_for_are_refused(nodes: Nodes, faults: Path, tmp_path: Path) -> None:
+def test_more_workers_than_the_cluster_has_room_for_are_refused(
+    nodes: Nodes, faults: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("harness.runs.ray_cluster.JOINED_WITHIN", 1.0)
     with pytest.raises(UserError, match=r"the cluster has room for 2 \(.*: 2 CPUs, 0 GPUs\)"):
         decode(nodes, tmp_path / "run", workers=3)
     assert not (tmp_path / "run").exists()
