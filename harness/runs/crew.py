@@ -26,7 +26,8 @@ class Workers:
     """The workers that were asked for.
 
     asked: the command line, which every worker resolves for itself. count: how many. address: of a Ray cluster; None
-    for one on this machine. gpus: of each worker. threads: of each worker. devices: unlike ones that may share the run.
+    for one on this machine. gpus: of each worker. threads: of each
+    worker, on cores of its own; 0 for none. devices: unlike ones that may share the run.
     """
 
     asked: argparse.Namespace

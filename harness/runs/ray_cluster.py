@@ -79,7 +79,10 @@ def _connected(workers: Workers) -> Iterator[Any]:
         "logging_level": "ERROR",
     }
     if workers.address is None:
-        total = {"num_cpus": workers.count * workers.threads, "num_gpus": math.ceil(workers.count * workers.gpus)}
+        total = {
+            "num_cpus": max(1, workers.count * workers.threads),
+            "num_gpus": math.ceil(workers.count * workers.gpus),
+        }
         options |= {"address": "local", "include_dashboard": False, "object_store_memory": STORE, **total}
     else:
         options |= {"address": workers.address}

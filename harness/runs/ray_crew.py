@@ -19,9 +19,9 @@ from typing import Any
 from harness.errors import UserError
 from harness.records.schema import PromptRecord, RunConfig
 from harness.runs.actor import Actor
+from harness.runs.alike import check_alike, device_name
 from harness.runs.chunks import Chunk, Queue
 from harness.runs.crew import Workers
-from harness.runs.folder import SAME_MACHINE, unlike
 from harness.runs.ray_cluster import connected, first_line
 from harness.runs.results import Response, Result, Sample
 
@@ -171,7 +171,8 @@ class RayCrew:
             member.waits = member.actor.load.remote(*arguments)
             return
         description, items, receipt = said
-        self._compare(member, description)
+        self.description = self.description or description
+        check_alike(self.description, description, member.name, self._workers.devices)
         self.items = self.items or items
         member.waits, member.ready = None, True
         known = self._about.setdefault(member.name, {"start": receipt})
@@ -197,33 +198,8 @@ class RayCrew:
             )
         member.cores = tuple(free[: self._workers.threads])
         place = f"gpu{member.gpus[0]}" if self._workers.gpus and member.gpus else "cpu"
-        member.name = f"{member.host}:{place}:{member.cores[0]}"
-
-    def _compare(self, member: Member, description: dict[str, Any]) -> None:
-        """Raise UserError if a worker has other weights, problems, code or packages than the first, or another device.
-
-        Devices may differ if the command names them all; run.json then has their names together.
-        """
-        if not self.description:
-            self.description = description
-            return
-        changed = unlike(self.description, description, machine=False)
-        if changed:
-            raise UserError(f"worker {member.name} has something else than the first one: {'; '.join(changed)}")
-        ours, theirs = self.description["environment"], description["environment"]
-        names = {device_name(self.description), device_name(description)}
-        if all(ours.get(part) == theirs.get(part) for part in SAME_MACHINE):
-            return
-        known = {name for joined in names for name in joined.split(" and ")}
-        if not known <= self._workers.devices:
-            raise UserError(
-                f"the workers have unlike devices, {' and '.join(sorted(known))}, whose seconds would be mixed; to "
-                f'allow that: --allow-devices "{"; ".join(sorted(known))}"'
-            )
-        for part in SAME_MACHINE:
-            both = (ours.get(part), theirs.get(part))
-            if both[0] != both[1]:
-                ours[part] = " and ".join(sorted({each for value in both for each in str(value).split(" and ")}))
+        number = member.cores[0] if member.cores else sum(bool(each.name) for each in self._members)
+        member.name = f"{member.host}:{place}:{number}"
 
     def _next(self, member: Member, queue: Queue) -> Result | None:
         """The next result of a worker that decodes; None if it has finished its chunk, or died."""
@@ -275,12 +251,6 @@ class RayCrew:
                 f"{PLACED_WITHIN:.0f} s: its nodes are busy, or gone; free them"
                 + (" and go on with --resume" if self._began else ", or give fewer --workers")
             )
-
-
-def device_name(description: dict[str, Any]) -> str:
-    """The GPU of a worker, or its processor, as run.json names it."""
-    environment = description["environment"]
-    return str(environment.get("gpu") or environment.get("cpu"))
 
 
 def _user_error(error: BaseException) -> UserError | None:
