@@ -18,7 +18,7 @@ TRIED := 3.11
 # One process a core; threads that wait must not spin, or they take the other processes' time.
 PYTEST := OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -q
 
-.PHONY: run test test-all parity check tables gate gate-run golden gpu clean
+.PHONY: run test test-all test-slurm parity check tables gate gate-run golden gpu clean
 
 run: $(VENV)/.installed
 	$(BIN)/python harness/run.py --suite gsm8k,math,humaneval,mbpp --methods $(METHODS) --limit $(LIMIT) --trace
@@ -31,6 +31,10 @@ test: $(VENV)/.installed
 test-all: $(VENV)/.installed
 	$(PYTEST) -n logical -m "not alone and not long" --durations=10
 	$(PYTEST) -m alone --durations=10
+
+# The batch script, and OpenCompass's Slurm runner, on a Slurm of two nodes on this machine; needs root and Debian.
+test-slurm: $(VENV)/.installed
+	$(PYTEST) -m "long" tests/cluster/slurm
 
 # Our decoders against all tokens that official code wrote on nano (docs/parity.md); test-all has a tenth of it.
 parity: $(VENV)/.installed

@@ -140,7 +140,10 @@ class RunRecord(Struct, kw_only=True):
 
 
 class ItemRecord(Struct):
-    """One response: whose it is, what it says, whether it is right, what it cost."""
+    """One response: whose it is, what it says, whether it is right, what it cost.
+
+    worker: whose device decoded it, a key of `workers` in a session of run.json; missing without --workers.
+    """
 
     method: str
     suite: str
@@ -169,6 +172,7 @@ class ItemRecord(Struct):
     accepted: Count | None = None
     rejected: Count | None = None
     committed: Count | None = None
+    worker: str | None = None
 
 
 class PromptRecord(Struct):

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from harness.errors import UserError
 from harness.records.store import Run
 from harness.regression.golden import RESPONSE, Key, items_that_differ
-from harness.runs.decoding import load
+from harness.runs.loading import load
 
 if TYPE_CHECKING:
     from model_wrappers import Backbone

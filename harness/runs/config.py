@@ -116,7 +116,7 @@ def resolve(asked: argparse.Namespace) -> RunConfig:
         temperature=float(asked.temperature),
         seed=asked.seed,
         device=asked.device,
-        dtype=asked.dtype or ("float32" if device_named(asked.device).type == "cpu" else "bfloat16"),
+        dtype=asked.dtype or ("float32" if _on_cpu(asked) else "bfloat16"),
         compile=asked.compile,
         graphs=asked.graphs,
         threads=asked.threads or torch.get_num_threads(),
@@ -126,6 +126,11 @@ def resolve(asked: argparse.Namespace) -> RunConfig:
         trust_remote_code=True if asked.trust_remote_code else UNSET,
         reads_at=UNSET if asked.reads_at is None else asked.reads_at,
     )
+
+
+def _on_cpu(asked: argparse.Namespace) -> bool:
+    """Whether decoding is on the CPU. Of workers, which may be elsewhere, each finds its device itself."""
+    return bool(asked.device == "cpu") if asked.workers else device_named(asked.device).type == "cpu"
 
 
 def _check_numbers(asked: argparse.Namespace) -> None:

@@ -1,14 +1,12 @@
-"""The timed part of a run: items through the methods, interleaved, each item judged and recorded.
+"""The timed part of a run: an item through a method, judged, as a record.
 
 OpenCompass loads the problems, builds the prompts and judges the answers. A prompt is encoded once for all methods.
-Chunks of items pass through all methods before the next chunk, in alternating order (ABBA), so that a machine that
-drifts drifts for all alike. What is timed is `decode` alone.
+What is timed is `decode` alone.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,19 +15,16 @@ import torch
 from harness.errors import UserError
 from harness.plugins import blame
 from harness.records.schema import PromptRecord, RunConfig
-from harness.records.store import Recorder
 from harness.runs.judging import Judge
-from harness.runs.passes import pass_seconds
 from harness.runs.problems import Problems, conversations
 from harness.runs.responses import cost_and_tokens, hash_of
-from harness.runs.tracing import prompt_text, trace_of
+from harness.runs.results import Sample
+from harness.runs.tracing import prompt_text
 from harness.suites.registry import suite_named
-from model_wrappers import METHODS, Backbone, Decoded
+from model_wrappers import Backbone, Decoded
 from model_wrappers.chat import response_text
 from model_wrappers.events import EventLog
 from model_wrappers.opencompass_model import DiffusionModel, encode_chat
-
-Finished = Callable[[str, str, bool | None], None]  # suite, method, verdict
 
 
 def item_seed(seed: int, suite: str, item: int) -> int:
@@ -115,40 +110,10 @@ def prompts_of(job: SuiteJob) -> list[PromptRecord]:
     ]
 
 
-def run_suite(
-    job: SuiteJob, recorder: Recorder, seed: int, chunk: int, finished: Finished, traced: bool = False
-) -> None:
-    """Decode, judge and record every item that is not recorded yet; `finished(suite, method, verdict)` after each.
-
-    traced: record every event of the responses too. After each chunk of a prefix-conditioned method, single passes are
-    timed on one of its prompts.
-    """
-    methods = list(job.models)
-    warm: set[str] = set()
-    for number, first in enumerate(range(0, len(job.prompts), chunk)):
-        items = range(first, min(first + chunk, len(job.prompts)))
-        for method in methods if number % 2 == 0 else methods[::-1]:
-            pending = [item for item in items if not recorder.done(method, job.suite, item)]
-            if pending and method not in warm:
-                warm_up(job, method, pending[0])
-                warm.add(method)
-            for item in pending:
-                log = EventLog() if traced else None
-                record, windows = decode_item(job, method, item, item_seed(seed, job.suite, item), log)
-                trace = None
-                if log is not None:
-                    model = job.models[method]
-                    trace = trace_of((method, job.suite, item), model.backbone, model.gen_length, log, recorder.pieces)
-                recorder.add(record, windows, trace)
-                finished(job.suite, method, record["correct"])
-            if pending and METHODS[job.models[method].method].prefix_conditioned:
-                costs = pass_seconds(job.models[method], job.prompts[pending[0]])
-                recorder.add_passes({"method": method, "suite": job.suite, "item": pending[0], **costs})
-
-
-def warm_up(job: SuiteJob, method: str, item: int) -> float:
-    """Decode an item without recording it; returns its seconds. Raises UserError as `decode_item` does."""
-    return _respond(job, method, item, seed=0).trace.seconds
+def warm_up(job: SuiteJob, method: str, item: int) -> Sample:
+    """Decode an item without recording it; what it cost. Raises UserError as `decode_item` does."""
+    trace = _respond(job, method, item, seed=0).trace
+    return Sample(trace.seconds, trace.forwards)
 
 
 def _respond(job: SuiteJob, method: str, item: int, seed: int, log: EventLog | None = None) -> Decoded:
