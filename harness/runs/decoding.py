@@ -61,7 +61,7 @@ def _record(folder: Path, config: RunConfig, crew: Crew, device: str) -> LeftOut
 
 
 def announcement(config: RunConfig, crew: Crew, recorder: Recorder) -> str:
-    """What a run will do, and for about how long: one response of each method, measured and scaled by length."""
+    """What a run will do, and if it is timed for about how long: one response of each method, scaled by length."""
     lengths = {
         (suite, name): method.suites[suite].gen_length or 0
         for name, method in config.methods.items()
@@ -74,11 +74,13 @@ def announcement(config: RunConfig, crew: Crew, recorder: Recorder) -> str:
     responses = sum(map(len, pending.values()))
     if responses == 0:
         return "all items are decoded already"
-    first = next(suite for suite in config.suites if any(pending[suite, method] for method in config.methods))
-    samples = crew.warm_up(first, {method: (pending[first, method] or [0])[0] for method in config.methods})
     by = f" on {crew.size} workers" if crew.size > 1 else ""
     said = f"{responses} responses to decode{by} ({len(config.methods)} methods; items: "
     said += f"{', '.join(f'{suite} {count}' for suite, count in crew.items.items())})"
+    if not config.timed:  # nothing needs to be warm, and the progress soon tells how long it takes
+        return f"{said}, then scoring and tables"
+    first = next(suite for suite in config.suites if any(pending[suite, method] for method in config.methods))
+    samples = crew.warm_up(first, {method: (pending[first, method] or [0])[0] for method in config.methods})
     if not samples:
         return f"{said}, then scoring and tables"
     a_token = {method: own.seconds / lengths[first, method] for method, own in samples.items()}

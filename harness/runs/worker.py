@@ -63,12 +63,13 @@ class Worker:
     def decode(self, chunk: Chunk) -> Iterator[Result]:
         """The responses of a chunk in its order, each when it is finished.
 
-        After each prefix-conditioned method, single passes are timed on one of its prompts. Raises UserError, naming
+        Where seconds count, each method first decodes an item that is not recorded, and after each prefix-conditioned
+        one single passes are timed on one of its prompts. Raises UserError, naming
         method, suite and item, as `harness.runs.inference.decode_item` does.
         """
         job = self._jobs[chunk.suite]
         for method, items in chunk.pending.items():
-            if (chunk.suite, method) not in self._warm:
+            if self._config.timed and (chunk.suite, method) not in self._warm:
                 self.warm_up(chunk.suite, {method: items[0]})
             model = job.models[method]
             for item in items:
@@ -79,6 +80,6 @@ class Worker:
                 texts = self._texts[model.backbone.name]
                 trace = None if log is None else trace_of(key, model.backbone, model.gen_length, log, texts)
                 yield Response(record, windows, trace)
-            if METHODS[model.method].prefix_conditioned:
+            if self._config.timed and METHODS[model.method].prefix_conditioned:
                 costs = pass_seconds(model, job.prompts[items[0]])
                 yield Passes({"method": method, "suite": chunk.suite, "item": items[0], **costs})
