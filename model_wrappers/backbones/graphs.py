@@ -22,7 +22,7 @@ from model_wrappers.backbones.key_values import Buffers, KeyValues
 from model_wrappers.backbones.plain import PlainForward
 
 Run = Callable[[], torch.Tensor]
-Capture = Callable[[Run], Run]
+Capture = Callable[[Run, torch.device], Run]
 MOST_GRAPHS = 64  # beyond it the one that was not used for the longest time is dropped
 LEAST_TOKENS, LEAST_READ, LEAST_ROOM = 16, 8, 256
 WARM_UPS = 3  # calls before a capture: what libraries allocate once must not be part of it
@@ -38,28 +38,30 @@ def power_bucket(count: int, least: int) -> int:
     return max(least, 1 << (count - 1).bit_length())
 
 
-def eager(run: Run) -> Run:
+def eager(run: Run, device: torch.device) -> Run:
     """No graph: every call runs."""
     return run
 
 
-def captured(run: Run) -> Run:
+def captured(run: Run, device: torch.device) -> Run:
     """A CUDA graph of `run`, which must read and write the same memory every time; the result's memory is one as well.
 
     Raises RuntimeError, of torch, for what cannot be captured.
     """
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for _ in range(WARM_UPS):
-            run()
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        output = run()
+    with torch.cuda.device(device):
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(WARM_UPS):
+                run()
+        torch.cuda.current_stream().wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            output = run()
 
     def replay() -> torch.Tensor:
-        graph.replay()
+        with torch.cuda.device(device):
+            graph.replay()
         return output
 
     return replay
@@ -118,7 +120,7 @@ class Step:
         self._slot_N.copy_(slot_N)
         self._read_n[: len(read_n)] = read_n
         if self._run is None:
-            self._run = self._capture(self._compute)
+            self._run = self._capture(self._compute, self._ids_1N.device)
         return self._run()[:, : len(read_n)].clone()
 
     def _compute(self) -> torch.Tensor:
@@ -130,11 +132,11 @@ class GraphedForward:
     """Takes and gives what `HeadAtPositions.infer` does, in calls of a few shapes.
 
     forward: what runs. capture: what makes a graph of a call (`captured`, or `eager` to have none). Raises ValueError
-    for a model with sparse layers: which experts run is decided while they do.
+    for a model whose calls of one shape differ in what they do.
     """
 
     def __init__(self, forward: PlainForward, capture: Capture = captured) -> None:
-        if not forward.is_dense:
+        if not forward.is_static:
             raise ValueError("a model with sparse layers has no CUDA graphs: which experts run depends on the tokens")
         self._forward, self._capture = forward, capture
         self._steps: OrderedDict[tuple[int, int, int], Step] = OrderedDict()

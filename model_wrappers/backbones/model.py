@@ -218,7 +218,7 @@ def check_graphs(cuda_graphs: bool, device: torch.device, compiled: bool = False
 def _graphed(backbone: Backbone) -> GraphedForward:
     """The model through CUDA graphs. Raises ValueError, with what would work, where it cannot have them."""
     check_graphs(True, backbone.device, backbone.compiled)
-    if not isinstance(backbone._run, PlainForward) or not backbone._run.is_dense:
+    if not isinstance(backbone._run, PlainForward) or not backbone._run.is_static:
         raise ValueError(
             f"CUDA graphs need a model of known, dense layers, and {backbone.name} has others: leave them out, or use "
             "torch.compile"

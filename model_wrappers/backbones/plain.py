@@ -37,7 +37,7 @@ DENSE = (llama.LlamaMLP, qwen2.Qwen2MLP, qwen3.Qwen3MLP, qwen3_moe.Qwen3MoeMLP)
 SPARSE = qwen3_moe.Qwen3MoeSparseMoeBlock
 PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj")
 SDPA = ("sdpa", "llada_sdpa")
-LONGEST_TABLE = 2**15  # positions; angles of models for longer sequences are computed at every call
+LONGEST_TABLE = 2**17  # positions; angles of models for longer sequences are computed at every call
 
 Forward = Callable[..., torch.Tensor]  # as `HeadAtPositions.infer`
 Weights = tuple[torch.Tensor, torch.Tensor | None]  # of a projection, and its bias
@@ -89,9 +89,10 @@ class PlainForward:
         return device
 
     @property
-    def is_dense(self) -> bool:
-        """Whether all layers are: a sparse one runs other experts for other tokens."""
-        return all(layer.dense is not None for layer in self._layers)
+    def is_static(self) -> bool:
+        """Whether calls of a shape all do the same: no sparse layers, whose experts change, and angles of a table."""
+        has_table = self._model.config.max_position_embeddings <= LONGEST_TABLE
+        return has_table and all(layer.dense is not None for layer in self._layers)
 
     def buffers(self, capacity: int) -> Buffers:
         """Room for the keys and values of `capacity` tokens, zeros."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+from contextlib import nullcontext
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 import torch
@@ -28,7 +30,7 @@ DECODERS: list[Any] = [
 ]
 
 
-def same_memory(run: Run) -> Run:
+def same_memory(run: Run, device: torch.device) -> Run:
     """As a graph: the result is in the same memory every time, and the next call writes over it."""
     output = run()
 
@@ -127,9 +129,9 @@ def test_later_requests_need_no_new_graphs(nano: Backbone) -> None:
 def test_a_call_is_captured_once_and_then_replayed(nano: Backbone) -> None:
     captures: list[Run] = []
 
-    def counted(run: Run) -> Run:
+    def counted(run: Run, device: torch.device) -> Run:
         captures.append(run)
-        return same_memory(run)
+        return same_memory(run, device)
 
     own, forward = graphed(nano, capture=counted)
     for _ in range(3):
@@ -143,6 +145,22 @@ def test_a_shorter_call_sees_nothing_of_a_longer_one_of_its_bucket(nano: Backbon
     for length in (32, 20, 27):
         torch.testing.assert_close(own.logits(ids(length), read), nano.logits(ids(length), read), **CLOSE)
     assert forward.count == 1
+
+
+def test_capturing_warms_up_and_replays_into_the_same_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With stand-ins for CUDA's own calls: the order of ours, not what a GPU makes of it."""
+    monkeypatch.setattr(torch, "cuda", cuda := MagicMock())
+    outputs: list[torch.Tensor] = []
+
+    def run() -> torch.Tensor:
+        outputs.append(torch.full((1,), float(len(outputs))))
+        return outputs[-1]
+
+    cuda.graph.side_effect = lambda graph: nullcontext(outputs.append(torch.empty(0)))  # marks where capture begins
+    replay = graphs.captured(run, torch.device("cuda"))
+    assert [len(output) for output in outputs] == [*[1] * graphs.WARM_UPS, 0, 1]
+    replayed = cuda.CUDAGraph.return_value.replay
+    assert replay() is replay() is outputs[-1] and replayed.call_count == 2
 
 
 def test_several_rows_run_as_they_are(nano: Backbone) -> None:
