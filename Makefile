@@ -59,8 +59,11 @@ gate-run: $(VENV)/.installed
 	$(BIN)/python harness/run.py --methods $(GATE_METHODS) --limit 15 --threads 2 --out results/runs/gate
 
 # What a machine with one GPU measures, without OpenCompass: with the environment here, or else with $(PYTHON) as it is.
+# Not installed there, the packages are found from here.
+gpu: ANY := PYTHONPATH=. $(or $(wildcard $(BIN)/python),$(PYTHON))
 gpu:
-	$(or $(wildcard $(BIN)/python),$(PYTHON)) harness/gpu.py --out $(GPU)
+	$(ANY) harness/gpu.py --out $(GPU)
+	$(ANY) tables/render.py $(GPU)
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

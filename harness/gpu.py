@@ -1,13 +1,14 @@
 """Measure a machine with one GPU: the kit, part by part, in at most ten minutes.
 
-    python harness/gpu.py                                   # on a GPU: into results/runs/gpu, then its tables
+    python harness/gpu.py                                   # on a GPU: into results/runs/gpu
     python harness/gpu.py --device cpu --out FOLDER         # to try it: a tiny shape on the processor, in seconds
 
 Parts: nano's responses against the golden records, token for token, with seconds by suite; cost of every pass and peak
 memory at the shape of LLaDA-8B (random weights, bf16, 400 and 1,000 tokens); what decoders spend beyond their passes;
 throughput of training with and without the two-stream mask. Each part is written to kit.json when it is finished; the
 same command again does what is left. Needs torch, transformers, accelerate, pandas, scipy, msgspec and psutil, no
-OpenCompass and no download. `tables/render.py FOLDER` makes its tables. Exit code 1 if a part is left.
+OpenCompass and no download. `tables/render.py FOLDER` makes its tables, and `make gpu` does both, also where this
+project is not installed. Exit code 1 if a part is left.
 """
 
 from __future__ import annotations

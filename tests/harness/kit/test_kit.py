@@ -46,6 +46,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run, "receipt", lambda device: {"busy_percent": 0.0, "gpu": None})
     monkeypatch.setattr(run, "describe", lambda device, dtype: {"commit": "a", "device": device})
     monkeypatch.setattr(run.time, "monotonic", lambda: now[-1])
+    monkeypatch.setattr(run, "free", lambda device: None)
 
 
 def with_parts(monkeypatch: pytest.MonkeyPatch, **parts: Any) -> None:
