@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from harness.errors import UserError
-from harness.records.schema import PromptRecord, RunConfig
+from harness.records.schema import PromptRecord
 from harness.runs.actor import cores
 from harness.runs.chunks import Queue
-from harness.runs.loading import worker_for
 from harness.runs.results import Result, Sample
 
 if TYPE_CHECKING:
@@ -125,12 +122,3 @@ class Alone:
     def about(self) -> dict[str, Any]:
         """As Crew says."""
         return {}
-
-
-def crew_for(config: RunConfig, data: Path, scratch: Path, workers: Workers | None) -> AbstractContextManager[Crew]:
-    """The workers of a run, ready to decode while the context lasts. Raises UserError or ValueError if they cannot."""
-    if workers is None:
-        return nullcontext(Alone(worker_for(config, data, scratch)))
-    from harness.runs.ray_crew import RayCrew  # Ray is an extra
-
-    return RayCrew(config, workers, data, scratch)

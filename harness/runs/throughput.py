@@ -39,7 +39,7 @@ class Sleeper(Actor):
 
     def load(self, *given: Any) -> tuple[dict[str, Any], dict[str, int], dict[str, Any]]:
         """A description that says nothing, and enough items."""
-        made = {"environment": {}, "weights": {}, "data": {"files": {}}, "code": {}}
+        made: dict[str, Any] = {"environment": {}, "weights": {}, "data": {"files": {}}, "code": {}}
         return made, {"asleep": SLEEPERS * EACH}, {}
 
     def decode(self, chunk: Chunk) -> Iterator[Response]:
@@ -103,6 +103,7 @@ def _asleep() -> dict[str, float]:
             recorder, began = Recorder(scratch), time.perf_counter()
             last: dict[str, float] = {}
             for name, result in crew.results(queue):
+                assert isinstance(result, Response)
                 recorder.add(result.item, result.windows)
                 last[name] = time.perf_counter() - began
     slept = sum(item["seconds"] for item in recorder.items.values())
