@@ -161,6 +161,6 @@ def method_named(method: Method) -> str:
     return name
 
 
-def given_functions() -> list[Any]:
-    """The decoders that are functions nobody registered, for other processes: `method_named` makes them known there."""
-    return [METHODS[name].source for name in sorted(_given) if name in METHODS]
+def given_functions(methods: str) -> list[str]:
+    """Those of --methods that are functions nobody registered, which no other process knows."""
+    return [element.name for element in read_elements(methods) if element.name in _given]

@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import logging
 import os
-import pickle
 import platform
 import tempfile
 from collections.abc import Iterator
@@ -42,20 +41,13 @@ class Actor:
         }
 
     def load(
-        self,
-        asked: argparse.Namespace,
-        config: RunConfig,
-        own: list[int],
-        folder: str,
-        data: str | None,
-        kept: str,
-        functions: bytes,
+        self, asked: argparse.Namespace, config: RunConfig, own: list[int], folder: str, data: str | None, kept: str
     ) -> tuple[dict[str, Any], dict[str, int], dict[str, Any]]:
         """Load the models and problems of a run; what it was made with, items by suite, and a receipt of the machine.
 
         asked: the command line, resolved here again. config: what it must come to. own: the cores of this worker
         alone. folder: in which the command was given, for relative paths. data: folder of real problems. kept: folder
-        for what is not kept, where it is there. functions: decoders that were given as such, pickled.
+        for what is not kept, where it is there.
 
         Raises UserError or ValueError if the folder, the files or the models are not the same here.
         """
@@ -68,12 +60,9 @@ class Actor:
                 f"{folder} cannot be entered ({error.strerror}); workers need the files of a run at the same paths"
             ) from error
         logging.disable(logging.WARNING)  # as the command does
-        from harness.methods.asked import method_named
         from harness.runs.config import differences, resolve
         from harness.runs.loading import worker_for
 
-        for function in pickle.loads(functions):
-            method_named(function)
         here = resolve(asked)
         changed = differences(config.to_json(), here.to_json())
         if changed:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from harness.errors import UserError
+from harness.methods.asked import given_functions
 from harness.records.schema import PromptRecord
 from harness.runs.actor import cores
 from harness.runs.chunks import Queue
@@ -47,6 +48,11 @@ def workers_of(asked: argparse.Namespace) -> Workers | None:
         return None
     if asked.workers < 1:
         raise UserError(f"--workers {asked.workers} must be at least 1")
+    if functions := given_functions(asked.methods):
+        raise UserError(
+            f"workers are processes of their own, which do not know the function {', '.join(functions)}; save it in "
+            f'a file and name that: methods="FILE.py:{functions[0]}"'
+        )
     if asked.threads is not None and asked.threads < 1:
         raise UserError(f"--threads {asked.threads} must be at least 1")
     if asked.device not in ("cpu", "cuda"):

@@ -17,7 +17,6 @@ from types import TracebackType
 from typing import Any
 
 from harness.errors import UserError
-from harness.methods.asked import given_functions
 from harness.records.schema import PromptRecord, RunConfig
 from harness.runs.actor import Actor
 from harness.runs.alike import check_alike, device_name
@@ -72,7 +71,6 @@ class RayCrew:
         with ExitStack() as stack:
             self._ray = stack.enter_context(connected(self._workers))
             self._remote = self._ray.remote(self._class)
-            self._functions = packed(self._ray.cloudpickle, given_functions())
             for _ in range(self._workers.count):
                 self._members.append(self._spawn())
             while not all(member.ready for member in self._members):
@@ -169,8 +167,7 @@ class RayCrew:
         if not member.name:
             self._place(member, said)
             own = list(member.cores)
-            places = (str(Path.cwd()), self._data, str(self._scratch))
-            arguments = (self._workers.asked, self._config, own, *places, self._functions)
+            arguments = (self._workers.asked, self._config, own, str(Path.cwd()), self._data, str(self._scratch))
             member.waits = member.actor.load.remote(*arguments)
             return
         description, items, receipt = said
@@ -254,20 +251,6 @@ class RayCrew:
                 f"{PLACED_WITHIN:.0f} s: its nodes are busy, or gone; free them"
                 + (" and go on with --resume" if self._began else ", or give fewer --workers")
             )
-
-
-def packed(cloudpickle: Any, functions: list[Any]) -> bytes:
-    """Functions with all that they use of their modules, which workers may be unable to import."""
-    names = {function.__module__ for function in functions} - {"__main__"}
-    modules = [sys.modules[name] for name in names if name in sys.modules]
-    for module in modules:
-        cloudpickle.register_pickle_by_value(module)
-    try:
-        content: bytes = cloudpickle.dumps(functions)
-        return content
-    finally:
-        for module in modules:
-            cloudpickle.unregister_pickle_by_value(module)
 
 
 def _user_error(error: BaseException) -> UserError | None:
