@@ -161,7 +161,8 @@ def plan(asked: argparse.Namespace, scratch: Path) -> str:
     from dataclasses import replace
 
     from harness.runs.config import resolve
-    from harness.runs.crew import crew_for, workers_of
+    from harness.runs.crew import workers_of
+    from harness.runs.decoding import crew_for
     from harness.runs.plan import described, from_costs, measured
 
     workers = workers_of(asked)

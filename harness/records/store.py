@@ -240,15 +240,10 @@ class Recorder:
         self.pieces.setdefault(trace.tokenizer, set()).update(trace.pieces)
 
     def add(self, item: dict[str, Any], windows: list[dict[str, Any]], trace: TraceRecord | None = None) -> None:
-        """Record one finished item with its windows and its trace, if it has one.
-
-        Of the trace's texts of tokens, those that an earlier trace has are left out.
-        """
+        """Record one finished item with its windows and its trace, less texts of tokens that an earlier trace has."""
         with _writing(self.folder):
             if trace is not None:
-                known = self.pieces.get(trace.tokenizer, set())
-                new = {token: text for token, text in trace.pieces.items() if token not in known}
-                trace = msgspec.structs.replace(trace, pieces=new)
+                trace = trace.without(self.pieces.get(trace.tokenizer, set()))
                 _append_bytes(self.folder / TRACES, frame_of(trace))
                 self._note_pieces(trace)
                 self._traced.add(trace.key)

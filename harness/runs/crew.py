@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from harness.errors import UserError
-from harness.records.schema import PromptRecord, RunConfig
+from harness.methods.asked import given_functions
+from harness.records.schema import PromptRecord
 from harness.runs.actor import cores
 from harness.runs.chunks import Queue
-from harness.runs.loading import worker_for
 from harness.runs.results import Result, Sample
 
 if TYPE_CHECKING:
@@ -50,6 +48,11 @@ def workers_of(asked: argparse.Namespace) -> Workers | None:
         return None
     if asked.workers < 1:
         raise UserError(f"--workers {asked.workers} must be at least 1")
+    if functions := given_functions(asked.methods):
+        raise UserError(
+            f"workers are processes of their own, which do not know the function {', '.join(functions)}; save it in "
+            f'a file and name that: methods="FILE.py:{functions[0]}"'
+        )
     if asked.threads is not None and asked.threads < 1:
         raise UserError(f"--threads {asked.threads} must be at least 1")
     if asked.device not in ("cpu", "cuda"):
@@ -125,12 +128,3 @@ class Alone:
     def about(self) -> dict[str, Any]:
         """As Crew says."""
         return {}
-
-
-def crew_for(config: RunConfig, data: Path, scratch: Path, workers: Workers | None) -> AbstractContextManager[Crew]:
-    """The workers of a run, ready to decode while the context lasts. Raises UserError or ValueError if they cannot."""
-    if workers is None:
-        return nullcontext(Alone(worker_for(config, data, scratch)))
-    from harness.runs.ray_crew import RayCrew  # Ray is an extra
-
-    return RayCrew(config, workers, data, scratch)

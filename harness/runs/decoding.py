@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,9 @@ from harness.methods.schedule_files import describe_schedules
 from harness.records.schema import RunConfig
 from harness.records.store import KEY, Recorder
 from harness.runs.chunks import Queue
-from harness.runs.crew import Crew, Workers, crew_for
+from harness.runs.crew import Alone, Crew, Workers
 from harness.runs.folder import begin_meta, new_or_not_at_all, session
+from harness.runs.loading import worker_for
 from harness.runs.progress import RunProgress, duration
 from harness.runs.results import Response
 
@@ -29,6 +31,15 @@ def record(folder: Path, config: RunConfig, data: Path, scratch: Path, workers: 
     with crew_for(config, data, scratch, workers) as crew:
         # With workers, this process decodes nothing.
         return _record(folder, config, crew, config.device or "cpu" if workers is None else "cpu")
+
+
+def crew_for(config: RunConfig, data: Path, scratch: Path, workers: Workers | None) -> AbstractContextManager[Crew]:
+    """The workers of a run, ready to decode while the context lasts. Raises UserError or ValueError if they cannot."""
+    if workers is None:
+        return nullcontext(Alone(worker_for(config, data, scratch)))
+    from harness.runs.ray_crew import RayCrew  # Ray is an extra
+
+    return RayCrew(config, workers, data, scratch)
 
 
 def _record(folder: Path, config: RunConfig, crew: Crew, device: str) -> LeftOut:

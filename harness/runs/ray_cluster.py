@@ -80,7 +80,7 @@ def _connected(workers: Workers) -> Iterator[Any]:
     }
     if workers.address is None:
         total = {
-            "num_cpus": max(1, workers.count * workers.threads),
+            "num_cpus": workers.count * max(1, workers.threads),
             "num_gpus": math.ceil(workers.count * workers.gpus),
         }
         options |= {"address": "local", "include_dashboard": False, "object_store_memory": STORE, **total}

@@ -228,7 +228,7 @@ class RayCrew:
         wrong = _user_error(error) or UserError(f"a worker could not start: {_reason(error)}")
         if queue is None:
             raise wrong from error
-        self._replace(member, f"worker {member.name} could not start: {first_line(wrong)}", member.failures + 1)
+        self._replace(member, first_line(wrong), member.failures + 1)
 
     def _replace(self, member: Member, said: str, failures: int = 0) -> None:
         """Another worker in the place of one that is gone, unless that place failed too often."""

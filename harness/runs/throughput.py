@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -14,17 +13,14 @@ import pandas as pd
 
 from harness.records.schema import RunConfig
 from harness.records.store import Recorder
-from harness.runs.actor import Actor
-from harness.runs.chunks import Chunk, Queue
+from harness.runs.chunks import Queue
 from harness.runs.config import resolve
 from harness.runs.crew import Workers
 from harness.runs.loading import worker_for
 from harness.runs.ray_crew import RayCrew
 from harness.runs.results import Response
+from harness.runs.sleeper import SLEEPERS, Sleeper
 
-ASLEEP = 0.5  # seconds of a response of a worker that only sleeps
-SLEEPERS = 16
-EACH = 40  # responses of each of them
 # A command line of harness/run.py that asks for nothing.
 UNASKED: dict[str, Any] = {
     **dict.fromkeys(("data", "gen_length", "block_length", "schedules", "stop_at_eos", "dtype", "reads_at")),
@@ -32,23 +28,6 @@ UNASKED: dict[str, Any] = {
     **{"suite": "gsm8k,math", "plugin": [], "temperature": 0.0, "seed": 0, "device": "cpu", "threads": 1, "chunk": 5},
     "workers": 1,
 }
-
-
-class Sleeper(Actor):
-    """A worker that sleeps instead of decoding."""
-
-    def load(self, *given: Any) -> tuple[dict[str, Any], dict[str, int], dict[str, Any]]:
-        """A description that says nothing, and enough items."""
-        made = {"environment": {}, "weights": {}, "data": {"files": {}}, "code": {}}
-        return made, {"asleep": SLEEPERS * EACH}, {}
-
-    def decode(self, chunk: Chunk) -> Iterator[Response]:
-        """Records of the time that was slept."""
-        for method, item in chunk.responses:
-            began = time.perf_counter()
-            time.sleep(ASLEEP)
-            key = {"method": method, "suite": chunk.suite, "item": item}
-            yield Response({**key, "seconds": time.perf_counter() - began, "text": "x" * 600}, [])
 
 
 def bench_workers(model: str, methods: str, items: int, repeats: int) -> dict[str, pd.DataFrame]:
@@ -103,6 +82,7 @@ def _asleep() -> dict[str, float]:
             recorder, began = Recorder(scratch), time.perf_counter()
             last: dict[str, float] = {}
             for name, result in crew.results(queue):
+                assert isinstance(result, Response)
                 recorder.add(result.item, result.windows)
                 last[name] = time.perf_counter() - began
     slept = sum(item["seconds"] for item in recorder.items.values())

@@ -52,6 +52,6 @@ def shard_on_cpus() -> None:
         PartialState._shared_state["distributed_type"] = DistributedType.MULTI_GPU
 
 
-def set_weights(model: torch.nn.Module, weights: dict[str, torch.Tensor]) -> None:
+def set_weights(model: torch.nn.Module, weights: dict[str, Any]) -> None:
     """Load whole weights into a model, also one that is sharded."""
     set_model_state_dict(model, weights, options=StateDictOptions(full_state_dict=True))

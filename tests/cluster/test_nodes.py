@@ -17,7 +17,10 @@ from paths import ROOT
 from ray_nodes import ray_nodes, with_it
 
 from harness.records.store import read_lines
-from harness.run import main
+from harness.run import arguments_of, main
+from harness.runs.config import resolve
+from harness.runs.decoding import record
+from harness.runs.folder import claim_folder, exclusive
 from harness.runs.status import describe_status
 
 pytestmark = pytest.mark.slow
@@ -67,7 +70,10 @@ def test_a_worker_and_then_a_node_are_killed_and_the_run_has_every_token(tmp_pat
                 driver.wait()
     deaths = [line for line in (tmp_path / "said").read_text().splitlines() if " died: " in line]
     assert len(deaths) >= 2, "a worker of each node"
-    assert main([*LINE, "--out", str(tmp_path / "one")]) == 0
+    config = resolve(arguments_of(LINE))
+    folder = claim_folder(tmp_path / "one", config, resume=False)
+    with exclusive(folder):
+        record(folder, config, tmp_path, tmp_path)
     assert len(tokens_of(run)) == 32 and tokens_of(run) == tokens_of(tmp_path / "one")
 
 

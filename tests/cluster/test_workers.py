@@ -9,14 +9,13 @@ from typing import Any
 import pytest
 from decoders import LEFT_TO_RIGHT
 
+import harness
 from harness.records.store import read_lines, read_run
 from harness.records.traces import each_frame, replay
-from harness.run import main
 from harness.runs.status import describe_status
 
 pytestmark = pytest.mark.slow
 KEYS = ["method", "suite", "item"]
-LINE = ["--suite", "gsm8k,lists", "--limit", "5", "--chunk", "2", "--gen-length", "12", "--trace", "--threads", "1"]
 
 
 @pytest.fixture(scope="module")
@@ -26,9 +25,10 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         (folder / "mine.py").write_text(LEFT_TO_RIGHT)
-        line = [*LINE, "--methods", "llada; fef(steps=2); mine.py:mine"]  # found from this folder alone
-        assert main([*line, "--out", "one"]) == 0
-        assert main([*line, "--workers", "2", "--out", "two"]) == 0
+        methods = ["llada", "fef(steps=2)", "mine.py:mine"]  # a file that is found from this folder alone
+        options = {"gen_length": 12, "chunk": 2, "threads": 1, "trace": True}
+        harness.evaluate(methods, "gsm8k,lists", limit=5, out="one", **options)
+        harness.evaluate(methods, "gsm8k,lists", limit=5, out="two", workers=2, **options)
     return folder / "one", folder / "two"
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import signal
 import socket
 import subprocess
@@ -16,6 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
+
+from harness.runs.ray_cluster import TOKEN
 
 # `ray start` replaces 127.0.0.1 by the machine's address, and then listens on all interfaces.
 START = (
@@ -87,7 +88,7 @@ def ray_nodes(folder: Path, *cpus: int, **environment: str) -> Iterator[Nodes]:
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         port = found.getsockname()[1]
-    token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+    token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": TOKEN}  # a process keeps the first token that it has
     short = tempfile.TemporaryDirectory(prefix="ray-")  # the path of a socket may not be longer than 107 bytes
     quiet = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_TMPDIR": short.name}
     cluster = Nodes(folder, f"127.0.0.1:{port}", token | quiet | environment)

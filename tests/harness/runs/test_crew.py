@@ -13,9 +13,12 @@ import torch
 from paths import ROOT
 
 from harness.errors import UserError
+from harness.methods.asked import method_named
 from harness.run import arguments_of
 from harness.runs.crew import Workers, workers_of
 from harness.runs.ray_cluster import check_machine, check_reachable, check_room
+from model_wrappers.options import Options
+from model_wrappers.request import Request
 
 
 def asked_for(*line: str) -> Workers | None:
@@ -46,6 +49,14 @@ def test_what_does_not_fit_is_refused(line: list[str], said: str) -> None:
     with pytest.raises(UserError) as error:
         asked_for(*line)
     assert said in str(error.value)
+
+
+def test_a_function_that_no_other_process_knows_is_refused(registries: None) -> None:
+    def of_mine(request: Request, options: Options) -> None:
+        """A decoder."""
+
+    with pytest.raises(UserError, match=r'do not know the function of_mine; .* methods="FILE.py:of_mine"'):
+        asked_for("--methods", f"llada; {method_named(of_mine)}", "--workers", "2")
 
 
 def test_without_workers_there_are_none() -> None:
