@@ -7,7 +7,7 @@
     python harness/bench.py --costs --arch llada-8b --random-weights --device cuda --prompt 256 --response 256
     python harness/bench.py --tracing            cost of a trace while a response is decoded, a row per method
     python harness/bench.py --workers            items a second of one and two workers; the driver's share with 16
-    python harness/bench.py --recording RUN      cost of writing records; 100,000 of them written, opened, rendered
+    python harness/bench.py --recording RUN      cost of writing records; a large run written, opened, rendered
 
 `forwards` is the cost of one call against its rows. `methods` compares a decoder's seconds with those of its
 forwards alone: the calls it made, replayed and measured interleaved with it. `--instrument` runs LLaDA at 1, 2,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -138,8 +138,8 @@ class RayCrew:
             asked = [member.actor.receipt.remote() for member in idle]
             done, _ = self._ray.wait(asked, num_returns=len(asked), timeout=RECEIPT_WITHIN) if asked else ([], [])
             for member, ref in zip(idle, asked, strict=True):
-                if ref in done:
-                    self._about[member.name]["end"] = self._ray.get(ref)
+                with suppress(self._ray.exceptions.RayError):  # of a worker that died while it was idle
+                    self._about[member.name]["end"] = self._ray.get(ref) if ref in done else None
         self._began = True
         return {"workers": self._about}
 
@@ -161,9 +161,15 @@ class RayCrew:
         """A worker that is starting has answered: load, or be ready. queue: of a run that is going on."""
         try:
             said = self._ray.get(member.waits)
+            self._go_on(member, said)
         except self._ray.exceptions.RayError as error:
             self._start_failed(member, error, queue)
-            return
+        except UserError as error:  # no cores for it there, or it is not like the others
+            if queue is None:
+                raise
+            self._replace(member, f"{error}", member.failures + 1)
+
+    def _go_on(self, member: Member, said: Any) -> None:
         if not member.name:
             self._place(member, said)
             own = list(member.cores)
