@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from decoders import LEFT_TO_RIGHT
+from registered import forgotten
 
 import harness
 from harness.records.store import read_lines, read_run
@@ -22,7 +23,7 @@ KEYS = ["method", "suite", "item"]
 def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """The same run in one process and with two workers, a decoder of a plugin among its methods."""
     folder = tmp_path_factory.mktemp("workers")
-    with pytest.MonkeyPatch.context() as patch:
+    with forgotten(), pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         (folder / "mine.py").write_text(LEFT_TO_RIGHT)
         methods = ["llada", "fef(steps=2)", "mine.py:mine"]  # a file that is found from this folder alone
