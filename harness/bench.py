@@ -6,7 +6,8 @@
     python harness/bench.py --costs              cost and memory of each kind of pass; --record RUN: predicted speedups
     python harness/bench.py --costs --arch llada-8b --random-weights --device cuda --prompt 256 --response 256
     python harness/bench.py --tracing            cost of a trace while a response is decoded, a row per method
-    python harness/bench.py --recording RUN      cost of writing records, and of rendering 100,000 of them
+    python harness/bench.py --workers            items a second of one and two workers; the driver's share with 16
+    python harness/bench.py --recording RUN      cost of writing records; a large run written, opened, rendered
 
 `forwards` is the cost of one call against its rows. `methods` compares a decoder's seconds with those of its
 forwards alone: the calls it made, replayed and measured interleaved with it. `--instrument` runs LLaDA at 1, 2,
@@ -31,6 +32,7 @@ def arguments_of(line: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--dtype")
     parser.add_argument("--compile", action="store_true", help="run the model through torch.compile")
+    parser.add_argument("--graphs", action="store_true", help="run the model through CUDA graphs, on a GPU")
     parser.add_argument("--methods", default="decoders", help="presets or groups with a row each (default decoders)")
     parser.add_argument("--prompt", type=int, default=32, help="tokens of a random prompt (default 32)")
     parser.add_argument("--response", type=int, default=48, help="tokens of the response (default 48)")
@@ -42,6 +44,7 @@ def arguments_of(line: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--record", type=Path, help="run folder: with --costs, its speedups predicted and measured")
     parser.add_argument("--tracing", action="store_true", help="responses with and without a trace")
     parser.add_argument("--recording", type=Path, help="run folder: cost of its records, and of tables of many such")
+    parser.add_argument("--workers", action="store_true", help="one worker against two, and the driver's share (Ray)")
     parser.add_argument("--arch", help="a shape instead of --model, such as llada-8b")
     parser.add_argument("--random-weights", action="store_true", help="the weights of --arch, made on the device")
     parser.add_argument("--layers", type=int, help="layers of --arch, instead of its own")
@@ -57,7 +60,13 @@ def main(line: list[str] | None = None) -> int:
     from harness.records.environment import describe
     from harness.records.store import write_atomically
 
-    tables, notes = measure(asked)
+    if asked.workers:
+        from harness.runs.throughput import bench_workers
+
+        methods = "llada,fef-2" if asked.methods == "decoders" else asked.methods
+        tables, notes = bench_workers(asked.model, methods, asked.limit, asked.repeats), list[str]()
+    else:
+        tables, notes = measure(asked)
     for name, table in tables.items():
         print(f"\n{name}\n{table.to_string(index=False, float_format=shown)}")
     print("", *notes, sep="\n")

@@ -31,6 +31,7 @@ from harness.methods.asked import method_named
 from harness.methods.groups import GROUPS
 from harness.methods.presets import DEFAULT_METHODS, describe_presets
 from harness.plugins import load_all
+from harness.runs.chunks import DEATHS
 from harness.sandbox.options import UNSAFE_HELP, UNSAFE_OPTION
 from harness.suites.registry import PAPER_SUITES, SUITES
 
@@ -64,13 +65,21 @@ def arguments_of(line: list[str] | None) -> argparse.Namespace:
     add("--trust-remote-code", action="store_true", help="run the code of a model whose type is unknown here")
     add("--reads-at", type=int, choices=[0, -1], help="of such a model: where the logits of a position stand")
     add("--compile", action="store_true", help="run the models through torch.compile, for all methods alike")
-    add("--threads", type=int, help="CPU threads (default: torch's own choice)")
+    add("--graphs", action="store_true", help="run the models through CUDA graphs, for all methods alike; on a GPU")
+    add("--threads", type=int, help="CPU threads, of each worker (default: torch's own choice; the cores / workers)")
+    add("--workers", type=int, metavar="N", help="decode in N processes that own their cores or GPU (needs Ray)")
+    add("--ray-address", metavar="HOST:PORT", help="of a Ray cluster that exists (default: one on this machine)")
+    add("--gpus-per-worker", type=float, help="with --device cuda: 1, or a part of one, which needs --untimed")
+    add("--allow-devices", metavar="NAMES", help="unlike devices that may share a run, by name, between semicolons")
     add("--untimed", action="store_true", help="seconds are not for comparison (runs side by side): no Speed in tables")
     add("--trace", action="store_true", help="record every commit, re-mask and rejected draft; the report plays them")
     add("--chunk", type=int, default=5, help="items that pass through all methods before the next ones (default 5)")
     add("--out", type=Path, help="folder of the run")
     add(UNSAFE_OPTION, action="store_true", help=UNSAFE_HELP)
     add("--resume", action="store_true", help="go on with the run in --out")
+    add("--plan", action="store_true", help="print what the run will cost, from a minute of it, and stop")
+    add("--costs", type=Path, metavar="FILE", help="with --plan: from a record of harness/bench.py --costs instead")
+    add("--status", type=Path, metavar="FOLDER", help="print how far the run in a folder is and stop")
     add("--list", action="store_true", help="print the presets with their options and stop")
     return parser.parse_args(line)
 
@@ -78,12 +87,20 @@ def arguments_of(line: list[str] | None) -> argparse.Namespace:
 def main(line: list[str] | None = None) -> int:
     """The command line."""
     asked = arguments_of(line)
+    if asked.status is not None:
+        from harness.runs.status import describe_status
+
+        print(describe_status(asked.status))
+        return 0
     if asked.list:
         load_all(asked.plugin)
         print(describe_presets())
         return 0
     with tempfile.TemporaryDirectory(prefix="harness-") as scratch:
-        run(asked, Path(scratch))
+        if asked.plan:
+            print(plan(asked, Path(scratch)))
+        else:
+            run(asked, Path(scratch))
     return 0
 
 
@@ -139,25 +156,60 @@ def _line_of(values: dict[str, Any]) -> Iterator[str]:
                 yield f"{option}={each}"
 
 
+def plan(asked: argparse.Namespace, scratch: Path) -> str:
+    """What a run will cost, in words; nothing is written. `scratch` receives what is not kept."""
+    from dataclasses import replace
+
+    from harness.runs.config import resolve
+    from harness.runs.crew import workers_of
+    from harness.runs.decoding import crew_for
+    from harness.runs.plan import described, from_costs, measured
+
+    workers = workers_of(asked)
+    config = resolve(asked)
+    data, count = data_folder(asked, config, scratch), 1 if workers is None else workers.count
+    if asked.costs is not None:
+        from harness.runs.loading import count_items
+
+        found, source = from_costs(config, asked.costs)
+        return described(config, count_items(config, data, scratch), found, count, source)
+    one = None if workers is None or workers.address is None else replace(workers, count=1)
+    with crew_for(config, data, scratch, one) as crew:
+        return described(config, crew.items, measured(config, crew), count, "measured here")
+
+
+def data_folder(asked: argparse.Namespace, config: RunConfig, scratch: Path) -> Path:
+    """The folder of a run's problems; generated ones are written to `scratch`."""
+    real = asked.data or os.environ.get("COMPASS_DATA_CACHE")  # not there where all problems are files of questions
+    return scratch if config.generated or real is None else Path(real)
+
+
 def run(asked: argparse.Namespace, scratch: Path) -> Path:
     """Do what was asked; returns the run's folder. `scratch` receives what is not kept."""
     # torch and transformers take seconds to import, which --help and --list need not wait for.
     from harness.runs.config import resolve
+    from harness.runs.crew import workers_of
     from harness.runs.decoding import record
     from harness.runs.folder import claim_folder, exclusive
     from harness.sandbox.scoring import describe_scoring, score_run
 
+    workers = workers_of(asked)
     config = resolve(asked)
     folder = claim_folder(asked.out, config, asked.resume)
-    real = asked.data or os.environ.get("COMPASS_DATA_CACHE")  # not there where all problems are files of questions
-    data = scratch if config.generated or real is None else Path(real)
+    data = data_folder(asked, config, scratch)
     with exclusive(folder):
-        record(folder, config, data, scratch)
+        left_out = record(folder, config, data, scratch, workers)
         print(describe_scoring(score_run(folder, asked.unsafe_code_execution, pending=True)))
         render(folder, config)
     print(f"records and tables: {folder}")
     if config.traced:
         follow("report.py", folder, "the report was not made")
+    if left_out:
+        named = "; ".join(f"{' '.join(map(str, key))} ({reason})" for key, reason in left_out.items())
+        raise UserError(
+            f"left out, because {DEATHS} workers died with its item: {named}; all else is recorded, and --resume --out "
+            f"{folder} tries it again"
+        )
     return folder
 
 

@@ -12,9 +12,9 @@ forward predicts all positions from a random anchor on. The preset gives every v
 `--data` is JSON lines of {"prompt", "response"}, or GSM8K's own train file; without it nano's generated training
 problems. `--out` receives checkpoints, `train.json` (what was asked), `loss.csv`, `loss.png` and, at the end, the model
 in bf16 and its tokenizer. A training that was killed goes on with `--resume` from its last checkpoint and sees the
-same examples as an uninterrupted one. Several GPUs: `torchrun --nproc-per-node 8 harness/train.py ...`;
-`--trainer` takes any TrainingArguments as JSON, such as {"fsdp": "full_shard auto_wrap", "gradient_checkpointing":
-true}.
+same examples as an uninterrupted one. Several GPUs: `torchrun --nproc-per-node 8 harness/train.py --shard ...`, which
+splits the model over them; with `--global-batch` a step sees as many examples on any number. `--trainer` takes any
+TrainingArguments as JSON, such as {"gradient_checkpointing": true}.
 """
 
 from __future__ import annotations
@@ -57,7 +57,9 @@ def arguments_of(line: list[str] | None) -> argparse.Namespace:
     add("--epochs", type=float)
     add("--examples", type=int, help="how many generated examples there are, repeated where the steps take more")
     add("--batch", type=int, help="examples per process and forward")
-    add("--accumulation", type=int)
+    add("--accumulation", type=int, help="forwards per process in a step")
+    add("--global-batch", type=int, help="examples of a step over all processes, whatever their number")
+    add("--shard", action="store_true", help="shard the model over the processes of torchrun (FSDP2)")
     add("--lr", type=float)
     add("--warmup", type=int)
     add("--decay-fraction", type=float, help="share of the steps, at their end, in which lr decays")
@@ -74,7 +76,7 @@ def main(line: list[str] | None = None) -> int:
     asked = arguments_of(line)
     from harness.training.run import train
 
-    train(asked.objective, configuration(vars(asked)), asked.out, asked.resume, asked.save_every)
+    train(asked.objective, configuration(vars(asked)), asked.out, asked.resume, asked.save_every, asked.shard)
     return 0
 
 

@@ -21,7 +21,7 @@ def register_family(family: Family) -> Family:
     if not callable(getattr(family.model, "infer", None)):
         raise ValueError(
             f"the model of the family {family.model_type!r} has no `infer`; derive {family.model.__name__} from "
-            "model_wrappers.backbones.llada.HeadAtPositions as well, or write one"
+            "model_wrappers.backbones.heads.HeadAtPositions as well, or write one"
         )
     for known in FAMILIES.values():
         types = {known.model_type, *known.also} & {family.model_type, *family.also}

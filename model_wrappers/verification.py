@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple, Protocol
 
 import torch
+import torch.nn.functional as F
 
 from model_wrappers.backbones.key_values import KeyValues
 from model_wrappers.backbones.protocol import Ledger
@@ -155,7 +156,7 @@ class TwoStreamVerifier:
     def __init__(self, request: Request, window: int) -> None:
         self._backbone, self._draft, self._x_1L, self._window = request.backbone, request.draft, request.x_1L, window
         self._segment: list[int] = []
-        self._ordinal_L = torch.empty(0)
+        self._segment_S = self._sees = self._elsewhere = torch.empty(0)
         self._clean: list[int] = []  # the segment's first tokens, as far as the cache holds them
         self._cache: KeyValues | None = None
 
@@ -171,11 +172,23 @@ class TwoStreamVerifier:
         return dict(zip(segment, logits_1NV[0], strict=True))
 
     def arrange(self, segment: list[int]) -> None:
-        """Any order: a chain of distributions needs one that is fixed before the tokens are drawn, and no more."""
-        self._segment = segment
-        # Ordinal in the segment; positions outside it come after all ordinals, so that everyone sees them.
-        self._ordinal_L = torch.full_like(self._x_1L[0], self._x_1L.shape[1])
-        self._ordinal_L[segment] = torch.arange(len(segment), device=self._x_1L.device)
+        """Any order: a chain of distributions needs one that is fixed before the tokens are drawn, and no more.
+
+        The masks of all its windows are made here. Over the context and then all clean tokens, (S + 1, L + S): what
+        sees the first s tokens of the segment; and (S, L + S): what is not where the query of an ordinal stands. Where
+        logits come from the token before, that token stands before its query, and neither sees what is at both places.
+        """
+        context, device = self._x_1L.shape[1], self._x_1L.device
+        self._segment, self._segment_S = segment, _tensor(segment, self._x_1L)
+        ordinal_S1 = torch.arange(len(segment) + 1, device=device)
+        # Positions outside the segment come after all ordinals, so that everyone sees them.
+        ordinal_L = torch.full((context,), len(segment) + 1, device=device).index_put(
+            (self._segment_S,), ordinal_S1[:-1]
+        )
+        self._sees = torch.cat([ordinal_L >= ordinal_S1[:, None], ordinal_S1[:-1] < ordinal_S1[:, None]], 1)
+        position_K = torch.cat([torch.arange(context, device=device), self._segment_S])
+        behind_SK = self._segment_S[:, None] - position_K
+        self._elsewhere = (behind_SK < 0) | (behind_SK > -self._backbone.reads_at)
 
     def is_fresh(self, segment: list[int]) -> bool:
         """Where nothing was resolved since the context pass."""
@@ -187,7 +200,7 @@ class TwoStreamVerifier:
         if not self._draft.is_model_of(self._backbone):
             return _draft_forward(self._draft, self._x_1L, window)
         done = len(self._segment) - left
-        logits_NV = self._extend(self._draft, done, [], [(done + m, done) for m in range(len(window))])
+        logits_NV = self._extend(self._draft, done, [], range(done, done + len(window)), chained=False)
         return dict(zip(window, logits_NV, strict=True))
 
     def verify(self, segment: list[int], proposal: Proposal, want_drafts: bool) -> Verified:
@@ -198,19 +211,21 @@ class TwoStreamVerifier:
         if want_drafts:
             raise ValueError("two-stream verification gives no draft logits")
         wide, done, skip = max(1, len(proposal.tokens)), len(self._segment) - len(segment), proposal.root_1V is not None
-        queries = [(done + m, done + m) for m in range(int(skip), wide)]
+        queries = range(done + skip, done + wide)
         if not queries:
             return _with_root(proposal, torch.empty(0, self._backbone.vocab_size, device=self._x_1L.device))
         return _with_root(proposal, self._extend(self._backbone, done, proposal.tokens[: wide - 1], queries))
 
-    def _extend(self, model: Ledger, done: int, drafts: list[int], queries: list[tuple[int, int]]) -> torch.Tensor:
+    def _extend(
+        self, model: Ledger, done: int, drafts: list[int], queries: range, chained: bool = True
+    ) -> torch.Tensor:
         """Logits (len(queries), V) with the segment's first `done` tokens committed and then `drafts`, as clean tokens.
 
-        queries: (ordinal in the segment, how many clean tokens it sees).
+        queries: their ordinals in the segment. chained: a query sees all clean tokens before it, else those committed.
         """
         assert self._cache is not None, "begin() comes first"
         context = self._x_1L.shape[1]
-        tokens: list[int] = self._x_1L[0, self._segment[:done]].tolist() + drafts
+        tokens: list[int] = self._x_1L[0, self._segment_S[:done]].tolist() + drafts
         kept = 0  # from the first token on that was not committed, drafts leave the cache, and so do the old queries
         while kept < min(done, len(self._clean)) and self._clean[kept] == tokens[kept]:
             kept += 1
@@ -219,36 +234,26 @@ class TwoStreamVerifier:
             self._cache.forget(surplus)
         self._clean = tokens
 
-        # Where logits come from the token before, that token stands before its query, and both see each other and
-        # nothing else of what is at their positions.
-        lead = -model.reads_at
-        clean = [(ordinal, ordinal + 1, 0) for ordinal in range(kept, len(tokens))]
-        behind = [(*query, back) for query in queries for back in range(lead, -1, -1)]
-        rows_N3 = _tensor([*clean, *behind], self._x_1L)
-        ordinal_N, sees_N1, back_N = rows_N3[:, 0], rows_N3[:, 1:2], rows_N3[:, 2]
-        segment_S = _tensor(self._segment, rows_N3)
-        position_N = segment_S[ordinal_N] - back_N
-
-        filled_L = self._x_1L[0].index_put((segment_S[: len(tokens)],), _tensor(tokens, rows_N3))
-        is_resolved_N = (back_N == 1) & (self._ordinal_L[position_N] < sees_N1[:, 0])
-        ids_N = torch.where(is_resolved_N, filled_L[position_N], self._x_1L[0, position_N])
-        ids_N[: len(clean)] = _tensor(tokens[kept:], rows_N3)
-
-        def at_its_positions(position_P: torch.Tensor) -> torch.Tensor:
-            """Whether a position is one of those of a row's query and of the token before that, (N, P)."""
-            distance_NP = segment_S[ordinal_N][:, None] - position_P
-            return (distance_NP >= 0) & (distance_NP <= lead)
-
-        is_behind_N1 = (torch.arange(len(rows_N3), device=ids_N.device) >= len(clean))[:, None]
-        hidden_NL = is_behind_N1 & at_its_positions(torch.arange(context, device=ids_N.device))
-        in_context_NL = (self._ordinal_L >= sees_N1) & ~hidden_NL
-        is_clean_NC = torch.arange(len(tokens), device=ids_N.device) < sees_N1
-        is_clean_NC &= ~(is_behind_N1 & at_its_positions(segment_S[: len(tokens)]))
-        itself_NQ = torch.eye(len(rows_N3), dtype=torch.bool, device=ids_N.device)[:, len(clean) :]
-        if lead:
-            itself_NQ[len(clean) :] = torch.block_diag(*[itself_NQ.new_ones(2, 2)] * len(queries))
-        visible_NK = torch.cat([in_context_NL, is_clean_NC, itself_NQ], 1)
-        read = torch.arange(len(clean) + lead, len(rows_N3), 1 + lead, device=ids_N.device)
+        columns, lead = context + len(tokens), -model.reads_at
+        sees_QK = self._sees[queries.start : queries.stop, :columns] if chained else self._sees[[done], :columns]
+        query_QK = sees_QK & self._elsewhere[queries.start : queries.stop, :columns]
+        at_Q = self._segment_S[queries.start : queries.stop]
+        ids_Q, itself_QQ = self._x_1L[0, at_Q], torch.eye(len(queries), dtype=torch.bool, device=at_Q.device)
+        if lead:  # where logits come from the token before, that token stands before its query
+            before_Q = at_Q - 1
+            filled_L = self._x_1L[0].index_put((self._segment_S[: len(tokens)],), _tensor(tokens, at_Q))
+            corrupted_Q = sees_QK.expand_as(query_QK).gather(1, before_Q[:, None])[:, 0]
+            before_ids_Q = torch.where(corrupted_Q, self._x_1L[0, before_Q], filled_L[before_Q])
+            at_Q, ids_Q = torch.stack([before_Q, at_Q], 1).flatten(), torch.stack([before_ids_Q, ids_Q], 1).flatten()
+            query_QK = query_QK.repeat_interleave(2, 0)
+            itself_QQ = itself_QQ.repeat_interleave(2, 0).repeat_interleave(2, 1)
+        clean_CK = self._sees[kept + 1 : len(tokens) + 1, :columns]
+        visible_NK = torch.cat([clean_CK, query_QK])
+        itself_NQ = F.pad(itself_QQ, (0, 0, len(clean_CK), 0))
+        ids_N = torch.cat([_tensor(tokens[kept:], at_Q), ids_Q])
+        position_N = torch.cat([self._segment_S[kept : len(tokens)], at_Q])
+        read = torch.arange(len(clean_CK) + lead, len(ids_N), 1 + lead, device=ids_N.device)
+        visible_NK = torch.cat([visible_NK, itself_NQ], 1)
         logits_1NV, self._cache = model.extend(ids_N[None], position_N, read, self._cache, visible_NK)
         return logits_1NV[0]
 

@@ -17,6 +17,9 @@ unformatted numbers, of the rows of their table. The LaTeX needs booktabs, multi
 records have rows, and the same records give the same bytes. Reads records and nothing else. The tables of a single run
 are printed as well.
 
+A folder with the record of a GPU kit (harness/gpu.py) instead of a run has the tables `gpu-parity`, `gpu-suites`,
+`gpu-passes`, `gpu-memory`, `gpu-overhead` and `gpu-training`, each in the three formats.
+
 `--together` makes one set of tables of several runs, if machine, model, problems and settings agree; what differs is
 listed, and `--allow NAME,NAME` turns it into a footnote. Every speedup is over the LLaDA of the same run.
 A run made with --untimed has no Speed and no tokens per second.
@@ -30,6 +33,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from harness.errors import UserError, one_line_errors
+from harness.records.kit import KitRecord, has_kit, read_kit
 from harness.records.store import Run, read_run, write_atomically
 from tables.frames.intervals import paired
 from tables.frames.measures import measure
@@ -38,6 +42,7 @@ from tables.output.pdf import NAME as PDF
 from tables.output.pdf import has_pdflatex, write_pdf
 from tables.output.writers import latex, markdown
 from tables.sheets.ablations import ABLATIONS, ablations
+from tables.sheets.kit import TABLES, kit_sheets
 from tables.sheets.layout import Request, Sheet
 from tables.sheets.paper import paper
 from tables.sheets.theory import theory_sheets as theory
@@ -47,7 +52,7 @@ from tables.sheets.windows import windows
 # What makes each table of a run; it yields nothing where records are missing. A new table is one file and one entry.
 SHEETS: tuple[Callable[[Request], Iterable[Sheet]], ...] = (ablations, windows, theory, tokens, paper)
 # What a rendering may leave in its folder.
-NAMES = {"main", *ABLATIONS, "windows", "theory", "tps", "paper"}
+NAMES = {"main", *ABLATIONS, "windows", "theory", "tps", "paper", *(table.name for table in TABLES)}
 FORMATS = (".md", ".csv", ".tex")
 
 
@@ -59,11 +64,7 @@ def render(run: Run, paper: bool = False, intervals: bool = False, tps: bool = F
     no tps.* if the run was not timed. Raises UserError if the run has no items or is damaged.
     """
     request = Request(run, of_all(measure, run), by_pair_of_all(paired, run) if intervals else None, paper, tps)
-    files: dict[str, str] = {}
-    for make in SHEETS:
-        for sheet in make(request):
-            files |= _formats(sheet)
-    return files
+    return _files(sheet for make in SHEETS for sheet in make(request))
 
 
 def write(files: dict[str, str], folder: Path) -> None:
@@ -97,14 +98,17 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--allow", metavar="NAMES", help="with --together: checks that may fail, by name")
     options = parser.parse_args(argv)
     for run, out in _asked(options):
-        files = render(run, options.paper, options.intervals, options.tps)
+        if isinstance(run, KitRecord):
+            files = _files(kit_sheets(run))
+        else:
+            files = render(run, options.paper, options.intervals, options.tps)
         write(files, out)
         if options.together or len(options.runs) == 1:
             print("\n".join(text for name, text in files.items() if name.endswith(".md")))
         print(f"written to {out}: {', '.join(files)}")
-        if options.paper and "paper.md" not in files:
+        if options.paper and "paper.md" not in files and isinstance(run, Run):
             print("no paper.md: the paper's tables have none of this run's methods (by label) on its suites")
-        if options.tps and "tps.md" not in files:
+        if options.tps and "tps.md" not in files and isinstance(run, Run):
             print("no tps.md: the run's seconds were not measured for comparison")
         if options.pdf and has_pdflatex():
             print(f"compiled: {write_pdf([text for name, text in files.items() if name.endswith('.tex')], out)}")
@@ -113,7 +117,7 @@ def main(argv: list[str] | None = None) -> int:
     return 0
 
 
-def _asked(options: argparse.Namespace) -> Iterator[tuple[Run, Path]]:
+def _asked(options: argparse.Namespace) -> Iterator[tuple[Run | KitRecord, Path]]:
     """The runs to render, each with the folder of its tables. Raises UserError for options that do not go together."""
     folders: list[Path] = options.runs
     if options.together:
@@ -130,7 +134,12 @@ def _asked(options: argparse.Namespace) -> Iterator[tuple[Run, Path]]:
             "or add --together for one set of tables"
         )
     for folder in folders:
-        yield read_run(folder), options.out or folder / "tables"
+        yield read_kit(folder) if has_kit(folder) else read_run(folder), options.out or folder / "tables"
+
+
+def _files(sheets: Iterable[Sheet]) -> dict[str, str]:
+    """All files of tables, by file name."""
+    return {name: text for sheet in sheets for name, text in _formats(sheet).items()}
 
 
 def _formats(sheet: Sheet) -> dict[str, str]:

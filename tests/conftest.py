@@ -12,17 +12,14 @@ os.environ["HF_DATASETS_CACHE"] = tempfile.mkdtemp(prefix="datasets-")
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from fakes import official_checkpoint, tiny_llada
+from registered import forgotten
 
-from harness import plugins
-from harness.methods.presets import PRESETS
-from harness.suites.registry import SUITES
-from model_wrappers import METHODS, Backbone, load_backbone
-from model_wrappers.backbones.registry import FAMILIES, NANO
+from model_wrappers import Backbone, load_backbone
+from model_wrappers.backbones.registry import NANO
 
 torch.set_num_threads(1)
 atexit.register(shutil.rmtree, os.environ["HF_DATASETS_CACHE"], ignore_errors=True)
@@ -67,10 +64,5 @@ def broken_residual(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def registries() -> Iterator[None]:
     """What is registered meanwhile is forgotten afterwards."""
-    kept: list[tuple[dict[Any, Any], dict[Any, Any]]] = [
-        (each, dict(each)) for each in (METHODS, PRESETS, SUITES, FAMILIES, plugins._loaded)
-    ]
-    yield
-    for each, before in kept:
-        each.clear()
-        each.update(before)
+    with forgotten():
+        yield

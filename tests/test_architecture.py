@@ -19,7 +19,14 @@ LONGEST = 300  # lines of a file
 MOST_ROOMS = 30  # of the harness at its top level, with its neighbours
 LONGEST_FEF = 70  # lines of Algorithm 2
 COMMANDS = ["harness/run.py", "harness/scoring.py", "harness/audit.py", "harness/bench.py", "harness/gate.py"]
-COMMANDS += ["harness/train.py", "harness/schedule.py", "tables/render.py", "tables/figures.py", "tables/report.py"]
+COMMANDS += [
+    "harness/gpu.py",
+    "harness/train.py",
+    "harness/schedule.py",
+    "tables/render.py",
+    "tables/figures.py",
+    "tables/report.py",
+]
 
 
 def module_of(path: Path) -> str:

@@ -12,7 +12,7 @@ import torch
 
 from harness.errors import UserError
 from model_wrappers.backbones.llada import FAMILY, OFFICIAL_MASK_ID, LLaDAConfig, LLaDAForMaskedLM
-from model_wrappers.backbones.model import Backbone
+from model_wrappers.backbones.model import Backbone, check_graphs
 from model_wrappers.backbones.registry import device_named, dtype_named
 
 STD = 0.02
@@ -44,18 +44,21 @@ ARCHITECTURES: dict[str, dict[str, Any]] = {
 ROPE = {"rope_type": "default", "rope_theta": 500000.0}
 
 
-def random_backbone(arch: str, device: str = "cpu", dtype: str | None = None, layers: int | None = None) -> Backbone:
+def random_backbone(
+    arch: str, device: str = "cpu", dtype: str | None = None, layers: int | None = None, cuda_graphs: bool = False
+) -> Backbone:
     """A model of one of ARCHITECTURES with normal weights of standard deviation 0.02; prints the memory it needs.
 
-    dtype: as load_backbone takes it. layers: how many instead of the architecture's. Raises UserError for an unknown
-    architecture, layers < 1, or weights that do not fit into the device's free memory; ValueError for a bad device or
-    dtype.
+    dtype, cuda_graphs: as load_backbone takes them. layers: how many instead of the architecture's. Raises UserError
+    for an unknown architecture, layers < 1, or weights that do not fit into the device's free memory; ValueError for a
+    bad device or dtype, or CUDA graphs without a GPU.
     """
     if arch not in ARCHITECTURES:
         raise UserError(f"unknown architecture {arch!r}; valid: {', '.join(ARCHITECTURES)}")
     if layers is not None and layers < 1:
         raise UserError(f"--layers {layers} must be at least 1")
     torch_device = device_named(device)
+    check_graphs(cuda_graphs, torch_device)
     shape = ARCHITECTURES[arch] | ({} if layers is None else {"num_hidden_layers": layers})
     with torch.device("meta"):  # shapes alone, to refuse before anything is allocated
         model: Any = LLaDAForMaskedLM(LLaDAConfig(**shape, rope_parameters=ROPE))
@@ -75,7 +78,7 @@ def random_backbone(arch: str, device: str = "cpu", dtype: str | None = None, la
                 weight.fill_(1)
             else:
                 weight.normal_(0, STD, generator=generator)
-    return Backbone(FAMILY, model, None, arch)
+    return Backbone(FAMILY, model, None, arch, cuda_graphs=cuda_graphs)
 
 
 def free_bytes(device: torch.device) -> int:

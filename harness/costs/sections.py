@@ -106,7 +106,7 @@ def backbone_of(asked: argparse.Namespace) -> Backbone:
     if asked.arch is None:
         if asked.random_weights or asked.layers is not None:
             raise UserError(f"--random-weights and --layers need --arch; valid: {', '.join(ARCHITECTURES)}")
-        return load_backbone(asked.model, asked.device, asked.dtype, compiled=asked.compile)
+        return load_backbone(asked.model, asked.device, asked.dtype, compiled=asked.compile, cuda_graphs=asked.graphs)
     if asked.model != "nano" or not asked.random_weights:
         raise UserError(f"--arch {asked.arch} has no weights: give --random-weights with it, and no --model")
-    return random_backbone(asked.arch, asked.device, asked.dtype, asked.layers)
+    return random_backbone(asked.arch, asked.device, asked.dtype, asked.layers, asked.graphs)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+import numpy as np
 import pandas as pd
 import torch
+from scipy import stats
 
 from harness.costs.timing import interleaved
 from harness.methods.presets import Preset
@@ -17,40 +19,41 @@ from model_wrappers.events import EventLog
 def bench_tracing(
     backbone: Backbone, prompts: list[torch.Tensor], response: int, repeats: int, presets: dict[str, Preset]
 ) -> pd.DataFrame:
-    """Milliseconds of a response with and without a trace, means over the prompts, and how many events it has.
+    """Milliseconds of a response with and without a trace, how many events it has, and what the trace adds in percent.
 
-    prompts: LongTensors (P,). presets: by name. The percentage is the median over the rounds of the two's ratio.
+    prompts: LongTensors (P,). presets: by name. The percentage is the median, over prompts and rounds, of the ratio of
+    two responses made one after the other, with its 95% bootstrap interval.
     """
-    calls: dict[str, Callable[[], object]] = {}
-    events = {}
+    rows = []
     for name, preset in presets.items():
         setting = preset.for_suite("bench", {"gen_length": response}, {})
         options = {option: value for option, value in setting.options.items() if option != "baseline"}
         lengths = {"gen_length": setting.gen_length, "block_length": setting.block_length}
-        run = partial(_decode_all, backbone, prompts, {"method": preset.method, **options, **lengths})
-        events[name] = run(True)
-        calls |= {f"{name} plain": partial(run, False), f"{name} traced": partial(run, True)}
-    seconds = interleaved(calls, backbone.device, repeats)
-    rows = []
-    for name in presets:
-        plain, traced = seconds[f"{name} plain"], seconds[f"{name} traced"]
+        events, measured = 0, []
+        for prompt_P in prompts:
+            run = partial(_decoded, backbone, prompt_P, {"method": preset.method, **options, **lengths})
+            calls: dict[str, Callable[[], object]] = {"plain": partial(run, False), "traced": partial(run, True)}
+            events += run(True)
+            measured.append(interleaved(calls, backbone.device, repeats))
+        seconds = pd.concat(measured)
+        added = 100 * (seconds["traced"] / seconds["plain"] - 1).to_numpy()
+        interval = stats.bootstrap((added,), np.median, rng=np.random.default_rng(0)).confidence_interval
         rows.append(
             {
                 "method": name,
-                "events": events[name] / len(prompts),
-                "plain, ms": 1e3 * plain.median() / len(prompts),
-                "traced, ms": 1e3 * traced.median() / len(prompts),
-                "tracing, %": 100 * ((traced / plain).median() - 1),
+                "events": events / len(prompts),
+                "plain, ms": 1e3 * seconds["plain"].median(),
+                "traced, ms": 1e3 * seconds["traced"].median(),
+                "added, %": np.median(added),
+                "low": interval.low,
+                "high": interval.high,
             }
         )
     return pd.DataFrame(rows)
 
 
-def _decode_all(backbone: Backbone, prompts: list[torch.Tensor], options: dict[str, object], traced: bool) -> int:
-    """Decode all prompts; how many events there were."""
-    events = 0
-    for prompt_P in prompts:
-        log = EventLog() if traced else None
-        decode(backbone, prompt_P, observer=log, **options)  # type: ignore[arg-type]
-        events += 0 if log is None else len(log)
-    return events
+def _decoded(backbone: Backbone, prompt_P: torch.Tensor, options: dict[str, object], traced: bool) -> int:
+    """Decode a prompt; how many events there were."""
+    log = EventLog() if traced else None
+    decode(backbone, prompt_P, observer=log, **options)  # type: ignore[arg-type]
+    return 0 if log is None else len(log)

@@ -4,32 +4,46 @@ from __future__ import annotations
 
 import statistics
 import tempfile
-import time
+from collections.abc import Collection
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
 
+from harness.costs.timing import seconds_of
 from harness.training.data import Collator, CorruptedBatches, NanoExamples, PositionBatches
 from harness.training.recipes import PRESETS
 from harness.training.run import start, training_arguments
 from harness.training.trainer import DiffusionTrainer
 from harness.training.two_stream import TwoStreamBatches
 
-POSITIONS = {"fef, 1 position": 1, "fef, 4 positions": 4, "fef, 16 positions": 16, "fef, all positions": None}
+MASKED = "fef, two-stream mask"
+EVERY = "fef, all positions"
+POSITIONS = {"fef, 1 position": 1, "fef, 4 positions": 4, "fef, 16 positions": 16, EVERY: None}
 DISCARDED = 2
 
 
-def bench_training(model: str, repeats: int) -> pd.DataFrame:
+def bench_training(
+    model: str,
+    repeats: int,
+    objectives: Collection[str] | None = None,
+    batch: int | None = None,
+    device: str | None = None,
+) -> pd.DataFrame:
     """Forward and backward of a batch of the preset `nano`, without the optimizer's step; medians over `repeats`.
+
+    objectives: those to measure (None: all). batch: examples (None: the preset's). device: "cpu" for the processor,
+    else a GPU where there is one.
 
     A row per objective: corrupted positions per example, rows and tokens through the model, examples and tokens per
     second. Every step has new examples, the same for all objectives. A row under the two-stream mask trains all
     corrupted positions from an anchor on.
     """
     config = PRESETS["nano"] | {"init": model, "steps": repeats + DISCARDED}
+    config["trainer"] = {"use_cpu": True} if device == "cpu" else {}
     backbone = start(config)
     network = backbone.model
-    size = config["batch"]
+    config["batch"] = size = config["batch"] if batch is None else batch
     tokenizer, end = backbone.text_tokenizer(), backbone.family.end_of_turn
     examples = NanoExamples(tokenizer, size * config["steps"], size, config["seed"], end=end)
     corrupted = CorruptedBatches(backbone.eos_id, backbone.mask_id, config["seed"])
@@ -42,17 +56,16 @@ def bench_training(model: str, repeats: int) -> pd.DataFrame:
         collators: dict[str, Collator] = {
             "llada": corrupted,
             **{name: PositionBatches(corrupted, n) for name, n in POSITIONS.items()},
-            "fef, two-stream mask": TwoStreamBatches(corrupted),
+            MASKED: TwoStreamBatches(corrupted),
         }
+        collators = {name: own for name, own in collators.items() if objectives is None or name in objectives}
         measured: dict[str, list[dict[str, float]]] = {name: [] for name in collators}
         for step in range(config["steps"]):
-            batch = [examples[index] for index in range(step * size, (step + 1) * size)]
+            own = [examples[index] for index in range(step * size, (step + 1) * size)]
             for name, collate in collators.items():
-                inputs = collate(batch)
+                inputs = collate(own)
                 rows_BL = inputs["corrupted" if "corrupted" in inputs else "inputs"]
-                began = time.perf_counter()
-                trainer.training_step(network, inputs)
-                seconds = time.perf_counter() - began
+                seconds = seconds_of(partial(trainer.training_step, network, inputs), trainer.args.device)
                 network.zero_grad()
                 if step >= DISCARDED:
                     measured[name].append({"rows": len(rows_BL), "tokens": rows_BL.numel(), "seconds": seconds})

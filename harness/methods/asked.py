@@ -159,3 +159,8 @@ def method_named(method: Method) -> str:
     add_decoder(name, decoder)
     _given.add(name)
     return name
+
+
+def given_functions(methods: str) -> list[str]:
+    """Those of --methods that are functions nobody registered, which no other process knows."""
+    return [element.name for element in read_elements(methods) if element.name in _given]

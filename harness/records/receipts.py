@@ -54,7 +54,7 @@ def busy_warning(at_start: dict[str, Any]) -> str | None:
         return None
     return (
         f"warning: other programs use {' and '.join(busy)}: seconds will be longer and less certain, ratios less so; "
-        "wait for a quiet machine, or give --untimed"
+        "wait for a quiet machine"
     )
 
 

@@ -69,8 +69,9 @@ class RunConfig(Struct, kw_only=True):
     """All that determines the tokens and forwards of a run.
 
     models: role -> suite -> name. data: "generated", "generated-dev", or SHA-256 by suite. limit: items a suite, None
-    for all. chunk: items that pass through all methods before the next ones. timed: whether seconds are for comparison.
-    traced: whether traces.bin has what every response did. Where an older record does not say, a value is None.
+    for all. graphs: whether the models ran through CUDA graphs. chunk: items that pass through all methods before the
+    next ones. timed: whether seconds are for comparison. traced: whether traces.bin has what every response did. Where
+    an older record does not say, a value is None.
     """
 
     models: dict[str, dict[str, str]] = {}
@@ -83,6 +84,7 @@ class RunConfig(Struct, kw_only=True):
     device: str | None = None
     dtype: str | None = None
     compile: bool | None = None
+    graphs: bool = False
     trust_remote_code: bool | UnsetType = UNSET
     reads_at: Literal[0, -1] | UnsetType = UNSET
     threads: int | None = None
@@ -96,9 +98,9 @@ class RunConfig(Struct, kw_only=True):
         return isinstance(self.data, str)
 
     def to_json(self) -> dict[str, Any]:
-        """The configuration as run.json has it; `timed` is left out where it is true, `traced` where it is false."""
+        """The configuration as run.json has it; of timed, traced and graphs the usual value is left out."""
         values: dict[str, Any] = msgspec.to_builtins(self)
-        for name, usual in (("timed", True), ("traced", False)):
+        for name, usual in (("timed", True), ("traced", False), ("graphs", False)):
             if values[name] is usual:
                 del values[name]
         return values
@@ -138,7 +140,10 @@ class RunRecord(Struct, kw_only=True):
 
 
 class ItemRecord(Struct):
-    """One response: whose it is, what it says, whether it is right, what it cost."""
+    """One response: whose it is, what it says, whether it is right, what it cost.
+
+    worker: whose device decoded it, a key of `workers` in a session of run.json; missing without --workers.
+    """
 
     method: str
     suite: str
@@ -167,6 +172,7 @@ class ItemRecord(Struct):
     accepted: Count | None = None
     rejected: Count | None = None
     committed: Count | None = None
+    worker: str | None = None
 
 
 class PromptRecord(Struct):

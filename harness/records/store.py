@@ -240,9 +240,10 @@ class Recorder:
         self.pieces.setdefault(trace.tokenizer, set()).update(trace.pieces)
 
     def add(self, item: dict[str, Any], windows: list[dict[str, Any]], trace: TraceRecord | None = None) -> None:
-        """Record one finished item with its windows and its trace, if it has one."""
+        """Record one finished item with its windows and its trace, less texts of tokens that an earlier trace has."""
         with _writing(self.folder):
             if trace is not None:
+                trace = trace.without(self.pieces.get(trace.tokenizer, set()))
                 _append_bytes(self.folder / TRACES, frame_of(trace))
                 self._note_pieces(trace)
                 self._traced.add(trace.key)

@@ -7,7 +7,7 @@ the lines of the other records, before its item. A torn last frame is left out; 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -57,6 +57,11 @@ class TraceRecord(Struct, kw_only=True):
     tokenizer: str = ""
     pieces: dict[int, str] = {}
     columns: dict[str, bytes] = {}
+
+    def without(self, known: Collection[int]) -> TraceRecord:
+        """The record less the texts of these tokens."""
+        new = {token: text for token, text in self.pieces.items() if token not in known}
+        return msgspec.structs.replace(self, pieces=new)
 
     @property
     def key(self) -> tuple[str, str, int]:

@@ -92,7 +92,10 @@ def _settings(meta: RunRecord) -> dict[str, Any]:
     files = meta.data.get("files") or {}
     return {
         "names": {"methods": sorted(config.methods), "suites": sorted(config.suites)},
-        **{name: getattr(config, name) for name in ("limit", "temperature", "seed", "device", "dtype", "compile")},
+        **{
+            name: getattr(config, name)
+            for name in ("limit", "temperature", "seed", "device", "dtype", "compile", "graphs")
+        },
         "methods": {name: _of_method(method) for name, method in config.methods.items()},
         "models": config.models,
         "data": {suite: (files.get(suite) or {}).get("sha256") for suite in config.suites},

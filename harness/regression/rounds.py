@@ -15,7 +15,7 @@ from harness.records.schema import RunConfig
 from harness.records.store import Run
 from harness.regression.revision import checkout
 from harness.regression.speed import REFERENCE, compare_seconds, measure_both
-from harness.runs.decoding import load
+from harness.runs.loading import load
 
 # On a busy machine one round in ten has a false alarm. Another round has other processes, and with them other noise; it
 # has more items, so that it does not miss what the first one saw.

@@ -130,7 +130,7 @@ def _request(config: RunConfig, model: Any, prompt: list[int]) -> dict[str, Any]
         "gen_length": model.gen_length,
         "block_length": model.block_length,
         "temperature": model.temperature,
-        **{name: getattr(config, name) for name in ("seed", "device", "dtype", "compile")},
+        **{name: getattr(config, name) for name in ("seed", "device", "dtype", "compile", "graphs")},
     }
 
 

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from harness.errors import UserError
 from harness.records.store import Run
 from harness.regression.golden import RESPONSE, Key, items_that_differ
-from harness.runs.decoding import load
+from harness.runs.loading import load
 
 if TYPE_CHECKING:
     from model_wrappers import Backbone
@@ -40,7 +40,7 @@ def excused_items(golden: Run, run: Run) -> tuple[list[Key], list[str]]:
     config = run.config
     if len(keys) > MOST:
         return [], [f"no ties are looked for: {len(keys)} items differ, and ties are rare (at most {MOST})"]
-    if config.dtype != "float32" or config.compile:
+    if config.dtype != "float32" or config.compile or config.graphs:
         return [], ["no ties are looked for: they can be proven of eager runs in float32 alone"]
     roles = {role for method in config.methods.values() for role in (method.role, method.draft_role) if role}
     if not roles <= set(config.models):

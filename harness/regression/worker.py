@@ -19,15 +19,16 @@ from model_wrappers import decode, load_backbone
 
 
 @lru_cache
-def backbone_of(name: str, device: str, dtype: str, compiled: bool) -> Any:
+def backbone_of(name: str, device: str, dtype: str, compiled: bool, graphs: bool) -> Any:
     """A backbone, loaded once."""
-    options: dict[str, Any] = {"compiled": True} if compiled else {}  # older revisions know no such option
+    options: dict[str, Any] = {"compiled": True} if compiled else {}  # older revisions know no such options
+    options |= {"cuda_graphs": True} if graphs else {}
     return load_backbone(name, device=device, dtype=dtype, **options)
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
     """Decode one response."""
-    where = (request["device"], request["dtype"], request["compile"])
+    where = (request["device"], request["dtype"], request["compile"], request.get("graphs", False))
     options = dict(request["options"])
     if request["draft"] is not None:
         options["draft"] = backbone_of(request["draft"], *where)

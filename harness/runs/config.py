@@ -37,6 +37,7 @@ from harness.suites.registry import (
 )
 from harness.suites.splits import TEST_PROBLEMS, write_suites
 from model_wrappers.api import check_temperature
+from model_wrappers.backbones.model import check_graphs
 from model_wrappers.backbones.registry import device_named
 from model_wrappers.decoders import METHODS
 
@@ -87,6 +88,7 @@ def resolve(asked: argparse.Namespace) -> RunConfig:
     methods = methods_named(asked.methods)
     roles = read_models(asked.model, suites)
     _check_numbers(asked)
+    check_graphs(asked.graphs, device_named(asked.device), asked.compile)
     for preset in methods.values():
         check_temperature(preset.method, asked.temperature)
     on_nano = all(name == "nano" for name in roles["base"].values())
@@ -114,8 +116,9 @@ def resolve(asked: argparse.Namespace) -> RunConfig:
         temperature=float(asked.temperature),
         seed=asked.seed,
         device=asked.device,
-        dtype=asked.dtype or ("float32" if device_named(asked.device).type == "cpu" else "bfloat16"),
+        dtype=asked.dtype or ("float32" if _on_cpu(asked) else "bfloat16"),
         compile=asked.compile,
+        graphs=asked.graphs,
         threads=asked.threads or torch.get_num_threads(),
         chunk=asked.chunk,
         timed=not asked.untimed,
@@ -123,6 +126,11 @@ def resolve(asked: argparse.Namespace) -> RunConfig:
         trust_remote_code=True if asked.trust_remote_code else UNSET,
         reads_at=UNSET if asked.reads_at is None else asked.reads_at,
     )
+
+
+def _on_cpu(asked: argparse.Namespace) -> bool:
+    """Whether decoding is on the CPU. Of workers, which may be elsewhere, each finds its device itself."""
+    return bool(asked.device == "cpu") if asked.workers else device_named(asked.device).type == "cpu"
 
 
 def _check_numbers(asked: argparse.Namespace) -> None:

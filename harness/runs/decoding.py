@@ -1,114 +1,99 @@
-"""A run from its configuration to recorded items: problems, models, decoding."""
+"""A run from its configuration to recorded items. Whoever decodes, this process alone writes records."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
+from collections import Counter
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-import torch
-import transformers
-from msgspec import UNSET
+from typing import Any
 
 from harness.methods.schedule_files import describe_schedules
 from harness.records.schema import RunConfig
-from harness.records.store import Recorder
-from harness.runs.config import write_generated
-from harness.runs.folder import begin_meta, describe_data, new_or_not_at_all, session
-from model_wrappers import Backbone, load_backbone
+from harness.records.store import KEY, Recorder
+from harness.runs.chunks import Queue
+from harness.runs.crew import Alone, Crew, Workers
+from harness.runs.folder import begin_meta, new_or_not_at_all, session
+from harness.runs.loading import worker_for
+from harness.runs.progress import RunProgress, duration
+from harness.runs.results import Response
 
-if TYPE_CHECKING:
-    from harness.runs.inference import SuiteJob
+LeftOut = dict[tuple[str, str, int], str]  # (method, suite, item) -> how its last worker died
 
 
-def record(folder: Path, config: RunConfig, data: Path, scratch: Path) -> None:
-    """Decode all that is asked for and is not recorded yet.
+def record(folder: Path, config: RunConfig, data: Path, scratch: Path, workers: Workers | None = None) -> LeftOut:
+    """Decode all that is asked for and is not recorded yet; returns the responses that were left out, with the reason.
 
-    data: folder of the problems; generated ones are written there. scratch: for what is not kept.
+    data: folder of the problems; generated ones are written there. scratch: for what is not kept. workers: of a
+    cluster; None to decode in this process.
     """
     for note in describe_schedules(config):
         print(note)
-    jobs, backbones = load(config, data, scratch)
-    from harness.runs.inference import prompts_of, run_suite
-    from harness.runs.progress import RunProgress
+    with crew_for(config, data, scratch, workers) as crew:
+        # With workers, this process decodes nothing.
+        return _record(folder, config, crew, config.device or "cpu" if workers is None else "cpu")
 
-    described = describe_data(config, data)
-    for job in jobs:
-        described["files"][job.suite]["items"] = len(job.prompts)
+
+def crew_for(config: RunConfig, data: Path, scratch: Path, workers: Workers | None) -> AbstractContextManager[Crew]:
+    """The workers of a run, ready to decode while the context lasts. Raises UserError or ValueError if they cannot."""
+    if workers is None:
+        return nullcontext(Alone(worker_for(config, data, scratch)))
+    from harness.runs.ray_crew import RayCrew  # Ray is an extra
+
+    return RayCrew(config, workers, data, scratch)
+
+
+def _record(folder: Path, config: RunConfig, crew: Crew, device: str) -> LeftOut:
     begun = (folder / "run.json").exists()
-    begin_meta(folder, config, backbones, described)
+    begin_meta(folder, config, crew.description)
     recorder = Recorder(folder)
     if config.traced:
         recorder.check_traced()
-        recorder.write_prompts([prompt for job in jobs for prompt in prompts_of(job)])
-    total, device = sum(len(job.prompts) * len(job.models) for job in jobs), config.device or "cpu"
+        recorder.write_prompts(crew.prompts())
     with new_or_not_at_all(folder, begun):
-        print(announcement(jobs, recorder))
-    with session(folder, device, config.timed), RunProgress(config, total, len(recorder.items)) as progress:
-        for job in jobs:
-            run_suite(job, recorder, config.seed or 0, config.chunk or 1, progress.finished, config.traced)
+        print(announcement(config, crew, recorder))
+    queue = Queue(crew.items, list(config.methods), recorder.done, config.chunk or 1, crew.size)
+
+    def more() -> dict[str, Any]:
+        named = [{**dict(zip(KEY, key, strict=True)), "reason": reason} for key, reason in queue.left_out.items()]
+        return crew.about() | ({"left_out": named} if named else {})
+
+    totals = {suite: count * len(config.methods) for suite, count in crew.items.items()}
+    done = Counter(suite for _, suite, _ in recorder.items)
+    counted = RunProgress(config, totals, {suite: done[suite] for suite in totals}, folder, lambda: crew.size)
+    with session(folder, device, config.timed, more), counted as progress:
+        for worker, result in crew.results(queue):
+            if not isinstance(result, Response):
+                recorder.add_passes(result.line)
+                continue
+            item = result.item | ({"worker": worker} if worker else {})
+            recorder.add(item, result.windows, result.trace)
+            progress.finished(item["suite"], item["method"], item["correct"])
+    return queue.left_out
 
 
-def load(config: RunConfig, data: Path, scratch: Path) -> tuple[list[SuiteJob], dict[str, Backbone]]:
-    """The suites of a configuration, ready to decode, and the models by name.
-
-    Raises UserError for a malformed data file or a prompt that does not fit.
-    """
-    if config.generated:
-        write_generated(data, config)
-    if config.threads is not None:
-        torch.set_num_threads(config.threads)
-    transformers.utils.logging.disable_progress_bar()
-    names = {name for table in config.models.values() for name in table.values()}
-    backbones = {
-        name: load_backbone(
-            name,
-            config.device or "cpu",
-            config.dtype,
-            compiled=bool(config.compile),
-            trust_remote_code=config.trust_remote_code is True,
-            reads_at=None if config.reads_at is UNSET else config.reads_at,
-        )
-        for name in sorted(names)
+def announcement(config: RunConfig, crew: Crew, recorder: Recorder) -> str:
+    """What a run will do, and if it is timed for about how long: one response of each method, scaled by length."""
+    lengths = {
+        (suite, name): method.suites[suite].gen_length or 0
+        for name, method in config.methods.items()
+        for suite in config.suites
     }
-
-    # OpenCompass takes seconds to import: only now, after all that can be refused without it.
-    os.environ.setdefault("HF_DATASETS_CACHE", str(scratch / "datasets"))
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    from harness.runs.inference import models_for, prepare
-    from harness.runs.problems import dataset_configs, load_problems
-
-    jobs = []
-    for suite in config.suites:
-        problems = load_problems(suite, dataset_configs(suite, config, data), config.limit)
-        jobs.append(prepare(suite, problems, models_for(config, suite, backbones)))
-    return jobs, backbones
-
-
-def announcement(jobs: Sequence[SuiteJob], recorder: Recorder) -> str:
-    """What a run will do, and for about how long: one response of each method, measured and scaled by length."""
-    from harness.runs.inference import warm_up
-    from harness.runs.progress import duration
-
     pending = {
-        (job.suite, method): sum(not recorder.done(method, job.suite, item) for item in range(len(job.prompts)))
-        for job in jobs
-        for method in job.models
+        (suite, method): [item for item in range(crew.items[suite]) if not recorder.done(method, suite, item)]
+        for suite, method in lengths
     }
-    responses = sum(pending.values())
+    responses = sum(map(len, pending.values()))
     if responses == 0:
         return "all items are decoded already"
-    first = next(job for job in jobs if any(pending[job.suite, method] for method in job.models))
-    measured = {method: warm_up(first, method, 0) / model.gen_length for method, model in first.models.items()}
-    seconds = sum(
-        count * measured[method] * job.models[method].gen_length
-        for job in jobs
-        for method in job.models
-        if (count := pending[job.suite, method])
-    )
-    suites = ", ".join(f"{job.suite} {len(job.prompts)}" for job in jobs)
-    return (
-        f"{responses} responses to decode ({len(first.models)} methods; items: {suites}): about {duration(seconds)}, "
-        "then scoring and tables"
-    )
+    by = f" on {crew.size} workers" if crew.size > 1 else ""
+    said = f"{responses} responses to decode{by} ({len(config.methods)} methods; items: "
+    said += f"{', '.join(f'{suite} {count}' for suite, count in crew.items.items())})"
+    if not config.timed:  # nothing needs to be warm, and the progress soon tells how long it takes
+        return f"{said}, then scoring and tables"
+    first = next(suite for suite in config.suites if any(pending[suite, method] for method in config.methods))
+    samples = crew.warm_up(first, {method: (pending[first, method] or [0])[0] for method in config.methods})
+    if not samples:
+        return f"{said}, then scoring and tables"
+    a_token = {method: own.seconds / lengths[first, method] for method, own in samples.items()}
+    total = sum(len(items) * a_token[method] * lengths[suite, method] for (suite, method), items in pending.items())
+    return f"{said}: about {duration(total / crew.size)}, then scoring and tables"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 from pathlib import Path
@@ -18,7 +18,7 @@ from harness.plugins import used_by
 from harness.records.environment import describe
 from harness.records.hashes import files_hash, weight_hashes
 from harness.records.receipts import busy_warning, receipt
-from harness.records.schema import SCHEMA, PluginName, RunConfig, RunRecord
+from harness.records.schema import SCHEMA, RunConfig, RunRecord
 from harness.records.sources import describe_code, resolved_options
 from harness.records.store import config_hash, read_meta, write_meta
 from harness.records.traces import NAME as TRACES
@@ -96,21 +96,29 @@ def describe_data(config: RunConfig, data: Path) -> dict[str, Any]:
     }
 
 
-def begin_meta(folder: Path, config: RunConfig, backbones: dict[str, Backbone], data: dict[str, Any]) -> None:
-    """Write run.json of a new run; one that is gone on with keeps its own.
+def made_with(config: RunConfig, backbones: dict[str, Backbone], data: dict[str, Any]) -> dict[str, Any]:
+    """What a run is made with, as run.json has it: environment, weights, data, code, and plugins where it uses some.
 
-    Raises UserError if that was made with other weights, problems, code or packages, or if it cannot be written.
+    data: as `describe_data` says. Of the process that decodes: its machine, and the models that it loaded.
     """
-    made_with = {
+    plugins = used_by(config, {backbone.model.config.model_type for backbone in backbones.values()})
+    return {
         "environment": describe(config.device or "cpu", config.dtype or "float32"),
         "weights": {name: _weights(backbone) for name, backbone in backbones.items()},
         "data": data,
         "code": describe_code(method.method for method in config.methods.values())
         | {"options": resolved_options(config)},
+        **({"plugins": to_builtins(plugins)} if plugins else {}),
     }
-    plugins = used_by(config, {backbone.model.config.model_type for backbone in backbones.values()})
+
+
+def begin_meta(folder: Path, config: RunConfig, made: dict[str, Any]) -> None:
+    """Write run.json of a new run; one that is gone on with keeps its own. made: as `made_with` says.
+
+    Raises UserError if that was made with other weights, problems, code or packages, or if it cannot be written.
+    """
     if (folder / "run.json").exists():
-        _check_same(folder, read_meta(folder), made_with, plugins)
+        _check_same(folder, read_meta(folder), made)
         return
     meta = {
         "schema": SCHEMA,
@@ -118,22 +126,34 @@ def begin_meta(folder: Path, config: RunConfig, backbones: dict[str, Backbone], 
         "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "config": config.to_json(),
         "config_hash": config_hash(config),
-        **made_with,
-        **({"plugins": to_builtins(plugins)} if plugins else {}),
+        **made,
     }
     write_meta(folder, meta)
 
 
-def _check_same(folder: Path, before: RunRecord, now: dict[str, Any], plugins: list[PluginName]) -> None:
+def unlike(before: dict[str, Any], now: dict[str, Any], machine: bool) -> list[str]:
+    """What makes tokens, verdicts or seconds and differs between two of `made_with`, with both values.
+
+    machine: the machine, on which seconds depend, must be the same as well.
+    """
+    compared = [*SAME, *(SAME_MACHINE if machine else ())]
+
+    def part(made: dict[str, Any]) -> dict[str, Any]:
+        return {
+            "environment": {name: made["environment"].get(name) for name in compared},
+            "weights": made["weights"],
+            "data": made["data"].get("files"),
+            "code": made["code"],
+            # Where a plugin lies does not matter.
+            "plugins": {Path(each["path"]).name: each["sha256"] for each in made.get("plugins", [])},
+        }
+
+    return differences(part(before), part(now))
+
+
+def _check_same(folder: Path, before: RunRecord, now: dict[str, Any]) -> None:
     """Raise UserError, naming every difference, if what makes tokens, verdicts or seconds is not what it was."""
-    compared = [*SAME, *(SAME_MACHINE if before.config.timed else ())]
-
-    def part(environment: dict[str, Any], weights: Any, data: dict[str, Any], code: Any) -> dict[str, Any]:
-        environment = {name: environment.get(name) for name in compared}
-        return {"environment": environment, "weights": weights, "data": data.get("files"), "code": code}
-
-    changed = differences(part(before.environment, before.weights, before.data, before.code), part(**now))
-    changed += differences({"plugins": _hashes(before.plugins)}, {"plugins": _hashes(plugins)})
+    changed = unlike(to_builtins(before), now, before.config.timed)
     if changed:
         commit = before.environment.get("commit")
         raise UserError(
@@ -142,11 +162,6 @@ def _check_same(folder: Path, before: RunRecord, now: dict[str, Any], plugins: l
             + (f" (git checkout {commit})" if commit and commit != now["environment"]["commit"] else "")
             + ", or begin a run of its own with another --out"
         )
-
-
-def _hashes(plugins: list[PluginName]) -> dict[str, str]:
-    """SHA-256 of plugins by the name of their file: where they lie does not matter."""
-    return {Path(each.path).name: each.sha256 for each in plugins}
 
 
 @contextmanager
@@ -162,21 +177,22 @@ def new_or_not_at_all(folder: Path, begun: bool) -> Iterator[None]:
 
 
 @contextmanager
-def session(folder: Path, device: str, timed: bool = True) -> Iterator[None]:
+def session(folder: Path, device: str, timed: bool = True, more: Callable[[], dict[str, Any]] = dict) -> Iterator[None]:
     """One entry of `sessions` in run.json: {"start": receipt, "end": receipt}; a kill leaves no end.
 
-    timed: warn on stderr if others use the machine when it starts.
+    timed: warn on stderr if others use the machine when it starts. more: what else the entry has, at the start and at
+    the end.
     """
     before, start = read_meta(folder).sessions, receipt(device)
     warning = busy_warning(start) if timed else None
     if warning:
-        print(warning, file=sys.stderr)
-    write_meta(folder, {"sessions": [*before, {"start": start, "end": None}]})
+        print(f"{warning}, or give --untimed", file=sys.stderr)
+    write_meta(folder, {"sessions": [*before, {"start": start, "end": None, **more()}]})
     try:
         yield
     finally:
         with suppress(UserError):  # a full disk has its own message already
-            write_meta(folder, {"sessions": [*before, {"start": start, "end": receipt(device)}]})
+            write_meta(folder, {"sessions": [*before, {"start": start, "end": receipt(device), **more()}]})
 
 
 def _weights(backbone: Backbone) -> dict[str, Any]:

@@ -1,14 +1,12 @@
-"""The timed part of a run: items through the methods, interleaved, each item judged and recorded.
+"""The timed part of a run: an item through a method, judged, as a record.
 
 OpenCompass loads the problems, builds the prompts and judges the answers. A prompt is encoded once for all methods.
-Chunks of items pass through all methods before the next chunk, in alternating order (ABBA), so that a machine that
-drifts drifts for all alike. What is timed is `decode` alone.
+What is timed is `decode` alone.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,19 +14,17 @@ import torch
 
 from harness.errors import UserError
 from harness.plugins import blame
-from harness.records.schema import SCHEMA, PromptRecord, RunConfig
-from harness.records.store import Recorder
+from harness.records.schema import PromptRecord, RunConfig
 from harness.runs.judging import Judge
-from harness.runs.passes import pass_seconds
 from harness.runs.problems import Problems, conversations
-from harness.runs.tracing import prompt_text, trace_of
+from harness.runs.responses import cost_and_tokens, hash_of
+from harness.runs.results import Sample
+from harness.runs.tracing import prompt_text
 from harness.suites.registry import suite_named
-from model_wrappers import METHODS, Backbone, Decoded
-from model_wrappers.chat import content_length, response_text
+from model_wrappers import Backbone, Decoded
+from model_wrappers.chat import response_text
 from model_wrappers.events import EventLog
 from model_wrappers.opencompass_model import DiffusionModel, encode_chat
-
-Finished = Callable[[str, str, bool | None], None]  # suite, method, verdict
 
 
 def item_seed(seed: int, suite: str, item: int) -> int:
@@ -114,40 +110,10 @@ def prompts_of(job: SuiteJob) -> list[PromptRecord]:
     ]
 
 
-def run_suite(
-    job: SuiteJob, recorder: Recorder, seed: int, chunk: int, finished: Finished, traced: bool = False
-) -> None:
-    """Decode, judge and record every item that is not recorded yet; `finished(suite, method, verdict)` after each.
-
-    traced: record every event of the responses too. After each chunk of a prefix-conditioned method, single passes are
-    timed on one of its prompts.
-    """
-    methods = list(job.models)
-    warm: set[str] = set()
-    for number, first in enumerate(range(0, len(job.prompts), chunk)):
-        items = range(first, min(first + chunk, len(job.prompts)))
-        for method in methods if number % 2 == 0 else methods[::-1]:
-            pending = [item for item in items if not recorder.done(method, job.suite, item)]
-            if pending and method not in warm:
-                warm_up(job, method, pending[0])
-                warm.add(method)
-            for item in pending:
-                log = EventLog() if traced else None
-                record, windows = decode_item(job, method, item, item_seed(seed, job.suite, item), log)
-                trace = None
-                if log is not None:
-                    model = job.models[method]
-                    trace = trace_of((method, job.suite, item), model.backbone, model.gen_length, log, recorder.pieces)
-                recorder.add(record, windows, trace)
-                finished(job.suite, method, record["correct"])
-            if pending and METHODS[job.models[method].method].prefix_conditioned:
-                costs = pass_seconds(job.models[method], job.prompts[pending[0]])
-                recorder.add_passes({"method": method, "suite": job.suite, "item": pending[0], **costs})
-
-
-def warm_up(job: SuiteJob, method: str, item: int) -> float:
-    """Decode an item without recording it; returns its seconds. Raises UserError as `decode_item` does."""
-    return _respond(job, method, item, seed=0).trace.seconds
+def warm_up(job: SuiteJob, method: str, item: int) -> Sample:
+    """Decode an item without recording it; what it cost. Raises UserError as `decode_item` does."""
+    trace = _respond(job, method, item, seed=0).trace
+    return Sample(trace.seconds, trace.forwards)
 
 
 def _respond(job: SuiteJob, method: str, item: int, seed: int, log: EventLog | None = None) -> Decoded:
@@ -179,7 +145,7 @@ def decode_item(
     windows = [{**key, **vars(window)} for window in out.trace.windows]
     verdict, why = (None, "") if job.judge is None else _judged(job, method, item, text)
     said = {"text": text, "gold": job.golds[item], "correct": verdict} | ({"why": why} if why else {})
-    return _record(key, seed, model, prompt_P, out) | said, windows
+    return cost_and_tokens(key, seed, model.backbone, prompt_P, out) | said, windows
 
 
 def _judged(job: SuiteJob, method: str, item: int, text: str) -> tuple[bool, str]:
@@ -190,33 +156,3 @@ def _judged(job: SuiteJob, method: str, item: int, text: str) -> tuple[bool, str
     except Exception as error:  # whatever an evaluator from outside makes of a text
         said = str(error) if isinstance(error, UserError) else f"its evaluator fails: {type(error).__name__}: {error}"
         raise UserError(f"{method} on {job.suite}, item {item}: {said}") from error
-
-
-def _record(
-    key: dict[str, Any], seed: int, model: DiffusionModel, prompt_P: torch.Tensor, out: Decoded
-) -> dict[str, Any]:
-    """What an item cost, and its tokens in numbers."""
-    windows = out.trace.windows
-    costs = {name: value for name, value in vars(out.trace).items() if name != "windows"}
-    content, eos = content_length(model.backbone, out.tokens), int((out.tokens == model.backbone.eos_id).sum())
-    return {
-        "schema": SCHEMA,
-        **key,
-        "seed": seed,
-        "prompt_tokens": len(prompt_P),
-        "prompt_hash": hash_of(prompt_P),
-        "content_tokens": content,
-        "eos_tokens": eos,
-        "post_stop_tokens": len(out.tokens) - content - eos,  # behind the end, and no EOS
-        "tokens_hash": hash_of(out.tokens),
-        **costs,
-        "proposed": sum(w.proposed for w in windows),
-        "accepted": sum(w.accepted for w in windows),
-        "rejected": sum(w.accepted < w.proposed for w in windows),
-        "committed": sum(w.committed for w in windows),
-    }
-
-
-def hash_of(ids: torch.Tensor) -> str:
-    """A hash of ids, LongTensor (N,), as items have it."""
-    return hashlib.sha256(ids.cpu().numpy().tobytes()).hexdigest()[:16]

@@ -1,79 +1,130 @@
-"""How far a run is: a bar on a terminal, else a line every half minute; items done, time left, accuracy so far."""
+"""How far a run is: a bar a suite on a terminal, else a line every half minute; speed, time left, accuracy so far.
+
+What `--status` shows in another terminal is counted from the records; the speed is in NAME, which a run that goes on
+replaces every few seconds.
+"""
 
 from __future__ import annotations
 
+import json
 import time
 from collections import defaultdict
-from datetime import timedelta
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
 from types import TracebackType
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from harness.records.schema import RunConfig
+from harness.records.store import write_atomically
 
+NAME = "progress.json"
 REDRAW = 0.2  # seconds between two drawings of the bar
 LINE_EVERY = 30.0  # seconds between two lines where there is no terminal
+NOTE_EVERY = 2.0  # seconds between two notes for --status
 
 
 class RunProgress:
     """A context manager; suites that are scored after the run show no accuracy.
 
-    total, done: responses of the run, and those that are recorded already. The bar has no thread of its own, which
-    would draw while decoding is timed.
+    totals, done: responses by suite, all and those that are recorded already. folder: where NAME is written; None for
+    nowhere. workers: how many decode now. The bar has no thread of its own, which would draw while decoding is timed.
     """
 
-    def __init__(self, config: RunConfig, total: int, done: int, console: Console | None = None) -> None:
+    def __init__(
+        self,
+        config: RunConfig,
+        totals: dict[str, int],
+        done: dict[str, int],
+        folder: Path | None = None,
+        workers: Callable[[], int] = lambda: 1,
+        console: Console | None = None,
+    ) -> None:
         self._console = console or Console()
-        columns = (TextColumn("{task.fields[suite]}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        self._bar = Progress(
-            *columns,
-            TextColumn("{task.fields[accuracy]}"),
-            console=self._console,
-            auto_refresh=False,
-            disable=not self._console.is_terminal,
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[said]}"),
         )
-        self._task = self._bar.add_task("", total=total, completed=done, suite="", accuracy="")
-        self._titles = {name: suite.title or name for name, suite in config.suites.items()}
+        terminal = self._console.is_terminal
+        self._bar = Progress(*columns, console=self._console, auto_refresh=False, disable=not terminal)
+        self._titles = {name: config.suites[name].title or name for name in totals}
+        self._tasks = {
+            name: self._bar.add_task(self._titles[name], total=totals[name], completed=done[name], said="")
+            for name in totals
+        }
         self._labels = {name: method.label for name, method in config.methods.items()}
-        self._total, self._done, self._before = total, done, done
+        self._totals, self._done, self._before = totals, dict(done), sum(done.values())
+        self._folder, self._workers = folder, workers
         self._verdicts: dict[tuple[str, str], list[bool]] = defaultdict(list)
-        self._began = self._shown = time.monotonic()
+        self._began = self._shown = self._noted = time.monotonic()
 
     def __enter__(self) -> RunProgress:
         self._bar.start()
-        self._began = self._shown = time.monotonic()
+        self._began = self._shown = self._noted = time.monotonic()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._bar.stop()
+        if self._folder is not None:
+            (self._folder / NAME).unlink(missing_ok=True)
 
     def finished(self, suite: str, method: str, verdict: bool | None) -> None:
         """One more response is recorded."""
-        self._done += 1
+        self._done[suite] += 1
         if verdict is not None:
             self._verdicts[suite, method].append(verdict)
-        terminal = self._console.is_terminal
-        due = time.monotonic() - self._shown > (REDRAW if terminal else LINE_EVERY)
+        now, terminal = time.monotonic(), self._console.is_terminal
+        due = now - self._shown > (REDRAW if terminal else LINE_EVERY)
         if due:
-            self._shown = time.monotonic()
+            self._shown = now
         if due and not terminal:
-            self._console.print(self._line(suite), soft_wrap=True, highlight=False)
+            self._console.print(self._line(suite, now), soft_wrap=True, highlight=False)
         if due and terminal:
-            self._bar.update(self._task, accuracy=self._accuracy(suite))
-        self._bar.update(self._task, advance=1, suite=self._titles[suite], refresh=due)
+            said = [self._pace(now), self._accuracy(suite)]
+            self._bar.update(self._tasks[suite], said=", ".join(part for part in said if part))
+        self._bar.update(self._tasks[suite], advance=1, refresh=due)
+        if self._folder is not None and now - self._noted > NOTE_EVERY:
+            self._noted = now
+            self._note(self._folder, now)
 
-    def _line(self, suite: str) -> str:
-        elapsed = time.monotonic() - self._began
-        left = elapsed / (self._done - self._before) * (self._total - self._done)
-        parts = [f"{self._done} of {self._total} responses", f"about {duration(left)} left", self._titles[suite]]
-        return ", ".join(part for part in [*parts, self._accuracy(suite)] if part)
+    def _rate(self, now: float) -> float:
+        """Responses a second in this session."""
+        return (sum(self._done.values()) - self._before) / max(now - self._began, 1e-9)
+
+    def _left(self, now: float) -> float:
+        return (sum(self._totals.values()) - sum(self._done.values())) / self._rate(now)
+
+    def _pace(self, now: float) -> str:
+        return pace(self._rate(now), self._left(now), self._workers())
+
+    def _line(self, suite: str, now: float) -> str:
+        counts = [f"{self._titles[name]} {self._done[name]}/{self._totals[name]}" for name in self._totals]
+        said = [f"{sum(self._done.values())} of {sum(self._totals.values())} responses", self._pace(now), *counts]
+        accuracy = self._accuracy(suite)
+        return ", ".join([*said, *([f"{self._titles[suite]}: {accuracy}"] if accuracy else [])])
 
     def _accuracy(self, suite: str) -> str:
         own = {method: verdicts for (of, method), verdicts in self._verdicts.items() if of == suite}
         return "  ".join(f"{self._labels[m]} {100 * sum(v) / len(v):.0f}%" for m, v in own.items())
+
+    def _note(self, folder: Path, now: float) -> None:
+        at = datetime.now(timezone.utc).isoformat(timespec="seconds")
+        said = {"at": at, "workers": self._workers(), "per_second": self._rate(now), "left_seconds": self._left(now)}
+        with suppress(OSError):  # a disk that is full stops the run at its next record, which says so
+            write_atomically(folder / NAME, json.dumps(said) + "\n")
+
+
+def pace(per_second: float, left: float, workers: int) -> str:
+    """How fast a run goes, in words. left: seconds."""
+    by = f" on {workers} workers" if workers != 1 else ""
+    return f"{per_second:.3g} a second{by}, about {duration(left)} left"
 
 
 def duration(seconds: float) -> str:

@@ -15,12 +15,18 @@ BYTE_OF = {letter: byte for byte, letter in bytes_to_unicode().items()}
 
 
 def trace_of(
-    key: tuple[str, str, int], backbone: Backbone, length: int, log: EventLog, known: dict[str, set[int]]
+    key: tuple[str, str, int], backbone: Backbone, length: int, log: EventLog, texts: dict[int, str]
 ) -> TraceRecord:
-    """A response's record. key: method, suite, item. length: its tokens. known: tokens whose texts are recorded."""
+    """A response's record with the texts of all its tokens; the recorder keeps those that it does not have yet.
+
+    key: method, suite, item. length: its tokens. texts: of tokens of this tokenizer that were met before; new ones are
+    added.
+    """
     method, suite, item = key
-    name, tokenizer = backbone.name, backbone.text_tokenizer()
-    new = sorted({*log.token, backbone.mask_id} - known.get(name, set()))
+    tokenizer, tokens = backbone.text_tokenizer(), sorted({*log.token, backbone.mask_id})
+    for token in tokens:
+        if token not in texts:
+            texts[token] = piece_of(tokenizer, token)
     return TraceRecord(
         method=method,
         suite=suite,
@@ -28,8 +34,8 @@ def trace_of(
         length=length,
         mask=backbone.mask_id,
         ends=[end for end in (backbone.eos_id, backbone.eot_id) if end is not None],
-        tokenizer=name,
-        pieces={token: piece_of(tokenizer, token) for token in new},
+        tokenizer=backbone.name,
+        pieces={token: texts[token] for token in tokens},
         columns=packed_columns(log),
     )
 

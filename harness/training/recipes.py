@@ -3,7 +3,8 @@
 init: model to start from; None is random weights of the given size. data: None is nano's generated problems. mask: one
 of MASKS, for objective fef. random_orders: with mask two-stream, share of the examples whose positions come in a random
 order; the others go from left to right. positions: corrupted positions per example, for fef under the full mask; None
-for all. batch: examples per process and forward. examples: how many generated examples there are, gone through again,
+for all. batch: examples per process and forward. global_batch: examples of a step over all processes, which then sets
+the accumulation; None leaves that as it is. examples: how many generated examples there are, gone through again,
 corrupted anew, where the steps take more; None is a new one every time.
 """
 
@@ -22,6 +23,7 @@ COMMON: dict[str, Any] = {
     "init": None,
     "data": None,
     "examples": None,
+    "global_batch": None,
     "steps": None,
     "epochs": 1.0,
     "mask": "full",
@@ -167,7 +169,7 @@ def overrides(asked: dict[str, Any]) -> dict[str, Any]:
         if text != "all" and not (text.isdigit() and int(text) > 0):
             raise UserError(f"--positions {text} must be `all` or a number of at least 1")
         values["positions"] = None if text == "all" else int(text)
-    for name in ("rows_per_forward", "examples", "steps", "batch", "accumulation", "epochs", "lr"):
+    for name in ("rows_per_forward", "examples", "steps", "batch", "global_batch", "accumulation", "epochs", "lr"):
         if name in values and not values[name] > 0:
             raise UserError(f"--{name.replace('_', '-')} {values[name]} must be positive")
     for name in ("epochs", "lr"):
@@ -181,6 +183,8 @@ def overrides(asked: dict[str, Any]) -> dict[str, Any]:
     for name in ("mix", "trainer"):
         if not isinstance(values.get(name, {}), dict):
             raise UserError(f"--{name} must be a JSON object, not {values[name]!r}")
+    if "global_batch" in values and "accumulation" in values:
+        raise UserError("--global-batch sets the accumulation by the number of processes; leave --accumulation out")
     if "mix" in values:
         check_mix(values["mix"])
     return values

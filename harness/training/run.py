@@ -24,11 +24,15 @@ from harness.training.data import (
     NanoExamples,
     PositionBatches,
 )
+from harness.training.sharding import accumulation, processes, shard_on_cpus, shards
 from harness.training.tokenizer import NANO_SUITES, train_tokenizer
 from harness.training.trainer import DiffusionTrainer
 from harness.training.two_stream import TwoStreamBatches
 from model_wrappers import Backbone, load_backbone
 from model_wrappers.backbones.llada import FAMILY, LLaDAConfig, LLaDAForMaskedLM
+
+# What the notes of older trainings do not say, which had no other.
+UNKNOWN_TO_OLDER: dict[str, Any] = {"mask": "full", "examples": None, "global_batch": None, "random_orders": 0.0}
 
 
 def new_model(config: dict[str, Any], tokenizer: PreTrainedTokenizerBase) -> LLaDAForMaskedLM:
@@ -78,8 +82,7 @@ def examples_for(config: dict[str, Any], backbone: Backbone) -> tuple[Examples, 
     Raises UserError for a data file that cannot be used, or a preset that says neither steps nor epochs.
     """
     tokenizer, end = backbone.text_tokenizer(), backbone.family.end_of_turn
-    processes = int(os.environ.get("WORLD_SIZE", "1"))
-    per_step = config["batch"] * config["accumulation"] * processes
+    per_step = config["batch"] * accumulation(config) * processes()
     if config["data"] is None:
         if config["steps"] is None:
             raise UserError("--data FILE is needed, or --steps with nano's generated problems")
@@ -115,9 +118,7 @@ def prepare_folder(out: Path, asked: dict[str, Any], resume: bool) -> None:
         if not resume:
             raise UserError(f"{out} already holds a training; add --resume to go on with it, or choose another --out")
         try:
-            before = {"mask": "full", "examples": None, "random_orders": 0.0} | json.loads(
-                note.read_text()
-            )  # older notes know no others
+            before = UNKNOWN_TO_OLDER | json.loads(note.read_text())
         except (ValueError, TypeError, RecursionError) as error:
             raise UserError(f"{note} is damaged: {error}; choose another --out") from error
         if before != asked:
@@ -149,13 +150,18 @@ def save_curve(history: list[dict[str, Any]], out: Path) -> None:
     plt.close(figure)
 
 
-def training_arguments(config: dict[str, Any], out: Path, steps: int, save_every: int) -> TrainingArguments:
-    """Transformers' arguments: AdamW, and a learning rate that warms up, stays, and decays linearly at the end."""
+def training_arguments(
+    config: dict[str, Any], out: Path, steps: int, save_every: int, sharding: dict[str, Any] | None = None
+) -> TrainingArguments:
+    """Transformers' arguments: AdamW, and a learning rate that warms up, stays, and decays linearly at the end.
+
+    sharding: those of sharding.py.
+    """
     values: dict[str, Any] = {
         "output_dir": str(out / "checkpoints"),
         "max_steps": steps,
         "per_device_train_batch_size": config["batch"],
-        "gradient_accumulation_steps": config["accumulation"],
+        "gradient_accumulation_steps": accumulation(config),
         "learning_rate": config["lr"],
         "weight_decay": config["weight_decay"],
         "adam_beta2": config["adam_beta2"],
@@ -179,7 +185,7 @@ def training_arguments(config: dict[str, Any], out: Path, steps: int, save_every
     }
     _check_trainer(config["trainer"])
     try:
-        return TrainingArguments(**values | config["trainer"])
+        return TrainingArguments(**values | (sharding or {}) | config["trainer"])
     except (TypeError, ValueError) as error:
         raise UserError(f"--trainer {json.dumps(config['trainer'])}: {error}") from error
 
@@ -201,8 +207,18 @@ def _check_trainer(arguments: dict[str, Any]) -> None:
             continue
 
 
-def train(objective: str, config: dict[str, Any], out: Path, resume: bool = False, save_every: int = 250) -> None:
+def train(
+    objective: str,
+    config: dict[str, Any],
+    out: Path,
+    resume: bool = False,
+    save_every: int = 250,
+    shard: bool = False,
+) -> None:
     """Train as `config` says, from random weights or from those of a folder (`init`), and write the result to `out`.
+
+    shard: the model over the processes, which then hold a part of it each; a training may go on with another number of
+    them, sharded or not.
 
     Raises UserError for what cannot be used, and for weights that are not finite in the end: they are not written.
     """
@@ -212,7 +228,10 @@ def train(objective: str, config: dict[str, Any], out: Path, resume: bool = Fals
     backbone = start(config)
     model: Any = backbone.model
     examples, steps = examples_for(config, backbone)
-    arguments = training_arguments(config, out, steps, save_every)
+    layer = type(model.model.layers[0]).__name__
+    arguments = training_arguments(config, out, steps, save_every, shards(layer) if shard else {})
+    if shard:
+        shard_on_cpus()
     if os.environ.get("RANK", "0") == "0":  # of several processes one claims the folder
         prepare_folder(out, {"objective": objective, **config}, resume)
     batches = CorruptedBatches(backbone.eos_id, backbone.mask_id, config["seed"], lengths_of(config))

@@ -12,6 +12,7 @@ from transformers import Trainer
 
 from harness.errors import UserError
 from harness.training.objectives import fef_loss, llada_loss, two_stream_loss
+from harness.training.sharding import set_weights
 
 Inputs = dict[str, torch.Tensor]
 
@@ -99,4 +100,4 @@ class DiffusionTrainer(Trainer):
         # loading would leave the weights as they are.
         target: Any = self.model if model is None else model
         kind = type(self.accelerator.unwrap_model(target))
-        target.load_state_dict(kind.from_pretrained(resume_from_checkpoint, dtype=torch.float32).state_dict())
+        set_weights(target, kind.from_pretrained(resume_from_checkpoint, dtype=torch.float32).state_dict())

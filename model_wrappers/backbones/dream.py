@@ -14,7 +14,8 @@ from typing import Any
 from huggingface_hub.dataclasses import strict
 from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen2Tokenizer
 
-from model_wrappers.backbones.llada import HeadAtPositions, refuse_unlike
+from model_wrappers.backbones.heads import HeadAtPositions
+from model_wrappers.backbones.llada import refuse_unlike
 from model_wrappers.backbones.model import Family, Published
 
 # What the Qwen2 code computes as Dream's own does. Dream's block diffusion descendants name a block size.

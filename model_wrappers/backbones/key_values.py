@@ -11,6 +11,7 @@ import torch
 
 # What becomes of the keys and values of new tokens: put behind the kept ones, in the place of some, or not kept.
 Write = Literal["append", "replace", "none"]
+Buffers = tuple[list[torch.Tensor], list[torch.Tensor]]  # keys and values by layer, (1, H, capacity, D) each
 ROOM = 64  # tokens that a new buffer has room for beyond those it is made for, at least; or a quarter of them
 
 
@@ -27,6 +28,32 @@ class KeyValues:
         self._kept = self._filled = 0
         self._write: Write = "append"
         self._slot_N: torch.Tensor | None = None
+
+    @property
+    def buffers(self) -> Buffers:
+        """Where keys and values lie, by layer; empty lists before the first call."""
+        return self._keys, self._values
+
+    @property
+    def filled(self) -> int:
+        """How many tokens a query of the call that has begun may see: the kept ones and, if they are new, its own."""
+        return self._filled
+
+    def adopt(self, buffers: Buffers) -> None:
+        """Use other buffers from now on, with what is kept and else zeros in them."""
+        for own, others in zip((self._keys, self._values), buffers, strict=True):
+            for layer, other in enumerate(others):
+                other.zero_()
+                if own:
+                    other[:, :, : self._kept] = own[layer][:, :, : self._kept]
+        self._keys, self._values = (list(each) for each in buffers)
+
+    def slots(self, count: int, device: torch.device) -> torch.Tensor:
+        """Where the call that has begun puts its tokens, and behind all that is kept any others up to `count`, (N,)."""
+        behind_N = torch.arange(self._kept, self._kept + count, device=device)
+        if self._slot_N is None or self._write != "replace":
+            return behind_N
+        return torch.cat([self._slot_N, behind_N[: count - len(self._slot_N)]])
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
         """How many tokens are kept, in every layer."""
@@ -68,8 +95,9 @@ class KeyValues:
                 assert self._slot_N is not None, "begin() says where"
                 buffers[layer_idx].index_copy_(2, self._slot_N, new_1HND)
             else:
-                buffers[layer_idx][:, :, self._kept : self._filled] = new_1HND
-        return self._keys[layer_idx][:, :, : self._filled], self._values[layer_idx][:, :, : self._filled]
+                buffers[layer_idx].narrow(2, self._kept, self._filled - self._kept).copy_(new_1HND)
+        keys, values = self._keys[layer_idx], self._values[layer_idx]
+        return keys.narrow(2, 0, self._filled), values.narrow(2, 0, self._filled)
 
     def end(self) -> None:
         """The call is over: what it appended is kept."""

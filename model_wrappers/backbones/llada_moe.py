@@ -17,7 +17,8 @@ from huggingface_hub.dataclasses import strict
 from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
 from transformers.conversion_mapping import get_checkpoint_conversion_mapping, register_checkpoint_conversion_mapping
 
-from model_wrappers.backbones.llada import HeadAtPositions, refuse_unlike
+from model_wrappers.backbones.heads import HeadAtPositions
+from model_wrappers.backbones.llada import refuse_unlike
 from model_wrappers.backbones.model import Family, Published
 
 OFFICIAL_FIELDS = {"expert_intermediate_size": "moe_intermediate_size", "dense_intermediate_size": "intermediate_size"}

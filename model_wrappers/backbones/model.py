@@ -14,7 +14,9 @@ import torch
 from torch._dynamo.utils import counters
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from model_wrappers.backbones.graphs import GraphedForward
 from model_wrappers.backbones.key_values import KeyValues, Write
+from model_wrappers.backbones.plain import PlainForward, forward_of
 
 RECOMPILATIONS = (
     64  # kinds of calls that a compiled model may see; beyond it torch.compile silently falls back to eager
@@ -41,7 +43,7 @@ class Family:
 
     model_type: as config.json says, or one of also. architectures: what config.json may list as such, where model_type
     does not tell. model: the transformers class, with `infer` and a `forward` that takes `positions` (see
-    `llada.HeadAtPositions`).
+    `heads.HeadAtPositions`).
     attention: what `attn=` stands for. tokenizer: the class that reads vocab.json, for folders without tokenizer.json.
 
     end_of_turn: the token that closes a turn. mask: the mask, where the config names no id. fill: the token that fills
@@ -80,10 +82,13 @@ class Backbone:
         tokenizer: PreTrainedTokenizerBase | None,
         name: str,
         compiled: bool = False,
+        cuda_graphs: bool = False,
     ) -> None:
         self.model, self.tokenizer, self.name, self.compiled = model.eval(), tokenizer, name, compiled
         self.family, self.reads_at = family, family.reads_at
-        self._run: Any = _compile(model) if compiled else getattr(model, "infer", None)  # None: see remote.py
+        self._run: Any = _compile(model) if compiled else forward_of(model)  # None: see remote.py
+        if cuda_graphs:
+            self._run = _graphed(self)
         config = model.config
         self.vocab_size = int(config.vocab_size)
         if tokenizer is not None and len(tokenizer) > self.vocab_size:
@@ -128,7 +133,9 @@ class Backbone:
 
     @property
     def graphs(self) -> int:
-        """Graphs that were compiled so far, in this process; 0 for a model that is not compiled."""
+        """Graphs that were made so far: compiled ones, in this process, or CUDA graphs of this model; else 0."""
+        if isinstance(self._run, GraphedForward):
+            return self._run.count
         return int(counters["stats"]["unique_graphs"]) if self.compiled else 0
 
     @torch.inference_mode()
@@ -198,6 +205,25 @@ class Backbone:
                 "the same call"
             )
         return read_n
+
+
+def check_graphs(cuda_graphs: bool, device: torch.device, compiled: bool = False) -> None:
+    """Raise ValueError, with what would work, if CUDA graphs are asked for where there can be none."""
+    if cuda_graphs and compiled:
+        raise ValueError("CUDA graphs and torch.compile exclude each other: leave out one of them")
+    if cuda_graphs and device.type != "cuda":
+        raise ValueError(f"CUDA graphs need a CUDA device, not {device}: leave them out, or run on a GPU")
+
+
+def _graphed(backbone: Backbone) -> GraphedForward:
+    """The model through CUDA graphs. Raises ValueError, with what would work, where it cannot have them."""
+    check_graphs(True, backbone.device, backbone.compiled)
+    if not isinstance(backbone._run, PlainForward) or not backbone._run.is_static:
+        raise ValueError(
+            f"CUDA graphs need a model of known, dense layers, and {backbone.name} has others: leave them out, or use "
+            "torch.compile"
+        )
+    return GraphedForward(backbone._run)
 
 
 def _compile(model: PreTrainedModel) -> Any:

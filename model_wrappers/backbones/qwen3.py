@@ -16,7 +16,8 @@ from typing import Any
 from huggingface_hub.dataclasses import strict
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from model_wrappers.backbones.llada import HeadAtPositions, refuse_unlike
+from model_wrappers.backbones.heads import HeadAtPositions
+from model_wrappers.backbones.llada import refuse_unlike
 from model_wrappers.backbones.model import Family, Published
 
 OFFICIAL_CHOICES: dict[str, Any] = {"use_sliding_window": False, "rope_scaling": None, "attention_bias": False}

@@ -16,7 +16,7 @@ import torch
 import transformers
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
-from model_wrappers.backbones.llada import read_positions
+from model_wrappers.backbones.heads import read_positions
 from model_wrappers.backbones.model import Backbone, Family, ReadsAt
 from model_wrappers.backbones.weights import load_weights
 

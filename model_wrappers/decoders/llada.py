@@ -16,7 +16,7 @@ import torch
 from model_wrappers.caches import CacheName, make_cache
 from model_wrappers.options import EndOptions, NotNegative, Positive
 from model_wrappers.request import Request
-from model_wrappers.sampling import Sampler, draw, quotas, token_probs
+from model_wrappers.sampling import Sampler, draw, likeliest, quotas, token_probs
 
 
 class UnmaskOptions(EndOptions, frozen=True, kw_only=True):
@@ -125,7 +125,7 @@ class Choice:
         if temperature > 0:
             token_N = draw(token_probs(logits_NV, temperature), temperature, self.request.sampler)
         else:
-            token_N = logits_NV.argmax(-1)
+            token_N = likeliest(logits_NV)
         if self.options.confidence_eos_eot_inf:
             logits_NV = _without(logits_NV, *backbone.ends_out_of_confidence(temperature))
         probs_NV = torch.softmax(logits_NV, -1, dtype=self._dtype)

@@ -70,6 +70,10 @@ def _compile(run: Run) -> Values:
     return {("torch.compile", "", ""): "on" if run.config.compile else "off"}
 
 
+def _graphs(run: Run) -> Values:
+    return {("CUDA graphs", "", ""): "on" if run.config.graphs else "off"}
+
+
 def _torch(run: Run) -> Values:
     return {("torch", "", ""): _text((run.meta.environment.get("packages") or {}).get("torch"))}
 
@@ -139,6 +143,7 @@ CHECKS: dict[str, Callable[[Run], Values]] = {
     "threads": _of_environment("threads"),
     "dtype": _of_environment("dtype"),
     "compile": _compile,
+    "graphs": _graphs,
     "platform": _of_environment("platform"),
     "torch": _torch,
     "timed": _timed,

@@ -21,16 +21,17 @@ def drift(run: Run) -> tuple[float, str] | None:
     """How far LLaDA's speed moved within the run, and on which suite: the farthest from 0; None without enough items.
 
     Of a suite with FEWEST items: median seconds per forward pass of LLaDA's last third, in the order of items.jsonl, /
-    that of its first third, minus 1.
+    that of its first third, minus 1. Of a run with workers, each worker's items are taken by themselves.
     """
     own = run.items[run.items["method"] == REFERENCE]
     spent = own[["seconds", "forwards"]].astype(float)
     paces = spent["seconds"] / spent["forwards"]
     moved = []
-    for suite, pace in paces.groupby(own["suite"], sort=False, observed=True):
+    by = [own["suite"], *([own["worker"].fillna("")] if "worker" in own else [])]
+    for key, pace in paces.groupby(by, sort=False, observed=True):
         third = len(pace) // 3
         if len(pace) >= FEWEST:
-            moved.append((float(pace.iloc[-third:].median() / pace.iloc[:third].median() - 1), str(suite)))
+            moved.append((float(pace.iloc[-third:].median() / pace.iloc[:third].median() - 1), str(key[0])))
     return max(moved, key=lambda each: abs(each[0]), default=None)
 
 
@@ -46,7 +47,10 @@ def timing_sentences(run: Run) -> list[str]:
     busiest = max(((each.get("start") or {}).get("busy_percent") or 0 for each in sessions), default=0)
     if busiest > BUSY:
         sentences.append(f"The machine was {busiest:.0f}% busy before the start.")
-    reasons = dict.fromkeys(reason for each in sessions if (reason := _throttled(each.get("end") or {})))
+    ends = [
+        each.get("end") or {} for session in sessions for each in (session, *(session.get("workers") or {}).values())
+    ]
+    reasons = dict.fromkeys(reason for end in ends if (reason := _throttled(end)))
     if reasons:
         sentences.append(f"The GPU reported throttling at the end ({', '.join(reasons)}).")
     if len(sessions) > 1:

@@ -34,7 +34,7 @@ def latex(table: Table) -> str:
     """The table as a `table*` of its own; needs booktabs, multirow and graphicx."""
     headings = [str(heading) for heading in table.cells.columns.get_level_values(1)]
     groups = [(str(group), len(list(same))) for group, same in groupby(table.cells.columns.get_level_values(0))]
-    first = [r"\multirow{2}{*}{Methods}"]
+    first = [rf"\multirow{{2}}{{*}}{{{escape_latex(table.rows[1])}}}"]
     rules, column = [], 2
     for group, count in groups:
         first.append(rf"\multicolumn{{{count}}}{{c}}{{{escape_latex(group)}}}")
@@ -79,7 +79,7 @@ def latex(table: Table) -> str:
 def markdown(table: Table) -> str:
     """Caption, table and notes; cells are padded, so that it reads as a table without being rendered."""
     columns = table.cells.columns.to_flat_index().to_list()
-    header = ["Method", *(escape_markdown(" ".join(column).strip()) for column in columns)]
+    header = [table.rows[0], *(escape_markdown(" ".join(column).strip()) for column in columns)]
     rows = [
         [escape_markdown(str(label)), *(_markdown_cell(cell) for cell in cells)]
         for label, cells in zip(table.cells.index, table.cells.to_numpy().tolist(), strict=True)

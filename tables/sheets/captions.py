@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import PurePath
 from typing import Any
@@ -11,7 +12,7 @@ from msgspec import UNSET
 
 from harness.records.hashes import nano_hashes
 from harness.records.schema import RunConfig, RunRecord
-from harness.records.store import Run
+from harness.records.store import KEY, Run
 from tables.frames.drift import timing_sentences
 from tables.frames.measures import suite_titles, timed
 from tables.frames.together import names_of, runs_of
@@ -47,6 +48,7 @@ def setting(measured: pd.DataFrame, run: Run) -> list[str]:
         *([f"Own questions: {'; '.join(own.values())}."] if own else []),
         *stops,
         *_machines(run),
+        *_left_out(run),
         *_sources(run),
     ]
 
@@ -122,16 +124,21 @@ def _machines(run: Run) -> list[str]:
     """The machine, or where runs that are put together had several, each with the names of its runs."""
     named: dict[str, list[str]] = {}
     for name, each in zip(names_of(run) or ("",), runs_of(run), strict=True):
-        named.setdefault(_machine(each.meta, numbered=not name), []).append(name)
+        more = (*_ways(each.config), _workers(each.meta))
+        named.setdefault(machine(each.meta.environment, not name, *more), []).append(name)
     if len(named) == 1:
         return [f"Environment: {text}." for text in named if text]
     machines = (f"{text or 'unknown'} ({', '.join(names)})" for text, names in named.items())
     return [f"Environments: {'; '.join(machines)}."]
 
 
-def _machine(meta: RunRecord, numbered: bool) -> str:
-    """Device, threads, dtype and torch.compile; `numbered`: which of several GPUs too."""
-    environment = meta.environment
+def _ways(config: RunConfig) -> list[str]:
+    """How the models ran, where it is not as they are."""
+    return [way for way, on in (("torch.compile", config.compile), ("CUDA graphs", config.graphs)) if on]
+
+
+def machine(environment: dict[str, Any], numbered: bool = True, *also: str) -> str:
+    """Device, threads, dtype of run.json's `environment`, and what else; `numbered`: which of several GPUs too."""
     device = str(environment.get("device") or "")
     processor = environment.get("gpu") if device.startswith("cuda") else environment.get("cpu")
     device = device if numbered else device.split(":")[0]
@@ -140,9 +147,37 @@ def _machine(meta: RunRecord, numbered: bool) -> str:
         f"{device} ({processor})" if device and processor else device or str(processor or ""),
         f"{threads} thread{'' if threads == 1 else 's'}" if threads else "",
         str(environment.get("dtype") or ""),
-        "torch.compile" if meta.config.compile else "",
+        *also,
     ]
     return ", ".join(part for part in known if part)
+
+
+def _workers(meta: RunRecord) -> str:
+    """How many workers decoded, on how many hosts, and of which device each if they are unlike; "" without workers."""
+    sessions = [session["workers"] for session in meta.sessions if session.get("workers")]
+    if not sessions:
+        return ""
+    counts = sorted({len(session) for session in sessions})
+    workers = {name: worker for session in sessions for name, worker in session.items()}
+    hosts = len({worker.get("host") for worker in workers.values()})
+    kinds = Counter(str(worker.get("name")) for worker in workers.values())
+    unlike = f" ({', '.join(f'{count} {name}' for name, count in sorted(kinds.items()))})" if len(kinds) > 1 else ""
+    said = f"{' or '.join(map(str, counts))} worker{'' if counts == [1] else 's'}{unlike}"
+    return f"{said} on {hosts} host{'' if hosts == 1 else 's'}"
+
+
+def _left_out(run: Run) -> list[str]:
+    """Responses that are not there because workers died with them, and were not decoded later."""
+    count = 0
+    for each in runs_of(run):
+        named = [
+            tuple(row[name] for name in KEY) for session in each.meta.sessions for row in session.get("left_out", [])
+        ]
+        there = set(each.items[list(KEY)].itertuples(index=False, name=None)) if named and len(each.items) else set()
+        count += len(set(named) - there)
+    if not count:
+        return []
+    return [f"{count} response{' was' if count == 1 else 's were'} left out, because workers died with them."]
 
 
 def _sources(run: Run) -> list[str]:

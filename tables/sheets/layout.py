@@ -37,7 +37,7 @@ class Cell:
 class Table:
     """A table to be printed: rows are labels, columns (group, heading), values `Cell`; notes are (letter, text).
 
-    minor: numbers of the rows that belong to the row above, and are printed smaller.
+    minor: numbers of the rows that belong to the row above, and are printed smaller. rows: what a row is, and rows are.
     """
 
     name: str
@@ -45,6 +45,7 @@ class Table:
     cells: pd.DataFrame
     notes: tuple[tuple[str, str], ...] = ()
     minor: frozenset[int] = frozenset()
+    rows: tuple[str, str] = ("Method", "Methods")
 
 
 @dataclass(frozen=True)

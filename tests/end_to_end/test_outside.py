@@ -144,10 +144,10 @@ def test_a_prompt_with_braces_is_sent_as_it_is(outside: Path) -> None:
 
 
 def test_an_exception_in_a_decoder_keeps_what_is_finished(outside: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    # Two calls before the first item: one for the announcement, one to warm up.
-    error = refused(line_of(outside, "mine(until=4)"), capsys)
+    # One call before the first item, to warm up.
+    error = refused(line_of(outside, "mine(until=3)"), capsys)
     assert (
-        "mine(until=4) on own-lists, item 2: plugin mine.py, line 27: decoder mine: IndexError: one too many" in error
+        "mine(until=3) on own-lists, item 2: plugin mine.py, line 27: decoder mine: IndexError: one too many" in error
     )
     assert len(read_lines(outside / "run" / "items.jsonl")) == 2
 

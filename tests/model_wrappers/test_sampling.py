@@ -6,7 +6,7 @@ import pytest
 import torch
 from scipy.stats import chisquare
 
-from model_wrappers.sampling import Sampler, draw, lowest, quotas, residual, token_probs
+from model_wrappers.sampling import Sampler, draw, likeliest, lowest, quotas, residual, token_probs
 
 LOGITS_NV = torch.tensor([[1.0, 3.0, 2.0, 0.5], [0.0, -1.0, 4.0, 4.5]])
 PI_V = torch.tensor([0.5, 0.2, 0.3], dtype=torch.float64)
@@ -101,3 +101,8 @@ def test_sampler_orders_are_uniform_permutations() -> None:
     counts = [orders.count(order) for order in set(orders)]
     assert all(sorted(order) == [0, 1, 2] for order in orders) and len(counts) == 6
     assert chisquare(counts).pvalue > 1e-3
+
+
+def test_of_equal_values_the_first_is_the_likeliest() -> None:
+    values_NV = torch.tensor([[1.0, 3.0, 3.0, 2.0], [0.0, 0.0, 0.0, 0.0], [-torch.inf, -2.0, -torch.inf, -2.0]])
+    assert likeliest(values_NV).tolist() == [1, 0, 1]

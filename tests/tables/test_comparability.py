@@ -96,6 +96,7 @@ CHANGES: dict[str, tuple[Any, str, str]] = {
     "threads": (lambda meta: meta["environment"].update(threads=8), "2", "8"),
     "dtype": (lambda meta: meta["environment"].update(dtype="bfloat16"), "float32", "bfloat16"),
     "compile": (lambda meta: meta["config"].update(compile=True), "off", "on"),
+    "graphs": (lambda meta: meta["config"].update(graphs=True), "off", "on"),
     "platform": (lambda meta: meta["environment"].update(platform="Darwin arm64"), "Linux x86_64", "Darwin arm64"),
     "torch": (lambda meta: meta["environment"]["packages"].update(torch="2.7.1"), "2.6.0", "2.7.1"),
     "timed": (lambda meta: meta["config"].update(timed=False), "timed", "untimed"),

@@ -89,3 +89,18 @@ def test_a_run_that_was_not_timed_says_only_that(tmp_path: Path) -> None:
     assert caption.endswith("Seconds were not measured for comparison.")
     assert not any(word in caption for word in ("drifted", "busy", "sessions"))
     assert rows_of(render(run)["main.md"])["Method"] == ["GSM8K Acc.", "GSM8K Fwd."]
+
+
+def test_each_worker_drifts_by_itself(tmp_path: Path) -> None:
+    fast = [item("llada", "gsm8k", n, seconds=1.0, forwards=1, worker="a") for n in range(9)]
+    slow = [item("llada", "gsm8k", 9 + n, seconds=2.0, forwards=1, worker="b") for n in range(9)]
+    assert drift(save(tmp_path / "unlike", fast + slow)) == (0.0, "gsm8k")
+    slow[-3:] = [row | {"seconds": 3.0} for row in slow[-3:]]
+    assert drift(save(tmp_path / "moved", fast + slow)) == (pytest.approx(0.5), "gsm8k")
+
+
+def test_a_gpu_of_a_worker_that_was_throttled_is_in_the_caption(tmp_path: Path) -> None:
+    session = {"start": receipt(), "end": receipt(), "workers": {"a": {"end": receipt(reasons="0x8")}}}
+    assert timing_sentences(run_of(tmp_path, [1.0], sessions=[session])) == [
+        "The GPU reported throttling at the end (0x8)."
+    ]

@@ -285,3 +285,30 @@ def test_the_control_of_older_records_is_called_what_it_is(tmp_path: Path) -> No
     }
     files = render(save(tmp_path, full_items({"gsm8k": ""}), config=config), paper=True)
     assert "LLaDA, control training" in rows_of(files["main.md"]) and "w/ train" not in files["paper.md"]
+
+
+def workers_of(*kinds: tuple[str, str]) -> dict[str, Any]:
+    """The part of a session on its workers: host and device of each."""
+    return {f"{host}:{number}": {"host": host, "name": name} for number, (host, name) in enumerate(kinds)}
+
+
+@pytest.mark.parametrize(
+    ("sessions", "said"),
+    [
+        ([[("n1", "H100")]], "1 worker on 1 host."),
+        ([[("n1", "H100"), ("n1", "H100"), ("n2", "H100")]], "3 workers on 2 hosts."),
+        ([[("n1", "H100")], [("n1", "H100"), ("n2", "H100")]], "1 or 2 workers on 2 hosts."),
+        ([[("n1", "H100"), ("n2", "A100"), ("n2", "A100")]], "3 workers (2 A100, 1 H100) on 2 hosts."),
+    ],
+)
+def test_captions_say_how_many_workers_of_which_kind(
+    tmp_path: Path, sessions: list[list[tuple[str, str]]], said: str
+) -> None:
+    run = save(tmp_path, full_items(), sessions=[{"workers": workers_of(*kinds)} for kinds in sessions])
+    assert f"Environment: cpu (Test CPU), 2 threads, float32, {said}" in render(run)["main.md"]
+
+
+def test_captions_say_what_was_left_out_and_not_decoded_later(tmp_path: Path) -> None:
+    rows = [{"method": "llada", "suite": "gsm8k", "item": number, "reason": "killed"} for number in (0, 4, 5)]
+    run = save(tmp_path, full_items(), sessions=[{"left_out": rows}])
+    assert "2 responses were left out, because workers died with them." in render(run)["main.md"]

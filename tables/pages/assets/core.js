@@ -142,11 +142,14 @@ const Report = (() => {
     const Plotly = await plotly();
     const style = getComputedStyle(document.body);
     const [ink, paper, line] = ["--ink", "--paper", "--line"].map((name) => style.getPropertyValue(name));
-    // The legend has its place below the axes, however many entries it has.
-    const columns = Math.max(1, Math.floor(element.clientWidth / 230));
-    const below = 64 + 20 * Math.ceil(figure.data.length / columns); // pixels
+    // The legend has its place below the axes, in as many columns of its longest entry as fit, however many rows it takes.
+    const entry = 7 * Math.max(...figure.data.map((each) => each.name?.length ?? 0)); // pixels
+    const columns = Math.max(1, Math.floor(element.clientWidth / (entry + 50)));
+    const rows = 20 * Math.ceil(figure.data.length / columns) + 12;
+    const below = 60 + rows;
     element.style.height = `${340 + below}px`;
-    const legend = { orientation: "h", x: 0, y: 0, xref: "container", yref: "container", xanchor: "left", yanchor: "bottom" };
+    const place = { orientation: "h", x: 0, y: 0, xref: "container", yref: "container", xanchor: "left", yanchor: "bottom" };
+    const legend = { ...place, entrywidth: entry, maxheight: rows };
     const axis = { gridcolor: line, zerolinecolor: line, linecolor: line };
     const layout = {
       ...figure.layout, template: null, font: { color: ink, size: 13 }, paper_bgcolor: paper, plot_bgcolor: paper, legend, height: 340 + below,

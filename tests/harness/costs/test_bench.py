@@ -12,6 +12,7 @@ from fakes import tiny_llada
 from harness.bench import main
 from harness.costs import sections
 from harness.costs.decoders import ROWS, bench_forwards, bench_methods
+from harness.costs.tracing import bench_tracing
 from harness.costs.training import bench_training
 from harness.errors import UserError
 from harness.methods.asked import methods_named
@@ -31,6 +32,13 @@ def test_every_method_has_a_row_with_the_forwards_it_made() -> None:
     assert table.loc["llada", "forwards"] == 8 and table.loc["llada", "token-forwards"] == 8 * (12 + 10) / 2
     assert table.loc["ddosp", "speedup, forwards"] == table.loc["llada/2", "speedup, forwards"] == 2
     assert table.loc["dcd", "rows"] == 16 and table.loc["ssd", "forwards"] <= 8
+
+
+def test_tracing_is_timed_beside_none_with_an_interval() -> None:
+    prompts = [torch.tensor([1, 2, 3, 4]), torch.tensor([5, 6])]
+    table = bench_tracing(tiny_llada(), prompts, response=8, repeats=2, presets=methods_named("llada,fef-2"))
+    assert table["events"].iloc[0] == 8 and table["events"].iloc[1] > 8
+    assert (table["low"] <= table["added, %"]).all() and (table["added, %"] <= table["high"]).all()
 
 
 def test_the_record_holds_tables_and_environment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

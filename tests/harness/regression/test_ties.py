@@ -18,7 +18,7 @@ from harness.regression import judgement, ties
 from harness.regression.golden import Key
 from harness.run import arguments_of
 from harness.runs.config import resolve
-from harness.runs.decoding import load
+from harness.runs.loading import load
 from model_wrappers import load_backbone
 
 ELSEWHERE = {**ENVIRONMENT, "cpu_capability": "AVX512"}

@@ -191,6 +191,14 @@ def test_what_applies_to_all_methods_alike_is_in_the_configuration() -> None:
     )
 
 
+def test_cuda_graphs_are_refused_without_a_gpu_and_named_with_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "graphs" not in config_of()
+    with pytest.raises(ValueError, match="CUDA graphs need a CUDA device, not cpu"):
+        config_of("--graphs")
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    assert config_of("--graphs", "--device", "cuda")["graphs"] is True
+
+
 def test_two_streams_use_the_checkpoint_trained_for_them_or_fefs() -> None:
     methods = ["--methods", "llada,fef-two-stream,fef-two-stream-untrained"]
     for more, used in (

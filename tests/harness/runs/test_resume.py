@@ -17,7 +17,7 @@ from harness.records.schema import Method, RunConfig
 from harness.records.sources import describe_code
 from harness.records.store import read_meta
 from harness.runs import folder as folders
-from harness.runs.folder import begin_meta
+from harness.runs.folder import begin_meta, made_with
 from model_wrappers import load_backbone
 
 DATA = {"folder": "generated", "files": {"gsm8k": {"name": "test.jsonl", "sha256": "5" * 64, "items": 3}}}
@@ -34,7 +34,7 @@ class Begun:
 
     def again(self, data: dict[str, Any] = DATA) -> None:
         """Begin, or go on."""
-        begin_meta(self.folder, self.config, {"mine": load_backbone(self.model)}, data)
+        begin_meta(self.folder, self.config, made_with(self.config, {"mine": load_backbone(self.model)}, data))
 
 
 @pytest.fixture(params=[True])

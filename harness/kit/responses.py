@@ -1,0 +1,168 @@
+"""The golden record's problems decoded on this machine, without OpenCompass: other tokens, and seconds.
+
+The record says methods, options, seeds and prompts; the problems are generated anew, and a hash holds them to the
+record's. Another processor rounds otherwise: where that decided a tie, the response is excused, if it is proven
+(harness/regression/ties.py). All else that differs is named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import Any
+
+import pandas as pd
+import torch
+from msgspec.structs import replace
+
+from harness.errors import UserError
+from harness.records.schema import RunRecord
+from harness.records.store import KEY, Run
+from harness.regression.golden import Key, items_that_differ
+from harness.regression.ties import MOST, Decode, moved, proven
+from harness.runs.responses import cost_and_tokens, hash_of
+from harness.suites.splits import problems
+from model_wrappers import Backbone, decode, load_backbone
+from model_wrappers.chat import encode_question, response_text
+
+REFERENCE = "llada"
+DTYPE = "float32"  # the golden records'
+
+
+class Responder:
+    """Answers the problems of a golden record, each by the method, options, models and seed that the record says.
+
+    count: problems of every suite. methods: those of the record (None: all). cuda_graphs: as load_backbone takes it.
+    Raises UserError where the record's problems are not those that are generated here.
+    """
+
+    def __init__(
+        self, golden: Run, device: str, count: int, methods: Sequence[str] | None = None, cuda_graphs: bool = False
+    ) -> None:
+        items, self.methods = golden.items, list(golden.config.methods if methods is None else methods)
+        items = items[(items["item"] < count) & items["method"].isin(self.methods)]
+        self.golden = Run(golden.folder, golden.meta, items, golden.windows)
+        rows = items.to_dict("records")
+        self.rows: dict[Key, dict[Any, Any]] = {(row["method"], row["suite"], row["item"]): row for row in rows}
+        names = sorted({name for table in golden.config.models.values() for name in table.values()})
+        self.backbones = {name: load_backbone(name, device, DTYPE, cuda_graphs=cuda_graphs) for name in names}
+        # The same weights without graphs: logits are moved by a hook, which a graph does not call.
+        self._movable = {
+            name: Backbone(own.family, own.model, own.tokenizer, name) for name, own in self.backbones.items()
+        }
+        self._prompts = {
+            (suite, item): torch.tensor(encode_question(self._tokenizer, problem.question))
+            for suite in golden.config.suites
+            for item, problem in enumerate(problems(suite, "test", count))
+        }
+        for (_, suite, item), row in self.rows.items():
+            if hash_of(self._prompts[suite, item]) != row["prompt_hash"]:
+                raise UserError(
+                    f"{golden.folder} has another prompt of {suite}, item {item}; the problems have changed"
+                )
+
+    @property
+    def _tokenizer(self) -> Any:
+        return next(iter(self.backbones.values())).text_tokenizer()
+
+    def answer(self, key: Key, moved_by: int | None = None) -> dict[str, Any]:
+        """An item's record but for its verdict. moved_by: a seed; the logits are moved by rounding's size."""
+        method, suite, item = key
+        config, row, prompt_P = self.golden.config, self.rows[key], self._prompts[suite, item]
+        own = config.methods[method]
+        setting = own.suites[suite]
+        backbones = self.backbones if moved_by is None else self._movable
+        backbone = backbones[config.models[own.role][suite]]
+        options = dict(setting.options)
+        if own.draft_role is not None:
+            options["draft"] = backbones[config.models[own.draft_role][suite]]
+        with ExitStack() as stack:
+            if moved_by is not None:
+                stack.enter_context(moved(list(backbones.values()), moved_by))
+            out = decode(
+                backbone,
+                prompt_P,
+                method=own.method,
+                gen_length=setting.gen_length or 0,
+                block_length=setting.block_length,
+                temperature=config.temperature or 0.0,
+                seed=int(row["seed"]),
+                **options,
+            )
+        said = {"text": response_text(backbone, out.tokens), "gold": row["gold"]}
+        return cost_and_tokens(dict(zip(KEY, key, strict=True)), int(row["seed"]), backbone, prompt_P, out) | said
+
+
+def bench_responses(
+    golden: Run, device: str, count: int, methods: Sequence[str] | None = None, cuda_graphs: bool = False
+) -> tuple[dict[str, pd.DataFrame], list[str]]:
+    """Tables `parity` and `suites` on the first `count` problems of every suite, and what differs, named.
+
+    methods: of the record (None: all). cuda_graphs: run the models through them.
+
+    parity: by method the responses, how many are the golden ones, how many differ by a proven tie, and how many
+    otherwise. suites: by method and suite milliseconds and forwards of a response, and speedups over LLaDA. Five items
+    pass through all methods before the next five, in alternating order. The first response of every method is thrown
+    away: it warms up.
+    """
+    responder = Responder(golden, device, count, methods, cuda_graphs)
+    methods, suites = responder.methods, list(golden.config.suites)
+    for method in methods:
+        responder.answer((method, suites[0], 0))
+    answers: dict[Key, dict[str, Any]] = {}
+    for suite in suites:
+        for number, first in enumerate(range(0, count, 5)):
+            for method in methods if number % 2 == 0 else methods[::-1]:
+                for item in range(first, min(first + 5, count)):
+                    answers[method, suite, item] = responder.answer((method, suite, item))
+    ties, unlike = compared(responder.golden, answers, responder.answer)
+    frame = pd.DataFrame(answers.values())
+    return {"parity": _parity(frame, ties, unlike), "suites": _speeds(frame)}, [
+        *(f"{' '.join(map(str, key))} differs by a proven tie" for key in ties),
+        *unlike.values(),
+    ]
+
+
+def compared(golden: Run, answers: dict[Key, dict[str, Any]], answer: Decode) -> tuple[list[Key], dict[Key, str]]:
+    """The items that differ by a proven tie, and why each of the others that differ is none.
+
+    answers: records of items but for their verdicts. answer: gives one again, with the logits moved if need be.
+    """
+    unjudged: RunRecord = replace(golden.meta, scoring={"not_scored": dict.fromkeys(golden.config.suites, "no judge")})
+    here = Run(golden.folder, unjudged, pd.DataFrame(answers.values()), golden.windows)
+    ties: list[Key] = []
+    unlike: dict[Key, str] = {}
+    for number, key in enumerate(items_that_differ(golden, here)):
+        if number >= MOST:
+            unlike[key] = f"{' '.join(map(str, key))} differs, and was not looked into after {MOST} others"
+            continue
+        proof, why = proven(golden, here, [key], answer)
+        ties += proof
+        unlike |= dict.fromkeys([key] if why else [], " ".join(why))
+    return ties, unlike
+
+
+def _parity(frame: pd.DataFrame, ties: list[Key], unlike: dict[Key, str]) -> pd.DataFrame:
+    rows = []
+    for method, own in frame.groupby("method", sort=False):
+        excused, others = (sum(key[0] == method for key in keys) for keys in (ties, unlike))
+        equal = len(own) - excused - others
+        rows.append({"method": method, "responses": len(own), "equal": equal, "ties": excused, "unlike": others})
+    return pd.DataFrame(rows)
+
+
+def _speeds(frame: pd.DataFrame) -> pd.DataFrame:
+    """Means by method and suite; speedups over LLaDA in seconds and in forwards."""
+    means = frame.groupby(["method", "suite"], sort=False)[["seconds", "forwards"]].mean().reset_index()
+    reference = means[means["method"] == REFERENCE].set_index("suite")
+    own = reference.reindex(means["suite"]).reset_index()  # without LLaDA there are no speedups
+    return pd.DataFrame(
+        {
+            "method": means["method"],
+            "suite": means["suite"],
+            "ms": 1e3 * means["seconds"],
+            "forwards": means["forwards"],
+            "speedup, seconds": own["seconds"] / means["seconds"],
+            "speedup, forwards": own["forwards"] / means["forwards"],
+        }
+    )

@@ -1,0 +1,140 @@
+"""What a run will cost, before anything is spent: items, methods, calls of the model, hours on one device and on more.
+
+From about a minute of decoding on the device, or from a record of harness/bench.py --costs. A run's folder is not made.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.errors import UserError
+from harness.records.schema import RunConfig
+from harness.records.sources import resolved_options
+from harness.runs.crew import Crew
+from harness.runs.results import Sample
+
+BUDGET = 60.0  # seconds of measuring, after which every method has at least one response
+PLAIN = "plain forward"  # of a record of costs
+FIXED = ("llada", "ddosp")  # decoders that make a plain forward a step
+
+Pair = tuple[str, str]  # method, suite
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What responses of a method on a suite take, each: seconds and calls; None where that cannot be told.
+
+    responses: how many this was measured on; 0 where it follows from another suite, or from costs.
+    """
+
+    seconds: float | None
+    calls: float | None
+    responses: int = 0
+
+
+def measured(config: RunConfig, crew: Crew, budget: float = BUDGET) -> dict[Pair, Forecast]:
+    """Decode for `budget` seconds: an item of every suite by every method, then the next ones.
+
+    A method that there was no time for on a suite takes as long a token there as where it was measured.
+    """
+    found: dict[Pair, list[Sample]] = defaultdict(list)
+    first = next(iter(config.suites))
+    for method in config.methods:
+        crew.warm_up(first, {method: 0})
+    began = time.monotonic()
+    for method, suite, item in _in_turn(config, crew):
+        late = time.monotonic() - began > budget
+        if late and all(any(found[method, each] for each in config.suites) for method in config.methods):
+            break
+        if not late or suite == first:
+            found[method, suite] += crew.warm_up(suite, {method: item}).values()
+    return {
+        (method, suite): _forecast(config, found, method, suite) for method in config.methods for suite in config.suites
+    }
+
+
+def _in_turn(config: RunConfig, crew: Crew) -> Iterator[tuple[str, str, int]]:
+    for item in range(max(crew.items.values())):
+        for suite in config.suites:
+            for method in config.methods if item < crew.items[suite] else ():
+                yield method, suite, item
+
+
+def _forecast(config: RunConfig, found: dict[Pair, list[Sample]], method: str, suite: str) -> Forecast:
+    samples = found[method, suite]
+    if samples:
+        seconds, calls = (statistics.fmean(values) for values in zip(*samples, strict=True))
+        return Forecast(seconds, calls, len(samples))
+    other = next((each for each in config.suites if found[method, each]), None)
+    if other is None:
+        return Forecast(None, None)
+    lengths = config.methods[method].suites
+    ratio = (lengths[suite].gen_length or 0) / (lengths[other].gen_length or 1)
+    known = _forecast(config, found, method, other)
+    return Forecast(ratio * (known.seconds or 0), ratio * (known.calls or 0))
+
+
+def from_costs(config: RunConfig, path: Path) -> tuple[dict[Pair, Forecast], str]:
+    """The same from a record of harness/bench.py --costs, and what that was measured with.
+
+    FIXED decoders make a plain forward a step; a FeF method takes LLaDA's seconds / its predicted speedup, where the
+    record has one (--record). Of others nothing is known. Raises UserError for another file.
+    """
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+        plain = next(row["ms"] for row in record["passes"] if row["pass"] == PLAIN) / 1e3
+        speedups = {(row["method"], row["suite"]): row["predicted speedup"] for row in record.get("speedups", [])}
+        made = record["environment"]
+        length = int(record["arguments"]["prompt"]) + int(record["arguments"]["response"])
+    except (OSError, ValueError, KeyError, TypeError, StopIteration) as error:
+        raise UserError(
+            f"--costs {path} is no record of costs ({type(error).__name__}: {error}); make one on the device: "
+            f"python harness/bench.py --costs --out {path}"
+        ) from error
+    options, found = resolved_options(config), {}
+    for method, own in config.methods.items():
+        for suite, setting in own.suites.items():
+            steps = options[method][suite].get("steps") or setting.gen_length or 0
+            calls = float(steps) if own.method in FIXED else None
+            speedup = speedups.get((method, suite))
+            seconds = None if calls is None else calls * plain
+            if speedup:
+                seconds = (setting.gen_length or 0) * plain / speedup
+            found[method, suite] = Forecast(seconds, calls)
+    device = made.get("gpu") or made.get("cpu")
+    return found, f"from {path}: a forward of {length} tokens in {1e3 * plain:.3g} ms on {device}"
+
+
+def described(config: RunConfig, items: dict[str, int], found: dict[Pair, Forecast], workers: int, source: str) -> str:
+    """The plan as text: a line a suite and method, and the sums. items: by suite; workers: of the run."""
+    lines = [f"{sum(items.values())} items, {len(config.methods)} methods; {source}"]
+    total, calls, unknown = 0.0, 0.0, []
+    for (method, suite), each in found.items():
+        label, count = f"{config.suites[suite].title or suite}, {config.methods[method].label}", items[suite]
+        if each.seconds is None:
+            unknown.append(label)
+            continue
+        total += count * each.seconds
+        calls += count * (each.calls or 0)
+        of = f"{each.calls:.4g} calls, " if each.calls else ""
+        how = f" (measured on {each.responses})" if each.responses else ""
+        lines.append(f"{label}: {count} responses, each {of}{each.seconds:.3g} s{how}: {hours(count * each.seconds)}")
+    lines.append(f"calls of the model: {calls:.4g}")
+    lines.append(f"on one device: {hours(total)}")
+    if workers > 1:
+        lines.append(f"on {workers} of them: {hours(total / workers)}")
+    lines.append("besides: loading the models, scoring, tables")
+    if unknown:
+        lines.append(f"not counted, for it cannot be told without measuring: {'; '.join(unknown)}")
+    return "\n".join(lines)
+
+
+def hours(seconds: float) -> str:
+    """Seconds as hours, in three digits."""
+    return f"{seconds / 3600:.3g} h"

@@ -1,0 +1,185 @@
+"""Ray: a cluster of this machine alone, or one that exists, with room for the workers that were asked for.
+
+A cluster of this machine listens on the loopback interface alone, is closed to other users by a token, and ends with
+the run. Usage statistics and dashboard are off.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import secrets
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from harness.errors import UserError
+from harness.runs.actor import cores
+from harness.runs.crew import Workers
+
+ROOT = Path(__file__).resolve().parents[2]
+INSTALL = 'python -m pip install --editable ".[cluster]"'
+REACHED_WITHIN = 5.0  # seconds
+JOINED_WITHIN = 60.0  # seconds
+STORE = 256 * 2**20  # bytes of shared memory for what workers and driver exchange, which is little
+QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DISABLE_IMPORT_WARNING": "1", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+# Without clusters over a network, Ray stays on the loopback interface; else it takes the machine's address for it.
+LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+TOKEN = secrets.token_hex(32)  # of clusters that this process starts
+# What a worker must know of the driver's environment.
+PASSED_ON = ("COMPASS_DATA_CACHE", "HF_HOME", "HF_HUB_CACHE", "HF_HUB_OFFLINE", "OMP_WAIT_POLICY")
+
+
+@contextmanager
+def connected(workers: Workers) -> Iterator[Any]:
+    """The module `ray`, connected to a cluster that has room for the workers.
+
+    Raises UserError if Ray is not installed, the cluster cannot be reached, or it is too small.
+    """
+    if workers.address is None:
+        check_machine(workers)
+        own = LOOPBACK | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": TOKEN}
+    else:
+        check_reachable(workers.address)
+        own = LOOPBACK if workers.address.rpartition(":")[0] in ("127.0.0.1", "localhost") else {}
+    with _environment(QUIET | own), _connected(workers) as ray:
+        yield ray
+
+
+@contextmanager
+def _environment(values: dict[str, str]) -> Iterator[None]:
+    """Set variables of this process's environment, and put them back."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+@contextmanager
+def _connected(workers: Workers) -> Iterator[Any]:
+    try:
+        import ray
+        from ray.exceptions import RaySystemError
+    except ImportError as error:
+        raise UserError(f"--workers needs Ray, which is not installed ({error}); install it: {INSTALL}") from error
+    if ray.is_initialized():
+        raise UserError("Ray is connected in this process already; call ray.shutdown() first")
+    options: dict[str, Any] = {
+        "runtime_env": {"env_vars": environment()},
+        "log_to_driver": False,
+        "logging_level": "ERROR",
+    }
+    if workers.address is None:
+        total = {
+            "num_cpus": workers.count * max(1, workers.threads),
+            "num_gpus": math.ceil(workers.count * workers.gpus),
+        }
+        options |= {"address": "local", "include_dashboard": False, "object_store_memory": STORE, **total}
+    else:
+        options |= {"address": workers.address}
+    try:
+        ray.init(**options)
+    except (ConnectionError, RuntimeError, ValueError, OSError, RaySystemError) as error:
+        where = "on this machine" if workers.address is None else f"at {workers.address}"
+        raise UserError(f"no Ray cluster {where}: {first_line(error)}{hint(workers)}") from error
+    try:
+        if workers.address is not None:
+            wait_for_room(ray.nodes, workers)
+        yield ray
+    finally:
+        ray.shutdown()
+
+
+def environment() -> dict[str, str]:
+    """What a worker's environment has of this process's, and where our packages are."""
+    paths = [str(ROOT), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    passed = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+    return {"PYTHONPATH": os.pathsep.join(dict.fromkeys(paths)), **passed}
+
+
+def hint(workers: Workers) -> str:
+    """What to do if a cluster does not let us in."""
+    if workers.address is None or os.environ.get("RAY_AUTH_MODE"):
+        return ""
+    return "; if it was started with a token, export RAY_AUTH_MODE=token here as well"
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of what an exception says, or else its type."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def check_machine(workers: Workers) -> None:
+    """Raise UserError if this machine has too few cores or GPUs."""
+    wanted, here = workers.count * workers.threads, len(cores())
+    if wanted > here:
+        raise UserError(
+            f"--workers {workers.count} of {_count(workers.threads, 'thread')} need {wanted} cores, and this process "
+            f"may use {here}; give fewer --workers or --threads, or --ray-address of a cluster"
+        )
+    if workers.gpus:
+        import torch
+
+        gpus, found = math.ceil(workers.count * workers.gpus), torch.cuda.device_count()
+        if gpus > found:
+            raise UserError(
+                f"--workers {workers.count} with --gpus-per-worker {workers.gpus:g} need {_count(gpus, 'GPU')}, and "
+                f"torch sees {found} here; give fewer --workers, or --ray-address of a cluster"
+            )
+
+
+def check_reachable(address: str) -> None:
+    """Raise UserError unless something listens at HOST:PORT; `auto` is Ray's to find."""
+    if address == "auto":
+        return
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 2**16:
+        raise UserError(f"--ray-address {address}: give HOST:PORT of the head node, such as 10.0.0.1:6379, or auto")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), REACHED_WITHIN).close()
+    except OSError as error:
+        raise UserError(
+            f"--ray-address {address}: nothing answers there ({error}); start the head node with `ray start --head`, "
+            "or leave the option out to use this machine"
+        ) from error
+
+
+def wait_for_room(nodes: Callable[[], list[dict[str, Any]]], workers: Workers) -> None:
+    """Wait for nodes that still join; nodes: ray.nodes. Raises UserError if those that came are too small."""
+    deadline = time.monotonic() + JOINED_WITHIN
+    while True:
+        try:
+            check_room(nodes(), workers)
+            return
+        except UserError:
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(0.5)
+
+
+def check_room(nodes: list[dict[str, Any]], workers: Workers) -> None:
+    """Raise UserError if the living nodes, as ray.nodes() has them, are too small for the workers."""
+    room, described = 0, []
+    for node in (node for node in nodes if node["Alive"]):
+        cpus, gpus = (node["Resources"].get(kind, 0) for kind in ("CPU", "GPU"))
+        fits = cpus // workers.threads
+        room += int(min(fits, gpus // workers.gpus) if workers.gpus else fits)
+        described.append(f"{node['NodeManagerHostname']}: {cpus:g} CPUs, {gpus:g} GPUs")
+    if room < workers.count:
+        raise UserError(
+            f"--workers {workers.count} of {_count(workers.threads, 'thread')} and {_count(workers.gpus, 'GPU')} do "
+            f"not fit: the cluster has room for {room} ({'; '.join(described)}); give fewer --workers or --threads"
+        )
+
+
+def _count(number: float, what: str) -> str:
+    return f"{number:g} {what}{'' if number == 1 else 's'}"

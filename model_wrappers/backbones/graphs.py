@@ -1,0 +1,189 @@
+"""CUDA graphs: a forward in a few shapes, each captured once and then replayed, so that its kernels start at once.
+
+A graph has fixed shapes and fixed addresses. So tokens, positions to read and keys are filled up to a size of a few
+(buckets): what fills up is read by nobody, and no token attends to it. Inputs are copied to where the graph reads them,
+and keys and values lie in buffers of a pool, whose addresses stay as sequences come and go. All of this runs without a
+graph as well, on any device, and gives the same logits but for rounding; capturing is one function, `captured`.
+
+Calls of several rows (literal verification, guidance) run as they are. Shapes: N tokens of a call, K keys, C capacity
+of a buffer, D head size, H heads, V vocabulary, n positions whose logits are read.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from model_wrappers.backbones.key_values import Buffers, KeyValues
+from model_wrappers.backbones.plain import PlainForward
+
+Run = Callable[[], torch.Tensor]
+Capture = Callable[[Run, torch.device], Run]
+MOST_GRAPHS = 64  # beyond it the one that was not used for the longest time is dropped
+LEAST_TOKENS, LEAST_READ, LEAST_ROOM = 16, 8, 256
+WARM_UPS = 3  # calls before a capture: what libraries allocate once must not be part of it
+
+
+def tokens_bucket(count: int) -> int:
+    """The tokens of a call that has `count`: 16, or a multiple of 32."""
+    return LEAST_TOKENS if count <= LEAST_TOKENS else -(-count // 32) * 32
+
+
+def power_bucket(count: int, least: int) -> int:
+    """The first power of two that is neither below `count` nor below `least`, a power of two itself."""
+    return max(least, 1 << (count - 1).bit_length())
+
+
+def eager(run: Run, device: torch.device) -> Run:
+    """No graph: every call runs."""
+    return run
+
+
+def captured(run: Run, device: torch.device) -> Run:
+    """A CUDA graph of `run`, which must read and write the same memory every time; the result's memory is one as well.
+
+    Raises RuntimeError, of torch, for what cannot be captured.
+    """
+    with torch.cuda.device(device):
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(WARM_UPS):
+                run()
+        torch.cuda.current_stream().wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            output = run()
+
+    def replay() -> torch.Tensor:
+        with torch.cuda.device(device):
+            graph.replay()
+        return output
+
+    return replay
+
+
+class Slots:
+    """What a layer takes for a cache in a call of fixed shape: new tokens go to slots, everything is seen."""
+
+    def __init__(self, buffers: Buffers, slot_N: torch.Tensor) -> None:
+        self._buffers, self._slot_N = buffers, slot_N
+
+    def update(
+        self, key_1HND: torch.Tensor, value_1HND: torch.Tensor, layer_idx: int
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Take the new keys and values of a layer; the buffers as a whole, (1, H, C, D)."""
+        keys, values = (each[layer_idx] for each in self._buffers)
+        keys.index_copy_(2, self._slot_N, key_1HND)
+        values.index_copy_(2, self._slot_N, value_1HND)
+        return keys, values
+
+
+class Step:
+    """A call of fixed shape: inputs that stay where they are, and what runs on them.
+
+    tokens, read: N and n. buffers: of the cache, None for a call without one.
+    """
+
+    def __init__(
+        self, forward: PlainForward, tokens: int, read: int, buffers: Buffers | None, capture: Capture
+    ) -> None:
+        device = forward.device
+        keys = tokens if buffers is None else buffers[0][0].shape[2]
+        self._ids_1N, self._position_1N = torch.zeros(2, 1, tokens, dtype=torch.long, device=device)
+        self._slot_N = torch.arange(tokens, device=device)
+        self._read_n = torch.zeros(read, dtype=torch.long, device=device)
+        self._visible_NK = torch.zeros(tokens, keys, dtype=torch.bool, device=device)
+        self._visible_NK[:, 0] = True  # a row that sees nothing would have no softmax
+        self._forward, self._buffers, self._capture = forward, buffers, capture
+        self._run: Run | None = None
+
+    def __call__(
+        self,
+        ids_1N: torch.Tensor,
+        position_1N: torch.Tensor,
+        visible_NK: torch.Tensor,
+        slot_N: torch.Tensor,
+        read_n: torch.Tensor,
+    ) -> torch.Tensor:
+        """Logits (1, n, V) of a smaller call, in memory of their own; slot_N is of the bucket's size."""
+        tokens, keys = visible_NK.shape
+        self._ids_1N[:, :tokens] = ids_1N
+        self._position_1N[:, :tokens] = position_1N
+        self._visible_NK[:, 1:] = False
+        self._visible_NK[:, 0] = True
+        self._visible_NK[:tokens, :keys] = visible_NK
+        self._slot_N.copy_(slot_N)
+        self._read_n[: len(read_n)] = read_n
+        if self._run is None:
+            self._run = self._capture(self._compute, self._ids_1N.device)
+        return self._run()[:, : len(read_n)].clone()
+
+    def _compute(self) -> torch.Tensor:
+        cache: Any = None if self._buffers is None else Slots(self._buffers, self._slot_N)
+        return self._forward(self._ids_1N, self._position_1N, self._visible_NK[None, None], cache, self._read_n)
+
+
+class GraphedForward:
+    """Takes and gives what `HeadAtPositions.infer` does, in calls of a few shapes.
+
+    forward: what runs. capture: what makes a graph of a call (`captured`, or `eager` to have none). Raises ValueError
+    for a model whose calls of one shape differ in what they do.
+    """
+
+    def __init__(self, forward: PlainForward, capture: Capture = captured) -> None:
+        if not forward.is_static:
+            raise ValueError("a model with sparse layers has no CUDA graphs: which experts run depends on the tokens")
+        self._forward, self._capture = forward, capture
+        self._steps: OrderedDict[tuple[int, int, int], Step] = OrderedDict()
+        self._free: dict[int, list[Buffers]] = {}
+        self.count = 0  # graphs made so far
+
+    def __call__(
+        self,
+        ids_BN: torch.Tensor,
+        position_BN: torch.Tensor,
+        visible_B1NK: torch.Tensor | None,
+        cache: KeyValues | None,
+        positions: torch.Tensor | None,
+    ) -> torch.Tensor:
+        """Logits (B, n, V), or (B, N, V) where positions is None."""
+        if len(ids_BN) > 1:
+            return self._forward(ids_BN, position_BN, visible_B1NK, cache, positions)
+        count = ids_BN.shape[1]
+        tokens = tokens_bucket(count)
+        buffers, seen = None, count
+        slot_N = torch.arange(tokens, device=ids_BN.device)
+        if cache is not None:
+            self._make_room(cache, tokens)
+            buffers, seen, slot_N = cache.buffers, cache.filled, cache.slots(tokens, ids_BN.device)
+        read_n = torch.arange(count, device=ids_BN.device) if positions is None else positions.reshape(-1)
+        visible_NK = ids_BN.new_ones(count, seen, dtype=torch.bool) if visible_B1NK is None else visible_B1NK[0, 0]
+        step = self._step(tokens, power_bucket(len(read_n), LEAST_READ), buffers)
+        return step(ids_BN, position_BN, visible_NK, slot_N, read_n)
+
+    def _step(self, tokens: int, read: int, buffers: Buffers | None) -> Step:
+        key = (tokens, read, 0 if buffers is None else buffers[0][0].data_ptr())
+        if key not in self._steps:
+            self._steps[key] = Step(self._forward, tokens, read, buffers, self._capture)
+            self.count += 1
+            if len(self._steps) > MOST_GRAPHS:
+                self._steps.popitem(last=False)
+        self._steps.move_to_end(key)
+        return self._steps[key]
+
+    def _make_room(self, cache: KeyValues, tokens: int) -> None:
+        """Buffers of the pool for a cache, with room for what is kept and `tokens` more."""
+        needed = cache.get_seq_length() + tokens
+        if cache.buffers[0] and cache.buffers[0][0].shape[2] >= needed:
+            return
+        capacity = power_bucket(needed + needed // 2, LEAST_ROOM)
+        free = self._free.setdefault(capacity, [])
+        buffers = free.pop() if free else self._forward.buffers(capacity)
+        cache.adopt(buffers)
+        # Back into the pool when the cache is gone, at the same addresses: graphs read there.
+        weakref.finalize(cache, free.append, buffers)

@@ -1,0 +1,159 @@
+"""Workers and the disk fail: nothing that is finished is lost or decoded twice, and the run goes on.
+
+The workers are processes of a real cluster that only say that they decoded.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_actor import FOLDER, FakeActor, fault
+from paths import ROOT
+from ray_nodes import Nodes, ray_nodes
+
+from harness.errors import UserError, one_line_errors
+from harness.records import store
+from harness.records.store import read_lines, read_run
+from harness.run import arguments_of, main
+from harness.runs import decoding
+from harness.runs.config import resolve
+from harness.runs.crew import workers_of
+from harness.runs.folder import claim_folder, exclusive
+from harness.runs.ray_crew import RayCrew
+from harness.runs.status import describe_status
+
+pytestmark = pytest.mark.slow
+METHODS = ["llada", "llada/2"]
+THIRD = ("llada/2", "lists", 2)
+KEYS = ("method", "suite", "item")
+
+
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
+    """A cluster of one node."""
+    with ray_nodes(tmp_path_factory.mktemp("ray"), 2, FAULTS=str(tmp_path_factory.mktemp("faults"))) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def faults(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where files say what happens to workers that only say that they decoded."""
+    for name, value in nodes.environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), str(ROOT / "tests" / "helpers")]))
+    monkeypatch.setattr(decoding, "crew_for", lambda *given: RayCrew(given[0], given[3], *given[1:3], actor=FakeActor))
+    folder = Path(nodes.environment[FOLDER])
+    for file in folder.rglob("*"):
+        if file.is_file():
+            file.unlink()
+    return folder
+
+
+def decode(nodes: Nodes, out: Path, workers: int = 2, resume: bool = False) -> decoding.LeftOut:
+    """The part of a run that decodes and records; the responses that were left out."""
+    asked = arguments_of(line_for(nodes, out, workers))
+    crew = workers_of(asked)
+    config = resolve(asked)
+    folder = claim_folder(out, config, resume)
+    with exclusive(folder):
+        return decoding.record(folder, config, out.parent, out.parent, crew)
+
+
+def line_for(nodes: Nodes, out: Path, workers: int = 2) -> list[str]:
+    where = ["--workers", str(workers), "--ray-address", nodes.address, "--out", str(out)]
+    return ["--suite", "lists", "--methods", ",".join(METHODS), "--chunk", "2", *where]
+
+
+def keys_of(folder: Path) -> Counter[tuple[Any, ...]]:
+    return Counter(tuple(row[key] for key in KEYS) for row in read_lines(folder / "items.jsonl"))
+
+
+ALL = Counter((method, "lists", item) for method in METHODS for item in range(6))
+
+
+def test_a_worker_that_is_killed_once_loses_nothing(
+    nodes: Nodes, faults: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    fault(faults, "killed", THIRD, times=1)
+    assert decode(nodes, tmp_path / "run") == {}
+    assert keys_of(tmp_path / "run") == ALL
+    assert "its process ended; it was killed, was out of memory, or crashed; another one is s" in capfd.readouterr().err
+
+
+def test_an_item_that_kills_its_workers_is_named_and_left_out_and_all_else_is_there(
+    nodes: Nodes, faults: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    fault(faults, "killed", THIRD)
+    assert one_line_errors(lambda: main(line_for(nodes, tmp_path))) == 2
+    said = capfd.readouterr().err.strip().splitlines()
+    assert said[-1].startswith("error: left out, because 3 workers died with its item: llada/2 lists 2 (its process")
+    assert sum(line.endswith("another one is started") for line in said) == 3
+    assert keys_of(tmp_path) == ALL - Counter([THIRD])
+    (left,) = read_run(tmp_path).meta.sessions[0]["left_out"]
+    assert tuple(left[key] for key in KEYS) == THIRD
+    caption = (tmp_path / "tables" / "main.md").read_text().splitlines()[0]
+    assert "1 response was left out, because workers died with them." in caption
+    assert "left out, because their workers died: 1" in describe_status(tmp_path)
+
+
+def test_a_worker_out_of_memory_is_replaced_and_what_was_left_out_is_tried_again_on_resume(
+    nodes: Nodes, faults: Path, tmp_path: Path
+) -> None:
+    fault(faults, "memory", THIRD, times=3)
+    assert decode(nodes, tmp_path / "run") == {THIRD: "MemoryError: no room for the keys and values"}
+    assert keys_of(tmp_path / "run") == ALL - Counter([THIRD])
+    assert decode(nodes, tmp_path / "run", workers=1, resume=True) == {}
+    assert keys_of(tmp_path / "run") == ALL
+
+
+def test_what_is_wrong_with_the_run_itself_stops_it_with_the_same_message(
+    nodes: Nodes, faults: Path, tmp_path: Path
+) -> None:
+    fault(faults, "wrong", THIRD)
+    with pytest.raises(UserError, match=r"^the decoder is wrong$"):
+        decode(nodes, tmp_path / "run")
+
+
+def test_workers_that_all_die_stop_the_run_instead_of_dying_for_ever(
+    nodes: Nodes, faults: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("harness.runs.ray_crew.HOPELESS", 3)
+    for key in ALL:
+        fault(faults, "killed", key)
+    with pytest.raises(UserError, match=r"workers died one after the other and decoded nothing, .* --resume"):
+        decode(nodes, tmp_path / "run", workers=1)
+
+
+def test_a_full_disk_stops_the_run_which_goes_on_afterwards(
+    nodes: Nodes, faults: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, added = store._append, []
+
+    def full(path: Path, rows: list[dict[str, Any]]) -> None:
+        added.append(path)
+        if len(added) > 8:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real(path, rows)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "_append", full)
+        with pytest.raises(UserError, match="No space left on device; what is finished is kept: make room and go on"):
+            decode(nodes, tmp_path / "run")
+    assert keys_of(tmp_path / "run").total() == 4  # windows and items, a call each
+    assert decode(nodes, tmp_path / "run", resume=True) == {}
+    assert keys_of(tmp_path / "run") == ALL
+
+
+def test_more_workers_than_the_cluster_has_room_for_are_refused(
+    nodes: Nodes, faults: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("harness.runs.ray_cluster.JOINED_WITHIN", 1.0)
+    with pytest.raises(UserError, match=r"the cluster has room for 2 \(.*: 2 CPUs, 0 GPUs\)"):
+        decode(nodes, tmp_path / "run", workers=3)
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,129 @@
+"""Options of workers that do not fit, and clusters that cannot be had, are refused in one line."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from paths import ROOT
+
+from harness.errors import UserError
+from harness.methods.asked import method_named
+from harness.run import arguments_of
+from harness.runs.crew import Workers, workers_of
+from harness.runs.ray_cluster import check_machine, check_reachable, check_room
+from model_wrappers.options import Options
+from model_wrappers.request import Request
+
+
+def asked_for(*line: str) -> Workers | None:
+    return workers_of(arguments_of(list(line)))
+
+
+def sure(*line: str) -> Workers:
+    found = asked_for(*line)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (["--workers", "0"], "--workers 0 must be at least 1"),
+        (["--workers", "2", "--threads", "0"], "--threads 0 must be at least 1"),
+        (["--ray-address", "10.0.0.1:6379"], "--ray-address is for runs with workers"),
+        (["--gpus-per-worker", "1"], "--gpus-per-worker is for runs with workers"),
+        (["--allow-devices", "A; B"], "--allow-devices is for runs with workers"),
+        (["--workers", "2", "--device", "cuda:1"], "cpu or cuda, for each worker is given its own; not cuda:1"),
+        (["--workers", "2", "--gpus-per-worker", "1"], "is for --device cuda"),
+        (["--workers", "2", "--device", "cuda", "--gpus-per-worker", "2"], "above 0 and at most 1"),
+        (["--workers", "2", "--device", "cuda", "--gpus-per-worker", "0.5"], "add --untimed"),
+    ],
+)
+def test_what_does_not_fit_is_refused(line: list[str], said: str) -> None:
+    with pytest.raises(UserError) as error:
+        asked_for(*line)
+    assert said in str(error.value)
+
+
+def test_a_function_that_no_other_process_knows_is_refused(registries: None) -> None:
+    def of_mine(request: Request, options: Options) -> None:
+        """A decoder."""
+
+    with pytest.raises(UserError, match=r'do not know the function of_mine; .* methods="FILE.py:of_mine"'):
+        asked_for("--methods", f"llada; {method_named(of_mine)}", "--workers", "2")
+
+
+def test_without_workers_there_are_none() -> None:
+    assert asked_for() is None
+
+
+def test_threads_are_shared_out_among_the_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("harness.runs.crew.cores", lambda: list(range(16)))
+    assert [sure("--workers", count).threads for count in ("2", "5", "32")] == [8, 3, 1]
+    assert sure("--workers", "2", "--ray-address", "10.0.0.1:6379").threads == 1
+
+
+def test_more_threads_than_cores_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("harness.runs.ray_cluster.cores", lambda: [0, 1, 2])
+    check_machine(sure("--workers", "3", "--threads", "1"))
+    with pytest.raises(UserError, match="--workers 2 of 2 threads need 4 cores, and this process may use 3"):
+        check_machine(sure("--workers", "2", "--threads", "2"))
+
+
+def test_more_gpus_than_there_are_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("harness.runs.ray_cluster.cores", lambda: list(range(64)))
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    line = ["--device", "cuda", "--threads", "1", "--untimed"]
+    check_machine(sure("--workers", "1", *line))
+    check_machine(sure("--workers", "2", "--gpus-per-worker", "0.5", *line))
+    with pytest.raises(UserError, match=r"--workers 8 .* need 8 GPUs, and torch sees 1 here"):
+        check_machine(sure("--workers", "8", *line))
+
+
+@pytest.mark.parametrize("address", ["nowhere", "10.0.0.1", "10.0.0.1:port", "10.0.0.1:70000", ":6379"])
+def test_an_address_that_is_none_is_refused(address: str) -> None:
+    with pytest.raises(UserError, match="give HOST:PORT of the head node"):
+        check_reachable(address)
+
+
+def test_an_address_where_nothing_answers_is_refused() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with pytest.raises(UserError, match=f"--ray-address 127.0.0.1:{port}: nothing answers there"):
+        check_reachable(f"127.0.0.1:{port}")
+
+
+def node(cpus: float, gpus: float = 0, alive: bool = True) -> dict[str, Any]:
+    return {"Alive": alive, "NodeManagerHostname": "n", "Resources": {"CPU": cpus, "GPU": gpus}}
+
+
+def test_workers_must_fit_on_the_nodes_one_by_one() -> None:
+    line = ["--ray-address", "10.0.0.1:6379", "--threads", "2"]
+    nodes = [node(3), node(5), node(64, alive=False)]
+    check_room(nodes, sure("--workers", "3", *line))
+    with pytest.raises(UserError, match=r"room for 3 \(n: 3 CPUs, 0 GPUs; n: 5 CPUs, 0 GPUs\)"):
+        check_room(nodes, sure("--workers", "4", *line))
+    with pytest.raises(UserError, match="room for 1 "):
+        check_room([node(64, gpus=1)], sure("--workers", "2", "--device", "cuda", *line))
+
+
+def test_without_ray_the_message_says_how_to_install_it(tmp_path: Path) -> None:
+    code = (
+        "import sys\n"
+        "sys.modules['ray'] = None\n"
+        "from harness.run import main\n"
+        "from harness.errors import one_line_errors\n"
+        f"line = ['--workers', '1', '--threads', '1', '--suite', 'lists', '--out', {str(tmp_path / 'run')!r}]\n"
+        "sys.exit(one_line_errors(lambda: main(line)))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1
+    assert 'install it: python -m pip install --editable ".[cluster]"' in done.stderr
+    assert not (tmp_path / "run").exists()

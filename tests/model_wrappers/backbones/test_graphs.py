@@ -1,0 +1,225 @@
+"""Calls of a few shapes, as CUDA graphs need them, run without a graph: what fills them up changes nothing."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import Any
+from unittest.mock import MagicMock
+
+import pytest
+import torch
+from families import NAMES, random_model, tiny
+
+from model_wrappers import Backbone, decode, load_backbone
+from model_wrappers.backbones import graphs
+from model_wrappers.backbones.graphs import GraphedForward, Run, eager, power_bucket, tokens_bucket
+from model_wrappers.backbones.key_values import KeyValues, Write
+from model_wrappers.backbones.plain import PlainForward, forward_of
+
+DENSE = [name for name in NAMES if name != "llada_moe"]
+CLOSE = {"atol": 2e-5, "rtol": 1e-4}
+LLADA: dict[str, Any] = {"method": "llada", "block_length": 8}
+DECODERS: list[Any] = [
+    {"verify": "two-stream", "refresh_below": 0.7, "order": "confidence"},
+    LLADA | {"cache": "dual"},
+    *(
+        pytest.param(options, marks=pytest.mark.slow)
+        for options in (LLADA, LLADA | {"cache": "prefix"}, {"method": "dcd"}, {"method": "wino"}, {"verify": "full"})
+    ),
+]
+
+
+def same_memory(run: Run, device: torch.device) -> Run:
+    """As a graph: the result is in the same memory every time, and the next call writes over it."""
+    output = run()
+
+    def replay() -> torch.Tensor:
+        return output.copy_(run())
+
+    return replay
+
+
+def plain_of(name: str) -> PlainForward:
+    forward = forward_of(random_model(name, 5).eval())
+    assert isinstance(forward, PlainForward)
+    return forward
+
+
+def ids(count: int) -> torch.Tensor:
+    return torch.randint(0, 38, (1, count), generator=torch.Generator().manual_seed(count))
+
+
+def test_buckets_hold_what_they_are_for_and_are_few() -> None:
+    counts = range(1, 513)
+    assert all(count <= tokens_bucket(count) <= max(16, count + 31) for count in counts)
+    assert all(count <= power_bucket(count, 8) < max(9, 2 * count) for count in counts)
+    assert len({tokens_bucket(count) for count in counts}) == 17
+    assert {power_bucket(count, 8) for count in counts} == {8, 16, 32, 64, 128, 256, 512}
+
+
+@pytest.mark.parametrize("name", DENSE)
+@pytest.mark.parametrize("count", [1, 16, 17, 50])
+@pytest.mark.parametrize("causal", [False, True])
+def test_filled_up_sequences_have_the_same_logits(name: str, count: int, causal: bool) -> None:
+    forward = plain_of(name)
+    mask = torch.ones(count, count, dtype=torch.bool).tril()[None, None] if causal else None
+    for read in (None, torch.tensor([count - 1]), torch.tensor([[0, count // 2]])):
+        call = (ids(count), torch.arange(count)[None], mask, None, read)
+        with torch.inference_mode():
+            torch.testing.assert_close(GraphedForward(forward, eager)(*call), forward(*call), **CLOSE)
+
+
+@pytest.mark.parametrize("name", DENSE)
+@pytest.mark.parametrize("write", ["append", "replace", "none"])
+def test_filled_up_pieces_have_the_same_logits_and_keep_the_same(name: str, write: Write) -> None:
+    forward, given = plain_of(name), list[list[torch.Tensor]]()
+    piece_N, whole = torch.tensor([4, 9, 2]), 20
+    visible_NK = torch.rand(3, whole if write == "replace" else whole + 3) > 0.4
+    visible_NK[:, 0] = True
+    with torch.inference_mode():
+        for way in (forward, GraphedForward(forward, same_memory)):
+            cache, logits = KeyValues(), list[torch.Tensor]()
+            cache.begin(whole)
+            logits.append(way(ids(whole), torch.arange(whole)[None], None, cache, None))
+            cache.end()
+            for mask in (visible_NK[None, None], None):
+                cache.begin(3, write, piece_N)
+                logits.append(way(ids(3), piece_N[None], mask, cache, torch.tensor([0, 2])))
+                cache.end()
+                if write == "append":
+                    cache.forget(3)
+            given.append([*logits, *(kept for pair in cache.layers() for kept in pair)])
+    for theirs, ours in zip(*given, strict=True):
+        torch.testing.assert_close(ours, theirs, **CLOSE)
+
+
+@pytest.fixture(scope="module")
+def nano() -> Backbone:
+    return load_backbone("nano")
+
+
+def graphed(nano: Backbone, **options: Any) -> tuple[Backbone, GraphedForward]:
+    """nano in calls of a few shapes, without a GPU."""
+    own = Backbone(nano.family, nano.model, nano.tokenizer, "graphed")
+    own._run = GraphedForward(own._run, **{"capture": same_memory} | options)
+    return own, own._run
+
+
+@pytest.mark.parametrize("options", DECODERS, ids=str)
+def test_decoders_give_the_same_tokens_at_the_same_cost(nano: Backbone, options: dict[str, Any]) -> None:
+    own, _ = graphed(nano)
+    for text in ("Copy [ cat, dog ]", "Reverse [ 4, 5, 6, 7 ], then copy it."):
+        prompt = nano.text_tokenizer()(text, return_tensors="pt").input_ids
+        ours, theirs = (decode(backbone, prompt, gen_length=16, **options) for backbone in (own, nano))
+        assert torch.equal(ours.tokens, theirs.tokens)
+        assert (ours.trace.forwards, ours.trace.cached_tokens) == (theirs.trace.forwards, theirs.trace.cached_tokens)
+
+
+def test_later_requests_need_no_new_graphs(nano: Backbone) -> None:
+    own, forward = graphed(nano)
+    counts = []
+    for length in (20, 21, 23):
+        decode(own, torch.arange(10, 10 + length), gen_length=8, verify="two-stream")
+        counts.append(own.graphs)
+    assert counts[0] > 0 and counts == counts[:1] * 3 and forward.count == counts[0]
+
+
+def test_a_call_is_captured_once_and_then_replayed(nano: Backbone) -> None:
+    captures: list[Run] = []
+
+    def counted(run: Run, device: torch.device) -> Run:
+        captures.append(run)
+        return same_memory(run, device)
+
+    own, forward = graphed(nano, capture=counted)
+    for _ in range(3):
+        own.logits(torch.arange(20)[None])
+    assert len(captures) == forward.count == 1
+
+
+def test_a_shorter_call_sees_nothing_of_a_longer_one_of_its_bucket(nano: Backbone) -> None:
+    own, forward = graphed(nano)
+    read = torch.tensor([0])
+    for length in (32, 20, 27):
+        torch.testing.assert_close(own.logits(ids(length), read), nano.logits(ids(length), read), **CLOSE)
+    assert forward.count == 1
+
+
+def test_capturing_warms_up_and_replays_into_the_same_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With stand-ins for CUDA's own calls: the order of ours, not what a GPU makes of it."""
+    monkeypatch.setattr(torch, "cuda", cuda := MagicMock())
+    outputs: list[torch.Tensor] = []
+
+    def run() -> torch.Tensor:
+        outputs.append(torch.full((1,), float(len(outputs))))
+        return outputs[-1]
+
+    cuda.graph.side_effect = lambda graph: nullcontext(outputs.append(torch.empty(0)))  # marks where capture begins
+    replay = graphs.captured(run, torch.device("cuda"))
+    assert [len(output) for output in outputs] == [*[1] * graphs.WARM_UPS, 0, 1]
+    replayed = cuda.CUDAGraph.return_value.replay
+    assert replay() is replay() is outputs[-1] and replayed.call_count == 2
+
+
+def test_several_rows_run_as_they_are(nano: Backbone) -> None:
+    own, forward = graphed(nano)
+    ids_2L = torch.arange(24).view(2, 12)
+    assert torch.equal(own.logits(ids_2L), nano.logits(ids_2L)) and forward.count == 0
+
+
+def test_what_another_sequence_left_in_a_buffer_is_not_seen(nano: Backbone) -> None:
+    own, forward = graphed(nano)
+    whole_N, first = torch.arange(20), ids(20)
+    expected = nano.extend(first, whole_N, whole_N)[0]
+    _, cache = own.extend(first, whole_N, whole_N)
+    places = [keys.data_ptr() for keys in cache.buffers[0]]
+    for buffer in (*cache.buffers[0], *cache.buffers[1]):
+        with torch.inference_mode():
+            buffer.fill_(float("nan"))
+    del cache
+    logits, again = own.extend(first, whole_N, whole_N)
+    assert [keys.data_ptr() for keys in again.buffers[0]] == places and forward.count == 1
+    torch.testing.assert_close(logits, expected, **CLOSE)
+
+
+def test_a_cache_that_grows_beyond_its_buffers_moves_to_larger_ones(
+    nano: Backbone, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(graphs, "LEAST_ROOM", 32)
+    own, _ = graphed(nano)
+    given = []
+    for backbone in (own, nano):
+        cache, logits = None, torch.empty(0)
+        for first in range(0, 100, 20):
+            position_N = torch.arange(first, first + 20)
+            logits, cache = backbone.extend(ids(20), position_N, torch.arange(20), cache)
+        given.append(logits)
+    torch.testing.assert_close(*given, **CLOSE)
+
+
+def test_the_graph_unused_for_the_longest_time_is_dropped(nano: Backbone, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graphs, "MOST_GRAPHS", 2)
+    own, forward = graphed(nano)
+    for length in (10, 30, 10, 60, 10, 30):  # 60 drops 30, which then is made again
+        own.logits(ids(length))
+    assert forward.count == 4
+
+
+def test_without_a_gpu_they_are_refused_before_anything_is_loaded() -> None:
+    with pytest.raises(ValueError, match=r"^CUDA graphs need a CUDA device, not cpu: leave them out, or run on a GPU$"):
+        load_backbone("no such model", cuda_graphs=True)
+
+
+def test_with_torch_compile_they_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"CUDA graphs and torch\.compile exclude each other"):
+        load_backbone("nano", cuda_graphs=True, compiled=True)
+
+
+@pytest.mark.parametrize("name", ["llada_moe", "llada"])
+def test_a_model_with_other_layers_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = random_model(name)
+    if name == "llada":
+        model.model.layers[0].mlp.__class__ = type("Changed", (type(model.model.layers[0].mlp),), {})
+    monkeypatch.setattr(Backbone, "device", torch.device("cuda"))
+    with pytest.raises(ValueError, match="CUDA graphs need a model of known, dense layers, and own has others"):
+        Backbone(tiny(name).family, model, None, "own", cuda_graphs=True)

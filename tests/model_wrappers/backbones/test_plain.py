@@ -1,0 +1,140 @@
+"""The forward in torch's functions: transformers' numbers bit for bit, and its own code where a layer is unknown."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from families import NAMES, random_model, tiny
+from torch import nn
+
+from model_wrappers import Backbone, decode, load_backbone
+from model_wrappers.backbones import plain
+from model_wrappers.backbones.key_values import KeyValues, Write
+from model_wrappers.backbones.plain import PlainForward, forward_of
+
+DTYPES = [torch.float32, torch.bfloat16]
+LENGTH, PIECE = 12, 5
+ALL_HEADS = {"num_key_value_heads": 4}
+KINDS = [(name, {}) for name in NAMES] + [("llada", ALL_HEADS), ("a2d-qwen3", ALL_HEADS)]  # else two heads share keys
+LLADA: dict[str, Any] = {"method": "llada", "block_length": 8}
+DECODERS: list[dict[str, Any]] = [
+    LLADA,
+    LLADA | {"cache": "prefix"},
+    LLADA | {"cache": "dual"},
+    {"method": "dcd"},
+    {"method": "wino"},
+    {"verify": "two-stream", "refresh_below": 0.7},
+    {"verify": "full", "reuse_drafts": True},
+]
+
+
+@pytest.fixture(scope="module", params=KINDS, ids=str)
+def model(request: pytest.FixtureRequest) -> Any:
+    name, changes = request.param
+    return random_model(name, 4, **changes).eval()
+
+
+def random_ids(rows: int, length: int) -> torch.Tensor:
+    return torch.randint(0, 38, (rows, length), generator=torch.Generator().manual_seed(length))
+
+
+def both(model: Any, *call: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """Logits of a call by transformers' layers and by the plain forward."""
+    own = forward_of(model)
+    assert isinstance(own, PlainForward)
+    with torch.inference_mode():
+        return model.infer(*call), own(*call)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize("causal", [False, True])
+def test_whole_sequences_are_equal(model: Any, dtype: torch.dtype, rows: int, causal: bool) -> None:
+    mask = torch.ones(LENGTH, LENGTH, dtype=torch.bool).tril()[None, None] if causal else None
+    position_1N = torch.arange(LENGTH)[None]
+    for read in (None, torch.tensor([0, 4, 11])):
+        theirs, ours = both(model.to(dtype), random_ids(rows, LENGTH), position_1N, mask, None, read)
+        assert torch.equal(theirs, ours)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("write", ["append", "replace", "none"])
+def test_pieces_beside_kept_keys_are_equal(model: Any, dtype: torch.dtype, write: Write) -> None:
+    model.to(dtype)
+    own, position_N = forward_of(model), torch.arange(PIECE) + 3
+    visible_NK = torch.rand(PIECE, LENGTH + (PIECE if write != "replace" else 0)) > 0.4
+    visible_NK[:, 0] = True
+    given = []
+    with torch.inference_mode():
+        for forward in (model.infer, own):
+            cache = KeyValues()
+            cache.begin(LENGTH)
+            forward(random_ids(1, LENGTH), torch.arange(LENGTH)[None], None, cache, None)
+            cache.end()
+            cache.begin(PIECE, write, position_N)
+            mask = visible_NK[None, None]
+            logits = forward(random_ids(1, PIECE), position_N[None], mask, cache, torch.tensor([1, 3]))
+            cache.end()
+            given.append([logits, *(kept for pair in cache.layers() for kept in pair)])
+    assert all(torch.equal(theirs, ours) for theirs, ours in zip(*given, strict=True))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("options", DECODERS, ids=str)
+def test_nano_decodes_the_same_tokens_from_the_same_logits(
+    options: dict[str, Any], dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backbone = load_backbone("nano", dtype=dtype)
+    plain_run, seen = backbone._run, list[bool]()
+
+    def both_ways(*call: Any) -> torch.Tensor:
+        """Transformers' logits; the plain ones must be the same. What a call appends is written twice, alike."""
+        ours = plain_run(*call)
+        theirs: torch.Tensor = backbone.model.infer(*call)
+        seen.append(torch.equal(theirs, ours))
+        return theirs
+
+    monkeypatch.setattr(backbone, "_run", both_ways)
+    prompt_ids = backbone.text_tokenizer()("Copy [ cat, dog ]", return_tensors="pt").input_ids
+    decode(backbone, prompt_ids, gen_length=16, **options)
+    assert seen and all(seen)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_models_whose_angles_are_not_kept_are_equal(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plain, "LONGEST_TABLE", 8)
+    position_1N = torch.arange(LENGTH)[None] + 2
+    theirs, ours = both(random_model(name), random_ids(1, LENGTH), position_1N, None, None, None)
+    assert torch.equal(theirs, ours)
+
+
+def test_weights_are_read_where_the_model_has_them() -> None:
+    backbone = tiny("llada")
+    ids_1L = random_ids(1, LENGTH)
+    before = backbone.logits(ids_1L).clone()
+    with torch.no_grad():
+        backbone.model.model.layers[1].mlp.up_proj.weight.mul_(1.5)
+    after = backbone.logits(ids_1L)
+    assert not torch.equal(before, after)
+    assert torch.equal(after, both(backbone.model, ids_1L, torch.arange(LENGTH)[None], None, None, None)[0])
+
+
+class Adapted(nn.Linear):
+    """A projection with something beside its weights, as adapters have."""
+
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        return 2 * super().forward(values)
+
+
+@pytest.mark.parametrize("place", ["self_attn.v_proj", "mlp.up_proj", "mlp", "self_attn", "input_layernorm"])
+def test_a_model_with_anything_unknown_in_a_layer_runs_as_transformers_has_it(place: str) -> None:
+    model = random_model("llada")
+    layer = model.model.layers[1]
+    parent, _, name = place.rpartition(".")
+    own = layer.get_submodule(place)
+    own.__class__ = Adapted if isinstance(own, nn.Linear) else type("Changed", (type(own),), {})
+    setattr(layer.get_submodule(parent), name, own)
+    assert forward_of(model) == model.infer
+    assert Backbone(tiny("llada").family, model, None, "changed")._run == model.infer
