@@ -17,7 +17,8 @@ from paths import ROOT
 from ray_nodes import ray_nodes, with_it
 
 from harness.records.store import read_lines
-from harness.run import arguments_of, main
+from harness.run import main
+from harness.runs.arguments import arguments_of
 from harness.runs.config import resolve
 from harness.runs.decoding import record
 from harness.runs.folder import claim_folder, exclusive

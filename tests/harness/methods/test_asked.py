@@ -9,7 +9,7 @@ import pytest
 from harness.errors import UserError
 from harness.methods.asked import methods_named
 from harness.methods.groups import GROUPS
-from harness.run import arguments_of
+from harness.runs.arguments import arguments_of
 from harness.runs.config import resolve
 from model_wrappers import register
 from model_wrappers.options import Options
