@@ -51,9 +51,9 @@ class EndOptions(Options, frozen=True, kw_only=True):
     stop_at_eos: bool = False
 
 
-def meant(name: str, valid: Iterable[str]) -> str:
-    """The end of a message about a name that is unknown: the valid ones most like it, if any."""
-    near = get_close_matches(name, list(valid))
+def meant(name: object, valid: Iterable[str]) -> str:
+    """The end of a message about a name that is unknown, or no name at all: the valid ones most like it, if any."""
+    near = get_close_matches(str(name), list(valid))
     return f"; did you mean {' or '.join(near)}?" if near else ""
 
 
