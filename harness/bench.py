@@ -48,7 +48,9 @@ def arguments_of(line: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--arch", help="a shape instead of --model, such as llada-8b")
     parser.add_argument("--random-weights", action="store_true", help="the weights of --arch, made on the device")
     parser.add_argument("--layers", type=int, help="layers of --arch, instead of its own")
-    parser.add_argument("--limit", type=int, default=200, help="dev problems per suite for --instrument (default 200)")
+    parser.add_argument(
+        "--limit", type=int, default=200, help="problems per suite, --instrument and --workers (default 200)"
+    )
     parser.add_argument("--out", type=Path, help="also write the tables and the environment as JSON")
     return parser.parse_args(line)
 
@@ -61,10 +63,10 @@ def main(line: list[str] | None = None) -> int:
     from harness.records.store import write_atomically
 
     if asked.workers:
-        from harness.runs.throughput import bench_workers
+        from harness.runs.throughput import bench_workers, run_of_one_worker
 
         methods = "llada,fef-2" if asked.methods == "decoders" else asked.methods
-        tables, notes = bench_workers(asked.model, methods, asked.limit, asked.repeats), list[str]()
+        tables, notes = bench_workers(run_of_one_worker(asked.model, methods, asked.limit), asked.repeats), list[str]()
     else:
         tables, notes = measure(asked)
     for name, table in tables.items():

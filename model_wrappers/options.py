@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable
+from difflib import get_close_matches
 from pathlib import Path, PurePath
 from typing import Annotated, Any, TypeVar
 
@@ -49,12 +51,18 @@ class EndOptions(Options, frozen=True, kw_only=True):
     stop_at_eos: bool = False
 
 
+def meant(name: object, valid: Iterable[str]) -> str:
+    """The end of a message about a name that is unknown, or no name at all: the valid ones most like it, if any."""
+    near = get_close_matches(str(name), list(valid))
+    return f"; did you mean {' or '.join(near)}?" if near else ""
+
+
 def convert_options(kind: type[T], values: dict[str, Any], whose: str) -> T:
     """The options of a decoder, `whose` for messages. Raises ValueError naming the option and what is valid."""
     names = kind.__struct_fields__
     for name in values:
         if name not in names:
-            raise ValueError(f"unknown option {name!r} for {whose}; valid: {', '.join(names)}")
+            raise ValueError(f"unknown option {name!r} for {whose}; valid: {', '.join(names)}{meant(name, names)}")
     try:
         return msgspec.convert(values, kind, dec_hook=_path)
     except msgspec.ValidationError as error:

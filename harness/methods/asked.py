@@ -17,7 +17,7 @@ from harness.errors import UserError
 from harness.methods.groups import GROUPS
 from harness.methods.presets import ALL, LENGTHS, PRESETS, Preset
 from model_wrappers.decoders import METHODS, Method, add_decoder, decoder_named, name_of
-from model_wrappers.options import convert_options
+from model_wrappers.options import convert_options, meant
 
 CACHES = ("prefix", "dual")  # what +CACHE may be: values of a decoder's option `cache`
 ELSEWHERE = {  # options of built-in decoders that name what a run has to find
@@ -65,7 +65,7 @@ def methods_named(methods: str) -> dict[str, Preset]:
         seen.add(key)
         chosen |= {name: preset for name, preset in own.items() if name not in chosen}  # groups share rows
     if not chosen:
-        raise UserError(f"--methods names no method; valid: {_valid()}")
+        raise UserError(f"--methods names no method; valid: {', '.join(_valid())}")
     return chosen
 
 
@@ -82,7 +82,7 @@ def _resolved(element: Element) -> tuple[str, dict[str, Preset]]:
         decoder = METHODS[name]
         preset = Preset(decoder.label or name, name, role="fef" if decoder.prefix_conditioned else "base")
     else:
-        raise UserError(f"unknown method {name}; valid: {_valid()}")
+        raise UserError(f"unknown method {name}; valid: {', '.join(_valid())}{meant(name, _valid())}")
     key, preset = _with_arguments(element, preset)
     return key, {key: preset}
 
@@ -136,8 +136,8 @@ def _names(part: str, told: dict[str, Any]) -> bool:
     return option in told or f"{option}s" in told
 
 
-def _valid() -> str:
-    return ", ".join([*GROUPS, ALL, *PRESETS, *(name for name in METHODS if name not in PRESETS)])
+def _valid() -> list[str]:
+    return [*GROUPS, ALL, *PRESETS, *(name for name in METHODS if name not in PRESETS)]
 
 
 def method_named(method: Method) -> str:

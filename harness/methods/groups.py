@@ -40,19 +40,8 @@ GROUPS = {
     ],
     "decoders": [
         *("llada", "llada/2", "llada/4", "llada/8", "ssd", "ddosp", "dcd"),
-        *(
-            "threshold",
-            "factor",
-            "entropy",
-            "klass",
-            "wino",
-            "freedave",
-            "pc-sampler",
-            "prophet",
-            "fef-1",
-            "fef-2",
-            "fef-4",
-        ),
+        *("threshold", "factor", "entropy", "klass", "wino", "freedave", "pc-sampler", "prophet"),
+        *("fef-1", "fef-2", "fef-4"),
     ],
     "caches": [
         *("llada", "llada+prefix", "llada+dual", "threshold", "threshold+prefix", "threshold+dual"),

@@ -49,8 +49,13 @@ def _record(folder: Path, config: RunConfig, crew: Crew, device: str) -> LeftOut
     if config.traced:
         recorder.check_traced()
         recorder.write_prompts(crew.prompts())
-    with new_or_not_at_all(folder, begun):
+    with new_or_not_at_all(folder, begun, recorder.items):
         print(announcement(config, crew, recorder))
+        return _decode(folder, config, crew, device, recorder)
+
+
+def _decode(folder: Path, config: RunConfig, crew: Crew, device: str, recorder: Recorder) -> LeftOut:
+    """Record each result as it comes; a session of run.json, with the run's progress shown."""
     queue = Queue(crew.items, list(config.methods), recorder.done, config.chunk or 1, crew.size)
 
     def more() -> dict[str, Any]:

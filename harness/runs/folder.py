@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 from pathlib import Path
@@ -23,6 +23,7 @@ from harness.records.sources import describe_code, resolved_options
 from harness.records.store import config_hash, read_meta, write_meta
 from harness.records.traces import NAME as TRACES
 from harness.runs.config import differences, problem_files
+from harness.runs.progress import NAME as PROGRESS
 from harness.suites.registry import suite_named
 from model_wrappers.backbones.model import Backbone
 
@@ -45,7 +46,7 @@ def claim_folder(out: Path | None, config: RunConfig, resume: bool) -> Path:
     note = out / "run.json"
     if not note.exists():
         if resume:
-            raise UserError(f"--resume: {out} holds no run (run.json is missing)")
+            raise UserError(f"--resume: {out} holds no run (run.json is missing); leave --resume out to begin one")
         if out.exists() and (not out.is_dir() or any(path.name != LOCK for path in out.iterdir())):
             raise UserError(f"{out} exists and holds no run; choose another --out")
         return out
@@ -165,13 +166,16 @@ def _check_same(folder: Path, before: RunRecord, now: dict[str, Any]) -> None:
 
 
 @contextmanager
-def new_or_not_at_all(folder: Path, begun: bool) -> Iterator[None]:
-    """Take back the records of a run that was not begun before, if not even its first response could be decoded."""
+def new_or_not_at_all(folder: Path, begun: bool, recorded: Collection[object]) -> Iterator[None]:
+    """Take back the records of a run that was not begun before, if not even its first response was recorded.
+
+    begun: whether it was. recorded: the items that are.
+    """
     try:
         yield
     except UserError:
-        if not begun:
-            for name in ("run.json", "items.jsonl", "windows.jsonl", "prompts.jsonl", TRACES):
+        if not begun and not recorded:
+            for name in ("run.json", "items.jsonl", "windows.jsonl", "passes.jsonl", "prompts.jsonl", TRACES, PROGRESS):
                 (folder / name).unlink(missing_ok=True)
         raise
 

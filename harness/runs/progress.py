@@ -95,7 +95,7 @@ class RunProgress:
             self._note(self._folder, now)
 
     def _rate(self, now: float) -> float:
-        """Responses a second in this session."""
+        """Responses a second since the run began or went on."""
         return (sum(self._done.values()) - self._before) / max(now - self._began, 1e-9)
 
     def _left(self, now: float) -> float:

@@ -7,12 +7,12 @@ import tempfile
 import time
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
 import pandas as pd
 
 from harness.records.schema import RunConfig
 from harness.records.store import Recorder
+from harness.runs.arguments import arguments_of
 from harness.runs.chunks import Queue
 from harness.runs.config import resolve
 from harness.runs.crew import Workers
@@ -21,24 +21,21 @@ from harness.runs.ray_crew import RayCrew
 from harness.runs.results import Response
 from harness.runs.sleeper import SLEEPERS, Sleeper
 
-# A command line of harness/run.py that asks for nothing.
-UNASKED: dict[str, Any] = {
-    **dict.fromkeys(("data", "gen_length", "block_length", "schedules", "stop_at_eos", "dtype", "reads_at")),
-    **dict.fromkeys(("trust_remote_code", "compile", "untimed", "trace"), False),
-    **{"suite": "gsm8k,math", "plugin": [], "temperature": 0.0, "seed": 0, "device": "cpu", "threads": 1, "chunk": 5},
-    "workers": 1,
-}
+
+def run_of_one_worker(model: str, methods: str, items: int) -> argparse.Namespace:
+    """A run's command line: generated problems of two suites, so many items of each, one worker of one thread."""
+    line = ["--suite", "gsm8k,math", "--methods", methods, "--model", model, "--data", "generated"]
+    return arguments_of([*line, "--limit", str(items), "--workers", "1", "--threads", "1"])
 
 
-def bench_workers(model: str, methods: str, items: int, repeats: int) -> dict[str, pd.DataFrame]:
+def bench_workers(asked: argparse.Namespace, repeats: int) -> dict[str, pd.DataFrame]:
     """The tables `workers` and `driver`.
 
-    model, methods: as harness/run.py has them. items: generated problems of each suite, decoded by one worker of one
-    thread and by two, in turn, `repeats` times. workers: mean seconds until all workers have loaded, of these the
-    seconds to load the same in this process, and responses a second. driver: with SLEEPERS workers whose responses take
-    ASLEEP seconds, percent of the workers' time in which they did not sleep.
+    asked: as `run_of_one_worker` says, which one worker decodes and two, in turn, `repeats` times. workers:
+    mean seconds until all workers have loaded, of these the seconds to load the same in this process, and responses a
+    second. driver: with SLEEPERS workers whose responses take ASLEEP seconds, percent of the workers' time in which
+    they did not sleep.
     """
-    asked = argparse.Namespace(**UNASKED | {"model": model, "methods": methods, "limit": items})
     with tempfile.TemporaryDirectory() as folder:
         worker_for(resolve(asked), Path(folder), Path(folder))  # imports and files, which the first one would pay for
         began = time.perf_counter()

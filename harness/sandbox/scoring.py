@@ -18,8 +18,8 @@ from typing import Any
 
 from harness.errors import UserError
 from harness.records.store import Recorder, Run, read_meta, write_meta
+from harness.runs.arguments import UNSAFE_OPTION
 from harness.runs.outside import restore_suites
-from harness.sandbox.options import UNSAFE_OPTION
 from harness.sandbox.probe import choose, whole_process
 from harness.suites.registry import suite_named
 

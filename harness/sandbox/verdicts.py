@@ -13,11 +13,11 @@ from harness.errors import UserError, one_line_errors
 from harness.records.hashes import files_hash
 from harness.records.schema import RunRecord
 from harness.records.store import read_lines, read_meta, write_atomically
+from harness.runs.arguments import UNSAFE_OPTION
 from harness.runs.config import problem_files, write_generated
 from harness.runs.judging import explanation, has_verdict, verdict_of
 from harness.runs.outside import restore_suites
 from harness.runs.problems import Problems, dataset_configs, load_problems
-from harness.sandbox.options import UNSAFE_OPTION
 from harness.sandbox.probe import choose, not_enforced
 from harness.sandbox.tally import taken
 from harness.suites.registry import suite_named

@@ -15,7 +15,7 @@ from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from model_wrappers.options import Options
+from model_wrappers.options import Options, meant
 
 if TYPE_CHECKING:
     from model_wrappers.request import Request
@@ -158,7 +158,7 @@ def decoder_named(method: Method) -> Decoder:
     if callable(method):
         return Decoder(method)
     if method not in METHODS:
-        raise ValueError(f"unknown method {method!r}; valid: {', '.join(METHODS)}")
+        raise ValueError(f"unknown method {method!r}; valid: {', '.join(METHODS)}{meant(method, METHODS)}")
     return METHODS[method]
 
 

@@ -20,8 +20,9 @@ from ray_nodes import Nodes, ray_nodes
 from harness.errors import UserError, one_line_errors
 from harness.records import store
 from harness.records.store import read_lines, read_run
-from harness.run import arguments_of, main
+from harness.run import main
 from harness.runs import decoding
+from harness.runs.arguments import arguments_of
 from harness.runs.config import resolve
 from harness.runs.crew import workers_of
 from harness.runs.folder import claim_folder, exclusive

@@ -152,8 +152,11 @@ def test_an_exception_in_a_decoder_keeps_what_is_finished(outside: Path, capsys:
     assert len(read_lines(outside / "run" / "items.jsonl")) == 2
 
 
-def test_a_decoder_that_fails_at_once_leaves_no_folder(outside: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "one too many" in refused(line_of(outside, "mine(until=0)"), capsys)
+@pytest.mark.parametrize("more", [[], ["--untimed"], ["--untimed", "--trace"]])
+def test_a_decoder_that_fails_at_once_leaves_no_folder(
+    outside: Path, capsys: pytest.CaptureFixture[str], more: list[str]
+) -> None:
+    assert "one too many" in refused([*line_of(outside, "mine(until=0)"), *more], capsys)
     assert not (outside / "run").exists()
 
 
@@ -195,6 +198,27 @@ def test_in_python_a_run_is_frames(outside: Path) -> None:
     assert run.summary["method"].tolist() == ["llada(gen_length=8,steps=8)", "fives"]
     assert run.summary["forwards"].tolist() == [8.0, 1.0] and run.summary["accuracy"].tolist() == [0.0, 0.0]
     assert "mine" in SUITES and SUITES["mine"].questions is not None
+
+
+@pytest.mark.parametrize(("untimed", "beside"), [(True, 0), (False, 1)])
+def test_only_a_timed_run_decodes_and_measures_beside_its_items(outside: Path, untimed: bool, beside: int) -> None:
+    decoded: list[int] = []
+
+    def counted(request: Request, options: Nothing) -> None:
+        """Fill the response, and say so."""
+        decoded.append(request.start)
+        fives(request, options)
+
+    harness.evaluate(
+        methods=[counted, "fef-2(gen_length=8)"],
+        suites=[f"mine={outside}/q.jsonl"],
+        limit=2,
+        untimed=untimed,
+        out=outside / "run",
+    )
+    assert len(decoded) == beside + 2
+    passes = outside / "run" / "passes.jsonl"
+    assert bool(passes.exists() and read_lines(passes)) == bool(beside)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from harness.errors import UserError
 from harness.records.schema import RunConfig
 from harness.records.store import Recorder, read_run
-from harness.run import arguments_of
+from harness.runs.arguments import arguments_of
 from harness.runs.config import resolve
 from harness.runs.inference import prepare
 from harness.runs.problems import dataset_configs, load_problems

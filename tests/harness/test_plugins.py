@@ -14,7 +14,7 @@ from harness.methods.presets import PRESETS, Preset
 from harness.plugins import blame, load, load_all, register_preset, register_suite, restore, used_by
 from harness.records.hashes import file_hash
 from harness.records.schema import Method, RunConfig, SuiteName
-from harness.run import arguments_of
+from harness.runs.arguments import arguments_of
 from harness.runs.config import resolve
 from harness.suites.registry import SUITES
 from harness.suites.spec import Suite

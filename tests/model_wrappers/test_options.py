@@ -39,7 +39,8 @@ def test_values_are_converted() -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"cuont": 1}, "unknown option 'cuont' for sample; valid: count, share, weight, rate"),
+        ({"cuont": 1}, "unknown option 'cuont' for sample; valid: count, share, weight, rate.*; did you mean count"),
+        ({"q": 1}, "valid: .*file$"),
         ({"count": 0}, "option count=0 for sample must be a whole number of at least 1 or None"),
         ({"count": True}, "option count=True for sample must be a whole number"),
         ({"share": 1.5}, r"option share=1.5 for sample must be a finite number in \[0, 1\]"),

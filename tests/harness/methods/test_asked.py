@@ -9,7 +9,7 @@ import pytest
 from harness.errors import UserError
 from harness.methods.asked import methods_named
 from harness.methods.groups import GROUPS
-from harness.run import arguments_of
+from harness.runs.arguments import arguments_of
 from harness.runs.config import resolve
 from model_wrappers import register
 from model_wrappers.options import Options
@@ -82,7 +82,8 @@ def test_a_cache_is_an_option(cached: None, text: str, key: str, label: str, ask
     [
         ("fef-3", "unknown method fef-3; valid: .*fef-2"),
         ("fef(steps=0)", "option steps=0 for fef must be a whole number of at least 1"),
-        ("fef(step=3)", "unknown option 'step' for fef; valid: .*steps"),
+        ("fef(step=3)", r"unknown option 'step' for fef; valid: .*; did you mean steps\?$"),
+        ("treshold", r"unknown method treshold; valid: .*; did you mean threshold"),
         ("fef(steps=3,steps=4)", "twice"),
         ("fef(steps=3), fef(steps=3)", r"twice: fef\(steps=3\)"),
         ("fef(steps=3,window=4); fef(window=4,steps=3)", "twice"),

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from harness.methods.published import PUBLISHED, Published, family_of, published_settings
-from harness.run import arguments_of
+from harness.runs.arguments import arguments_of
 from harness.runs.config import resolve
 from harness.suites.registry import SUITES
 from harness.suites.splits import write_suites

@@ -14,8 +14,9 @@ from harness.methods.schedule_files import Purpose, describe_schedules
 from harness.records.hashes import weight_hashes
 from harness.records.schema import RunConfig
 from harness.records.store import config_hash
-from harness.run import arguments_of, main
+from harness.run import main
 from harness.runs import config
+from harness.runs.arguments import arguments_of
 from harness.runs.config import resolve
 from harness.suites.registry import generator_of
 from harness.training.tokenizer import NANO_SUITES

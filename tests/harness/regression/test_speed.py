@@ -144,7 +144,7 @@ def test_a_planted_slowdown_is_caught_between_two_trees(tmp_path: Path) -> None:
         pytest.skip("needs a git checkout")
     clone, out = tmp_path / "clone", tmp_path / "run"
     subprocess.run(["git", "clone", "--quiet", str(ROOT), str(clone)], check=True)
-    line = [sys.executable, "harness/run.py", "--suite", "gsm8k", "--methods", "llada,fef-fast", "--limit", "4"]
+    line = [sys.executable, "harness/run.py", "--suite", "gsm8k", "--methods", "llada,fef-fast", "--limit", "2"]
     subprocess.run([*line, "--out", str(out)], cwd=ROOT, check=True, capture_output=True)
     api = clone / "model_wrappers" / "api.py"
     code = api.read_text()
@@ -152,7 +152,7 @@ def test_a_planted_slowdown_is_caught_between_two_trees(tmp_path: Path) -> None:
     assert place in code
     sleep = '    if method == "fef":\n        time.sleep(time.perf_counter() - began)\n'
     api.write_text(code.replace(place, sleep + place))
-    gate = [sys.executable, "harness/gate.py", str(out), "--against-rev", "HEAD", "--items", "4"]
+    gate = [sys.executable, "harness/gate.py", str(out), "--against-rev", "HEAD", "--items", "2"]
     done = subprocess.run(gate, cwd=clone, env={"PYTHONPATH": str(clone)}, capture_output=True, text=True, check=False)
     assert done.returncode == 1, done.stdout + done.stderr
     verdicts = [line.split()[:2] for line in done.stdout.splitlines() if line.split()[:1] in (["ok"], ["regressed"])]

@@ -16,7 +16,7 @@ from harness.records.schema import RunConfig
 from harness.records.store import Run
 from harness.regression import judgement, ties
 from harness.regression.golden import Key
-from harness.run import arguments_of
+from harness.runs.arguments import arguments_of
 from harness.runs.config import resolve
 from harness.runs.loading import load
 from model_wrappers import load_backbone

@@ -13,7 +13,7 @@ from harness.errors import UserError
 from harness.methods.presets import PRESETS, describe_presets
 from harness.records.hashes import file_hash
 from harness.records.schema import RunConfig
-from harness.run import arguments_of
+from harness.runs.arguments import arguments_of
 from harness.runs.config import differences, read_models, resolve, write_generated
 from harness.runs.folder import claim_folder
 from harness.suites.splits import write_suites

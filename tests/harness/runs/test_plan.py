@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from harness.errors import UserError
-from harness.run import arguments_of
 from harness.runs import plan
+from harness.runs.arguments import arguments_of
 from harness.runs.config import resolve
 from harness.runs.plan import Forecast, described, from_costs, measured
 from harness.runs.results import Sample
