@@ -101,8 +101,8 @@ def resolve(asked: argparse.Namespace) -> RunConfig:
         data = ""
     if data is None:
         raise UserError(
-            "--data is needed for a model that does not ship with this project: a folder in OpenCompass's layout, or "
-            "`generated`"
+            f"--data is needed for a model that does not ship with this project ({', '.join(SHIPPED)} do): a folder in "
+            "OpenCompass's layout, or `generated`"
         )
     generated = data in GENERATED
     overrides = {k: v for k in ("gen_length", "block_length", "stop_at_eos") if (v := getattr(asked, k)) is not None}
