@@ -89,7 +89,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "batch": 16,
         "accumulation": 2,
         "steps": 4000,
-        "lr": 5e-4,
+        "lr": 8e-4,
         "warmup": 100,
         "decay_fraction": 0.96,
         "min_lr_ratio": 0.05,
