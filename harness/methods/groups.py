@@ -39,8 +39,8 @@ GROUPS = {
         *("threshold+prefix", "threshold+dual", "factor+dual", "entropy+dual", "klass+dual", "wino+dual"),
     ],
     "one-checkpoint": [
-        *("llada", "threshold", "factor", "entropy", "llada+prefix", "llada+dual", "llada+dual-32"),
-        *("threshold+dual", "threshold+dual-32", "factor+dual-32", "fef-2", "fef-fast"),
+        *("llada", "threshold", "factor", "entropy", "llada+prefix", "llada+dual"),
+        *("threshold+prefix", "threshold+dual", "factor+dual", "entropy+dual", "fef-2", "fef-fast"),
         *("fef-two-stream-1", "fef-two-stream-1-c0.7", "fef-two-stream", "fef-two-stream-c0.7"),
         *("fef-two-stream-1-sure", "fef-two-stream-1-sure-c0.7", "fef-two-stream-sure"),
     ],

@@ -177,10 +177,6 @@ PRESETS |= {
     for name in ("llada", "threshold", "factor", "entropy", "klass", "wino")
     for cache in ("prefix", "dual")
 }
-PRESETS |= {  # with the block length that Fast-dLLM has its caches for
-    f"{name}-32": replace(PRESETS[name], label=f"{PRESETS[name].label}, block 32", lengths={"block_length": 32})
-    for name in ("llada+dual", "threshold+dual", "factor+dual")
-}
 DEFAULT_METHODS = "llada,llada/2,fef-2,fef-4"
 ALL = "all"  # stands for every preset, as a group does for its own
 

@@ -99,6 +99,7 @@ SUITE = Suite(
         rounds=human("{text}"),
         evaluation=mbpp.EVALUATION,
         length=160,
+        block_length=32,
     ),
     executes=True,
 )

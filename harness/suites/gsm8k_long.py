@@ -67,5 +67,6 @@ SUITE = Suite(
         rounds=human("{question}"),
         evaluation=gsm8k.EVALUATION,
         length=128,
+        block_length=32,
     ),
 )

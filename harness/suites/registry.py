@@ -87,7 +87,10 @@ def generation_settings(suite: str, small: bool) -> dict[str, Any]:
     spec = suite_named(suite)
     if not small:
         return spec.lengths
-    return {"gen_length": spec.generator.length if spec.generator else SMALL_LENGTH}
+    if spec.generator is None:
+        return {"gen_length": SMALL_LENGTH}
+    length, block = spec.generator.length, spec.generator.block_length
+    return {"gen_length": length} if block is None else {"gen_length": length, "block_length": block}
 
 
 def generated_file(suite: str, data: Path) -> Path:

@@ -56,7 +56,7 @@ class Generator:
     wants one. dataset: its OpenCompass class, by_folder: whether that takes the file's folder, load: what it takes
     besides. columns: what the prompt reads; output: the column of the reference; reader: more of OpenCompass's
     reader_cfg. rounds: the chat turns of the prompt; evaluation: its eval_cfg. length: tokens of a response.
-    problems_of: the suite whose problems these are, if another.
+    block_length: LLaDA's for them (None: one block). problems_of: the suite whose problems these are, if another.
     """
 
     draw: Callable[[Random], Problem]
@@ -70,6 +70,7 @@ class Generator:
     content: Callable[[list[Row]], str] = json_lines
     train_file: str | None = None
     by_folder: bool = False
+    block_length: int | None = None
     problems_of: str | None = None
     load: dict[str, Any] = field(default_factory=dict)
     reader: dict[str, Any] = field(default_factory=dict)
