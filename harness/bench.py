@@ -63,10 +63,10 @@ def main(line: list[str] | None = None) -> int:
     from harness.records.store import write_atomically
 
     if asked.workers:
-        from harness.runs.throughput import bench_workers, run_of_one_worker
+        from harness.runs.throughput import bench_workers
 
         methods = "llada,fef-2" if asked.methods == "decoders" else asked.methods
-        tables, notes = bench_workers(run_of_one_worker(asked.model, methods, asked.limit), asked.repeats), list[str]()
+        tables, notes = bench_workers(asked.model, methods, asked.limit, asked.repeats), list[str]()
     else:
         tables, notes = measure(asked)
     for name, table in tables.items():

@@ -31,7 +31,7 @@ def wilson(share: float, trials: float, level: float = LEVEL) -> tuple[float, fl
     z = float(stats.norm.ppf((1 + level) / 2))
     centre = (share + z**2 / (2 * trials)) / (1 + z**2 / trials)
     half = z * math.sqrt(share * (1 - share) / trials + (z / (2 * trials)) ** 2) / (1 + z**2 / trials)
-    return max(0.0, centre - half), min(1.0, centre + half)
+    return min(share, max(0.0, centre - half)), max(share, min(1.0, centre + half))  # at 0 and 1 rounding may pass it
 
 
 def mcnemar(lost: int, gained: int) -> float:

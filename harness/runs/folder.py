@@ -23,7 +23,6 @@ from harness.records.sources import describe_code, resolved_options
 from harness.records.store import config_hash, read_meta, write_meta
 from harness.records.traces import NAME as TRACES
 from harness.runs.config import differences, problem_files
-from harness.runs.progress import NAME as PROGRESS
 from harness.suites.registry import suite_named
 from model_wrappers.backbones.model import Backbone
 
@@ -175,7 +174,7 @@ def new_or_not_at_all(folder: Path, begun: bool, recorded: Collection[object]) -
         yield
     except UserError:
         if not begun and not recorded:
-            for name in ("run.json", "items.jsonl", "windows.jsonl", "passes.jsonl", "prompts.jsonl", TRACES, PROGRESS):
+            for name in ("run.json", "items.jsonl", "windows.jsonl", "prompts.jsonl", TRACES):
                 (folder / name).unlink(missing_ok=True)
         raise
 

@@ -37,6 +37,7 @@ FRONT = {
     "Prophet": ["prophet", "prophet-4"],
     "SSD": ["ssd"],
     "DDOSP": ["ddosp"],
+    "DCD": ["dcd"],
     "PC-Sampler": ["pc-sampler"],
     "prefix cache": ["llada+prefix", "threshold+prefix"],
     "dual cache": ["llada+dual", "klass+dual", "wino+dual", "threshold+dual", "entropy+dual", "factor+dual"],

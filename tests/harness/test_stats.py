@@ -25,6 +25,13 @@ def test_wilson_lies_between_its_neighbours_for_a_broken_number_of_trials() -> N
     assert lows == sorted(lows) and len(set(lows)) == 3
 
 
+def test_wilson_contains_its_share() -> None:
+    for trials in range(1, 300):
+        for share in (0.0, 1 / trials, 1.0):
+            low, high = wilson(share, trials)
+            assert 0 <= low <= share <= high <= 1
+
+
 def test_wilson_of_no_trials_is_refused() -> None:
     with pytest.raises(ValueError, match="trials=0"):
         wilson(0.5, 0)

@@ -155,5 +155,4 @@ def test_a_planted_slowdown_is_caught_between_two_trees(tmp_path: Path) -> None:
     gate = [sys.executable, "harness/gate.py", str(out), "--against-rev", "HEAD", "--items", "2"]
     done = subprocess.run(gate, cwd=clone, env={"PYTHONPATH": str(clone)}, capture_output=True, text=True, check=False)
     assert done.returncode == 1, done.stdout + done.stderr
-    verdicts = [line.split()[:2] for line in done.stdout.splitlines() if line.split()[:1] in (["ok"], ["regressed"])]
-    assert verdicts == [["ok", "llada"], ["regressed", "fef-fast"]] * 2, done.stdout
+    assert "speed: REGRESSED by more than 5% in 2 rounds: fef-fast\n" in done.stdout, done.stdout

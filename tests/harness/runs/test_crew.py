@@ -15,10 +15,8 @@ from paths import ROOT
 from harness.errors import UserError
 from harness.methods.asked import method_named
 from harness.runs.arguments import arguments_of
-from harness.runs.config import resolve
 from harness.runs.crew import Workers, workers_of
 from harness.runs.ray_cluster import check_machine, check_reachable, check_room
-from harness.runs.throughput import run_of_one_worker
 from model_wrappers.options import Options
 from model_wrappers.request import Request
 
@@ -51,13 +49,6 @@ def test_what_does_not_fit_is_refused(line: list[str], said: str) -> None:
     with pytest.raises(UserError) as error:
         asked_for(*line)
     assert said in str(error.value)
-
-
-def test_the_bench_asks_for_a_run_that_there_is() -> None:
-    asked = run_of_one_worker("nano", "llada,fef-2", 3)
-    config, workers = resolve(asked), workers_of(asked)
-    assert list(config.methods) == ["llada", "fef-2"] and config.limit == 3
-    assert workers is not None and (workers.count, workers.threads) == (1, 1)
 
 
 def test_a_function_that_no_other_process_knows_is_refused(registries: None) -> None:
