@@ -134,3 +134,13 @@ def paired_lower_limit(lost: int, gained: int, n: int, level: float = LEVEL) -> 
     z = float(stats.norm.ppf(level))
     lowest = -1 + 1e-12  # at -1 itself the statistic is infinite
     return float(optimize.brentq(lambda at: paired_score(lost, gained, n, at) - z, lowest, (gained - lost) / n))
+
+
+def paired_interval(lost: int, gained: int, n: int, level: float = LEVEL) -> tuple[float, float]:
+    """Interval of (gained - lost) / n, a paired difference of shares: Tango's limits, (1 - level) / 2 on either side.
+
+    Its lower end is `paired_lower_limit` at 1 - (1 - level) / 2, so it serves non-inferiority too. Raises ValueError as
+    that function does.
+    """
+    side = (1 + level) / 2
+    return paired_lower_limit(lost, gained, n, side), -paired_lower_limit(gained, lost, n, side)

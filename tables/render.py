@@ -3,19 +3,21 @@
     python tables/render.py results/runs/NAME
     python tables/render.py results/runs/NAME --paper --pdf --out FOLDER
     python tables/render.py results/runs/NAME --intervals --tps
+    python tables/render.py results/runs/NAME --against llada
     python tables/render.py results/reference/main results/reference/ablations --paper --pdf
     python tables/render.py results/runs/A results/runs/B --together --out FOLDER
 
 Writes `main`, `training`, `speculation`, `draft` and `window-size` (accuracy and speedups per method and suite), each
-as .tex, .md and .csv, if the run has its rows; `windows.md` and `windows.csv` (speculative windows);
-`theory.md` and `theory.csv` (what the paper's theorem expects of them) if FeF methods have windows; with `--paper` also
-`paper.tex`, `paper.md` and `paper.csv`, the numbers of all five tables of the paper beside the measured ones; with
-`--intervals` 95% intervals and p-values of accuracy against LLaDA under each row of the first five, and in their CSV
-files; with `--tps` also `tps.tex`, `tps.md` and `tps.csv` (tokens a response, and tokens per second by every
-definition); with `--pdf` also `tables.pdf`, all LaTeX tables, if pdflatex is installed. The CSV files are tidy,
-unformatted numbers, of the rows of their table. The LaTeX needs booktabs, multirow and graphicx. Only methods with
-records have rows, and the same records give the same bytes. Reads records and nothing else. The tables of a single run
-are printed as well.
+as .tex, .md and .csv, if the run has its rows; `windows.md` and `windows.csv` (speculative windows); `theory.md` and
+`theory.csv` (what the paper's theorem expects of them) if FeF methods have windows; with `--paper` also `paper.tex`,
+`paper.md` and `paper.csv`, the numbers of all five tables of the paper beside the measured ones; with `--intervals` 95%
+intervals and p-values of accuracy against LLaDA under each row of the first five, and in their CSV files; with `--tps`
+also `tps.tex`, `tps.md` and `tps.csv` (tokens a response, and tokens per second by every definition); with `--against
+METHOD` also `against.tex`, `against.md` and `against.csv` (every other method beside that one, problem by problem:
+points of accuracy, speed and responses with the same tokens); with `--pdf` also `tables.pdf`, all LaTeX tables, if
+pdflatex is installed. The CSV files are tidy, unformatted numbers, of the rows of their table. The LaTeX needs
+booktabs, multirow and graphicx. Only methods with records have rows, and the same records give the same bytes. Reads
+records and nothing else. The tables of a single run are printed as well.
 
 A folder with the record of a GPU kit (harness/gpu.py) instead of a run has the tables `gpu-parity`, `gpu-suites`,
 `gpu-passes`, `gpu-memory`, `gpu-overhead` and `gpu-training`, each in the three formats.
@@ -42,6 +44,7 @@ from tables.output.pdf import NAME as PDF
 from tables.output.pdf import has_pdflatex, write_pdf
 from tables.output.writers import latex, markdown
 from tables.sheets.ablations import ABLATIONS, ablations
+from tables.sheets.against import against_sheets
 from tables.sheets.kit import TABLES, kit_sheets
 from tables.sheets.layout import Request, Sheet
 from tables.sheets.paper import paper
@@ -50,20 +53,24 @@ from tables.sheets.tokens import tokens
 from tables.sheets.windows import windows
 
 # What makes each table of a run; it yields nothing where records are missing. A new table is one file and one entry.
-SHEETS: tuple[Callable[[Request], Iterable[Sheet]], ...] = (ablations, windows, theory, tokens, paper)
+SHEETS: tuple[Callable[[Request], Iterable[Sheet]], ...] = (ablations, windows, theory, tokens, against_sheets, paper)
 # What a rendering may leave in its folder.
-NAMES = {"main", *ABLATIONS, "windows", "theory", "tps", "paper", *(table.name for table in TABLES)}
+NAMES = {"main", *ABLATIONS, "windows", "theory", "tps", "against", "paper", *(table.name for table in TABLES)}
 FORMATS = (".md", ".csv", ".tex")
 
 
-def render(run: Run, paper: bool = False, intervals: bool = False, tps: bool = False) -> dict[str, str]:
+def render(
+    run: Run, paper: bool = False, intervals: bool = False, tps: bool = False, against: str = ""
+) -> dict[str, str]:
     """File name -> content of every table of a run, or of runs that `together.put_together` made one.
 
     paper: the paper's numbers beside the measured ones too; there is no paper.* if the paper has no number for any of
     the run's methods on its suites. intervals: sub-rows of intervals and p-values. tps: tokens per second too; there is
-    no tps.* if the run was not timed. Raises UserError if the run has no items or is damaged.
+    no tps.* if the run was not timed. against: a method of the run, for every other beside it. Raises UserError if the
+    run has no items, is damaged or has no such method.
     """
-    request = Request(run, of_all(measure, run), by_pair_of_all(paired, run) if intervals else None, paper, tps)
+    pairs = by_pair_of_all(paired, run) if intervals else None
+    request = Request(run, of_all(measure, run), pairs, paper, tps, against)
     return _files(sheet for make in SHEETS for sheet in make(request))
 
 
@@ -93,6 +100,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--paper", action="store_true", help="also the paper's numbers beside the measured ones")
     parser.add_argument("--intervals", action="store_true", help="95%% intervals and p-values under each row")
     parser.add_argument("--tps", action="store_true", help="also tokens a response and tokens per second")
+    parser.add_argument(
+        "--against", default="", metavar="METHOD", help="also every method beside this one, with intervals"
+    )
     parser.add_argument("--pdf", action="store_true", help="also tables.pdf, all LaTeX tables, with pdflatex")
     parser.add_argument("--together", action="store_true", help="one set of tables of several comparable runs")
     parser.add_argument("--allow", metavar="NAMES", help="with --together: checks that may fail, by name")
@@ -101,7 +111,7 @@ def main(argv: list[str] | None = None) -> int:
         if isinstance(run, KitRecord):
             files = _files(kit_sheets(run))
         else:
-            files = render(run, options.paper, options.intervals, options.tps)
+            files = render(run, options.paper, options.intervals, options.tps, options.against)
         write(files, out)
         if options.together or len(options.runs) == 1:
             print("\n".join(text for name, text in files.items() if name.endswith(".md")))

@@ -33,31 +33,37 @@ TRADEOFF = ["method", *("accuracy", "accuracy_low", "accuracy_high"), *("speedup
 
 @dataclass(frozen=True)
 class Paired:
-    """A method beside LLaDA on the items of a suite that both have.
+    """A method beside a reference, LLaDA unless it is said, on the items of a suite that both have.
 
-    seconds: (items, 2), LLaDA's and the method's, by item. judged: items scored for both; lost and gained: those of
-    them that only LLaDA, or only the method, has right.
+    seconds: (items, 2), the reference's and the method's, by item. judged: items scored for both; lost and gained:
+    those of them that only the reference, or only the method, has right. same: items with the same tokens. Seconds are
+    NaN where the run was not timed.
     """
 
     seconds: npt.NDArray[np.float64]
     judged: int
     lost: int
     gained: int
+    same: int
 
 
 Pairs = Mapping[tuple[str, str], Paired]
 
 
-def paired(run: Run) -> dict[tuple[str, str], Paired]:
-    """Every method beside LLaDA, by (method, suite), where they share items. Raises UserError as `measure` does."""
-    found = {}
-    for (method, suite), own in shared_with_reference(checked_items(run)).groupby(PAIR, observed=True):
-        reference, verdict = own["verdict_reference"], own["verdict"]
+def paired(run: Run, reference: str = REFERENCE) -> dict[tuple[str, str], Paired]:
+    """Every method beside the reference, by (method, suite), where they share items.
+
+    Raises UserError as `measure` does.
+    """
+    found, compared = {}, 1.0 if timed(run) else math.nan
+    for (method, suite), own in shared_with_reference(checked_items(run), reference).groupby(PAIR, observed=True):
+        right, verdict = own["verdict_reference"], own["verdict"]
         found[str(method), str(suite)] = Paired(
-            own[["seconds_reference", "seconds"]].to_numpy(),
-            judged=int((reference.notna() & verdict.notna()).sum()),
-            lost=int(((reference == 1) & (verdict == 0)).sum()),
-            gained=int(((reference == 0) & (verdict == 1)).sum()),
+            compared * own[["seconds_reference", "seconds"]].to_numpy(),
+            judged=int((right.notna() & verdict.notna()).sum()),
+            lost=int(((right == 1) & (verdict == 0)).sum()),
+            gained=int(((right == 0) & (verdict == 1)).sum()),
+            same=int((own["tokens"] == own["tokens_reference"]).sum()),
         )
     return found
 

@@ -126,7 +126,8 @@ def checked_items(run: Run) -> pd.DataFrame:
     """The items by method and suite in the configuration's order, then by number; a fresh frame.
 
     method, suite: categoricals. pair: the two as one number. item, POSITIVE, COUNTED and OPTIONAL: floats, the last NaN
-    where the record has none. verdict: 1, 0 or NaN (not scored). Raises UserError if there are none, or they are
+    where the record has none. verdict: 1, 0 or NaN (not scored). tokens: equal where the response's tokens are, NaN
+    without a hash of them. Raises UserError if there are none, or they are
     damaged.
     """
     items = run.items
@@ -153,15 +154,16 @@ def checked_items(run: Run) -> pd.DataFrame:
         columns[name] = pd.Categorical.from_codes(codes, pd.Index(known))
     columns["pair"] = columns["method"].codes.astype(np.int64) * len(names["suite"]) + columns["suite"].codes
     columns["verdict"] = _verdicts(run)
+    columns["tokens"] = _token_numbers(run)
     order = np.lexsort((columns["item"], columns["pair"]))
     return pd.DataFrame(columns).iloc[order].reset_index(drop=True)
 
 
-def shared_with_reference(items: pd.DataFrame) -> pd.DataFrame:
-    """Those of `checked_items` that LLaDA has too, in their order, with LLaDA's numbers as <name>_reference."""
-    names = [*POSITIVE, "content_tokens", "verdict"]
-    reference = items.loc[items["method"] == REFERENCE, ["suite", "item", *names]]
-    return items.merge(reference, on=["suite", "item"], suffixes=("", "_reference"))
+def shared_with_reference(items: pd.DataFrame, reference: str = REFERENCE) -> pd.DataFrame:
+    """Those of `checked_items` that the reference has too, in their order, with its numbers as <name>_reference."""
+    names = [*POSITIVE, "content_tokens", "verdict", "tokens"]
+    its = items.loc[items["method"] == reference, ["suite", "item", *names]]
+    return items.merge(its, on=["suite", "item"], suffixes=("", "_reference"))
 
 
 def pairs_of(frame: pd.DataFrame, run: Run) -> npt.NDArray[np.int64]:
@@ -244,3 +246,11 @@ def _verdicts(run: Run) -> npt.NDArray[np.float64]:
     if not correct.isna().all() and pd.api.types.infer_dtype(correct, skipna=True) != "boolean":
         raise UserError(f"{run.folder}/items.jsonl: `correct` must be true, false or null; score the run again")
     return correct.astype("boolean").to_numpy(float, na_value=math.nan)
+
+
+def _token_numbers(run: Run) -> npt.NDArray[np.float64]:
+    """A number of every distinct hash of tokens; NaN where there is none."""
+    if "tokens_hash" not in run.items:
+        return np.full(len(run.items), math.nan)
+    numbers = pd.factorize(run.items["tokens_hash"])[0].astype(float)
+    return np.where(numbers < 0, math.nan, numbers)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import count
 from string import ascii_lowercase
@@ -61,7 +61,8 @@ class Sheet:
 class Request:
     """What tables are made of: a run, its rows of `measures.measure`, `intervals.paired` where intervals are wanted.
 
-    paper, tps: whether the paper's numbers, and tokens per second, were asked for.
+    paper, tps: whether the paper's numbers, and tokens per second, were asked for. against: the method that all others
+    are to be compared with, or "".
     """
 
     run: Run
@@ -69,6 +70,7 @@ class Request:
     pairs: Pairs | None = None
     paper: bool = False
     tps: bool = False
+    against: str = ""
 
 
 @dataclass(frozen=True)
@@ -187,7 +189,7 @@ def grid(
     rows = {(str(row["method"]), str(row["suite"])): row for row in frame.to_dict("records")}
     methods = [method for method in labels if method in set(frame["method"])]
     texts = [row[metric.note] for row in rows.values() for metric in metrics if row[metric.note]]
-    letters = dict(zip(dict.fromkeys(texts), _letters(), strict=False))
+    letters = lettered(texts)
     columns = {}
     for suite, title in groups.items():
         own = {method: rows[method, suite] for method in methods if (method, suite) in rows}
@@ -219,11 +221,15 @@ def _cell(row: dict[Any, Any] | None, metric: Metric, bests: set[tuple[str, str]
     return Cell(text + metric.unit, metric.emphasis if is_best else "", mark)
 
 
-def number_text(value: float, decimals: int) -> str:
-    """A number with so many decimals; a dash for NaN."""
-    return "-" if pd.isna(value) else f"{value:.{decimals}f}"
+def number_text(value: float, decimals: int, sign: str = "") -> str:
+    """A number with so many decimals, 0 without a sign and positive ones with `sign`; a dash for NaN."""
+    if pd.isna(value):
+        return "-"
+    text = f"{value:{sign}.{decimals}f}"
+    return text.lstrip("+-") if float(text) == 0 else text
 
 
-def _letters() -> Iterator[str]:
-    """a, b, ... z, aa, bb, ..."""
-    return (letter * times for times in count(1) for letter in ascii_lowercase)
+def lettered(texts: Iterable[str]) -> dict[str, str]:
+    """Each distinct text with the letter of its note: a, b, ... z, aa, bb, ..."""
+    letters = (letter * times for times in count(1) for letter in ascii_lowercase)
+    return dict(zip(dict.fromkeys(texts), letters, strict=False))

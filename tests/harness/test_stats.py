@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import optimize, stats
 
-from harness.stats import holm, mcnemar, paired_lower_limit, paired_score, speedup_interval, wilson
+from harness.stats import holm, mcnemar, paired_interval, paired_lower_limit, paired_score, speedup_interval, wilson
 
 Z = float(stats.norm.ppf(0.95))
 
@@ -149,3 +149,11 @@ def test_tangos_limit_rises_with_what_is_gained_and_falls_with_the_level() -> No
 def test_tangos_limit_refuses_counts_that_cannot_be(counts: tuple[int, int, int], level: float) -> None:
     with pytest.raises(ValueError, match="must"):
         paired_lower_limit(*counts, level)
+
+
+def test_the_paired_interval_is_both_one_sided_limits_and_turns_with_the_methods() -> None:
+    low, high = paired_interval(4, 9, 60)
+    assert low == paired_lower_limit(4, 9, 60, 0.975) and low < 5 / 60 < high
+    assert paired_interval(9, 4, 60) == pytest.approx((-high, -low))
+    z = float(stats.norm.ppf(0.975))
+    assert paired_interval(0, 0, 96)[1] == pytest.approx(z**2 / (96 + z**2))

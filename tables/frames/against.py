@@ -1,0 +1,80 @@
+"""Every method beside one of them, problem by problem: points of accuracy, times its speed, responses alike."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from harness.errors import UserError
+from harness.records.store import Run
+from harness.stats import paired_interval, speedup_interval
+from tables.frames.intervals import Paired, paired
+from tables.frames.measures import method_labels, suite_titles
+from tables.frames.together import by_pair_of_all
+
+ALL = "all"  # all suites as one
+AGAINST = [
+    *("method", "suite", "items", "judged", "lost", "gained", "points", "points_low", "points_high"),
+    *("speed", "speed_low", "speed_high", "same"),
+]
+
+
+def against(run: Run, reference: str) -> pd.DataFrame:
+    """A row per method other than the reference and suite, and one of all suites (ALL); columns are AGAINST.
+
+    items: shared ones. judged: of them those scored for both; lost, gained: those that only the reference, or only the
+    method, has right. points: 100 * (gained - lost) / judged, with Tango's 95% interval. speed: the reference's total
+    seconds / the method's, with its bootstrap interval; of ALL the plain mean over the suites, NaN if one is missing.
+    same: items with the same tokens. NaN where there is nothing to compare, and in speed where the run was not timed.
+    Of runs together a method is compared within its own run. A method that shares no items has no row. Raises UserError
+    if the run has no such method with items, or no other shares any with it.
+    """
+    methods, suites = list(method_labels(run)), list(suite_titles(run))
+    if reference not in methods:
+        raise UserError(f"--against {reference}: the run has no such method; it has {', '.join(methods)}")
+    pairs = by_pair_of_all(partial(paired, reference=reference), run)
+    if not any(method == reference for method, _ in pairs):
+        raise UserError(f"--against {reference}: there are no items of it yet")
+    rows = []
+    for method in methods:
+        own = {suite: pairs[method, suite] for suite in suites if (method, suite) in pairs}
+        if method == reference or not own:
+            continue
+        rows += [_row(method, suite, [pair]) for suite, pair in own.items()]
+        if len(suites) > 1:
+            rows.append(_row(method, ALL, list(own.values()), complete=len(own) == len(suites)))
+    if not rows:
+        raise UserError(f"--against {reference}: no other method shares problems with it")
+    return pd.DataFrame(rows, columns=AGAINST)
+
+
+def _row(method: str, suite: str, pairs: Sequence[Paired], complete: bool = True) -> dict[str, Any]:
+    """The row of a method over `pairs`, one per suite; it has a speed if they are `complete` and were timed."""
+    judged, lost, gained = (sum(getattr(pair, name) for pair in pairs) for name in ("judged", "lost", "gained"))
+    points, speeds, speed = (math.nan, math.nan), (math.nan, math.nan), math.nan
+    if judged:
+        points = paired_interval(lost, gained, judged)
+    totals = [pair.seconds.sum(0) for pair in pairs]
+    if complete and not np.isnan(totals).any():
+        speeds = speedup_interval([pair.seconds for pair in pairs])
+        speed = sum(above / below for above, below in totals) / len(totals)
+    return {
+        "method": method,
+        "suite": suite,
+        "items": sum(len(pair.seconds) for pair in pairs),
+        "judged": judged,
+        "lost": lost,
+        "gained": gained,
+        "points": 100 * (gained - lost) / judged if judged else math.nan,
+        "points_low": 100 * points[0],
+        "points_high": 100 * points[1],
+        "speed": speed,
+        "speed_low": speeds[0],
+        "speed_high": speeds[1],
+        "same": sum(pair.same for pair in pairs),
+    }

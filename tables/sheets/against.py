@@ -1,0 +1,94 @@
+"""The table of every method beside one of them, on request."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pandas as pd
+
+from harness.records.store import Run
+from tables.frames.against import ALL, against
+from tables.frames.measures import method_labels, suite_titles, timed
+from tables.sheets.captions import setting, timing
+from tables.sheets.layout import Cell, Request, Sheet, Table, lettered, number_text
+from tables.sheets.suites import INTERVAL, with_checkpoints
+
+SAME = "Same tokens"
+HEADINGS = ("Points", "Speed", SAME)
+POINTS_MEANING = (
+    "Points: percentage points of accuracy more than {0}'s, over the problems judged for both, with Tango's 95% "
+    "interval. A method whose interval begins above -m is not inferior by m points (one-sided, 97.5%)."
+)
+SPEED_MEANING = "Speed: {0}'s total seconds over the method's, with a bootstrap interval over the paired items."
+SAME_MEANING = "Same tokens: responses with {0}'s tokens, of those that both have."
+ALL_MEANING = "All: points over the problems of all suites{}."
+
+
+def against_table(compared: pd.DataFrame, measured: pd.DataFrame, run: Run, reference: str) -> Table:
+    """The frame of `frames.against.against` as a table: a row per method, its intervals below."""
+    labels, titles = method_labels(run), suite_titles(run)
+    groups = {suite: title for suite, title in titles.items() if suite in set(compared["suite"])}
+    if ALL in set(compared["suite"]):
+        groups[ALL] = "All"
+    shown = HEADINGS if timed(run) else tuple(heading for heading in HEADINGS if heading != "Speed")
+    wide = [(suite, heading) for suite in groups for heading in shown if heading != SAME or suite == list(groups)[-1]]
+    methods = list(compared["method"].unique())
+    most = compared.groupby("suite")["judged"].transform("max")
+    notes = [
+        f"over {own} of {of} problems" if own < of else "" for own, of in zip(compared["judged"], most, strict=True)
+    ]
+    letters = lettered(filter(None, notes))
+    rows = {(row["method"], row["suite"]): row for row in compared.assign(note=notes).to_dict("records")}
+    body, index = [], []
+    for method in methods:
+        own = [(rows.get((method, suite)), heading) for suite, heading in wide]
+        body.append([Cell(_value(*cell), mark=letters.get(_note(*cell), "")) for cell in own])
+        body.append([Cell(_interval(*cell)) for cell in own])
+        index += [labels[method], INTERVAL]
+    minor = frozenset(range(1, len(body), 2))
+    columns = pd.MultiIndex.from_tuples([(groups[suite], heading) for suite, heading in wide])
+    cells = pd.DataFrame(body, index=index, columns=columns, dtype=object)
+    name = labels[reference]
+    missing = [labels[method] for method in measured["method"].unique() if method not in {*methods, reference}]
+    mean = ", speed the plain mean over the suites" if timed(run) else ""
+    sentences = [
+        f"Every method beside {name}.",
+        POINTS_MEANING.format(name),
+        *([SPEED_MEANING.format(name)] if timed(run) else []),
+        SAME_MEANING.format(name),
+        *([ALL_MEANING.format(mean)] if ALL in groups else []),
+        *([f"Without {', '.join(missing)}, which share no problem with it here."] if missing else []),
+    ]
+    caption = " ".join([*sentences, *setting(measured, run), *timing(run)])
+    marked = tuple((letter, text) for text, letter in letters.items())
+    return Table("against", caption, with_checkpoints(cells, methods, minor, run), marked, minor)
+
+
+def _value(row: dict[Any, Any] | None, heading: str) -> str:
+    if row is None:
+        return "-"
+    if heading == SAME:
+        return f"{row['same']} of {row['items']}"
+    if heading == "Speed":
+        return "-" if pd.isna(row["speed"]) else f"{row['speed']:.2f}x"
+    return number_text(row["points"], 1, "+")
+
+
+def _note(row: dict[Any, Any] | None, heading: str) -> str:
+    return str(row["note"]) if row is not None and heading == "Points" else ""
+
+
+def _interval(row: dict[Any, Any] | None, heading: str) -> str:
+    name, decimals = {"Points": ("points", 1), "Speed": ("speed", 2)}.get(heading, ("", 0))
+    if row is None or not name or pd.isna(row[f"{name}_low"]):
+        return ""
+    return " to ".join(number_text(row[f"{name}_{end}"], decimals) for end in ("low", "high"))
+
+
+def against_sheets(request: Request) -> Iterator[Sheet]:
+    """Every method beside the one that was asked for, if any was."""
+    if request.against:
+        compared = against(request.run, request.against)
+        table = against_table(compared, request.measured, request.run, request.against)
+        yield Sheet(table, compared, with_latex=True)

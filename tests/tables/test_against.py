@@ -1,0 +1,153 @@
+"""Every method beside one of them: counted problems, intervals, speeds, responses alike, and what is not compared."""
+
+from __future__ import annotations
+
+import io
+import math
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pandas as pd
+import pytest
+from run_records import has_latex, item, rows_of, save
+
+from harness.errors import UserError
+from harness.records.store import Run
+from harness.stats import paired_interval, speedup_interval
+from tables.frames.against import ALL, against
+from tables.frames.intervals import paired
+from tables.frames.together import put_together
+from tables.output.pdf import write_pdf
+from tables.render import main, render
+
+
+def some_items(suite: str) -> list[dict[str, Any]]:
+    """LLaDA right on 6 of 10; DCD on 4 of these and 3 others, at half the speed, with LLaDA's tokens on 2."""
+    rows = []
+    for number in range(10):
+        own = {"seconds": 1 + number / 10, "tokens_hash": f"{number}"}
+        rows.append(item("llada", suite, number, correct=number < 6, **own))
+        own = {"seconds": 2 * own["seconds"], "tokens_hash": f"{number}" if number < 2 else "other"}
+        rows.append(item("dcd", suite, number, correct=2 <= number < 9, **own))
+    return rows
+
+
+def two_runs(folder: Path, second_is_timed: bool = True) -> list[Run]:
+    """LLaDA beside LLaDA/2, and beside DCD, which has half its seconds."""
+    items = {
+        method: [item(method, "gsm8k", n, seconds=2.0 if method == "llada" else 1.0) for n in range(3)]
+        for method in ("llada", "llada/2", "dcd")
+    }
+    one = save(folder / "one", [*items["llada"], *items["llada/2"]], suites={"gsm8k": "GSM8K"})
+    config = msgspec.to_builtins(one.meta.config) | {"timed": second_is_timed}
+    return [one, save(folder / "two", [*items["llada"], *items["dcd"]], config=config)]
+
+
+def by_suite(frame: pd.DataFrame, method: str) -> pd.DataFrame:
+    return frame[frame["method"] == method].set_index("suite")
+
+
+def test_problems_are_counted_by_suite_and_over_all_of_them(tmp_path: Path) -> None:
+    found = by_suite(against(save(tmp_path, [*some_items("gsm8k"), *some_items("math")]), "llada"), "dcd")
+    assert list(found.index) == ["gsm8k", "math", ALL]
+    counts = found[["items", "judged", "lost", "gained", "same"]]
+    assert counts.loc["math"].tolist() == [10, 10, 2, 3, 2]
+    assert (counts.loc[ALL] == 2 * counts.loc["math"]).all()
+    for suite, (lost, gained, n) in {"gsm8k": (2, 3, 10), ALL: (4, 6, 20)}.items():
+        low, high = paired_interval(lost, gained, n)
+        points = found.loc[suite, ["points", "points_low", "points_high"]].tolist()
+        assert points == pytest.approx([10.0, 100 * low, 100 * high])
+
+
+def test_speed_is_the_references_seconds_over_the_methods(tmp_path: Path) -> None:
+    run = save(tmp_path, [*some_items("gsm8k"), *some_items("math")])
+    assert by_suite(against(run, "llada"), "dcd")["speed"].tolist() == pytest.approx([0.5] * 3)
+    turned = by_suite(against(run, "dcd"), "llada")
+    assert turned["speed"].tolist() == pytest.approx([2.0] * 3) and turned.loc["math", "points"] == -10.0
+    low, high = speedup_interval([paired(run, "dcd")["llada", suite].seconds for suite in ("gsm8k", "math")])
+    assert turned.loc[ALL, ["speed_low", "speed_high"]].tolist() == [low, high]
+
+
+def test_the_mean_speed_weighs_suites_alike(tmp_path: Path) -> None:
+    slow = [row | {"seconds": 3 * row["seconds"]} if row["method"] == "dcd" else row for row in some_items("math")[:8]]
+    found = by_suite(against(save(tmp_path, [*some_items("gsm8k"), *slow]), "llada"), "dcd")
+    assert found["speed"].tolist() == pytest.approx([1 / 2, 1 / 6, 1 / 3])
+
+
+def test_a_missing_suite_leaves_points_and_no_mean_speed(tmp_path: Path) -> None:
+    items = [*some_items("gsm8k"), *(row for row in some_items("math") if row["method"] == "llada")]
+    run = save(tmp_path, [*items, *(item("llada/2", suite, n) for suite in ("gsm8k", "math") for n in range(10))])
+    found = by_suite(against(run, "llada"), "dcd")
+    assert list(found.index) == ["gsm8k", ALL] and found.loc[ALL, "judged"] == 10
+    assert found.loc[ALL, ["speed", "speed_low"]].isna().all()
+    text = render(run, against="llada")["against.md"]
+    assert rows_of(text)["DCD"][4:] == ["+10.0 [a]", "-", "2 of 10"] and "[a] over 10 of 20 problems" in text
+
+
+def test_problems_that_one_has_no_verdict_of_do_not_count(tmp_path: Path) -> None:
+    items = [row | ({"correct": None} if row["item"] < 4 else {}) for row in some_items("gsm8k")]
+    found = by_suite(against(save(tmp_path, items, suites={"gsm8k": "GSM8K"}), "llada"), "dcd")
+    assert found.loc["gsm8k", ["items", "judged", "lost", "gained"]].tolist() == [10, 6, 0, 3]
+    none = [row | {"correct": None, "tokens_hash": None} for row in some_items("gsm8k")]
+    found = by_suite(against(save(tmp_path / "none", none, suites={"gsm8k": "GSM8K"}), "llada"), "dcd")
+    assert math.isnan(found.loc["gsm8k", "points"]) and found.loc["gsm8k", "same"] == 0
+
+
+def test_the_table_has_intervals_below_and_no_sign_at_zero(tmp_path: Path) -> None:
+    run = save(tmp_path, some_items("gsm8k"), suites={"gsm8k": "GSM8K"})
+    low, high = paired_interval(2, 3, 10)
+    rows = rows_of(render(run, against="llada")["against.md"])
+    assert rows["DCD"] == ["+10.0", "0.50x", "2 of 10"]
+    assert rows["95% interval"] == [f"{100 * low:.1f} to {100 * high:.1f}", "0.50 to 0.50", ""]
+    even = [row | {"correct": True} for row in some_items("gsm8k")]
+    even_run = save(tmp_path / "even", even, suites={"gsm8k": "GSM8K"})
+    assert rows_of(render(even_run, against="dcd")["against.md"])["LLaDA"][0] == "0.0"
+
+
+def test_an_untimed_run_has_no_speed(tmp_path: Path) -> None:
+    runs = two_runs(tmp_path, second_is_timed=False)
+    assert against(runs[1], "llada")["speed"].isna().all()
+    assert "Speed" not in render(runs[1], against="llada")["against.md"]
+    together = against(put_together(runs, ["timed"]), "llada")
+    assert by_suite(together, "llada/2")["speed"].notna().all() and by_suite(together, "dcd")["speed"].isna().all()
+
+
+def test_runs_together_compare_each_method_within_its_own_run(tmp_path: Path) -> None:
+    runs = two_runs(tmp_path)
+    together = put_together(runs)
+    assert by_suite(against(together, "llada"), "dcd")["speed"].tolist() == [2.0]
+    # DCD is in the second run alone, whose LLaDA is not the one that is shown.
+    with pytest.raises(UserError, match="--against dcd: no other method shares problems with it"):
+        against(together, "dcd")
+
+
+def test_a_method_without_shared_problems_is_named_and_has_no_row(tmp_path: Path) -> None:
+    items = [*some_items("gsm8k"), item("llada/2", "gsm8k", 11)]
+    text = render(save(tmp_path, items, suites={"gsm8k": "GSM8K"}), against="dcd")["against.md"]
+    assert "Without LLaDA/2, which share no problem with it here." in text
+    assert [name for name in rows_of(text) if name.startswith("LLaDA")] == ["LLaDA"]
+
+
+def test_a_method_that_the_run_lacks_is_refused_with_those_it_has(tmp_path: Path) -> None:
+    run = save(tmp_path, [item("llada", "gsm8k", 0)])
+    with pytest.raises(UserError, match="--against threshold: the run has no such method; it has llada, llada/2"):
+        render(run, against="threshold")
+    with pytest.raises(UserError, match="--against dcd: there are no items of it yet"):
+        render(run, against="dcd")
+
+
+def test_the_command_writes_three_files_and_their_numbers(tmp_path: Path) -> None:
+    run = save(tmp_path / "run", some_items("gsm8k"), suites={"gsm8k": "GSM8K"})
+    assert main([str(run.folder), "--against", "llada"]) == 0
+    written = {path.name for path in (run.folder / "tables").iterdir()}
+    assert {"against.md", "against.tex", "against.csv"} < written
+    numbers = pd.read_csv(io.StringIO((run.folder / "tables" / "against.csv").read_text()))
+    assert numbers.loc[0, ["lost", "gained", "same"]].tolist() == [2, 3, 2]
+    assert main([str(run.folder)]) == 0 and not (run.folder / "tables" / "against.md").exists()
+
+
+@pytest.mark.skipif(not has_latex(), reason="needs pdflatex")
+def test_latex_takes_it(tmp_path: Path) -> None:
+    run = save(tmp_path, [*some_items("gsm8k"), *some_items("math")])
+    assert write_pdf([render(run, against="llada")["against.tex"]], tmp_path).stat().st_size > 1000
