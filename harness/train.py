@@ -52,6 +52,7 @@ def arguments_of(line: list[str] | None) -> argparse.Namespace:
     add("--mask", choices=MASKS, help="of objective fef: a row per position, or all from a random anchor on in one")
     add("--positions", help="corrupted positions trained per example: a number, or `all` (objective fef, mask full)")
     add("--rows-per-forward", type=int, help="most position-conditioned rows in one forward and backward")
+    add("--random-orders", type=float, help="share of the examples in a random order, with --mask two-stream")
     add("--steps", type=int, help="optimizer steps (default: the preset's, or its epochs of --data)")
     add("--epochs", type=float)
     add("--examples", type=int, help="how many generated examples there are, repeated where the steps take more")

@@ -26,7 +26,7 @@ from harness.laws.neural import Prompts, audit_neural, check_fit, file_prompts, 
 from harness.laws.streams import audit_streams
 from harness.records.environment import describe
 from harness.records.store import write_atomically
-from harness.suites.registry import GENERATED
+from harness.training.tokenizer import NANO_SUITES
 from model_wrappers import Backbone, load_backbone
 
 SECTIONS = ("law", "lemma", "chains", "neural", "lists", "streams")
@@ -90,7 +90,7 @@ def prepare_neural(asked: argparse.Namespace, backbone: Backbone) -> list[Prompt
     if asked.prompts is not None:
         groups = [file_prompts(backbone, asked.prompts, asked.gen_length)]
     else:
-        groups = [suite_prompts(backbone, suite, asked.prompts_per_suite, asked.gen_length) for suite in GENERATED]
+        groups = [suite_prompts(backbone, suite, asked.prompts_per_suite, asked.gen_length) for suite in NANO_SUITES]
     check_fit(backbone, groups, asked.span)
     return groups
 

@@ -38,6 +38,12 @@ GROUPS = {
         *("prophet-4", "prophet", "pc-sampler", "ssd", "ddosp", "dcd", "llada+prefix", "llada+dual"),
         *("threshold+prefix", "threshold+dual", "factor+dual", "entropy+dual", "klass+dual", "wino+dual"),
     ],
+    "one-checkpoint": [
+        *("llada", "threshold", "factor", "entropy", "llada+prefix", "llada+dual"),
+        *("threshold+prefix", "threshold+dual", "factor+dual", "entropy+dual", "fef-2", "fef-fast"),
+        *("fef-two-stream-1", "fef-two-stream-1-c0.7", "fef-two-stream", "fef-two-stream-c0.7"),
+        *("fef-two-stream-1-sure", "fef-two-stream-1-sure-c0.7", "fef-two-stream-sure"),
+    ],
     "decoders": [
         *("llada", "llada/2", "llada/4", "llada/8", "ssd", "ddosp", "dcd"),
         *("threshold", "factor", "entropy", "klass", "wino", "freedave", "pc-sampler", "prophet"),

@@ -156,6 +156,12 @@ PRESETS |= {f"fef-two-stream-r{c}": _two_stream(2, f", re-mask below {c}", remas
 REFRESH = ", fresh below {}"
 PRESETS |= {f"fef-two-stream-1-c{c}": _two_stream(1, REFRESH.format(c), refresh_below=c) for c in (0.5, 0.7, 0.9)}
 PRESETS |= {f"fef-two-stream-c{c}": _two_stream(2, REFRESH.format(c), refresh_below=c) for c in (0.7,)}
+SURE = {"order": "confidence"}  # from the most confident position on; nano-long is trained for it
+PRESETS |= {
+    "fef-two-stream-1-sure": _two_stream(1, ", by confidence", **SURE),
+    "fef-two-stream-1-sure-c0.7": _two_stream(1, f", by confidence{REFRESH.format(0.7)}", **SURE, refresh_below=0.7),
+    "fef-two-stream-sure": _two_stream(2, ", by confidence", **SURE),
+}
 PRESETS |= {f"threshold-{tau}": Preset(f"Threshold {tau}", "threshold", {"tau": tau}) for tau in (0.5, 0.7, 0.8, 0.95)}
 PRESETS |= {f"factor-{f}": Preset(f"Factor {f}", "factor", {"f": f}) for f in (0.25, 0.5, 2.0, 4.0)}
 PRESETS |= {f"entropy-{g}": Preset(f"Entropy {g}", "entropy", {"gamma": g}) for g in (0.01, 0.3, 1.0, 3.0)}

@@ -38,12 +38,15 @@ from harness.suites.registry import (
 from harness.suites.splits import TEST_PROBLEMS, write_suites
 from model_wrappers.api import check_temperature
 from model_wrappers.backbones.model import check_graphs
-from model_wrappers.backbones.registry import device_named
+from model_wrappers.backbones.registry import SHIPPED, device_named
 from model_wrappers.decoders import METHODS
 
 ROLES = ("base", "fef", "two-stream", "control", "draft")
 GENERATED = {"generated": "test", "generated-dev": "dev"}  # --data, and the split it stands for
-NANO_ROLES = {"base": "nano", "fef": "nano-fef", "control": "nano-control"}  # --model nano
+ROLES_OF = {  # --model NAME, of shipped models
+    "nano": {"base": "nano", "fef": "nano-fef", "control": "nano-control"},
+    "nano-long": {"base": "nano-long", "fef": "nano-long"},
+}
 # Whose checkpoint a prefix-conditioned decoder has where its role has none.
 STAND_INS = {"two-stream": ("fef", "base"), "fef": ("base",)}
 
@@ -63,7 +66,7 @@ def read_models(text: str, suites: list[str]) -> Roles:
     elif "=" in text:
         table = dict(pair.split("=", 1) for pair in text.split(",") if "=" in pair)
     else:
-        table = NANO_ROLES if text == "nano" else {"base": text}
+        table = ROLES_OF.get(text, {"base": text})
     if not isinstance(table, dict):
         raise UserError(f"--model {text}: the table of models must be a JSON object, role -> model, not {table!r}")
     unknown = [role for role in table if role not in ROLES]
@@ -91,18 +94,19 @@ def resolve(asked: argparse.Namespace) -> RunConfig:
     check_graphs(asked.graphs, device_named(asked.device), asked.compile)
     for preset in methods.values():
         check_temperature(preset.method, asked.temperature)
-    on_nano = all(name == "nano" for name in roles["base"].values())
+    shipped = set(roles["base"].values()) <= SHIPPED.keys()
     elsewhere = [suite for suite in suites if suite_named(suite).questions is None]  # whose problems are in --data
-    data = asked.data or ("generated" if on_nano else os.environ.get("COMPASS_DATA_CACHE"))
+    data = asked.data or ("generated" if shipped else os.environ.get("COMPASS_DATA_CACHE"))
     if not elsewhere:
         data = ""
     if data is None:
         raise UserError(
-            "--data is needed for a model other than nano: a folder in OpenCompass's layout, or `generated`"
+            f"--data is needed for a model that does not ship with this project ({', '.join(SHIPPED)} do): a folder in "
+            "OpenCompass's layout, or `generated`"
         )
     generated = data in GENERATED
     overrides = {k: v for k in ("gen_length", "block_length", "stop_at_eos") if (v := getattr(asked, k)) is not None}
-    small = {suite: on_nano or (generated and suite in elsewhere) for suite in suites}
+    small = {suite: shipped or (generated and suite in elsewhere) for suite in suites}
     settings = {suite: settings_for(suite, roles["base"][suite], small[suite]) for suite in suites}
     families = {suite: "" if small[suite] else family_of(roles["base"][suite]) for suite in suites}
     table = {name: _method(preset, name, roles, settings, overrides, families) for name, preset in methods.items()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from random import Random
+from typing import Any
 
 from harness.suites.spec import BOXED, Generator, Problem, Suite, Training, human
 
@@ -26,8 +27,8 @@ def draw(rng: Random) -> Problem:
             f"{name} has {a} {items}. {name} {rng.choice(GAINS)} {b} more and {rng.choice(LOSSES)} {c}. "
             f"How many {items} does {name} have?"
         )
-        gain_first = [_equation(rng, a, "+", b), f"{a + b} - {c} = {a + b - c}"]
-        loss_first = [f"{a} - {c} = {a - c}", _equation(rng, a - c, "+", b)]
+        gain_first = [equation(rng, a, "+", b), f"{a + b} - {c} = {a + b - c}"]
+        loss_first = [f"{a} - {c} = {a - c}", equation(rng, a - c, "+", b)]
         steps = rng.choice((gain_first, loss_first)) if a > c else gain_first
         answer = a + b - c
     elif kind == "boxes":
@@ -36,19 +37,20 @@ def draw(rng: Random) -> Problem:
             f"{name} has {a} {rng.choice(BOXES)} of {b} {items} each and {rng.choice(GAINS)} {c} more. "
             f"How many {items} does {name} have?"
         )
-        steps = [_equation(rng, a, "*", b), _equation(rng, a * b, "+", c)]
+        steps = [equation(rng, a, "*", b), equation(rng, a * b, "+", c)]
         answer = a * b + c
     else:
         a, b, c = rng.randint(2, 9), rng.randint(2, 9), 0
         question = f"{name} has {a} {items}. {other} has {b} more than {name}. How many {items} do they have together?"
-        steps = [_equation(rng, a, "+", b), _equation(rng, a, "+", a + b)]
+        steps = [equation(rng, a, "+", b), equation(rng, a, "+", a + b)]
         answer = a + a + b
     response = _word_solution(rng, name, items, steps, answer)
     row = {"question": question, "answer": f"{', '.join(steps)}\n#### {answer}"}
     return Problem(f"gsm8k {kind} {a} {b} {c}", question, response, row)
 
 
-def _equation(rng: Random, a: int, operator: str, b: int) -> str:
+def equation(rng: Random, a: int, operator: str, b: int) -> str:
+    """A sum or product in either order, with its value."""
     left, right = (a, b) if rng.random() < 0.5 else (b, a)
     return f"{left} {operator} {right} = {a + b if operator == '+' else a * b}"
 
@@ -63,7 +65,12 @@ def _word_solution(rng: Random, name: str, items: str, steps: list[str], answer:
             f"{name} gets {first} {items}, then {second}.",
         )
     )
-    end = rng.choice(
+    return f"{body} {word_ending(rng, items, answer)}"
+
+
+def word_ending(rng: Random, items: str, answer: int) -> str:
+    """The answer in one of four wordings."""
+    return rng.choice(
         (
             f"The answer is {answer}.",
             f"So there are {answer} {items}.",
@@ -71,7 +78,6 @@ def _word_solution(rng: Random, name: str, items: str, steps: list[str], answer:
             f"#### {answer}",
         )
     )
-    return f"{body} {end}"
 
 
 def without_annotations(answer: str) -> str:
@@ -79,6 +85,11 @@ def without_annotations(answer: str) -> str:
     return re.sub(r"<<[^>]*>>", "", answer)
 
 
+EVALUATION: dict[str, Any] = {
+    "evaluator": {"type": "opencompass.datasets.Gsm8kEvaluator"},
+    "pred_postprocessor": {"type": "opencompass.datasets.gsm8k_postprocess"},
+    "dataset_postprocessor": {"type": "opencompass.datasets.gsm8k_dataset_postprocess"},
+}
 SUITE = Suite(
     name="gsm8k",
     title="GSM8K",
@@ -94,11 +105,7 @@ SUITE = Suite(
         columns=("question",),
         output="answer",
         rounds=human("{question}"),
-        evaluation={
-            "evaluator": {"type": "opencompass.datasets.Gsm8kEvaluator"},
-            "pred_postprocessor": {"type": "opencompass.datasets.gsm8k_postprocess"},
-            "dataset_postprocessor": {"type": "opencompass.datasets.gsm8k_dataset_postprocess"},
-        },
+        evaluation=EVALUATION,
         length=48,
     ),
     training=Training("question", "answer", "{question}" + BOXED, without_annotations),

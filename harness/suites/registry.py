@@ -11,11 +11,16 @@ from typing import Any
 
 from harness.elements import elements_of
 from harness.errors import UserError
-from harness.suites import gsm8k, humaneval, lists, math, mbpp
+from harness.suites import code_long, gsm8k, gsm8k_long, humaneval, lists, math, mbpp
 from harness.suites.questions import Questions, questions_of
+from harness.suites.shots import with_shots
 from harness.suites.spec import Generator, Rounds, Suite, human
 
-ALL = (gsm8k.SUITE, math.SUITE, math.MATH_500, humaneval.SUITE, mbpp.SUITE, lists.SUITE)
+LONG = (gsm8k_long.SUITE, code_long.SUITE)
+ALL = (
+    *(gsm8k.SUITE, math.SUITE, math.MATH_500, humaneval.SUITE, mbpp.SUITE, lists.SUITE, *LONG),
+    *map(with_shots, (gsm8k.SUITE, math.SUITE, humaneval.SUITE, mbpp.SUITE, *LONG)),
+)
 BUILT_IN = frozenset(suite.name for suite in ALL)
 SUITES: dict[str, Suite] = {suite.name: suite for suite in ALL}  # and those of plugins and files, once they are named
 GENERATED = tuple(name for name, suite in SUITES.items() if suite.generator is not None)
@@ -82,7 +87,10 @@ def generation_settings(suite: str, small: bool) -> dict[str, Any]:
     spec = suite_named(suite)
     if not small:
         return spec.lengths
-    return {"gen_length": spec.generator.length if spec.generator else SMALL_LENGTH}
+    if spec.generator is None:
+        return {"gen_length": SMALL_LENGTH}
+    length, block = spec.generator.length, spec.generator.block_length
+    return {"gen_length": length} if block is None else {"gen_length": length, "block_length": block}
 
 
 def generated_file(suite: str, data: Path) -> Path:

@@ -5,6 +5,7 @@ Types of OpenCompass are import paths, so that nothing of it is imported here.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -34,6 +35,12 @@ class Problem:
     row: dict[str, Any] = field(default_factory=dict)
 
 
+def split_of(problem: Problem) -> str:
+    """`test`, `dev` (one in sixteen each) or `train`, by a hash of the problem's key."""
+    bucket = hashlib.sha256(problem.key.encode()).digest()[0] % 16
+    return {0: "test", 1: "dev"}.get(bucket, "train")
+
+
 def json_lines(rows: list[Row]) -> str:
     """Rows as a JSON-lines file."""
     return "".join(json.dumps(row) + "\n" for row in rows)
@@ -49,6 +56,7 @@ class Generator:
     wants one. dataset: its OpenCompass class, by_folder: whether that takes the file's folder, load: what it takes
     besides. columns: what the prompt reads; output: the column of the reference; reader: more of OpenCompass's
     reader_cfg. rounds: the chat turns of the prompt; evaluation: its eval_cfg. length: tokens of a response.
+    block_length: LLaDA's for them (None: one block). problems_of: the suite whose problems these are, if another.
     """
 
     draw: Callable[[Random], Problem]
@@ -62,8 +70,15 @@ class Generator:
     content: Callable[[list[Row]], str] = json_lines
     train_file: str | None = None
     by_folder: bool = False
+    block_length: int | None = None
+    problems_of: str | None = None
     load: dict[str, Any] = field(default_factory=dict)
     reader: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def shots(self) -> Rounds:
+        """The turns before the problem's: solved problems."""
+        return self.rounds[:-1]
 
 
 @dataclass(frozen=True)

@@ -7,22 +7,15 @@ it asks, whatever its names and wordings.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from random import Random
 
 from harness.suites.registry import GENERATED, generated_file, generator_of
-from harness.suites.spec import Problem
+from harness.suites.spec import Problem, split_of
 
 SPLITS = ("train", "dev", "test")
 TEST_PROBLEMS = 200
-
-
-def split_of(problem: Problem) -> str:
-    """`test`, `dev` (one in sixteen each) or `train`, by a hash of the problem's key."""
-    bucket = hashlib.sha256(problem.key.encode()).digest()[0] % 16
-    return {0: "test", 1: "dev"}.get(bucket, "train")
 
 
 def draw(suite: str, split: str, rng: Random) -> Problem:
@@ -41,7 +34,7 @@ def problems(suite: str, split: str, count: int, seed: int = 0) -> Iterator[Prob
 
     Raises ValueError if the split does not seem to hold that many.
     """
-    rng = Random(f"{suite} {split} {seed}")
+    rng = Random(f"{generator_of(suite).problems_of or suite} {split} {seed}")
     seen: set[str] = set()
     draws = 0
     while len(seen) < count:

@@ -17,12 +17,16 @@ from transformers import PreTrainedTokenizerBase
 
 from harness.errors import UserError
 from harness.suites.exchanges import read_exchanges
+from harness.suites.registry import GENERATED, generator_of
+from harness.suites.spec import Rounds
 from harness.suites.splits import draw
 from harness.training.objectives import corrupt, position_rows
 from harness.training.tokenizer import EOT, NANO_SUITES
-from model_wrappers.chat import encode_question
+from model_wrappers.chat import encode_messages
 
-LENGTHS = (32, 48, 64, 96)  # response lengths that a model trained on generated problems can be asked for
+LENGTHS = (32, 48, 64, 96)  # response lengths that a model trained on nano's suites can be asked for
+LONG_LENGTHS = (32, 48, 64, 128, 160, 256)  # and one trained on longer ones besides
+ROLES = {"HUMAN": "user", "BOT": "assistant"}
 GOLDEN = 0.6180339887498949  # t_i = frac(i * golden ratio): even coverage of [0, 1], the same on every resume
 
 
@@ -48,12 +52,13 @@ class Examples(Dataset[Example]):
     def __len__(self) -> int:
         return self.count
 
-    def encode(self, prompt: str, response: str, index: int) -> Example:
-        """A prompt, one user turn, and its response as ids, closed."""
+    def encode(self, prompt: str, response: str, index: int, before: Rounds | None = None) -> Example:
+        """A prompt, a user turn after the turns `before` it, and its response as ids, closed."""
+        turns = [{"role": ROLES[turn["role"]], "content": turn["prompt"]} for turn in before or []]
         text = list(self.tokenizer(response, add_special_tokens=False).input_ids)
         return {
             "index": index,
-            "prompt": encode_question(self.tokenizer, prompt),
+            "prompt": encode_messages(self.tokenizer, [*turns, {"role": "user", "content": prompt}]),
             "response": [*text, *self._end],
         }
 
@@ -61,8 +66,9 @@ class Examples(Dataset[Example]):
 class NanoExamples(Examples):
     """`count` generated training examples; blocks of `block` consecutive ones share a suite.
 
-    mix: how many blocks of each suite there are in a round; the order within a round is random. distinct: how many
-    different examples there are, repeated in their order; None for all of them.
+    mix: how many blocks of each suite there are in a round (None: one of each of NANO_SUITES); the order within a round
+    is random. A suite with solved problems before each has them here too. distinct: how many different examples there
+    are, repeated in their order; None for all of them.
     """
 
     def __init__(
@@ -77,14 +83,15 @@ class NanoExamples(Examples):
     ) -> None:
         super().__init__(tokenizer, count, seed, end)
         self.block, self.distinct = block, count if distinct is None else distinct
-        self.round = [suite for suite in NANO_SUITES for _ in range(1 if mix is None else mix[suite])]
+        blocks = dict.fromkeys(NANO_SUITES, 1) if mix is None else mix
+        self.round = [suite for suite in GENERATED for _ in range(blocks.get(suite, 0))]
 
     def __getitem__(self, index: int) -> Example:
         number = index % self.distinct
         round_, position = divmod(number // self.block, len(self.round))
         order = Random(f"order {self.seed} {round_}").sample(self.round, len(self.round))
         problem = draw(order[position], "train", Random(f"example {self.seed} {number}"))
-        return self.encode(problem.question, problem.response, index)
+        return self.encode(problem.question, problem.response, index, generator_of(order[position]).shots)
 
 
 class FileExamples(Examples):

@@ -1,10 +1,11 @@
 """Recipes of harness/train.py by name; every value is there, and options override it.
 
 init: model to start from; None is random weights of the given size. data: None is nano's generated problems. mask: one
-of MASKS, for objective fef. positions: corrupted positions per example, for fef under the full mask; None for all.
-batch: examples per process and forward. global_batch: examples of a step over all processes, which then sets the
-accumulation; None leaves that as it is. examples: how many generated examples there are, gone through again, corrupted
-anew, where the steps take more; None is a new one every time.
+of MASKS, for objective fef. random_orders: with mask two-stream, share of the examples whose positions come in a random
+order; the others go from left to right. positions: corrupted positions per example, for fef under the full mask; None
+for all. batch: examples per process and forward. global_batch: examples of a step over all processes, which then sets
+the accumulation; None leaves that as it is. examples: how many generated examples there are, gone through again,
+corrupted anew, where the steps take more; None is a new one every time.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import math
 from typing import Any
 
 from harness.errors import UserError
+from harness.suites.registry import GENERATED
 
 MASKS = ("full", "two-stream")  # Algorithm 1's row per position; all positions from an anchor on in one row
 
@@ -25,6 +27,7 @@ COMMON: dict[str, Any] = {
     "steps": None,
     "epochs": 1.0,
     "mask": "full",
+    "random_orders": 0.0,
     "positions": None,
     "rows_per_forward": 64,
     "weight_decay": 0.1,
@@ -36,6 +39,11 @@ COMMON: dict[str, Any] = {
 }
 
 MIX = {"gsm8k": 3, "math": 2, "humaneval": 2, "mbpp": 1, "lists": 2}  # harder suites more often
+# The short suites as often as the long ones, every fourth example with solved ones before it.
+LONG_MIX = {
+    **{"gsm8k": 3, "math": 2, "humaneval": 2, "mbpp": 2, "lists": 2, "gsm8k-long": 6, "code-long": 4},
+    **{f"{suite}-4shot": 1 for suite in ("gsm8k", "math", "humaneval", "mbpp", "gsm8k-long", "code-long")},
+}
 # Fine-tuning nano, FeF-DLLM's target: the last stage, Algorithm 1 as it stands.
 NANO: dict[str, Any] = COMMON | {
     "init": "nano",
@@ -73,6 +81,20 @@ PRESETS: dict[str, dict[str, Any]] = {
         "decay_fraction": 0.96,
         "min_lr_ratio": 0.05,
     },
+    # From nano-long: the same problems, a third of them in random orders.
+    "nano-long-two-stream": NANO
+    | {
+        "mask": "two-stream",
+        "random_orders": 0.35,
+        "batch": 16,
+        "accumulation": 1,
+        "steps": 6000,
+        "lr": 6e-4,
+        "warmup": 100,
+        "decay_fraction": 0.96,
+        "min_lr_ratio": 0.05,
+        "mix": LONG_MIX,
+    },
     # The control's first stage: as many supervised tokens, and the same examples, each of them twice.
     "nano-control": NANO
     | {
@@ -82,6 +104,20 @@ PRESETS: dict[str, dict[str, Any]] = {
         "lr": 5e-4,
         "warmup": 100,
         "decay_fraction": 0.96,
+    },
+    # Nano on problems that are as long as real ones, and on the short ones, with and without solved ones before them.
+    "nano-long": NANO
+    | {
+        "batch": 16,
+        "accumulation": 2,
+        "steps": 5000,
+        "lr": 1e-3,
+        "warmup": 100,
+        "decay_fraction": 0.9,
+        "min_lr_ratio": 0.02,
+        "adam_beta2": 0.98,
+        "loss_weight": "1/t",
+        "mix": LONG_MIX,
     },
     # Nano itself, from random weights.
     "nano-base": COMMON
@@ -111,6 +147,8 @@ def configuration(asked: dict[str, Any]) -> dict[str, Any]:
     Raises UserError for values that cannot be used.
     """
     values = PRESETS[asked["preset"]] | overrides(asked)
+    if values["random_orders"] and values["mask"] != "two-stream":
+        raise UserError(f"--random-orders {values['random_orders']} needs --mask two-stream, not {values['mask']}")
     if values["mask"] == "two-stream":
         if asked["objective"] != "fef":
             raise UserError(f"--mask two-stream needs objective fef, not {asked['objective']}; use --mask full")
@@ -137,8 +175,9 @@ def overrides(asked: dict[str, Any]) -> dict[str, Any]:
     for name in ("epochs", "lr"):
         if math.isinf(values.get(name, 0)):
             raise UserError(f"--{name} {values[name]} must be finite")
-    if not 0 <= values.get("decay_fraction", 0) <= 1:
-        raise UserError(f"--decay-fraction {values['decay_fraction']} must lie between 0 and 1")
+    for name in ("decay_fraction", "random_orders"):
+        if not 0 <= values.get(name, 0) <= 1:
+            raise UserError(f"--{name.replace('_', '-')} {values[name]} must lie between 0 and 1")
     if values.get("warmup", 0) < 0:
         raise UserError(f"--warmup {values['warmup']} must not be negative")
     for name in ("mix", "trainer"):
@@ -152,9 +191,10 @@ def overrides(asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def check_mix(mix: dict[str, Any]) -> None:
-    """Raise UserError unless every suite that nano is trained on has its number of blocks, and one of them has some."""
+    """Raise UserError unless it has numbers of blocks of suites with generated problems, and one of them has some."""
     counts = [type(count) is int and count >= 0 for count in mix.values()]
-    if set(mix) != set(MIX) or not all(counts) or not any(mix.values()):
+    if not set(mix) <= set(GENERATED) or not all(counts) or not any(mix.values()):
         raise UserError(
-            f"--mix {json.dumps(mix)} must give a whole number of blocks, not all 0, for each of {', '.join(MIX)}"
+            f"--mix {json.dumps(mix)} must give a whole number of blocks, not all 0, "
+            f"for suites of {', '.join(GENERATED)}"
         )

@@ -16,6 +16,7 @@ from transformers import PreTrainedTokenizerBase, TrainingArguments, set_seed
 from harness.errors import UserError
 from harness.training.data import (
     LENGTHS,
+    LONG_LENGTHS,
     Collator,
     CorruptedBatches,
     Examples,
@@ -24,14 +25,14 @@ from harness.training.data import (
     PositionBatches,
 )
 from harness.training.sharding import accumulation, processes, shard_on_cpus, shards
-from harness.training.tokenizer import train_tokenizer
+from harness.training.tokenizer import NANO_SUITES, train_tokenizer
 from harness.training.trainer import DiffusionTrainer
 from harness.training.two_stream import TwoStreamBatches
 from model_wrappers import Backbone, load_backbone
 from model_wrappers.backbones.llada import FAMILY, LLaDAConfig, LLaDAForMaskedLM
 
 # What the notes of older trainings do not say, which had no other.
-UNKNOWN_TO_OLDER: dict[str, Any] = {"mask": "full", "examples": None, "global_batch": None}
+UNKNOWN_TO_OLDER: dict[str, Any] = {"mask": "full", "examples": None, "global_batch": None, "random_orders": 0.0}
 
 
 def new_model(config: dict[str, Any], tokenizer: PreTrainedTokenizerBase) -> LLaDAForMaskedLM:
@@ -94,12 +95,19 @@ def examples_for(config: dict[str, Any], backbone: Backbone) -> tuple[Examples, 
     return once.repeated(steps * per_step), steps
 
 
+def lengths_of(config: dict[str, Any]) -> tuple[int, ...]:
+    """Response lengths that some batches are padded to: those that the trained model will be asked for."""
+    if config["data"] is not None:
+        return ()
+    return LENGTHS if set(config["mix"] or ()) <= set(NANO_SUITES) else LONG_LENGTHS
+
+
 def collator_for(objective: str, config: dict[str, Any], batches: CorruptedBatches) -> Collator:
     """The collator of an objective and, for `fef`, of its mask."""
     if objective == "llada":
         return batches
     if config["mask"] == "two-stream":
-        return TwoStreamBatches(batches)
+        return TwoStreamBatches(batches, config["random_orders"])
     return PositionBatches(batches, config["positions"])
 
 
@@ -165,7 +173,7 @@ def training_arguments(
             "decay_type": "linear",
         },
         "warmup_steps": min(config["warmup"], steps // 2),
-        "bf16": True,
+        "bf16": computes_bf16(),
         "use_cpu": not torch.cuda.is_available(),
         "logging_steps": min(25, steps),
         "save_steps": save_every,
@@ -180,6 +188,11 @@ def training_arguments(
         return TrainingArguments(**values | (sharding or {}) | config["trainer"])
     except (TypeError, ValueError) as error:
         raise UserError(f"--trainer {json.dumps(config['trainer'])}: {error}") from error
+
+
+def computes_bf16() -> bool:
+    """Whether the device multiplies in bf16; a processor that has to emulate it takes twenty times as long."""
+    return torch.cuda.is_available() or bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 def _check_trainer(arguments: dict[str, Any]) -> None:
@@ -221,8 +234,7 @@ def train(
         shard_on_cpus()
     if os.environ.get("RANK", "0") == "0":  # of several processes one claims the folder
         prepare_folder(out, {"objective": objective, **config}, resume)
-    lengths = LENGTHS if config["data"] is None else ()
-    batches = CorruptedBatches(backbone.eos_id, backbone.mask_id, config["seed"], lengths)
+    batches = CorruptedBatches(backbone.eos_id, backbone.mask_id, config["seed"], lengths_of(config))
     trainer = DiffusionTrainer(
         model=model,
         args=arguments,

@@ -18,7 +18,8 @@ from harness.run import main
 from harness.runs import config
 from harness.runs.arguments import arguments_of
 from harness.runs.config import resolve
-from harness.suites.registry import GENERATED, generator_of
+from harness.suites.registry import generator_of
+from harness.training.tokenizer import NANO_SUITES
 from model_wrappers.backbones.registry import NANO
 from model_wrappers.decoders.ddosp import read_schedule
 
@@ -38,7 +39,7 @@ def given(folder: Path, **changes: Any) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("suite", GENERATED)
+@pytest.mark.parametrize("suite", NANO_SUITES)
 def test_nanos_schedules_are_for_its_weights_and_lengths(suite: str) -> None:
     content = json.loads((SHIPPED / f"{suite}.json").read_text())
     length = generator_of(suite).length
@@ -49,13 +50,13 @@ def test_nanos_schedules_are_for_its_weights_and_lengths(suite: str) -> None:
 
 
 def test_a_run_on_nano_takes_the_schedules_shipped_with_it() -> None:
-    config = config_of("--suite", ",".join(GENERATED))
+    config = config_of("--suite", ",".join(NANO_SUITES))
     ddosp = config["methods"]["ddosp"]
     assert ddosp["label"] == "DDOSP"
     for suite, setting in ddosp["suites"].items():
         assert setting["options"]["schedule"] == f"nano/{suite}" and len(setting["schedule_sha256"]) == 64
     assert describe_schedules(convert(config, RunConfig)) == [
-        f"DDOSP on {suite}: schedule nano/{suite}" for suite in GENERATED
+        f"DDOSP on {suite}: schedule nano/{suite}" for suite in NANO_SUITES
     ]
     assert str(NANO) not in json.dumps(config)
     assert "schedule_sha256" not in config["methods"]["llada"]["suites"]["gsm8k"]

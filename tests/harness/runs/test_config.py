@@ -121,6 +121,15 @@ def test_a_model_other_than_nano_needs_data(monkeypatch: pytest.MonkeyPatch) -> 
         config_of("--model", "somewhere")
 
 
+def test_the_model_of_long_problems_is_in_every_row_and_trained_for_all() -> None:
+    config = config_of(
+        "--model", "nano-long", "--suite", "gsm8k-long", "--methods", "llada,fef-2,fef-two-stream-1-sure"
+    )
+    assert config["data"] == "generated" and set(config["models"]) == {"base", "fef"}
+    assert {model for models in config["models"].values() for model in models.values()} == {"nano-long"}
+    assert config["methods"]["fef-two-stream-1-sure"]["label"] == "FeF-DLLM two-stream, by confidence (step=1)"
+
+
 def test_a_folder_belongs_to_one_configuration(tmp_path: Path) -> None:
     config = resolved()
     with pytest.raises(UserError, match="holds no run"):

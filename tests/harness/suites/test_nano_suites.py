@@ -9,16 +9,19 @@ from random import Random
 import pytest
 
 from harness.suites import lists, mbpp
+from harness.suites.gsm8k_long import MOST
 from harness.suites.lists import LIST_TASKS, list_is_right, read_list, write_list
 from harness.suites.registry import GENERATED, generated_file, generator_of
+from harness.suites.shots import SHOTS
+from harness.suites.spec import split_of
 from harness.suites.splits import (
     SPLITS,
     TEST_PROBLEMS,
     draw,
     problems,
-    split_of,
     write_suites,
 )
+from model_wrappers import load_backbone
 
 
 @pytest.mark.parametrize("suite", GENERATED)
@@ -45,7 +48,7 @@ def test_one_problem_has_many_responses(suite: str) -> None:
     assert max(map(len, wordings.values())) > 1
 
 
-@pytest.mark.parametrize("suite", ["humaneval", "mbpp"])
+@pytest.mark.parametrize("suite", ["humaneval", "mbpp", "code-long"])
 def test_reference_programs_pass_their_own_tests(suite: str) -> None:
     for problem in problems(suite, "dev", 100):
         scope: dict[str, object] = {}
@@ -57,6 +60,33 @@ def test_the_last_number_of_a_word_problem_is_its_answer() -> None:
     for problem in problems("gsm8k", "dev", 100):
         gold = problem.row["answer"].split("#### ")[1]
         assert problem.response.rstrip(".").split()[-1] == gold or f" {gold} " in problem.response.rsplit("So", 1)[-1]
+
+
+def test_a_long_word_problem_takes_six_to_ten_right_equations() -> None:
+    for problem in problems("gsm8k-long", "dev", 100):
+        solution, gold = problem.row["answer"].split("\n#### ")
+        equations = [equation.split(" = ") for equation in solution.split(", ")]
+        assert 6 <= len(equations) <= 10
+        assert all(eval(left) == int(right) <= MOST for left, right in equations)
+        assert equations[-1][1] == gold and all(" = ".join(each) in problem.response for each in equations)
+
+
+@pytest.mark.parametrize("suite", GENERATED)
+def test_a_response_fits_into_the_suites_length(suite: str) -> None:
+    tokenizer = load_backbone("nano").text_tokenizer()
+    for problem in problems(suite, "test", TEST_PROBLEMS):
+        assert len(tokenizer(problem.response).input_ids) < generator_of(suite).length  # EoT closes it
+
+
+@pytest.mark.parametrize("suite", [name for name in GENERATED if name.endswith("-4shot")])
+def test_solved_problems_come_from_training_and_precede_the_same_problems(suite: str) -> None:
+    generator = generator_of(suite)
+    assert generator.problems_of is not None
+    assert list(problems(suite, "test", 20)) == list(problems(generator.problems_of, "test", 20))
+    roles = [turn["role"] for turn in generator.rounds]
+    assert roles == ["HUMAN", "BOT"] * SHOTS + ["HUMAN"]
+    asked = {problem.question for split in ("dev", "test") for problem in problems(suite, split, TEST_PROBLEMS)}
+    assert not asked & {turn["prompt"] for turn in generator.shots}
 
 
 def test_a_list_answer_has_the_property_asked_for() -> None:
@@ -122,8 +152,10 @@ def test_written_suites_hold_the_split_in_the_real_layout(tmp_path: Path) -> Non
     write_suites(tmp_path, "test", 12)
     for suite in GENERATED:
         text = generated_file(suite, tmp_path).read_text()
-        rows = list(json.loads(text).values()) if suite == "math" else [json.loads(line) for line in text.splitlines()]
-        rows = rows[mbpp.FIRST_TEST_ROW :] if suite == "mbpp" else rows
+        content = generator_of(suite).content
+        one_object = content is generator_of("math").content
+        rows = list(json.loads(text).values()) if one_object else [json.loads(line) for line in text.splitlines()]
+        rows = rows[mbpp.FIRST_TEST_ROW :] if content is mbpp.as_test_rows else rows
         expected = list(problems(suite, "test", 12))
         assert len(rows) == 12 and all(split_of(p) == "test" for p in expected)
         assert all(p.row.items() <= row.items() for p, row in zip(expected, rows, strict=True))

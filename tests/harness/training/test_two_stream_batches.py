@@ -21,6 +21,8 @@ from harness.training.two_stream import (
     FIRST_ANCHOR,
     TwoStreamBatches,
     TwoStreamRows,
+    in_random_orders,
+    left_to_right,
     segments,
     two_stream_rows,
 )
@@ -72,18 +74,35 @@ def log_probs_of_one_query(clean: list[int], segment: list[int], m: int) -> torc
     return logits[0, -1].log_softmax(-1)
 
 
-def test_the_predictions_are_those_of_separate_forwards() -> None:
-    rows = two_stream_rows(CLEAN, segment_of(*SEGMENTS), MASK)
+@pytest.mark.parametrize("orders", [SEGMENTS, ([9, 3, 11, 6, 5], [7], [11, 10, 4, 8, 5, 9, 7, 6])])
+def test_the_predictions_are_those_of_separate_forwards(orders: tuple[list[int], ...]) -> None:
+    """In any order: a query sees the clean tokens that come before it there."""
+    rank_BL = torch.zeros(3, LENGTH, dtype=torch.long)
+    for b, segment in enumerate(orders):
+        rank_BL[b, segment] = torch.arange(len(segment))
+    rows = two_stream_rows(CLEAN, segment_of(*SEGMENTS), MASK, rank_BL)
     draft_BCV, target_BCV = log_probs(rows)
     with torch.no_grad():
         context_BLV = MODEL(input_ids=CLEAN.masked_fill(segment_of(*SEGMENTS), MASK)).logits.log_softmax(-1)
-    for b, segment in enumerate(SEGMENTS):
+    for b, segment in enumerate(orders):
         assert rows.used[b].tolist() == [m < len(segment) for m in range(rows.used.shape[1])]
         assert rows.target[b, : len(segment)].tolist() == CLEAN[b, segment].tolist()
         torch.testing.assert_close(draft_BCV[b, : len(segment)], context_BLV[b, segment], rtol=0, atol=1e-4)
         for m in range(len(segment)):
             expected = log_probs_of_one_query(CLEAN[b].tolist(), segment, m)
             torch.testing.assert_close(target_BCV[b, m], expected, rtol=0, atol=1e-4)
+
+
+def test_an_order_is_random_in_a_share_of_the_rows_and_holds_every_corrupted_position_once() -> None:
+    corrupted_BL = torch.rand(400, LENGTH, generator=torch.Generator().manual_seed(1)) < 0.7
+    rank_BL = in_random_orders(corrupted_BL, 0.25, torch.Generator().manual_seed(0))
+    for rank_L, corrupted_L in zip(rank_BL, corrupted_BL, strict=True):
+        assert sorted(rank_L[corrupted_L].tolist()) == list(range(int(corrupted_L.sum())))
+    same_B = ((rank_BL == left_to_right(corrupted_BL)) | ~corrupted_BL).all(1)
+    # 300 of 400 rows are expected to go from left to right; 5 standard deviations are 43.
+    assert abs(int(same_B.sum()) - 300) < 43
+    none_BL = in_random_orders(corrupted_BL, 0.0, torch.Generator().manual_seed(0))
+    assert torch.equal(none_BL[corrupted_BL], left_to_right(corrupted_BL)[corrupted_BL])
 
 
 @pytest.mark.parametrize("m", [0, 2, 4])
@@ -140,9 +159,8 @@ def test_the_segment_is_the_corrupted_positions_from_the_anchor_on() -> None:
     corrupted_BL = segment_of(SEGMENTS[0], SEGMENTS[0], SEGMENTS[0], SEGMENTS[1])
     even = 1 - FIRST_ANCHOR
     uniform_B = torch.tensor([FIRST_ANCHOR / 2, FIRST_ANCHOR + 0.5 * even, 0.9999, 0.9999])
-    assert torch.equal(
-        segments(corrupted_BL, uniform_B), segment_of(SEGMENTS[0], SEGMENTS[0][2:], SEGMENTS[0][4:], SEGMENTS[1])
-    )
+    segment_BL = segments(corrupted_BL, uniform_B, left_to_right(corrupted_BL))
+    assert torch.equal(segment_BL, segment_of(SEGMENTS[0], SEGMENTS[0][2:], SEGMENTS[0][4:], SEGMENTS[1]))
 
 
 def test_examples_are_all_mask_as_often_as_asked_for() -> None:

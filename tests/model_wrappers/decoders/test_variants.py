@@ -10,7 +10,8 @@ import torch
 from fakes import FixedLogits, RandomConditionals, Recorder, tiny_llada
 
 from harness.laws.oracle import enumerate_law, total_variation
-from harness.suites.registry import GENERATED, generator_of
+from harness.suites.registry import generator_of
+from harness.training.tokenizer import NANO_SUITES
 from model_wrappers import decode, load_backbone
 from model_wrappers.chat import encode_question
 
@@ -82,7 +83,7 @@ def test_a_file_that_is_no_schedule_is_refused(prompt: torch.Tensor, tmp_path: P
         decode(tiny_llada(), prompt, "ddosp", gen_length=LENGTH, schedule=path)
 
 
-@pytest.mark.parametrize("suite", list(GENERATED))
+@pytest.mark.parametrize("suite", NANO_SUITES)
 def test_nanos_schedules_take_one_forward_for_two_tokens(suite: str) -> None:
     length = generator_of(suite).length
     backbone = load_backbone("nano")
