@@ -29,6 +29,7 @@ from harness.suites.splits import problems, write_suites
 from tables.render import render
 
 CODE_SUITES = [name for name in GENERATED if SUITES[name].executes]
+RUN_CODE_SUITES = [name for name in CODE_SUITES if name in PAPER_SUITES]  # of `finished_run`
 # The test tasks of MBPP whose own solution does not pass their own tests, as OpenCompass compares values.
 MBPP_FAILING = {14, 38, 40, 55, 76, 78, 88, 293, 335, 367, 397, 414, 422, 432, 491}
 
@@ -74,7 +75,7 @@ def test_real_math_wants_the_answer_in_a_box_and_gsm8k_as_the_last_number(tmp_pa
 @pytest.fixture
 def finished_run(tmp_path: Path) -> Path:
     """A run of two right responses a suite, one method, with verdicts (all wrong) of an earlier scoring."""
-    suites = {"gsm8k": PAPER_SUITES["gsm8k"], **{suite: PAPER_SUITES[suite] for suite in CODE_SUITES}}
+    suites = {suite: PAPER_SUITES[suite] for suite in ("gsm8k", *RUN_CODE_SUITES)}
     config = {
         "data": "generated",
         "limit": 2,
@@ -102,18 +103,18 @@ def test_without_a_sandbox_code_is_not_scored_and_the_rest_goes_on(
         "no sandbox (bubblewrap is not installed); install bubblewrap, "
         "or --unsafe-code-execution to run such code unprotected"
     )
-    not_scored = dict.fromkeys(CODE_SUITES, reason)
+    not_scored = dict.fromkeys(RUN_CODE_SUITES, reason)
     expected = {"sandbox": "none", "not_scored": not_scored, "not_enforced": [], "own_objects": {}}
     assert json.loads((finished_run / "run.json").read_text())["scoring"] == expected
     said = capsys.readouterr().out
     assert said.splitlines()[0] == describe_scoring(expected) == f"scored, but not humaneval, mbpp: {reason}"
-    assert said.count("not scored") == len(CODE_SUITES) and "100.00% of 2" in said
+    assert said.count("not scored") == len(RUN_CODE_SUITES) and "100.00% of 2" in said
     run = read_run(finished_run)
     verdicts = run.items.groupby("suite")["correct"].agg(list)
     assert verdicts["gsm8k"] == [True, True]
-    assert all(verdicts[suite] == [None, None] for suite in CODE_SUITES)  # the earlier verdicts are gone
+    assert all(verdicts[suite] == [None, None] for suite in RUN_CODE_SUITES)  # the earlier verdicts are gone
     table = render(run)["main.md"]
-    assert f"not scored: {reason}" in table and table.count("n/s [") == len(CODE_SUITES)
+    assert f"not scored: {reason}" in table and table.count("n/s [") == len(RUN_CODE_SUITES)
 
 
 def test_what_a_machine_does_not_enforce_is_a_note_of_the_suites_of_programs(tmp_path: Path) -> None:
@@ -151,7 +152,7 @@ def test_with_a_sandbox_all_is_scored(finished_run: Path) -> None:
     skip_without_sandbox("humaneval")
     scoring = score_run(finished_run)
     assert (scoring["sandbox"], scoring["not_scored"]) == ("bubblewrap", {})
-    assert scoring["own_objects"] == dict.fromkeys(CODE_SUITES, 0)
+    assert scoring["own_objects"] == dict.fromkeys(RUN_CODE_SUITES, 0)
     scoring["not_enforced"] = []
     assert describe_scoring(scoring) == "scored: every model-written program in a sandbox of its own (bubblewrap)"
     assert read_run(finished_run).items["correct"].tolist() == [True] * 6
@@ -159,7 +160,7 @@ def test_with_a_sandbox_all_is_scored(finished_run: Path) -> None:
 
 def test_code_runs_unprotected_only_if_asked_for(finished_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(finished_run))
-    scored = verdicts_of(finished_run, ["gsm8k", *CODE_SUITES], unsafe=True)
+    scored = verdicts_of(finished_run, ["gsm8k", *RUN_CODE_SUITES], unsafe=True)
     assert (scored["sandbox"], scored["not_scored"]) == ("unsafe", {})
     assert [row[3] for row in scored["rows"]] == [True] * 6
     assert "UNPROTECTED" in describe_scoring(scored) and "the network are open to it" in describe_scoring(scored)
