@@ -42,6 +42,7 @@ GROUPS = {
         *("llada", "threshold", "factor", "entropy", "llada+prefix", "llada+dual"),
         *("threshold+prefix", "threshold+dual", "factor+dual", "entropy+dual", "fef-2", "fef-fast"),
         *("fef-two-stream-1", "fef-two-stream-1-c0.7", "fef-two-stream", "fef-two-stream-c0.7"),
+        *("fef-two-stream-1-a32", "fef-two-stream-1-a16", "fef-two-stream-a32", "fef-two-stream-a16"),
         *("fef-two-stream-1-sure", "fef-two-stream-1-sure-c0.7", "fef-two-stream-sure"),
     ],
     "decoders": [

@@ -148,6 +148,7 @@ PRESETS |= {f"fef-4-w{n}": _fef(4, f"FeF-DLLM, window {n}", window=n) for n in (
 PRESETS |= {f"fef-2-w{n}": _fef(2, f"FeF-DLLM, window {n}", window=n) for n in (2, 4, 8, 32, 64)}
 PRESETS |= {f"fef-two-stream-w{n}": _two_stream(2, f", window {n}", window=n) for n in (2, 4, 8, 32, 64)}
 PRESETS |= {f"fef-two-stream-a{n}": _two_stream(2, f", anchor {n}", anchor=n) for n in ANCHORS}
+PRESETS |= {f"fef-two-stream-1-a{n}": _two_stream(1, f", anchor {n}", anchor=n) for n in ANCHORS}
 PRESETS |= {
     f"fef-two-stream-a{n}-untrained": _two_stream(2, f" w/o train, anchor {n}", "base", anchor=n) for n in ANCHORS
 }
