@@ -2,7 +2,8 @@
 
 LLaDA's seconds are its forwards, each at the cost of a plain forward. For a FeF method, a draft forward costs a draft
 pass, a literal verification costs by its rows, and a two-stream one by its tokens; its context passes follow from the
-windows. Every pass has the cost of the one measured length, and the decoder's own work is left out.
+windows. Those that `refresh_below` adds do not: they count as passes that add their tokens after cached ones. Every
+pass has the cost of the one measured length, and the decoder's own work is left out.
 """
 
 from __future__ import annotations
@@ -71,7 +72,8 @@ def assumptions(run: Run, costs: Costs) -> str:
     where = ", ".join(f"{name} {made.get(name)}" for name in ("device", "cpu", "gpu", "threads", "dtype"))
     return (
         f"Predicted: every pass at its cost for {costs.length} tokens (compare `tokens a row`), a draft model at the "
-        f"target's cost, the decoders' own work left out. Measured: in the record ({where})."
+        "target's cost, what refresh_below adds at the cost of as many tokens after cached ones, the decoders' own work "
+        f"left out. Measured: in the record ({where})."
     )
 
 

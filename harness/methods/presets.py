@@ -157,7 +157,7 @@ PRESETS |= {f"fef-two-stream-r{c}": _two_stream(2, f", re-mask below {c}", remas
 REFRESH = ", fresh below {}"
 PRESETS |= {f"fef-two-stream-1-c{c}": _two_stream(1, REFRESH.format(c), refresh_below=c) for c in (0.5, 0.7, 0.9)}
 PRESETS |= {f"fef-two-stream-c{c}": _two_stream(2, REFRESH.format(c), refresh_below=c) for c in (0.7,)}
-SURE = {"order": "confidence"}  # from the most confident position on; nano-long is trained for it
+SURE = {"order": "confidence"}  # from the most confident position on; for a model that is trained on such orders
 PRESETS |= {
     "fef-two-stream-1-sure": _two_stream(1, ", by confidence", **SURE),
     "fef-two-stream-1-sure-c0.7": _two_stream(1, f", by confidence{REFRESH.format(0.7)}", **SURE, refresh_below=0.7),
