@@ -72,8 +72,8 @@ def assumptions(run: Run, costs: Costs) -> str:
     where = ", ".join(f"{name} {made.get(name)}" for name in ("device", "cpu", "gpu", "threads", "dtype"))
     return (
         f"Predicted: every pass at its cost for {costs.length} tokens (compare `tokens a row`), a draft model at the "
-        "target's cost, what refresh_below adds at the cost of as many tokens after cached ones, the decoders' own work "
-        f"left out. Measured: in the record ({where})."
+        "target's cost, what refresh_below adds at the cost of as many tokens after cached ones, the decoders' own "
+        f"work left out. Measured: in the record ({where})."
     )
 
 

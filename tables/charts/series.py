@@ -42,7 +42,14 @@ FRONT = {
     "prefix cache": ["llada+prefix", "threshold+prefix"],
     "dual cache": ["llada+dual", "klass+dual", "wino+dual", "threshold+dual", "entropy+dual", "factor+dual"],
     "others, FeF's weights": ["llada-trained", "threshold-trained", "entropy-trained", "factor-trained"],
+    "two-stream, anchor": [
+        *("fef-two-stream-a16", "fef-two-stream-1-a16", "fef-two-stream-a32", "fef-two-stream-1-a32")
+    ],
+    "two-stream, by confidence": [
+        *("fef-two-stream-1-sure-c0.7", "fef-two-stream-sure", "fef-two-stream-1-sure"),
+    ],
 }
+APART = {"prefix cache", "dual cache", "others, FeF's weights"}  # different decoders, which no line should join
 BY_WINDOW = {
     "full": {2: "fef-2-w2", 4: "fef-2-w4", 8: "fef-2-w8", 16: "fef-2", 32: "fef-2-w32", 64: "fef-2-w64"},
     "two-stream": {n: "fef-two-stream" if n == 16 else f"fef-two-stream-w{n}" for n in (2, 4, 8, 16, 32, 64)},
@@ -57,7 +64,7 @@ BY_ANCHOR = {
 
 
 def draw_front(run: Run, suite: str | None = None) -> tuple[Figure, list[str]]:
-    """Accuracy against mean seconds of a response, a line for each series of FRONT, the front, and what was left out.
+    """Accuracy against mean seconds of a response, series of FRONT, lines but for those APART, and what was left out.
 
     suite: None for means over the suites. Whiskers are 95% intervals, Wilson's on a suite. Raises Skipped unless two
     series have two methods that were scored, and if the run was not timed.
@@ -81,7 +88,7 @@ def draw_front(run: Run, suite: str | None = None) -> tuple[Figure, list[str]]:
             yerr=[rows["accuracy"] - rows["accuracy_low"], rows["accuracy_high"] - rows["accuracy"]],
             elinewidth=0.4,
             linewidth=0.7,
-            linestyle=dashes,
+            linestyle="none" if name in APART else dashes,
             label=name,
             **look,
         )
@@ -151,7 +158,8 @@ def draw_anchor(run: Run) -> tuple[Figure, list[str]]:
     frame, left_out = tradeoff(run)
     frame = frame.set_index("method")
     series = {name: {n: m for n, m in row.items() if m in frame.index} for name, row in BY_ANCHOR.items()}
-    if max(len(row) for row in series.values()) < 2:
+    series = {name: row for name, row in series.items() if row}
+    if max(map(len, series.values()), default=0) < 2:
         raise Skipped("it takes two anchors of two-stream verification (--methods anchor)")
     figure, (above, below) = new_figure(3.6, rows=2, entries=[*series, "LLaDA"])
     for (name, row), look in zip(series.items(), looks(), strict=False):

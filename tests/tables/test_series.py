@@ -87,6 +87,19 @@ def test_anchors_are_in_order_with_llada_beside(tmp_path: Path) -> None:
         assert list(drawn.lines[0].get_ydata()) == pytest.approx([methods.index(m) + 1 for m in row.values()])
 
 
+def test_anchors_that_were_not_run_are_not_in_the_legend(tmp_path: Path) -> None:
+    figure, _ = draw_anchor(presets_run(tmp_path, ["llada", *BY_ANCHOR["trained"].values()]))
+    assert [drawn.get_label() for drawn in figure.axes[0].containers] == ["trained"]
+
+
+def test_different_decoders_with_a_cache_are_not_joined(tmp_path: Path) -> None:
+    methods = ["llada", "llada/2", "threshold", "threshold-0.8", *FRONT["dual cache"]]
+    figure, _ = draw_front(presets_run(tmp_path, methods))
+    styles = {drawn.get_label(): drawn.lines[0].get_linestyle() for drawn in figure.axes[0].containers}
+    assert styles["dual cache"] == "None"
+    assert "None" not in {style for name, style in styles.items() if name != "dual cache"}
+
+
 def test_one_anchor_is_no_figure(tmp_path: Path) -> None:
     with pytest.raises(Skipped, match="two anchors"):
         draw_anchor(presets_run(tmp_path, ["llada", "fef-two-stream"]))
