@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
@@ -81,6 +82,31 @@ def test_the_fast_presets_have_the_tokens_of_decoding_one_by_one(suite: str) -> 
             out, one_by_one = run(**options), run(speculative=False, **law)
             assert torch.equal(out.tokens, one_by_one.tokens)
             assert out.trace.forwards < one_by_one.trace.forwards
+
+
+@pytest.mark.parametrize("suite", ["gsm8k-long", "humaneval"])
+@pytest.mark.parametrize(
+    "chain",
+    [
+        {},
+        {"anchor": 8},
+        {"refresh_below": 0.7},
+        {"order": "confidence"},
+        {"order": "confidence", "refresh_below": 0.7},
+    ],
+    ids=str,
+)
+def test_tokens_of_a_two_stream_chain_are_the_same_for_every_window_and_draft(
+    chain: dict[str, Any], suite: str
+) -> None:
+    nano = load_backbone("nano-long")
+    for prompt in prompts(nano, suite, "dev", 2):
+        run = partial(decode, nano, prompt, "fef", gen_length=LENGTH, steps=2, verify="two-stream", **chain)
+        one_by_one = run(speculative=False)
+        for window in (1, 4, 5, 16, LENGTH):
+            assert torch.equal(run(window=window).tokens, one_by_one.tokens), window
+        for draft in (load_backbone("nano"), CausalDraft(nano)):
+            assert torch.equal(run(draft=draft).tokens, one_by_one.tokens), draft
 
 
 @pytest.mark.slow
