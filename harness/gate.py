@@ -6,7 +6,8 @@
 
 At temperature 0 the comparison is exact: any other token, text, verdict or forward pass is an error. On another class
 of platform than the golden record's (processor, vector instructions, threads, torch) an item is excused only if it is
-proven that rounding decided a tie: decoded again, with logits moved as rounding moves them, it is the golden one. Of
+proven that rounding made the difference: a tie, where decoded again with logits moved as rounding moves them it is the
+golden one; other costs of golden tokens, where the revision that made the records has them on this machine too. Of
 samples accuracy must not be inferior, paired by item, by more than --margin points. Speed is never compared across
 machines or days: --against-rev checks the revision out and measures both trees in turn, with the methods and settings
 of RUN; slower by more than --tolerance, with its whole interval, in two rounds is an error, and so are other tokens or

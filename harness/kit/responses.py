@@ -2,14 +2,15 @@
 
 The record says methods, options, seeds and prompts; the problems are generated anew, and a hash holds them to the
 record's. Another processor rounds otherwise: where that decided a tie, the response is excused, if it is proven
-(harness/regression/ties.py). All else that differs is named.
+(harness/regression/ties.py). It may also accept more or fewer drafts, on the way to the same tokens: such responses are
+counted apart (harness/regression/unchanged.py says why). All that differs is named.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, Literal
 
 import pandas as pd
 import torch
@@ -18,8 +19,8 @@ from msgspec.structs import replace
 from harness.errors import UserError
 from harness.records.schema import RunRecord
 from harness.records.store import KEY, Run
-from harness.regression.golden import Key, items_that_differ
-from harness.regression.ties import MOST, Decode, moved, proven
+from harness.regression.golden import SPENT, Key, items_that_differ
+from harness.regression.ties import MOST, Decode, moved, proven, rows_of
 from harness.runs.responses import cost_and_tokens, hash_of
 from harness.suites.splits import problems
 from model_wrappers import Backbone, decode, load_backbone
@@ -27,6 +28,7 @@ from model_wrappers.chat import encode_question, response_text
 
 REFERENCE = "llada"
 DTYPE = "float32"  # the golden records'
+Kind = Literal["other costs", "ties", "unlike"]  # of responses that are not the golden ones
 
 
 class Responder:
@@ -100,10 +102,10 @@ def bench_responses(
 
     methods: of the record (None: all). cuda_graphs: run the models through them.
 
-    parity: by method the responses, how many are the golden ones, how many differ by a proven tie, and how many
-    otherwise. suites: by method and suite milliseconds and forwards of a response, and speedups over LLaDA. Five items
-    pass through all methods before the next five, in alternating order. The first response of every method is thrown
-    away: it warms up.
+    parity: by method the responses, how many are the golden ones, how many have the golden tokens at other costs, how
+    many differ by a proven tie, and how many otherwise. suites: by method and suite milliseconds and forwards of a
+    response, and speedups over LLaDA. Five items pass through all methods before the next five, in alternating order.
+    The first response of every method is thrown away: it warms up.
     """
     responder = Responder(golden, device, count, methods, cuda_graphs)
     methods, suites = responder.methods, list(golden.config.suites)
@@ -115,39 +117,43 @@ def bench_responses(
             for method in methods if number % 2 == 0 else methods[::-1]:
                 for item in range(first, min(first + 5, count)):
                     answers[method, suite, item] = responder.answer((method, suite, item))
-    ties, unlike = compared(responder.golden, answers, responder.answer)
+    found = compared(responder.golden, answers, responder.answer)
     frame = pd.DataFrame(answers.values())
-    return {"parity": _parity(frame, ties, unlike), "suites": _speeds(frame)}, [
-        *(f"{' '.join(map(str, key))} differs by a proven tie" for key in ties),
-        *unlike.values(),
-    ]
+    notes = [note for kind in found.values() for note in kind.values()]
+    return {"parity": _parity(frame, found), "suites": _speeds(frame)}, notes
 
 
-def compared(golden: Run, answers: dict[Key, dict[str, Any]], answer: Decode) -> tuple[list[Key], dict[Key, str]]:
-    """The items that differ by a proven tie, and why each of the others that differ is none.
+def compared(golden: Run, answers: dict[Key, dict[str, Any]], answer: Decode) -> dict[Kind, dict[Key, str]]:
+    """The items that differ, each with a sentence: in costs alone, by a proven tie, or otherwise.
 
     answers: records of items but for their verdicts. answer: gives one again, with the logits moved if need be.
     """
     unjudged: RunRecord = replace(golden.meta, scoring={"not_scored": dict.fromkeys(golden.config.suites, "no judge")})
     here = Run(golden.folder, unjudged, pd.DataFrame(answers.values()), golden.windows)
-    ties: list[Key] = []
-    unlike: dict[Key, str] = {}
-    for number, key in enumerate(items_that_differ(golden, here)):
-        if number >= MOST:
-            unlike[key] = f"{' '.join(map(str, key))} differs, and was not looked into after {MOST} others"
+    wanted = rows_of(golden)
+    found: dict[Kind, dict[Key, str]] = {"other costs": {}, "ties": {}, "unlike": {}}
+    tried = 0
+    for key, measures in items_that_differ(golden, here).items():
+        name = " ".join(map(str, key))
+        if measures <= set(SPENT):
+            forwards = f"forwards: golden {wanted[key]['forwards']}, here {answers[key]['forwards']}"
+            found["other costs"][key] = f"{name} has the golden tokens at other costs ({forwards})"
             continue
-        proof, why = proven(golden, here, [key], answer)
-        ties += proof
-        unlike |= dict.fromkeys([key] if why else [], " ".join(why))
-    return ties, unlike
+        if tried == MOST:
+            found["unlike"][key] = f"{name} differs, and was not looked into after {MOST} others"
+            continue
+        tried += 1
+        _, why = proven(golden, here, [key], answer)
+        found["unlike" if why else "ties"][key] = " ".join(why) or f"{name} differs by a proven tie"
+    return found
 
 
-def _parity(frame: pd.DataFrame, ties: list[Key], unlike: dict[Key, str]) -> pd.DataFrame:
+def _parity(frame: pd.DataFrame, found: dict[Kind, dict[Key, str]]) -> pd.DataFrame:
     rows = []
     for method, own in frame.groupby("method", sort=False):
-        excused, others = (sum(key[0] == method for key in keys) for keys in (ties, unlike))
-        equal = len(own) - excused - others
-        rows.append({"method": method, "responses": len(own), "equal": equal, "ties": excused, "unlike": others})
+        counts: dict[str, int] = {kind: sum(key[0] == method for key in keys) for kind, keys in found.items()}
+        equal = len(own) - sum(counts.values())
+        rows.append({"method": method, "responses": len(own), "equal": equal, **counts})
     return pd.DataFrame(rows)
 
 

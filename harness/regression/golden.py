@@ -1,8 +1,8 @@
 """Records against golden ones: exact where decoding is deterministic, non-inferiority of accuracy where it is not.
 
 At temperature 0 the same configuration gives the same text, tokens, forwards and verdicts, so that any difference is a
-change of the code; but on another class of platform rounding may decide a tie differently (ties.py). Of samples,
-accuracy is compared, item by item.
+change of the code; but on another class of platform rounding may decide a tie differently (ties.py), or how many drafts
+are accepted (unchanged.py). Of samples, accuracy is compared, item by item.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from harness.stats import paired_lower_limit
 COSTS = ("forwards", "rows", "token_forwards", "draft_forwards", "draft_rows", "draft_token_forwards")
 COUNTS = ("prompt_tokens", "content_tokens", "eos_tokens", "post_stop_tokens")
 WINDOWS = ("proposed", "accepted", "rejected", "committed")
-RESPONSE = ("seed", "prompt_hash", "gold", "tokens_hash", "text", *COUNTS, *WINDOWS, *COSTS)
+SPENT = (*WINDOWS, *COSTS)
+RESPONSE = ("seed", "prompt_hash", "gold", "tokens_hash", "text", *COUNTS, *SPENT)
 EXACT = (*RESPONSE, "correct")
 COLUMNS = ["verdict", "method", "suite", "measure", "golden", "run", "items"]
 SHOWN = 5  # items named in a row
@@ -133,18 +134,18 @@ def compare_exactly(golden: Run, run: Run, excused: Collection[Key] = ()) -> pd.
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
-def items_that_differ(golden: Run, run: Run) -> list[Key]:
-    """The items that both hold and that differ in more than a cost that fell."""
+def items_that_differ(golden: Run, run: Run) -> dict[Key, set[str]]:
+    """The items that both hold and that differ in more than a cost that fell, each with all measures it differs in."""
     both = _joined(golden, run)
     both = both[both["_merge"] == "both"]
-    failing = pd.Series(False, index=both.index)
-    for measure in EXACT:
-        differ = _differ(both, measure, run.meta)
-        if measure in COSTS:
-            pair = _pair(both, measure)
-            differ &= ~(pair["run"] <= pair["golden"])  # a cost that is not there is not known to have fallen
-        failing |= differ
-    return _keys(both[failing])
+    differ = pd.DataFrame({measure: _differ(both, measure, run.meta) for measure in EXACT})
+    failing = differ.copy()
+    for measure in COSTS:
+        pair = _pair(both, measure)
+        failing[measure] &= ~(pair["run"] <= pair["golden"])  # a cost that is not there is not known to have fallen
+    measures = [set(differ.columns[row]) for row in differ.to_numpy()]
+    found = zip(_keys(both), measures, failing.any(axis=1), strict=True)
+    return {key: own for key, own, fails in found if fails}
 
 
 def _joined(golden: Run, run: Run) -> pd.DataFrame:

@@ -15,9 +15,11 @@ from harness.regression.golden import (
     check_settings,
     compare_accuracy,
     compare_exactly,
+    items_that_differ,
     platform_class,
 )
-from harness.regression.ties import excused_items
+from harness.regression.ties import tied_items
+from harness.regression.unchanged import unchanged_items
 from harness.runs.config import differences
 
 
@@ -42,17 +44,28 @@ def judge_records(run: Run, golden: Run, margin: float) -> bool:
 def _judge_exactly(run: Run, golden: Run, elsewhere: list[str]) -> bool:
     for suite, why in (run.meta.scoring.get("not_scored") or {}).items():
         print(f"verdicts of {suite} are left out: {why}")
-    ties: list[Key] = []
+    excused: list[Key] = []
     if elsewhere:
         print(f"another class of platform: {'; '.join(elsewhere)}")
-        print("there rounding may decide a tie otherwise: proven ties are excused, and nothing else")
-        ties, notes = excused_items(golden, run)
-        for note in (*(f"excused, a proven tie: {' '.join(map(str, key))}" for key in ties), *notes):
-            print(note)
-    found = compare_exactly(golden, run, ties)
+        print("there rounding may decide otherwise: what is proven to differ by that is excused, and nothing else")
+        excused = _excused(golden, run)
+    found = compare_exactly(golden, run, excused)
     print(found.to_string(index=False) if len(found) else "no difference")
     _show_text(golden, run, found)
     return set(found["verdict"]) <= set(PASSES)
+
+
+def _excused(golden: Run, run: Run) -> list[Key]:
+    """The items whose differences are proven to be rounding's; prints them, and why others are not."""
+    differing = items_that_differ(golden, run)
+    unchanged, unasked = unchanged_items(golden, run, differing)
+    ties, unproven = tied_items(golden, run, [key for key in differing if key not in unchanged])
+    for why, proven in (("the golden records' revision takes as much here", unchanged), ("a proven tie", ties)):
+        for key in proven:
+            print(f"excused, {why}: {' '.join(map(str, key))}")
+    for note in (*unasked, *unproven):
+        print(note)
+    return unchanged + ties
 
 
 def _show_text(golden: Run, run: Run, found: pd.DataFrame) -> None:

@@ -24,22 +24,40 @@ def checkout(rev: str) -> Iterator[Path]:
     They come through an index of their own, not as a worktree: the clone keeps no trace of it, however this ends.
     """
     with tempfile.TemporaryDirectory(prefix="revision-") as scratch:
-        tree, index = Path(scratch) / "tree", Path(scratch) / "index"
-        commit = _git(rev, index, "rev-parse", "--verify", "--end-of-options", f"{rev}^{{commit}}").strip()
-        _git(rev, index, "read-tree", commit)
-        _git(rev, index, "checkout-index", "--all", f"--prefix={tree}/")
+        tree, index = Path(scratch) / "tree", {"GIT_INDEX_FILE": str(Path(scratch) / "index")}
+        try:
+            commit = _git("rev-parse", "--verify", "--end-of-options", f"{rev}^{{commit}}")
+            _git("read-tree", commit, **index)
+            _git("checkout-index", "--all", f"--prefix={tree}/", **index)
+        except UserError as error:
+            raise UserError(f"--against-rev {rev}: {error}; the revision must be in this clone's history") from error
         yield tree
 
 
-def _git(rev: str, index: Path, *arguments: str) -> str:
-    environment = os.environ | {"GIT_INDEX_FILE": str(index)}
+def revision_of(folder: Path) -> str:
+    """The commit that a folder's files came with: the last that changed any.
+
+    Raises UserError if they were changed since, or git does not know it: the folder is not in this repository, or the
+    history of a shallow clone does not reach back as far.
+    """
+    path = str(folder.resolve())
+    if _git("status", "--porcelain", "--", path):
+        raise UserError(f"{folder} has changes that are not committed")
+    commit = _git("rev-list", "-1", "HEAD", "--", path)
+    ends = Path(ROOT, _git("rev-parse", "--git-path", "shallow"))  # commits whose parents a shallow clone lacks
+    if not commit or (ends.exists() and commit in ends.read_text().split()):
+        raise UserError(f"this clone's history does not have the commit that {folder} came with")
+    return commit
+
+
+def _git(*arguments: str, **environment: str) -> str:
+    """What git prints in this repository, stripped. Raises UserError with the reason if it fails."""
     done = subprocess.run(
-        ["git", "-C", str(ROOT), *arguments], env=environment, capture_output=True, text=True, check=False
+        ["git", "-C", str(ROOT), *arguments], env=os.environ | environment, capture_output=True, text=True, check=False
     )
     if done.returncode:
-        reason = (done.stderr.strip().splitlines() or ["git failed"])[-1]
-        raise UserError(f"--against-rev {rev}: {reason}; the revision must be in this clone's history")
-    return done.stdout
+        raise UserError((done.stderr.strip().splitlines() or ["git failed"])[-1])
+    return done.stdout.strip()
 
 
 @contextmanager

@@ -7,14 +7,9 @@ decodes twice in a row is up to 10% slower the second time, so every response ha
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Collection
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,6 +19,7 @@ from scipy import stats
 
 from harness.errors import UserError
 from harness.records.schema import RunConfig
+from harness.regression.process import Worker, request_of
 from harness.regression.revision import ROOT
 
 if TYPE_CHECKING:
@@ -33,41 +29,6 @@ REFERENCE = "llada"
 LEVEL = 0.95
 RESAMPLES = 4000
 Seconds = npt.NDArray[np.float64]
-
-
-class Worker:
-    """A process that decodes with the code of one tree; a context manager."""
-
-    def __init__(self, tree: Path, threads: int) -> None:
-        # Threads that wait must not spin: they would take the other side's cores.
-        environment = os.environ | {"PYTHONPATH": str(tree), "OMP_WAIT_POLICY": "PASSIVE"}
-        command = [sys.executable, str(Path(__file__).with_name("worker.py")), str(threads)]
-        self._process = subprocess.Popen(
-            command, cwd=tree, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-
-    def __enter__(self) -> Worker:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._process.kill()
-        self._process.wait()
-
-    def decode(self, request: dict[str, Any]) -> dict[str, Any]:
-        """The answer to a request of worker.py's. Raises UserError if the process died."""
-        assert self._process.stdin is not None and self._process.stdout is not None
-        try:
-            self._process.stdin.write(json.dumps(request) + "\n")
-            self._process.stdin.flush()
-        except BrokenPipeError:
-            pass
-        line = self._process.stdout.readline()
-        if not line:
-            raise UserError("a process that was to decode has ended; its message stands above")
-        answer: dict[str, Any] = json.loads(line)
-        return answer
 
 
 def measure_both(
@@ -95,7 +56,7 @@ def measure_both(
                 for method, model in job.models.items():
                     if methods is not None and method not in methods:
                         continue
-                    request = _request(config, model, prompt.tolist())
+                    request = request_of(config, model, prompt.tolist())
                     old, new = (worker.decode(request).get("error") for worker in workers)  # warms both up, too
                     if old is not None:
                         notes.append(f"{method} on {job.suite} is left out: {old}")
@@ -116,27 +77,6 @@ def measure_both(
                         }
                     )
     return pd.DataFrame(rows), list(dict.fromkeys(notes))
-
-
-def _request(config: RunConfig, model: Any, prompt: list[int]) -> dict[str, Any]:
-    options = dict(model.options)
-    draft = options.pop("draft", None)
-    return {
-        "model": _source(model.backbone),
-        "draft": None if draft is None else _source(draft),
-        "prompt": prompt,
-        "method": model.method,
-        "options": options,
-        "gen_length": model.gen_length,
-        "block_length": model.block_length,
-        "temperature": model.temperature,
-        **{name: getattr(config, name) for name in ("seed", "device", "dtype", "compile", "graphs")},
-    }
-
-
-def _source(backbone: Any) -> str:
-    """The folder, or hub id, of a backbone's weights: the same for both revisions, whatever they ship."""
-    return str(backbone.model.config.name_or_path)
 
 
 def compare_seconds(measured: pd.DataFrame, tolerance: float) -> pd.DataFrame:

@@ -17,11 +17,13 @@ import torch
 from msgspec.structs import replace
 
 from harness.errors import UserError
+from harness.records.schema import RunConfig
 from harness.records.store import Run
-from harness.regression.golden import RESPONSE, Key, items_that_differ
+from harness.regression.golden import RESPONSE, Key
 from harness.runs.loading import load
 
 if TYPE_CHECKING:
+    from harness.runs.inference import SuiteJob
     from model_wrappers import Backbone
 
 # Of a logit in float32, in eps of the largest one. From AVX512 to AVX2 nano's logits move by up to 7 of these, to no
@@ -32,9 +34,8 @@ MOST = 10  # items; among 1,000 responses on two processors there was no tie, so
 Decode = Callable[[Key, int | None], dict[str, Any]]  # an item's record; with a number, under logits moved by it
 
 
-def excused_items(golden: Run, run: Run) -> tuple[list[Key], list[str]]:
-    """The items that differ by a tie alone, up to one that does not, and a sentence that says why others are not."""
-    keys = items_that_differ(golden, run)
+def tied_items(golden: Run, run: Run, keys: Sequence[Key]) -> tuple[list[Key], list[str]]:
+    """Those of the items that differ by a tie alone, up to one that does not, and a sentence on why others are not."""
     if not keys:
         return [], []
     config = run.config
@@ -42,9 +43,6 @@ def excused_items(golden: Run, run: Run) -> tuple[list[Key], list[str]]:
         return [], [f"no ties are looked for: {len(keys)} items differ, and ties are rare (at most {MOST})"]
     if config.dtype != "float32" or config.compile or config.graphs:
         return [], ["no ties are looked for: they can be proven of eager runs in float32 alone"]
-    roles = {role for method in config.methods.values() for role in (method.role, method.draft_role) if role}
-    if not roles <= set(config.models):
-        return [], ["no ties can be proven: the run does not name its models"]
     with tempfile.TemporaryDirectory(prefix="gate-") as scratch:
         try:
             decode = _decoder(run, keys, Path(scratch))
@@ -55,7 +53,7 @@ def excused_items(golden: Run, run: Run) -> tuple[list[Key], list[str]]:
 
 def proven(golden: Run, run: Run, keys: Sequence[Key], decode: Decode) -> tuple[list[Key], list[str]]:
     """The items that `decode` proves to differ by a tie, up to one that it does not, and a sentence on that one."""
-    wanted, recorded = _rows(golden), _rows(run)
+    wanted, recorded = rows_of(golden), rows_of(run)
     ties: list[Key] = []
     for key in keys:
         name = " ".join(map(str, key))
@@ -69,7 +67,8 @@ def proven(golden: Run, run: Run, keys: Sequence[Key], decode: Decode) -> tuple[
     return ties, []
 
 
-def _rows(run: Run) -> dict[Key, dict[Any, Any]]:
+def rows_of(run: Run) -> dict[Key, dict[Any, Any]]:
+    """The items of a run by their keys."""
     rows: list[dict[Any, Any]] = run.items.to_dict("records")
     return {(row["method"], row["suite"], row["item"]): row for row in rows}
 
@@ -83,15 +82,28 @@ def _same_response(record: dict[Any, Any], row: dict[Any, Any]) -> bool:
     return all(record.get(measure) == row.get(measure) for measure in RESPONSE)
 
 
-def _decoder(run: Run, keys: Sequence[Key], scratch: Path) -> Decode:
+def loaded_again(
+    run: Run, keys: Sequence[Key], scratch: Path
+) -> tuple[RunConfig, dict[str, SuiteJob], dict[str, Backbone]]:
+    """What of a run's configuration these items need, and the suites and models of that, ready to decode.
+
+    Raises UserError where the run does not name its models, or for what cannot be loaded.
+    """
     methods, suites = ({key[place] for key in keys} for place in (0, 1))
     config = replace(
         run.config,
         methods={name: own for name, own in run.config.methods.items() if name in methods},
         suites={suite: own for suite, own in run.config.suites.items() if suite in suites},
     )
+    roles = {role for method in config.methods.values() for role in (method.role, method.draft_role) if role}
+    if not roles <= set(config.models):
+        raise UserError("the run does not name its models")
     jobs, backbones = load(config, scratch if config.generated else Path(run.meta.data["folder"]), scratch)
-    by_suite = {job.suite: job for job in jobs}
+    return config, {job.suite: job for job in jobs}, backbones
+
+
+def _decoder(run: Run, keys: Sequence[Key], scratch: Path) -> Decode:
+    config, jobs, backbones = loaded_again(run, keys, scratch)
     from harness.runs.inference import decode_item, item_seed  # with OpenCompass, which takes seconds to import
 
     def decode(key: Key, number: int | None) -> dict[str, Any]:
@@ -99,7 +111,7 @@ def _decoder(run: Run, keys: Sequence[Key], scratch: Path) -> Decode:
         with ExitStack() as stack:
             if number is not None:
                 stack.enter_context(moved(list(backbones.values()), number))
-            return decode_item(by_suite[suite], method, item, item_seed(config.seed or 0, suite, item))[0]
+            return decode_item(jobs[suite], method, item, item_seed(config.seed or 0, suite, item))[0]
 
     return decode
 

@@ -1,7 +1,8 @@
 """Decodes what it is asked to, with the code it finds on the import path: one side of a comparison of two revisions.
 
-Started by harness/regression/speed.py. A line of JSON in, the request; a line of JSON out: {seconds, forwards, tokens}
-or {error}. Uses nothing but the public API of model_wrappers, so that older revisions can answer as well.
+Started by harness/regression/process.py. A line of JSON in, the request; a line of JSON out: {seconds, forwards,
+tokens, costs, windows} or {error}. Uses nothing but the public API of model_wrappers, so that older revisions can
+answer as well.
 """
 
 from __future__ import annotations
@@ -43,7 +44,10 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
         **options,
     )
     digest = hashlib.sha256(out.tokens.numpy().tobytes()).hexdigest()
-    return {"seconds": out.trace.seconds, "forwards": out.trace.forwards, "tokens": digest}
+    costs = {name: value for name, value in vars(out.trace).items() if name not in ("seconds", "windows")}
+    windows = [(window.proposed, window.accepted, window.committed) for window in out.trace.windows]
+    answered = {"seconds": out.trace.seconds, "forwards": out.trace.forwards, "tokens": digest}
+    return answered | {"costs": costs, "windows": windows}
 
 
 def main() -> None:

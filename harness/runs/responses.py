@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -16,7 +17,6 @@ def cost_and_tokens(
     key: dict[str, Any], seed: int, backbone: Backbone, prompt_P: torch.Tensor, out: Decoded
 ) -> dict[str, Any]:
     """What an item cost, and its tokens in numbers. key: its method, suite and item. prompt_P: LongTensor (P,)."""
-    windows = out.trace.windows
     costs = {name: value for name, value in vars(out.trace).items() if name != "windows"}
     content, eos = content_length(backbone, out.tokens), int((out.tokens == backbone.eos_id).sum())
     return {
@@ -30,11 +30,15 @@ def cost_and_tokens(
         "post_stop_tokens": len(out.tokens) - content - eos,  # behind the end, and no EOS
         "tokens_hash": hash_of(out.tokens),
         **costs,
-        "proposed": sum(w.proposed for w in windows),
-        "accepted": sum(w.accepted for w in windows),
-        "rejected": sum(w.accepted < w.proposed for w in windows),
-        "committed": sum(w.committed for w in windows),
+        **window_sums([(w.proposed, w.accepted, w.committed) for w in out.trace.windows]),
     }
+
+
+def window_sums(windows: Sequence[tuple[int, int, int]]) -> dict[str, int]:
+    """An item's sums over its windows. windows: what each proposed, accepted and committed."""
+    proposed, accepted, committed = (sum(window[place] for window in windows) for place in range(3))
+    rejected = sum(window[1] < window[0] for window in windows)
+    return {"proposed": proposed, "accepted": accepted, "rejected": rejected, "committed": committed}
 
 
 def hash_of(ids: torch.Tensor) -> str:

@@ -44,9 +44,16 @@ TABLES = (
         "parity",
         "responses",
         "method",
-        {"responses": ("Responses", 0), "equal": ("Equal", 0), "ties": ("Ties", 0), "unlike": ("Unlike", 0)},
-        "Responses of nano on this device against the golden records of a CPU: tokens, text and forwards. A tie is "
-        "proven: the golden response comes out where the logits are moved by the size of their rounding.",
+        {
+            "responses": ("Responses", 0),
+            "equal": ("Equal", 0),
+            "other costs": ("Other costs", 0),
+            "ties": ("Ties", 0),
+            "unlike": ("Unlike", 0),
+        },
+        "Responses of nano on this device against the golden records of a CPU: tokens, text and costs. Other costs: "
+        "the golden tokens, where rounding orders drafts. A tie is proven: the golden response comes out where the "
+        "logits are moved by the size of their rounding.",
         dtype="float32",
         noted=True,
     ),

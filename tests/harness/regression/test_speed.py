@@ -19,7 +19,8 @@ from paths import ROOT
 from harness.errors import UserError
 from harness.records.schema import RunConfig
 from harness.regression import speed
-from harness.regression.speed import Worker, compare_seconds
+from harness.regression.process import Worker
+from harness.regression.speed import compare_seconds
 
 
 def seconds(slower: float, seed: int, items: int = 20) -> pd.DataFrame:
@@ -90,7 +91,7 @@ def test_the_sides_alternate_in_a_pair_of_processes_for_each_item(
         return {"method": model}
 
     monkeypatch.setattr(speed, "Worker", Side)
-    monkeypatch.setattr(speed, "_request", request)
+    monkeypatch.setattr(speed, "request_of", request)
     models = {"llada": "llada", "other": "unknown"}
     jobs: Any = [SimpleNamespace(suite=s, models=models, prompts=[torch.tensor([1])] * 3) for s in ("gsm8k", "math")]
     config = RunConfig(device="cpu", compile=compiled, threads=1)
@@ -128,7 +129,7 @@ def measure_with(monkeypatch: pytest.MonkeyPatch, answer: Callable[[str], dict[s
             return answer(self.name)
 
     monkeypatch.setattr(speed, "Worker", Side)
-    monkeypatch.setattr(speed, "_request", lambda *asked: {})
+    monkeypatch.setattr(speed, "request_of", lambda *asked: {})
     jobs: Any = [SimpleNamespace(suite="math", models={"llada": "llada"}, prompts=[torch.tensor([1])])]
     return speed.measure_both(Path("old"), RunConfig(device="cpu", threads=1), jobs, items=1)
 
