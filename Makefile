@@ -36,7 +36,7 @@ test-all: $(VENV)/.installed
 test-slurm: $(VENV)/.installed
 	$(PYTEST) -m "long" tests/cluster/slurm
 
-# Our decoders against all tokens that official code wrote on nano (docs/parity.md); test-all has a tenth of it.
+# Our decoders against all tokens that official code wrote on nano (docs/parity.md); test-all has 3 of 40 problems.
 parity: $(VENV)/.installed
 	$(PYTEST) -n logical -m "long" tests/official
 

@@ -13,7 +13,7 @@ from parity_table import table
 from harness.suites.registry import PAPER_SUITES
 from model_wrappers import Backbone, load_backbone
 
-FEW, SOME = 1, 4  # problems a suite that take seconds, and that take minutes
+FEW, SOME = 1, 3  # problems a suite that take seconds, and that take minutes
 
 
 @pytest.fixture(scope="module")
