@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import UserError
-from harness.methods.asked import read_elements
+from harness.methods.asked import TUNED, read_elements
 from harness.methods.groups import GROUPS
 from harness.methods.presets import ALL, LENGTHS, PRESETS, Preset
 from harness.outside import import_file
@@ -116,7 +116,7 @@ def load_for(methods: str, asked: Iterable[str] = ()) -> None:
     """
     load_all(asked)
     for element in read_elements(methods):
-        if element.plugin:
+        if element.plugin and not element.plugin.endswith(TUNED):
             registered = load(element.plugin).registered
             names = [*registered.get("decoders", []), *registered.get("presets", [])]
             if element.name not in names:

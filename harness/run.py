@@ -143,8 +143,8 @@ def data_folder(asked: argparse.Namespace, config: RunConfig, scratch: Path) -> 
     return scratch if config.generated or real is None else Path(real)
 
 
-def run(asked: argparse.Namespace, scratch: Path) -> Path:
-    """Do what was asked; returns the run's folder. `scratch` receives what is not kept."""
+def run(asked: argparse.Namespace, scratch: Path, tables: bool = True) -> Path:
+    """Do what was asked, with `tables` or without; returns the run's folder. `scratch` receives what is not kept."""
     # torch and transformers take seconds to import, which --help and --list need not wait for.
     from harness.runs.config import resolve
     from harness.runs.crew import workers_of
@@ -159,7 +159,8 @@ def run(asked: argparse.Namespace, scratch: Path) -> Path:
     with exclusive(folder):
         left_out = record(folder, config, data, scratch, workers)
         print(describe_scoring(score_run(folder, asked.unsafe_code_execution, pending=True)))
-        render(folder, config)
+        if tables:
+            render(folder, config)
     print(f"records and tables: {folder}")
     if config.traced:
         follow("report.py", folder, "the report was not made")

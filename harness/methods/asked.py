@@ -1,7 +1,8 @@
 """The methods that a command line asks for: presets, groups, and decoders, each with options of its own.
 
-An element is [FILE.py: or module:]NAME[+CACHE][(option=value, ...)]. NAME is a preset, a group or a decoder. Its
-canonical text, without the file, is the method's key in the records.
+An element is [FILE.py: or module:]NAME[+CACHE][(option=value, ...)]. NAME is a preset, a group or a decoder. Besides
+options there may be lengths, and role, whose checkpoint decodes. Its canonical text, without the file, is the method's
+key in the records. FILE.json[:NAME] stands for the methods that harness/tune.py chose, or one of them.
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ import msgspec
 from harness.elements import call_of, elements_of, shown, written
 from harness.errors import UserError
 from harness.methods.groups import GROUPS
-from harness.methods.presets import ALL, LENGTHS, PRESETS, Preset
+from harness.methods.presets import ALL, LENGTHS, PRESETS, ROLES, Preset
+from harness.methods.tuning import read_choice
 from model_wrappers.decoders import METHODS, Method, add_decoder, decoder_named, name_of
 from model_wrappers.options import convert_options, meant
 
+TUNED = ".json"  # how the name of a file of tuned methods ends
 CACHES = ("prefix", "dual")  # what +CACHE may be: values of a decoder's option `cache`
 ELSEWHERE = {  # options of built-in decoders that name what a run has to find
     "draft": "name the model with --model base=...,draft=...",
@@ -46,6 +49,8 @@ def read_elements(methods: str) -> list[Element]:
     for text in elements_of(methods):
         head, arguments = call_of(text)
         plugin, _, rest = head.rpartition(":")
+        if rest.endswith(TUNED):
+            plugin, rest = head, ""
         name, _, cache = rest.partition("+")
         found.append(Element(text, plugin.strip(), name.strip(), cache.strip(), arguments))
     return found
@@ -72,6 +77,8 @@ def methods_named(methods: str) -> dict[str, Preset]:
 def _resolved(element: Element) -> tuple[str, dict[str, Preset]]:
     """The canonical text of an element, and the methods that it stands for."""
     name = element.name
+    if element.plugin.endswith(TUNED):
+        return _tuned(element)
     if name in PRESETS:
         preset = PRESETS[name]
     elif name in GROUPS or name == ALL:
@@ -85,6 +92,16 @@ def _resolved(element: Element) -> tuple[str, dict[str, Preset]]:
         raise UserError(f"unknown method {name}; valid: {', '.join(_valid())}{meant(name, _valid())}")
     key, preset = _with_arguments(element, preset)
     return key, {key: preset}
+
+
+def _tuned(element: Element) -> tuple[str, dict[str, Preset]]:
+    """The methods of a file of tuned ones, or the one that is named."""
+    presets = read_choice(element.plugin)
+    if element.cache or element.arguments:
+        raise UserError(f"{element.text}: its methods are tuned; they take no options and no cache")
+    if element.name and element.name not in presets:
+        raise UserError(f"{element.plugin} has no method {element.name}; it has {', '.join(presets)}")
+    return element.name or element.plugin, {element.name: presets[element.name]} if element.name else presets
 
 
 def _with_arguments(element: Element, preset: Preset) -> tuple[str, Preset]:
@@ -102,12 +119,16 @@ def _with_arguments(element: Element, preset: Preset) -> tuple[str, Preset]:
     for option, how in ELSEWHERE.items():
         if option in arguments and isinstance(METHODS[preset.method].source, str):
             raise UserError(f"{element.text}: {option} is not set here; {how}")
+    role = arguments.pop("role", None)
+    if role is not None and role not in ROLES:
+        raise UserError(f"{element.text}: unknown role {role!r}; valid: {', '.join(ROLES)}")
     lengths = {name: arguments.pop(name) for name in LENGTHS if name in arguments}
     for name, length in lengths.items():
         if type(length) is not int or length < 1:
             raise UserError(f"{element.text}: {name}={length!r} must be a whole number of at least 1")
     checked = convert_options(METHODS[preset.method].options, preset.options | arguments, element.name)
     values = lengths | {name: getattr(checked, name) for name in arguments}
+    of_role = {} if role is None else {"role": role}
     cache = values["cache"] if values.get("cache") in CACHES else ""
     told = {name: value for name, value in values.items() if name != "cache" or not cache}
     asked = {name: msgspec.to_builtins(value, enc_hook=str) for name, value in values.items()}
@@ -115,10 +136,10 @@ def _with_arguments(element: Element, preset: Preset) -> tuple[str, Preset]:
     changed = replace(
         preset,
         label=_label(preset.label, cache, told),
-        role="two-stream" if two_stream else preset.role,
+        role=role or ("two-stream" if two_stream else preset.role),
         asked=asked,
     )
-    return written(f"{element.name}+{cache}" if cache else element.name, told), changed
+    return written(f"{element.name}+{cache}" if cache else element.name, told | of_role), changed
 
 
 def _label(label: str, cache: str, told: dict[str, Any]) -> str:

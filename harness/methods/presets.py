@@ -18,6 +18,7 @@ from harness.records.schema import RunConfig, Setting
 from model_wrappers.decoders import METHODS
 
 LENGTHS = ("gen_length", "block_length")  # what a preset may have besides options
+ROLES = ("base", "fef", "two-stream", "control", "draft")  # of checkpoints in a run
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,8 @@ class Preset:
     its own for `two-stream` uses that of `fef`, and without that FeF-DLLM has the base, and the label says "w/o train".
     draft_role: whose checkpoint gives FeF's draft probs; None is the role `draft` where the run has one, else the
     target's own. lengths: gen_length and block_length of its own. suites: by suite, lengths and options there. asked:
-    lengths and options that the command line sets for this method; they go before all else.
+    lengths and options that the command line sets for this method; they go before all else. tuned: `suites` are the
+    settings that were chosen for each; on another suite the preset is refused.
     """
 
     label: str
@@ -41,6 +43,7 @@ class Preset:
     lengths: Mapping[str, int] = field(default_factory=dict)
     suites: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     asked: Mapping[str, Any] = field(default_factory=dict)
+    tuned: bool = False
 
     def for_suite(self, suite: str, settings: dict[str, Any], overrides: dict[str, Any], family: str = "") -> Setting:
         """Lengths and options on a suite, checked.
@@ -54,6 +57,8 @@ class Preset:
         """
         from model_wrappers.api import check_lengths, check_options  # torch: not for --list
 
+        if self.tuned and suite not in self.suites:
+            raise UserError(f"{self.label} was not tuned for {suite}, but for {', '.join(self.suites)}")
         decoder = METHODS[self.method]
         published, source = published_settings(self.method, family, suite)
         own = {**published, **self.options, **self.lengths, **self.suites.get(suite, {})}

@@ -21,7 +21,7 @@ def arguments_of(line: list[str] | None, description: str | None = None) -> argp
     add("--methods", default=DEFAULT_METHODS, help="presets, groups or decoders, with (option=value) each; see --list")
     add("--plugin", action="append", default=[], metavar="FILE.py", help="a file, or a module, with decoders or suites")
     add("--model", default="nano", help="nano, a folder, a hub id, role=model,role=model, or a JSON table of roles")
-    add("--data", help="folder in OpenCompass's layout, `generated` (default with nano) or `generated-dev`")
+    add("--data", help="folder in OpenCompass's layout, or generated[-dev][:SEED] (default with nano: generated)")
     add("--limit", type=int, help="first N items of each suite (default: all)")
     add("--gen-length", type=int, help="tokens of a response (default: per suite)")
     add("--block-length", type=int, help="tokens of a block (default: per suite; FeF decodes the full sequence)")

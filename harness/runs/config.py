@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from harness.errors import UserError
 from harness.methods.asked import methods_named
-from harness.methods.presets import Preset
+from harness.methods.presets import ROLES, Preset
 from harness.methods.published import family_of
 from harness.methods.schedule_files import Roles, with_schedules
 from harness.plugins import load_for
@@ -35,14 +35,12 @@ from harness.suites.registry import (
     suite_named,
     suites_named,
 )
-from harness.suites.splits import TEST_PROBLEMS, write_suites
+from harness.suites.splits import split_named, write_drawn
 from model_wrappers.api import check_temperature
 from model_wrappers.backbones.model import check_graphs
 from model_wrappers.backbones.registry import SHIPPED, device_named
 from model_wrappers.decoders import METHODS
 
-ROLES = ("base", "fef", "two-stream", "control", "draft")
-GENERATED = {"generated": "test", "generated-dev": "dev"}  # --data, and the split it stands for
 ROLES_OF = {  # --model NAME, of shipped models
     "nano": {"base": "nano", "fef": "nano-fef", "control": "nano-control"},
     "nano-long": {"base": "nano-long", "fef": "nano-long"},
@@ -104,7 +102,7 @@ def resolve(asked: argparse.Namespace) -> RunConfig:
             f"--data is needed for a model that does not ship with this project ({', '.join(SHIPPED)} do): a folder in "
             "OpenCompass's layout, or `generated`"
         )
-    generated = data in GENERATED
+    generated = split_named(data) is not None
     overrides = {k: v for k in ("gen_length", "block_length", "stop_at_eos") if (v := getattr(asked, k)) is not None}
     small = {suite: shipped or (generated and suite in elsewhere) for suite in suites}
     settings = {suite: settings_for(suite, roles["base"][suite], small[suite]) for suite in suites}
@@ -213,7 +211,7 @@ def write_generated(folder: Path, config: RunConfig, suites: Iterable[str] | Non
     """Write the generated problems that a configuration asks for, or those of `suites`, in the real files' layout."""
     assert isinstance(config.data, str), "a run on real files generates nothing"
     wanted = [suite for suite in suites or config.suites if suite_named(suite).questions is None]
-    write_suites(folder, GENERATED[config.data], max(TEST_PROBLEMS, config.limit or 0), wanted)
+    write_drawn(folder, config.data, config.limit, wanted)
 
 
 def differences(before: Any, after: Any, path: str = "") -> list[str]:

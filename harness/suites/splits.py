@@ -7,6 +7,7 @@ it asks, whatever its names and wordings.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from random import Random
@@ -16,6 +17,13 @@ from harness.suites.spec import Problem, split_of
 
 SPLITS = ("train", "dev", "test")
 TEST_PROBLEMS = 200
+GENERATED_DATA = re.compile(r"generated(-dev)?(?::(\d{1,9}))?")  # --data that stands for a split, and a seed
+
+
+def split_named(data: object) -> tuple[str, int] | None:
+    """The split and the seed that `--data generated[-dev][:SEED]` stands for; None for a folder of real files."""
+    found = GENERATED_DATA.fullmatch(data) if isinstance(data, str) else None
+    return found and ("dev" if found[1] else "test", int(found[2] or 0))
 
 
 def draw(suite: str, split: str, rng: Random) -> Problem:
@@ -29,10 +37,10 @@ def draw(suite: str, split: str, rng: Random) -> Problem:
             return problem
 
 
-def problems(suite: str, split: str, count: int, seed: int = 0) -> Iterator[Problem]:
+def problems(suite: str, split: str, count: int, seed: int = 0, fewer: bool = False) -> Iterator[Problem]:
     """`count` problems with different questions, the same for the same arguments.
 
-    Raises ValueError if the split does not seem to hold that many.
+    fewer: end where the split does not seem to hold that many. Otherwise that raises ValueError.
     """
     rng = Random(f"{generator_of(suite).problems_of or suite} {split} {seed}")
     seen: set[str] = set()
@@ -40,6 +48,8 @@ def problems(suite: str, split: str, count: int, seed: int = 0) -> Iterator[Prob
     while len(seen) < count:
         draws += 1
         if draws > 20 * count + 1000:
+            if fewer:
+                return
             raise ValueError(f"{suite} has fewer than {count} different {split} problems; ask for fewer")
         problem = draw(suite, split, rng)
         if problem.question not in seen:
@@ -47,14 +57,35 @@ def problems(suite: str, split: str, count: int, seed: int = 0) -> Iterator[Prob
             yield problem
 
 
+def drawn(suite: str, data: str, limit: int | None) -> list[Problem]:
+    """The problems of a run on `data` (see `split_named`): TEST_PROBLEMS of a suite, or the run's limit if it is more.
+
+    A suite whose split holds fewer has all of them.
+    """
+    named = split_named(data)
+    assert named is not None, "a run on real files generates nothing"
+    split, seed = named
+    return list(problems(suite, split, max(TEST_PROBLEMS, limit or 0), seed, fewer=True))
+
+
+def write_drawn(folder: Path, data: str, limit: int | None, suites: Iterable[str]) -> None:
+    """Write the problems of `drawn` below `folder/data`, as the real files are laid out."""
+    for name in suites:
+        _write(folder, name, drawn(name, data, limit))
+
+
 def write_suites(
     folder: Path, split: str = "test", count: int = TEST_PROBLEMS, suites: Iterable[str] = GENERATED
 ) -> None:
     """Write `count` generated problems of every suite below `folder/data`, as the real files are laid out."""
     for name in suites:
-        generator, path = generator_of(name), generated_file(name, folder)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        text = generator.content([problem.row for problem in problems(name, split, count)])
-        path.write_text(text, encoding="utf-8")
-        if generator.train_file is not None:
-            path.with_name(generator.train_file).write_text(text, encoding="utf-8")
+        _write(folder, name, problems(name, split, count))
+
+
+def _write(folder: Path, suite: str, chosen: Iterable[Problem]) -> None:
+    generator, path = generator_of(suite), generated_file(suite, folder)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = generator.content([problem.row for problem in chosen])
+    path.write_text(text, encoding="utf-8")
+    if generator.train_file is not None:
+        path.with_name(generator.train_file).write_text(text, encoding="utf-8")

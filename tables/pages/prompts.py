@@ -6,9 +6,7 @@ import hashlib
 
 from harness.records.store import Run
 from harness.suites.registry import SUITES
-from harness.suites.splits import TEST_PROBLEMS, problems
-
-SPLITS = {"generated": "test", "generated-dev": "dev"}
+from harness.suites.splits import drawn, split_named
 
 
 def generated_prompts(run: Run) -> dict[tuple[str, int], str]:
@@ -16,15 +14,15 @@ def generated_prompts(run: Run) -> dict[tuple[str, int], str]:
 
     The problems are those of the run if their file has the SHA-256 that the run recorded.
     """
-    split = SPLITS.get(run.config.data) if isinstance(run.config.data, str) else None
+    data = run.config.data
     found: dict[tuple[str, int], str] = {}
     for suite in run.config.suites:
         generator = SUITES[suite].generator if suite in SUITES else None
-        if split is None or generator is None:
+        if generator is None or not isinstance(data, str) or split_named(data) is None:
             continue
-        drawn = list(problems(suite, split, max(TEST_PROBLEMS, run.config.limit or 0)))
-        content = generator.content([problem.row for problem in drawn]).encode()
+        own = drawn(suite, data, run.config.limit)
+        content = generator.content([problem.row for problem in own]).encode()
         recorded = (run.meta.data.get("files") or {}).get(suite, {}).get("sha256")
         if recorded in (None, hashlib.sha256(content).hexdigest()):
-            found |= {(suite, item): problem.question for item, problem in enumerate(drawn)}
+            found |= {(suite, item): problem.question for item, problem in enumerate(own)}
     return found

@@ -18,7 +18,9 @@ from harness.suites.splits import (
     SPLITS,
     TEST_PROBLEMS,
     draw,
+    drawn,
     problems,
+    split_named,
     write_suites,
 )
 from model_wrappers import load_backbone
@@ -159,3 +161,32 @@ def test_written_suites_hold_the_split_in_the_real_layout(tmp_path: Path) -> Non
         expected = list(problems(suite, "test", 12))
         assert len(rows) == 12 and all(split_of(p) == "test" for p in expected)
         assert all(p.row.items() <= row.items() for p, row in zip(expected, rows, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("data", "named"),
+    [
+        ("generated", ("test", 0)),
+        ("generated-dev", ("dev", 0)),
+        ("generated:7", ("test", 7)),
+        ("generated-dev:12", ("dev", 12)),
+        ("generated:", None),
+        ("generated:-1", None),
+        ("./generated", None),
+        (None, None),
+    ],
+)
+def test_data_names_a_split_and_a_seed(data: str | None, named: tuple[str, int] | None) -> None:
+    assert split_named(data) == named
+
+
+def test_another_seed_draws_other_problems_of_the_same_split() -> None:
+    first, second = (
+        {each.question for each in drawn("code-long", data, None)} for data in ("generated", "generated:1")
+    )
+    assert not first & second
+
+
+def test_a_split_with_fewer_problems_than_the_limit_gives_all_of_them() -> None:
+    asked = [problem.question for problem in drawn("math", "generated:3", 400)]
+    assert TEST_PROBLEMS < len(asked) == len(set(asked)) < 400

@@ -1,0 +1,108 @@
+"""Settings that every decoder is tuned over, which of them are tried, and files of those that were chosen."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import msgspec
+
+from harness.elements import written
+from harness.errors import UserError
+from harness.methods.presets import Preset
+
+BLOCKS = (8, 16, 32, 64, None)  # None: one block, the whole response
+UNMASKING: dict[str, tuple[Any, ...]] = {"block_length": BLOCKS, "cache": ("none", "prefix", "dual")}
+
+
+@dataclass(frozen=True)
+class Space:
+    """What a decoder is tuned over: the preset that its settings change, the row's name, and values by option."""
+
+    preset: str
+    label: str
+    values: Mapping[str, tuple[Any, ...]]
+
+
+SPACES = {
+    "llada": Space("llada", "LLaDA", UNMASKING),
+    "threshold": Space("threshold", "Threshold", {"tau": (0.7, 0.8, 0.9, 0.95, 0.99), **UNMASKING}),
+    "factor": Space("factor", "Factor", {"f": (0.1, 0.25, 0.5, 1.0, 2.0), **UNMASKING}),
+    "entropy": Space("entropy", "Entropy", {"gamma": (0.01, 0.03, 0.1, 0.3, 1.0), **UNMASKING}),
+    "klass": Space(
+        "klass",
+        "KLASS",
+        {"conf_threshold": (0.6, 0.8, 0.9, 0.95), "kl_threshold": (0.005, 0.01, 0.05), **UNMASKING},
+    ),
+    "wino": Space("wino", "WINO", {"threshold": (0.5, 0.6, 0.7, 0.8), "threshold_back": (0.8, 0.9, 0.95), **UNMASKING}),
+    "fef": Space(
+        "fef-two-stream",
+        "FeF-DLLM two-stream",
+        {
+            "steps": (1, 2),
+            "anchor": (None, 8, 16, 32),
+            "refresh_below": (None, 0.5, 0.7, 0.9),
+            "remask_below": (None, 0.7, 0.9),
+            "window": (8, 16, 32),
+        },
+    ),
+}
+
+
+def settings(decoder: str, gen_length: int, budget: int, seed: int) -> list[str]:
+    """At most `budget` settings of a decoder for responses of gen_length tokens, as elements of --methods.
+
+    The preset itself comes first; the others are drawn without repetition from the space's combinations whose blocks
+    divide the response. Raises UserError for a decoder without a space.
+    """
+    if decoder not in SPACES:
+        raise UserError(f"nothing to tune of {decoder}; valid: {', '.join(SPACES)}")
+    space = SPACES[decoder]
+    values = dict(space.values)
+    if "block_length" in values:
+        fitting = [
+            length for length in BLOCKS if length is not None and length < gen_length and not gen_length % length
+        ]
+        values["block_length"] = (*fitting, gen_length)
+    combinations = [dict(zip(values, chosen, strict=True)) for chosen in itertools.product(*values.values())]
+    rng = Random(f"settings {decoder} {gen_length} {seed}")
+    drawn = rng.sample(combinations, min(budget - 1, len(combinations)))
+    return [space.preset, *(written(space.preset, chosen) for chosen in drawn)]
+
+
+def with_role(element: str, role: str) -> str:
+    """An element of `settings` whose method decodes with the checkpoint of a role."""
+    return f"{element[:-1]},role={role})" if element.endswith(")") else f"{element}(role={role})"
+
+
+class Tuned(msgspec.Struct):
+    """A method of a file that `choice_of` made."""
+
+    label: str
+    method: str
+    role: str
+    suites: dict[str, dict[str, Any]]
+
+
+class Choice(msgspec.Struct):
+    """A file that harness/tune.py made."""
+
+    methods: dict[str, Tuned]
+
+
+def read_choice(path: str) -> dict[str, Preset]:
+    """The methods of a file that harness/tune.py made. Raises UserError if it is none."""
+    try:
+        choice = msgspec.json.decode(Path(path).read_bytes(), type=Choice)
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}; give a choice.json of harness/tune.py") from error
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise UserError(f"{path} is no choice.json of harness/tune.py: {error}") from error
+    return {
+        name: Preset(each.label, each.method, role=each.role, suites=each.suites, tuned=True)
+        for name, each in choice.methods.items()
+    }

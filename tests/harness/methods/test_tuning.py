@@ -1,0 +1,122 @@
+"""Tuning: which settings are tried, what the rule chooses, and its file as an element of --methods."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from harness.errors import UserError
+from harness.methods.asked import methods_named
+from harness.methods.choosing import choice_of, choose
+from harness.methods.tuning import SPACES, settings, with_role
+
+
+@pytest.mark.parametrize("decoder", SPACES)
+def test_every_decoder_tries_as_many_settings_its_defaults_first_and_none_twice(decoder: str) -> None:
+    tried = settings(decoder, 128, budget=10, seed=3)
+    assert tried[0] == SPACES[decoder].preset
+    assert len(tried) == len(set(tried)) == 10
+    assert tried == settings(decoder, 128, budget=10, seed=3)
+    assert tried != settings(decoder, 128, budget=10, seed=4)
+
+
+def test_blocks_divide_the_response() -> None:
+    lengths = {preset.asked["block_length"] for preset in methods_named(all_settings("threshold", 48)).values()}
+    assert lengths == {8, 16, 48}
+
+
+def all_settings(decoder: str, length: int) -> str:
+    return ";".join(settings(decoder, length, budget=10_000, seed=0)[1:])
+
+
+@pytest.mark.parametrize("decoder", SPACES)
+def test_all_combinations_of_a_space_are_methods(decoder: str) -> None:
+    named = methods_named(all_settings(decoder, 64))
+    assert all(preset.for_suite("gsm8k", {"gen_length": 64}, {}) for preset in named.values())
+
+
+def test_a_setting_decodes_with_the_checkpoint_of_a_role() -> None:
+    elements = [with_role(each, "control") for each in settings("entropy", 64, budget=2, seed=0)]
+    assert {preset.role for preset in methods_named(";".join(elements)).values()} == {"control"}
+
+
+def rows(*own: tuple[str, str, str, float, float]) -> pd.DataFrame:
+    columns = ["suite", "decoder", "role", "accuracy", "seconds"]
+    frame = pd.DataFrame(own, columns=columns)
+    settings = [{"tau": number} for number in range(len(frame))]
+    return frame.assign(settings=settings, method=frame["decoder"], checkpoint=frame["role"])
+
+
+def picked(frame: pd.DataFrame, **wanted: str) -> list[int]:
+    own = choose(frame)
+    for name, value in wanted.items():
+        own = own[own[name] == value]
+    return [settings["tau"] for settings in own["settings"]]
+
+
+DEV = rows(
+    ("s", "llada", "base", 90, 10),
+    ("s", "threshold", "base", 88.9, 1),  # more than a point below
+    ("s", "threshold", "base", 89.0, 2),
+    ("s", "threshold", "base", 92.0, 3),
+    ("s", "factor", "base", 60.0, 1),
+    ("s", "factor", "base", 70.0, 2),
+    ("s", "factor", "base", 70.0, 1.5),
+)
+
+
+def test_the_fast_one_is_the_fastest_within_a_point_of_lladas_best() -> None:
+    assert picked(DEV, decoder="threshold", goal="fast") == [2]
+
+
+def test_the_accurate_one_is_the_most_accurate() -> None:
+    assert picked(DEV, decoder="threshold", goal="accurate") == [3]
+
+
+def test_where_none_is_accurate_enough_the_most_accurate_is_taken_and_of_equals_the_faster() -> None:
+    assert picked(DEV, decoder="factor", goal="fast") == picked(DEV, decoder="factor", goal="accurate") == [6]
+
+
+def test_the_checkpoint_is_chosen_over_the_means_of_the_suites() -> None:
+    frame = rows(
+        *[(suite, "llada", "base", 80.0, 10.0) for suite in ("s", "t")],
+        *[("s", "wino", "base", 90.0, 2.0), ("t", "wino", "base", 70.0, 1.0)],
+        *[("s", "wino", "control", 79.5, 1.0), ("t", "wino", "control", 79.5, 1.0)],
+    )
+    chosen = choose(frame)
+    best = chosen[chosen["best"] & (chosen["decoder"] == "wino")].groupby("goal")["role"].agg(set)
+    assert best["fast"] == {"control"}  # base's mean is 80, but it is slower
+    assert best["accurate"] == {"base"}
+
+
+def test_without_llada_there_is_no_bar() -> None:
+    with pytest.raises(UserError, match="LLaDA"):
+        choose(DEV[DEV["decoder"] != "llada"])
+
+
+def written(folder: Path) -> Path:
+    path = folder / "choice.json"
+    path.write_text(json.dumps({"methods": choice_of(choose(DEV))}))
+    return path
+
+
+def test_a_choice_is_an_element_of_methods(tmp_path: Path) -> None:
+    path = written(tmp_path)
+    named = methods_named(f"llada; {path}")
+    assert list(named) == ["llada", "llada-fast", "threshold-fast", "factor-fast", "threshold-accurate"]
+    assert methods_named(f"{path}:factor-fast").keys() == {"factor-fast"}
+
+
+@pytest.mark.parametrize("element", ["{}:nobody", "{}:factor-fast(tau=1)", "{}.json"])
+def test_what_a_choice_does_not_have_is_refused(element: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError):
+        methods_named(element.format(written(tmp_path)))
+
+
+def test_a_tuned_method_is_refused_on_a_suite_it_was_not_tuned_for(tmp_path: Path) -> None:
+    (preset,) = methods_named(f"{written(tmp_path)}:threshold-fast").values()
+    with pytest.raises(UserError, match="not tuned for mbpp"):
+        preset.for_suite("mbpp", {"gen_length": 64}, {})
