@@ -47,6 +47,7 @@ check: $(VENV)/.installed
 
 tables: $(VENV)/.installed
 	$(BIN)/python tables/render.py $(RUN) --paper --pdf
+	$(BIN)/python tables/claims.py results/reference/claims.toml
 
 gate: gate-run
 	$(BIN)/python harness/gate.py results/runs/gate --against $(GOLDEN) --against-rev $(BASE) --items 2

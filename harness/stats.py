@@ -64,6 +64,23 @@ def holm(p_values: Sequence[float]) -> npt.NDArray[np.float64]:
     return adjusted
 
 
+def holm_levels(p_values: Sequence[float], level: float = LEVEL) -> npt.NDArray[np.float64]:
+    """Confidence levels of intervals that agree with Holm's procedure over a family of tests, in the order of p_values.
+
+    The k-th smallest of m p-values has the level 1 - (1 - level) / (m - k + 1); from the first that is not rejected on,
+    all have that one's. So the interval of a difference excludes 0 where Holm rejects it, and nowhere else. NaN stays
+    NaN and does not count. Raises ValueError as `holm` does.
+    """
+    adjusted = holm(p_values)
+    tested = np.flatnonzero(~np.isnan(adjusted))
+    order = tested[np.argsort(np.asarray(p_values, dtype=float)[tested], kind="stable")]
+    levels = np.full(adjusted.shape, math.nan)
+    rejected = int((adjusted[order] < 1 - level).sum())
+    for rank, number in enumerate(order):
+        levels[number] = 1 - (1 - level) / (len(order) - min(rank, rejected))
+    return levels
+
+
 def speedup_interval(
     pairs: Sequence[npt.NDArray[np.float64]], level: float = LEVEL, resamples: int = RESAMPLES
 ) -> tuple[float, float]:
@@ -114,6 +131,14 @@ def paired_score(lost: int, gained: int, n: int, difference: float) -> float:
     root = math.sqrt(max(0.0, linear**2 + 8 * n * lost * difference * (1 - difference)))
     share_lost = (root - linear) / (4 * n)
     return -spare / math.sqrt(n * (2 * share_lost + difference * (1 - difference)))
+
+
+def paired_p_value(lost: int, gained: int) -> float:
+    """Two-sided p-value of the score test of `paired_score` that a paired difference of shares is 0.
+
+    It is below 1 - level where `paired_interval` at `level` excludes 0. Without discordant items it is 1.
+    """
+    return float(2 * stats.norm.sf(abs(paired_score(lost, gained, max(1, lost + gained), 0.0))))
 
 
 def paired_lower_limit(lost: int, gained: int, n: int, level: float = LEVEL) -> float:

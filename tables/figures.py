@@ -24,7 +24,6 @@ import matplotlib
 from matplotlib.figure import Figure
 
 from harness.errors import UserError, one_line_errors
-from harness.records.store import read_run
 from tables.charts.drawing import (
     STYLE,
     UNDATED,
@@ -33,6 +32,7 @@ from tables.charts.drawing import (
 from tables.charts.figures import draw_acceptance, draw_curves, draw_tradeoff, draw_window_size
 from tables.charts.series import draw_anchor, draw_front, draw_speed_by_window
 from tables.frames.measures import suite_titles
+from tables.frames.speed import read_measured
 
 
 def save(figure: Figure, stem: Path) -> list[Path]:
@@ -60,7 +60,7 @@ def main(argv: list[str] | None = None) -> int:
         raise UserError("name a run's folder, or both --curves and --out")
     drawings: dict[str, Callable[[], tuple[Figure, list[str]]]] = {}
     if options.run is not None:
-        run = read_run(options.run)
+        run = read_measured(options.run)
         if run.items.empty:
             raise UserError(f"{options.run} holds no items yet; there is nothing to draw")
         ran = set(run.items["suite"].unique())

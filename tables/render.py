@@ -24,7 +24,8 @@ A folder with the record of a GPU kit (harness/gpu.py) instead of a run has the 
 
 `--together` makes one set of tables of several runs, if machine, model, problems and settings agree; what differs is
 listed, and `--allow NAME,NAME` turns it into a footnote. Every speedup is over the LLaDA of the same run.
-A run made with --untimed has no Speed and no tokens per second.
+A run made with --untimed has no Speed and no tokens per second; one with a timed run of the same methods in its folder
+`speed` has that run's (tables/frames/speed.py).
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from harness.records.kit import KitRecord, has_kit, read_kit
 from harness.records.store import Run, read_run, write_atomically
 from tables.frames.intervals import paired
 from tables.frames.measures import measure
+from tables.frames.speed import read_measured
 from tables.frames.together import by_pair_of_all, of_all, put_together
 from tables.output.pdf import NAME as PDF
 from tables.output.pdf import has_pdflatex, write_pdf
@@ -144,7 +146,7 @@ def _asked(options: argparse.Namespace) -> Iterator[tuple[Run | KitRecord, Path]
             "or add --together for one set of tables"
         )
     for folder in folders:
-        yield read_kit(folder) if has_kit(folder) else read_run(folder), options.out or folder / "tables"
+        yield read_kit(folder) if has_kit(folder) else read_measured(folder), options.out or folder / "tables"
 
 
 def _files(sheets: Iterable[Sheet]) -> dict[str, str]:

@@ -47,13 +47,17 @@ PIECE = 1 << 24  # bytes of lines that are parsed at a time
 
 @dataclass(frozen=True)
 class Run:
-    """A run as read: `meta` is run.json; items, windows and passes are frames with one row per line."""
+    """A run as read: `meta` is run.json; items, windows and passes are frames with one row per line.
+
+    speed: another run, of the same methods on some of the problems, that the seconds are of (tables/frames/speed.py).
+    """
 
     folder: Path
     meta: RunRecord
     items: pd.DataFrame
     windows: pd.DataFrame
     passes: pd.DataFrame = field(default_factory=pd.DataFrame)
+    speed: Run | None = None
 
     @property
     def config(self) -> RunConfig:

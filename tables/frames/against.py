@@ -1,4 +1,9 @@
-"""Every method beside one of them, problem by problem: points of accuracy, times its speed, responses alike."""
+"""Every method beside one of them, problem by problem: points of accuracy, times its speed, responses alike.
+
+A comparison has one of four words, by its interval after Holm over the family of comparisons that are made together:
+`ahead` if the whole interval is above 0, `behind` if it is below, `level` if it lies within MARGIN points of 0, and
+otherwise `not shown`.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +17,16 @@ import pandas as pd
 
 from harness.errors import UserError
 from harness.records.store import Run
-from harness.stats import paired_interval, speedup_interval
+from harness.stats import holm_levels, paired_interval, paired_p_value, speedup_interval
 from tables.frames.intervals import Paired, paired
 from tables.frames.measures import method_labels, suite_titles
 from tables.frames.together import by_pair_of_all
 
 ALL = "all"  # all suites as one
+MARGIN = 2.0  # points
 AGAINST = [
     *("method", "suite", "items", "judged", "lost", "gained", "points", "points_low", "points_high"),
+    *("holm_low", "holm_high", "word"),
     *("speed", "speed_low", "speed_high", "same"),
 ]
 
@@ -28,7 +35,8 @@ def against(run: Run, reference: str) -> pd.DataFrame:
     """A row per method other than the reference and suite, and one of all suites (ALL); columns are AGAINST.
 
     items: shared ones. judged: of them those scored for both; lost, gained: those that only the reference, or only the
-    method, has right. points: 100 * (gained - lost) / judged, with Tango's 95% interval. speed: the reference's total
+    method, has right. points: 100 * (gained - lost) / judged, with Tango's 95% interval. holm_low, holm_high: its
+    interval after Holm over all rows; word: what it shows. speed: the reference's total
     seconds / the method's, with its bootstrap interval; of ALL the plain mean over the suites, NaN if one is missing.
     same: items with the same tokens. NaN where there is nothing to compare, and in speed where the run was not timed.
     Of runs together a method is compared within its own run. A method that shares no items has no row. Raises UserError
@@ -50,7 +58,29 @@ def against(run: Run, reference: str) -> pd.DataFrame:
             rows.append(_row(method, ALL, list(own.values()), complete=len(own) == len(suites)))
     if not rows:
         raise UserError(f"--against {reference}: no other method shares problems with it")
-    return pd.DataFrame(rows, columns=AGAINST)
+    return with_words(pd.DataFrame(rows))[AGAINST]
+
+
+def with_words(compared: pd.DataFrame) -> pd.DataFrame:
+    """Comparisons that are made together, with holm_low, holm_high and word; columns lost, gained and judged."""
+    counts = list(compared[["lost", "gained", "judged"]].itertuples(index=False, name=None))
+    levels = holm_levels([paired_p_value(lost, gained) if judged else math.nan for lost, gained, judged in counts])
+    ends = [
+        paired_interval(lost, gained, judged, level) if judged else (math.nan, math.nan)
+        for (lost, gained, judged), level in zip(counts, levels, strict=True)
+    ]
+    found = 100 * pd.DataFrame(ends, columns=["holm_low", "holm_high"], index=compared.index)
+    words = [word(low, high) for low, high in found.itertuples(index=False, name=None)]
+    return compared.assign(holm_low=found["holm_low"], holm_high=found["holm_high"], word=words)
+
+
+def word(low: float, high: float, margin: float = MARGIN) -> str:
+    """What an interval of a difference shows, in one word; "" for none."""
+    if math.isnan(low):
+        return ""
+    if low > 0 or high < 0:
+        return "ahead" if low > 0 else "behind"
+    return "level" if -margin < low and high < margin else "not shown"
 
 
 def _row(method: str, suite: str, pairs: Sequence[Paired], complete: bool = True) -> dict[str, Any]:
@@ -60,13 +90,13 @@ def _row(method: str, suite: str, pairs: Sequence[Paired], complete: bool = True
     if judged:
         points = paired_interval(lost, gained, judged)
     totals = [pair.seconds.sum(0) for pair in pairs]
-    if complete and not np.isnan(totals).any():
+    if complete and all(len(pair.seconds) for pair in pairs) and not np.isnan(totals).any():
         speeds = speedup_interval([pair.seconds for pair in pairs])
         speed = sum(above / below for above, below in totals) / len(totals)
     return {
         "method": method,
         "suite": suite,
-        "items": sum(len(pair.seconds) for pair in pairs),
+        "items": sum(pair.items for pair in pairs),
         "judged": judged,
         "lost": lost,
         "gained": gained,

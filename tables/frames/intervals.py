@@ -16,6 +16,7 @@ import pandas as pd
 from harness.records.store import Run
 from harness.stats import holm, mcnemar, speedup_interval, wilson
 from tables.frames.measures import (
+    BOTH_SECONDS,
     PAIR,
     REFERENCE,
     checked_items,
@@ -35,11 +36,12 @@ TRADEOFF = ["method", *("accuracy", "accuracy_low", "accuracy_high"), *("speedup
 class Paired:
     """A method beside a reference, LLaDA unless it is said, on the items of a suite that both have.
 
-    seconds: (items, 2), the reference's and the method's, by item. judged: items scored for both; lost and gained:
-    those of them that only the reference, or only the method, has right. same: items with the same tokens. Seconds are
-    NaN where the run was not timed.
+    items: how many. seconds: (items, 2), the reference's and the method's, by item; fewer where the run has its seconds
+    from another, of some items. judged: items scored for both; lost and gained: those of them that only the reference,
+    or only the method, has right. same: items with the same tokens. Seconds are NaN where the run was not timed.
     """
 
+    items: int
     seconds: npt.NDArray[np.float64]
     judged: int
     lost: int
@@ -58,8 +60,10 @@ def paired(run: Run, reference: str = REFERENCE) -> dict[tuple[str, str], Paired
     found, compared = {}, 1.0 if timed(run) else math.nan
     for (method, suite), own in shared_with_reference(checked_items(run), reference).groupby(PAIR, observed=True):
         right, verdict = own["verdict_reference"], own["verdict"]
+        seconds = own[BOTH_SECONDS] if run.speed is None else own[BOTH_SECONDS].dropna()
         found[str(method), str(suite)] = Paired(
-            compared * own[["seconds_reference", "seconds"]].to_numpy(),
+            items=len(own),
+            seconds=compared * seconds.to_numpy(),
             judged=int((right.notna() & verdict.notna()).sum()),
             lost=int(((right == 1) & (verdict == 0)).sum()),
             gained=int(((right == 0) & (verdict == 1)).sum()),

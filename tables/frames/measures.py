@@ -21,6 +21,7 @@ from harness.records.store import KEY, Run
 REFERENCE = "llada"  # the method whose seconds and forwards are 1.00x
 PAIR = ["method", "suite"]
 POSITIVE = ["seconds", "forwards"]
+BOTH_SECONDS = ["seconds_reference", "seconds"]
 COUNTED = ["proposed", "accepted", "rejected"]
 OPTIONAL = [
     *("prompt_tokens", "content_tokens", "eos_tokens", "post_stop_tokens"),
@@ -72,15 +73,16 @@ def checkpoint_names(run: Run, method: str) -> str:
 
 
 def timed(run: Run) -> bool:
-    """Whether the run's seconds are to be compared: config.timed of run.json, true where it is missing."""
-    return run.config.timed
+    """Whether there are seconds to be compared: config.timed of run.json, or of the run that its seconds are of."""
+    return (run.speed or run).config.timed
 
 
 def measure(run: Run) -> pd.DataFrame:
     """One row per method and suite that has items, in the configuration's order; columns are MEASURES and LENGTH.
 
     accuracy: percent of the scored items. scored, items, shared_items: counts, the last of items that LLaDA has too.
-    speedup, forward_speedup: LLaDA's total / the method's, of seconds and of forward passes, over the shared items.
+    speedup, forward_speedup: LLaDA's total / the method's, of seconds and of forward passes, over the shared items;
+    seconds over those that have them, where the run has its seconds from another.
     acceptance: accepted / proposed drafts. committed_per_window: positions resolved, mean over speculative windows.
     seconds_per_item: mean decoding time. length_ratio: content tokens of the method's responses / of LLaDA's, over the
     shared items. NaN where there is nothing to measure; speedup and seconds_per_item too where the run was not timed.
@@ -137,7 +139,8 @@ def checked_items(run: Run) -> pd.DataFrame:
     for name in ("item", *POSITIVE, *COUNTED):
         values = _numbers(items, name)
         least = 0.0 if name not in POSITIVE else math.ulp(0.0)
-        wrong = np.flatnonzero(~((values >= least) & (values < math.inf)))
+        elsewhere = np.isnan(values) & (name == "seconds" and run.speed is not None)
+        wrong = np.flatnonzero(~((values >= least) & (values < math.inf) | elsewhere))
         if len(wrong):
             where = " ".join(str(items[key].iloc[wrong[0]]) for key in KEY)
             raise UserError(
@@ -192,7 +195,9 @@ def by_name(frame: pd.DataFrame, run: Run) -> pd.DataFrame:
 
 def _against_reference(items: pd.DataFrame) -> pd.DataFrame:
     """shared_items, speedup, forward_speedup and length_ratio by pair; absent without items shared with LLaDA."""
-    groups = shared_with_reference(items).groupby("pair")
+    shared = shared_with_reference(items)
+    shared.loc[shared[BOTH_SECONDS].isna().any(axis=1), BOTH_SECONDS] = math.nan
+    groups = shared.groupby("pair")
     sums = groups[[*POSITIVE, *(f"{name}_reference" for name in POSITIVE)]].sum()
     lengths = groups[["content_tokens", "content_tokens_reference"]].mean()
     return pd.DataFrame(

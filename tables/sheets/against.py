@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from harness.records.store import Run
-from tables.frames.against import ALL, against
+from tables.frames.against import ALL, MARGIN, against
 from tables.frames.measures import method_labels, suite_titles, timed
 from tables.sheets.captions import setting, timing
 from tables.sheets.layout import Cell, Request, Sheet, Table, lettered, number_text
@@ -16,9 +16,12 @@ from tables.sheets.suites import INTERVAL, with_checkpoints
 
 SAME = "Same tokens"
 HEADINGS = ("Points", "Speed", SAME)
+AFTER_HOLM = "after Holm"
 POINTS_MEANING = (
     "Points: percentage points of accuracy more than {0}'s, over the problems judged for both, with Tango's 95% "
-    "interval. A method whose interval begins above -m is not inferior by m points (one-sided, 97.5%)."
+    "interval. A method whose interval begins above -m is not inferior by m points (one-sided, 97.5%). After Holm over "
+    "the {1} comparisons of the table: ahead or behind, an interval without 0; level, one within {2:g} points of 0; "
+    "otherwise not shown."
 )
 SPEED_MEANING = "Speed: {0}'s total seconds over the method's, with a bootstrap interval over the paired items."
 SAME_MEANING = "Same tokens: responses with {0}'s tokens, of those that both have."
@@ -45,8 +48,9 @@ def against_table(compared: pd.DataFrame, measured: pd.DataFrame, run: Run, refe
         own = [(rows.get((method, suite)), heading) for suite, heading in wide]
         body.append([Cell(_value(*cell), mark=letters.get(_note(*cell), "")) for cell in own])
         body.append([Cell(_interval(*cell)) for cell in own])
-        index += [labels[method], INTERVAL]
-    minor = frozenset(range(1, len(body), 2))
+        body.append([Cell(_word(*cell)) for cell in own])
+        index += [labels[method], INTERVAL, AFTER_HOLM]
+    minor = frozenset(number for number in range(len(body)) if number % 3)
     columns = pd.MultiIndex.from_tuples([(groups[suite], heading) for suite, heading in wide])
     cells = pd.DataFrame(body, index=index, columns=columns, dtype=object)
     name = labels[reference]
@@ -54,7 +58,7 @@ def against_table(compared: pd.DataFrame, measured: pd.DataFrame, run: Run, refe
     mean = ", speed the plain mean over the suites" if timed(run) else ""
     sentences = [
         f"Every method beside {name}.",
-        POINTS_MEANING.format(name),
+        POINTS_MEANING.format(name, int(compared["word"].ne("").sum()), MARGIN),
         *([SPEED_MEANING.format(name)] if timed(run) else []),
         SAME_MEANING.format(name),
         *([ALL_MEANING.format(mean)] if ALL in groups else []),
@@ -73,6 +77,10 @@ def _value(row: dict[Any, Any] | None, heading: str) -> str:
     if heading == "Speed":
         return "-" if pd.isna(row["speed"]) else f"{row['speed']:.2f}x"
     return number_text(row["points"], 1, "+")
+
+
+def _word(row: dict[Any, Any] | None, heading: str) -> str:
+    return str(row["word"]) if row is not None and heading == "Points" else ""
 
 
 def _note(row: dict[Any, Any] | None, heading: str) -> str:

@@ -15,6 +15,7 @@ from harness.records.schema import RunConfig, RunRecord
 from harness.records.store import KEY, Run
 from tables.frames.drift import timing_sentences
 from tables.frames.measures import suite_titles, timed
+from tables.frames.speed import same_tokens_with
 from tables.frames.together import names_of, runs_of
 
 SMALL = 1e9  # with fewer parameters, results are not comparable with the paper's 8B
@@ -61,8 +62,18 @@ def timing(run: Run) -> list[str]:
     return [
         f"{name}{sentence}"
         for name, each in zip(names, runs_of(run), strict=True)
-        for sentence in (timing_sentences(each) if timed(each) else [UNTIMED])
+        for sentence in ([*_speed(each), *timing_sentences(each.speed or each)] if timed(each) else [UNTIMED])
     ]
+
+
+def _speed(run: Run) -> list[str]:
+    """Where a run's seconds are from, if not from itself."""
+    if run.speed is None:
+        return []
+    counts = sorted({int(count) for count in run.speed.items.groupby("suite")["item"].nunique()})
+    items = "1 problem" if counts == [1] else f"{' to '.join(map(str, {counts[0]: 0, counts[-1]: 0}))} problems"
+    own = machine(run.speed.meta.environment, True, *_ways(run.speed.config), _workers(run.speed.meta))
+    return [f"Speed is of a run of its own over the first {items} of each suite, {same_tokens_with(run)}: {own}."]
 
 
 def _models(meta: RunRecord) -> str:

@@ -6,9 +6,21 @@ import math
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy import optimize, stats
 
-from harness.stats import holm, mcnemar, paired_interval, paired_lower_limit, paired_score, speedup_interval, wilson
+from harness.stats import (
+    holm,
+    holm_levels,
+    mcnemar,
+    paired_interval,
+    paired_lower_limit,
+    paired_p_value,
+    paired_score,
+    speedup_interval,
+    wilson,
+)
 
 Z = float(stats.norm.ppf(0.95))
 
@@ -157,3 +169,21 @@ def test_the_paired_interval_is_both_one_sided_limits_and_turns_with_the_methods
     assert paired_interval(9, 4, 60) == pytest.approx((-high, -low))
     z = float(stats.norm.ppf(0.975))
     assert paired_interval(0, 0, 96)[1] == pytest.approx(z**2 / (96 + z**2))
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), min_size=1, max_size=8))
+def test_intervals_at_holms_levels_exclude_0_where_holm_rejects(counts: list[tuple[int, int]]) -> None:
+    p_values = [paired_p_value(lost, gained) for lost, gained in counts]
+    levels = holm_levels(p_values)
+    for (lost, gained), level, adjusted in zip(counts, levels, holm(p_values), strict=True):
+        low, high = paired_interval(lost, gained, 100, level)
+        assert (low > 0 or high < 0) == (adjusted < 0.05)
+
+
+def test_one_comparison_has_the_usual_level_and_one_that_was_not_made_has_none() -> None:
+    assert holm_levels([0.3, math.nan]) == pytest.approx([0.95, math.nan], nan_ok=True)
+
+
+def test_after_the_first_that_is_not_rejected_all_have_its_level() -> None:
+    assert holm_levels([0.9, 0.001, 0.2]) == pytest.approx([1 - 0.05 / 2, 1 - 0.05 / 3, 1 - 0.05 / 2])

@@ -15,7 +15,7 @@ from run_records import has_latex, item, rows_of, save
 from harness.errors import UserError
 from harness.records.store import Run
 from harness.stats import paired_interval, speedup_interval
-from tables.frames.against import ALL, against
+from tables.frames.against import ALL, against, with_words, word
 from tables.frames.intervals import paired
 from tables.frames.together import put_together
 from tables.output.pdf import write_pdf
@@ -151,3 +151,27 @@ def test_the_command_writes_three_files_and_their_numbers(tmp_path: Path) -> Non
 def test_latex_takes_it(tmp_path: Path) -> None:
     run = save(tmp_path, [*some_items("gsm8k"), *some_items("math")])
     assert write_pdf([render(run, against="llada")["against.tex"]], tmp_path).stat().st_size > 1000
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "said"),
+    [
+        (0.1, 9.0, "ahead"),
+        (0.1, 0.9, "ahead"),
+        (-9.0, -0.1, "behind"),
+        (-1.9, 1.9, "level"),
+        (-2.1, 1.9, "not shown"),
+        (-1.9, 2.1, "not shown"),
+        (math.nan, math.nan, ""),
+    ],
+)
+def test_an_interval_has_one_word(low: float, high: float, said: str) -> None:
+    assert word(low, high) == said
+
+
+def test_words_are_of_intervals_after_holm() -> None:
+    counts = pd.DataFrame({"lost": [11, 11, 50], "gained": [24, 24, 50], "judged": [100, 100, 1000]})
+    alone, three = with_words(counts.head(1)), with_words(counts)
+    assert alone["word"].tolist() == ["ahead"]
+    assert three["word"].tolist()[:2] == ["not shown", "not shown"]
+    assert (three["holm_low"].head(2) < alone["holm_low"].iloc[0]).all()

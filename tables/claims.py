@@ -1,0 +1,62 @@
+"""The claims of this repository's pages, compared from its records.
+
+    python tables/claims.py results/reference/claims.toml
+
+Writes claims.md and claims.csv beside the file: for every claim the two methods, the difference in points of accuracy
+or the ratio of speed, its interval after correction for all claims of the file, and the word that it deserves
+(docs/measuring.md). The same records give the same bytes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+import pandas as pd
+
+from harness.errors import one_line_errors
+from harness.records.store import write_atomically
+from tables.frames.against import MARGIN
+from tables.frames.claims import SAME_SPEED, compare, read_claims
+
+HEADINGS = ["Claim", "Method", "Beside", "Suites", "Problems", "Difference", "Interval", "Shown", "Record"]
+
+
+def markdown(compared: pd.DataFrame) -> str:
+    """The frame of `frames.claims.compare` as a page."""
+    points = int((compared["measure"] == "points").sum())
+    lines = [
+        f"Every claim, from records. Points of accuracy: Tango's interval after Holm over {points} claims. Speed: ratio "
+        f"of seconds, bootstrap, after Bonferroni over {len(compared) - points}. Ahead or behind: an interval without 0 "
+        f"(1 for a speed); level: one within {MARGIN:g} points ({100 * SAME_SPEED:g}% for a speed); otherwise not shown. "
+        "A goal holds if the interval lies above it.",
+        "",
+        f"| {' | '.join(HEADINGS)} |",
+        "|---|---|---|---|---:|---:|---|---|---|",
+    ]
+    for row in compared.to_dict("records"):
+        is_points = row["measure"] == "points"
+        number = "{:+.1f}" if is_points else "{:.2f}x"
+        ends = " to ".join(f"{row[end]:.{1 if is_points else 2}f}" for end in ("low", "high"))
+        shown = row["word"] + (f"; goal {row['goal']}" if row["goal"] else "")
+        named = [row["claim"], row["method"], row["reference"], row["suites"], row["items"]]
+        cells = [*named, number.format(row["value"]), ends, shown, row["record"]]
+        lines.append(f"| {' | '.join(map(str, cells))} |")
+    return "\n".join(lines) + "\n"
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The command line; 0 when both files are written."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("claims", type=Path, metavar="FILE.toml")
+    path = parser.parse_args(argv).claims
+    compared = compare(read_claims(path), path.parent)
+    write_atomically(path.with_suffix(".md"), markdown(compared))
+    write_atomically(path.with_suffix(".csv"), compared.to_csv(index=False, lineterminator="\n"))
+    print(markdown(compared))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(one_line_errors(main))

@@ -1,0 +1,61 @@
+"""Accuracy of one run, speed of another: many problems decoded side by side, and some of them again, timed.
+
+The second run lies in the folder `speed` of the first one's folder. It has the same methods on the first problems, and
+only its seconds are used.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from pathlib import Path
+
+import pandas as pd
+
+from harness.errors import UserError
+from harness.records.store import KEY, Run, read_run
+
+FOLDER = "speed"
+
+
+def read_measured(folder: Path) -> Run:
+    """A run as `read_run` gives it; with a folder `speed` in its own, the seconds are of the run there.
+
+    Raises UserError as `read_run` does, and if that run is not timed, has other problems or settings, or lacks a method
+    or a suite.
+    """
+    run = read_run(folder)
+    if not (folder / FOLDER / "run.json").exists():
+        return run
+    return with_speed(run, read_run(folder / FOLDER))
+
+
+def with_speed(run: Run, speed: Run) -> Run:
+    """`run` with the seconds of `speed`, NaN for items that it does not have. Raises UserError as `read_measured`."""
+    if not speed.config.timed:
+        raise UserError(f"{speed.folder}: its seconds were not measured for comparison; make it without --untimed")
+    for name, method in run.config.methods.items():
+        if speed.config.methods.get(name) != method:
+            raise UserError(f"{speed.folder}: {name} is missing or has other settings than in {run.folder}")
+    if list(speed.config.suites) != list(run.config.suites):
+        raise UserError(f"{speed.folder}: its suites are not those of {run.folder}")
+    both = _both(run, speed)
+    if both["prompt_hash"].ne(both["prompt_hash_speed"]).any() or len(both) < len(speed.items):
+        raise UserError(f"{speed.folder}: its problems are not those of {run.folder}")
+    seconds = run.items[list(KEY)].merge(speed.items[[*KEY, "seconds"]], on=list(KEY), how="left")["seconds"]
+    items = run.items.assign(seconds=seconds.to_numpy(float, na_value=math.nan))
+    return dataclasses.replace(run, items=items, speed=speed)
+
+
+def same_tokens_with(run: Run) -> str:
+    """How many responses of the run that the seconds are of have the tokens of this one."""
+    assert run.speed is not None
+    both = _both(run, run.speed)
+    return f"{int(both['tokens_hash'].eq(both['tokens_hash_speed']).sum())} of {len(both)} responses with these tokens"
+
+
+def _both(run: Run, speed: Run) -> pd.DataFrame:
+    columns = [*KEY, "prompt_hash", "tokens_hash"]
+    return run.items.reindex(columns=columns).merge(
+        speed.items.reindex(columns=columns), on=list(KEY), suffixes=("", "_speed")
+    )

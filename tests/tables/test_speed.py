@@ -1,0 +1,61 @@
+"""Accuracy of one run and speed of another: what is joined, what is said of it, what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from run_records import item, save
+
+from harness.errors import UserError
+from harness.records.store import Run
+from tables.frames.against import against
+from tables.frames.measures import measure
+from tables.frames.speed import read_measured
+from tables.render import render
+
+
+def items(count: int, seconds: dict[str, float], tokens: str = "t") -> list[dict[str, Any]]:
+    return [
+        item(method, "gsm8k", n, seconds=spent, prompt_hash=f"p{n}", tokens_hash=f"{tokens}{n}", correct=n % 2 == 0)
+        for method, spent in seconds.items()
+        for n in range(count)
+    ]
+
+
+def untimed(folder: Path, **changes: Any) -> Run:
+    config = save(folder, [], suites={"gsm8k": "GSM8K"}).config
+    config = msgspec.to_builtins(config) | {"timed": False} | changes
+    return save(folder, items(10, {"llada": 9.0, "dcd": 9.0}), config=config)
+
+
+def test_accuracy_is_of_all_problems_and_speed_of_the_timed_ones(tmp_path: Path) -> None:
+    untimed(tmp_path)
+    save(tmp_path / "speed", items(4, {"llada": 3.0, "dcd": 1.5}), suites={"gsm8k": "GSM8K"})
+    run = read_measured(tmp_path)
+    row = measure(run).set_index("method").loc["dcd"]
+    assert (row["items"], row["scored"], row["speedup"], row["seconds_per_item"]) == (10, 10, 2.0, 1.5)
+    (beside,) = against(run, "llada").to_dict("records")
+    assert (beside["items"], beside["speed"]) == (10, 2.0)
+    assert "first 4 problems of each suite, 8 of 8 responses with these tokens" in render(run)["main.md"]
+
+
+def test_without_a_timed_run_beside_it_there_is_no_speed(tmp_path: Path) -> None:
+    untimed(tmp_path)
+    assert measure(read_measured(tmp_path))["speedup"].isna().all()
+
+
+@pytest.mark.parametrize("what", ["untimed", "settings", "problems"])
+def test_a_run_that_does_not_belong_is_refused(what: str, tmp_path: Path) -> None:
+    run = untimed(tmp_path)
+    config = msgspec.to_builtins(run.config) | {"timed": what != "untimed"}
+    if what == "settings":
+        config["methods"]["dcd"]["method"] = "llada"
+    own = items(3, {"llada": 3.0, "dcd": 1.5})
+    if what == "problems":
+        own[0]["prompt_hash"] = "another"
+    save(tmp_path / "speed", own, config=config)
+    with pytest.raises(UserError, match="speed"):
+        read_measured(tmp_path)
