@@ -27,10 +27,10 @@ def markdown(compared: pd.DataFrame) -> str:
     """The frame of `frames.claims.compare` as a page."""
     points = int((compared["measure"] == "points").sum())
     lines = [
-        f"Every claim, from records. Points of accuracy: Tango's interval after Holm over {points} claims. Speed: ratio "
-        f"of seconds, bootstrap, after Bonferroni over {len(compared) - points}. Ahead or behind: an interval without 0 "
-        f"(1 for a speed); level: one within {MARGIN:g} points ({100 * SAME_SPEED:g}% for a speed); otherwise not shown. "
-        "A goal holds if the interval lies above it.",
+        f"Every claim, from records. Points of accuracy: Tango's interval after Holm over {points} claims. Speed: "
+        f"ratio of seconds, bootstrap, after Bonferroni over {len(compared) - points}. Ahead or behind: an interval "
+        f"without 0 (1 for a speed); level: one within {MARGIN:g} points ({100 * SAME_SPEED:g}% for a speed); "
+        "otherwise not shown. A goal holds if the interval lies above it.",
         "",
         f"| {' | '.join(HEADINGS)} |",
         "|---|---|---|---|---:|---:|---|---|---|",
