@@ -9,7 +9,7 @@ import pandas as pd
 
 from harness.records.store import Run
 from tables.frames.intervals import mean_intervals, paired, with_intervals
-from tables.frames.measures import REFERENCE, measure, timed
+from tables.frames.measures import REFERENCE, checkpoint_names, measure, timed
 from tables.pages.book import Book
 
 METRICS = {"accuracy": "Acc.", "speedup": "Speed", "forward_speedup": "Fwd."}
@@ -28,9 +28,10 @@ class Cell:
 
 @dataclass(frozen=True)
 class Row:
-    """A series with its cells, by group (a suite's number, or "mean") and metric."""
+    """A series, its checkpoint, and its cells, by group (a suite's number, or "mean") and metric."""
 
     name: str
+    checkpoint: str
     cells: tuple[Cell, ...]
 
 
@@ -62,7 +63,8 @@ def overview(book: Book) -> Overview:
         mean = means[series.run].set_index("method")
         values = mean.loc[series.method].to_dict() if series.method in mean.index else {}
         cells += [_cell(values, metric, f"#/items?series={number}") for metric in metrics]
-        rows.append(Row(series.name, tuple(cells)))
+        checkpoint = checkpoint_names(book.runs[series.run], series.method)
+        rows.append(Row(series.name, checkpoint, tuple(cells)))
     titles = (*(suite.title for suite in book.suites), "Mean")
     return Overview(titles, tuple(METRICS[metric] for metric in metrics), tuple(rows), frames, means)
 

@@ -44,6 +44,7 @@ def setting(measured: pd.DataFrame, run: Run) -> list[str]:
     stops = ["Decoding ends at EOS."] if all(map(_stops, configs)) else []
     return [
         _models(run.meta),
+        *_origins(configs),
         f"{items}{generated}.",
         *_configurations(configs),
         *([f"Own questions: {'; '.join(own.values())}."] if own else []),
@@ -88,6 +89,13 @@ def _models(meta: RunRecord) -> str:
     largest = "at most " if len(names) > 1 else ""
     named = (", ".join(names) or "an unnamed model") + (f" ({largest}{size} parameters)" if parameters else "")
     return f"Measured on {named}; {INCOMPARABLE}" if 0 < parameters < SMALL else f"Measured on {named}."
+
+
+def _origins(configs: Sequence[RunConfig]) -> list[str]:
+    """Which weights were trained for FeF-DLLM: a decoder that shares them decodes with another method's."""
+    tables = [config.models.get(role, {}) for config in configs for role in ("fef", "two-stream")]
+    names = dict.fromkeys(PurePath(model).name for table in tables for model in table.values())
+    return [f"Trained for FeF-DLLM: the weights of {', '.join(names)}."] if names else []
 
 
 def _is_nano(model: dict[str, Any]) -> bool:

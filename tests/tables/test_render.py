@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pandas as pd
 import pytest
 from run_records import NANO_SHA256, PAPER_SUITES, full_items, item, rows_of, save, window
@@ -14,6 +15,8 @@ from run_records import NANO_SHA256, PAPER_SUITES, full_items, item, rows_of, sa
 from harness.errors import UserError
 from tables.frames.measures import MEASURES, WINDOW_MEASURES, measure, measure_windows
 from tables.output.writers import escape_latex, escape_markdown
+from tables.pages.book import open_book
+from tables.pages.overview import overview
 from tables.render import render
 
 
@@ -312,3 +315,20 @@ def test_captions_say_what_was_left_out_and_not_decoded_later(tmp_path: Path) ->
     rows = [{"method": "llada", "suite": "gsm8k", "item": number, "reason": "killed"} for number in (0, 4, 5)]
     run = save(tmp_path, full_items(), sessions=[{"left_out": rows}])
     assert "2 responses were left out, because workers died with them." in render(run)["main.md"]
+
+
+def test_a_caption_says_which_weights_were_trained_for_fef(tmp_path: Path) -> None:
+    config = msgspec.to_builtins(save(tmp_path, full_items()).config)
+    config["models"] = {"base": {"gsm8k": "nano-long"}, "fef": {"gsm8k": "nano-long", "math": "x/other"}}
+    caption = render(save(tmp_path, full_items(), config=config))["main.md"]
+    assert "Trained for FeF-DLLM: the weights of nano-long, other." in caption
+    del config["models"]["fef"]
+    assert "Trained for FeF-DLLM" not in render(save(tmp_path, full_items(), config=config))["main.md"]
+
+
+def test_the_reports_overview_names_the_checkpoint_of_each_row(tmp_path: Path) -> None:
+    config = msgspec.to_builtins(save(tmp_path, full_items()).config)
+    config["models"] = {"base": {"gsm8k": "nano", "math": "nano"}, "fef": {"gsm8k": "nano-fef", "math": "nano-fef"}}
+    config["methods"]["fef-2"]["role"] = "fef"
+    rows = overview(open_book([save(tmp_path, full_items(), config=config)])).rows
+    assert {row.name: row.checkpoint for row in rows} == {"LLaDA": "nano", "FeF-DLLM (step=2)": "nano-fef"}
