@@ -43,7 +43,7 @@ test-all: $(VENV)/.installed
 test-slurm: $(VENV)/.installed
 	$(PYTEST) -m "long" tests/cluster/slurm
 
-# Our decoders against all tokens that official code wrote on nano (docs/parity.md); make test has 1 of 40 problems.
+# Our decoders against all tokens that official code wrote on nano (docs/parity.md); make test has some.
 parity: $(VENV)/.installed
 	$(PYTEST) -n logical tests/official
 
