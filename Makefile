@@ -10,39 +10,57 @@ METHODS ?= llada,llada/2,fef-2,fef-4
 GOLDEN := results/golden/nano
 GATE_METHODS := llada,llada/2,ssd,dcd,entropy,fef-2,fef-fast,fef-two-stream
 BASE ?= $(shell git rev-list -1 HEAD -- $(GOLDEN))
+# How much it does: items a suite that are decoded, of the golden records' 15; items a suite that are timed, and methods.
+FIRST ?= 15
+ITEMS ?= 2
+TIMED ?= $(GATE_METHODS)
 
 GPU ?= results/runs/gpu
+# At night, where it can be had.
+SLURM := $(if $(and $(filter root,$(shell whoami)),$(wildcard /etc/debian_version)),test-slurm,no-slurm)
 
 # The versions in constraints.txt were tried with this Python; with another one pip chooses.
 TRIED := 3.11
 # One process a core; threads that wait must not spin, or they take the other processes' time.
 PYTEST := OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -q
 
-.PHONY: run test test-all test-slurm parity check tables gate gate-run golden gpu clean
+.PHONY: run test test-all test-slurm parity audit nightly no-slurm check tables gate gate-run golden gpu clean
+.NOTPARALLEL: # each target takes all cores, and the gate measures speed
 
 run: $(VENV)/.installed
 	$(BIN)/python harness/run.py --suite gsm8k,math,humaneval,mbpp --methods $(METHODS) --limit $(LIMIT) --trace
 
-# The tests that take seconds.
+# The tests of every change: those that take seconds.
 test: $(VENV)/.installed
 	$(PYTEST) -n logical -m "not slow and not long"
 
-# Every test; those that measure speed have the machine to themselves.
+# Every test but the longest, with ten times the examples; those that measure speed have the machine to themselves.
 test-all: $(VENV)/.installed
-	$(PYTEST) -n logical -m "not alone and not long" --durations=10
+	$(PYTEST) -n logical -m "not alone and not long" --durations=10 --hypothesis-profile=nightly
 	$(PYTEST) -m alone --durations=10
 
 # The batch script, and OpenCompass's Slurm runner, on a Slurm of two nodes on this machine; needs root and Debian.
 test-slurm: $(VENV)/.installed
 	$(PYTEST) -m "long" tests/cluster/slurm
 
-# Our decoders against all tokens that official code wrote on nano (docs/parity.md); test-all has 3 of 40 problems.
+# Our decoders against all tokens that official code wrote on nano (docs/parity.md); make test has some.
 parity: $(VENV)/.installed
-	$(PYTEST) -n logical -m "long" tests/official
+	$(PYTEST) -n logical tests/official
+
+# The decoders' exact output laws.
+audit: $(VENV)/.installed
+	$(BIN)/python harness/audit.py --sections law,lemma,chains
+
+# What .ci/run has no time for: run it on a machine that does nothing else. With --keep-going one failure hides no other.
+nightly: test-all audit parity gate $(SLURM)
+
+no-slurm:
+	@echo "test-slurm is skipped: it needs root and Debian"
 
 check: $(VENV)/.installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports --no-logo
 	$(BIN)/mypy
 
 tables: $(VENV)/.installed
@@ -50,14 +68,15 @@ tables: $(VENV)/.installed
 	$(BIN)/python tables/claims.py results/reference/claims.toml
 
 gate: gate-run
-	$(BIN)/python harness/gate.py results/runs/gate --against $(GOLDEN) --against-rev $(BASE) --items 2
+	$(BIN)/python harness/gate.py results/runs/gate --against $(GOLDEN) --first $(FIRST) \
+	    --against-rev $(BASE) --items $(ITEMS) --methods $(TIMED)
 
 golden: gate-run
 	$(BIN)/python harness/gate.py results/runs/gate --against $(GOLDEN) --update
 
 gate-run: $(VENV)/.installed
 	rm -rf results/runs/gate
-	$(BIN)/python harness/run.py --methods $(GATE_METHODS) --limit 15 --threads 2 --out results/runs/gate
+	$(BIN)/python harness/run.py --methods $(GATE_METHODS) --limit $(FIRST) --threads 2 --out results/runs/gate
 
 # What a machine with one GPU measures, without OpenCompass: with the environment here, or else with $(PYTHON) as it is.
 # Not installed there, the packages are found from here.
@@ -75,4 +94,4 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

@@ -35,6 +35,7 @@ def arguments_of(line: list[str] | None) -> argparse.Namespace:
     add = parser.add_argument
     add("run", type=Path, help="folder of the run to judge")
     add("--against", type=Path, metavar="GOLDEN", help="folder of golden records")
+    add("--first", type=int, metavar="N", help="RUN has only the first N items a suite of GOLDEN (default: all)")
     add("--update", action="store_true", help="write the run's records to GOLDEN, and say what changed")
     add("--margin", type=float, default=MARGIN, help=f"points of accuracy that may not be lost (default {MARGIN:g})")
     add("--against-rev", metavar="REV", help="also measure speed against this revision of the repository")
@@ -47,8 +48,11 @@ def arguments_of(line: list[str] | None) -> argparse.Namespace:
         raise UserError("nothing to compare with: give --against FOLDER, --against-rev REV, or both")
     if asked.update and asked.against is None:
         raise UserError("--update needs --against, the folder of the golden records")
-    if asked.items < 1:
-        raise UserError(f"--items {asked.items}: at least 1 is needed")
+    if asked.update and asked.first is not None:
+        raise UserError("--update writes all items: --first is for comparing")
+    for name in ("items", "first"):
+        if (number := getattr(asked, name)) is not None and number < 1:
+            raise UserError(f"--{name} {number}: at least 1 is needed")
     return asked
 
 
@@ -74,7 +78,7 @@ def judged(asked: argparse.Namespace) -> bool:
     if asked.update:
         update(run, asked.against)
     elif asked.against is not None:
-        passed = judge_records(run, read_run(asked.against, windows=False), asked.margin)
+        passed = judge_records(run, read_run(asked.against, windows=False), asked.margin, asked.first)
     if asked.against_rev is not None:
         passed &= judge_speed(
             run, asked.against_rev, asked.methods, asked.items, asked.tolerance, asked.allow_changed_responses

@@ -16,12 +16,19 @@ from pathlib import Path
 import pytest
 import torch
 from fakes import official_checkpoint, tiny_llada
+from hypothesis import HealthCheck, settings
 from registered import forgotten
 
 from model_wrappers import Backbone, load_backbone
 from model_wrappers.backbones.registry import NANO
 
 torch.set_num_threads(1)
+# Examples of a property: few in every change, ten times as many at night (--hypothesis-profile=nightly).
+for profile, examples in (("quick", 50), ("nightly", 500)):
+    settings.register_profile(
+        profile, max_examples=examples, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    )
+settings.load_profile("quick")
 atexit.register(shutil.rmtree, os.environ["HF_DATASETS_CACHE"], ignore_errors=True)
 
 

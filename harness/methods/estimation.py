@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from dataclasses import asdict
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +60,7 @@ def write_schedule(asked: argparse.Namespace) -> list[str]:
         "examples": asked.examples,
         "subsets": asked.subsets,
         "seed": asked.seed,
-        "date": datetime.now(timezone.utc).date().isoformat(),
+        "date": datetime.now(UTC).date().isoformat(),
         "environment": describe(asked.device, str(backbone.dtype).removeprefix("torch.")),
         **made,
     }

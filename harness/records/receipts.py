@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import Any
 
 import psutil
@@ -28,7 +28,7 @@ def receipt(device: str) -> dict[str, Any]:
     except (OSError, NotImplementedError):
         frequency = None
     return {
-        "at": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "at": datetime.now(UTC).isoformat(timespec="seconds"),
         "cpu_mhz": round(frequency.current) if frequency else None,
         "busy_percent": _used_by_others(),
         "load": [round(average, 2) for average in os.getloadavg()] if hasattr(os, "getloadavg") else None,

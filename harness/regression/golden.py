@@ -7,12 +7,14 @@ are accepted (unchanged.py). Of samples, accuracy is compared, item by item.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Collection
 from typing import Any
 
 import msgspec
 import pandas as pd
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from harness.errors import UserError
 from harness.records.schema import Method, RunRecord
@@ -74,6 +76,13 @@ def check_complete(golden: Run) -> None:
         raise UserError(
             f"{folder} lacks items of {_named(pd.Series(lacks))}: restore it, or write it anew with --update"
         )
+
+
+def of_first(golden: Run, count: int) -> Run:
+    """A golden record without all but the first `count` items of every suite, as if its run had had that limit."""
+    limit = min(count, golden.config.limit or count)
+    meta = replace(golden.meta, config=replace(golden.config, limit=limit))
+    return dataclasses.replace(golden, meta=meta, items=golden.items[golden.items["item"] < limit])
 
 
 def check_settings(golden: Run, run: Run) -> None:

@@ -16,6 +16,7 @@ from harness.regression.golden import (
     compare_accuracy,
     compare_exactly,
     items_that_differ,
+    of_first,
     platform_class,
 )
 from harness.regression.ties import tied_items
@@ -23,9 +24,13 @@ from harness.regression.unchanged import unchanged_items
 from harness.runs.config import differences
 
 
-def judge_records(run: Run, golden: Run, margin: float) -> bool:
-    """Print what differs from the golden records; whether the run passes."""
+def judge_records(run: Run, golden: Run, margin: float, first: int | None = None) -> bool:
+    """Print what differs from the golden records; whether the run passes.
+
+    first: the run has only so many items of each suite.
+    """
     check_complete(golden)
+    golden = golden if first is None else of_first(golden, first)
     check_settings(golden, run)
     elsewhere = differences(platform_class(golden.meta), platform_class(run.meta))
     if run.config.temperature == 0:

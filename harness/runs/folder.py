@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -123,7 +123,7 @@ def begin_meta(folder: Path, config: RunConfig, made: dict[str, Any]) -> None:
     meta = {
         "schema": SCHEMA,
         "name": folder.name,
-        "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "config": config.to_json(),
         "config_hash": config_hash(config),
         **made,

@@ -11,7 +11,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import TracebackType
 
@@ -115,7 +115,7 @@ class RunProgress:
         return "  ".join(f"{self._labels[m]} {100 * sum(v) / len(v):.0f}%" for m, v in own.items())
 
     def _note(self, folder: Path, now: float) -> None:
-        at = datetime.now(timezone.utc).isoformat(timespec="seconds")
+        at = datetime.now(UTC).isoformat(timespec="seconds")
         said = {"at": at, "workers": self._workers(), "per_second": self._rate(now), "left_seconds": self._left(now)}
         with suppress(OSError):  # a disk that is full stops the run at its next record, which says so
             write_atomically(folder / NAME, json.dumps(said) + "\n")

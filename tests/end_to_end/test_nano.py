@@ -52,39 +52,48 @@ class Steps(Wrapped):
         return logits_BNV
 
 
+def cases(*suites: str) -> list[Any]:
+    """Two dev problems of every suite, as parameters suite and item; all but the first two suites' first are slow."""
+    return [
+        pytest.param(suite, item, marks=[pytest.mark.slow] if item or suite not in suites[:2] else [])
+        for suite in suites
+        for item in range(2)
+    ]
+
+
 def prompts(nano: Backbone, suite: str, split: str, count: int) -> list[torch.Tensor]:
     tokenizer = nano.text_tokenizer()
     return [torch.tensor(encode_question(tokenizer, problem.question)) for problem in problems(suite, split, count)]
 
 
-@pytest.mark.parametrize("suite", SUITES)
+@pytest.mark.parametrize(("suite", "item"), cases("gsm8k", "humaneval", "math", "mbpp"))
 @pytest.mark.parametrize("steps", [1, 2])
-def test_greedy_fef_tokens_are_those_without_speculation(suite: str, steps: int) -> None:
+def test_greedy_fef_tokens_are_those_without_speculation(suite: str, item: int, steps: int) -> None:
     nano = load_backbone("nano")
     variants = [{"window": window} for window in (1, 4, 8, 16)] + [{"draft": CausalDraft(nano)}]
-    for prompt in prompts(nano, suite, "dev", 2):
-        one_by_one = decode(nano, prompt, "fef", gen_length=LENGTH, steps=steps, speculative=False)
-        assert one_by_one.trace.forwards == one_by_one.trace.rows == (LENGTH if steps == 1 else LENGTH * 3 // 2)
-        for options in variants:
-            out = decode(nano, prompt, "fef", gen_length=LENGTH, steps=steps, **options)  # type: ignore[arg-type]
-            assert torch.equal(out.tokens, one_by_one.tokens), options
+    prompt = prompts(nano, suite, "dev", 2)[item]
+    one_by_one = decode(nano, prompt, "fef", gen_length=LENGTH, steps=steps, speculative=False)
+    assert one_by_one.trace.forwards == one_by_one.trace.rows == (LENGTH if steps == 1 else LENGTH * 3 // 2)
+    for options in variants:
+        out = decode(nano, prompt, "fef", gen_length=LENGTH, steps=steps, **options)  # type: ignore[arg-type]
+        assert torch.equal(out.tokens, one_by_one.tokens), options
 
 
-@pytest.mark.parametrize("suite", SUITES)
-def test_the_fast_presets_have_the_tokens_of_decoding_one_by_one(suite: str) -> None:
+@pytest.mark.parametrize(("suite", "item"), cases("gsm8k", "humaneval", "math", "mbpp"))
+def test_the_fast_presets_have_the_tokens_of_decoding_one_by_one(suite: str, item: int) -> None:
     """fef-fast those of the paper's law, fef-two-stream those of its own."""
     backbone = load_backbone("nano-fef")
     for name in ("fef-fast", "fef-two-stream"):
         options = PRESETS[name].options
         law = {name: options[name] for name in ("verify", "remask_below") if name in options}
-        for prompt in prompts(backbone, suite, "dev", 2):
-            run = partial(decode, backbone, prompt, "fef", gen_length=LENGTH)
-            out, one_by_one = run(**options), run(speculative=False, **law)
-            assert torch.equal(out.tokens, one_by_one.tokens)
-            assert out.trace.forwards < one_by_one.trace.forwards
+        prompt = prompts(backbone, suite, "dev", 2)[item]
+        run = partial(decode, backbone, prompt, "fef", gen_length=LENGTH)
+        out, one_by_one = run(**options), run(speculative=False, **law)
+        assert torch.equal(out.tokens, one_by_one.tokens)
+        assert out.trace.forwards < one_by_one.trace.forwards
 
 
-@pytest.mark.parametrize("suite", ["gsm8k-long", "humaneval"])
+@pytest.mark.parametrize(("suite", "item"), cases("gsm8k-long", "humaneval"))
 @pytest.mark.parametrize(
     "chain",
     [
@@ -97,16 +106,16 @@ def test_the_fast_presets_have_the_tokens_of_decoding_one_by_one(suite: str) -> 
     ids=str,
 )
 def test_tokens_of_a_two_stream_chain_are_the_same_for_every_window_and_draft(
-    chain: dict[str, Any], suite: str
+    chain: dict[str, Any], suite: str, item: int
 ) -> None:
     nano = load_backbone("nano-long")
-    for prompt in prompts(nano, suite, "dev", 2):
-        run = partial(decode, nano, prompt, "fef", gen_length=LENGTH, steps=2, verify="two-stream", **chain)
-        one_by_one = run(speculative=False)
-        for window in (1, 4, 5, 16, LENGTH):
-            assert torch.equal(run(window=window).tokens, one_by_one.tokens), window
-        for draft in (load_backbone("nano"), CausalDraft(nano)):
-            assert torch.equal(run(draft=draft).tokens, one_by_one.tokens), draft
+    prompt = prompts(nano, suite, "dev", 2)[item]
+    run = partial(decode, nano, prompt, "fef", gen_length=LENGTH, steps=2, verify="two-stream", **chain)
+    one_by_one = run(speculative=False)
+    for window in (1, 4, 5, 16, LENGTH):
+        assert torch.equal(run(window=window).tokens, one_by_one.tokens), window
+    for draft in (load_backbone("nano"), CausalDraft(nano)):
+        assert torch.equal(run(draft=draft).tokens, one_by_one.tokens), draft
 
 
 @pytest.mark.slow

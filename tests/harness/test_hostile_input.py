@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from fakes import FixedLogits, official_checkpoint
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.errors import UserError
@@ -25,7 +25,6 @@ from model_wrappers import METHODS, decode, load_backbone
 from model_wrappers.opencompass_model import DiffusionModel
 
 NANO = load_backbone("nano")
-CASES = settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 NUMBERS = ["0", "1", "-1", "3", "1e-320", "1e400", "nan", "-inf", "0.5", "9" * 30, "x", "", "0x10"]
 TEXTS = ["", " ", ",", "nano", "base=", "=", "../..", "\x00", "{}", "[]", "null", "é" * 50, "a=b=c", "gsm8k"]
 CALLS = [
@@ -72,8 +71,6 @@ def command_line(draw: st.DrawFn) -> list[str]:
     return line
 
 
-@pytest.mark.slow
-@CASES
 @given(line=command_line())
 def test_a_command_line_is_a_configuration_or_refused(line: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     try:
@@ -86,8 +83,6 @@ def test_a_command_line_is_a_configuration_or_refused(line: list[str], capsys: p
         assert config.methods and config.suites
 
 
-@pytest.mark.slow
-@CASES
 @given(table=JSON)
 def test_a_table_of_models_is_used_or_refused(tmp_path: Path, table: Any) -> None:
     (tmp_path / "models.json").write_text(json.dumps(table))
@@ -96,8 +91,6 @@ def test_a_table_of_models_is_used_or_refused(tmp_path: Path, table: Any) -> Non
     assert refused(error.value)
 
 
-@pytest.mark.slow
-@CASES
 @given(
     fields=st.dictionaries(
         st.sampled_from(
@@ -132,8 +125,6 @@ def test_a_model_with_any_config_decodes_or_is_refused(tmp_path: Path, fields: d
         assert refused(error), repr(error)
 
 
-@pytest.mark.slow
-@CASES
 @given(
     rows=st.lists(
         st.one_of(JSON, st.dictionaries(st.sampled_from(["question", "answer", "task", "items", "new"]), JSON)),
@@ -166,8 +157,6 @@ def test_records_nested_without_end_are_refused(tmp_path: Path, name: str) -> No
             read(tmp_path)
 
 
-@pytest.mark.slow
-@CASES
 @given(method=st.sampled_from(sorted(METHODS)), options=st.data())
 def test_options_of_a_decoder_are_used_or_refused(method: str, options: st.DataObject) -> None:
     names = METHODS[method].options.__struct_fields__
@@ -186,8 +175,6 @@ def test_options_of_a_decoder_are_used_or_refused(method: str, options: st.DataO
         assert refused(error), repr(error)
 
 
-@pytest.mark.slow
-@CASES
 @given(options=st.data())
 def test_a_training_is_configured_or_refused(options: st.DataObject, capsys: pytest.CaptureFixture[str]) -> None:
     values = {

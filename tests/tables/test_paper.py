@@ -35,8 +35,6 @@ def test_paper_stands_beside_the_measured_numbers(tmp_path: Path) -> None:
     assert rows["LLaDA, measured"] == ["75.00", "1.00x"] * 5
     assert "DCD" not in files["paper.md"] and "Lists" not in files["paper.md"]
     assert rows["LLaDA, paper"][6] == "34.20 [a]"
-    assert "[a] The reproduced LLaDA accuracy on MBPP is 37.40" in files["paper.md"]
-    assert "LLaDA-8B-Instruct on 8 x A100 80GB" in files["paper.md"] and "Measured on nano" in files["paper.md"]
     csv = files["paper.csv"].splitlines()
     assert csv[0] == ",".join(TIDY) and csv[2] == "llada,LLaDA,math,26.6,75.0,1.0,1.0,,"
 
@@ -97,7 +95,6 @@ def test_acceptance_stands_beside_the_papers_in_percent(tmp_path: Path) -> None:
     assert rows["Method"][:3] == ["GSM8K Acc.", "GSM8K Speed", "GSM8K Acceptance"]
     assert (rows[f"{label}, paper"][2], rows[f"{label}, measured"][2]) == ("62.55", "60.00")
     assert rows["LLaDA, paper"][2] == rows["LLaDA, measured"][2] == "-"
-    assert "Acceptance is accepted / proposed" in files["paper.md"]
 
 
 def test_acceptance_is_no_column_where_the_paper_has_none(tmp_path: Path) -> None:

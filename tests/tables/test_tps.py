@@ -71,7 +71,6 @@ def test_the_table_names_and_explains_every_definition(tmp_path: Path) -> None:
     assert rows["LLADA"] == ["GSM8K", "2.000", *counts, "10.0", "11.0", "24.0", "29.0"]
     caption = files["tps.md"].splitlines()[0]
     assert all(heading.removeprefix("Tokens/s ") in caption for heading in rows["Method"][-4:])
-    assert "Seconds a response is what to compare" in caption and "Measured on nano" in caption
 
 
 def test_tps_is_written_when_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

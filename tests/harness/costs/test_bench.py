@@ -43,7 +43,7 @@ def test_tracing_is_timed_beside_none_with_an_interval() -> None:
 
 def test_the_record_holds_tables_and_environment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "bench.json"
-    assert main(["--response", "8", "--repeats", "1", "--methods", "main", "--out", str(out)]) == 0
+    assert main(["--response", "8", "--repeats", "1", "--methods", "llada,fef-2", "--out", str(out)]) == 0
     record = json.loads(out.read_text())
     assert set(record) == {"arguments", "environment", "forwards", "methods"}
     assert "overhead, %" in capsys.readouterr().out
@@ -66,6 +66,7 @@ def test_bad_numbers_and_places_are_refused_before_anything_is_measured(
         main(option)
 
 
+@pytest.mark.slow
 def test_training_is_measured_for_all_positions_and_for_subsets() -> None:
     table = bench_training("nano", repeats=1).set_index("objective")
     assert table.loc["llada", "rows a batch"] == 16 and table.loc["fef, 4 positions", "rows a batch"] <= 64

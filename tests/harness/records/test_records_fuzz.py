@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.errors import UserError
@@ -59,13 +59,11 @@ def damaged(draw: st.DrawFn) -> tuple[str, bytes]:
     return name, content
 
 
-@pytest.mark.slow
-@settings(max_examples=1000, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(damage=damaged())
 def test_damaged_records_are_read_or_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: tuple[str, bytes]
 ) -> None:
-    monkeypatch.setattr("harness.records.store.os.fsync", lambda descriptor: None)  # of a thousand folders
+    monkeypatch.setattr("harness.records.store.os.fsync", lambda descriptor: None)  # of hundreds of folders
     for name, content in {**FILES, damage[0]: damage[1]}.items():
         (tmp_path / name).write_bytes(content)
     for use in (lambda: render(read_run(tmp_path)), lambda: Recorder(tmp_path)):
@@ -75,7 +73,6 @@ def test_damaged_records_are_read_or_refused(
             assert str(error)
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(cut=st.integers(0, len(FILES["items.jsonl"])))
 def test_a_record_cut_anywhere_keeps_its_whole_items(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cut: int) -> None:
     monkeypatch.setattr("harness.records.store.os.fsync", lambda descriptor: None)

@@ -89,6 +89,18 @@ def test_a_missing_item_is_caught(tmp_path: Path, golden: Path) -> None:
     assert verdict(run, golden) == 1
 
 
+def test_a_run_of_the_first_items_passes_if_that_is_asked_for(tmp_path: Path, golden: Path) -> None:
+    run = run_of(tmp_path / "run", [row for row in items_of() if row["item"] < 9], limit=9)
+    line = [str(run.folder), "--against", str(golden), "--first"]
+    assert main([*line, "9"]) == 0
+    with pytest.raises(UserError, match="limit"):
+        main([*line, "8"])
+    changed = [row for row in items_of(tokens_hash="other") if row["item"] < 9]
+    assert main([str(run_of(tmp_path / "changed", changed, limit=9).folder), *line[1:], "9"]) == 1
+    lacking = [row for row in items_of() if row["item"] < 8]
+    assert main([str(run_of(tmp_path / "lacking", lacking, limit=9).folder), *line[1:], "9"]) == 1
+
+
 def test_other_weights_are_named(tmp_path: Path, golden: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = run_of(tmp_path / "run", items_of())
     meta = json.loads((run.folder / "run.json").read_text())

@@ -76,14 +76,16 @@ def test_exact_law_exposes_a_broken_residual(window: int) -> None:
     assert total_variation(law, reference_law(target(), 3, 1, 1.0)) > 0.01
 
 
-# The law, by seeded samples
+# The law, by seeded samples; the exact laws above see the same
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("temperature", "steps", "window"), [(1.0, 1, 4), (0.7, 1, 4), (1.0, 2, 4)])
 def test_samples_fit_the_reference_law(temperature: float, steps: int, window: int) -> None:
     assert fit(4, temperature, steps, window) > 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("broken_residual")
 def test_samples_expose_a_broken_residual() -> None:
     assert fit(4, 1.0, 1, 4) < 1e-9

@@ -18,7 +18,12 @@ from model_wrappers.verification import FullVerifier, Proposal
 NAMES = ("skip_root_row", "reuse_drafts", "adaptive_window")
 COMBINATIONS = [dict(zip(NAMES, values, strict=True)) for values in product((False, True), repeat=3) if any(values)]
 FAST = dict.fromkeys(NAMES, True)
-every_combination = pytest.mark.parametrize("savings", COMBINATIONS, ids=lambda c: "+".join(k for k in c if c[k]))
+every_combination = pytest.mark.parametrize(
+    "savings",
+    # Each alone and all together in every change, pairs at night.
+    [pytest.param(each, marks=[pytest.mark.slow] if sum(each.values()) == 2 else []) for each in COMBINATIONS],
+    ids=lambda c: "+".join(k for k in c if c[k]),
+)
 
 
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,6 +63,7 @@ def test_law_of_two_steps_stays(
     assert total_variation(law, reference_law(target(2), 4, 2, 0.7)) < 1e-9
 
 
+@pytest.mark.slow  # the exact laws above see the same
 @every_combination
 def test_samples_fit_the_reference_law(savings: dict[str, bool]) -> None:
     assert fit(4, 1.0, steps=2, window=4, **savings) > 1e-3
