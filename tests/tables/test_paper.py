@@ -46,7 +46,7 @@ def test_the_caption_tells_what_is_odd_in_the_papers_rows_that_are_shown(tmp_pat
     assert accuracy["LLaDA"][1] == 26.6 and all(
         ssd != llada for ssd, llada in zip(accuracy["SSD"], accuracy["LLaDA"], strict=True)
     )
-    both = ["In the paper SSD does not have LLaDA's accuracy", "42.7 on MATH where the paper's LLaDA has 26.60"]
+    both = ["In the paper SSD does not have LLaDA's accuracy", "The paper's LLaDA has 26.60 on MATH"]
     shown = {("llada", "ssd"): both, ("llada", "fef-2"): both[1:], ("ssd", "fef-2"): both[:1]}
     for methods, told in shown.items():
         caption = beside(tmp_path / "-".join(methods), *methods)["paper.md"].splitlines()[0]
