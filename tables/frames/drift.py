@@ -54,7 +54,9 @@ def timing_sentences(run: Run) -> list[str]:
     if reasons:
         sentences.append(f"The GPU reported throttling at the end ({', '.join(reasons)}).")
     if len(sessions) > 1:
-        sentences.append(f"The run had {len(sessions)} sessions.")
+        killed = sum(not each.get("end") for each in sessions)
+        without = f", {killed} of them without an end" if killed else ""
+        sentences.append(f"The run had {len(sessions)} sessions{without}.")
     return sentences
 
 

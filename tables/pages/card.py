@@ -34,7 +34,6 @@ def card_of(run: Run, name: str, measured: pd.DataFrame) -> Card:
         *doubts,
         *(f"{suite} is not scored: {why}" for suite, why in (scoring.get("not_scored") or {}).items()),
         *(f"Scoring: this machine did not enforce {each}." for each in scoring.get("not_enforced") or []),
-        *(["The working tree had changes that no commit has."] if meta.environment.get("dirty") else []),
     ]
     parts: dict[str, Any] = {
         "Run": {

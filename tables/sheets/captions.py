@@ -20,6 +20,7 @@ from tables.frames.together import names_of, runs_of
 
 SMALL = 1e9  # with fewer parameters, results are not comparable with the paper's 8B
 INCOMPARABLE = "not comparable with the paper's 8B results."
+UNCOMMITTED = "The code had changes that no commit has."  # so that the record cannot be made again from one
 UNTIMED = "Seconds were not measured for comparison."
 
 
@@ -50,6 +51,7 @@ def setting(measured: pd.DataFrame, run: Run) -> list[str]:
         *([f"Own questions: {'; '.join(own.values())}."] if own else []),
         *stops,
         *_machines(run),
+        *_uncommitted(run),
         *_left_out(run),
         *_sources(run),
     ]
@@ -149,6 +151,12 @@ def _machines(run: Run) -> list[str]:
         return [f"Environment: {text}." for text in named if text]
     machines = (f"{text or 'unknown'} ({', '.join(names)})" for text, names in named.items())
     return [f"Environments: {'; '.join(machines)}."]
+
+
+def _uncommitted(run: Run) -> list[str]:
+    """Which runs' code was no commit's."""
+    named = zip([f"Run {name}: " for name in names_of(run)] or [""], runs_of(run), strict=True)
+    return [f"{name}{UNCOMMITTED}" for name, each in named if each.meta.environment.get("dirty")]
 
 
 def _ways(config: RunConfig) -> list[str]:

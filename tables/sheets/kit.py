@@ -9,7 +9,7 @@ import pandas as pd
 
 from harness.errors import UserError
 from harness.records.kit import KitRecord
-from tables.sheets.captions import INCOMPARABLE, machine
+from tables.sheets.captions import INCOMPARABLE, UNCOMMITTED, machine
 from tables.sheets.layout import Cell, Sheet, Table, number_text
 
 SHOWN = 10  # responses that a caption names
@@ -158,6 +158,7 @@ def _table(record: KitRecord, layout: KitTable, numbers: pd.DataFrame) -> Table:
     sentences.append(
         f"Environment: {', '.join(filter(None, [machine(environment), f'torch {torch}' if torch else '']))}."
     )
+    sentences += [UNCOMMITTED] if environment.get("dirty") else []
     return Table(layout.name, " ".join(sentences), pd.DataFrame(cells, index=labels), rows=layout.rows)
 
 

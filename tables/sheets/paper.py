@@ -51,6 +51,16 @@ CAPTION_UNTIMED = (
     "The paper's accuracy (Acc., %; LLaDA-8B-Instruct on 8 x A100 80GB) above the measured one.",
     "The best accuracy of either kind is in bold.",
 )
+# What a reader must know of the paper's numbers: of which row, on which suites ("" is any), and a sentence.
+ODDITIES = (
+    ("SSD", "", "In the paper SSD does not have LLaDA's accuracy; here it decodes LLaDA's tokens by construction."),
+    (
+        "LLaDA",
+        "math",
+        "The paper's LLaDA has 26.60 on MATH, as LLaDA's own paper has; with the configuration that is the default "
+        "here LLaDA's authors have 42.7.",
+    ),
+)
 TIDY = ["method", "label", "suite", *(f"{source}{value}" for value in VALUES for source in ("paper_", ""))]
 
 
@@ -96,9 +106,11 @@ def paper_table(beside: pd.DataFrame, measured: pd.DataFrame, run: Run) -> Table
     metrics = shown_metrics((ACCURACY, SPEED, ACCEPTANCE) if accepted else (ACCURACY, SPEED), run)
     groups = {suite: title for suite, title in suite_titles(run).items() if suite in set(beside["suite"])}
     meaning = [ACCEPTANCE_MEANING] if accepted else []
+    shown = {(label, suite) for label, own in zip(beside["label"], beside["suite"], strict=True) for suite in (own, "")}
+    oddities = [sentence for label, suite, sentence in ODDITIES if (label, suite) in shown]
     caption = CAPTION if timed(run) else CAPTION_UNTIMED
     about = setting(measured[measured["suite"].isin(list(groups))], run)
-    sentences = [*caption, *meaning, *about, *timing(run)]
+    sentences = [*caption, *meaning, *oddities, *about, *timing(run)]
     if MEAN in set(beside["suite"]):
         groups[MEAN] = "Mean"
     reported = (beside["label"] == "LLaDA") & (beside["suite"] == "mbpp")

@@ -14,9 +14,11 @@ from typing import Any
 
 import torch
 
+from harness.records.hashes import file_hash
 from harness.suites.registry import generator_of
 from harness.suites.splits import problems
 from model_wrappers import Backbone, Decoded, decode
+from model_wrappers.backbones.registry import NANO
 from model_wrappers.chat import encode_question
 
 GOLDENS = Path(__file__).parents[1] / "official" / "goldens" / "tokens"
@@ -134,6 +136,11 @@ def lengths(case: Case, suite: str) -> dict[str, int]:
 def respond(backbone: Backbone, case: Case, suite: str, prompt_P: torch.Tensor) -> Decoded:
     """Our decoder's response."""
     return decode(backbone, prompt_P, case.method, **lengths(case, suite), **case.options)
+
+
+def nano_sha256() -> str:
+    """SHA-256 of the weights of nano that are shipped: other weights write other tokens."""
+    return file_hash(NANO / "model.safetensors")
 
 
 def hash_of(tokens: torch.Tensor) -> str:

@@ -7,8 +7,8 @@ CHECKOUTS is a folder with a git clone of every repository in `official_cases.SO
 (LLaDA, Fast-dLLM, KLASS, ..). Their code is run, not kept. Every response is decoded by theirs and by ours in turn, in
 this process and with the same weights, nano's: theirs in the LLaDA class of Fast-dLLM's repository, which is the
 official one with a cache, or in ours; SHIMS says what was changed for that. Writes goldens/tokens/NAME.json:
-repository, commit, file, function, shims and, for every case, hashes of the official tokens, how many are ours too,
-calls and seconds of both.
+repository, commit, file, function, shims, SHA-256 of nano's weights and, for every case, hashes of the official tokens,
+how many are ours too, calls and seconds of both.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from official_cases import CASES, GOLDENS, PROBLEMS, SOURCES, Case, hash_of, lengths, prompts, respond
+from official_cases import CASES, GOLDENS, PROBLEMS, SOURCES, Case, hash_of, lengths, nano_sha256, prompts, respond
 from official_models import Counted, ExactPast, OursAsTheirs, TheirClass, fast_dllm_model
 
 from harness.suites.registry import PAPER_SUITES
@@ -285,6 +285,7 @@ def main() -> None:
             "function": source.function,
             "shims": SHIMS.get(name, ""),
             "model": f"nano ({NANO.name}, float32, CPU)",
+            "weights_sha256": nano_sha256(),
             "torch": torch.__version__,
             "cases": {
                 case.name: compare(official, backbone, case, asked.problems) for case in CASES if case.source == name

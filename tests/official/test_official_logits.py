@@ -21,7 +21,8 @@ from model_wrappers.backbones.registry import FAMILIES
 
 GOLDENS = Path(__file__).parent / "goldens" / "logits"
 GOLDEN = {path.stem: path for path in sorted(GOLDENS.glob("*.safetensors"))}
-CLOSE = {"float32": {"atol": 2e-5, "rtol": 2e-5}, "bfloat16": {"atol": 0.25, "rtol": 0.05}}
+DTYPES = ("float32", "bfloat16")
+SHARE = 0.5  # see is_close
 
 
 def golden(name: str) -> tuple[dict[str, str], dict[str, torch.Tensor]]:
@@ -63,12 +64,31 @@ def raw_logits(backbone: Backbone, ids_BL: torch.Tensor) -> torch.Tensor:
     return logits_BLV
 
 
+def is_close(logits_BLV: torch.Tensor, tensors: dict[str, torch.Tensor], dtype: str) -> bool:
+    """Whether logits are the official ones but for the order in which kernels sum.
+
+    In bf16 the measure is the official code's own rounding error, its distance from its fp32 logits (root mean square):
+    ours may be SHARE of that from it. Code that rounds elsewhere is as far from fp32 and independent of it, so sqrt(2)
+    away. The same code with other kernels (no vector instructions, AVX2, AVX512; experts one by one or grouped) is 0 to
+    0.43 away.
+    """
+    if dtype == "float32":
+        return torch.allclose(logits_BLV, tensors["float32"], atol=2e-5, rtol=2e-5)
+    exact_BLV, official_BLV = tensors["float32"], tensors["bfloat16"].float()
+    return bool(rms(logits_BLV.float() - official_BLV) < SHARE * rms(official_BLV - exact_BLV))
+
+
+def rms(values: torch.Tensor) -> float:
+    """Root mean square of a tensor of any shape."""
+    return float(values.square().mean().sqrt())
+
+
 def test_every_family_has_a_record() -> None:
     assert len(GOLDEN) == len(FAMILIES)
     assert sum(path.stat().st_size for path in GOLDEN.values()) < 200_000
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_logits_are_those_of_the_official_code(record: Any, dtype: str) -> None:
     """Bit for bit where the record was made with the same kernels."""
     name, about, tensors, folder = record
@@ -76,19 +96,20 @@ def test_logits_are_those_of_the_official_code(record: Any, dtype: str) -> None:
     if name == "llada_moe":
         backbone.model.set_experts_implementation("one_by_one")
     logits_BLV = raw_logits(backbone, tensors["ids"])
-    torch.testing.assert_close(logits_BLV, tensors[dtype], **CLOSE[dtype])
+    assert is_close(logits_BLV, tensors, dtype)
     if (about["torch"], about["kernels"]) == (torch.__version__, kernels()):
         assert torch.equal(logits_BLV, tensors[dtype])
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("experts", ["grouped_mm", "eager"])
 @pytest.mark.parametrize("record", ["llada_moe"], indirect=True)
-def test_transformers_ways_to_run_experts_round_otherwise_and_no_more(record: Any, experts: str) -> None:
+def test_transformers_ways_to_run_experts_round_otherwise_and_no_more(record: Any, experts: str, dtype: str) -> None:
     _, _, tensors, folder = record
-    backbone = load_backbone(folder, dtype="float32")
+    backbone = load_backbone(folder, dtype=dtype)
     assert backbone.model.get_experts_implementation()[""] == "grouped_mm"
     backbone.model.set_experts_implementation(experts)
-    torch.testing.assert_close(raw_logits(backbone, tensors["ids"]), tensors["float32"], **CLOSE["float32"])
+    assert is_close(raw_logits(backbone, tensors["ids"]), tensors, dtype)
 
 
 def test_a_record_is_what_its_hash_says(record: Any) -> None:
@@ -96,12 +117,16 @@ def test_a_record_is_what_its_hash_says(record: Any) -> None:
     assert hashlib.sha256(tensors["float32"].numpy().tobytes()).hexdigest() == about["sha256"]
 
 
-def test_a_change_of_one_weight_shows(record: Any, tmp_path: Path) -> None:
-    _, about, tensors, _ = record
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_change_of_one_weight_shows(record: Any, tmp_path: Path, dtype: str) -> None:
+    """By 0.1, a third of the weights' standard deviation."""
+    kind, about, tensors, _ = record
     weights = random_weights(json.loads(about["shapes"]), int(about["seed"]))
     name = next(key for key in sorted(weights) if "q_proj.weight" in key)
     weights[name][0, 0] += 0.1
     (tmp_path / "config.json").write_text(about["config"])
     save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
-    logits_BLV = raw_logits(load_backbone(tmp_path, dtype="float32"), tensors["ids"])
-    assert not torch.allclose(logits_BLV, tensors["float32"], **CLOSE["float32"])
+    backbone = load_backbone(tmp_path, dtype=dtype)
+    if kind == "llada_moe":
+        backbone.model.set_experts_implementation("one_by_one")
+    assert not is_close(raw_logits(backbone, tensors["ids"]), tensors, dtype)

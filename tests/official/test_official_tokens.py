@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from official_cases import CASES, GOLDENS, PROBLEMS, Case, hash_of, prompts, respond
+from official_cases import CASES, GOLDENS, PROBLEMS, SOURCES, Case, hash_of, nano_sha256, prompts, respond
 from parity_table import table
 
 from harness.suites.registry import PAPER_SUITES
@@ -22,9 +22,20 @@ def nano() -> Backbone:
     return load_backbone("nano")
 
 
+def of_source(source: str) -> dict[str, Any]:
+    """A golden file, if it was made with the weights that are shipped."""
+    content: dict[str, Any] = json.loads((GOLDENS / f"{source}.json").read_text(encoding="utf-8"))
+    if content["weights_sha256"] != nano_sha256():
+        pytest.fail(
+            f"goldens/tokens/{source}.json was made with weights of nano whose SHA-256 is {content['weights_sha256']}; "
+            f"those here have {nano_sha256()}: restore them, or make the goldens again (make_tokens.py)",
+            pytrace=False,
+        )
+    return content
+
+
 def golden(case: Case) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads((GOLDENS / f"{case.source}.json").read_text(encoding="utf-8"))
-    return dict(content["cases"][case.name])
+    return dict(of_source(case.source)["cases"][case.name])
 
 
 def unlike(nano: Backbone, case: Case, suites: Iterable[str], count: int) -> list[str]:
@@ -36,6 +47,14 @@ def unlike(nano: Backbone, case: Case, suites: Iterable[str], count: int) -> lis
         for item, prompt_P in list(enumerate(prompts(nano, suite)))[: min(count, len(expected[suite]))]
         if hash_of(respond(nano, case, suite, prompt_P).tokens) != expected[suite][item]
     ]
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_goldens_were_made_with_the_weights_that_are_shipped(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    of_source(source)
+    monkeypatch.setitem(globals(), "nano_sha256", lambda: "0" * 64)
+    with pytest.raises(pytest.fail.Exception, match=f"{source}.json was made with weights of nano whose SHA-256 is"):
+        of_source(source)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.name} ({case.source})")

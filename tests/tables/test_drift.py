@@ -74,7 +74,11 @@ def test_a_run_without_receipts_says_nothing_of_the_machine(tmp_path: Path) -> N
         ([{"start": receipt(reasons="0x4"), "end": receipt(reasons="0x0")}], []),
         ([{"start": receipt(), "end": receipt(reasons="0x1")}], []),
         ([{"start": receipt(), "end": receipt(reasons="0x5")}], ["The GPU reported throttling at the end (0x4)."]),
-        ([{"start": receipt(), "end": None}] * 2, ["The run had 2 sessions."]),
+        ([{"start": receipt(), "end": receipt()}] * 2, ["The run had 2 sessions."]),
+        (
+            [{"start": receipt(), "end": end} for end in (None, None, receipt())],
+            ["The run had 3 sessions, 2 of them without an end."],
+        ),
     ],
 )
 def test_each_receipt_gives_a_short_sentence(tmp_path: Path, sessions: list[dict[str, Any]], says: list[str]) -> None:

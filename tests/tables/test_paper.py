@@ -39,6 +39,18 @@ def test_paper_stands_beside_the_measured_numbers(tmp_path: Path) -> None:
     assert csv[0] == ",".join(TIDY) and csv[2] == "llada,LLaDA,math,26.6,75.0,1.0,1.0,,"
 
 
+def test_the_caption_tells_what_is_odd_in_the_papers_rows_that_are_shown(tmp_path: Path) -> None:
+    accuracy = {row["method"]: row["acc"] for row in PAPER["main_results"]}
+    assert accuracy["LLaDA"][1] == 26.6 and all(
+        ssd != llada for ssd, llada in zip(accuracy["SSD"], accuracy["LLaDA"], strict=True)
+    )
+    both = ["In the paper SSD does not have LLaDA's accuracy", "The paper's LLaDA has 26.60 on MATH"]
+    shown = {("llada", "ssd"): both, ("llada", "fef-2"): both[1:], ("ssd", "fef-2"): both[:1]}
+    for methods, told in shown.items():
+        caption = beside(tmp_path / "-".join(methods), *methods)["paper.md"].splitlines()[0]
+        assert [sentence for sentence in both if sentence in caption] == told
+
+
 def test_paper_means_need_the_four_suites(tmp_path: Path) -> None:
     assert "Mean" not in render(save(tmp_path, full_items()), paper=True)["paper.md"]
 

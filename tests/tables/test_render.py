@@ -296,6 +296,14 @@ def test_captions_say_how_many_workers_of_which_kind(
     assert f"Environment: cpu (Test CPU), 2 threads, float32, {said}" in render(run)["main.md"]
 
 
+def test_captions_say_that_the_code_had_changes_that_no_commit_has(tmp_path: Path) -> None:
+    """In every table, with seconds or without."""
+    for dirty in (True, False):
+        run = save(tmp_path / str(dirty), full_items(), environment={"device": "cpu", "dirty": dirty})
+        captions = [text for name, text in render(run, paper=True, tps=True).items() if name.endswith(".md")]
+        assert len(captions) >= 4 and {"changes that no commit has." in text for text in captions} == {dirty}
+
+
 def test_captions_say_what_was_left_out_and_not_decoded_later(tmp_path: Path) -> None:
     rows = [{"method": "llada", "suite": "gsm8k", "item": number, "reason": "killed"} for number in (0, 4, 5)]
     run = save(tmp_path, full_items(), sessions=[{"left_out": rows}])

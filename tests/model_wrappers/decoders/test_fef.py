@@ -10,7 +10,10 @@ import torch
 from fakes import RandomConditionals, Recorder, tiny_llada
 from fef_reference import LENGTH, PROMPT, reference_law, target, tokens, unlike
 
-from model_wrappers import decode
+from harness.suites.registry import generator_of
+from harness.suites.splits import problems
+from model_wrappers import decode, load_backbone
+from model_wrappers.chat import encode_question
 
 BLOCKS = (16, 8)
 DIFFUSION_STEPS = (1, 2, 4)
@@ -163,9 +166,24 @@ def test_scope_all_remasks_as_many_positions_but_others(seed: int) -> None:
     assert sum(second) == sum(third) == sum(fourth) == LENGTH // 2 and second != third
 
 
-def test_scope_pass_makes_four_greedy_steps_equal_two(prompt: torch.Tensor) -> None:
-    run = partial(tokens, tiny_llada(0), prompt, confidence_scope="pass")
-    assert run(steps=4) == run(steps=2) == tokens(tiny_llada(0), prompt, steps=2) != run(steps=1)
+@pytest.mark.parametrize("speculative", [True, False])
+@pytest.mark.parametrize("block_length", BLOCKS)
+@pytest.mark.parametrize("seed", range(5))
+def test_scope_pass_makes_four_greedy_steps_equal_two(
+    prompt: torch.Tensor, seed: int, block_length: int, speculative: bool
+) -> None:
+    """C holds the positions of the step before alone: the same ones are masked, and get the same tokens again."""
+    run = partial(tokens, tiny_llada(seed), prompt, block_length=block_length, speculative=speculative, window=4)
+    assert run(steps=2, confidence_scope="pass") == run(steps=4, confidence_scope="pass") == run(steps=2)
+
+
+@pytest.mark.parametrize("suite", ["gsm8k", "mbpp"])
+def test_scope_pass_makes_four_greedy_steps_equal_two_on_nano(suite: str) -> None:
+    backbone = load_backbone("nano")
+    for problem in problems(suite, "dev", 2):
+        prompt_P = torch.tensor(encode_question(backbone.text_tokenizer(), problem.question))
+        run = partial(tokens, backbone, prompt_P, gen_length=generator_of(suite).length, speculative=False)
+        assert run(steps=2, confidence_scope="pass") == run(steps=4, confidence_scope="pass") == run(steps=2)
 
 
 @pytest.mark.parametrize(("fraction", "forwards"), [(0.0, 16), (0.3, 20), (1.0, 32)])
