@@ -11,9 +11,10 @@ from harness.costs.timing import random_ids
 from harness.errors import UserError
 from model_wrappers import Backbone
 from model_wrappers.backbones.protocol import Ledger
+from model_wrappers.decoders.fef.targets import Proposal
+from model_wrappers.decoders.fef.two_stream import TwoStreamVerifier
 from model_wrappers.request import Request
 from model_wrappers.sampling import Sampler
-from model_wrappers.verification import Proposal, TwoStreamVerifier
 
 DRAFTS = 16  # the window of the paper's main table
 
@@ -78,5 +79,5 @@ class TwoStream:
     def verify(self) -> int:
         """Verify all drafts of a window at the segment's start; returns the tokens added after the cached ones."""
         before = self._ledger.tokens
-        self._verifier.verify(self._segment, self._proposal, want_drafts=False)
+        self._verifier.verify(self._segment, self._proposal)
         return self._ledger.tokens - before

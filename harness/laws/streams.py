@@ -24,9 +24,10 @@ from harness.suites.splits import generator_of, problems
 from harness.training.responses import Example, encode
 from model_wrappers import Backbone
 from model_wrappers.backbones.protocol import Ledger
+from model_wrappers.decoders.fef.targets import FullVerifier, Proposal, Verifier
+from model_wrappers.decoders.fef.two_stream import TwoStreamVerifier
 from model_wrappers.request import Request
 from model_wrappers.sampling import Sampler, in_doubt, token_probs
-from model_wrappers.verification import FullVerifier, Proposal, TwoStreamVerifier
 
 ANCHORS: tuple[int | None, ...] = (1, 8, 16, 24, 32, None)
 FRESH_BELOW = (0.5, 0.7, 0.9)
@@ -65,20 +66,21 @@ def probs_along(backbone: Backbone, example: Example, contexts: Contexts | None)
     ledger, start = Ledger(backbone), len(prompt)
     x_1L = torch.tensor([prompt + [backbone.mask_id] * len(response)], device=backbone.device)
     request = Request(ledger, ledger, x_1L, start, len(response), 1.0, Sampler(0))
-    verifier = (FullVerifier if contexts is None else TwoStreamVerifier)(request, len(response))
+    verifier: Verifier = (FullVerifier if contexts is None else TwoStreamVerifier)(request, len(response))
     width = (contexts.anchor if contexts is not None else None) or len(response)
     found, first, passes = list[torch.Tensor](), 0, 0
     while first < len(response):
         tokens = response[first : first + width]
         segment = list(range(start + first, start + first + len(tokens)))
-        verifier.begin(segment)
-        logits_WV = verifier.verify(segment, Proposal(tokens, None, None), want_drafts=False).logits_WV
+        verifier.segment(segment)
+        logits_WV = verifier.verify(segment, Proposal(tokens, None, None)).logits_WV
         probs_WV = token_probs(logits_WV, 1.0, exclude=backbone.mask_id)
         if contexts is not None:
             doubtful_W = in_doubt(probs_WV.amax(1), contexts.fresh_below, fresh=True)
             probs_WV = probs_WV[: int((~doubtful_W).cumprod(0).sum())]
         count = len(probs_WV)
         request.commit(segment[:count], tokens[:count], None, "drawn")
+        verifier.advance(len(segment), 0)  # whatever comes next has a context of its own
         found.append(probs_WV)
         first, passes = first + count, passes + 1
     return torch.cat(found), passes

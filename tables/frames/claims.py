@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
+import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
 import pandas as pd
-import tomllib
 from msgspec import Meta
 
 from harness.errors import UserError

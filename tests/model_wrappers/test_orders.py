@@ -10,7 +10,7 @@ from fakes import tiny_llada
 from fef_reference import tokens
 
 from model_wrappers import decode
-from model_wrappers.decoders.fef import by_confidence
+from model_wrappers.decoders.fef.two_stream import by_confidence
 
 two_stream = partial(tokens, verify="two-stream", order="confidence")
 

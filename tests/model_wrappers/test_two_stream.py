@@ -14,7 +14,8 @@ from two_stream_reference import query_logits
 from harness.training.objectives import corrupt
 from harness.training.two_stream import two_stream_rows
 from model_wrappers import Backbone, decode
-from model_wrappers.verification import Proposal, TwoStreamVerifier
+from model_wrappers.decoders.fef.targets import Proposal
+from model_wrappers.decoders.fef.two_stream import TwoStreamVerifier
 
 two_stream = partial(tokens, verify="two-stream")
 
@@ -43,7 +44,7 @@ def verifier(backbone: Backbone, row: list[int], segment: list[int]) -> TwoStrea
 
 def verified(made: TwoStreamVerifier, segment: list[int], drafts: list[int]) -> torch.Tensor:
     """Target logits of a window, (W, V)."""
-    return made.verify(segment, Proposal(drafts, None, None), want_drafts=False).logits_WV
+    return made.verify(segment, Proposal(drafts, None, None)).logits_WV
 
 
 ROW, SEGMENT = [3, 14, 39, 39, 9, 39, 39, 26, 39], [2, 3, 5, 6, 8]  # 39 is the tiny models' mask

@@ -15,7 +15,8 @@ from families import NAMES, SHIFTED, tiny
 from fef_reference import tokens
 
 from model_wrappers import Backbone, decode
-from model_wrappers.verification import Proposal, TwoStreamVerifier
+from model_wrappers.decoders.fef.targets import Proposal
+from model_wrappers.decoders.fef.two_stream import TwoStreamVerifier
 
 ROW, SEGMENT = [3, 14, 39, 39, 9, 39, 39, 26, 39], [2, 3, 5, 6, 8]  # 39 is the tiny models' mask
 DRAFTS = [5, 6, 7, 8, 9]
@@ -35,7 +36,7 @@ def verifier(backbone: Backbone) -> TwoStreamVerifier:
 
 def verified(made: TwoStreamVerifier, segment: list[int], drafts: list[int]) -> torch.Tensor:
     """Target logits of a window, (W, V)."""
-    return made.verify(segment, Proposal(drafts, None, None), want_drafts=False).logits_WV
+    return made.verify(segment, Proposal(drafts, None, None)).logits_WV
 
 
 def target_logits(backbone: Backbone, clean: list[int]) -> torch.Tensor:

@@ -20,7 +20,7 @@ from harness.costs.prediction import context_passes, fef_items, item_seconds, pr
 from harness.errors import UserError
 from harness.methods.asked import methods_named
 from model_wrappers import decode
-from model_wrappers.verification import TwoStreamVerifier
+from model_wrappers.decoders.fef.two_stream import TwoStreamVerifier
 
 CPU = torch.device("cpu")
 COSTS = Costs(

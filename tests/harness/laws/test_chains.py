@@ -7,7 +7,7 @@ import pytest
 
 from harness.laws import chains
 from harness.laws.chains import CHAINS, NO_SPECULATION, SELF_CHECK, audit_chains, chains_failures
-from model_wrappers.drafts import DraftSource
+from model_wrappers.decoders.fef.two_stream import TwoStreamVerifier
 
 
 @pytest.fixture(scope="module")
@@ -35,6 +35,6 @@ def test_a_broken_residual_that_nobody_notices_fails(table: pd.DataFrame) -> Non
 def test_doubt_that_depends_on_a_draft_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     """A window that ends at its last draft instead of where its target is in doubt has another law."""
     monkeypatch.setattr(chains, "CHAINS", {"fresh": CHAINS["fresh below 0.65"]})
-    monkeypatch.setattr(DraftSource, "before_doubt", lambda self, segment, logits_WV: min(2, len(logits_WV)))
+    monkeypatch.setattr(TwoStreamVerifier, "before_doubt", lambda self, segment, logits_WV: min(2, len(logits_WV)))
     failures = chains_failures(audit_chains(tokens=2, seed=0))
     assert failures and "has another law than without speculation" in failures[0]

@@ -13,7 +13,7 @@ from fef_reference import LENGTH, PROMPT, enumerated_law, fit, reference_law, ta
 
 from harness.laws.oracle import total_variation
 from model_wrappers import Backbone, decode
-from model_wrappers.verification import FullVerifier, Proposal
+from model_wrappers.decoders.fef.targets import FullVerifier, Proposal
 
 NAMES = ("skip_root_row", "reuse_drafts", "adaptive_window")
 COMBINATIONS = [dict(zip(NAMES, values, strict=True)) for values in product((False, True), repeat=3) if any(values)]
@@ -28,7 +28,7 @@ every_combination = pytest.mark.parametrize(
 
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """An adaptive window that cuts on the tiny, unsure models, too."""
-    monkeypatch.setattr("model_wrappers.drafts.REACHED", 0.3)
+    monkeypatch.setattr("model_wrappers.decoders.fef.drafts.REACHED", 0.3)
 
 
 @every_combination
@@ -126,8 +126,8 @@ def test_an_adaptive_window_runs_fewer_rows_and_never_more_drafts(monkeypatch: p
 def test_next_drafts_are_given_the_accepted_drafts_alone(tiny: Backbone) -> None:
     """Any draft probs would leave the decoder exact; these are the ones that get drafts accepted."""
     row, segment, drafts = [3, 14, 39, 39, 39, 39, 39], [2, 3, 4, 5, 6], [5, 6, 7]
-    verifier = FullVerifier(request_for(tiny, row, start=2), window=3)
-    verified = verifier.verify(segment, Proposal(drafts, None, None), want_drafts=True)
+    verifier = FullVerifier(request_for(tiny, row, start=2), window=3, want_drafts=True)
+    verified = verifier.verify(segment, Proposal(drafts, None, None))
     assert sorted(verified.next_drafts) == [0, 1, 2, 3]
     for accepted, logits in verified.next_drafts.items():
         given = torch.tensor([[*row[:2], *drafts[:accepted], *row[2 + accepted :]]])

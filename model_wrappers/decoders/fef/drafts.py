@@ -5,16 +5,12 @@ Shapes: W window, V vocabulary.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 
+from model_wrappers.decoders.fef.options import FeFOptions
+from model_wrappers.decoders.fef.targets import PositionLogits, Proposal, Verified, Verifier
 from model_wrappers.request import Request
-from model_wrappers.sampling import draw, in_doubt, token_probs
-from model_wrappers.verification import PositionLogits, Proposal, Verified, Verifier
-
-if TYPE_CHECKING:
-    from model_wrappers.decoders.fef import FeFOptions
+from model_wrappers.sampling import draw, token_probs
 
 REACHED = 0.02  # adaptive window: a position is verified if, by the draft probs, its draft is reached with this chance
 
@@ -45,20 +41,19 @@ class DraftSource:
 
     def begin_block(self) -> None:
         """Nothing is kept of another block."""
-        self._draft_logits, self._target_logits = {}, {}
+        self._draft_logits, self._target_logits, self._root_is_target = {}, {}, False
 
     def begin_step(self) -> None:
         """After re-masking: the target logits of the step before are draft logits of this one."""
-        self._draft_logits, self._target_logits = self._target_logits, {}
+        self._draft_logits, self._target_logits, self._root_is_target = self._target_logits, {}, False
 
-    def begin_segment(self, context: PositionLogits) -> None:
-        """A new segment; context: what its context pass gave, the target's own at its first position."""
-        self._root_is_target = bool(context) and self._one_model
-        if self._root_is_target:
-            self._draft_logits = context
+    def propose(self, segment: list[int], context: PositionLogits) -> Proposal:
+        """Drafts of the first positions of a segment, at most a window of them; none without speculation.
 
-    def propose(self, segment: list[int]) -> Proposal:
-        """Drafts of the first positions of a segment, at most a window of them; none without speculation."""
+        context: what a context pass that was made just now gave, the target's own at the first position; or {}.
+        """
+        if context and self._one_model:
+            self._draft_logits, self._root_is_target = context, True
         if not self._options.speculative:
             return Proposal([], None, None)
         window = segment[: self._options.window]
@@ -72,32 +67,25 @@ class DraftSource:
         root_1V = logits_WV[:1] if self._options.skip_root_row and self._root_is_target else None
         return Proposal(tokens, probs_WV, root_1V, logits_WV)
 
-    def update(self, resolved: list[int], verified: Verified, accepted: int, proposed: int) -> None:
-        """Keep what a verified window leaves for the next one."""
-        if self._options.reuse_drafts:
-            self._target_logits.update(zip(resolved, verified.logits_WV, strict=False))
-            self._draft_logits, self._root_is_target = verified.next_drafts.get(accepted, {}), accepted == proposed
-        else:
-            self._draft_logits, self._root_is_target = self._draft_logits if accepted == proposed else {}, False
+    def update(self, segment: list[int], proposal: Proposal, verified: Verified, accepted: int) -> None:
+        """Keep what a verified window leaves for the next one; all stays where nothing was verified.
 
-    def before_doubt(self, segment: list[int], logits_WV: torch.Tensor) -> int:
-        """How many of a window's positions, with these target logits, come before the first one in doubt.
-
-        Which these are is a function of the target, and so of the tokens before them alone: there is still one chain
-        distribution for every window and draft.
+        accepted: how many drafts were.
         """
-        if self._options.refresh_below is None:
-            return len(logits_WV)
-        best_W = token_probs(logits_WV, 1.0, exclude=self._never).amax(1)
-        return int((~self._in_doubt(segment, best_W)).cumprod(0).sum())
-
-    def _in_doubt(self, segment: list[int], best_W: torch.Tensor) -> torch.Tensor:
-        return in_doubt(best_W, self._options.refresh_below, self._verifier.is_fresh(segment))
+        if not len(verified.logits_WV):
+            return
+        all_accepted = accepted == len(proposal.tokens)
+        if self._options.reuse_drafts:
+            resolved = segment[: accepted + (not all_accepted)]
+            self._target_logits.update(zip(resolved, verified.logits_WV, strict=False))
+            self._draft_logits, self._root_is_target = verified.next_drafts.get(accepted, {}), all_accepted
+        else:
+            self._draft_logits, self._root_is_target = self._draft_logits if all_accepted else {}, False
 
     def _reached(self, segment: list[int], logits_WV: torch.Tensor) -> torch.Tensor:
         """By the draft probs, the chance of each position that all before it are accepted and not in doubt, (W,)."""
         accepted_W = token_probs(logits_WV, 1.0, exclude=self._never).amax(1)
-        doubtful_W = self._in_doubt(segment, accepted_W)
+        doubtful_W = self._verifier.in_doubt(segment, accepted_W)
         if self._root_is_target:
             accepted_W[0] = 1
         accepted_W[doubtful_W] = 0

@@ -1,0 +1,136 @@
+"""Where FeF-DLLM's targets come from: what a verifier is, and the paper's, one row per draft.
+
+It gives, for the positions j_1, j_2, ... of a window, the target of each given the drafts before it and nothing of
+those after it. Another one, on top of cached keys and values, is two_stream.py. Shapes: L length of prompt and
+response, W window, V vocabulary, R rows, N positions.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+import torch
+
+from model_wrappers.backbones.protocol import Ledger
+from model_wrappers.request import Request
+from model_wrappers.sampling import token_probs
+
+PositionLogits = dict[int, torch.Tensor]  # position in the sequence -> logits (V,)
+
+
+class Proposal(NamedTuple):
+    """What a window is verified on.
+
+    tokens: its W drafts, none without speculation. probs_WV: what they were drawn from. root_1V: target logits of the
+    first position where a pass gave them already; it then is left out of the verification. logits_WV: the draft logits.
+    """
+
+    tokens: list[int]
+    probs_WV: torch.Tensor | None
+    root_1V: torch.Tensor | None
+    logits_WV: torch.Tensor | None = None
+
+
+class Verified(NamedTuple):
+    """Target logits of a window, and draft logits of positions to come.
+
+    next_drafts: by how many drafts may be accepted, the logits of the positions after these given these alone. If all
+    are accepted, those of the next position are the target's own.
+    """
+
+    logits_WV: torch.Tensor
+    next_drafts: dict[int, PositionLogits]
+
+    def probs_of(self, tokens: list[int], exclude: list[int]) -> torch.Tensor:
+        """The target's probability, at temperature 1, of a token at each of the first positions: float64 (N,)."""
+        probs_NV = token_probs(self.logits_WV[: len(tokens)], 1.0, exclude=exclude)
+        return probs_NV.gather(1, ids_tensor(tokens, probs_NV)[:, None])[:, 0]
+
+
+class Verifier(Protocol):
+    """What the decoder asks. segment: the unresolved positions that come next, in the order they are resolved in."""
+
+    def segment(self, unresolved: list[int]) -> tuple[list[int], PositionLogits]:
+        """The positions that come next of the unresolved ones, and the logits at them if a pass gave some just now."""
+        ...
+
+    def draft(self, segment: list[int]) -> PositionLogits:
+        """Draft logits of the next window at least, given what is resolved, by a pass of their own."""
+        ...
+
+    def in_doubt(self, segment: list[int], best_W: torch.Tensor) -> torch.Tensor:
+        """Which of the first positions want another context first, bool (W,).
+
+        best_W: the probability of their best token.
+        """
+        ...
+
+    def verify(self, segment: list[int], proposal: Proposal) -> Verified:
+        """Targets of the window: as many positions as there are drafts, one if there are none, fewer before doubt."""
+        ...
+
+    def advance(self, count: int, accepted: int) -> None:
+        """The first `count` positions of the segment are resolved, `accepted` of them by drafts."""
+        ...
+
+
+class FullVerifier:
+    """The paper's Algorithm 2: input m of a batch is the sequence with the drafts before position m filled in.
+
+    want_drafts: verification gives draft logits of the positions to come, too.
+    """
+
+    def __init__(self, request: Request, window: int, want_drafts: bool = False) -> None:
+        self._backbone, self._draft, self._x_1L, self._window = request.backbone, request.draft, request.x_1L, window
+        self._want_drafts = want_drafts
+
+    def segment(self, unresolved: list[int]) -> tuple[list[int], PositionLogits]:
+        """All of them: every pass runs the whole sequence."""
+        return unresolved, {}
+
+    def in_doubt(self, segment: list[int], best_W: torch.Tensor) -> torch.Tensor:
+        """None: every target is conditioned on all that is resolved."""
+        return torch.zeros_like(best_W, dtype=torch.bool)
+
+    def advance(self, count: int, accepted: int) -> None:
+        """Nothing is kept of a segment."""
+
+    def draft(self, segment: list[int]) -> PositionLogits:
+        """Of the next window, from one forward of the sequence as it is."""
+        return draft_forward(self._draft, self._x_1L, segment[: self._window])
+
+    def verify(self, segment: list[int], proposal: Proposal) -> Verified:
+        """One batch; the next drafts are those of the row of the accepted drafts, and one more row has all drafts."""
+        wide, skip, want_drafts = max(1, len(proposal.tokens)), proposal.root_1V is not None, self._want_drafts
+        rows = range(int(skip), wide + (want_drafts and wide < len(segment)))
+        if not rows:
+            return with_root(proposal, torch.empty(0, self._backbone.vocab_size, device=self._x_1L.device))
+        inputs_RL = self._x_1L.repeat(len(rows), 1)
+        for m, input_L in zip(rows, inputs_RL, strict=True):
+            input_L[segment[:m]] = ids_tensor(proposal.tokens[:m], input_L)
+        # A row is read at its own position, and where drafts are wanted at as many as a window after it.
+        reads = [segment[m : m + 1 + (self._window if want_drafts else 0)] for m in rows]
+        most = max(map(len, reads))
+        filled = [read + read[-1:] * (most - len(read)) for read in reads]
+        logits_RNV = self._backbone.logits(inputs_RL, positions=ids_tensor(filled, self._x_1L))
+        next_drafts: dict[int, PositionLogits] = {}
+        if want_drafts:
+            pairs = zip(reads, logits_RNV, strict=True)
+            next_drafts = dict(zip(rows, (dict(zip(*pair, strict=False)) for pair in pairs), strict=True))
+        return with_root(proposal, logits_RNV[: wide - skip, 0], next_drafts)
+
+
+def with_root(
+    proposal: Proposal, logits_NV: torch.Tensor, next_drafts: dict[int, PositionLogits] | None = None
+) -> Verified:
+    """The verified logits, behind those of the first position where the proposal has them."""
+    whole_WV = logits_NV if proposal.root_1V is None else torch.cat([proposal.root_1V, logits_NV])
+    return Verified(whole_WV, next_drafts or {})
+
+
+def draft_forward(draft: Ledger, x_1L: torch.Tensor, positions: list[int]) -> PositionLogits:
+    return dict(zip(positions, draft.logits(x_1L, positions=ids_tensor(positions, x_1L))[0], strict=True))
+
+
+def ids_tensor(values: object, like: torch.Tensor) -> torch.Tensor:
+    return torch.tensor(values, dtype=torch.long, device=like.device)
