@@ -43,7 +43,7 @@ from model_wrappers.decoders import METHODS
 
 ROLES_OF = {  # --model NAME, of shipped models
     "nano": {"base": "nano", "fef": "nano-fef", "control": "nano-control"},
-    "nano-long": {"base": "nano-long", "fef": "nano-long"},
+    "nano-long": {"base": "nano-long", "fef": "nano-long", "control": "nano-long-control"},
 }
 # Whose checkpoint a prefix-conditioned decoder has where its role has none.
 STAND_INS = {"two-stream": ("fef", "base"), "fef": ("base",)}

@@ -26,7 +26,7 @@ from model_wrappers.backbones.weights import load_weights
 
 FAMILIES: dict[str, Family] = {each.FAMILY.model_type: each.FAMILY for each in (llada, llada_moe, dream, qwen3)}
 NANO = Path(__file__).parents[1] / "nano"
-SHIPPED = {"nano": NANO} | {f"nano-{role}": NANO / role for role in ("fef", "control", "long")}
+SHIPPED = {"nano": NANO} | {f"nano-{role}": NANO / role for role in ("fef", "control", "long", "long-control")}
 DEVICES = "cpu, cuda, cuda:0, ..."
 LOADING_ERRORS = (
     *(OSError, EOFError, KeyError, TypeError, ValueError, RuntimeError, ArithmeticError),
