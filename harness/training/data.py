@@ -20,12 +20,12 @@ from harness.suites.exchanges import read_exchanges
 from harness.suites.registry import GENERATED, generator_of
 from harness.suites.spec import Rounds
 from harness.suites.splits import draw
-from harness.training.objectives import corrupt, position_rows
+from harness.training.objectives import corrupt, corrupt_in_blocks, position_rows
 from harness.training.tokenizer import EOT, NANO_SUITES
 from model_wrappers.chat import encode_messages
 
 LENGTHS = (32, 48, 64, 96)  # response lengths that a model trained on nano's suites can be asked for
-LONG_LENGTHS = (32, 48, 64, 128, 160, 256)  # and one trained on longer ones besides
+LONG_LENGTHS = (*LENGTHS, 128, 160, 256)  # and one trained on longer ones besides
 ROLES = {"HUMAN": "user", "BOT": "assistant"}
 GOLDEN = 0.6180339887498949  # t_i = frac(i * golden ratio): even coverage of [0, 1], the same on every resume
 
@@ -67,8 +67,8 @@ class NanoExamples(Examples):
     """`count` generated training examples; blocks of `block` consecutive ones share a suite.
 
     mix: how many blocks of each suite there are in a round (None: one of each of NANO_SUITES); the order within a round
-    is random. A suite with solved problems before each has them here too. distinct: how many different examples there
-    are, repeated in their order; None for all of them.
+    is random. distinct: how many different examples there are, repeated in their order; None for all of them. repeats:
+    how many times in a row each block comes. shots: whether a suite with solved problems before each has them here.
     """
 
     def __init__(
@@ -79,19 +79,24 @@ class NanoExamples(Examples):
         seed: int,
         mix: dict[str, int] | None = None,
         distinct: int | None = None,
+        repeats: int = 1,
+        shots: bool = True,
         end: str = EOT,
     ) -> None:
         super().__init__(tokenizer, count, seed, end)
         self.block, self.distinct = block, count if distinct is None else distinct
+        self.repeats, self.shots = repeats, shots
         blocks = dict.fromkeys(NANO_SUITES, 1) if mix is None else mix
         self.round = [suite for suite in GENERATED for _ in range(blocks.get(suite, 0))]
 
     def __getitem__(self, index: int) -> Example:
-        number = index % self.distinct
+        block, within = divmod(index, self.block)
+        number = (block // self.repeats * self.block + within) % self.distinct
         round_, position = divmod(number // self.block, len(self.round))
         order = Random(f"order {self.seed} {round_}").sample(self.round, len(self.round))
         problem = draw(order[position], "train", Random(f"example {self.seed} {number}"))
-        return self.encode(problem.question, problem.response, index, generator_of(order[position]).shots)
+        before = generator_of(order[position]).shots if self.shots else None
+        return self.encode(problem.question, problem.response, index, before)
 
 
 class FileExamples(Examples):
@@ -128,11 +133,14 @@ class CorruptedBatches:
     """Collator: pads with EOS, draws diffusion times, and corrupts the responses.
 
     lengths: some batches are padded with EOS to one of these response lengths. Without any, all are padded to their
-    longest response.
+    longest response. blocks: share of the batches that are corrupted as decoding in blocks meets them.
     """
 
-    def __init__(self, eos_id: int, mask_id: int, seed: int, lengths: Sequence[int] = LENGTHS) -> None:
+    def __init__(
+        self, eos_id: int, mask_id: int, seed: int, lengths: Sequence[int] = LENGTHS, blocks: float = 0.0
+    ) -> None:
         self.eos_id, self.mask_id, self.seed, self.lengths = eos_id, mask_id, seed, lengths
+        self.blocks = blocks
 
     def __call__(self, examples: list[Example], all_masked: float = 0.0) -> dict[str, torch.Tensor]:
         """B examples -> clean, corrupted (B, L) ids, response (B, L) bool, share masked (B,).
@@ -150,7 +158,10 @@ class CorruptedBatches:
         even_B = torch.tensor([(e["index"] * GOLDEN) % 1.0 for e in examples])
         time_B = (even_B / (1 - all_masked)).clamp_max(1)
         generator = torch.Generator().manual_seed(self.seed * 1_000_003 + first)
-        corrupted_BL, share_B = corrupt(clean_BL, response_BL, time_B, self.mask_id, generator)
+        if (first // len(examples) + 1) * self.blocks % 1 < self.blocks:  # evenly: at 0.5 every second batch
+            corrupted_BL, share_B = corrupt_in_blocks(clean_BL, response_BL, time_B, self.mask_id, generator)
+        else:
+            corrupted_BL, share_B = corrupt(clean_BL, response_BL, time_B, self.mask_id, generator)
         return {"clean": clean_BL, "corrupted": corrupted_BL, "response": response_BL, "share": share_B}
 
     def _response_length(self, examples: list[Example]) -> int:

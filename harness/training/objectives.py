@@ -27,6 +27,31 @@ def corrupt(
     return clean_BL.masked_fill(masked_BL, mask_id), count_B / length_B
 
 
+BLOCK_LENGTHS = (8, 16, 32, 64)  # and the whole response
+
+
+def corrupt_in_blocks(
+    clean_BL: torch.Tensor, response_BL: torch.Tensor, time_B: torch.Tensor, mask_id: int, generator: torch.Generator
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """What semi-autoregressive decoding in blocks meets (LLaDA, arXiv 2502.09992): clean before, masks behind.
+
+    Each row has a random block length and a random block of its response; that block is corrupted at time t as by
+    `corrupt`. Arguments and result are those of `corrupt`.
+    """
+    rows = len(clean_BL)
+    length_B = response_BL.sum(1)
+    choice_B = torch.randint(len(BLOCK_LENGTHS) + 1, (rows,), generator=generator)
+    lengths_BK = torch.cat([torch.tensor(BLOCK_LENGTHS).expand(rows, -1), length_B[:, None]], 1)
+    block_B = lengths_BK.gather(1, choice_B[:, None])[:, 0].minimum(length_B)
+    count_B = -(-length_B // block_B)
+    begin_B = (torch.rand(rows, generator=generator) * count_B).long() * block_B
+    place_BL = (response_BL.cumsum(1) - 1).masked_fill(~response_BL, -1)
+    inside_BL = (place_BL >= begin_B[:, None]) & (place_BL < (begin_B + block_B)[:, None])
+    corrupted_BL, _ = corrupt(clean_BL, inside_BL, time_B, mask_id, generator)
+    corrupted_BL = corrupted_BL.masked_fill(place_BL >= (begin_B + block_B)[:, None], mask_id)
+    return corrupted_BL, (corrupted_BL != clean_BL).sum(1) / length_B
+
+
 def llada_loss(
     logits_BLV: torch.Tensor,
     clean_BL: torch.Tensor,

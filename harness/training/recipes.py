@@ -5,7 +5,9 @@ of MASKS, for objective fef. random_orders: with mask two-stream, share of the e
 order; the others go from left to right. positions: corrupted positions per example, for fef under the full mask; None
 for all. batch: examples per process and forward. global_batch: examples of a step over all processes, which then sets
 the accumulation; None leaves that as it is. examples: how many generated examples there are, gone through again,
-corrupted anew, where the steps take more; None is a new one every time.
+corrupted anew, where the steps take more; None is a new one every time. repeats: how many times in a row each batch of
+generated examples comes, corrupted anew. shots: whether suites with solved problems before each have them here. blocks:
+for objective llada, share of the batches that are corrupted as decoding in blocks meets them.
 """
 
 from __future__ import annotations
@@ -23,6 +25,9 @@ COMMON: dict[str, Any] = {
     "init": None,
     "data": None,
     "examples": None,
+    "repeats": 1,
+    "shots": True,
+    "blocks": 0.0,
     "global_batch": None,
     "steps": None,
     "epochs": 1.0,
@@ -105,6 +110,22 @@ PRESETS: dict[str, dict[str, Any]] = {
         "warmup": 100,
         "decay_fraction": 0.96,
     },
+    # The control of nano-long-two-stream: its examples, each under two corruptions, one as decoding in blocks meets it.
+    # Problems come without solved ones before them, so that none of the training goes to suites that are not compared.
+    "nano-long-control": NANO
+    | {
+        "batch": 16,
+        "accumulation": 2,
+        "repeats": 2,
+        "shots": False,
+        "blocks": 0.5,
+        "steps": 6000,
+        "lr": 6e-4,
+        "warmup": 100,
+        "decay_fraction": 0.96,
+        "min_lr_ratio": 0.05,
+        "mix": LONG_MIX,
+    },
     # Nano on problems that are as long as real ones, and on the short ones, with and without solved ones before them.
     "nano-long": NANO
     | {
@@ -118,6 +139,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "adam_beta2": 0.98,
         "loss_weight": "1/t",
         "mix": LONG_MIX,
+        "shots": False,
     },
     # Nano itself, from random weights.
     "nano-base": COMMON
@@ -149,6 +171,8 @@ def configuration(asked: dict[str, Any]) -> dict[str, Any]:
     values = PRESETS[asked["preset"]] | overrides(asked)
     if values["random_orders"] and values["mask"] != "two-stream":
         raise UserError(f"--random-orders {values['random_orders']} needs --mask two-stream, not {values['mask']}")
+    if values["blocks"] and asked["objective"] != "llada":
+        raise UserError(f"preset {asked['preset']} corrupts in blocks, for objective llada; not {asked['objective']}")
     if values["mask"] == "two-stream":
         if asked["objective"] != "fef":
             raise UserError(f"--mask two-stream needs objective fef, not {asked['objective']}; use --mask full")

@@ -32,7 +32,10 @@ from model_wrappers import Backbone, load_backbone
 from model_wrappers.backbones.llada import FAMILY, LLaDAConfig, LLaDAForMaskedLM
 
 # What the notes of older trainings do not say, which had no other.
-UNKNOWN_TO_OLDER: dict[str, Any] = {"mask": "full", "examples": None, "global_batch": None, "random_orders": 0.0}
+UNKNOWN_TO_OLDER: dict[str, Any] = {
+    **{"mask": "full", "examples": None, "global_batch": None, "random_orders": 0.0},
+    **{"repeats": 1, "shots": True, "blocks": 0.0},
+}
 
 
 def new_model(config: dict[str, Any], tokenizer: PreTrainedTokenizerBase) -> LLaDAForMaskedLM:
@@ -87,9 +90,9 @@ def examples_for(config: dict[str, Any], backbone: Backbone) -> tuple[Examples, 
         if config["steps"] is None:
             raise UserError("--data FILE is needed, or --steps with nano's generated problems")
         count = config["steps"] * per_step
-        mixed = (config["mix"], config["examples"])
-        drawn = NanoExamples(tokenizer, count, config["batch"], config["seed"], *mixed, end=end)
-        return drawn, config["steps"]
+        drawn = {"mix": config["mix"], "distinct": config["examples"]}
+        drawn |= {"repeats": config["repeats"], "shots": config["shots"], "end": end}
+        return NanoExamples(tokenizer, count, config["batch"], config["seed"], **drawn), config["steps"]
     once = FileExamples(tokenizer, Path(config["data"]), config["seed"], backbone.max_length, end)
     steps = config["steps"] or math.ceil(config["epochs"] * len(once) / per_step)
     return once.repeated(steps * per_step), steps
@@ -234,7 +237,9 @@ def train(
         shard_on_cpus()
     if os.environ.get("RANK", "0") == "0":  # of several processes one claims the folder
         prepare_folder(out, {"objective": objective, **config}, resume)
-    batches = CorruptedBatches(backbone.eos_id, backbone.mask_id, config["seed"], lengths_of(config))
+    batches = CorruptedBatches(
+        backbone.eos_id, backbone.mask_id, config["seed"], lengths_of(config), blocks=config["blocks"]
+    )
     trainer = DiffusionTrainer(
         model=model,
         args=arguments,
