@@ -25,7 +25,7 @@ from harness.training.tokenizer import EOT, NANO_SUITES
 from model_wrappers.chat import encode_messages
 
 LENGTHS = (32, 48, 64, 96)  # response lengths that a model trained on nano's suites can be asked for
-LONG_LENGTHS = (32, 48, 64, 128, 160, 256)  # and one trained on longer ones besides
+LONG_LENGTHS = (*LENGTHS, 128, 160, 256)  # and one trained on longer ones besides
 ROLES = {"HUMAN": "user", "BOT": "assistant"}
 GOLDEN = 0.6180339887498949  # t_i = frac(i * golden ratio): even coverage of [0, 1], the same on every resume
 
