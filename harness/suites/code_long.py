@@ -9,17 +9,15 @@ from random import Random
 
 from harness.suites import mbpp
 from harness.suites.mbpp import CHANGES, ELEMENTS, LISTS, TESTS, as_test_rows
-from harness.suites.programs import NOUNS, RESULTS, function_of
+from harness.suites.programs import NOUNS, RESULTS, VERBS, function_of
 from harness.suites.spec import Generator, Problem, Suite, human
 
-PARTS = ("find", "make", "calc", "solve")  # how the names of the four functions begin
-Names = tuple[str, str, str]  # of the list, of its elements, and of what is returned
 REDUCED = {"sum": "sum", "maximum": "max", "minimum": "min"}
 
 
 def draw(rng: Random) -> Problem:
     """Keep some numbers, change each, reduce them, and all three in turn; told in a sentence each, with two asserts."""
-    keep, change, reduce, solve = (f"{part}_{rng.choice(NOUNS)}" for part in PARTS)
+    keep, change, reduce, solve = (f"{verb}_{rng.choice(NOUNS)}" for verb in rng.sample(VERBS, 4))
     test, k = rng.choice(tuple(TESTS)), rng.randint(2, 7)
     operator, j = rng.choice(tuple(CHANGES)), rng.randint(2, 15)
     kind = rng.choice(tuple(REDUCED))
@@ -29,12 +27,11 @@ def draw(rng: Random) -> Problem:
         f"Write a function {reduce} to return the {kind} of all numbers. "
         f"Write a function {solve} to return {reduce} of {change} of {keep}."
     )
-    names = rng.choice(LISTS), rng.choice(ELEMENTS), rng.choice(RESULTS)
     parts = [
-        _function(rng, keep, names, "{e}", f" if {{e}} {TESTS[test]} {k}"),
-        _function(rng, change, names, f"{{e}} {CHANGES[operator]} {j}", ""),
-        _reducer(rng, reduce, names, kind),
-        _solver(rng, solve, names, (keep, change, reduce)),
+        _function(rng, keep, "{e}", f" if {{e}} {TESTS[test]} {k}"),
+        _function(rng, change, f"{{e}} {CHANGES[operator]} {j}", ""),
+        _reducer(rng, reduce, kind),
+        _solver(rng, solve, (keep, change, reduce)),
     ]
     response = "\n".join(parts)
     function = function_of(response, solve)
@@ -46,13 +43,17 @@ def draw(rng: Random) -> Problem:
     return Problem(f"code-long {kind} {test} {k} {operator} {j}", question, response, row)
 
 
+def _names(rng: Random) -> tuple[str, str, str]:
+    return rng.choice(LISTS), rng.choice(ELEMENTS), rng.choice(RESULTS)
+
+
 def _defined(name: str, numbers: str, lines: list[str]) -> str:
     return f"def {name}({numbers}):\n" + "".join(f"    {line}\n" for line in lines)
 
 
-def _function(rng: Random, name: str, names: Names, value: str, condition: str) -> str:
+def _function(rng: Random, name: str, value: str, condition: str) -> str:
     """A list of a value of each element that meets a condition, by a comprehension or a loop."""
-    numbers, e, out = names
+    numbers, e, out = _names(rng)
     each, where = value.format(e=e), condition.format(e=e)
     some = f"[{each} for {e} in {numbers}{where}]"
     appended = f"{out}.append({each})"
@@ -62,9 +63,9 @@ def _function(rng: Random, name: str, names: Names, value: str, condition: str) 
     return _defined(name, numbers, rng.choice((*styles, loop)))
 
 
-def _reducer(rng: Random, name: str, names: Names, kind: str) -> str:
+def _reducer(rng: Random, name: str, kind: str) -> str:
     """A sum, maximum or minimum, by a call or step by step."""
-    numbers, e, out = names
+    numbers, e, out = _names(rng)
     call = f"{REDUCED[kind]}({numbers})"
     begin, step = {
         "sum": ("0", f"{out} += {e}"),
@@ -75,9 +76,9 @@ def _reducer(rng: Random, name: str, names: Names, kind: str) -> str:
     return _defined(name, numbers, rng.choice(([f"return {call}"], [f"{out} = {call}", f"return {out}"], loop)))
 
 
-def _solver(rng: Random, name: str, names: Names, functions: tuple[str, ...]) -> str:
+def _solver(rng: Random, name: str, functions: tuple[str, ...]) -> str:
     """The functions in turn, in one expression or a line each."""
-    numbers, _, out = names
+    numbers, _, out = _names(rng)
     keep, change, reduce = functions
     nested = [f"return {reduce}({change}({keep}({numbers})))"]
     lines = [f"{out} = {keep}({numbers})", f"{out} = {change}({out})", f"return {reduce}({out})"]
