@@ -135,7 +135,7 @@ def _with_arguments(element: Element, preset: Preset) -> tuple[str, Preset]:
     two_stream = preset.role == "fef" and getattr(checked, "verify", "") == "two-stream"
     changed = replace(
         preset,
-        label=_label(preset.label, cache, told),
+        label=_label(preset.label, cache, told | of_role),
         role=role or ("two-stream" if two_stream else preset.role),
         asked=asked,
     )

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from rich.progress import track
 from scipy.ndimage import gaussian_filter1d
-from sklearn.isotonic import IsotonicRegression
+from scipy.optimize import isotonic_regression
 
 from harness.training.responses import Example
 from model_wrappers.backbones.protocol import BackboneLike, Ledger
@@ -84,7 +84,7 @@ def _loss(logits_NV: torch.Tensor, target_N: torch.Tensor, never: torch.Tensor) 
 def monotone(profile: np.ndarray) -> np.ndarray:
     """The profile smoothed, then corrected so that it never increases (isotonic regression)."""
     smooth = gaussian_filter1d(profile, SMOOTHING, mode="nearest")
-    return np.asarray(IsotonicRegression(increasing=False).fit_transform(np.arange(len(smooth)), smooth))
+    return np.asarray(isotonic_regression(smooth, increasing=False).x)
 
 
 def segment_errors(profile: np.ndarray) -> np.ndarray:

@@ -118,7 +118,7 @@ class PluginName(Struct):
 class RunRecord(Struct, kw_only=True):
     """run.json. scoring and sessions come while the run goes on; the rest of the parts is as harness/runs writes it.
 
-    plugins: those that the run used. sittings: what sessions were called in older records.
+    plugins: those that the run used.
     """
 
     schema: Literal[1]
@@ -132,11 +132,7 @@ class RunRecord(Struct, kw_only=True):
     code: dict[str, Any] = {}
     plugins: list[PluginName] = []
     sessions: list[dict[str, Any]] = []
-    sittings: list[dict[str, Any]] = []
     scoring: dict[str, Any] = {}
-
-    def __post_init__(self) -> None:
-        self.sessions = self.sessions or self.sittings
 
 
 class ItemRecord(Struct):

@@ -95,7 +95,7 @@ def update(run: Run, folder: Path) -> None:
         print(changed.to_string(index=False) if len(changed) else "no difference")
     folder.mkdir(parents=True, exist_ok=True)
     meta = json.loads((run.folder / "run.json").read_bytes())
-    kept = {name: value for name, value in meta.items() if name not in ("sessions", "sittings")}
+    kept = {name: value for name, value in meta.items() if name != "sessions"}
     write_atomically(folder / "run.json", json.dumps(kept, indent=1) + "\n")
     items = read_lines(run.folder / "items.jsonl")
     write_atomically(folder / "items.jsonl", "".join(json.dumps(item) + "\n" for item in items))

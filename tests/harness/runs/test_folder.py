@@ -174,10 +174,3 @@ def test_parts_of_run_json_are_set_and_the_rest_stays(tmp_path: Path) -> None:
     before = json.loads((tmp_path / "run.json").read_text())
     write_meta(tmp_path, {"scoring": {"sandbox": "bubblewrap"}})
     assert json.loads((tmp_path / "run.json").read_text()) == before | {"scoring": {"sandbox": "bubblewrap"}}
-
-
-def test_sessions_of_older_records_are_read(tmp_path: Path) -> None:
-    start(tmp_path)
-    receipts = [{"start": {"at": "2026-01-01"}, "end": None}]
-    write_meta(tmp_path, {"sittings": receipts})
-    assert read_meta(tmp_path).sessions == receipts
