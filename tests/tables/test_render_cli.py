@@ -130,8 +130,7 @@ def test_make_tables_renders_every_committed_run_in_one_go() -> None:
     command = ["make", "--dry-run", "--silent", "--assume-old", ".venv/.installed", "tables"]
     said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
     runs = {path.parent.relative_to(ROOT).as_posix() for path in ROOT.glob("results/reference/*/run.json")}
-    assert len(runs) > 1 and runs <= set(said) and {"tables/render.py", "tables/claims.py"} <= set(said)
-    assert said[-2:] == ["--paper", "--pdf"]
+    assert len(runs) > 1 and runs | {"tables/render.py", "--paper", "--pdf", "tables/claims.py"} <= set(said)
 
 
 def test_it_imports_neither_torch_nor_opencompass() -> None:
