@@ -23,6 +23,7 @@ from typing import Any
 from harness.errors import UserError, one_line_errors
 from harness.methods.tuning import SPACES, settings, with_role
 from harness.suites.registry import generation_settings
+from harness.suites.splits import split_named
 
 ROLES = ("base", "fef", "control")  # of checkpoints that any decoder may have
 
@@ -67,7 +68,7 @@ def tune(asked: argparse.Namespace) -> None:
             roles.setdefault(str(table[role]), role)  # each checkpoint once
     rows = []
     for suite in suites:
-        length = generation_settings(suite, small=True)["gen_length"]
+        length = generation_settings(suite, split_named(asked.data) is not None)["gen_length"]
         found = {name: settings(name, length, asked.budget, asked.seed) for name in decoders}
         methods = [with_role(each, role) for own in found.values() for each in own for role in roles.values()]
         folder = asked.out / suite

@@ -62,6 +62,17 @@ NANO: dict[str, Any] = COMMON | {
     "mix": MIX,
 }
 
+# The last stage for long problems, of `nano-long` and of its control.
+LONG: dict[str, Any] = NANO | {
+    "batch": 16,
+    "steps": 6000,
+    "lr": 6e-4,
+    "warmup": 100,
+    "decay_fraction": 0.96,
+    "min_lr_ratio": 0.05,
+    "mix": LONG_MIX,
+}
+
 PRESETS: dict[str, dict[str, Any]] = {
     # The paper's appendix: 8 GPUs, global batch 16, one epoch.
     "paper": COMMON
@@ -87,18 +98,11 @@ PRESETS: dict[str, dict[str, Any]] = {
         "min_lr_ratio": 0.05,
     },
     # From nano-long: the same problems, a third of them in random orders.
-    "nano-long-two-stream": NANO
+    "nano-long-two-stream": LONG
     | {
         "mask": "two-stream",
         "random_orders": 0.35,
-        "batch": 16,
         "accumulation": 1,
-        "steps": 6000,
-        "lr": 6e-4,
-        "warmup": 100,
-        "decay_fraction": 0.96,
-        "min_lr_ratio": 0.05,
-        "mix": LONG_MIX,
     },
     # The control's first stage: as many supervised tokens, and the same examples, each of them twice.
     "nano-control": NANO
@@ -112,19 +116,12 @@ PRESETS: dict[str, dict[str, Any]] = {
     },
     # The control of nano-long-two-stream: its examples, each under two corruptions, one as decoding in blocks meets it.
     # Problems come without solved ones before them, so that none of the training goes to suites that are not compared.
-    "nano-long-control": NANO
+    "nano-long-control": LONG
     | {
-        "batch": 16,
         "accumulation": 2,
         "repeats": 2,
         "shots": False,
         "blocks": 0.5,
-        "steps": 6000,
-        "lr": 6e-4,
-        "warmup": 100,
-        "decay_fraction": 0.96,
-        "min_lr_ratio": 0.05,
-        "mix": LONG_MIX,
     },
     # Nano on problems that are as long as real ones, and on the short ones, with and without solved ones before them.
     "nano-long": NANO
