@@ -18,6 +18,7 @@ from harness.methods.tuning import SPACES
 
 TOLERANCE = 1.0  # points of dev accuracy
 GOALS = ("fast", "accurate")
+TUNED = "-tuned-"  # between decoder and goal in a method's name
 
 
 def choose(dev: pd.DataFrame) -> pd.DataFrame:
@@ -67,13 +68,13 @@ def choice_of(chosen: pd.DataFrame) -> dict[str, Any]:
     """The chosen methods as a file has them: name -> label, method, role, settings and dev figures by suite.
 
     chosen: of `choose`, with columns method (the decoder's name in METHODS) and settings (lengths and options). A
-    method is called DECODER-GOAL, those of other checkpoints than the best DECODER-GOAL/ROLE. Where both goals have the
-    same settings and checkpoint on every suite, `accurate` is left out.
+    method is called DECODER-tuned-GOAL, with /ROLE behind it for other checkpoints than the best. Where both goals have
+    the same settings and checkpoint on every suite, `accurate` is left out.
     """
     methods: dict[str, Any] = {}
     for (decoder, goal, role), own in chosen.groupby(["decoder", "goal", "role"], sort=False):
         best = bool(own["best"].iloc[0])
-        methods[f"{decoder}-{goal}{'' if best else f'/{role}'}"] = {
+        methods[f"{decoder}{TUNED}{goal}{'' if best else f'/{role}'}"] = {
             "label": f"{SPACES[str(decoder)].label}, tuned ({goal})",
             "method": str(own["method"].iloc[0]),
             "role": str(role),
@@ -83,7 +84,7 @@ def choice_of(chosen: pd.DataFrame) -> dict[str, Any]:
             },
         }
     for decoder in SPACES:
-        pair = [methods.get(f"{decoder}-{goal}", {}) for goal in GOALS]
+        pair = [methods.get(f"{decoder}{TUNED}{goal}", {}) for goal in GOALS]
         if pair[0] and all(pair[0][name] == pair[1].get(name) for name in ("role", "suites")):
-            del methods[f"{decoder}-accurate"]
+            del methods[f"{decoder}{TUNED}accurate"]
     return methods

@@ -13,6 +13,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from msgspec import structs
 
+from harness.methods.choosing import TUNED
+from harness.methods.tuning import SPACES
 from harness.records.store import Run
 from tables.charts.drawing import Skipped, legend_below, looks, need_seconds, new_figure
 from tables.frames.intervals import tradeoff
@@ -64,10 +66,11 @@ BY_ANCHOR = {
 
 
 def draw_front(run: Run, suite: str | None = None) -> tuple[Figure, list[str]]:
-    """Accuracy against mean seconds of a response, series of FRONT, lines but for those APART, and what was left out.
+    """Accuracy against mean seconds of a response, series of FRONT, and what was left out.
 
-    suite: None for means over the suites. Whiskers are 95% intervals, Wilson's on a suite. Raises Skipped unless two
-    series have two methods that were scored, and if the run was not timed.
+    Lines join them but for those APART; what a decoder was tuned to are points of one look. suite: None for means over
+    the suites. Whiskers are 95% intervals, Wilson's on a suite. Raises Skipped unless two series have two methods that
+    were scored, and if the run was not timed.
     """
     need_seconds(run)
     label = "mean accuracy (%)" if suite is None else f"accuracy on {suite_titles(run)[suite]} (%)"
@@ -75,7 +78,7 @@ def draw_front(run: Run, suite: str | None = None) -> tuple[Figure, list[str]]:
     seconds = measure(run).groupby("method")["seconds_per_item"].mean()
     accuracy, left_out = tradeoff(run)
     accuracy = accuracy.set_index("method")
-    lines = {name: [m for m in series if m in accuracy.index] for name, series in FRONT.items()}
+    lines = {name: [m for m in series if m in accuracy.index] for name, series in {**FRONT, **_tuned(run)}.items()}
     lines = {name: series for name, series in lines.items() if series}
     if sum(len(series) > 1 for series in lines.values()) < 2:
         raise Skipped("the run has no two series of methods with two scored members each")
@@ -88,7 +91,7 @@ def draw_front(run: Run, suite: str | None = None) -> tuple[Figure, list[str]]:
             yerr=[rows["accuracy"] - rows["accuracy_low"], rows["accuracy_high"] - rows["accuracy"]],
             elinewidth=0.4,
             linewidth=0.7,
-            linestyle="none" if name in APART else dashes,
+            linestyle="none" if name not in FRONT or name in APART else dashes,
             label=name,
             **look,
         )
@@ -101,6 +104,16 @@ def draw_front(run: Run, suite: str | None = None) -> tuple[Figure, list[str]]:
     axes.xaxis.set_minor_formatter(NullFormatter())
     legend_below(figure, axes)
     return figure, left_out
+
+
+def _tuned(run: Run) -> dict[str, list[str]]:
+    """The run's methods with tuned settings, by their decoder's label."""
+    decoders: dict[str, list[str]] = {}
+    for name in run.config.methods:
+        decoder, tuned, _ = name.partition(TUNED)
+        if tuned:
+            decoders.setdefault(f"{SPACES[decoder].label}, tuned", []).append(name)
+    return decoders
 
 
 def front_of(seconds: pd.Series[float], accuracy: pd.Series[float]) -> list[str]:

@@ -1,7 +1,7 @@
 """Accuracy of one run, speed of another: many problems decoded side by side, and some of them again, timed.
 
 The second run lies in the folder `speed` of the first one's folder. It has the same methods on the first problems, and
-only its seconds are used.
+only its seconds are used. A method that it alone has, say a slow reference, joins with what it decoded there.
 """
 
 from __future__ import annotations
@@ -11,11 +11,13 @@ import math
 from pathlib import Path
 
 import pandas as pd
+from msgspec import structs
 
 from harness.errors import UserError
 from harness.records.store import KEY, Run, read_run
 
 FOLDER = "speed"
+PROBLEM = ["suite", "item"]
 
 
 def read_measured(folder: Path) -> Run:
@@ -31,7 +33,10 @@ def read_measured(folder: Path) -> Run:
 
 
 def with_speed(run: Run, speed: Run) -> Run:
-    """`run` with the seconds of `speed`, NaN for items that it does not have. Raises UserError as `read_measured`."""
+    """`run` with the seconds of `speed`, NaN for items that it does not have, and the methods that only `speed` has.
+
+    Raises UserError as `read_measured`.
+    """
     if not speed.config.timed:
         raise UserError(f"{speed.folder}: its seconds were not measured for comparison; make it without --untimed")
     for name, method in run.config.methods.items():
@@ -40,11 +45,31 @@ def with_speed(run: Run, speed: Run) -> Run:
     if list(speed.config.suites) != list(run.config.suites):
         raise UserError(f"{speed.folder}: its suites are not those of {run.folder}")
     both = _both(run, speed)
-    if both["prompt_hash"].ne(both["prompt_hash_speed"]).any() or len(both) < len(speed.items):
+    alone = ~speed.items["method"].isin(run.config.methods)
+    known = pd.MultiIndex.from_frame(both[PROBLEM])
+    if (
+        both["prompt_hash"].ne(both["prompt_hash_speed"]).any()
+        or len(both) < (~alone).sum()
+        or not pd.MultiIndex.from_frame(speed.items.loc[alone, PROBLEM]).isin(known).all()
+    ):
         raise UserError(f"{speed.folder}: its problems are not those of {run.folder}")
+    if alone.any():
+        run = _joined(run, speed)
     seconds = run.items[list(KEY)].merge(speed.items[[*KEY, "seconds"]], on=list(KEY), how="left")["seconds"]
     items = run.items.assign(seconds=seconds.to_numpy(float, na_value=math.nan))
     return dataclasses.replace(run, items=items, speed=speed)
+
+
+def _joined(run: Run, speed: Run) -> Run:
+    """`run` with the methods that only `speed` has, in the order that `speed` has them in."""
+    config = structs.replace(run.config, methods=speed.config.methods)
+    meta = structs.replace(run.meta, config=config, weights={**speed.meta.weights, **run.meta.weights})
+
+    def both(own: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
+        return own if other.empty else pd.concat([own, other[~other["method"].isin(run.config.methods)]])
+
+    items, windows = both(run.items, speed.items), both(run.windows, speed.windows)
+    return dataclasses.replace(run, meta=meta, items=items, windows=windows)
 
 
 def same_tokens_with(run: Run) -> str:

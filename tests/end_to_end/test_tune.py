@@ -20,7 +20,7 @@ def test_a_tuning_ends_with_a_choice_and_the_same_command_goes_on(tmp_path: Path
     assert tune.main(line) == 0
     path = tmp_path / "tuned" / "choice.json"
     first = json.loads(path.read_text())
-    assert {"llada-fast", "threshold-fast"} <= set(methods_named(str(path)))
+    assert {"llada-tuned-fast", "threshold-tuned-fast"} <= set(methods_named(str(path)))
     assert {method["role"] for method in first["methods"].values()} == {"base", "fef", "control"}
     assert "| **threshold** | fast |" in (tmp_path / "tuned" / "choice.md").read_text()
     path.unlink()

@@ -100,6 +100,18 @@ def test_different_decoders_with_a_cache_are_not_joined(tmp_path: Path) -> None:
     assert "None" not in {style for name, style in styles.items() if name != "dual cache"}
 
 
+def test_tuned_settings_of_a_decoder_share_a_look_and_no_line(tmp_path: Path) -> None:
+    entropy = ["entropy-tuned-fast", "entropy-tuned-accurate", "entropy-tuned-fast/control"]
+    figure, _ = draw_front(presets_run(tmp_path, ["llada", *entropy, "fef-tuned-fast", "fef-tuned-accurate"]))
+    points = {drawn.get_label(): drawn.lines[0] for drawn in figure.axes[0].containers}
+    assert {name: len(line.get_xdata()) for name, line in points.items()} == {
+        "LLaDA, 1 to 8 a step": 1,
+        "Entropy, tuned": 3,
+        "FeF-DLLM two-stream, tuned": 2,
+    }
+    assert points["Entropy, tuned"].get_linestyle() == "None"
+
+
 def test_one_anchor_is_no_figure(tmp_path: Path) -> None:
     with pytest.raises(Skipped, match="two anchors"):
         draw_anchor(presets_run(tmp_path, ["llada", "fef-two-stream"]))

@@ -47,7 +47,17 @@ def test_without_a_timed_run_beside_it_there_is_no_speed(tmp_path: Path) -> None
     assert measure(read_measured(tmp_path))["speedup"].isna().all()
 
 
-@pytest.mark.parametrize("what", ["untimed", "settings", "problems"])
+def test_a_reference_of_the_timed_run_alone_joins_with_its_problems(tmp_path: Path) -> None:
+    speed = save(tmp_path / "speed", items(4, {"llada": 3.0, "dcd": 1.5}), suites={"gsm8k": "GSM8K"})
+    config = msgspec.to_builtins(speed.config) | {"timed": False}
+    del config["methods"]["llada"]
+    save(tmp_path, items(10, {"dcd": 9.0}), config=config)
+    rows = measure(read_measured(tmp_path)).set_index("method")
+    assert list(rows.index) == ["llada", "dcd"]
+    assert (rows["items"].to_list(), rows["speedup"].to_list()) == ([4, 10], [1.0, 2.0])
+
+
+@pytest.mark.parametrize("what", ["untimed", "settings", "problems", "more"])
 def test_a_run_that_does_not_belong_is_refused(what: str, tmp_path: Path) -> None:
     run = untimed(tmp_path)
     config = msgspec.to_builtins(run.config) | {"timed": what != "untimed"}
@@ -56,6 +66,9 @@ def test_a_run_that_does_not_belong_is_refused(what: str, tmp_path: Path) -> Non
     own = items(3, {"llada": 3.0, "dcd": 1.5})
     if what == "problems":
         own[0]["prompt_hash"] = "another"
+    if what == "more":
+        own.append(item("ssd", "gsm8k", 5, seconds=1.0, prompt_hash="p5", tokens_hash="t5"))
+        config["methods"]["ssd"] = config["methods"]["dcd"]
     save(tmp_path / "speed", own, config=config)
     with pytest.raises(UserError, match="speed"):
         read_measured(tmp_path)

@@ -108,17 +108,23 @@ def written(folder: Path) -> Path:
 def test_a_choice_is_an_element_of_methods(tmp_path: Path) -> None:
     path = written(tmp_path)
     named = methods_named(f"llada; {path}")
-    assert list(named) == ["llada", "llada-fast", "threshold-fast", "factor-fast", "threshold-accurate"]
-    assert methods_named(f"{path}:factor-fast").keys() == {"factor-fast"}
+    assert list(named) == [
+        "llada",
+        "llada-tuned-fast",
+        "threshold-tuned-fast",
+        "factor-tuned-fast",
+        "threshold-tuned-accurate",
+    ]
+    assert methods_named(f"{path}:factor-tuned-fast").keys() == {"factor-tuned-fast"}
 
 
-@pytest.mark.parametrize("element", ["{}:nobody", "{}:factor-fast(tau=1)", "{}.json"])
+@pytest.mark.parametrize("element", ["{}:nobody", "{}:factor-tuned-fast(tau=1)", "{}.json"])
 def test_what_a_choice_does_not_have_is_refused(element: str, tmp_path: Path) -> None:
     with pytest.raises(UserError):
         methods_named(element.format(written(tmp_path)))
 
 
 def test_a_tuned_method_is_refused_on_a_suite_it_was_not_tuned_for(tmp_path: Path) -> None:
-    (preset,) = methods_named(f"{written(tmp_path)}:threshold-fast").values()
+    (preset,) = methods_named(f"{written(tmp_path)}:threshold-tuned-fast").values()
     with pytest.raises(UserError, match="not tuned for mbpp"):
         preset.for_suite("mbpp", {"gen_length": 64}, {})
