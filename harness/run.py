@@ -36,8 +36,8 @@ from harness.runs.chunks import DEATHS
 from harness.suites.registry import PAPER_SUITES
 
 if TYPE_CHECKING:
+    from harness.measures.summary import Evaluation
     from harness.records.schema import RunConfig
-    from harness.summary import Evaluation
     from model_wrappers.decoders import Method
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -90,8 +90,8 @@ def evaluate(
         except SystemExit as error:
             raise UserError((said.getvalue().strip().splitlines() or ["no such option"])[-1]) from error
 
+    from harness.measures.summary import Evaluation, summarise
     from harness.records.store import read_run
-    from harness.summary import Evaluation, summarise
 
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)  # as the command does

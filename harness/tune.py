@@ -97,7 +97,7 @@ def _option(name: str, value: int | None) -> str:
 
 def dev_rows(run: Any, suite: str, tried: dict[str, list[str]]) -> list[dict[str, Any]]:
     """A row per method of a suite's dev run, as `choose` takes them. tried: the settings of each decoder."""
-    from harness.summary import summarise
+    from harness.measures.summary import summarise
 
     names = {element.partition("(")[0]: decoder for decoder, elements in tried.items() for element in elements}
     rows = []

@@ -16,9 +16,9 @@ from pathlib import Path
 import pandas as pd
 
 from harness.errors import one_line_errors
+from harness.measures.against import MARGIN
+from harness.measures.claims import SAME_SPEED, compare, read_claims
 from harness.records.store import write_atomically
-from tables.frames.against import MARGIN
-from tables.frames.claims import SAME_SPEED, compare, read_claims
 
 HEADINGS = ["Claim", "Method", "Beside", "Suites", "Problems", "Difference", "Interval", "Shown", "Record"]
 

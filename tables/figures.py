@@ -24,6 +24,8 @@ import matplotlib
 from matplotlib.figure import Figure
 
 from harness.errors import UserError, one_line_errors
+from harness.measures.speed import read_measured
+from harness.measures.table import suite_titles
 from tables.charts.drawing import (
     STYLE,
     UNDATED,
@@ -31,8 +33,6 @@ from tables.charts.drawing import (
 )
 from tables.charts.figures import draw_acceptance, draw_curves, draw_tradeoff, draw_window_size
 from tables.charts.series import draw_anchor, draw_front, draw_speed_by_window
-from tables.frames.measures import suite_titles
-from tables.frames.speed import read_measured
 
 
 def save(figure: Figure, stem: Path) -> list[Path]:

@@ -25,7 +25,7 @@ A folder with the record of a GPU kit (harness/gpu.py) instead of a run has the 
 `--together` makes one set of tables of several runs, if machine, model, problems and settings agree; what differs is
 listed, and `--allow NAME,NAME` turns it into a footnote. Every speedup is over the LLaDA of the same run.
 A run made with --untimed has no Speed and no tokens per second; one with a timed run of the same methods in its folder
-`speed` has that run's (tables/frames/speed.py).
+`speed` has that run's (harness/measures/speed.py).
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from harness.errors import UserError, one_line_errors
+from harness.measures.intervals import paired
+from harness.measures.speed import read_measured
+from harness.measures.table import measure
+from harness.measures.together import by_pair_of_all, of_all, put_together
 from harness.records.kit import KitRecord, has_kit, read_kit
 from harness.records.store import Run, read_run, write_atomically
-from tables.frames.intervals import paired
-from tables.frames.measures import measure
-from tables.frames.speed import read_measured
-from tables.frames.together import by_pair_of_all, of_all, put_together
 from tables.output.pdf import NAME as PDF
 from tables.output.pdf import has_pdflatex, write_pdf
 from tables.output.writers import latex, markdown

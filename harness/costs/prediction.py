@@ -15,11 +15,11 @@ import pandas as pd
 
 from harness.costs.costs import Costs, cost_at
 from harness.errors import UserError
+from harness.measures.table import REFERENCE
 from harness.methods.presets import prefix_conditioned
 from harness.records.schema import Setting
 from harness.records.store import KEY, Run
 
-REFERENCE = "llada"
 POSITIVE = ["seconds", "forwards", "rows", "token_forwards"]
 COUNTS = [*POSITIVE, "draft_forwards", "draft_rows", "draft_token_forwards"]
 WINDOW = ["round", "proposed", "committed"]

@@ -17,6 +17,7 @@ import torch
 from msgspec.structs import replace
 
 from harness.errors import UserError
+from harness.measures.table import REFERENCE
 from harness.records.schema import RunRecord
 from harness.records.store import KEY, Run
 from harness.regression.golden import SPENT, Key, items_that_differ
@@ -26,7 +27,6 @@ from harness.suites.splits import problems
 from model_wrappers import Backbone, decode, load_backbone
 from model_wrappers.chat import encode_question, response_text
 
-REFERENCE = "llada"
 DTYPE = "float32"  # the golden records'
 Kind = Literal["other costs", "ties", "unlike"]  # of responses that are not the golden ones
 

@@ -49,7 +49,7 @@ PIECE = 1 << 24  # bytes of lines that are parsed at a time
 class Run:
     """A run as read: `meta` is run.json; items, windows and passes are frames with one row per line.
 
-    speed: another run, of the same methods on some of the problems, that the seconds are of (tables/frames/speed.py).
+    speed: another run, of the same methods on some of the problems, that the seconds are of.
     """
 
     folder: Path

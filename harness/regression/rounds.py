@@ -11,10 +11,11 @@ from msgspec.structs import replace
 
 from harness.elements import elements_of
 from harness.errors import UserError
+from harness.measures.table import REFERENCE
 from harness.records.schema import RunConfig
 from harness.records.store import Run
 from harness.regression.revision import checkout
-from harness.regression.speed import REFERENCE, compare_seconds, measure_both
+from harness.regression.speed import compare_seconds, measure_both
 from harness.runs.loading import load
 
 # On a busy machine one round in ten has a false alarm. Another round has other processes, and with them other noise; it

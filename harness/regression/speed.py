@@ -18,6 +18,7 @@ import pandas as pd
 from scipy import stats
 
 from harness.errors import UserError
+from harness.measures.table import REFERENCE
 from harness.records.schema import RunConfig
 from harness.regression.process import Worker, request_of
 from harness.regression.revision import ROOT
@@ -25,7 +26,6 @@ from harness.regression.revision import ROOT
 if TYPE_CHECKING:
     from harness.runs.inference import SuiteJob
 
-REFERENCE = "llada"
 LEVEL = 0.95
 RESAMPLES = 4000
 Seconds = npt.NDArray[np.float64]

@@ -11,9 +11,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
+from harness.measures.table import timed
 from harness.records.store import Run
 from tables.charts.palette import PALETTE
-from tables.frames.measures import timed
 
 WIDTH = 3.3  # inches: a column of a two-column page
 STYLE: dict[str, Any] = {

@@ -12,6 +12,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
 from harness.errors import UserError
+from harness.measures.intervals import tradeoff
+from harness.measures.table import method_labels
+from harness.measures.theory import acceptance_by_position, fef_windows, theory
 from harness.methods.groups import GROUPS
 from harness.records.store import Run
 from tables.charts.drawing import (
@@ -24,9 +27,6 @@ from tables.charts.drawing import (
     speed_axis,
 )
 from tables.charts.palette import PALETTE
-from tables.frames.intervals import tradeoff
-from tables.frames.measures import method_labels
-from tables.frames.theory import acceptance_by_position, fef_windows, theory
 from tables.sheets.ablations import ONLY_ABLATION
 
 EXPECTED_LINES = ("--", ":", "-.", (0, (5, 3, 1, 1, 1, 1)))  # of expected acceptance under independence, one per method

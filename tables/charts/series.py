@@ -13,12 +13,12 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from msgspec import structs
 
+from harness.measures.intervals import tradeoff
+from harness.measures.table import measure, suite_titles
 from harness.methods.choosing import TUNED
 from harness.methods.tuning import SPACES
 from harness.records.store import Run
 from tables.charts.drawing import Skipped, legend_below, looks, need_seconds, new_figure
-from tables.frames.intervals import tradeoff
-from tables.frames.measures import measure, suite_titles
 
 FRONT = {
     "LLaDA, 1 to 8 a step": ["llada", "llada/2", "llada/4", "llada/8"],

@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 
 from harness.errors import UserError
+from harness.measures.table import REFERENCE, method_labels, suite_titles
 from harness.records.store import KEY, Run
-from tables.frames.measures import REFERENCE, method_labels, suite_titles
 
 RESPONSES = 100  # about how many a data file holds
 

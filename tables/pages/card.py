@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pandas as pd
 
+from harness.measures.table import timed
 from harness.records.store import Run
-from tables.frames.measures import timed
 from tables.sheets.captions import setting, timing
 
 Tree = dict[str, Any] | list[Any] | str

@@ -7,9 +7,9 @@ from typing import Any
 
 import pandas as pd
 
+from harness.measures.intervals import mean_intervals, paired, with_intervals
+from harness.measures.table import REFERENCE, checkpoint_names, measure, timed
 from harness.records.store import Run
-from tables.frames.intervals import mean_intervals, paired, with_intervals
-from tables.frames.measures import REFERENCE, checkpoint_names, measure, timed
 from tables.pages.book import Book
 
 METRICS = {"accuracy": "Acc.", "speedup": "Speed", "forward_speedup": "Fwd."}

@@ -8,8 +8,8 @@ from typing import Any
 import pandas as pd
 import plotly.graph_objects as go
 
+from harness.measures.theory import acceptance_by_position, fef_windows
 from tables.charts.palette import MARKERS, PALETTE
-from tables.frames.theory import acceptance_by_position, fef_windows
 from tables.pages.book import Book
 from tables.pages.overview import Overview
 

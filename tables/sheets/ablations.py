@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from harness.measures.equality import same_tokens
+from harness.measures.intervals import UNCERTAINTY, Pairs, with_intervals
+from harness.measures.table import MEASURES, REFERENCE
 from harness.methods.groups import GROUPS
 from harness.records.store import Run
-from tables.frames.equality import same_tokens
-from tables.frames.intervals import UNCERTAINTY, Pairs, with_intervals
-from tables.frames.measures import MEASURES, REFERENCE
 from tables.sheets.layout import (
     ACCEPTANCE,
     ACCURACY,

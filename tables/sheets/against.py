@@ -7,9 +7,9 @@ from typing import Any
 
 import pandas as pd
 
+from harness.measures.against import ALL, MARGIN, against
+from harness.measures.table import method_labels, suite_titles, timed
 from harness.records.store import Run
-from tables.frames.against import ALL, MARGIN, against
-from tables.frames.measures import method_labels, suite_titles, timed
 from tables.sheets.captions import setting, timing
 from tables.sheets.layout import Cell, Request, Sheet, Table, lettered, number_text
 from tables.sheets.suites import INTERVAL, with_checkpoints

@@ -10,13 +10,13 @@ from typing import Any
 import pandas as pd
 from msgspec import UNSET
 
+from harness.measures.drift import timing_sentences
+from harness.measures.speed import same_tokens_with
+from harness.measures.table import suite_titles, timed
+from harness.measures.together import names_of, runs_of
 from harness.records.hashes import nano_hashes
 from harness.records.schema import RunConfig, RunRecord
 from harness.records.store import KEY, Run
-from tables.frames.drift import timing_sentences
-from tables.frames.measures import suite_titles, timed
-from tables.frames.speed import same_tokens_with
-from tables.frames.together import names_of, runs_of
 
 SMALL = 1e9  # with fewer parameters, results are not comparable with the paper's 8B
 INCOMPARABLE = "not comparable with the paper's 8B results."

@@ -11,13 +11,13 @@ from typing import Any
 import pandas as pd
 from msgspec import UNSET
 
+from harness.measures.intervals import Pairs
+from harness.measures.settings import against_reference
+from harness.measures.table import LENGTH, REFERENCE, timed
+from harness.measures.together import by_pair_of_all, joined, notes_of
 from harness.records.schema import SuiteName
 from harness.records.store import Run
 from harness.suites.registry import SUITES
-from tables.frames.intervals import Pairs
-from tables.frames.measures import LENGTH, REFERENCE, timed
-from tables.frames.settings import against_reference
-from tables.frames.together import by_pair_of_all, joined, notes_of
 
 MEAN = "mean"
 ACCEPTANCE_MEANING = "Acceptance is accepted / proposed draft tokens, in percent."

@@ -9,8 +9,8 @@ from typing import Any
 
 import pandas as pd
 
+from harness.measures.table import method_labels, suite_titles, timed
 from harness.records.store import Run
-from tables.frames.measures import method_labels, suite_titles, timed
 from tables.sheets.captions import setting, timing
 from tables.sheets.layout import (
     ACCEPTANCE,

@@ -7,9 +7,9 @@ from typing import Any
 
 import pandas as pd
 
+from harness.measures.intervals import Pairs, mean_intervals
+from harness.measures.table import REFERENCE, checkpoint_names, method_labels, suite_titles, timed
 from harness.records.store import Run
-from tables.frames.intervals import Pairs, mean_intervals
-from tables.frames.measures import REFERENCE, checkpoint_names, method_labels, suite_titles, timed
 from tables.sheets.captions import setting, timing
 from tables.sheets.layout import (
     ACCEPTANCE,

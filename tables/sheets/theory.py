@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pandas as pd
 
+from harness.measures.table import method_labels, suite_titles, timed
+from harness.measures.theory import COSTS, OF_SECONDS, theory
+from harness.measures.together import of_all
 from harness.records.store import Run
-from tables.frames.measures import method_labels, suite_titles, timed
-from tables.frames.theory import COSTS, OF_SECONDS, theory
-from tables.frames.together import of_all
 from tables.sheets.captions import setting, timing
 from tables.sheets.layout import Cell, Request, Sheet, Table
 

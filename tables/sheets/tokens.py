@@ -11,10 +11,10 @@ from collections.abc import Iterator
 
 import pandas as pd
 
+from harness.measures.table import PAIR, by_name, checked_items, method_labels, suite_titles, timed
+from harness.measures.together import of_all
 from harness.records.schema import Setting
 from harness.records.store import Run
-from tables.frames.measures import PAIR, by_name, checked_items, method_labels, suite_titles, timed
-from tables.frames.together import of_all
 from tables.sheets.captions import setting, timing
 from tables.sheets.layout import Cell, Request, Sheet, Table
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pandas as pd
 
+from harness.measures.table import WINDOW_MEASURES, measure_windows, method_labels, suite_titles
+from harness.measures.together import of_all
 from harness.records.store import Run
-from tables.frames.measures import WINDOW_MEASURES, measure_windows, method_labels, suite_titles
-from tables.frames.together import of_all
 from tables.sheets.captions import setting
 from tables.sheets.layout import Cell, Request, Sheet, Table, number_text
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pandas as pd
 from run_records import full_items, item, save
 
-from harness.summary import SUMMARY, TIMES, summarise
-from tables.frames.intervals import paired, with_intervals
-from tables.frames.measures import measure
+from harness.measures.intervals import paired, with_intervals
+from harness.measures.summary import SUMMARY, summarise
+from harness.measures.table import measure
 
 
 def test_the_numbers_are_those_of_the_tables(tmp_path: Path) -> None:
@@ -34,5 +34,5 @@ def test_a_run_without_llada_or_clocks_has_no_speedup(tmp_path: Path) -> None:
     assert alone["speedup"].isna().all() and alone["seconds"].tolist() == [2.0]
     config = {"data": "generated", "methods": {"llada": {"label": "LLaDA"}}, "suites": {"gsm8k": {"title": "GSM8K"}}}
     untimed = save(tmp_path / "untimed", [item("llada", "gsm8k", 0)], config={**config, "timed": False})
-    assert summarise(untimed)[TIMES].isna().all(axis=None)
+    assert summarise(untimed)[["seconds", "speedup", "speedup_low", "speedup_high"]].isna().all(axis=None)
     assert summarise(save(tmp_path / "empty", [])).empty

@@ -9,11 +9,11 @@ import pandas as pd
 import pytest
 from run_records import rows_of, save, save_presets
 
+from harness.measures.table import MEASURES
+from harness.measures.together import put_together
 from harness.methods.groups import GROUPS
 from harness.methods.presets import PRESETS
 from harness.records.store import Run
-from tables.frames.measures import MEASURES
-from tables.frames.together import put_together
 from tables.render import render
 from tables.sheets.ablations import ONLY_ABLATION
 

@@ -13,11 +13,11 @@ import pytest
 from run_records import has_latex, item, rows_of, save
 
 from harness.errors import UserError
+from harness.measures.against import ALL, against, with_words, word
+from harness.measures.intervals import paired
+from harness.measures.together import put_together
 from harness.records.store import Run
 from harness.stats import paired_interval, speedup_interval
-from tables.frames.against import ALL, against, with_words, word
-from tables.frames.intervals import paired
-from tables.frames.together import put_together
 from tables.output.pdf import write_pdf
 from tables.render import main, render
 

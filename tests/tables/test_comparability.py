@@ -12,10 +12,10 @@ import pytest
 from run_records import item, rows_of, save
 
 from harness.errors import UserError, one_line_errors
+from harness.measures.comparability import NAMES, differences
+from harness.measures.together import put_together
 from harness.records.store import Run
 from tables import render as cli
-from tables.frames.comparability import NAMES, differences
-from tables.frames.together import put_together
 from tables.render import render
 
 LABELS = {"llada": "LLaDA", "llada/2": "LLaDA/2", "dcd": "DCD", "fef-2": "FeF (step=2)", "fef-4": "FeF (step=4)"}

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from run_records import item, rows_of, save, window
 
+from harness.measures.drift import BUSY, DRIFT, FEWEST, drift, timing_sentences
 from harness.records.store import Run
-from tables.frames.drift import BUSY, DRIFT, FEWEST, drift, timing_sentences
 from tables.render import render
 
 

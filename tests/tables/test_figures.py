@@ -14,14 +14,13 @@ from run_records import item, lines_of, save, save_presets
 from scipy import stats
 
 from harness.errors import UserError, one_line_errors
+from harness.measures.intervals import tradeoff
+from harness.measures.theory import acceptance_by_position, expected_committed, fef_windows
 from harness.methods.presets import PRESETS
 from harness.records.store import Run, write_meta
-from harness.theory import expected_committed
 from tables import figures as cli
 from tables.charts.drawing import UNDATED, Skipped
 from tables.figures import draw_acceptance, draw_curves, draw_tradeoff, draw_window_size
-from tables.frames.intervals import tradeoff
-from tables.frames.theory import acceptance_by_position, fef_windows
 
 SIZES = {"fef-4-w4": 4, "fef-4": 16, "fef-2": 16}
 

@@ -12,11 +12,11 @@ import pytest
 from run_records import PAPER_SUITES, full_items, has_latex, item, save, save_presets
 from scipy import stats
 
+from harness.measures.intervals import UNCERTAINTY, paired
+from harness.measures.table import MEASURES
 from harness.methods.groups import GROUPS
 from harness.stats import holm, mcnemar, speedup_interval, wilson
 from tables import render as cli
-from tables.frames.intervals import UNCERTAINTY, paired
-from tables.frames.measures import MEASURES
 from tables.output.pdf import write_pdf
 from tables.render import render
 

@@ -13,7 +13,7 @@ import pytest
 from run_records import NANO_SHA256, PAPER_SUITES, full_items, item, rows_of, save, window
 
 from harness.errors import UserError
-from tables.frames.measures import MEASURES, WINDOW_MEASURES, measure, measure_windows
+from harness.measures.table import MEASURES, WINDOW_MEASURES, measure, measure_windows
 from tables.output.writers import escape_latex, escape_markdown
 from tables.pages.book import open_book
 from tables.pages.overview import overview

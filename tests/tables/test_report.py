@@ -15,10 +15,10 @@ from run_records import full_items, save
 from traced_run import traced_run
 
 from harness.errors import UserError
+from harness.measures.table import measure
 from harness.records.store import read_run
 from harness.records.traces import each_frame, replay
 from tables import report
-from tables.frames.measures import measure
 from tables.pages.book import open_book
 from tables.pages.overview import overview
 from tables.pages.prompts import generated_prompts

@@ -7,8 +7,8 @@ from typing import Any
 
 from run_records import full_items, item, rows_of, save
 
+from harness.measures.settings import against_reference
 from harness.records.store import Run
-from tables.frames.settings import against_reference
 from tables.render import render
 
 SOURCE = "owner/name@0123456789abcdef scripts/*.sh"

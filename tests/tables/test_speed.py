@@ -10,10 +10,10 @@ import pytest
 from run_records import item, save
 
 from harness.errors import UserError
+from harness.measures.against import against
+from harness.measures.speed import read_measured
+from harness.measures.table import measure
 from harness.records.store import Run
-from tables.frames.against import against
-from tables.frames.measures import measure
-from tables.frames.speed import read_measured
 from tables.render import render
 
 

@@ -17,10 +17,16 @@ from run_records import drafted_window as window
 from run_records import has_latex, item, rows_of, save
 
 from harness.errors import UserError
+from harness.measures.theory import (
+    THEORY,
+    acceleration_ratio,
+    acceptance_by_position,
+    expected_committed,
+    fef_windows,
+    theory,
+)
 from harness.records.store import Run
-from harness.theory import acceleration_ratio, expected_committed
 from tables import render as cli
-from tables.frames.theory import THEORY, acceptance_by_position, fef_windows, theory
 from tables.output.pdf import write_pdf
 from tables.render import render
 

@@ -19,9 +19,9 @@ import pandas as pd
 from msgspec import UNSET, to_builtins
 
 from harness.errors import UserError
+from harness.measures.table import method_labels, suite_titles
 from harness.records.schema import Setting
 from harness.records.store import Run
-from tables.frames.measures import method_labels, suite_titles
 
 Where = tuple[str, str, str]  # what is compared, and its method and suite, "" for all
 Values = dict[Where, str | None]  # None: the record does not say

@@ -13,9 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from harness.records.store import Run
-from harness.stats import holm, mcnemar, speedup_interval, wilson
-from tables.frames.measures import (
+from harness.measures.table import (
     BOTH_SECONDS,
     PAIR,
     REFERENCE,
@@ -26,6 +24,8 @@ from tables.frames.measures import (
     suite_titles,
     timed,
 )
+from harness.records.store import Run
+from harness.stats import holm, mcnemar, speedup_interval, wilson
 
 ENDS = ["accuracy_low", "accuracy_high", "speedup_low", "speedup_high"]
 UNCERTAINTY = [*ENDS, "p_value", "p_holm"]

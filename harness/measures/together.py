@@ -15,10 +15,10 @@ import numpy as np
 import pandas as pd
 
 from harness.errors import UserError
+from harness.measures.comparability import CHANGES_TOKENS, Difference, check_comparable, weights
+from harness.measures.table import method_labels, suite_titles, timed
 from harness.records.schema import RunRecord
 from harness.records.store import Run
-from tables.frames.comparability import CHANGES_TOKENS, Difference, check_comparable, weights
-from tables.frames.measures import method_labels, suite_titles, timed
 
 Pair = tuple[str, str]  # a method and a suite
 T = TypeVar("T")

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from harness.measures.table import REFERENCE, suite_titles
 from harness.records.store import Run
-from tables.frames.measures import REFERENCE, suite_titles
 
 DRIFT = 0.10  # less than this is not mentioned
 FEWEST = 9  # LLaDA's items on a suite, for a third to have three

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from harness.measures.table import suite_titles
+from harness.measures.together import shown_items
 from harness.records.schema import Method, Setting
 from harness.records.store import Run
-from tables.frames.measures import suite_titles
-from tables.frames.together import shown_items
 
 SHOWN = 5  # responses that are named
 

@@ -12,12 +12,12 @@ import pandas as pd
 from msgspec import Meta
 
 from harness.errors import UserError
+from harness.measures.against import with_words, word
+from harness.measures.intervals import Paired, paired
+from harness.measures.speed import read_measured
+from harness.measures.table import method_labels, suite_titles
 from harness.records.store import Run
 from harness.stats import LEVEL, speedup_interval
-from tables.frames.against import with_words, word
-from tables.frames.intervals import Paired, paired
-from tables.frames.measures import method_labels, suite_titles
-from tables.frames.speed import read_measured
 
 SAME_SPEED = 0.05  # a ratio whose whole interval is nearer to 1 than this is level
 CLAIMS = [

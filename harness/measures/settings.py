@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 from msgspec import UNSET
 
+from harness.measures.table import REFERENCE
 from harness.records.schema import Setting
 from harness.records.store import Run
-from tables.frames.measures import REFERENCE
 
 END_OPTIONS = ("logits_eos_inf", "confidence_eos_eot_inf", "stop_at_eos")  # of all methods alike, where they have them
 COMMIT = 7  # digits of a commit in a note

@@ -16,11 +16,11 @@ import numpy as np
 import pandas as pd
 
 from harness.errors import UserError
+from harness.measures.intervals import Paired, paired
+from harness.measures.table import method_labels, suite_titles
+from harness.measures.together import by_pair_of_all
 from harness.records.store import Run
 from harness.stats import holm_levels, paired_interval, paired_p_value, speedup_interval
-from tables.frames.intervals import Paired, paired
-from tables.frames.measures import method_labels, suite_titles
-from tables.frames.together import by_pair_of_all
 
 ALL = "all"  # all suites as one
 MARGIN = 2.0  # points
