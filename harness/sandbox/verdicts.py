@@ -28,11 +28,11 @@ ALL_RIGHT = 100.0 - 1e-6  # percent
 def verdicts_of(folder: Path, suites: list[str], unsafe: bool = False, pending: bool = False) -> dict[str, Any]:
     """Run OpenCompass's evaluation task on these suites of a run, or on what of them has no verdicts if `pending`.
 
-    Returns {"rows": [(method, suite, item, correct)], "why": [(method, suite, item, what the evaluator said)],
-    "sandbox": what model-written code ran in, "not_scored": {suite: why}, "not_enforced": [what
-    that does not keep a program from], "own_objects": {suite: how many programs had objects of their own classes
-    compared}}; correct is None where a suite was not scored. Raises UserError if the problems are
-    not those of the run.
+    A response that several methods gave to a problem is judged once. Returns {"rows": [(method, suite, item, correct)],
+    "why": [(method, suite, item, what the evaluator said)],
+    "sandbox": what model-written code ran in, "not_scored": {suite: why}, "not_enforced": [what that does not keep a
+    program from], "own_objects": {suite: how many programs had objects of their own classes compared}}; correct is None
+    where a suite was not scored. Raises UserError if the problems are not those of the run.
     """
     meta = read_meta(folder)
     restore_suites(meta, suites)
@@ -47,6 +47,7 @@ def verdicts_of(folder: Path, suites: list[str], unsafe: bool = False, pending: 
     why: list[tuple[str, str, int, str]] = []
     not_scored: dict[str, str] = {}
     own_objects: dict[str, int] = {}
+    judged: dict[tuple[str, int, str], tuple[bool, str]] = {}  # by suite, item and text: methods often agree
     taken()
     with tempfile.TemporaryDirectory() as scratch:
         data = Path(scratch) if meta.config.generated else Path(meta.data["folder"])
@@ -61,9 +62,17 @@ def verdicts_of(folder: Path, suites: list[str], unsafe: bool = False, pending: 
                 continue
             if suite not in problems:
                 problems[suite] = _problems(suite, meta, data, unsafe)
-            correct = explained_suite(problems[suite], numbers, [item["text"] for item in items])
-            rows += [(method, suite, number, verdict) for number, (verdict, _) in zip(numbers, correct, strict=True)]
-            why += [(method, suite, number, said) for number, (_, said) in zip(numbers, correct, strict=True) if said]
+            responses = [(suite, item["item"], item["text"]) for item in items]
+            new = [response for response in responses if response not in judged]
+            if new:
+                verdicts = explained_suite(
+                    problems[suite], [number for _, number, _ in new], [text for *_, text in new]
+                )
+                judged |= dict(zip(new, verdicts, strict=True))
+            for response in responses:
+                verdict, said = judged[response]
+                rows.append((method, suite, response[1], verdict))
+                why += [(method, suite, response[1], said)] if said else []
             if spec.executes:
                 own_objects[suite] = own_objects.get(suite, 0) + taken()
     return {

@@ -17,11 +17,13 @@ from harness.records.hashes import file_hash
 from harness.records.schema import RunConfig
 from harness.records.store import read_run
 from harness.runs.config import write_generated
+from harness.runs.problems import Problems
+from harness.sandbox import verdicts
 from harness.sandbox.execute import UNSAFE, Isolation
 from harness.sandbox.probe import choose, not_enforced
 from harness.sandbox.scoring import describe_scoring, score_run
 from harness.sandbox.tally import taken
-from harness.sandbox.verdicts import evaluate, verdicts_of
+from harness.sandbox.verdicts import evaluate, explained_suite, verdicts_of
 from harness.scoring import main
 from harness.suites.configurations import real_datasets, real_files
 from harness.suites.registry import GENERATED, SUITES, generated_dataset, generated_file
@@ -167,6 +169,26 @@ def test_code_runs_unprotected_only_if_asked_for(finished_run: Path, monkeypatch
     write_suites(finished_run, "dev", 1)
     with pytest.raises(UserError, match="is not run: no sandbox"):
         evaluate(generated_dataset("humaneval", finished_run), [0], ["x"])
+
+
+def test_a_response_that_several_methods_gave_is_judged_once(
+    finished_run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = [json.loads(line) for line in (finished_run / "items.jsonl").read_text().splitlines()]
+    own = [line for line in lines if line["suite"] == "gsm8k"]
+    other = own[0] | {"method": "dcd", "text": "nonsense"}
+    all_of_them = [*own, *(line | {"method": "ssd"} for line in own), other]
+    (finished_run / "items.jsonl").write_text("".join(json.dumps(line) + "\n" for line in all_of_them))
+    judged: list[str] = []
+
+    def count(problems: list[Problems], items: list[int], texts: list[str]) -> list[tuple[bool, str]]:
+        judged.extend(texts)
+        return explained_suite(problems, items, texts)
+
+    monkeypatch.setattr(verdicts, "explained_suite", count)
+    scored = verdicts_of(finished_run, ["gsm8k"])
+    assert judged == [*(line["text"] for line in own), "nonsense"]
+    assert [row[3] for row in scored["rows"]] == [True] * 4 + [False]
 
 
 def test_a_run_without_code_needs_no_sandbox() -> None:
