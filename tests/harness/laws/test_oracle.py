@@ -25,11 +25,11 @@ from harness.laws.oracle import (
     total_variation,
 )
 from model_wrappers import decode
-from model_wrappers.diffusion import Kernel, Nearest, Uniform
+from model_wrappers.diffusion import Kernel, Uniform
 from model_wrappers.sampling import Sampler
 
 PROMPT = torch.tensor([0])
-KERNELS: list[Kernel] = [Uniform(3), Nearest(torch.tensor([[0.0], [1.0], [3.0]]), neighbours=1)]
+KERNELS = [Uniform(3), Kernel(torch.tensor([0.5, 0.3, 0.2]))]
 every_kernel = pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: type(kernel).__name__)
 
 
