@@ -3,7 +3,7 @@ VENV := .venv
 PYTHON ?= python3
 BIN := $(VENV)/bin
 # The runs whose tables are made: every committed one.
-RUN ?= $(patsubst %/,%,$(dir $(wildcard results/reference/*/run.json results/reference/*/kit.json)))
+RUN ?= $(patsubst %/,%,$(dir $(wildcard results/reference/*/run.json)))
 LIMIT ?= 25
 METHODS ?= llada,llada/2,fef-2,fef-4
 # What the gate holds the decoders to, and the revision it measures speed against: the one that made these records.
@@ -15,7 +15,7 @@ FIRST ?= 15
 ITEMS ?= 2
 TIMED ?= $(GATE_METHODS)
 
-GPU ?= results/runs/gpu
+GPU ?= results/runs/gpu.json
 # At night, where it can be had.
 SLURM := $(if $(and $(filter root,$(shell whoami)),$(wildcard /etc/debian_version)),test-slurm,no-slurm)
 
@@ -83,7 +83,6 @@ gate-run: $(VENV)/.installed
 gpu: ANY := PYTHONPATH=. $(or $(wildcard $(BIN)/python),$(PYTHON))
 gpu:
 	$(ANY) harness/gpu.py --out $(GPU)
-	$(ANY) tables/render.py $(GPU)
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

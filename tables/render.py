@@ -19,9 +19,6 @@ pdflatex is installed. The CSV files are tidy, unformatted numbers, of the rows 
 booktabs, multirow and graphicx. Only methods with records have rows, and the same records give the same bytes. Reads
 records and nothing else. The tables of a single run are printed as well.
 
-A folder with the record of a GPU kit (harness/gpu.py) instead of a run has the tables `gpu-parity`, `gpu-suites`,
-`gpu-passes`, `gpu-memory`, `gpu-overhead` and `gpu-training`, each in the three formats.
-
 `--together` makes one set of tables of several runs, if machine, model, problems and settings agree; what differs is
 listed, and `--allow NAME,NAME` turns it into a footnote. Every speedup is over the LLaDA of the same run.
 A run made with --untimed has no Speed and no tokens per second; one with a timed run of the same methods in its folder
@@ -40,14 +37,12 @@ from harness.measures.intervals import paired
 from harness.measures.speed import read_measured
 from harness.measures.table import measure
 from harness.measures.together import by_pair_of_all, of_all, put_together
-from harness.records.kit import KitRecord, has_kit, read_kit
 from harness.records.store import Run, read_run, write_atomically
 from tables.output.pdf import NAME as PDF
 from tables.output.pdf import has_pdflatex, write_pdf
 from tables.output.writers import latex, markdown
 from tables.sheets.ablations import ABLATIONS, ablations
 from tables.sheets.against import against_sheets
-from tables.sheets.kit import TABLES, kit_sheets
 from tables.sheets.layout import Request, Sheet
 from tables.sheets.paper import paper
 from tables.sheets.theory import theory_sheets as theory
@@ -57,7 +52,7 @@ from tables.sheets.windows import windows
 # What makes each table of a run; it yields nothing where records are missing. A new table is one file and one entry.
 SHEETS: tuple[Callable[[Request], Iterable[Sheet]], ...] = (ablations, windows, theory, tokens, against_sheets, paper)
 # What a rendering may leave in its folder.
-NAMES = {"main", *ABLATIONS, "windows", "theory", "tps", "against", "paper", *(table.name for table in TABLES)}
+NAMES = {"main", *ABLATIONS, "windows", "theory", "tps", "against", "paper"}
 FORMATS = (".md", ".csv", ".tex")
 
 
@@ -110,17 +105,14 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--allow", metavar="NAMES", help="with --together: checks that may fail, by name")
     options = parser.parse_args(argv)
     for run, out in _asked(options):
-        if isinstance(run, KitRecord):
-            files = _files(kit_sheets(run))
-        else:
-            files = render(run, options.paper, options.intervals, options.tps, options.against)
+        files = render(run, options.paper, options.intervals, options.tps, options.against)
         write(files, out)
         if options.together or len(options.runs) == 1:
             print("\n".join(text for name, text in files.items() if name.endswith(".md")))
         print(f"written to {out}: {', '.join(files)}")
-        if options.paper and "paper.md" not in files and isinstance(run, Run):
+        if options.paper and "paper.md" not in files:
             print("no paper.md: the paper's tables have none of this run's methods (by label) on its suites")
-        if options.tps and "tps.md" not in files and isinstance(run, Run):
+        if options.tps and "tps.md" not in files:
             print("no tps.md: the run's seconds were not measured for comparison")
         if options.pdf and has_pdflatex():
             print(f"compiled: {write_pdf([text for name, text in files.items() if name.endswith('.tex')], out)}")
@@ -129,7 +121,7 @@ def main(argv: list[str] | None = None) -> int:
     return 0
 
 
-def _asked(options: argparse.Namespace) -> Iterator[tuple[Run | KitRecord, Path]]:
+def _asked(options: argparse.Namespace) -> Iterator[tuple[Run, Path]]:
     """The runs to render, each with the folder of its tables. Raises UserError for options that do not go together."""
     folders: list[Path] = options.runs
     if options.together:
@@ -146,7 +138,7 @@ def _asked(options: argparse.Namespace) -> Iterator[tuple[Run | KitRecord, Path]
             "or add --together for one set of tables"
         )
     for folder in folders:
-        yield read_kit(folder) if has_kit(folder) else read_measured(folder), options.out or folder / "tables"
+        yield read_measured(folder), options.out or folder / "tables"
 
 
 def _files(sheets: Iterable[Sheet]) -> dict[str, str]:

@@ -11,9 +11,9 @@ import pytest
 from gate_runs import ENVIRONMENT, items_of, run_of, verdict
 from paths import ROOT
 
-from harness.kit.responses import Responder
 from harness.records.store import Run, read_run
 from harness.regression import unchanged
+from harness.regression.elsewhere import Responder
 from harness.regression.golden import Key
 
 ELSEWHERE = {**ENVIRONMENT, "cpu_capability": "AVX512"}

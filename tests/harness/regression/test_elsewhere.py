@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from paths import ROOT
 
 from harness.errors import UserError
-from harness.kit.responses import Responder, bench_responses, compared
 from harness.records.store import Run, read_run
+from harness.regression.elsewhere import Responder, bench_responses, compared
 from harness.regression.golden import Key
 
 METHOD = "fef-two-stream"

@@ -1,1 +1,0 @@
-"""The GPU kit: what is to be known of a new machine, measured part by part, without OpenCompass."""
