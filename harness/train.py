@@ -23,12 +23,13 @@ import argparse
 import json
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 from harness.errors import one_line_errors
-from harness.training.recipes import MASKS, PRESETS, configuration
+from harness.training.recipes import PRESETS, Recipe, recipe
 
 OBJECTIVES = ("fef", "llada")
+JSON = ("mix", "trainer")  # options whose value is a JSON object
 
 
 def parsed(text: str) -> Any:
@@ -40,43 +41,35 @@ def parsed(text: str) -> Any:
 
 
 def arguments_of(line: list[str] | None) -> argparse.Namespace:
-    """The parsed command line."""
+    """The parsed command line; options of the recipe that are not given are left out."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("--objective", choices=OBJECTIVES, required=True)
     add("--preset", choices=sorted(PRESETS), default="paper")
     add("--out", type=Path, required=True)
     add("--resume", action="store_true")
-    add("--init", help="folder or hub id of the model to start from")
-    add("--data", help="JSON lines of prompt and response, or GSM8K's train file (default: nano's generated problems)")
-    add("--mask", choices=MASKS, help="of objective fef: a row per position, or all from a random anchor on in one")
-    add("--positions", help="corrupted positions trained per example: a number, or `all` (objective fef, mask full)")
-    add("--rows-per-forward", type=int, help="most position-conditioned rows in one forward and backward")
-    add("--random-orders", type=float, help="share of the examples in a random order, with --mask two-stream")
-    add("--steps", type=int, help="optimizer steps (default: the preset's, or its epochs of --data)")
-    add("--epochs", type=float)
-    add("--examples", type=int, help="how many generated examples there are, repeated where the steps take more")
-    add("--batch", type=int, help="examples per process and forward")
-    add("--accumulation", type=int, help="forwards per process in a step")
-    add("--global-batch", type=int, help="examples of a step over all processes, whatever their number")
     add("--shard", action="store_true", help="shard the model over the processes of torchrun (FSDP2)")
-    add("--lr", type=float)
-    add("--warmup", type=int)
-    add("--decay-fraction", type=float, help="share of the steps, at their end, in which lr decays")
-    add("--loss-weight", choices=["1/t", "none"], help="of objective llada")
-    add("--seed", type=int)
-    add("--mix", type=parsed, help="JSON object: blocks of generated examples per suite in a round")
-    add("--trainer", type=parsed, help="JSON object: further TrainingArguments")
     add("--save-every", type=int, default=250, help="optimizer steps between checkpoints")
+    for name, kind in get_type_hints(Recipe, include_extras=True).items():
+        told = [each.description for each in getattr(kind, "__metadata__", ()) if each.description]
+        if told:
+            option, how = f"--{name.replace('_', '-')}", parsed if name in JSON else str
+            add(option, dest=f"recipe.{name}", type=how, default=argparse.SUPPRESS, help=told[0])
     return parser.parse_args(line)
+
+
+def recipe_of(args: argparse.Namespace) -> Recipe:
+    """The recipe of a command line. Raises UserError for values that cannot be used."""
+    options = {name.partition(".")[2]: value for name, value in vars(args).items() if name.startswith("recipe.")}
+    return recipe(args.objective, args.preset, options)
 
 
 def main(line: list[str] | None = None) -> int:
     """The command line."""
-    asked = arguments_of(line)
+    args = arguments_of(line)
     from harness.training.run import train
 
-    train(asked.objective, configuration(vars(asked)), asked.out, asked.resume, asked.save_every, asked.shard)
+    train(args.objective, recipe_of(args), args.out, args.resume, args.save_every, args.shard)
     return 0
 
 

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 import pandas as pd
+from msgspec import structs
 
 from harness.costs.timing import seconds_of
 from harness.training.data import Collator, CorruptedBatches, NanoExamples, PositionBatches
@@ -39,18 +40,16 @@ def bench_training(
     second. Every step has new examples, the same for all objectives. A row under the two-stream mask trains all
     corrupted positions from an anchor on.
     """
-    config = PRESETS["nano"] | {"init": model, "steps": repeats + DISCARDED}
-    config["trainer"] = {"use_cpu": True} if device == "cpu" else {}
-    backbone = start(config)
+    size, steps = batch or PRESETS["nano"].batch, repeats + DISCARDED
+    trainer_arguments = {"use_cpu": True} if device == "cpu" else {}
+    recipe = structs.replace(PRESETS["nano"], init=model, steps=steps, batch=size, trainer=trainer_arguments)
+    backbone = start(recipe)
     network = backbone.model
-    config["batch"] = size = config["batch"] if batch is None else batch
     tokenizer, end = backbone.text_tokenizer(), backbone.family.end_of_turn
-    examples = NanoExamples(tokenizer, size * config["steps"], size, config["seed"], end=end)
-    corrupted = CorruptedBatches(backbone.eos_id, backbone.mask_id, config["seed"])
+    examples = NanoExamples(tokenizer, size * steps, size, recipe.seed, end=end)
+    corrupted = CorruptedBatches(backbone.eos_id, backbone.mask_id, recipe.seed)
     with tempfile.TemporaryDirectory() as folder:
-        trainer = DiffusionTrainer(
-            model=network, args=training_arguments(config, Path(folder), config["steps"], config["steps"])
-        )
+        trainer = DiffusionTrainer(model=network, args=training_arguments(recipe, Path(folder), steps, steps))
         trainer.model_accepts_loss_kwargs = False
         trainer.current_gradient_accumulation_steps = 1
         collators: dict[str, Collator] = {
@@ -60,7 +59,7 @@ def bench_training(
         }
         collators = {name: own for name, own in collators.items() if objectives is None or name in objectives}
         measured: dict[str, list[dict[str, float]]] = {name: [] for name in collators}
-        for step in range(config["steps"]):
+        for step in range(steps):
             own = [examples[index] for index in range(step * size, (step + 1) * size)]
             for name, collate in collators.items():
                 inputs = collate(own)

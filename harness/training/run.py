@@ -11,6 +11,7 @@ from typing import Any, get_type_hints
 import msgspec
 import pandas as pd
 import torch
+from msgspec import to_builtins
 from transformers import PreTrainedTokenizerBase, TrainingArguments, set_seed
 
 from harness.errors import UserError
@@ -24,6 +25,7 @@ from harness.training.data import (
     NanoExamples,
     PositionBatches,
 )
+from harness.training.recipes import Recipe, Size
 from harness.training.sharding import accumulation, processes, shard_on_cpus, shards
 from harness.training.tokenizer import NANO_SUITES, train_tokenizer
 from harness.training.trainer import DiffusionTrainer
@@ -31,24 +33,18 @@ from harness.training.two_stream import TwoStreamBatches
 from model_wrappers import Backbone, load_backbone
 from model_wrappers.backbones.llada import FAMILY, LLaDAConfig, LLaDAForMaskedLM
 
-# What the notes of older trainings do not say, which had no other.
-UNKNOWN_TO_OLDER: dict[str, Any] = {
-    **{"mask": "full", "examples": None, "global_batch": None, "random_orders": 0.0},
-    **{"repeats": 1, "shots": True, "blocks": 0.0},
-}
 
-
-def new_model(config: dict[str, Any], tokenizer: PreTrainedTokenizerBase) -> LLaDAForMaskedLM:
-    """A model of the preset's size with random weights."""
+def new_model(size: Size, tokenizer: PreTrainedTokenizerBase) -> LLaDAForMaskedLM:
+    """A model of a size with random weights."""
     return LLaDAForMaskedLM(
         LLaDAConfig(
             vocab_size=-(-len(tokenizer) // 64) * 64,
-            hidden_size=config["hidden_size"],
-            num_hidden_layers=config["layers"],
-            num_attention_heads=config["heads"],
-            num_key_value_heads=config["heads"],
-            intermediate_size=config["mlp_size"],
-            max_position_embeddings=config["max_length"],
+            hidden_size=size.hidden_size,
+            num_hidden_layers=size.layers,
+            num_attention_heads=size.heads,
+            num_key_value_heads=size.heads,
+            intermediate_size=size.mlp_size,
+            max_position_embeddings=size.max_length,
             rms_norm_eps=1e-5,
             bos_token_id=tokenizer.bos_token_id,
             eos_token_id=tokenizer.eos_token_id,
@@ -57,61 +53,69 @@ def new_model(config: dict[str, Any], tokenizer: PreTrainedTokenizerBase) -> LLa
     )
 
 
-def start(config: dict[str, Any]) -> Backbone:
+def start(recipe: Recipe) -> Backbone:
     """Model and tokenizer to begin with: those of the folder `init`, or new ones where the preset gives their size.
 
     Raises UserError for a model that cannot be trained here.
     """
-    if config["init"] is not None:
-        backbone = load_backbone(config["init"], dtype="float32")
+    if recipe.init is not None:
+        backbone = load_backbone(recipe.init, dtype="float32")
         if backbone.reads_at:
             raise UserError(
-                f"--init {config['init']}: {backbone.family.model_type} models predict a token from the one before it "
+                f"--init {recipe.init}: {backbone.family.model_type} models predict a token from the one before it "
                 "and cannot be trained here, where every position is trained to predict its own"
             )
         backbone.text_tokenizer()  # refused here if there is none
-    elif "hidden_size" in config:
+    elif recipe.size is not None:
         tokenizer = train_tokenizer(seed=0)
-        backbone = Backbone(FAMILY, new_model(config, tokenizer), tokenizer, "new")
+        backbone = Backbone(FAMILY, new_model(recipe.size, tokenizer), tokenizer, "new")
     else:
         raise UserError("--init is needed: the folder or hub id of the model to train")
     backbone.model.train()
     return backbone
 
 
-def examples_for(config: dict[str, Any], backbone: Backbone) -> tuple[Examples, int]:
+def examples_for(recipe: Recipe, backbone: Backbone) -> tuple[Examples, int]:
     """The training examples for a model, and the optimizer steps they take.
 
     Raises UserError for a data file that cannot be used, or a preset that says neither steps nor epochs.
     """
     tokenizer, end = backbone.text_tokenizer(), backbone.family.end_of_turn
-    per_step = config["batch"] * accumulation(config) * processes()
-    if config["data"] is None:
-        if config["steps"] is None:
+    per_step = recipe.batch * accumulation(recipe) * processes()
+    if recipe.data is None:
+        if recipe.steps is None:
             raise UserError("--data FILE is needed, or --steps with nano's generated problems")
-        count = config["steps"] * per_step
-        drawn = {"mix": config["mix"], "distinct": config["examples"]}
-        drawn |= {"repeats": config["repeats"], "shots": config["shots"], "end": end}
-        return NanoExamples(tokenizer, count, config["batch"], config["seed"], **drawn), config["steps"]
-    once = FileExamples(tokenizer, Path(config["data"]), config["seed"], backbone.max_length, end)
-    steps = config["steps"] or math.ceil(config["epochs"] * len(once) / per_step)
+        examples = NanoExamples(
+            tokenizer,
+            recipe.steps * per_step,
+            recipe.batch,
+            recipe.seed,
+            recipe.mix,
+            recipe.examples,
+            recipe.repeats,
+            recipe.shots,
+            end,
+        )
+        return examples, recipe.steps
+    once = FileExamples(tokenizer, Path(recipe.data), recipe.seed, backbone.max_length, end)
+    steps = recipe.steps or math.ceil(recipe.epochs * len(once) / per_step)
     return once.repeated(steps * per_step), steps
 
 
-def lengths_of(config: dict[str, Any]) -> tuple[int, ...]:
+def lengths_of(recipe: Recipe) -> tuple[int, ...]:
     """Response lengths that some batches are padded to: those that the trained model will be asked for."""
-    if config["data"] is not None:
+    if recipe.data is not None:
         return ()
-    return LENGTHS if set(config["mix"] or ()) <= set(NANO_SUITES) else LONG_LENGTHS
+    return LENGTHS if set(recipe.mix or ()) <= set(NANO_SUITES) else LONG_LENGTHS
 
 
-def collator_for(objective: str, config: dict[str, Any], batches: CorruptedBatches) -> Collator:
+def collator_for(objective: str, recipe: Recipe, batches: CorruptedBatches) -> Collator:
     """The collator of an objective and, for `fef`, of its mask."""
     if objective == "llada":
         return batches
-    if config["mask"] == "two-stream":
-        return TwoStreamBatches(batches, config["random_orders"])
-    return PositionBatches(batches, config["positions"])
+    if recipe.mask == "two-stream":
+        return TwoStreamBatches(batches, recipe.random_orders)
+    return PositionBatches(batches, None if recipe.positions == "all" else recipe.positions)
 
 
 def prepare_folder(out: Path, asked: dict[str, Any], resume: bool) -> None:
@@ -121,7 +125,7 @@ def prepare_folder(out: Path, asked: dict[str, Any], resume: bool) -> None:
         if not resume:
             raise UserError(f"{out} already holds a training; add --resume to go on with it, or choose another --out")
         try:
-            before = UNKNOWN_TO_OLDER | json.loads(note.read_text())
+            before = dict(json.loads(note.read_text()))
         except (ValueError, TypeError, RecursionError) as error:
             raise UserError(f"{note} is damaged: {error}; choose another --out") from error
         if before != asked:
@@ -154,7 +158,7 @@ def save_curve(history: list[dict[str, Any]], out: Path) -> None:
 
 
 def training_arguments(
-    config: dict[str, Any], out: Path, steps: int, save_every: int, sharding: dict[str, Any] | None = None
+    recipe: Recipe, out: Path, steps: int, save_every: int, sharding: dict[str, Any] | None = None
 ) -> TrainingArguments:
     """Transformers' arguments: AdamW, and a learning rate that warms up, stays, and decays linearly at the end.
 
@@ -163,19 +167,19 @@ def training_arguments(
     values: dict[str, Any] = {
         "output_dir": str(out / "checkpoints"),
         "max_steps": steps,
-        "per_device_train_batch_size": config["batch"],
-        "gradient_accumulation_steps": accumulation(config),
-        "learning_rate": config["lr"],
-        "weight_decay": config["weight_decay"],
-        "adam_beta2": config["adam_beta2"],
+        "per_device_train_batch_size": recipe.batch,
+        "gradient_accumulation_steps": accumulation(recipe),
+        "learning_rate": recipe.lr,
+        "weight_decay": recipe.weight_decay,
+        "adam_beta2": recipe.adam_beta2,
         "max_grad_norm": 1.0,
         "lr_scheduler_type": "warmup_stable_decay",
         "lr_scheduler_kwargs": {
-            "num_decay_steps": int(steps * config["decay_fraction"]),
-            "min_lr_ratio": config["min_lr_ratio"],
+            "num_decay_steps": int(steps * recipe.decay_fraction),
+            "min_lr_ratio": recipe.min_lr_ratio,
             "decay_type": "linear",
         },
-        "warmup_steps": min(config["warmup"], steps // 2),
+        "warmup_steps": min(recipe.warmup, steps // 2),
         "bf16": computes_bf16(),
         "use_cpu": not torch.cuda.is_available(),
         "logging_steps": min(25, steps),
@@ -184,13 +188,13 @@ def training_arguments(
         "train_sampling_strategy": "sequential",
         "remove_unused_columns": False,
         "report_to": [],
-        "seed": config["seed"],
+        "seed": recipe.seed,
     }
-    _check_trainer(config["trainer"])
+    _check_trainer(recipe.trainer)
     try:
-        return TrainingArguments(**values | (sharding or {}) | config["trainer"])
+        return TrainingArguments(**values | (sharding or {}) | recipe.trainer)
     except (TypeError, ValueError) as error:
-        raise UserError(f"--trainer {json.dumps(config['trainer'])}: {error}") from error
+        raise UserError(f"--trainer {json.dumps(recipe.trainer)}: {error}") from error
 
 
 def computes_bf16() -> bool:
@@ -212,13 +216,13 @@ def _check_trainer(arguments: dict[str, Any]) -> None:
 
 def train(
     objective: str,
-    config: dict[str, Any],
+    recipe: Recipe,
     out: Path,
     resume: bool = False,
     save_every: int = 250,
     shard: bool = False,
 ) -> None:
-    """Train as `config` says, from random weights or from those of a folder (`init`), and write the result to `out`.
+    """Train as `recipe` says, from random weights or from those of a folder (`init`), and write the result to `out`.
 
     shard: the model over the processes, which then hold a part of it each; a training may go on with another number of
     them, sharded or not.
@@ -227,26 +231,24 @@ def train(
     """
     if save_every < 1:
         raise UserError(f"--save-every {save_every} must be at least 1 step")
-    set_seed(config["seed"])
-    backbone = start(config)
+    set_seed(recipe.seed)
+    backbone = start(recipe)
     model: Any = backbone.model
-    examples, steps = examples_for(config, backbone)
+    examples, steps = examples_for(recipe, backbone)
     layer = type(model.model.layers[0]).__name__
-    arguments = training_arguments(config, out, steps, save_every, shards(layer) if shard else {})
+    arguments = training_arguments(recipe, out, steps, save_every, shards(layer) if shard else {})
     if shard:
         shard_on_cpus()
     if os.environ.get("RANK", "0") == "0":  # of several processes one claims the folder
-        prepare_folder(out, {"objective": objective, **config}, resume)
-    batches = CorruptedBatches(
-        backbone.eos_id, backbone.mask_id, config["seed"], lengths_of(config), blocks=config["blocks"]
-    )
+        prepare_folder(out, {"objective": objective, **to_builtins(recipe)}, resume)
+    batches = CorruptedBatches(backbone.eos_id, backbone.mask_id, recipe.seed, lengths_of(recipe), blocks=recipe.blocks)
     trainer = DiffusionTrainer(
         model=model,
         args=arguments,
         train_dataset=examples,
-        data_collator=collator_for(objective, config, batches),
+        data_collator=collator_for(objective, recipe, batches),
     )
-    trainer.loss_weight, trainer.rows_per_forward = config["loss_weight"], config["rows_per_forward"]
+    trainer.loss_weight, trainer.rows_per_forward = recipe.loss_weight, recipe.rows_per_forward
     trainer.model_accepts_loss_kwargs = False  # the trainer then averages over the accumulated batches itself
     checkpoints = list((out / "checkpoints").glob("checkpoint-*"))
     trainer.train(resume_from_checkpoint=bool(checkpoints) or None)

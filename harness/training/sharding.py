@@ -14,6 +14,7 @@ from accelerate.utils import DistributedType
 from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
 
 from harness.errors import UserError
+from harness.training.recipes import Recipe
 
 
 def processes() -> int:
@@ -21,20 +22,20 @@ def processes() -> int:
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
-def accumulation(config: dict[str, Any]) -> int:
+def accumulation(recipe: Recipe) -> int:
     """Forwards and backwards of each process in a step, so that all processes together see `global_batch` examples.
 
-    Without `global_batch` it is the configuration's own. Raises UserError if the batch cannot be divided so.
+    Without `global_batch` it is the recipe's own. Raises UserError if the batch cannot be divided so.
     """
-    if config["global_batch"] is None:
-        return int(config["accumulation"])
-    together = config["batch"] * processes()
-    if config["global_batch"] % together:
+    if recipe.global_batch is None:
+        return recipe.accumulation
+    together = recipe.batch * processes()
+    if recipe.global_batch % together:
         raise UserError(
-            f"--global-batch {config['global_batch']} is no multiple of {together}, the examples of one forward "
-            f"(--batch {config['batch']}) of {processes()} processes; give another --batch, or number of processes"
+            f"--global-batch {recipe.global_batch} is no multiple of {together}, the examples of one forward "
+            f"(--batch {recipe.batch}) of {processes()} processes; give another --batch, or number of processes"
         )
-    return int(config["global_batch"] // together)
+    return recipe.global_batch // together
 
 
 def shards(layer: str) -> dict[str, Any]:

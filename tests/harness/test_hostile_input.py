@@ -20,7 +20,7 @@ from harness.runs.config import resolve
 from harness.runs.inference import prepare
 from harness.runs.problems import dataset_configs, load_problems
 from harness.train import arguments_of as training_arguments_of
-from harness.training.recipes import configuration
+from harness.train import recipe_of
 from model_wrappers import METHODS, decode, load_backbone
 from model_wrappers.opencompass_model import DiffusionModel
 
@@ -185,7 +185,7 @@ def test_a_training_is_configured_or_refused(options: st.DataObject, capsys: pyt
     names = options.draw(st.lists(st.sampled_from(sorted(values)), unique=True, max_size=4))
     line = [f"{name}={options.draw(st.sampled_from(values[name]))}" for name in names]
     try:
-        configuration(vars(training_arguments_of(["--objective", "fef", "--out", "x", *line])))
+        recipe_of(training_arguments_of(["--objective", "fef", "--out", "x", *line]))
     except SystemExit as error:
         assert error.code == 2 and "error:" in capsys.readouterr().err
     except Exception as error:

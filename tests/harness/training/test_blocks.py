@@ -6,10 +6,9 @@ import pytest
 import torch
 
 from harness.errors import UserError
-from harness.train import arguments_of
+from harness.train import arguments_of, recipe_of
 from harness.training.data import CorruptedBatches, NanoExamples
 from harness.training.objectives import BLOCK_LENGTHS, corrupt_in_blocks
-from harness.training.recipes import configuration
 from model_wrappers import load_backbone
 
 MASK = 99
@@ -56,4 +55,4 @@ def test_each_batch_of_examples_comes_twice_corrupted_otherwise_and_without_solv
 def test_blocks_are_for_plain_prediction() -> None:
     line = ["--objective", "fef", "--preset", "nano-long-control", "--out", "x"]
     with pytest.raises(UserError, match="nano-long-control corrupts in blocks"):
-        configuration(vars(arguments_of(line)))
+        recipe_of(arguments_of(line))

@@ -15,8 +15,8 @@ import torch
 from paths import ROOT
 
 from harness.errors import UserError
-from harness.train import arguments_of
-from harness.training.recipes import PRESETS, configuration
+from harness.train import arguments_of, recipe_of
+from harness.training.recipes import PRESETS, Recipe
 from harness.training.sharding import accumulation, set_weights, shards
 from model_wrappers import decode, load_backbone
 
@@ -25,8 +25,8 @@ LINE = ["--objective", "llada", "--preset", "nano", "--steps", "4", "--batch", "
 LINE += ["--save-every", "2", "--trainer", TRAINER]
 
 
-def config_of(*line: str) -> dict[str, object]:
-    return configuration(vars(arguments_of(["--objective", "llada", "--preset", "nano", "--out", "x", *line])))
+def given(*line: str) -> Recipe:
+    return recipe_of(arguments_of(["--objective", "llada", "--preset", "nano", "--out", "x", *line]))
 
 
 @pytest.mark.parametrize(("processes", "forwards"), [("1", 6), ("2", 3), ("3", 2), ("6", 1)])
@@ -34,7 +34,7 @@ def test_a_step_has_the_same_examples_on_any_number_of_processes(
     processes: str, forwards: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WORLD_SIZE", processes)
-    assert accumulation(config_of("--batch", "2", "--global-batch", "12")) == forwards
+    assert accumulation(given("--batch", "2", "--global-batch", "12")) == forwards
 
 
 def test_without_a_global_batch_the_accumulation_is_that_of_each_process(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,12 +45,12 @@ def test_without_a_global_batch_the_accumulation_is_that_of_each_process(monkeyp
 def test_a_global_batch_that_cannot_be_divided_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "4")
     with pytest.raises(UserError, match=r"--global-batch 12 is no multiple of 8, .* \(--batch 2\) of 4 processes"):
-        accumulation(config_of("--batch", "2", "--global-batch", "12"))
+        accumulation(given("--batch", "2", "--global-batch", "12"))
 
 
 def test_a_global_batch_and_an_accumulation_are_refused_together() -> None:
     with pytest.raises(UserError, match="leave --accumulation out"):
-        config_of("--global-batch", "12", "--accumulation", "2")
+        given("--global-batch", "12", "--accumulation", "2")
 
 
 def test_one_process_cannot_shard(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import torch
+from msgspec import to_builtins
+from msgspec.structs import replace
 from paths import ROOT
 from safetensors.torch import load_file
 
@@ -17,11 +19,12 @@ from harness.errors import UserError
 from harness.train import main
 from harness.training.data import CorruptedBatches, FileExamples, NanoExamples
 from harness.training.objectives import corrupt, llada_loss
-from harness.training.recipes import PRESETS
+from harness.training.recipes import PRESETS, Size
 from harness.training.run import train
 from harness.training.tokenizer import EOT, NANO_SUITES, token_id, train_tokenizer
 
-SMALL = PRESETS["nano-base"] | {"hidden_size": 32, "layers": 1, "heads": 2, "mlp_size": 32, "batch": 4, "warmup": 2}
+TINY = Size(hidden_size=32, layers=1, heads=2, mlp_size=32, max_length=4096)
+SMALL = replace(PRESETS["nano-base"], size=TINY, batch=4, warmup=2, steps=6, positions=2)
 
 
 def batch(time: float) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -115,22 +118,22 @@ def test_the_tokenizer_encodes_any_text_and_every_list_word_as_one_token() -> No
 def test_a_stopped_training_goes_on_to_the_weights_of_an_uninterrupted_one(
     tmp_path: Path, objective: str, mask: str
 ) -> None:
-    config = SMALL | {"steps": 6, "positions": 2, "mask": mask}
-    train(objective, config, tmp_path / "whole", save_every=3)
-    train(objective, config, tmp_path / "stopped", save_every=3)
+    recipe = replace(SMALL, mask=mask)
+    train(objective, recipe, tmp_path / "whole", save_every=3)
+    train(objective, recipe, tmp_path / "stopped", save_every=3)
     for name in ("model.safetensors", "loss.csv"):
         (tmp_path / "stopped" / name).unlink()
     last = tmp_path / "stopped" / "checkpoints" / "checkpoint-6"
     for path in last.iterdir():
         path.unlink()
     last.rmdir()
-    train(objective, config, tmp_path / "stopped", resume=True, save_every=3)
+    train(objective, recipe, tmp_path / "stopped", resume=True, save_every=3)
     whole, resumed = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "stopped"))
     assert all(torch.equal(whole[key], resumed[key]) for key in whole)
 
 
 def test_a_folder_of_another_training_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "train.json").write_text(json.dumps({"objective": "llada", **PRESETS["nano"]}))
+    (tmp_path / "train.json").write_text(json.dumps({"objective": "llada", **to_builtins(PRESETS["nano"])}))
     command = ["--objective", "llada", "--preset", "nano", "--out"]
     with pytest.raises(UserError, match="--resume"):
         main([*command, str(tmp_path)])
@@ -184,19 +187,19 @@ def test_the_papers_recipe_runs_on_an_official_folder_and_a_file(
 @pytest.mark.parametrize(
     ("options", "named"),
     [
-        (["--positions", "none"], "--positions none"),
-        (["--positions", "0"], "--positions 0"),
-        (["--steps", "-1"], "--steps -1"),
+        (["--positions", "none"], "--positions .none."),
+        (["--positions", "0"], "--positions .0."),
+        (["--steps", "-1"], "--steps .-1."),
         (["--mix", "[1]"], "--mix"),
         (["--random-orders", "0.5"], "needs --mask two-stream"),
-        (["--mask", "two-stream", "--random-orders", "1.5"], "between 0 and 1"),
+        (["--mask", "two-stream", "--random-orders", "1.5"], "--random-orders .1.5.: Expected `float` <= 1"),
         (["--mix", "{}"], "for suites of gsm8k, math, humaneval, mbpp, lists"),
         (["--mix", '{"gsm9k": 1}'], "for suites of gsm8k"),
         (["--mix", '{"gsm8k": 0, "math": 0, "humaneval": 0, "mbpp": 0, "lists": 0}'], "not all 0"),
-        (["--lr", "inf"], "--lr inf must be finite"),
-        (["--lr", "nan"], "--lr nan must be positive"),
-        (["--decay-fraction", "2"], "--decay-fraction 2.0 must lie between 0 and 1"),
-        (["--warmup", "-1"], "--warmup -1"),
+        (["--lr", "inf"], "--lr .inf.: Expected `float` <= "),
+        (["--lr", "nan"], "--lr .nan."),
+        (["--decay-fraction", "2"], "--decay-fraction .2.: Expected `float` <= 1"),
+        (["--warmup", "-1"], "--warmup .-1."),
         (["--save-every", "-1"], "--save-every -1"),
         (["--trainer", '{"no_such_argument": 1}'], "--trainer .*no_such_argument"),
         (["--preset", "paper"], "--init is needed"),

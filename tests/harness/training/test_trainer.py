@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from msgspec.structs import replace
 from trainers import trainer
 
 from harness.errors import UserError
@@ -37,7 +38,7 @@ def gradients(folder: Path, rows_per_forward: int) -> tuple[float, list[torch.Te
     corrupted = clean.clone()
     corrupted[:, 3:] = 39
     rows = position_rows(clean, corrupted, None, torch.Generator())
-    arguments = training_arguments(PRESETS["nano"] | {"trainer": {"bf16": False}}, folder, 10, 10)
+    arguments = training_arguments(replace(PRESETS["nano"], trainer={"bf16": False}), folder, 10, 10)
     made = trainer(folder, arguments, rows_per_forward=rows_per_forward)
     loss = made.training_step(made.model, rows._asdict() | {"tokens": torch.tensor(10)})
     return float(loss), [p.grad for p in made.model.parameters() if p.grad is not None]
@@ -61,7 +62,7 @@ def test_a_loss_that_is_no_number_ends_the_training_with_a_line(tmp_path: Path) 
 
 def test_unknown_training_arguments_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="--trainer"):
-        training_arguments(PRESETS["nano"] | {"trainer": {"no_such_thing": 1}}, tmp_path, 10, 10)
+        training_arguments(replace(PRESETS["nano"], trainer={"no_such_thing": 1}), tmp_path, 10, 10)
 
 
 @pytest.mark.parametrize(
@@ -77,10 +78,10 @@ def test_unknown_training_arguments_are_refused(tmp_path: Path) -> None:
 )
 def test_training_arguments_of_another_type_are_refused(tmp_path: Path, arguments: dict[str, object]) -> None:
     with pytest.raises(UserError, match=f"--trainer {next(iter(arguments))}"):
-        training_arguments(PRESETS["nano"] | {"trainer": arguments}, tmp_path, 10, 10)
+        training_arguments(replace(PRESETS["nano"], trainer=arguments), tmp_path, 10, 10)
 
 
 def test_training_arguments_of_the_documentation_are_taken(tmp_path: Path) -> None:
     asked = {"gradient_checkpointing": True, "max_grad_norm": 1, "save_total_limit": None, "report_to": "none"}
-    made = training_arguments(PRESETS["nano"] | {"trainer": asked}, tmp_path, 10, 10)
+    made = training_arguments(replace(PRESETS["nano"], trainer=asked), tmp_path, 10, 10)
     assert made.gradient_checkpointing and made.max_grad_norm == 1
