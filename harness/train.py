@@ -54,7 +54,7 @@ def arguments_of(line: list[str] | None) -> argparse.Namespace:
         told = [each.description for each in getattr(kind, "__metadata__", ()) if each.description]
         if told:
             option, how = f"--{name.replace('_', '-')}", parsed if name in JSON else str
-            add(option, dest=f"recipe.{name}", type=how, default=argparse.SUPPRESS, help=told[0])
+            add(option, dest=f"recipe.{name}", type=how, default=argparse.SUPPRESS, metavar="X", help=told[0])
     return parser.parse_args(line)
 
 
