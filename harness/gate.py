@@ -59,6 +59,7 @@ def arguments_of(line: list[str] | None) -> argparse.Namespace:
 def main(line: list[str] | None = None) -> int:
     """The command line; 1 if something regressed."""
     asked = arguments_of(line)
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # threads that spin take another process's time
     from harness.regression.revision import cleaned_up
 
     with cleaned_up():
@@ -87,6 +88,5 @@ def judged(asked: argparse.Namespace) -> bool:
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # threads that spin take another process's time
     logging.disable(logging.WARNING)  # OpenCompass and its packages log every step; errors still show
     sys.exit(one_line_errors(main))

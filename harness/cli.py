@@ -1,0 +1,55 @@
+"""The command fef-dllm: every command of this project under one name.
+
+Each is the `main` of its file, which can be run by itself: `fef-dllm run ...` is `python harness/run.py ...`.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from importlib import import_module
+
+from harness.errors import UserError, one_line_errors
+
+# name -> its module, options that it begins with, what it does
+COMMANDS: dict[str, tuple[str, tuple[str, ...], str]] = {
+    "run": ("harness.run", (), "problems through decoders: timed, recorded, scored, with tables"),
+    "plan": ("harness.run", ("--plan",), "what such a run will cost; nothing is written"),
+    "status": ("harness.run", ("--status",), "how far a run is"),
+    "list": ("harness.run", ("--list",), "presets, groups and suites"),
+    "tune": ("harness.tune", (), "settings of every decoder by one rule, on dev problems"),
+    "score": ("harness.scoring", (), "judge a run's responses again"),
+    "tables": ("tables.render", (), "LaTeX, Markdown and CSV from records"),
+    "figures": ("tables.figures", (), "figures from records"),
+    "report": ("tables.report", (), "a page that plays every decoding"),
+    "gate": ("harness.gate", (), "a run against golden records, and the code's speed against a revision"),
+    "audit": ("harness.audit", (), "decoders' exact output distributions"),
+    "bench": ("harness.bench", (), "what passes and decoders cost on this machine"),
+    "gpu": ("harness.gpu", (), "measure a machine with one GPU"),
+    "train": ("harness.train", (), "train a model"),
+    "schedule": ("harness.schedule", (), "a schedule for DDOSP"),
+}
+USAGE = "\n".join(
+    ["usage: fef-dllm COMMAND [OPTIONS]; each COMMAND has --help", ""]
+    + [f"  {name:9} {says}" for name, (_, _, says) in COMMANDS.items()]
+)
+
+
+def main(line: list[str] | None = None) -> int:
+    """The command line. Raises UserError for an unknown command."""
+    name, *rest = (sys.argv[1:] if line is None else line) or ["--help"]
+    if name in ("-h", "--help"):
+        print(USAGE)
+        return 0
+    if name not in COMMANDS:
+        raise UserError(f"there is no command {name}; valid: {', '.join(COMMANDS)}")
+    module, options, _ = COMMANDS[name]
+    sys.argv[0] = f"fef-dllm {name}"  # as usage messages have it
+    logging.disable(logging.WARNING)  # OpenCompass and its packages log every step; errors still show
+    code: int = import_module(module).main(rest if {"-h", "--help"} & {*rest} else [*options, *rest])
+    return code
+
+
+def command() -> None:
+    """The entry point of the installed command."""
+    sys.exit(one_line_errors(main))
