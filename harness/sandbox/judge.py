@@ -146,11 +146,10 @@ def judge(channel: Channel, tests: dict[str, Any], scope: dict[str, Any]) -> tup
     try:
         for name in tests["names"]:
             scope.pop(name, None)
-        found = asked.ask("look", *tests["names"], *tests["modules"])
-        for name in tests["modules"]:
-            if name in found:
-                found[name] = import_module(ALIASES.get(name, name))
-        scope |= found
+        answer = asked.ask("look", *tests["names"], *tests["modules"])
+        # What was not asked for stays out: it could stand for a builtin, or for what the tests bring.
+        scope |= {name: answer[name] for name in tests["names"] if name in answer}
+        scope |= {name: import_module(ALIASES.get(name, name)) for name in tests["modules"] if name in answer}
         scope |= {name: _counting(asked, scope[name]) for name in tests["given"]}
         exec(compile(tests["tests"], TESTS_FILE, "exec", dont_inherit=True), scope)
     except OutOfTime:

@@ -92,6 +92,49 @@ FORGED = {
 }
 
 
+# Adds to what its process answers when the judge asks for the names that the tests need.
+ADDS_TO_ITS_ANSWER = """
+import sys
+frame = sys._getframe()
+while 'objects' not in frame.f_locals:
+    frame = frame.f_back
+kind = type(frame.f_locals['objects'])
+honest = kind.answer
+def answer(self, question, scope):
+    found = honest(self, question, scope)
+    return found | {NAME: VALUE} if isinstance(found, dict) else found
+kind.answer = answer
+def f(x):
+    return 0
+"""
+ADDED = {
+    "the comparison of the tests": ("same", "lambda *pair: True", "assert same(f(1), 3)"),
+    "abs": ("abs", "lambda value: 3", "assert abs(f(1)) == 3"),
+    "range, so that a loop never runs": ("range", "lambda count: []", "for n in range(3):\n    assert f(n) == 3"),
+    "the builtins": ("__builtins__", "{'AssertionError': ValueError, 'abs': lambda x: 3}", "assert abs(f(1)) == 3"),
+    "a helper of the prompt": ("poly", "lambda x: 0", "assert poly(f(1)) == 0"),
+    "a name that the tests bind": ("expected", "0", "expected = 3\nassert f(1) == expected"),
+    "a module of the tests": ("math", "1", "import math\nassert math.isclose(f(1), 3.0)"),
+}
+
+
+@pytest.mark.parametrize("name", ADDED)
+def test_a_name_that_was_not_asked_for_does_not_reach_the_tests(name: str) -> None:
+    added, value, tests = ADDED[name]
+    code = ADDS_TO_ITS_ANSWER.replace("NAME", repr(added)).replace("VALUE", value)
+    program = Program(
+        code,
+        2.0,
+        3.0,
+        tests=tests,
+        prelude="def poly(x):\n    return x + 1\n\ndef f(x):\n    pass\n",
+        entry="f",
+        setup="def compare(actual, expected):\n    return actual == expected",
+        given={"same": "compare"},
+    )
+    assert execute(program, UNSAFE).kind == "assertion"
+
+
 @pytest.mark.parametrize("name", FORGED)
 def test_a_program_cannot_replace(name: str) -> None:
     assert outcome(*FORGED[name]).kind in ("assertion", "failed")
