@@ -31,7 +31,6 @@ EXACT = (*RESPONSE, "correct")
 COLUMNS = ["verdict", "method", "suite", "measure", "golden", "run", "items"]
 SHOWN = 5  # items named in a row
 WIDTH = 24  # characters of a text in a row
-PASSES = ("better",)
 Key = tuple[str, str, int]  # method, suite, item
 
 
@@ -123,9 +122,8 @@ def compare_exactly(golden: Run, run: Run, excused: Collection[Key] = ()) -> pd.
     """One row per method, suite and measure that differs, COLUMNS; empty if nothing does.
 
     verdict: "missing" (items that the run lacks), "regressed" (a verdict lost, a cost that rose), "changed" (text,
-    tokens, acceptance, weights), "better" (costs that only fell). golden, run: totals over the compared items; items:
-    which. excused: items that are left out. Verdicts of suites that the run could not score (run.json's `scoring`) are
-    not compared.
+    tokens, acceptance, weights, costs that fell). golden, run: totals over the compared items; items: which. excused:
+    items that are left out. Verdicts of suites that the run could not score (run.json's `scoring`) are not compared.
     """
     rows = _weights(golden.meta, run.meta)
     both = _joined(golden, run)
@@ -144,17 +142,12 @@ def compare_exactly(golden: Run, run: Run, excused: Collection[Key] = ()) -> pd.
 
 
 def items_that_differ(golden: Run, run: Run) -> dict[Key, set[str]]:
-    """The items that both hold and that differ in more than a cost that fell, each with all measures it differs in."""
+    """The items that both hold and that differ, each with all measures it differs in."""
     both = _joined(golden, run)
     both = both[both["_merge"] == "both"]
     differ = pd.DataFrame({measure: _differ(both, measure, run.meta) for measure in EXACT})
-    failing = differ.copy()
-    for measure in COSTS:
-        pair = _pair(both, measure)
-        failing[measure] &= ~(pair["run"] <= pair["golden"])  # a cost that is not there is not known to have fallen
     measures = [set(differ.columns[row]) for row in differ.to_numpy()]
-    found = zip(_keys(both), measures, failing.any(axis=1), strict=True)
-    return {key: own for key, own, fails in found if fails}
+    return {key: own for key, own in zip(_keys(both), measures, strict=True) if own}
 
 
 def _joined(golden: Run, run: Run) -> pd.DataFrame:
@@ -192,7 +185,7 @@ def _weights(golden: RunRecord, run: RunRecord) -> list[list[Any]]:
 def _verdict(measure: str, values: pd.DataFrame) -> str:
     if measure in COSTS:
         no_worse = values["run"] <= values["golden"]  # false of a cost that is not there
-        return "better" if no_worse.all() else "regressed"
+        return "changed" if no_worse.all() else "regressed"
     if measure == "correct":
         return "regressed" if (values["golden"].eq(True) & values["run"].ne(True)).any() else "changed"
     return "changed"

@@ -9,7 +9,6 @@ import pandas as pd
 
 from harness.records.store import KEY, Run, read_lines, read_run, write_atomically
 from harness.regression.golden import (
-    PASSES,
     Key,
     check_complete,
     check_settings,
@@ -57,7 +56,7 @@ def _judge_exactly(run: Run, golden: Run, elsewhere: list[str]) -> bool:
     found = compare_exactly(golden, run, excused)
     print(found.to_string(index=False) if len(found) else "no difference")
     _show_text(golden, run, found)
-    return set(found["verdict"]) <= set(PASSES)
+    return found.empty
 
 
 def _excused(golden: Run, run: Run) -> list[Key]:

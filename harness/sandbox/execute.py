@@ -151,10 +151,10 @@ def attempt(program: Program, isolation: Isolation, slot: int = 0) -> tuple[Outc
         scratch = SCRATCH
         if not isolation.wrapper:
             scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="program-", ignore_cleanup_errors=True))
-        passed = _filter_descriptor(isolation, stack)
+        passed = filter_descriptor(isolation, stack)
         try:
             process = subprocess.Popen(
-                [*_entered(isolation, passed), interpreter(), "-s", "-S", "-B", "-c", SCRIPT],
+                [*entered(isolation, passed), interpreter(), "-s", "-S", "-B", "-c", SCRIPT],
                 stdin=request,
                 stdout=subprocess.PIPE,
                 stderr=complaints,
@@ -183,7 +183,7 @@ def package_folders() -> list[str]:
     return [folder for folder in site.getsitepackages() if Path(folder).is_dir()]
 
 
-def _entered(isolation: Isolation, passed: tuple[int, ...]) -> list[str]:
+def entered(isolation: Isolation, passed: tuple[int, ...]) -> list[str]:
     """What stands before the interpreter on the command line, with the filter's descriptor."""
     if not isolation.wrapper:
         return []
@@ -192,7 +192,7 @@ def _entered(isolation: Isolation, passed: tuple[int, ...]) -> list[str]:
     return ["/bin/sh", "-c", ENTER, "sh", *wrapper, *filtered, end]
 
 
-def _filter_descriptor(isolation: Isolation, stack: contextlib.ExitStack) -> tuple[int, ...]:
+def filter_descriptor(isolation: Isolation, stack: contextlib.ExitStack) -> tuple[int, ...]:
     """A pipe that bubblewrap reads the filter of system calls from, if there is one."""
     if not isolation.calls:
         return ()

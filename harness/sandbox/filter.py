@@ -45,6 +45,7 @@ REFUSED: dict[str, tuple[int | None, int | None]] = {
     "process_vm_readv": (310, 270),
     "process_vm_writev": (311, 271),
     "process_madvise": (440, 440),
+    "pidfd_open": (434, 434),
     "pidfd_getfd": (438, 438),
     "kcmp": (312, 272),
     # the kernel
@@ -54,6 +55,7 @@ REFUSED: dict[str, tuple[int | None, int | None]] = {
     "bpf": (321, 280),
     "perf_event_open": (298, 241),
     "userfaultfd": (323, 282),
+    "io_setup": (206, 0),  # of which the machine has a number
     "io_uring_setup": (425, 425),
     "io_uring_enter": (426, 426),
     "io_uring_register": (427, 427),

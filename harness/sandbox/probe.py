@@ -16,12 +16,13 @@ import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from harness.sandbox.execute import (
     NOBODY,
+    OWN_USERS,
     PROCESSES,
     SCRATCH,
     SCRATCH_BYTES,
@@ -123,16 +124,22 @@ def not_enforced(isolation: Isolation) -> list[str]:
     return missing
 
 
-def whole_process(scratch: str) -> tuple[str, ...]:
-    """bubblewrap's command line for a process that evaluates: it sees all files and writes to `scratch` alone.
+def whole_process(scratch: str, shown: Sequence[str] = ()) -> tuple[Isolation | None, int | None]:
+    """The sandbox of a process that evaluates, and the user that it has to become; (None, None) without bubblewrap.
 
-    It has no network and sees no other process; () where bubblewrap is missing.
+    It sees what programs see and the paths `shown`, writes to `scratch` alone, and has no network, no other process and
+    no capability once it is that user, which owns `scratch` then. None: it is a user of its own already.
     """
     bwrap = shutil.which("bwrap")
     if bwrap is None:
-        return ()
-    view = ("--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--bind", scratch, scratch)
-    return (bwrap, *NAMESPACES, "--die-with-parent", "--new-session", *view, "--")
+        return None, None
+    is_root = os.geteuid() == 0
+    user = OWN_USERS + os.getpid() % 2**22 * 256 if is_root else None
+    if user is not None:
+        os.chown(scratch, user, user)
+    namespaces = (*NAMESPACES, *MAY_CHANGE_USER) if is_root else ("--unshare-all",)
+    command = _command(bwrap, namespaces, shown, scratch)
+    return Isolation("bubblewrap", command, own_user=is_root, calls=compiled_filter()), user
 
 
 @functools.cache
@@ -187,16 +194,24 @@ def lacks(isolation: Isolation) -> str:
     return "" if outcome.kind == "pass" else f"bubblewrap does not work here: {outcome.message or outcome.kind}"
 
 
-def _command(bwrap: str, namespaces: tuple[str, ...]) -> tuple[str, ...]:
-    """bubblewrap's command line up to the interpreter's: a minimal read-only view, its own /proc, /dev and scratch."""
+def _command(
+    bwrap: str, namespaces: tuple[str, ...], also: Sequence[str] = (), writable_folder: str | None = None
+) -> tuple[str, ...]:
+    """bubblewrap's command line up to the interpreter's: a minimal read-only view, its own /proc, /dev and scratch.
+
+    also: paths that are seen as well. writable_folder: one that is written to.
+    """
     sized = ["--size", str(SCRATCH_BYTES)] if _knows(bwrap, "--size") else []
     writable, readable = (["--perms", "1777"], ["--perms", "0755"]) if _knows(bwrap, "--perms") else ([], [])
     scratch = [*writable, *sized, "--tmpfs"]
 
+    def parents(path: Path) -> list[str]:
+        """Made beforehand: bubblewrap may hide them from other users."""
+        return [word for above in reversed(path.parents[:-1]) for word in (*readable, "--dir", str(above))]
+
     def shown(name: str) -> list[str]:
-        path, words = Path(name), []
-        for above in reversed(path.parents[:-1]):  # made beforehand: bubblewrap may hide them from other users
-            words += [*readable, "--dir", str(above)]
+        path = Path(name)
+        words = parents(path)
         if name in FOLDERS and path.is_symlink():  # /bin -> usr/bin
             return [*words, "--symlink", str(path.readlink()), name]
         return [*words, "--ro-bind", name, name] if path.exists() else []
@@ -216,7 +231,9 @@ def _command(bwrap: str, namespaces: tuple[str, ...]) -> tuple[str, ...]:
         *scratch,
         SCRATCH,
     ]
-    python = [word for name in _interpreter_folders() for word in shown(name)]
+    python = [word for name in (*_interpreter_folders(), *also) for word in shown(name)]
+    if writable_folder is not None:
+        python += [*parents(Path(writable_folder)), "--bind", writable_folder, writable_folder]
     lasting = ("--die-with-parent", "--new-session")
     return (bwrap, *namespaces, *lasting, *system, *own, *python, "--remount-ro", "/", "--chdir", SCRATCH, "--")
 

@@ -10,18 +10,24 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from harness.errors import UserError
+from harness.records.schema import RunRecord
 from harness.records.store import Recorder, Run, read_meta, write_meta
 from harness.runs.arguments import UNSAFE_OPTION
 from harness.runs.outside import restore_suites
+from harness.sandbox.execute import entered, filter_descriptor
 from harness.sandbox.probe import choose, whole_process
 from harness.suites.registry import suite_named
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def score_run(folder: Path, unsafe: bool = False, pending: bool = False) -> dict[str, Any]:
@@ -49,12 +55,13 @@ def score_run(folder: Path, unsafe: bool = False, pending: bool = False) -> dict
     for suites in ([suite for suite in asked_for if suite not in foreign], foreign):
         if not suites:
             continue
-        found = _verdicts(folder, suites, unsafe, pending, whole=suites is foreign)
+        shown = _shown(meta) if suites is foreign else None
+        found = _verdicts(folder, suites, unsafe, pending, shown)
         verdicts = {(method, suite, item): correct for method, suite, item, correct in found["rows"]}
         recorder.score(verdicts, {(method, suite, item): said for method, suite, item, said in found["why"]})
         scoring["sandbox"] = found["sandbox"]
         scoring["not_scored"] |= found["not_scored"]
-        missing = [f"{', '.join(suites)}: one sandbox for all, without limits"] if suites is foreign else []
+        missing = [f"{', '.join(suites)}: one sandbox for all programs"] if suites is foreign else []
         scoring["not_enforced"] = list(dict.fromkeys([*scoring["not_enforced"], *found["not_enforced"], *missing]))
         for suite, programs in found["own_objects"].items():
             scoring["own_objects"][suite] = scoring["own_objects"].get(suite, 0) + programs
@@ -62,12 +69,29 @@ def score_run(folder: Path, unsafe: bool = False, pending: bool = False) -> dict
     return scoring
 
 
-def _verdicts(folder: Path, suites: list[str], unsafe: bool, pending: bool, whole: bool) -> dict[str, Any]:
+def _shown(meta: RunRecord) -> list[str]:
+    """What a process that evaluates has to see: this project and the problems."""
+    data = meta.data.get("folder")
+    return [str(ROOT), *([data] if data and Path(data).is_dir() else [])]
+
+
+def _copied(folder: Path, to: Path) -> Path:
+    """What of a run is judged, where another user can read it."""
+    to.mkdir()
+    for name in ("run.json", "items.jsonl"):
+        shutil.copyfile(folder / name, to / name)
+        (to / name).chmod(0o644)
+    return to
+
+
+def _verdicts(run: Path, suites: list[str], unsafe: bool, pending: bool, shown: list[str] | None) -> dict[str, Any]:
     """What `verdicts.verdicts_of` finds in a process of its own.
 
-    whole: the process itself is in a sandbox, for its evaluators are not known to start one for every program.
+    shown: the process itself is in a sandbox that sees these paths, for its evaluators are not known to start one for
+    every program.
     """
-    with tempfile.TemporaryDirectory(prefix="scoring-") as scratch:
+    folder = run
+    with tempfile.TemporaryDirectory(prefix="scoring-") as scratch, ExitStack() as stack:
         verdicts = Path(scratch) / "verdicts.json"
         options = [str(verdicts), *suites, *(["--pending"] if pending else []), *([UNSAFE_OPTION] if unsafe else [])]
         environment = os.environ | {
@@ -76,12 +100,22 @@ def _verdicts(folder: Path, suites: list[str], unsafe: bool, pending: bool, whol
             "TMPDIR": scratch,
             "TOKENIZERS_PARALLELISM": "false",
         }
-        wrapper = whole_process(scratch) if whole and choose(unsafe).isolation is not None else ()
+        wrapper, passed = list[str](), tuple[int, ...]()
+        if shown is not None and choose(unsafe).isolation is not None:
+            isolation, user = whole_process(scratch, shown)
+            if isolation is not None:
+                passed = filter_descriptor(isolation, stack)
+                wrapper = entered(isolation, passed)
+                options += ["--confined", *([str(user)] if user is not None else [])]
+                environment |= {"HOME": scratch, "PYTHONPATH": str(ROOT)}
+                folder = _copied(run, Path(scratch) / "run")
         command = [*wrapper, sys.executable, "-m", "harness.sandbox.verdicts", str(folder), *options]
-        done = subprocess.run(command, cwd=scratch, env=environment, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            command, cwd=scratch, env=environment, capture_output=True, text=True, check=False, pass_fds=passed
+        )
         if done.returncode != 0 or not verdicts.exists():
             reason = (done.stderr.strip().splitlines() or ["no message"])[-1]
-            raise UserError(f"scoring failed: {reason}; the records are kept, try: python harness/scoring.py {folder}")
+            raise UserError(f"scoring failed: {reason}; the records are kept, try: python harness/scoring.py {run}")
         found: dict[str, Any] = json.loads(verdicts.read_text(encoding="utf-8"))
         return found
 

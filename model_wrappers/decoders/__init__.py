@@ -23,6 +23,11 @@ if TYPE_CHECKING:
 Function = Callable[..., None]  # of a Request and its options
 F = TypeVar("F", bound=Function)
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_./-]*")  # no sign that separates methods or options on a command line
+# What `decode` and a command line take themselves: no option of a registered decoder has such a name.
+TAKEN = {
+    *("backbone", "prompt_ids", "method", "gen_length", "block_length", "temperature", "seed", "sampler", "given"),
+    *("observer", "draft", "role"),
+}
 
 
 @dataclass(frozen=True)
@@ -133,7 +138,9 @@ def add_decoder(name: str, decoder: Decoder) -> None:
     if name in METHODS and not _is_again(METHODS[name].source, decoder.source):
         raise ValueError(f"a decoder {name!r} is there already; choose another name")
     check_label(decoder.label)
-    _ = decoder.options  # what is wrong with its annotation is said here, not when it is asked for
+    own = decoder.options.__struct_fields__  # what is wrong with its annotation is said here, not when it is asked for
+    if taken := [option for option in own if option in TAKEN]:
+        raise ValueError(f"{name}: decode itself takes {', '.join(taken)}; give the decoder's option another name")
     METHODS[name] = decoder
 
 

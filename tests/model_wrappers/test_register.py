@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from inspect import signature
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from transformers import Qwen2ForCausalLM
 from model_wrappers import METHODS, Backbone, decode, register, register_family
 from model_wrappers.api import check_options
 from model_wrappers.backbones.registry import FAMILIES
-from model_wrappers.decoders import Decoder, add_decoder
+from model_wrappers.decoders import TAKEN, Decoder, add_decoder
 from model_wrappers.options import Options, Positive
 from model_wrappers.request import Request
 
@@ -189,3 +190,18 @@ def test_a_family_whose_checkpoints_are_anothers_is_refused(changes: dict[str, A
 def test_a_family_whose_model_has_no_infer_is_refused() -> None:
     with pytest.raises(ValueError, match="the model of the family 'own' has no `infer`; derive Qwen2ForCausalLM from"):
         register_family(replace(FAMILIES["Dream"], model_type="own", also=(), model=Qwen2ForCausalLM))
+
+
+def test_an_option_that_decode_takes_itself_is_refused() -> None:
+    own = {name for name, each in signature(decode).parameters.items() if each.kind is not each.VAR_KEYWORD}
+    assert own | {"draft", "role"} == TAKEN
+
+    class Taken(Options):
+        temperature: float = 1.0
+
+    def decoder(request: Request, options: Taken) -> None: ...
+
+    decoder.__annotations__["options"] = Taken
+    with pytest.raises(ValueError, match="mine: decode itself takes temperature"):
+        register("mine")(decoder)
+    assert "mine" not in METHODS

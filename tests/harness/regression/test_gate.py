@@ -33,15 +33,12 @@ def test_a_changed_token_is_caught_and_shown(tmp_path: Path, golden: Path, capsy
     assert "fef-2 math 7" in printed and "'said so'" in printed
 
 
-@pytest.mark.parametrize("measure", ["forwards", "rows", "token_forwards"])
-def test_one_more_forward_row_or_token_is_caught(tmp_path: Path, golden: Path, measure: str) -> None:
-    more = {"forwards": 49, "rows": 49, "token_forwards": 101}[measure]
-    assert verdict(run_of(tmp_path / "run", items_of(**{measure: more})), golden) == 1
-
-
-def test_fewer_forwards_pass_and_are_named(tmp_path: Path, golden: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert verdict(run_of(tmp_path / "run", items_of(forwards=40)), golden) == 0
-    assert "better" in capsys.readouterr().out
+@pytest.mark.parametrize("change", [1, -1])
+@pytest.mark.parametrize(("measure", "cost"), [("forwards", 48), ("rows", 48), ("token_forwards", 100)])
+def test_one_forward_row_or_token_more_or_less_is_caught(
+    tmp_path: Path, golden: Path, measure: str, cost: int, change: int
+) -> None:
+    assert verdict(run_of(tmp_path / "run", items_of(**{measure: cost + change})), golden) == 1
 
 
 TEXTS = [{"text": "said so"}, {"gold": "8"}, {"prompt_hash": "q"}, {"seed": 5}]

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import shutil
+import socket
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
+from paths import ROOT
 
 from harness.errors import UserError
+from harness.sandbox.execute import entered, filter_descriptor
 from harness.sandbox.probe import choose, whole_process
 from harness.sandbox.verdicts import evaluate, evaluate_suite
 from harness.suites.configurations import configuration_hash, real_datasets, real_files
@@ -114,18 +118,66 @@ def test_items_number_the_datasets_of_a_suite_one_after_the_other(tmp_path: Path
     assert evaluate_suite(parts, [3, 0, 2], [right[3], "nonsense", right[2]]) == [True, False, True]
 
 
-def test_a_whole_evaluation_writes_to_its_scratch_folder_alone_and_has_no_network(tmp_path: Path) -> None:
-    if choose().isolation is None or not whole_process(str(tmp_path)):
+ESCAPES = """
+import ctypes, os, socket, sys, time
+from pathlib import Path
+from harness.sandbox.supervisor import confine
+
+user, scratch, outside, secret, server = sys.argv[1:]
+confine({"RLIMIT_NPROC": 16}, int(user) if user != "None" else None)
+Path(scratch, "own").write_text("yes")
+
+def forks():
+    for number in range(64):
+        if os.fork() == 0:
+            time.sleep(20)
+            os._exit(0)
+
+def connect(family, address):
+    socket.socket(family).connect(address)
+
+def remount():
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.mount(b"/", b"/", None, 4096 | 32, None):  # MS_BIND | MS_REMOUNT
+        raise OSError(ctypes.get_errno(), "mount")
+
+for name, act in {
+    "write outside": lambda: Path(outside).write_text("no"),
+    "reach the network": lambda: connect(socket.AF_INET, ("192.0.2.1", 9)),
+    "connect to a server of the host": lambda: connect(socket.AF_UNIX, server),
+    "read a file outside": lambda: Path(secret).read_text(),
+    "read the passwords": lambda: Path("/etc/shadow").read_text(),
+    "remount": remount,
+    "make a device": lambda: os.mknod(scratch + "/device", 0o60600, os.makedev(8, 0)),
+    "become root": lambda: os.setuid(0) if os.getuid() else os.listdir("/root/.ssh"),
+    "start processes without limit": forks,
+}.items():
+    try:
+        act()
+    except OSError:
+        continue
+    sys.stderr.write(f"it could {name}")
+    os._exit(1)
+os._exit(0)
+"""
+
+
+def test_a_whole_evaluation_gets_nowhere_but_into_its_scratch_folder(tmp_path: Path) -> None:
+    if choose().isolation is None:
         pytest.skip("no sandbox here")
-    scratch, outside = tmp_path / "scratch", tmp_path / "outside.txt"
+    scratch, secret = tmp_path / "scratch", tmp_path / "secret.txt"
     scratch.mkdir()
-    code = (
-        "import socket\nfrom pathlib import Path\n"
-        f"Path({str(scratch)!r}, 'own').write_text('yes')\n"
-        "for act in (lambda: Path({path!r}).write_text('no'), lambda: socket.create_connection(('192.0.2.1', 9), 2)):\n"
-        "    try:\n        act()\n    except OSError:\n        continue\n    raise SystemExit('it got out')\n"
-    ).replace("{path!r}", repr(str(outside)))
-    command = [*whole_process(str(scratch)), sys.executable, "-c", code]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    secret.write_text("secret")
+    with socket.socket(socket.AF_UNIX) as server, ExitStack() as stack:
+        server.bind(str(tmp_path / "server"))
+        server.listen()
+        isolation, user = whole_process(str(scratch), [str(ROOT)])
+        assert isolation is not None
+        passed = filter_descriptor(isolation, stack)
+        paths = [scratch, tmp_path / "outside.txt", secret, tmp_path / "server"]
+        command = [*entered(isolation, passed), sys.executable, "-c", ESCAPES, str(user), *map(str, paths)]
+        done = subprocess.run(
+            command, env={"PYTHONPATH": str(ROOT)}, pass_fds=passed, capture_output=True, text=True, check=False
+        )
     assert done.returncode == 0, done.stderr
-    assert (scratch / "own").read_text() == "yes" and not outside.exists()
+    assert (scratch / "own").read_text() == "yes" and not (tmp_path / "outside.txt").exists()
