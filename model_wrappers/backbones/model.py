@@ -51,7 +51,7 @@ class Family:
     their ids in published checkpoints, for folders without one.
 
     reads_at: 0 where the model's logits at position i predict token i, -1 where those at i - 1 do. published: settings
-    by model and suite.
+    by model and suite. extends: whether `infer` heeds masks and caches; a model without has no `extend`.
     """
 
     model_type: str
@@ -66,6 +66,7 @@ class Family:
     architectures: tuple[str, ...] = ()
     tokenizer: type[PreTrainedTokenizerBase] | None = None
     published: tuple[Published, ...] = ()
+    extends: bool = True
 
 
 class Backbone:
@@ -105,6 +106,8 @@ class Backbone:
         self.eos_id = self._id("eos_token_id", eos_id if family.fill is None else ids.get(family.fill, eos_id))
         self.eot_id: int | None = ids.get(family.end_of_turn)
         self.max_length = int(config.max_position_embeddings)
+        if not family.extends:
+            self.extend = None  # type: ignore[method-assign,assignment]
 
     def _id(self, field: str, value: Any) -> int:
         """A token id, checked."""
@@ -205,6 +208,35 @@ class Backbone:
                 "the same call"
             )
         return read_n
+
+
+def check_extends(backbone: Backbone) -> None:
+    """Raise ValueError unless a sequence in two pieces, the second behind the first's cache, has the whole's logits.
+
+    Both are causal, so the mask is tried as well.
+    """
+    length, first = 8, 4
+    ids_1L = torch.arange(length, device=backbone.device)[None] * (backbone.vocab_size // length)
+    position_L = torch.arange(length, device=backbone.device)
+    visible_LL = torch.ones(length, length, dtype=torch.bool, device=backbone.device).tril()
+    whole_LV = backbone.logits(ids_1L, causal=True)[0].float()
+    other_1L = ids_1L.index_fill(1, position_L[-1:], 1)
+    unseen_LV = backbone.logits(other_1L, causal=True)[0].float()
+    _, cache = backbone.extend(
+        ids_1L[:, :first], position_L[:first], position_L[1:first], visible_NK=visible_LL[:first, :first]
+    )
+    read = position_L[1 : length - first]  # the first of a piece may have its logits from the token before
+    pieces_1NV, _ = backbone.extend(ids_1L[:, first:], position_L[first:], read, cache, visible_LL[first:])
+    far = 1e-3 if backbone.dtype == torch.float32 else 5e-2
+    for what, here, there in (
+        ("its mask", unseen_LV[: length - 1], whole_LV[: length - 1]),
+        ("its cache or mask", pieces_1NV[0].float(), whole_LV[first + 1 :]),
+    ):
+        if not bool((here - there).abs().max() <= far * there.abs().max()):
+            raise ValueError(
+                f"the `infer` of family {backbone.family.model_type} ignores {what}: a sequence in two pieces has "
+                "other logits than in one; mend it, or declare Family(extends=False)"
+            )
 
 
 def check_graphs(cuda_graphs: bool, device: torch.device, compiled: bool = False) -> None:

@@ -20,11 +20,12 @@ from transformers import PretrainedConfig, PreTrainedTokenizerBase, PreTrainedTo
 from transformers.utils import cached_file
 
 from model_wrappers.backbones import dream, llada, llada_moe, qwen3
-from model_wrappers.backbones.model import Backbone, Family, ReadsAt, check_graphs
+from model_wrappers.backbones.model import Backbone, Family, ReadsAt, check_extends, check_graphs
 from model_wrappers.backbones.remote import load_remote
 from model_wrappers.backbones.weights import load_weights
 
 FAMILIES: dict[str, Family] = {each.FAMILY.model_type: each.FAMILY for each in (llada, llada_moe, dream, qwen3)}
+BUILT_IN = frozenset(FAMILIES)
 NANO = Path(__file__).parents[1] / "nano"
 SHIPPED = {"nano": NANO} | {f"nano-{role}": NANO / role for role in ("fef", "control", "long", "long-control")}
 DEVICES = "cpu, cuda, cuda:0, ..."
@@ -93,7 +94,10 @@ def load_backbone(
         model = load_weights(family.model, source, dtype=torch_dtype, attn_implementation=family.attention[attn])
     if reads_at is not None:
         family = replace(family, reads_at=reads_at)
-    return Backbone(family, model.to(torch_device), _tokenizer(source, family), str(name), compiled, cuda_graphs)
+    backbone = Backbone(family, model.to(torch_device), _tokenizer(source, family), str(name), compiled, cuda_graphs)
+    if family.extends and family.model_type not in BUILT_IN:  # those are tested
+        check_extends(backbone)
+    return backbone
 
 
 def family_of(config: dict[str, Any]) -> Family | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ import torch
 from families import NAMES, OFFICIAL, SHIFTED, checkpoint, config_of, tiny
 
 from model_wrappers import Backbone, load_backbone
+from model_wrappers.backbones.model import check_extends
+from model_wrappers.backbones.protocol import Ledger
 from model_wrappers.backbones.registry import FAMILIES
 
 LENGTH = 12
@@ -245,3 +248,32 @@ def test_the_published_shape_has_the_published_number_of_parameters(
 def test_a_mask_that_neither_config_nor_tokenizer_names_is_refused(name: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="must name one mask_token_id of its vocabulary"):
         load_backbone(checkpoint(name, tmp_path, mask_token_id=None))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_check_of_caches_and_masks_passes_what_heeds_them(name: str) -> None:
+    check_extends(tiny(name))
+
+
+@pytest.mark.parametrize(("ignored", "named"), [("mask", "its mask"), ("cache", "its cache or mask")])
+def test_a_model_that_ignores_its_cache_or_mask_is_refused(ignored: str, named: str) -> None:
+    backbone = tiny(NAMES[0])
+    heeds = backbone._run
+
+    def infer(ids: Any, position: Any, visible: Any, cache: Any, positions: Any) -> Any:
+        if ignored == "mask":
+            return heeds(ids, position, None, cache, positions)
+        if cache is not None:
+            heeds(ids, position, visible, cache, positions)
+            visible = None
+        return heeds(ids, position, visible, None, positions)
+
+    backbone._run = infer
+    with pytest.raises(ValueError, match=rf"ignores {named}: .*Family\(extends=False\)"):
+        check_extends(backbone)
+
+
+def test_a_family_without_a_cache_has_no_extend() -> None:
+    known = tiny(NAMES[0])
+    alone = Backbone(replace(known.family, extends=False), known.model, None, "alone")
+    assert not Ledger(alone).can_extend and Ledger(known).can_extend
