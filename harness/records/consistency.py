@@ -25,14 +25,16 @@ def check_run(
     """Raise UserError, naming every contradiction, unless the records of a run agree.
 
     A line twice; methods or suites that the configuration does not name; items beyond its limit; more accepted than
-    proposed; response lengths that are not the configuration's; windows whose sums are not their item's. What the
-    records do not say is not checked. windows: None where the record has none by its nature.
+    proposed; response lengths that are not the configuration's; a problem with two prompts or solutions; windows whose
+    sums are not their item's. What the records do not say is not checked. windows: None where the record has none by
+    its nature.
     """
     found = [
         *_twice(items, "items", KEY),
         *_unknown(meta, {"items": items, "passes": passes}),
         *_impossible(items, "items"),
         *_lengths(meta.config, items),
+        *_problems(items),
     ]
     if windows is not None:
         found += [
@@ -105,6 +107,17 @@ def _lengths(config: RunConfig, items: pd.DataFrame) -> Iterator[str]:
     other = items[length.notna() & total.notna() & length.ne(total)]
     if len(other):
         yield f"items.jsonl: the tokens of {_rows(other)} do not sum to the generation length of the configuration"
+
+
+def _problems(items: pd.DataFrame) -> Iterator[str]:
+    """Problems that had one prompt or solution for some methods and another for others."""
+    for column in ("prompt_hash", "gold"):
+        if column in items:
+            told = items[items[column].notna()]
+            values = told.groupby(["suite", "item"], sort=False)[column].nunique()
+            if (values > 1).any():
+                named = _rows(values[values > 1].reset_index(), ("suite", "item"))
+                yield f"items.jsonl: {named} has more than one {column}, so that methods had different problems"
 
 
 def _sums(items: pd.DataFrame, windows: pd.DataFrame) -> Iterator[str]:

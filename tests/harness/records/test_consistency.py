@@ -76,6 +76,14 @@ DISAGREEMENTS: dict[str, tuple[Callable[[Rows, Rows], object], str]] = {
         lambda items, windows: items[1].update(content_tokens=6),
         "tokens of llada gsm8k 1 do not sum",
     ),
+    "two prompts of one problem": (
+        lambda items, windows: [row.update(prompt_hash=row["method"]) for row in items],
+        "gsm8k 0, gsm8k 1, gsm8k 2 has more than one prompt_hash",
+    ),
+    "two solutions of one problem": (
+        lambda items, windows: [row.update(gold=row["method"] * (row["item"] == 1)) for row in items],
+        "gsm8k 1 has more than one gold",
+    ),
     "an item twice": (lambda items, windows: items.append(items[0]), "llada gsm8k 0 is there twice"),
     "a window twice": (
         lambda items, windows: windows.extend([windows[0] | {"step": 0, "round": 0}] * 2),
