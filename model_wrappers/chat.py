@@ -18,7 +18,7 @@ def encode_messages(tokenizer: PreTrainedTokenizerBase, messages: list[dict[str,
         raise ValueError(f"the tokenizer of {tokenizer.name_or_path} has no chat template")
     try:
         text = str(tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False))
-    except TemplateError as error:
+    except (TemplateError, ArithmeticError, LookupError, TypeError, MemoryError) as error:
         raise ValueError(f"the chat template of {tokenizer.name_or_path} fails: {error}") from error
     for message in messages:
         if message["content"].strip() not in text:

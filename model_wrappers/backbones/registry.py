@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 from huggingface_hub.errors import StrictDataclassError
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from transformers import PretrainedConfig, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 from transformers.utils import cached_file
 
@@ -30,7 +30,7 @@ NANO = Path(__file__).parents[1] / "nano"
 SHIPPED = {"nano": NANO} | {f"nano-{role}": NANO / role for role in ("fef", "control", "long", "long-control")}
 DEVICES = "cpu, cuda, cuda:0, ..."
 LOADING_ERRORS = (
-    *(OSError, EOFError, KeyError, TypeError, ValueError, RuntimeError, ArithmeticError),
+    *(OSError, EOFError, LookupError, TypeError, ValueError, AttributeError, RuntimeError, ArithmeticError),
     *(SafetensorError, StrictDataclassError, UnpicklingError),
 )
 SIZES = ("hidden_size", "d_model", "num_hidden_layers", "n_layers", "num_attention_heads", "n_heads", "vocab_size")
@@ -91,6 +91,7 @@ def load_backbone(
             return remote
         if attn not in family.attention:
             raise ValueError(f"unknown attn {attn!r}; valid: {', '.join(family.attention)}")
+        _check_width(source, config)
         model = load_weights(family.model, source, dtype=torch_dtype, attn_implementation=family.attention[attn])
     if reads_at is not None:
         family = replace(family, reads_at=reads_at)
@@ -132,7 +133,29 @@ def _config(source: str) -> dict[str, Any]:
     for name in SIZES:
         if isinstance(config.get(name), int) and config[name] < 1:
             raise ValueError(f"the config's {name} must be at least 1, not {config[name]}")
+    for name in ("dtype", "torch_dtype"):
+        if config.get(name) is not None and not isinstance(getattr(torch, str(config[name]), None), torch.dtype):
+            raise ValueError(f"its config has the {name} {config[name]!r}; valid: {', '.join(DTYPES)}")
+    if config.get("quantization_config") is not None:
+        raise ValueError("its config asks for quantized weights, which are not supported: give a checkpoint without")
+    if config.get("is_causal"):
+        raise ValueError("its config says is_causal, and a masked model attends in both directions")
+    named = {each for name in ("mask_token_id", "eos_token_id") if type(each := config.get(name)) is int}
+    if len(named) == 1 and config.get("mask_token_id") == config.get("eos_token_id"):
+        raise ValueError(f"its config has the same id for mask and EOS, {min(named)}")
     return config
+
+
+def _check_width(source: str, config: dict[str, Any]) -> None:
+    """Raise ValueError, before memory is taken, for a width that none of a folder's weights has."""
+    file = Path(source) / "model.safetensors"
+    width = config.get("hidden_size", config.get("d_model"))
+    if not file.exists() or not isinstance(width, int):
+        return
+    with safe_open(file, "pt") as weights:
+        sizes = {size for name in weights.keys() for size in weights.get_slice(name).get_shape()}  # noqa: SIM118
+    if width not in sizes:
+        raise ValueError(f"no weight has the config's hidden size of {width}")
 
 
 @contextmanager
@@ -177,9 +200,10 @@ def _tokenizer(source: str, family: Family) -> PreTrainedTokenizerBase | None:
     try:
         tokenizer: PreTrainedTokenizerBase = kind.from_pretrained(source)
         return tokenizer
-    except (OSError, ValueError, TypeError) as error:
+    except Exception as error:  # tokenizers raises nothing more special
         if any((Path(source) / file).exists() for file in ("tokenizer.json", "vocab.json")):
-            raise ValueError(f"cannot load the tokenizer of {source}: {error}") from error
+            reason = str(error) if isinstance(error, OSError | ValueError) else f"{type(error).__name__}: {error}"
+            raise ValueError(f"cannot load the tokenizer of {source}: {reason}") from error
         return None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from fakes import FixedLogits, official_checkpoint
 from safetensors.torch import load_file, save_file
 
 from model_wrappers import decode, load_backbone
+from model_wrappers.chat import encode_question
 
 Weights = dict[str, torch.Tensor]
 MATRIX = "model.transformer.blocks.1.q_proj.weight"
@@ -63,6 +65,11 @@ def test_weights_that_make_no_model_are_refused(tmp_path: Path, change: Callable
         ({"d_model": None}, "names no sizes"),
         ({"d_model": 0}, "d_model must be at least 1, not 0"),
         ({"n_heads": -1}, "n_heads must be at least 1, not -1"),
+        ({"d_model": 192_000}, "no weight has the config's hidden size of 192000"),
+        ({"mask_token_id": 38, "eos_token_id": 38}, "the same id for mask and EOS, 38"),
+        ({"is_causal": True}, "attends in both directions"),
+        ({"quantization_config": {"quant_method": "x"}}, "quantized weights, which are not supported"),
+        ({"dtype": "float99"}, "float99"),
     ],
 )
 def test_configs_that_do_not_fit_are_refused(tmp_path: Path, fields: dict[str, Any], says: str) -> None:
@@ -75,6 +82,30 @@ def test_a_config_that_is_none_is_refused(tmp_path: Path, content: str) -> None:
     (official_checkpoint(tmp_path) / "config.json").write_text(content)
     with pytest.raises(ValueError, match="cannot load model"):
         load_backbone(tmp_path)
+
+
+@pytest.mark.parametrize("index", ["{}", '{"metadata": {}, "weight_map": {}}', '{"weight_map": {"a": "../../passwd"}}'])
+def test_an_index_of_no_weights_is_refused(tmp_path: Path, index: str) -> None:
+    (official_checkpoint(tmp_path) / "model.safetensors").unlink()
+    (tmp_path / "model.safetensors.index.json").write_text(index)
+    with pytest.raises(ValueError, match="cannot load model"):
+        load_backbone(tmp_path)
+
+
+@pytest.mark.parametrize("content", ["{}", "[]", "{", '{"added_tokens": [], "model": 5}'])
+def test_a_tokenizer_that_is_none_is_refused(tmp_path: Path, official_with_tokenizer: Path, content: str) -> None:
+    folder = shutil.copytree(official_with_tokenizer, tmp_path / "model")
+    (folder / "tokenizer.json").write_text(content)
+    with pytest.raises(ValueError, match="cannot load the tokenizer"):
+        load_backbone(folder)
+
+
+@pytest.mark.parametrize("template", ["{% for i in range(10**30) %}x{% endfor %}", "{{ messages[99].content }}"])
+def test_a_chat_template_that_fails_is_refused(official_with_tokenizer: Path, template: str) -> None:
+    tokenizer = load_backbone(official_with_tokenizer).text_tokenizer()
+    tokenizer.chat_template = template
+    with pytest.raises(ValueError, match=r"the chat template of .* fails"):
+        encode_question(tokenizer, "2 and 3?")
 
 
 def test_a_pickle_that_is_no_checkpoint_is_refused(tmp_path: Path) -> None:
