@@ -24,21 +24,15 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import UserError
-from harness.methods.asked import TUNED, read_elements
 from harness.methods.groups import GROUPS
 from harness.methods.presets import ALL, LENGTHS, PRESETS, Preset
+from harness.methods.selection import TUNED, Methods, read_elements
 from harness.outside import import_file
 from harness.records.hashes import file_hash, files_hash
 from harness.records.schema import PluginName, RunConfig
 from harness.suites.registry import SUITES
 from harness.suites.spec import Suite
-from model_wrappers.decoders import (
-    METHODS,
-    NAME,
-    Decoder,
-    check_label,
-    file_of,
-)
+from model_wrappers.decoders import METHODS, NAME, Decoder, check_label, file_of, name_of
 from model_wrappers.options import convert_options
 
 GROUP = "fef_dllm_harness"  # of entry points
@@ -109,12 +103,12 @@ def load_all(asked: Iterable[str]) -> None:
         load(name)
 
 
-def load_for(methods: str, asked: Iterable[str] = ()) -> None:
-    """Load the plugins that are installed, asked for, or named in --methods.
+def load_for(methods: Methods, plugins: Iterable[str] = ()) -> None:
+    """Load the plugins that are installed, given, or named in --methods.
 
     Raises UserError as `load` does, and for a method that the plugin before its name does not have.
     """
-    load_all(asked)
+    load_all(plugins)
     for element in read_elements(methods):
         if element.plugin and not element.plugin.endswith(TUNED):
             registered = load(element.plugin).registered
@@ -158,9 +152,9 @@ def restore(recorded: Iterable[PluginName], suites: Iterable[str]) -> None:
         load(asked)
 
 
-def blame(decoder: str, error: Exception) -> str | None:
+def blame(decoder: Decoder, error: Exception) -> str | None:
     """What went wrong in a decoder from outside, in one line with its file; None if it is not the decoder's doing."""
-    source = METHODS[decoder].source
+    source = decoder.source
     if isinstance(source, str):
         return None
     file = file_of(source)
@@ -168,7 +162,7 @@ def blame(decoder: str, error: Exception) -> str | None:
     if not lines and isinstance(error, ValueError):
         return None
     where = f"{Path(file).name}, line {lines[-1]}" if lines else Path(file).name
-    return f"plugin {where}: decoder {decoder}: {type(error).__name__}: {error}"
+    return f"plugin {where}: decoder {name_of(decoder)}: {type(error).__name__}: {error}"
 
 
 def _check_kind(given: Any, kind: type) -> None:

@@ -52,10 +52,10 @@ def tune(asked: argparse.Namespace) -> None:
     import pandas as pd
 
     from harness.methods.choosing import TOLERANCE, choice_of, choose
+    from harness.options import options_from
     from harness.records.store import read_run, write_atomically
     from harness.run import run
-    from harness.runs.arguments import arguments_of
-    from harness.runs.config import read_models
+    from harness.runs.resolve import read_models
     from harness.suites.registry import suites_named
 
     if asked.budget < 1:
@@ -67,18 +67,17 @@ def tune(asked: argparse.Namespace) -> None:
         if role in table:
             roles.setdefault(str(table[role]), role)  # each checkpoint once
     rows = []
-    for suite in suites:
+    alike = {name: getattr(asked, name) for name in ("model", "data", "limit", "device", "workers", "threads")}
+    for name, suite in suites.items():
         length = generation_settings(suite, split_named(asked.data) is not None)["gen_length"]
-        found = {name: settings(name, length, asked.budget, asked.seed) for name in decoders}
-        methods = [with_role(each, role) for own in found.values() for each in own for role in roles.values()]
-        folder = asked.out / suite
-        line = ["--suite", suite, "--methods", "; ".join(methods), "--model", asked.model, "--data", asked.data]
-        line += ["--limit", str(asked.limit), "--device", asked.device, "--out", str(folder)]
-        line += [text for name in ("workers", "threads") if (text := _option(name, getattr(asked, name)))]
-        line += ["--resume"] if (folder / "run.json").exists() else []
+        found = {decoder: settings(decoder, length, asked.budget, asked.seed) for decoder in decoders}
+        methods = tuple(with_role(each, role) for own in found.values() for each in own for role in roles.values())
+        folder = asked.out / name
+        resume = (folder / "run.json").exists()
+        options = options_from({"suite": name, "methods": methods, "out": folder, "resume": resume, **alike})
         with tempfile.TemporaryDirectory(prefix="harness-") as scratch:
-            run(arguments_of(line), Path(scratch), tables=False)
-        rows += dev_rows(read_run(folder), suite, found)
+            run(options, Path(scratch), tables=False)
+        rows += dev_rows(read_run(folder), name, found)
     chosen = choose(pd.DataFrame(rows))
     choice = {
         "rule": f"fast: the fastest within {TOLERANCE:g} points of LLaDA's best on dev; accurate: the most accurate",
@@ -89,10 +88,6 @@ def tune(asked: argparse.Namespace) -> None:
     write_atomically(asked.out / "choice.md", described(chosen))
     print(described(chosen))
     print(f"chosen on {asked.limit} dev problems a suite: {asked.out}/choice.json")
-
-
-def _option(name: str, value: int | None) -> str:
-    return "" if value is None else f"--{name}={value}"
 
 
 def dev_rows(run: Any, suite: str, tried: dict[str, list[str]]) -> list[dict[str, Any]]:

@@ -20,7 +20,7 @@ from harness.costs.recording import bench_recording
 from harness.costs.tracing import bench_tracing
 from harness.costs.training import bench_training
 from harness.errors import UserError
-from harness.methods.asked import methods_named
+from harness.methods.selection import methods_named
 from harness.plugins import load_for
 from harness.records.store import read_run
 from model_wrappers import Backbone, load_backbone

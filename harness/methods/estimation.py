@@ -78,7 +78,7 @@ def write_schedule(asked: argparse.Namespace) -> list[str]:
 
 def purpose_of(asked: argparse.Namespace) -> Purpose:
     """What it is for: lengths and options as a run would take, unless given. Raises ValueError for bad lengths."""
-    suites = suites_named(asked.suite)
+    suites = list(suites_named(asked.suite).values())
     if len(suites) > 1:
         raise UserError(f"--suite {asked.suite}: a schedule belongs to one suite")
     settings = settings_for(suites[0], asked.model, asked.model == "nano" or asked.responses == "generated")
@@ -90,7 +90,7 @@ def purpose_of(asked: argparse.Namespace) -> Purpose:
     check_lengths(length, block)
     steps = max(length // 2, length // block) if asked.steps is None else asked.steps
     steps_per_block(length, block, steps)
-    return Purpose(asked.model, suites[0], length, block, steps, **ends)
+    return Purpose(asked.model, suites[0].name, length, block, steps, **ends)
 
 
 def exchanges_of(asked: argparse.Namespace, suite: str) -> tuple[list[Exchange], Any]:

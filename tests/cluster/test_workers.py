@@ -11,10 +11,10 @@ from decoders import LEFT_TO_RIGHT
 from registered import forgotten
 
 import harness
+from harness.bench import bench_workers
 from harness.records.store import read_lines, read_run
 from harness.records.traces import each_frame, replay
-from harness.runs import throughput
-from harness.runs.status import describe_status
+from harness.runs.progress import describe_status
 
 pytestmark = pytest.mark.slow
 KEYS = ["method", "suite", "item"]
@@ -99,8 +99,7 @@ def test_the_status_of_a_finished_run_counts_its_responses(runs: tuple[Path, Pat
     ]
 
 
-def test_the_bench_decodes_with_one_worker_and_with_two(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(throughput, "_asleep", dict)  # that takes half a minute, and has no model
-    table = throughput.bench_workers("nano", "llada/8", items=1, repeats=1)["workers"]
+def test_the_bench_decodes_with_one_worker_and_with_two() -> None:
+    table = bench_workers("nano", "llada/8", items=1, repeats=1)["workers"]
     assert table["workers"].tolist() == [1, 2] and table["against one"].iloc[0] == 1
     assert (table["responses a second"] > 0).all() and (table["seconds to start"] > table["seconds to load"]).all()

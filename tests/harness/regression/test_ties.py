@@ -12,13 +12,12 @@ import pytest
 import torch
 from gate_runs import ENVIRONMENT, ITEMS, items_of, run_of, verdict
 
-from harness.records.schema import RunConfig
+from harness.options import parse_options
 from harness.records.store import Run
 from harness.regression import judgement, ties
 from harness.regression.golden import Key
-from harness.runs.arguments import arguments_of
-from harness.runs.config import resolve
 from harness.runs.loading import load
+from harness.runs.resolve import resolve
 from model_wrappers import load_backbone
 
 ELSEWHERE = {**ENVIRONMENT, "cpu_capability": "AVX512"}
@@ -151,8 +150,8 @@ class Twins:
 
     def __init__(self, folder: Path) -> None:
         line = ["--suite", "gsm8k", "--methods", "entropy", "--limit", "1", "--threads", "1"]
-        self.config: RunConfig = resolve(arguments_of(line))
-        self.loaded = load(self.config, folder, folder)
+        run = resolve(parse_options(line))
+        self.config, self.loaded = run.config, load(run, folder, folder)
 
     def decode(self, share: float) -> dict[str, Any]:
         from harness.runs.inference import decode_item, item_seed
@@ -179,7 +178,7 @@ def test_two_tokens_of_nano_tie_only_if_their_logits_are_a_rounding_apart(
     there, now = ([twins.decode(each)] for each in (before, after))
     golden, run = (SimpleNamespace(config=twins.config, items=pd.DataFrame(rows)) for rows in (there, now))
     assert there[0]["tokens_hash"] != now[0]["tokens_hash"]
-    monkeypatch.setattr(ties, "load", lambda *asked: twins.loaded)
+    monkeypatch.setattr(ties, "load", lambda *given: twins.loaded)
     key = ("entropy", "gsm8k", 0)
     found, _ = ties.tied_items(golden, run, [key])  # type: ignore[arg-type]
     assert found == ([key] if excused else [])

@@ -10,7 +10,7 @@ import pytest
 from harness.errors import UserError
 from harness.runs.judging import Judge, verdict_of
 from harness.sandbox.verdicts import evaluate
-from harness.suites.registry import GENERATED, SUITES, generated_dataset
+from harness.suites.registry import GENERATED, SUITES, generated_dataset, suite_named
 from harness.suites.splits import problems, write_suites
 
 TEXT_SUITES = [name for name in GENERATED if not SUITES[name].executes]
@@ -22,7 +22,7 @@ def test_the_verdict_is_that_of_opencompass_own_evaluation(suite: str, tmp_path:
     from opencompass.utils.build import build_dataset_from_cfg
 
     write_suites(tmp_path, "dev", 6, [suite])
-    config = generated_dataset(suite, tmp_path)
+    config = generated_dataset(suite_named(suite), tmp_path)
     test = build_dataset_from_cfg(ConfigDict(config)).test
     golds = [str(gold) for gold in test[config["reader_cfg"]["output_column"]]]
     right = [problem.response for problem in problems(suite, "dev", 6)]

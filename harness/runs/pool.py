@@ -2,33 +2,31 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from harness.errors import UserError
-from harness.methods.asked import given_functions
+from harness.options import RunOptions
 from harness.records.schema import PromptRecord
-from harness.runs.actor import cores
 from harness.runs.chunks import Queue
-from harness.runs.results import Result, Sample
 
 if TYPE_CHECKING:
-    import argparse
-
+    from harness.runs.responses import Result, Sample  # torch: not before a worker of a cluster has answered
     from harness.runs.worker import Worker
 
 
 @dataclass(frozen=True)
 class Workers:
-    """The workers that were asked for.
+    """The workers that a run has.
 
-    asked: the command line, which every worker resolves for itself. count: how many. address: of a Ray cluster; None
-    for one on this machine. gpus: of each worker. threads: of each
-    worker, on cores of its own; 0 for none. devices: unlike ones that may share the run.
+    options: of the run, which every worker resolves for itself; their threads are those of a worker. count: how many.
+    address: of a Ray cluster; None for one on this machine. gpus: of each worker. threads: of each worker, on cores of
+    its own. devices: unlike ones that may share the run.
     """
 
-    asked: argparse.Namespace
+    options: RunOptions
     count: int
     address: str | None
     gpus: float
@@ -36,44 +34,39 @@ class Workers:
     devices: frozenset[str] = frozenset()
 
 
-def workers_of(asked: argparse.Namespace) -> Workers | None:
-    """The workers that a command line asks for; None without --workers. Sets its `threads`, of every worker.
-
-    Raises UserError for options that do not fit together.
-    """
-    if asked.workers is None:
+def workers_of(options: RunOptions) -> Workers | None:
+    """The workers of a run; None without --workers. Raises UserError for options that do not fit together."""
+    if options.workers is None:
         for name in ("ray_address", "gpus_per_worker", "allow_devices"):
-            if getattr(asked, name) is not None:
+            if getattr(options, name) is not None:
                 raise UserError(f"--{name.replace('_', '-')} is for runs with workers; add --workers N")
         return None
-    if asked.workers < 1:
-        raise UserError(f"--workers {asked.workers} must be at least 1")
-    if functions := given_functions(asked.methods):
-        raise UserError(
-            f"workers are processes of their own, which do not know the function {', '.join(functions)}; save it in "
-            f'a file and name that: methods="FILE.py:{functions[0]}"'
-        )
-    if asked.threads is not None and asked.threads < 1:
-        raise UserError(f"--threads {asked.threads} must be at least 1")
-    if asked.device not in ("cpu", "cuda"):
-        raise UserError(f"--workers takes --device cpu or cuda, for each worker is given its own; not {asked.device}")
-    if asked.threads is None:
-        asked.threads = 1 if asked.ray_address else max(1, len(cores()) // asked.workers)
-    devices = frozenset(name.strip() for name in (asked.allow_devices or "").split(";") if name.strip())
-    return Workers(asked, asked.workers, asked.ray_address, _gpus(asked), asked.threads, devices)
+    if options.device not in ("cpu", "cuda"):
+        raise UserError(f"--workers takes --device cpu or cuda, for each worker is given its own; not {options.device}")
+    threads = options.threads or (1 if options.ray_address else max(1, len(cores()) // options.workers))
+    devices = frozenset(name.strip() for name in (options.allow_devices or "").split(";") if name.strip())
+    own = replace(options, threads=threads)
+    return Workers(own, options.workers, options.ray_address, _gpus(options), threads, devices)
 
 
-def _gpus(asked: argparse.Namespace) -> float:
+def cores() -> list[int]:
+    """The cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return sorted(os.sched_getaffinity(0))
+    return list(range(os.cpu_count() or 1))
+
+
+def _gpus(options: RunOptions) -> float:
     """GPUs of each worker. Raises UserError for a number that makes no sense."""
-    gpus: float | None = asked.gpus_per_worker
-    if asked.device == "cpu":
+    gpus: float | None = options.gpus_per_worker
+    if options.device == "cpu":
         if gpus:
             raise UserError(f"--gpus-per-worker {gpus:g} is for --device cuda; the run decodes on the CPU")
         return 0.0
     gpus = 1.0 if gpus is None else gpus
     if not 0 < gpus <= 1:
         raise UserError(f"--gpus-per-worker {gpus:g} must be above 0 and at most 1: a worker's models are on one GPU")
-    if gpus < 1 and not asked.untimed:
+    if gpus < 1 and not options.untimed:
         raise UserError(
             f"--gpus-per-worker {gpus:g} lets workers share a GPU, so that their seconds say nothing of a decoder; add "
             "--untimed"
@@ -81,7 +74,7 @@ def _gpus(asked: argparse.Namespace) -> float:
     return gpus
 
 
-class Crew(Protocol):
+class WorkerPool(Protocol):
     """What decodes a run. description: of what it was made with, for run.json. items: how many each suite has."""
 
     @property
@@ -110,7 +103,7 @@ class Crew(Protocol):
         """What a session's entry in run.json says of the workers."""
 
 
-class Alone:
+class LocalWorker:
     """The worker in this process."""
 
     size = 1
@@ -120,11 +113,11 @@ class Alone:
         self.prompts, self.warm_up = worker.prompts, worker.warm_up
 
     def results(self, queue: Queue) -> Iterator[tuple[str, Result]]:
-        """As Crew says."""
+        """As WorkerPool says."""
         while (chunk := queue.take()) is not None:
             for result in self._worker.decode(chunk):
                 yield "", result
 
     def about(self) -> dict[str, Any]:
-        """As Crew says."""
+        """As WorkerPool says."""
         return {}

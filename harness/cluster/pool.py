@@ -1,0 +1,291 @@
+"""Workers of a Ray cluster: started, handed chunks, replaced when they die.
+
+A worker that dies gives back what it had not finished. Its results leave one by one, so that nothing that it finished
+is decoded again. The one that takes its place has its cores and does the rest.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from types import TracebackType
+from typing import Any
+
+from harness.cluster.actor import Actor
+from harness.cluster.connect import connected, first_line
+from harness.cluster.pickling import pickled
+from harness.errors import UserError
+from harness.records.schema import PromptRecord
+from harness.runs.chunks import Chunk, Queue
+from harness.runs.folder import check_alike, device_name
+from harness.runs.loading import worker_for
+from harness.runs.pool import LocalWorker, WorkerPool
+from harness.runs.resolve import ResolvedRun
+from harness.runs.responses import Response, Result, Sample
+
+PLACED_WITHIN = 120.0  # seconds for a worker to find room in the cluster
+STARTS = 3  # failed starts in a row after which a place is given up
+HOPELESS = 12  # deaths in a row with nothing decoded between them, or three of every worker if that is more
+RECEIPT_WITHIN = 10.0  # seconds
+
+
+@dataclass(eq=False)
+class RemoteWorker:
+    """A worker as this process sees it. waits: for what it is doing; None while it is idle."""
+
+    actor: Any
+    waits: Any
+    since: float
+    failures: int = 0  # starts in its place that failed in a row
+    name: str = ""
+    host: str = ""
+    machine: str = ""
+    cores: tuple[int, ...] = ()
+    gpus: tuple[str, ...] = ()
+    ready: bool = False
+    chunk: Chunk | None = None
+
+
+def pool_for(run: ResolvedRun, data: Path, scratch: Path) -> AbstractContextManager[WorkerPool]:
+    """Who decodes a run, ready while the context lasts: its workers, or this process.
+
+    data: folder of the problems; generated ones are written there. scratch: for what is not kept. Raises UserError or
+    ValueError if they cannot.
+    """
+    if run.workers is not None:
+        return RayPool(run, data, scratch)
+    return nullcontext(LocalWorker(worker_for(run, data, scratch)))
+
+
+class RayPool:
+    """A context manager. run: one with workers. data: folder of real problems; scratch: for what is not kept.
+
+    actor: the class that decodes. Raises UserError if the workers cannot start, or differ.
+    """
+
+    def __init__(self, run: ResolvedRun, data: Path, scratch: Path, actor: type[Any] = Actor) -> None:
+        assert run.workers is not None, "a run without workers has no cluster"
+        self._config, self._settings, self._scratch, self._class = run.config, run.workers, scratch, actor
+        self._data = None if data == scratch else str(data.resolve())
+        self._workers: list[RemoteWorker] = []
+        self._stack = ExitStack()
+        self._about: dict[str, dict[str, Any]] = {}
+        self._began = False  # whether the session has its entry
+        self._deaths = 0  # in a row
+        self.description: dict[str, Any] = {}
+        self.items: dict[str, int] = {}
+
+    def __enter__(self) -> RayPool:
+        with ExitStack() as stack:
+            self._ray = stack.enter_context(connected(self._settings))
+            self._remote = self._ray.remote(self._class)
+            for _ in range(self._settings.count):
+                self._workers.append(self._spawn())
+            while not all(worker.ready for worker in self._workers):
+                self._look_for_room()
+                for worker in self._wait():
+                    self._advance(worker)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for worker in self._workers:
+            self._ray.kill(worker.actor)
+        self._stack.close()
+
+    @property
+    def size(self) -> int:
+        """How many workers decode now."""
+        return max(1, sum(worker.ready for worker in self._workers))
+
+    def prompts(self) -> list[PromptRecord]:
+        """As WorkerPool says."""
+        prompts: list[PromptRecord] = self._ray.get(self._workers[0].actor.prompts.remote())
+        return prompts
+
+    def warm_up(self, suite: str, first: dict[str, int]) -> dict[str, Sample]:
+        """As WorkerPool says; the mean of the workers."""
+        found = []
+        refs = [(worker, worker.actor.warm_up.remote(suite, first)) for worker in self._workers]
+        for worker, ref in refs:
+            try:
+                found.append(self._ray.get(ref))
+            except self._ray.exceptions.RayError as error:
+                if (wrong := _user_error(error)) is not None:
+                    raise wrong from error
+                self._replace(worker, f"worker {worker.name} died at its first response: {_reason(error)}")
+        by_method = {method: zip(*(each[method] for each in found), strict=True) for method in first if found}
+        return {method: Sample(*map(fmean, costs)) for method, costs in by_method.items()}
+
+    def results(self, queue: Queue) -> Iterator[tuple[str, Result]]:
+        """As WorkerPool says. Raises UserError for what is wrong with the run itself, and if no worker is left."""
+        while True:
+            for worker in self._workers:
+                if worker.ready and worker.waits is None and (chunk := queue.take(worker.name)) is not None:
+                    worker.chunk = chunk
+                    worker.waits = worker.actor.decode.options(num_returns="streaming").remote(chunk)
+            if not any(worker.chunk for worker in self._workers) and queue.empty:
+                return
+            self._look_for_room()
+            for worker in self._wait():
+                if worker.chunk is None:
+                    self._advance(worker, queue)
+                elif (result := self._next(worker, queue)) is not None:
+                    self._deaths = 0 if isinstance(result, Response) else self._deaths
+                    yield worker.name, result
+
+    def about(self) -> dict[str, Any]:
+        """{"workers": by name host, device, cores, threads, and receipts at the start and the end}.
+
+        Of a worker that is busy, because the run was stopped, there is no receipt of the end.
+        """
+        idle = [worker for worker in self._workers if worker.ready and worker.waits is None]
+        if self._about and self._began:
+            refs = [worker.actor.receipt.remote() for worker in idle]
+            done, _ = self._ray.wait(refs, num_returns=len(refs), timeout=RECEIPT_WITHIN) if refs else ([], [])
+            for worker, ref in zip(idle, refs, strict=True):
+                with suppress(self._ray.exceptions.RayError):  # of a worker that died while it was idle
+                    self._about[worker.name]["end"] = self._ray.get(ref) if ref in done else None
+        self._began = True
+        return {"workers": self._about}
+
+    def _spawn(self) -> RemoteWorker:
+        """A worker that says where it is."""
+        options = {"num_cpus": self._settings.threads, "num_gpus": self._settings.gpus, "max_restarts": 0}
+        actor = self._remote.options(**options, scheduling_strategy="SPREAD").remote()
+        return RemoteWorker(actor, actor.hello.remote(), time.monotonic())
+
+    def _wait(self) -> list[RemoteWorker]:
+        """The workers that have something to say, or none within a second."""
+        waiting = {worker.waits: worker for worker in self._workers if worker.waits is not None}
+        ready, _ = self._ray.wait(list(waiting), num_returns=len(waiting), timeout=0) if waiting else ([], [])
+        if waiting and not ready:
+            ready, _ = self._ray.wait(list(waiting), num_returns=1, timeout=1.0)
+        return [waiting[ref] for ref in ready]
+
+    def _advance(self, worker: RemoteWorker, queue: Queue | None = None) -> None:
+        """A worker that is starting has answered: load, or be ready. queue: of a run that is going on."""
+        try:
+            self._go_on(worker, self._ray.get(worker.waits))
+        except self._ray.exceptions.RayError as error:
+            self._start_failed(worker, error, queue)
+        except UserError as error:  # no cores for it there, or it is not like the others
+            if queue is None:
+                raise
+            self._replace(worker, f"{error}", worker.failures + 1)
+
+    def _go_on(self, worker: RemoteWorker, reply: Any) -> None:
+        if not worker.name:
+            self._place(worker, reply)
+            options, place = pickled(self._settings.options), (str(Path.cwd()), self._data, str(self._scratch))
+            worker.waits = worker.actor.load.remote(options, self._config, list(worker.cores), *place)
+            return
+        description, items, receipt = reply
+        self.description = self.description or description
+        check_alike(self.description, description, worker.name, self._settings.devices)
+        self.items = self.items or items
+        worker.waits, worker.ready = None, True
+        known = self._about.setdefault(worker.name, {"start": receipt})
+        known |= {
+            "host": worker.host,
+            "device": self._config.device,
+            "name": device_name(description),
+            "cores": list(worker.cores),
+            "gpus": list(worker.gpus),
+            "threads": self._settings.threads,
+            "end": None,
+        }
+
+    def _place(self, worker: RemoteWorker, reply: dict[str, Any]) -> None:
+        """Give a worker its name, and cores that no other one has. Raises UserError if its machine has too few."""
+        worker.host, worker.machine, worker.gpus = reply["host"], reply["machine"], tuple(reply["gpus"])
+        others = {core for each in self._workers if each.machine == worker.machine for core in each.cores}
+        free = [core for core in reply["cores"] if core not in others]
+        if len(free) < self._settings.threads:
+            raise UserError(
+                f"{worker.host} has {len(reply['cores'])} cores, too few for its workers of {self._settings.threads} "
+                "threads, each on cores of its own; give fewer --threads, or start Ray there with its own --num-cpus"
+            )
+        worker.cores = tuple(free[: self._settings.threads])
+        place = f"gpu{worker.gpus[0]}" if self._settings.gpus and worker.gpus else "cpu"
+        number = worker.cores[0] if worker.cores else sum(bool(each.name) for each in self._workers)
+        worker.name = f"{worker.host}:{place}:{number}"
+
+    def _next(self, worker: RemoteWorker, queue: Queue) -> Result | None:
+        """The next result of a worker that decodes; None if it has finished its chunk, or died."""
+        assert worker.chunk is not None
+        try:
+            result: Result = self._ray.get(next(worker.waits))
+            return result
+        except StopIteration:
+            worker.waits = worker.chunk = None
+        except self._ray.exceptions.RayError as error:
+            if (wrong := _user_error(error)) is not None:
+                raise wrong from error
+            reason = _reason(error)
+            queue.give_back(worker.chunk, reason)
+            self._deaths += 1
+            self._replace(worker, f"worker {worker.name} died: {reason}")
+            if self._deaths >= max(HOPELESS, STARTS * self._settings.count):
+                raise UserError(
+                    f"{self._deaths} workers died one after the other and decoded nothing, the last one so: {reason}; "
+                    "what is finished is kept: put that right and go on with --resume"
+                ) from error
+        return None
+
+    def _start_failed(self, worker: RemoteWorker, error: BaseException, queue: Queue | None) -> None:
+        """Try again while a run is going on; before, what is wrong is the user's to put right. Raises UserError."""
+        wrong = _user_error(error) or UserError(f"a worker could not start: {_reason(error)}")
+        if queue is None:
+            raise wrong from error
+        self._replace(worker, first_line(wrong), worker.failures + 1)
+
+    def _replace(self, worker: RemoteWorker, message: str, failures: int = 0) -> None:
+        """Another worker in the place of one that is gone, unless that place failed too often."""
+        self._ray.kill(worker.actor)
+        self._workers.remove(worker)
+        again = failures < STARTS
+        if again:
+            self._workers.append(self._spawn())
+            self._workers[-1].failures = failures
+        then = "another one is started" if again else "its place is given up"
+        print(f"{message}; {then}", file=sys.stderr, flush=True)
+
+    def _look_for_room(self) -> None:
+        """Raise UserError if workers wait too long for room: all of those that are to begin, or all that are left."""
+        waiting = [worker for worker in self._workers if not worker.name]
+        if self._began and len(waiting) < len(self._workers):
+            return
+        if not self._workers or any(time.monotonic() - worker.since > PLACED_WITHIN for worker in waiting):
+            raise UserError(
+                f"{len(waiting)} of {self._settings.count} workers found no room in the cluster within "
+                f"{PLACED_WITHIN:.0f} s: its nodes are busy, or gone; free them"
+                + (" and go on with --resume" if self._began else ", or give fewer --workers")
+            )
+
+
+def _user_error(error: BaseException) -> UserError | None:
+    """What a worker found wrong with the run itself, as the run without workers would say it."""
+    cause = getattr(error, "cause", None)
+    return UserError(str(cause)) if isinstance(cause, UserError | ValueError) else None
+
+
+def _reason(error: BaseException) -> str:
+    """How a worker died, in a few words."""
+    from ray import exceptions
+
+    if isinstance(error, exceptions.OutOfMemoryError):
+        return "Ray ended it, for its node was out of memory"
+    if isinstance(error, exceptions.RayTaskError):
+        cause = error.cause
+        return f"{type(cause).__name__}: {first_line(cause)}" if cause is not None else first_line(error)
+    if "node has died" in str(error) or isinstance(error, exceptions.NodeDiedError):
+        return "its node is gone"
+    return "its process ended; it was killed, was out of memory, or crashed"

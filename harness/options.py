@@ -1,0 +1,135 @@
+"""The options of a run, one struct: the command line is made from its fields, and `harness.evaluate` fills them too.
+
+A new option is a field here, the code that uses it, and its line in docs/usage.md. Light: `--help` waits for nothing.
+"""
+# ruff: noqa: RUF009  `option` makes a field
+
+import argparse
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
+
+import msgspec
+
+from harness.errors import UserError
+from harness.methods.presets import DEFAULT_METHODS
+from harness.suites.registry import PAPER_SUITES, SUITES
+from model_wrappers.options import describe_type, meant, path_from
+
+DEFAULT_SUITES = ",".join(PAPER_SUITES)
+UNSAFE_OPTION = "--unsafe-code-execution"  # of every command that scores
+UNSAFE_HELP = "where no sandbox works, run model-written code unprotected instead of not scoring it"
+
+
+def option(default: Any, help: str | None = None, least: float | None = None, **argument: Any) -> Any:
+    """A field with its help and its range; argument: what else argparse needs."""
+    return field(default=default, metadata={"least": least, "argument": {"help": help, **argument}})
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """What a run is asked to do; `options_from` checks the values. Elements of methods may be decoders themselves."""
+
+    suite: str | tuple[str, ...] = option(
+        DEFAULT_SUITES, f"comma-separated: {', '.join(SUITES)}, or NAME=FILE of questions"
+    )
+    methods: str | tuple[Any, ...] = option(
+        DEFAULT_METHODS, "presets, groups or decoders, with (option=value) each; see --list"
+    )
+    plugin: tuple[str, ...] = option(
+        (), "a file, or a module, with decoders or suites", action="append", metavar="FILE.py"
+    )
+    model: str = option("nano", "nano, a folder, a hub id, role=model,role=model, or a JSON table of roles")
+    data: str | None = option(
+        None, "folder in OpenCompass's layout, or generated[-dev][:SEED] (default with nano: generated)"
+    )
+    limit: int | None = option(None, "first N items of each suite (default: all)", least=1)
+    gen_length: int | None = option(None, "tokens of a response (default: per suite)")
+    block_length: int | None = option(None, "tokens of a block (default: per suite; FeF decodes the full sequence)")
+    schedules: Path | None = option(None, "folder of DDOSP schedules, <suite>.json (default: the model's own)")
+    stop_at_eos: bool | None = option(None, "end a response at EOS, with every method alike")
+    temperature: float = option(0.0)
+    seed: int = option(0, least=0)
+    device: str = option("cpu", "cpu, cuda, cuda:1, ...")
+    dtype: Literal["float32", "bfloat16", "float16"] | None = option(None, "default: float32 on a CPU, else bfloat16")
+    trust_remote_code: bool = option(False, "run the code of a model whose type is unknown here")
+    reads_at: Literal[0, -1] | None = option(None, "of such a model: where the logits of a position stand")
+    compile: bool = option(False, "run the models through torch.compile, for all methods alike")
+    graphs: bool = option(False, "run the models through CUDA graphs, for all methods alike; on a GPU")
+    threads: int | None = option(
+        None, "CPU threads, of each worker (default: torch's own choice; the cores / workers)", least=1
+    )
+    workers: int | None = option(
+        None, "decode in N processes that own their cores or GPU (needs Ray)", least=1, metavar="N"
+    )
+    ray_address: str | None = option(
+        None, "of a Ray cluster that exists (default: one on this machine)", metavar="HOST:PORT"
+    )
+    gpus_per_worker: float | None = option(None, "with --device cuda: 1, or a part of one, which needs --untimed")
+    allow_devices: str | None = option(
+        None, "unlike devices that may share a run, by name, between semicolons", metavar="NAMES"
+    )
+    untimed: bool = option(False, "seconds are not for comparison (runs side by side): no Speed in tables")
+    trace: bool = option(False, "record every commit, re-mask and rejected draft; the report plays them")
+    chunk: int = option(5, "items that pass through all methods before the next ones (default 5)", least=1)
+    out: Path | None = option(None, "folder of the run")
+    unsafe_code_execution: bool = option(False, UNSAFE_HELP)
+    resume: bool = option(False, "go on with the run in --out")
+    plan: bool = option(False, "print what the run will cost, from a minute of it, and stop")
+    costs: Path | None = option(None, "with --plan: from a record of harness/bench.py --costs instead", metavar="FILE")
+    status: Path | None = option(None, "print how far the run in a folder is and stop", metavar="FOLDER")
+    list: bool = option(False, "print the presets with their options and stop")
+
+
+def options_from(values: Mapping[str, Any]) -> RunOptions:
+    """The options of these values by field name; of None and False, which stand for no value, the default.
+
+    Raises UserError for an unknown name, and for a value of a wrong type or out of its range.
+    """
+    known = {each.name: each for each in fields(RunOptions)}
+    checked = {}
+    for name, value in values.items():
+        if name not in known:
+            raise UserError(f"unknown option {name}; valid: {', '.join(known)}{meant(name, known)}")
+        if value is None or value is False:
+            continue
+        kind, least = known[name].type, known[name].metadata["least"]
+        if get_origin(kind) is tuple and isinstance(value, str):
+            value = (value,)
+        try:
+            checked[name] = msgspec.convert(value, kind, dec_hook=path_from)
+        except msgspec.ValidationError as error:
+            wanted = describe_type(msgspec.inspect.type_info(kind))
+            raise UserError(f"{_flag(name)} {value!r} must be {wanted}") from error
+        if least is not None and checked[name] < least:
+            raise UserError(f"{_flag(name)} {value} must be at least {least}")
+    return RunOptions(**checked)
+
+
+def parse_options(line: list[str] | None, description: str | None = None) -> RunOptions:
+    """The options of a command line, of the process if `line` is None. description: for --help.
+
+    Raises UserError as `options_from` does; argparse ends the process for text that is no option.
+    """
+    parser = argparse.ArgumentParser(
+        description=description,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        argument_default=argparse.SUPPRESS,
+    )
+    for each in fields(RunOptions):
+        parser.add_argument(_flag(each.name), **_argument(each.type), **each.metadata["argument"])
+    return options_from(vars(parser.parse_args(line)))
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def _argument(hint: Any) -> dict[str, Any]:
+    """How argparse reads a field of this type: by the first type of a union."""
+    kind = hint if get_origin(hint) in (None, Literal) else get_args(hint)[0]
+    if kind is bool:
+        return {"action": "store_true"}
+    choices = get_args(kind)
+    return {"type": type(choices[0]), "choices": choices} if choices else {"type": kind}
