@@ -103,9 +103,9 @@ def bench_workers(model: str, methods: str, items: int, repeats: int) -> dict[st
     given |= {"methods": methods, "model": model}
     with tempfile.TemporaryDirectory() as folder:
         run = resolve(options_from(given))
-        worker_for(run, Path(folder), Path(folder))  # imports and files, which the first one would pay for
+        worker_for(run, Path(folder))  # imports and files, which the first one would pay for
         began = time.perf_counter()
-        worker_for(run, Path(folder), Path(folder))
+        worker_for(run, Path(folder))
         loading = time.perf_counter() - began
     runs = [resolve(options_from({**given, "workers": count})) for _ in range(repeats) for count in (1, 2)]
     means = pd.DataFrame(map(_decoded, runs)).groupby("workers", sort=False).mean()
@@ -125,7 +125,7 @@ def _decoded(run: ResolvedRun) -> dict[str, float]:
     assert workers is not None
     with tempfile.TemporaryDirectory() as folder:
         scratch, began = Path(folder), time.perf_counter()
-        with RayPool(run, scratch, scratch) as pool:
+        with RayPool(run, scratch) as pool:
             ready = time.perf_counter() - began
             for suite in config.suites:
                 pool.warm_up(suite, dict.fromkeys(config.methods, 0))

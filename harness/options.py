@@ -22,8 +22,8 @@ UNSAFE_OPTION = "--unsafe-code-execution"  # of every command that scores
 UNSAFE_HELP = "where no sandbox works, run model-written code unprotected instead of not scoring it"
 
 
-def option(default: Any, help: str | None = None, least: float | None = None, **argument: Any) -> Any:
-    """A field with its help and its range; argument: what else argparse needs."""
+def option(help: str | None, default: Any = None, least: float | None = None, **argument: Any) -> Any:
+    """A field with its help, default and range; argument: what else argparse needs."""
     return field(default=default, metadata={"least": least, "argument": {"help": help, **argument}})
 
 
@@ -32,54 +32,50 @@ class RunOptions:
     """What a run is asked to do; `options_from` checks the values. Elements of methods may be decoders themselves."""
 
     suite: str | tuple[str, ...] = option(
-        DEFAULT_SUITES, f"comma-separated: {', '.join(SUITES)}, or NAME=FILE of questions"
+        f"comma-separated: {', '.join(SUITES)}, or NAME=FILE of questions", DEFAULT_SUITES
     )
     methods: str | tuple[Any, ...] = option(
-        DEFAULT_METHODS, "presets, groups or decoders, with (option=value) each; see --list"
+        "presets, groups or decoders, with (option=value) each; see --list", DEFAULT_METHODS
     )
     plugin: tuple[str, ...] = option(
-        (), "a file, or a module, with decoders or suites", action="append", metavar="FILE.py"
+        "a file, or a module, with decoders or suites", (), action="append", metavar="FILE.py"
     )
-    model: str = option("nano", "nano, a folder, a hub id, role=model,role=model, or a JSON table of roles")
+    model: str = option("nano, a folder, a hub id, role=model,role=model, or a JSON table of roles", "nano")
     data: str | None = option(
-        None, "folder in OpenCompass's layout, or generated[-dev][:SEED] (default with nano: generated)"
+        "folder in OpenCompass's layout, or generated[-dev][:SEED] (default with nano: generated)"
     )
-    limit: int | None = option(None, "first N items of each suite (default: all)", least=1)
-    gen_length: int | None = option(None, "tokens of a response (default: per suite)")
-    block_length: int | None = option(None, "tokens of a block (default: per suite; FeF decodes the full sequence)")
-    schedules: Path | None = option(None, "folder of DDOSP schedules, <suite>.json (default: the model's own)")
-    stop_at_eos: bool | None = option(None, "end a response at EOS, with every method alike")
-    temperature: float = option(0.0)
-    seed: int = option(0, least=0)
-    device: str = option("cpu", "cpu, cuda, cuda:1, ...")
-    dtype: Literal["float32", "bfloat16", "float16"] | None = option(None, "default: float32 on a CPU, else bfloat16")
-    trust_remote_code: bool = option(False, "run the code of a model whose type is unknown here")
-    reads_at: Literal[0, -1] | None = option(None, "of such a model: where the logits of a position stand")
-    compile: bool = option(False, "run the models through torch.compile, for all methods alike")
-    graphs: bool = option(False, "run the models through CUDA graphs, for all methods alike; on a GPU")
+    limit: int | None = option("first N items of each suite (default: all)", least=1)
+    gen_length: int | None = option("tokens of a response (default: per suite)")
+    block_length: int | None = option("tokens of a block (default: per suite; FeF decodes the full sequence)")
+    schedules: Path | None = option("folder of DDOSP schedules, <suite>.json (default: the model's own)")
+    stop_at_eos: bool | None = option("end a response at EOS, with every method alike")
+    temperature: float = option(None, 0.0)
+    seed: int = option(None, 0, least=0)
+    device: str = option("cpu, cuda, cuda:1, ...", "cpu")
+    dtype: Literal["float32", "bfloat16", "float16"] | None = option("default: float32 on a CPU, else bfloat16")
+    trust_remote_code: bool = option("run the code of a model whose type is unknown here", False)
+    reads_at: Literal[0, -1] | None = option("of such a model: where the logits of a position stand")
+    compile: bool = option("run the models through torch.compile, for all methods alike", False)
+    graphs: bool = option("run the models through CUDA graphs, for all methods alike; on a GPU", False)
     threads: int | None = option(
-        None, "CPU threads, of each worker (default: torch's own choice; the cores / workers)", least=1
+        "CPU threads, of each worker (default: torch's own choice; the cores / workers)", least=1
     )
-    workers: int | None = option(
-        None, "decode in N processes that own their cores or GPU (needs Ray)", least=1, metavar="N"
-    )
-    ray_address: str | None = option(
-        None, "of a Ray cluster that exists (default: one on this machine)", metavar="HOST:PORT"
-    )
-    gpus_per_worker: float | None = option(None, "with --device cuda: 1, or a part of one, which needs --untimed")
+    workers: int | None = option("decode in N processes that own their cores or GPU (needs Ray)", least=1, metavar="N")
+    ray_address: str | None = option("of a Ray cluster that exists (default: one on this machine)", metavar="HOST:PORT")
+    gpus_per_worker: float | None = option("with --device cuda: 1, or a part of one, which needs --untimed")
     allow_devices: str | None = option(
-        None, "unlike devices that may share a run, by name, between semicolons", metavar="NAMES"
+        "unlike devices that may share a run, by name, between semicolons", metavar="NAMES"
     )
-    untimed: bool = option(False, "seconds are not for comparison (runs side by side): no Speed in tables")
-    trace: bool = option(False, "record every commit, re-mask and rejected draft; the report plays them")
-    chunk: int = option(5, "items that pass through all methods before the next ones (default 5)", least=1)
-    out: Path | None = option(None, "folder of the run")
-    unsafe_code_execution: bool = option(False, UNSAFE_HELP)
-    resume: bool = option(False, "go on with the run in --out")
-    plan: bool = option(False, "print what the run will cost, from a minute of it, and stop")
-    costs: Path | None = option(None, "with --plan: from a record of harness/bench.py --costs instead", metavar="FILE")
-    status: Path | None = option(None, "print how far the run in a folder is and stop", metavar="FOLDER")
-    list: bool = option(False, "print the presets with their options and stop")
+    untimed: bool = option("seconds are not for comparison (runs side by side): no Speed in tables", False)
+    trace: bool = option("record every commit, re-mask and rejected draft; the report plays them", False)
+    chunk: int = option("items that pass through all methods before the next ones (default 5)", 5, least=1)
+    out: Path | None = option("folder of the run")
+    unsafe_code_execution: bool = option(UNSAFE_HELP, False)
+    resume: bool = option("go on with the run in --out", False)
+    plan: bool = option("print what the run will cost, from a minute of it, and stop", False)
+    costs: Path | None = option("with --plan: from a record of harness/bench.py --costs instead", metavar="FILE")
+    status: Path | None = option("print how far the run in a folder is and stop", metavar="FOLDER")
+    list: bool = option("print the presets with their options and stop", False)
 
 
 def options_from(values: Mapping[str, Any]) -> RunOptions:

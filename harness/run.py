@@ -15,7 +15,6 @@ size 1.
 from __future__ import annotations
 
 import logging
-import os
 import subprocess
 import sys
 import tempfile
@@ -35,7 +34,6 @@ from harness.suites.registry import PAPER_SUITES
 if TYPE_CHECKING:
     from harness.measures.summary import Evaluation
     from harness.records.schema import RunConfig
-    from harness.runs.resolve import ResolvedRun
     from model_wrappers.decoders import Method
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -103,20 +101,14 @@ def plan(options: RunOptions, scratch: Path) -> str:
     from harness.runs.resolve import resolve
 
     resolved = resolve(options)
-    workers, data = resolved.workers, data_folder(options, resolved, scratch)
+    workers = resolved.workers
     count = 1 if workers is None else workers.count
     if options.costs is not None:
         found, source = from_costs(resolved, options.costs)
-        return described(resolved.config, count_items(resolved, data, scratch), found, count, source)
+        return described(resolved.config, count_items(resolved, scratch), found, count, source)
     one = None if workers is None or workers.address is None else replace(workers, count=1)
-    with pool_for(replace(resolved, workers=one), data, scratch) as pool:
+    with pool_for(replace(resolved, workers=one), scratch) as pool:
         return described(resolved.config, pool.items, measured(resolved.config, pool), count, "measured here")
-
-
-def data_folder(options: RunOptions, resolved: ResolvedRun, scratch: Path) -> Path:
-    """The folder of a run's problems; generated ones are written to `scratch`."""
-    real = options.data or os.environ.get("COMPASS_DATA_CACHE")  # not there where all problems are files of questions
-    return scratch if resolved.config.generated or real is None else Path(real)
 
 
 def run(options: RunOptions, scratch: Path, tables: bool = True) -> Path:
@@ -135,7 +127,7 @@ def run(options: RunOptions, scratch: Path, tables: bool = True) -> Path:
     with exclusive(folder):
         for note in describe_schedules(config, resolved.suites):
             print(note)
-        with pool_for(resolved, data_folder(options, resolved, scratch), scratch) as pool:
+        with pool_for(resolved, scratch) as pool:
             left_out = record(folder, resolved, pool)
         print(describe_scoring(score_run(folder, options.unsafe_code_execution, pending=True)))
         if tables:

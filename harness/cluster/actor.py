@@ -42,13 +42,13 @@ class Actor:
         }
 
     def load(
-        self, options: bytes, config: RunConfig, own: list[int], folder: str, data: str | None, kept: str
+        self, options: bytes, config: RunConfig, own: list[int], folder: str, kept: str
     ) -> tuple[dict[str, Any], dict[str, int], dict[str, Any]]:
         """Load the models and problems of a run; what it was made with, items by suite, and a receipt of the machine.
 
         options: the run's, of `harness.cluster.pickling`; they are resolved here. config: what they must come to. own:
-        the cores of this worker alone. folder: in which the command was given, for relative paths. data: folder of real
-        problems. kept: folder for what is not kept, where it is there.
+        the cores of this worker alone. folder: in which the command was given, for relative paths. kept: folder for what
+        is not kept, where it is there.
 
         Raises UserError or ValueError if the folder, the files or the models are not the same here.
         """
@@ -69,7 +69,7 @@ class Actor:
         if changed:
             raise UserError(f"the run comes to something else here: {'; '.join(changed)}; give every machine the same")
         scratch = Path(tempfile.mkdtemp(prefix="worker-", dir=kept if Path(kept).is_dir() else None))
-        self._worker = worker_for(run, scratch if data is None else Path(data), scratch)
+        self._worker = worker_for(run, scratch)
         return self._worker.description, self._worker.items, self._worker.receipt()
 
     @property

@@ -24,7 +24,7 @@ from harness.records.schema import PromptRecord
 from harness.runs.chunks import Chunk, Queue
 from harness.runs.folder import check_alike, device_name
 from harness.runs.loading import worker_for
-from harness.runs.pool import LocalWorker, WorkerPool
+from harness.runs.pool import WorkerPool
 from harness.runs.resolve import ResolvedRun
 from harness.runs.responses import Response, Result, Sample
 
@@ -51,27 +51,23 @@ class RemoteWorker:
     chunk: Chunk | None = None
 
 
-def pool_for(run: ResolvedRun, data: Path, scratch: Path) -> AbstractContextManager[WorkerPool]:
+def pool_for(run: ResolvedRun, scratch: Path) -> AbstractContextManager[WorkerPool]:
     """Who decodes a run, ready while the context lasts: its workers, or this process.
 
-    data: folder of the problems; generated ones are written there. scratch: for what is not kept. Raises UserError or
-    ValueError if they cannot.
+    scratch: for generated problems, and what else is not kept. Raises UserError or ValueError if they cannot.
     """
-    if run.workers is not None:
-        return RayPool(run, data, scratch)
-    return nullcontext(LocalWorker(worker_for(run, data, scratch)))
+    return nullcontext(worker_for(run, scratch)) if run.workers is None else RayPool(run, scratch)
 
 
 class RayPool:
-    """A context manager. run: one with workers. data: folder of real problems; scratch: for what is not kept.
+    """A context manager. run: one with workers. scratch: for what is not kept.
 
     actor: the class that decodes. Raises UserError if the workers cannot start, or differ.
     """
 
-    def __init__(self, run: ResolvedRun, data: Path, scratch: Path, actor: type[Any] = Actor) -> None:
+    def __init__(self, run: ResolvedRun, scratch: Path, actor: type[Any] = Actor) -> None:
         assert run.workers is not None, "a run without workers has no cluster"
         self._config, self._settings, self._scratch, self._class = run.config, run.workers, scratch, actor
-        self._data = None if data == scratch else str(data.resolve())
         self._workers: list[RemoteWorker] = []
         self._stack = ExitStack()
         self._about: dict[str, dict[str, Any]] = {}
@@ -184,8 +180,8 @@ class RayPool:
     def _go_on(self, worker: RemoteWorker, reply: Any) -> None:
         if not worker.name:
             self._place(worker, reply)
-            options, place = pickled(self._settings.options), (str(Path.cwd()), self._data, str(self._scratch))
-            worker.waits = worker.actor.load.remote(options, self._config, list(worker.cores), *place)
+            options, folders = pickled(self._settings.options), (str(Path.cwd()), str(self._scratch))
+            worker.waits = worker.actor.load.remote(options, self._config, list(worker.cores), *folders)
             return
         description, items, receipt = reply
         self.description = self.description or description

@@ -35,8 +35,7 @@ def judge_speed(
     config = _config(run, methods, items)
     rounds: list[pd.DataFrame] = []
     with checkout(rev) as tree, tempfile.TemporaryDirectory(prefix="gate-") as scratch:
-        data = Path(scratch) if config.generated else Path(run.meta.data["folder"])
-        jobs, _ = load(recorded(config), data, Path(scratch))
+        jobs, _ = load(recorded(config, run.meta.data), Path(scratch))
 
         def measure(names: Collection[str], number: int) -> pd.DataFrame:
             measured, notes = measure_both(tree, config, jobs, number * items, names)

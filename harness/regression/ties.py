@@ -99,8 +99,7 @@ def loaded_again(
     roles = {role for method in config.methods.values() for role in (method.role, method.draft_role) if role}
     if not roles <= set(config.models):
         raise UserError("the run does not name its models")
-    data = scratch if config.generated else Path(run.meta.data["folder"])
-    jobs, backbones = load(recorded(config), data, scratch)
+    jobs, backbones = load(recorded(config, run.meta.data), scratch)
     return config, {job.suite: job for job in jobs}, backbones
 
 

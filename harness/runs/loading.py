@@ -21,19 +21,18 @@ if TYPE_CHECKING:
     from harness.runs.worker import Worker
 
 
-def worker_for(run: ResolvedRun, data: Path, scratch: Path) -> Worker:
-    """A worker of a run in this process.
+def worker_for(run: ResolvedRun, scratch: Path) -> Worker:
+    """A worker of a run in this process. scratch: for generated problems, and what else is not kept.
 
-    data: folder of the problems; generated ones are written there. scratch: for what is not kept. Raises UserError or
-    ValueError for what cannot be loaded.
+    Raises UserError or ValueError for what cannot be loaded.
     """
-    jobs, backbones = load(run, data, scratch)
+    jobs, backbones = load(run, scratch)
     from harness.runs.worker import Worker
 
-    return Worker(run, data, jobs, backbones)
+    return Worker(run, run.data or scratch, jobs, backbones)
 
 
-def load(run: ResolvedRun, data: Path, scratch: Path) -> tuple[list[SuiteJob], dict[str, Backbone]]:
+def load(run: ResolvedRun, scratch: Path) -> tuple[list[SuiteJob], dict[str, Backbone]]:
     """The suites of a configuration, ready to decode, and the models by name.
 
     Raises UserError for a malformed data file or a prompt that does not fit.
@@ -56,18 +55,19 @@ def load(run: ResolvedRun, data: Path, scratch: Path) -> tuple[list[SuiteJob], d
         for name in sorted(names)
     }
 
-    problems = _problems(run, data, scratch)
+    problems = _problems(run, scratch)
     from harness.runs.inference import models_for, prepare
 
     return [prepare(suite, own, models_for(run, suite.name, backbones)) for suite, own in problems], backbones
 
 
-def count_items(run: ResolvedRun, data: Path, scratch: Path) -> dict[str, int]:
+def count_items(run: ResolvedRun, scratch: Path) -> dict[str, int]:
     """How many items each suite has, without a model. Raises UserError for a malformed data file."""
-    return {suite.name: sum(map(len, own)) for suite, own in _problems(run, data, scratch)}
+    return {suite.name: sum(map(len, own)) for suite, own in _problems(run, scratch)}
 
 
-def _problems(run: ResolvedRun, data: Path, scratch: Path) -> Iterator[tuple[Suite, list[Problems]]]:
+def _problems(run: ResolvedRun, scratch: Path) -> Iterator[tuple[Suite, list[Problems]]]:
+    data = run.data or scratch
     if run.config.generated:
         write_generated(data, run.config, run.suites.values())
     # OpenCompass takes seconds to import: only now, after all that can be refused without it.

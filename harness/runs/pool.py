@@ -14,7 +14,6 @@ from harness.runs.chunks import Queue
 
 if TYPE_CHECKING:
     from harness.runs.responses import Result, Sample  # torch: not before a worker of a cluster has answered
-    from harness.runs.worker import Worker
 
 
 @dataclass(frozen=True)
@@ -101,23 +100,3 @@ class WorkerPool(Protocol):
 
     def about(self) -> dict[str, Any]:
         """What a session's entry in run.json says of the workers."""
-
-
-class LocalWorker:
-    """The worker in this process."""
-
-    size = 1
-
-    def __init__(self, worker: Worker) -> None:
-        self._worker, self.description, self.items = worker, worker.description, worker.items
-        self.prompts, self.warm_up = worker.prompts, worker.warm_up
-
-    def results(self, queue: Queue) -> Iterator[tuple[str, Result]]:
-        """As WorkerPool says."""
-        while (chunk := queue.take()) is not None:
-            for result in self._worker.decode(chunk):
-                yield "", result
-
-    def about(self) -> dict[str, Any]:
-        """As WorkerPool says."""
-        return {}

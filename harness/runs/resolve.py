@@ -55,11 +55,15 @@ STAND_INS = {"two-stream": ("fef", "base"), "fef": ("base",)}
 
 @dataclass(frozen=True)
 class ResolvedRun:
-    """A run with what its configuration names: suites by name, decoders by the method's key; and who decodes."""
+    """A run with what its configuration names: suites by name, decoders by the method's key; and who decodes.
+
+    data: the folder of its real problems; None where there are none.
+    """
 
     config: RunConfig
     suites: dict[str, Suite]
     decoders: dict[str, Decoder]
+    data: Path | None = None
     workers: Workers | None = None
 
 
@@ -108,9 +112,8 @@ def resolve(options: RunOptions) -> ResolvedRun:
         check_temperature(preset.method, options.temperature)
     shipped = set(roles["base"].values()) <= SHIPPED.keys()
     elsewhere = [suite for suite, own in suites.items() if own.questions is None]  # whose problems are in --data
-    data = options.data or ("generated" if shipped else os.environ.get("COMPASS_DATA_CACHE"))
-    if not elsewhere:
-        data = ""
+    usual = "generated" if shipped else os.environ.get("COMPASS_DATA_CACHE")
+    data = (options.data or usual) if elsewhere else ""
     if data is None:
         raise UserError(
             f"--data is needed for a model that does not ship with this project ({', '.join(SHIPPED)} do): a folder in "
@@ -148,13 +151,18 @@ def resolve(options: RunOptions) -> ResolvedRun:
         trust_remote_code=True if options.trust_remote_code else UNSET,
         reads_at=UNSET if options.reads_at is None else options.reads_at,
     )
-    return ResolvedRun(config, suites, {name: preset.decoder for name, preset in presets.items()}, workers)
+    decoders = {name: preset.decoder for name, preset in presets.items()}
+    return ResolvedRun(config, suites, decoders, Path(data) if data and not generated else None, workers)
 
 
-def recorded(config: RunConfig) -> ResolvedRun:
-    """A run from its record. Raises UserError or ValueError for a suite or a decoder that is not known here."""
+def recorded(config: RunConfig, data: dict[str, Any]) -> ResolvedRun:
+    """A run from its record; data: that part of run.json.
+
+    Raises UserError or ValueError for a suite or a decoder that is not known here.
+    """
     decoders = {name: decoder_named(method.method) for name, method in config.methods.items()}
-    return ResolvedRun(config, {suite: suite_named(suite) for suite in config.suites}, decoders)
+    suites = {suite: suite_named(suite) for suite in config.suites}
+    return ResolvedRun(config, suites, decoders, None if config.generated else Path(data["folder"]))
 
 
 def _suite(suite: Suite, generated: bool) -> SuiteName:

@@ -16,7 +16,7 @@ import torch
 from harness.costs.timing import seconds_of
 from harness.records.receipts import receipt
 from harness.records.schema import PromptRecord
-from harness.runs.chunks import Chunk
+from harness.runs.chunks import Chunk, Queue
 from harness.runs.folder import describe_data, made_with
 from harness.runs.inference import SuiteJob, decode_item, item_seed, prompts_of, warm_up
 from harness.runs.resolve import ResolvedRun
@@ -33,11 +33,13 @@ from model_wrappers.sampling import Sampler
 
 
 class Worker:
-    """The models and the problems of a run, ready to decode.
+    """The models and the problems of a run, ready to decode; by itself the pool of a run without --workers.
 
     data: folder of the problems. jobs, backbones: as `harness.runs.loading.load` gives them. description: what
     run.json says of the machine, the weights, the problems and the code.
     """
+
+    size = 1
 
     def __init__(self, run: ResolvedRun, data: Path, jobs: list[SuiteJob], backbones: dict[str, Backbone]) -> None:
         self._config, self._decoders, self._jobs = run.config, run.decoders, {job.suite: job for job in jobs}
@@ -52,6 +54,15 @@ class Worker:
     def items(self) -> dict[str, int]:
         """How many items each suite has."""
         return {suite: len(job.prompts) for suite, job in self._jobs.items()}
+
+    def results(self, queue: Queue) -> Iterator[tuple[str, Result]]:
+        """As WorkerPool says."""
+        while (chunk := queue.take()) is not None:
+            yield from (("", result) for result in self.decode(chunk))
+
+    def about(self) -> dict[str, Any]:
+        """As WorkerPool says."""
+        return {}
 
     def prompts(self) -> list[PromptRecord]:
         """The prompts of all items, as records have them."""

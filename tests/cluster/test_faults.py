@@ -61,7 +61,7 @@ def decode(nodes: Nodes, out: Path, workers: int = 2, resume: bool = False) -> L
     """The part of a run that decodes and records; the responses that were left out."""
     run = resolve(parse_options(line_for(nodes, out, workers)))
     folder = claim_folder(out, run.config, resume)
-    with exclusive(folder), pools.pool_for(run, out.parent, out.parent) as pool:
+    with exclusive(folder), pools.pool_for(run, out.parent) as pool:
         return record(folder, run, pool)
 
 

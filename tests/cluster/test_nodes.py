@@ -74,7 +74,7 @@ def test_a_worker_and_then_a_node_are_killed_and_the_run_has_every_token(tmp_pat
     assert len(deaths) >= 2, "a worker of each node"
     one = resolve(parse_options(LINE))
     folder = claim_folder(tmp_path / "one", one.config, resume=False)
-    with exclusive(folder), pool_for(one, tmp_path, tmp_path) as pool:
+    with exclusive(folder), pool_for(one, tmp_path) as pool:
         record(folder, one, pool)
     assert len(tokens_of(run)) == 32 and tokens_of(run) == tokens_of(tmp_path / "one")
 

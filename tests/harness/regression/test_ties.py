@@ -151,7 +151,7 @@ class Twins:
     def __init__(self, folder: Path) -> None:
         line = ["--suite", "gsm8k", "--methods", "entropy", "--limit", "1", "--threads", "1"]
         run = resolve(parse_options(line))
-        self.config, self.loaded = run.config, load(run, folder, folder)
+        self.config, self.loaded = run.config, load(run, folder)
 
     def decode(self, share: float) -> dict[str, Any]:
         from harness.runs.inference import decode_item, item_seed

@@ -36,7 +36,7 @@ class Begun:
     def again(self, data: dict[str, Any] = DATA) -> None:
         """Begin, or go on."""
         begin_meta(
-            self.folder, self.config, made_with(recorded(self.config), {"mine": load_backbone(self.model)}, data)
+            self.folder, self.config, made_with(recorded(self.config, DATA), {"mine": load_backbone(self.model)}, data)
         )
 
 

@@ -182,11 +182,11 @@ def test_data_names_a_split_and_a_seed(data: str | None, named: tuple[str, int] 
 
 def test_another_seed_draws_other_problems_of_the_same_split() -> None:
     first, second = (
-        {each.question for each in drawn("code-long", data, None)} for data in ("generated", "generated:1")
+        {each.question for each in drawn(suite_named("code-long"), data, None)} for data in ("generated", "generated:1")
     )
     assert not first & second
 
 
 def test_a_split_with_fewer_problems_than_the_limit_gives_all_of_them() -> None:
-    asked = [problem.question for problem in drawn("math", "generated:3", 400)]
+    asked = [problem.question for problem in drawn(suite_named("math"), "generated:3", 400)]
     assert TEST_PROBLEMS < len(asked) == len(set(asked)) < 400
