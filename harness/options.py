@@ -1,14 +1,16 @@
 """The options of a run, one struct: the command line is made from its fields, and `harness.evaluate` fills them too.
 
-A new option is a field here, the code that uses it, and its line in docs/usage.md. Light: `--help` waits for nothing.
+A new option is a field here, the code that uses it, and its line in docs/usage.md. Other commands have structs of the
+same kind. Light: `--help` waits for nothing.
 """
-# ruff: noqa: RUF009  `option` makes a field
+
+from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -17,9 +19,15 @@ from harness.methods.presets import DEFAULT_METHODS
 from harness.suites.registry import PAPER_SUITES, SUITES
 from model_wrappers.options import describe_type, meant, path_from
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
 DEFAULT_SUITES = ",".join(PAPER_SUITES)
 UNSAFE_OPTION = "--unsafe-code-execution"  # of every command that scores
 UNSAFE_HELP = "where no sandbox works, run model-written code unprotected instead of not scoring it"
+
+
+T = TypeVar("T", bound="DataclassInstance")
 
 
 def option(help: str | None, default: Any = None, least: float | None = None, **argument: Any) -> Any:
@@ -29,7 +37,7 @@ def option(help: str | None, default: Any = None, least: float | None = None, **
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """What a run is asked to do; `options_from` checks the values. Elements of methods may be decoders themselves."""
+    """What a run is asked to do; `checked` looks at the values. Elements of methods may be decoders themselves."""
 
     suite: str | tuple[str, ...] = option(
         f"comma-separated: {', '.join(SUITES)}, or NAME=FILE of questions", DEFAULT_SUITES
@@ -78,44 +86,43 @@ class RunOptions:
     list: bool = option("print the presets with their options and stop", False)
 
 
-def options_from(values: Mapping[str, Any]) -> RunOptions:
-    """The options of these values by field name; of None and False, which stand for no value, the default.
+def checked(kind: type[T], values: Mapping[str, Any]) -> T:
+    """Options of this kind with these values, by field name.
 
     Raises UserError for an unknown name, and for a value of a wrong type or out of its range.
     """
-    known = {each.name: each for each in fields(RunOptions)}
-    checked = {}
+    known, hints = {each.name: each for each in fields(kind)}, get_type_hints(kind)
+    converted = {}
     for name, value in values.items():
         if name not in known:
             raise UserError(f"unknown option {name}; valid: {', '.join(known)}{meant(name, known)}")
-        if value is None or value is False:
-            continue
-        kind, least = known[name].type, known[name].metadata["least"]
-        if get_origin(kind) is tuple and isinstance(value, str):
+        hint, least = hints[name], known[name].metadata["least"]
+        if get_origin(hint) is tuple and isinstance(value, str):
             value = (value,)
         try:
-            checked[name] = msgspec.convert(value, kind, dec_hook=path_from)
+            converted[name] = msgspec.convert(value, hint, dec_hook=path_from)
         except msgspec.ValidationError as error:
-            wanted = describe_type(msgspec.inspect.type_info(kind))
+            wanted = describe_type(msgspec.inspect.type_info(hint))
             raise UserError(f"{_flag(name)} {value!r} must be {wanted}") from error
-        if least is not None and checked[name] < least:
+        if value is not None and least is not None and converted[name] < least:
             raise UserError(f"{_flag(name)} {value} must be at least {least}")
-    return RunOptions(**checked)
+    return kind(**converted)
 
 
-def parse_options(line: list[str] | None, description: str | None = None) -> RunOptions:
-    """The options of a command line, of the process if `line` is None. description: for --help.
+def parsed(kind: type[T], line: list[str] | None, description: str | None = None) -> T:
+    """Options of this kind from a command line, of the process if `line` is None. description: for --help.
 
-    Raises UserError as `options_from` does; argparse ends the process for text that is no option.
+    Raises UserError as `checked` does; argparse ends the process for text that is no option.
     """
     parser = argparse.ArgumentParser(
         description=description,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         argument_default=argparse.SUPPRESS,
     )
-    for each in fields(RunOptions):
-        parser.add_argument(_flag(each.name), **_argument(each.type), **each.metadata["argument"])
-    return options_from(vars(parser.parse_args(line)))
+    hints = get_type_hints(kind)
+    for each in fields(kind):
+        parser.add_argument(_flag(each.name), **(_argument(hints[each.name]) | each.metadata["argument"]))
+    return checked(kind, vars(parser.parse_args(line)))
 
 
 def _flag(name: str) -> str:

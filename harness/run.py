@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 from harness.errors import UserError, one_line_errors
 from harness.methods.groups import GROUPS
 from harness.methods.presets import DEFAULT_METHODS, describe_presets
-from harness.options import DEFAULT_SUITES, RunOptions, options_from, parse_options
+from harness.options import DEFAULT_SUITES, RunOptions, checked, parsed
 from harness.plugins import load_all
 from harness.runs.chunks import DEATHS
 from harness.suites.registry import PAPER_SUITES
@@ -41,7 +41,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 def main(line: list[str] | None = None) -> int:
     """The command line."""
-    options = parse_options(line, __doc__)
+    options = parsed(RunOptions, line, __doc__)
     if options.status is not None:
         from harness.runs.progress import describe_status
 
@@ -69,7 +69,8 @@ def evaluate(
     """Do what the command line does, and return the run as pandas frames.
 
     methods: as --methods, or a list of such elements and of decoders themselves, functions of (request, options).
-    suites: as --suite, or a list. options: those of the command line, `gen_length=64, plugin="mine.py", untimed=True`.
+    suites: as --suite, or a list. options: those of the command line, `gen_length=64, plugin="mine.py", untimed=True`;
+    None and False stand for no value.
     Raises UserError or ValueError, in one line, for what the command refuses.
     """
     given = {
@@ -79,6 +80,7 @@ def evaluate(
         "limit": limit,
         **options,
     }
+    given = {name: value for name, value in given.items() if value is not None and value is not False}
     from harness.measures.summary import Evaluation, summarise
     from harness.records.store import read_run
 
@@ -86,7 +88,7 @@ def evaluate(
     logging.disable(logging.WARNING)  # as the command does
     try:
         with tempfile.TemporaryDirectory(prefix="harness-") as scratch:
-            folder = run(options_from(given), Path(scratch))
+            folder = run(checked(RunOptions, given), Path(scratch))
     finally:
         logging.disable(before)
     finished = read_run(folder)

@@ -52,7 +52,7 @@ def tune(asked: argparse.Namespace) -> None:
     import pandas as pd
 
     from harness.methods.choosing import TOLERANCE, choice_of, choose
-    from harness.options import options_from
+    from harness.options import RunOptions, checked
     from harness.records.store import read_run, write_atomically
     from harness.run import run
     from harness.runs.resolve import read_models
@@ -74,7 +74,7 @@ def tune(asked: argparse.Namespace) -> None:
         methods = tuple(with_role(each, role) for own in found.values() for each in own for role in roles.values())
         folder = asked.out / name
         resume = (folder / "run.json").exists()
-        options = options_from({"suite": name, "methods": methods, "out": folder, "resume": resume, **alike})
+        options = checked(RunOptions, {"suite": name, "methods": methods, "out": folder, "resume": resume, **alike})
         with tempfile.TemporaryDirectory(prefix="harness-") as scratch:
             run(options, Path(scratch), tables=False)
         rows += dev_rows(read_run(folder), name, found)

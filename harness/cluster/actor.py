@@ -47,8 +47,8 @@ class Actor:
         """Load the models and problems of a run; what it was made with, items by suite, and a receipt of the machine.
 
         options: the run's, of `harness.cluster.pickling`; they are resolved here. config: what they must come to. own:
-        the cores of this worker alone. folder: in which the command was given, for relative paths. kept: folder for what
-        is not kept, where it is there.
+        the cores of this worker alone. folder: in which the command was given, for relative paths. kept: folder for
+        what is not kept, where it is there.
 
         Raises UserError or ValueError if the folder, the files or the models are not the same here.
         """

@@ -9,6 +9,8 @@ from __future__ import annotations
 import pickle
 import sys
 from dataclasses import replace
+from functools import partial
+from inspect import signature
 from io import BytesIO
 from types import MemberDescriptorType
 from typing import Any
@@ -19,6 +21,7 @@ from harness.options import RunOptions
 from model_wrappers.decoders import METHODS, Decoder, decoder_named
 from model_wrappers.options import Options
 
+META = tuple(signature(msgspec.Meta).parameters)
 OURS = ("harness", "model_wrappers")  # packages that every worker has
 
 
@@ -37,8 +40,12 @@ def pickled(options: RunOptions) -> bytes:
 
     class Pickler(cloudpickle.CloudPickler):  # type: ignore[misc, name-defined]
         def reducer_override(self, value: Any) -> Any:
-            is_struct = isinstance(value, type) and issubclass(value, Options)
-            return _reduced(value) if is_struct and not _is_ours(value) else super().reducer_override(value)
+            if isinstance(value, msgspec.Meta):
+                rules = {name: rule for name in META if (rule := getattr(value, name)) is not None}
+                return partial(msgspec.Meta, **rules), ()
+            if isinstance(value, type) and issubclass(value, Options) and not _is_ours(value):
+                return _reduced(value)
+            return super().reducer_override(value)
 
     buffer = BytesIO()
     own = [module for module in modules if not _is_ours(module)]

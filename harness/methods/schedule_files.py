@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from harness.errors import UserError
 from harness.records.hashes import file_hash, weight_hashes
 from harness.records.schema import Method, RunConfig
-from harness.suites.published import settings_for
+from harness.suites.registry import settings_for
 from harness.suites.spec import Suite
 from model_wrappers.backbones.registry import model_folder
 from model_wrappers.decoders.ddosp import read_schedule, schedule_path

@@ -28,13 +28,13 @@ from harness.records.hashes import file_hash, files_hash
 from harness.records.schema import Method, QuestionsName, RunConfig, RunRecord, SuiteName
 from harness.runs.pool import Workers, workers_of
 from harness.suites.configurations import configuration_hash, real_files
-from harness.suites.published import settings_for
 from harness.suites.questions import Questions
 from harness.suites.registry import (
     BUILT_IN,
     add_questions,
     generated_file,
     generator_of,
+    settings_for,
     suite_named,
     suites_named,
 )

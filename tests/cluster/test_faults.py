@@ -21,7 +21,7 @@ from ray_nodes import Nodes, ray_nodes
 from harness.cluster import pool as pools
 from harness.cluster.pool import RayPool
 from harness.errors import UserError, one_line_errors
-from harness.options import parse_options
+from harness.options import RunOptions, parsed
 from harness.records import store
 from harness.records.store import read_lines, read_run
 from harness.run import main
@@ -59,7 +59,7 @@ def faults(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def decode(nodes: Nodes, out: Path, workers: int = 2, resume: bool = False) -> LeftOut:
     """The part of a run that decodes and records; the responses that were left out."""
-    run = resolve(parse_options(line_for(nodes, out, workers)))
+    run = resolve(parsed(RunOptions, line_for(nodes, out, workers)))
     folder = claim_folder(out, run.config, resume)
     with exclusive(folder), pools.pool_for(run, out.parent) as pool:
         return record(folder, run, pool)

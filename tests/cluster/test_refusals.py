@@ -14,12 +14,12 @@ from paths import ROOT
 
 from harness.cluster.connect import check_machine, check_reachable, check_room
 from harness.errors import UserError
-from harness.options import parse_options
+from harness.options import RunOptions, parsed
 from harness.runs.pool import Workers, workers_of
 
 
 def workers_for(*line: str) -> Workers | None:
-    return workers_of(parse_options(list(line)))
+    return workers_of(parsed(RunOptions, list(line)))
 
 
 def sure(*line: str) -> Workers:

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.errors import UserError
-from harness.options import parse_options
+from harness.options import RunOptions, parsed
 from harness.records.store import Recorder, read_run
 from harness.runs.inference import prepare
 from harness.runs.problems import dataset_configs, load_problems
@@ -74,7 +74,7 @@ def command_line(draw: st.DrawFn) -> list[str]:
 @given(line=command_line())
 def test_a_command_line_is_a_configuration_or_refused(line: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     try:
-        config = resolve(parse_options(line)).config
+        config = resolve(parsed(RunOptions, line)).config
     except SystemExit as error:  # argparse has said what was wrong
         assert error.code == 2 and "error:" in capsys.readouterr().err
     except Exception as error:
@@ -87,7 +87,7 @@ def test_a_command_line_is_a_configuration_or_refused(line: list[str], capsys: p
 def test_a_table_of_models_is_used_or_refused(tmp_path: Path, table: Any) -> None:
     (tmp_path / "models.json").write_text(json.dumps(table))
     with pytest.raises((UserError, ValueError)) as error:
-        resolve(parse_options(["--model", str(tmp_path / "models.json"), "--data", "generated"]))
+        resolve(parsed(RunOptions, ["--model", str(tmp_path / "models.json"), "--data", "generated"]))
     assert refused(error.value)
 
 

@@ -11,7 +11,7 @@ import pytest
 from harness.errors import UserError
 from harness.methods.presets import PRESETS, Preset
 from harness.methods.selection import methods_named
-from harness.options import parse_options
+from harness.options import RunOptions, parsed
 from harness.plugins import blame, load, load_all, register_preset, register_suite, restore, used_by
 from harness.records.hashes import file_hash
 from harness.records.schema import Method, RunConfig, SuiteName
@@ -173,7 +173,7 @@ def test_installed_entry_points_are_loaded_for_every_run(package: Path) -> None:
 
 def config_of(*line: str) -> RunConfig:
     """A configuration on nano."""
-    return resolve(parse_options(["--suite", "gsm8k", *line])).config
+    return resolve(parsed(RunOptions, ["--suite", "gsm8k", *line])).config
 
 
 def test_a_method_may_name_its_file(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from harness.methods.published import PUBLISHED, Published, family_of, published_settings
-from harness.options import parse_options
+from harness.options import RunOptions, parsed
 from harness.runs.resolve import resolve
 from harness.suites.registry import SUITES
 from harness.suites.splits import write_suites
@@ -28,7 +28,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def settings(data: Path | str, *line: str, model: str = LLADA) -> dict[str, dict[str, Any]]:
     """The settings of every method on GSM8K and HumanEval."""
-    options = parse_options(["--model", model, "--data", str(data), "--suite", "gsm8k,humaneval", *line])
+    options = parsed(RunOptions, ["--model", model, "--data", str(data), "--suite", "gsm8k,humaneval", *line])
     return {name: method["suites"] for name, method in resolve(options).config.to_json()["methods"].items()}
 
 

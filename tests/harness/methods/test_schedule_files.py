@@ -11,7 +11,7 @@ from msgspec import convert
 
 from harness.errors import UserError, one_line_errors
 from harness.methods.schedule_files import Purpose, describe_schedules
-from harness.options import parse_options
+from harness.options import RunOptions, parsed
 from harness.records.hashes import weight_hashes
 from harness.records.schema import RunConfig
 from harness.records.store import config_hash
@@ -28,7 +28,7 @@ SHIPPED = NANO / "schedules"
 
 def config_of(*line: str) -> dict[str, Any]:
     """As run.json has it."""
-    return resolve(parse_options(["--suite", "gsm8k", "--methods", "llada,ddosp", *line])).config.to_json()
+    return resolve(parsed(RunOptions, ["--suite", "gsm8k", "--methods", "llada,ddosp", *line])).config.to_json()
 
 
 def given(folder: Path, **changes: Any) -> Path:

@@ -9,7 +9,7 @@ import pytest
 from harness.errors import UserError
 from harness.methods.groups import GROUPS
 from harness.methods.selection import methods_named
-from harness.options import parse_options
+from harness.options import RunOptions, parsed
 from harness.runs.resolve import resolve
 from model_wrappers import register
 from model_wrappers.options import Options
@@ -41,7 +41,7 @@ def one(text: str) -> tuple[str, str, dict[str, Any]]:
 
 def config_of(*line: str) -> dict[str, Any]:
     """As run.json has it."""
-    return resolve(parse_options(list(line))).config.to_json()
+    return resolve(parsed(RunOptions, list(line))).config.to_json()
 
 
 @pytest.mark.parametrize(

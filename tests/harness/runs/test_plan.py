@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from harness.errors import UserError
-from harness.options import parse_options
+from harness.options import RunOptions, parsed
 from harness.runs import plan
 from harness.runs.plan import Forecast, described, from_costs, measured
 from harness.runs.resolve import ResolvedRun, resolve
@@ -40,7 +40,7 @@ def pool(monkeypatch: pytest.MonkeyPatch) -> FakePool:
 
 
 def resolved(*line: str) -> ResolvedRun:
-    return resolve(parse_options(["--suite", "gsm8k,mbpp", "--methods", "llada,llada/2", *line]))
+    return resolve(parsed(RunOptions, ["--suite", "gsm8k,mbpp", "--methods", "llada,llada/2", *line]))
 
 
 def test_every_method_is_measured_on_every_suite_after_one_that_is_discarded(pool: FakePool) -> None:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from harness.errors import UserError
 from harness.methods.presets import PRESETS, describe_presets
-from harness.options import parse_options
+from harness.options import RunOptions, parsed
 from harness.records.hashes import file_hash
 from harness.records.schema import RunConfig
 from harness.runs.folder import claim_folder
@@ -21,7 +21,7 @@ from harness.suites.splits import write_suites
 
 
 def resolved(*line: str) -> RunConfig:
-    return resolve(parse_options(list(line))).config
+    return resolve(parsed(RunOptions, list(line))).config
 
 
 def config_of(*line: str) -> dict[str, Any]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.suites.published import settings_for
-from harness.suites.registry import SUITES, generation_settings, suite_named
+from harness.suites.registry import SUITES, generation_settings, settings_for, suite_named
 from model_wrappers.api import check_lengths, check_options
 from model_wrappers.backbones.registry import FAMILIES, published_settings
 
