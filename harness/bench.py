@@ -115,26 +115,22 @@ def bench_workers(model: str, methods: str, items: int, repeats: int) -> dict[st
 def _decoded(run: ResolvedRun) -> dict[str, float]:
     """A run by its workers."""
     from harness.cluster.pool import RayPool
-    from harness.records.store import Recorder
     from harness.runs.chunks import Queue
     from harness.runs.responses import Response
 
-    config, workers = run.config, run.workers
-    assert workers is not None
+    methods = list(run.config.methods)
     with tempfile.TemporaryDirectory() as folder:
-        scratch, began = Path(folder), time.perf_counter()
-        with RayPool(run, scratch) as pool:
-            ready = time.perf_counter() - began
-            for suite in config.suites:
-                pool.warm_up(suite, dict.fromkeys(config.methods, 0))
-            queue = Queue(pool.items, list(config.methods), lambda *key: False, config.chunk or 1, workers.count)
-            seconds, began = 0.0, time.perf_counter()
-            recorder = Recorder(scratch)
-            for _, result in pool.results(queue):
-                if isinstance(result, Response):
-                    recorder.add(result.item, result.windows)
-                    seconds = time.perf_counter() - began
-    return {"workers": workers.count, "seconds to start": ready, "responses a second": len(recorder.items) / seconds}
+        began = time.perf_counter()
+        with RayPool(run, Path(folder)) as pool:
+            ready, size = time.perf_counter() - began, pool.size
+            for suite in run.suites:
+                pool.warm_up(suite, dict.fromkeys(methods, 0))
+            queue, began = (
+                Queue(pool.items, methods, lambda *key: False, run.config.chunk or 1, size),
+                time.perf_counter(),
+            )
+            done = [time.perf_counter() - began for _, result in pool.results(queue) if isinstance(result, Response)]
+    return {"workers": size, "seconds to start": ready, "responses a second": len(done) / done[-1]}
 
 
 def shown(number: float) -> str:

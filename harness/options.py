@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -97,6 +97,7 @@ def checked(kind: type[T], values: Mapping[str, Any]) -> T:
         if name not in known:
             raise UserError(f"unknown option {name}; valid: {', '.join(known)}{meant(name, known)}")
         hint, least = hints[name], known[name].metadata["least"]
+        value = _plain(value)
         if get_origin(hint) is tuple and isinstance(value, str):
             value = (value,)
         try:
@@ -123,6 +124,13 @@ def parsed(kind: type[T], line: list[str] | None, description: str | None = None
     for each in fields(kind):
         parser.add_argument(_flag(each.name), **(_argument(hints[each.name]) | each.metadata["argument"]))
     return checked(kind, vars(parser.parse_args(line)))
+
+
+def _plain(value: Any) -> Any:
+    """A value without the types that Python has beside it: paths as text, numbers of numpy as numbers."""
+    if isinstance(value, list | tuple):
+        return tuple(map(_plain, value))
+    return str(value) if isinstance(value, PurePath) else value.item() if hasattr(value, "item") else value
 
 
 def _flag(name: str) -> str:

@@ -26,14 +26,10 @@ def split_named(data: object) -> tuple[str, int] | None:
     return found and ("dev" if found[1] else "test", int(found[2] or 0))
 
 
-def draw(suite: str, split: str, rng: Random) -> Problem:
-    """One problem of a suite's split, by rejection. Raises ValueError for an unknown suite or split."""
+def draw(suite: Suite, split: str, rng: Random) -> Problem:
+    """One problem of a suite's split, by rejection. Raises ValueError for an unknown split."""
     if split not in SPLITS:
         raise ValueError(f"unknown split {split!r}; valid: {', '.join(SPLITS)}")
-    return _draw(suite_named(suite), split, rng)
-
-
-def _draw(suite: Suite, split: str, rng: Random) -> Problem:
     generator = generator_of(suite)
     while True:
         problem = generator.draw(rng)
@@ -60,7 +56,7 @@ def problems_of(suite: Suite, split: str, count: int, seed: int = 0, fewer: bool
             if fewer:
                 return
             raise ValueError(f"{suite.name} has fewer than {count} different {split} problems; ask for fewer")
-        problem = _draw(suite, split, rng)
+        problem = draw(suite, split, rng)
         if problem.question not in seen:
             seen.add(problem.question)
             yield problem

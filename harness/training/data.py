@@ -94,8 +94,9 @@ class NanoExamples(Examples):
         number = (block // self.repeats * self.block + within) % self.distinct
         round_, position = divmod(number // self.block, len(self.round))
         order = Random(f"order {self.seed} {round_}").sample(self.round, len(self.round))
-        problem = draw(order[position], "train", Random(f"example {self.seed} {number}"))
-        before = generator_of(suite_named(order[position])).shots if self.shots else None
+        suite = suite_named(order[position])
+        problem = draw(suite, "train", Random(f"example {self.seed} {number}"))
+        before = generator_of(suite).shots if self.shots else None
         return self.encode(problem.question, problem.response, index, before)
 
 

@@ -6,6 +6,7 @@ from dataclasses import fields, make_dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import harness
@@ -64,5 +65,9 @@ def test_one_field_is_an_option_of_the_command_line_and_of_evaluate(
 
 
 def test_one_value_stands_for_several_and_none_and_false_for_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert checked(RunOptions, {"plugin": "mine.py"}).plugin == ("mine.py",)
+    assert (
+        checked(RunOptions, {"plugin": "mine.py"}).plugin == checked(RunOptions, {"plugin": [Path("mine.py")]}).plugin
+    )
+    paths = checked(RunOptions, {"model": Path("m"), "data": Path("d"), "out": "o", "limit": np.int64(3)})
+    assert (paths.model, paths.data, paths.out, paths.limit) == ("m", "d", Path("o"), 3)
     assert from_evaluate(monkeypatch, limit=None, temperature=None, untimed=False, stop_at_eos=False) == RunOptions()

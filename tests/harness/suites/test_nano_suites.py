@@ -147,7 +147,7 @@ def test_more_problems_than_there_are_is_an_error() -> None:
 
 def test_draw_refuses_an_unknown_split() -> None:
     with pytest.raises(ValueError, match="train, dev, test"):
-        draw("gsm8k", "validation", Random(0))
+        draw(suite_named("gsm8k"), "validation", Random(0))
 
 
 def test_written_suites_hold_the_split_in_the_real_layout(tmp_path: Path) -> None:
