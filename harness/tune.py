@@ -47,7 +47,7 @@ def main(line: list[str] | None = None) -> int:
     return 0
 
 
-def tune(asked: argparse.Namespace) -> None:
+def tune(args: argparse.Namespace) -> None:
     """Run the settings on each suite, choose, and write choice.json and choice.md. Raises UserError."""
     import pandas as pd
 
@@ -58,21 +58,21 @@ def tune(asked: argparse.Namespace) -> None:
     from harness.runs.resolve import read_models
     from harness.suites.registry import suites_named
 
-    if asked.budget < 1:
-        raise UserError(f"--budget {asked.budget} must be at least 1 setting")
-    suites, decoders = suites_named(asked.suite), [name.strip() for name in asked.decoders.split(",")]
-    table = read_models(asked.model, suites)
+    if args.budget < 1:
+        raise UserError(f"--budget {args.budget} must be at least 1 setting")
+    suites, decoders = suites_named(args.suite), [name.strip() for name in args.decoders.split(",")]
+    table = read_models(args.model, suites)
     roles: dict[str, str] = {}
     for role in ROLES:
         if role in table:
             roles.setdefault(str(table[role]), role)  # each checkpoint once
     rows = []
-    alike = {name: getattr(asked, name) for name in ("model", "data", "limit", "device", "workers", "threads")}
+    alike = {name: getattr(args, name) for name in ("model", "data", "limit", "device", "workers", "threads")}
     for name, suite in suites.items():
-        length = generation_settings(suite, split_named(asked.data) is not None)["gen_length"]
-        found = {decoder: settings(decoder, length, asked.budget, asked.seed) for decoder in decoders}
+        length = generation_settings(suite, split_named(args.data) is not None)["gen_length"]
+        found = {decoder: settings(decoder, length, args.budget, args.seed) for decoder in decoders}
         methods = tuple(with_role(each, role) for own in found.values() for each in own for role in roles.values())
-        folder = asked.out / name
+        folder = args.out / name
         resume = (folder / "run.json").exists()
         options = checked(RunOptions, {"suite": name, "methods": methods, "out": folder, "resume": resume, **alike})
         with tempfile.TemporaryDirectory(prefix="harness-") as scratch:
@@ -81,13 +81,13 @@ def tune(asked: argparse.Namespace) -> None:
     chosen = choose(pd.DataFrame(rows))
     choice = {
         "rule": f"fast: the fastest within {TOLERANCE:g} points of LLaDA's best on dev; accurate: the most accurate",
-        **{name: getattr(asked, name) for name in ("model", "data", "limit", "budget", "seed")},
+        **{name: getattr(args, name) for name in ("model", "data", "limit", "budget", "seed")},
         "methods": choice_of(chosen),
     }
-    write_atomically(asked.out / "choice.json", json.dumps(choice, indent=1) + "\n")
-    write_atomically(asked.out / "choice.md", described(chosen))
+    write_atomically(args.out / "choice.json", json.dumps(choice, indent=1) + "\n")
+    write_atomically(args.out / "choice.md", described(chosen))
     print(described(chosen))
-    print(f"chosen on {asked.limit} dev problems a suite: {asked.out}/choice.json")
+    print(f"chosen on {args.limit} dev problems a suite: {args.out}/choice.json")
 
 
 def dev_rows(run: Any, suite: str, tried: dict[str, list[str]]) -> list[dict[str, Any]]:

@@ -51,13 +51,13 @@ class RunProgress:
             TextColumn("{task.description}"),
             BarColumn(),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[said]}"),
+            TextColumn("{task.fields[note]}"),
         )
         terminal = self._console.is_terminal
         self._bar = Progress(*columns, console=self._console, auto_refresh=False, disable=not terminal)
         self._titles = {name: config.suites[name].title or name for name in totals}
         self._tasks = {
-            name: self._bar.add_task(self._titles[name], total=totals[name], completed=done[name], said="")
+            name: self._bar.add_task(self._titles[name], total=totals[name], completed=done[name], note="")
             for name in totals
         }
         self._labels = {name: method.label for name, method in config.methods.items()}
@@ -90,8 +90,8 @@ class RunProgress:
         if due and not terminal:
             self._console.print(self._line(suite, now), soft_wrap=True, highlight=False)
         if due and terminal:
-            said = [self._pace(now), self._accuracy(suite)]
-            self._bar.update(self._tasks[suite], said=", ".join(part for part in said if part))
+            note = [self._pace(now), self._accuracy(suite)]
+            self._bar.update(self._tasks[suite], note=", ".join(part for part in note if part))
         self._bar.update(self._tasks[suite], advance=1, refresh=due)
         if self._folder is not None and now - self._noted > NOTE_EVERY:
             self._noted = now
@@ -109,9 +109,9 @@ class RunProgress:
 
     def _line(self, suite: str, now: float) -> str:
         counts = [f"{self._titles[name]} {self._done[name]}/{self._totals[name]}" for name in self._totals]
-        said = [f"{sum(self._done.values())} of {sum(self._totals.values())} responses", self._pace(now), *counts]
+        note = [f"{sum(self._done.values())} of {sum(self._totals.values())} responses", self._pace(now), *counts]
         accuracy = self._accuracy(suite)
-        return ", ".join([*said, *([f"{self._titles[suite]}: {accuracy}"] if accuracy else [])])
+        return ", ".join([*note, *([f"{self._titles[suite]}: {accuracy}"] if accuracy else [])])
 
     def _accuracy(self, suite: str) -> str:
         own = {method: verdicts for (of, method), verdicts in self._verdicts.items() if of == suite}
@@ -119,9 +119,9 @@ class RunProgress:
 
     def _note(self, folder: Path, now: float) -> None:
         at = datetime.now(UTC).isoformat(timespec="seconds")
-        said = {"at": at, "workers": self._workers(), "per_second": self._rate(now), "left_seconds": self._left(now)}
+        note = {"at": at, "workers": self._workers(), "per_second": self._rate(now), "left_seconds": self._left(now)}
         with suppress(OSError):  # a disk that is full stops the run at its next record, which says so
-            write_atomically(folder / NAME, json.dumps(said) + "\n")
+            write_atomically(folder / NAME, json.dumps(note) + "\n")
 
 
 def pace(per_second: float, left: float, workers: int) -> str:
@@ -157,8 +157,8 @@ def describe_status(folder: Path) -> str:
 def _state(folder: Path, complete: bool) -> str:
     if held(folder):
         try:
-            said = json.loads((folder / NAME).read_text(encoding="utf-8"))
-            return f"goes on: {pace(said['per_second'], said['left_seconds'], said['workers'])} ({said['at']})"
+            note = json.loads((folder / NAME).read_text(encoding="utf-8"))
+            return f"goes on: {pace(note['per_second'], note['left_seconds'], note['workers'])} ({note['at']})"
         except (OSError, ValueError, KeyError, TypeError):  # not there yet, or decoding is over
             return "goes on: scoring and tables" if complete else "goes on: no speed is known yet"
     if complete:

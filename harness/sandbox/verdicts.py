@@ -100,13 +100,11 @@ def _problems(suite: Suite, meta: RunRecord, data: Path, unsafe: bool) -> list[P
     return load_problems(suite, configs, meta.config.limit)
 
 
-def evaluate_suite(problems: list[Problems], items: list[int], texts: list[str]) -> list[bool]:
-    """OpenCompass's verdicts on responses to items of a suite, which number its datasets one after the other."""
-    return [verdict for verdict, _ in explained_suite(problems, items, texts)]
-
-
 def explained_suite(problems: list[Problems], items: list[int], texts: list[str]) -> list[tuple[bool, str]]:
-    """The verdicts of `evaluate_suite`, each with what the evaluator says of it."""
+    """OpenCompass's verdicts on responses to items of a suite, each with what the evaluator says of it.
+
+    Items number the suite's datasets one after the other.
+    """
     found: dict[int, tuple[bool, str]] = {}
     first = 0
     for part in problems:

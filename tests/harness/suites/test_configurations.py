@@ -16,7 +16,7 @@ from paths import ROOT
 from harness.errors import UserError
 from harness.sandbox.execute import entered, filter_descriptor
 from harness.sandbox.probe import choose, whole_process
-from harness.sandbox.verdicts import evaluate, evaluate_suite
+from harness.sandbox.verdicts import evaluate, explained_suite
 from harness.suites.configurations import configuration_hash, real_datasets, real_files
 from harness.suites.registry import generated_dataset, suite_named, suites_named
 from harness.suites.splits import problems, write_suites
@@ -120,7 +120,8 @@ def test_items_number_the_datasets_of_a_suite_one_after_the_other(tmp_path: Path
     parts = load_problems(both[0], [generated_dataset(suite, tmp_path) for suite in both], 2)
     right = [problem.response for suite in ("gsm8k", "lists") for problem in list(problems(suite, "dev", 2))]
     assert [len(part) for part in parts] == [2, 2]
-    assert evaluate_suite(parts, [3, 0, 2], [right[3], "nonsense", right[2]]) == [True, False, True]
+    judged = explained_suite(parts, [3, 0, 2], [right[3], "nonsense", right[2]])
+    assert [verdict for verdict, _ in judged] == [True, False, True]
 
 
 ESCAPES = """
