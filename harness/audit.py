@@ -17,49 +17,47 @@ must be caught. Total variation (TV) is in [0, 1], KL in nats.
 
 from __future__ import annotations
 
-import argparse
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 from harness.errors import one_line_errors
+from harness.options import option, parsed
 
 DEFAULT_SECTIONS = "law,lemma,chains,neural"
 
 
-def arguments_of(line: list[str] | None) -> argparse.Namespace:
-    """The command line, parsed."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    add = parser.add_argument
-    add(
-        "--sections",
-        default=DEFAULT_SECTIONS,
-        help="comma-separated: law, lemma, chains, neural, lists, streams (default: the first four)",
+@dataclass(frozen=True, kw_only=True)
+class AuditOptions:
+    """What is audited, and how closely."""
+
+    sections: str = option(
+        "comma-separated: law, lemma, chains, neural, lists, streams (default: the first four)", DEFAULT_SECTIONS
     )
-    add("--tokens", type=int, default=2, help="law, lemma, chains: real tokens (default 2)")
-    add("--positions", type=int, default=4, help="law, lemma: positions of a table (default 4)")
-    add("--branches", type=int, default=25_000, help="walk every branch up to this estimate of them (default 25000)")
-    add("--samples", type=int, default=4000, help="samples of a law that has more branches (default 4000)")
-    add("--model", default="nano", help="neural, lists: nano, a folder or a hub id (default nano)")
-    add("--device", default="cpu")
-    add("--dtype")
-    add("--prompts", type=Path, help='neural: JSON lines, {"prompt": text} (default: nano\'s generated dev problems)')
-    add("--prompts-per-suite", type=int, default=10, help="neural, streams: dev problems per suite (default 10)")
-    add("--gen-length", type=int, help="neural: tokens of the masked response (default: nano's, 64 for a file)")
-    add("--chains", type=int, default=16, help="neural: chain samples per prompt, in one batch (default 16)")
-    add("--span", type=int, default=16, help="neural: the largest w (default 16)")
-    add("--models", default="nano,nano-fef", help="streams: comma-separated (default nano,nano-fef)")
-    add("--lists", type=int, default=100, help="lists: shuffles of the test split (default 100)")
-    add("--seed", type=int, default=0)
-    add("--out", type=Path, help="folder for the tables (CSV), the record (JSON) and the figures (PNG, PDF)")
-    return parser.parse_args(line)
+    tokens: int = option("law, lemma, chains: real tokens (default 2)", 2, least=2)
+    positions: int = option("law, lemma: positions of a table (default 4)", 4, least=2)
+    branches: int = option("walk every branch up to this estimate of them (default 25000)", 25000, least=0)
+    samples: int = option("samples of a law that has more branches (default 4000)", 4000, least=1)
+    model: str = option("neural, lists: nano, a folder or a hub id (default nano)", "nano")
+    device: str = option(None, "cpu")
+    dtype: str | None = option(None)
+    prompts: Path | None = option('neural: JSON lines, {"prompt": text} (default: nano\'s generated dev problems)')
+    prompts_per_suite: int = option("neural, streams: dev problems per suite (default 10)", 10, least=1)
+    gen_length: int | None = option("neural: tokens of the masked response (default: nano's, 64 for a file)", least=1)
+    chains: int = option("neural: chain samples per prompt, in one batch (default 16)", 16, least=1)
+    span: int = option("neural: the largest w (default 16)", 16, least=1)
+    models: str = option("streams: comma-separated (default nano,nano-fef)", "nano,nano-fef")
+    lists: int = option("lists: shuffles of the test split (default 100)", 100, least=1)
+    seed: int = option(None, 0, least=0)
+    out: Path | None = option("folder for the tables (CSV), the record (JSON) and the figures (PNG, PDF)")
 
 
 def main(line: list[str] | None = None) -> int:
     """The command line; 1 if a check failed."""
-    asked = arguments_of(line)
+    options = parsed(AuditOptions, line, __doc__)
     from harness.laws.sections import audit
 
-    failures = audit(asked)
+    failures = audit(options)
     if failures:
         print(f"audit failed: {'; '.join(failures)}", file=sys.stderr)
     return 1 if failures else 0

@@ -124,7 +124,7 @@ def _memory(sizes: Sizes, device: str, prompt: int, response: int) -> Measured:
 
 def _overhead(sizes: Sizes, device: str) -> Measured:
     from harness.costs.decoders import bench_methods, bench_prompts
-    from harness.methods.asked import methods_named
+    from harness.methods.selection import methods_named
     from model_wrappers import load_backbone
 
     backbone = load_backbone("nano", device, DTYPE)
@@ -189,7 +189,7 @@ def measure(out: Path, device: str, sizes: Sizes, minutes: float) -> bool:
 
 def _finished(out: Path, record: dict[str, Any]) -> dict[str, Any]:
     """The parts of an earlier record of the same machine, revision and sizes."""
-    from harness.runs.config import differences
+    from harness.runs.resolve import differences
 
     if not out.exists():
         return {}

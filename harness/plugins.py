@@ -24,21 +24,15 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import UserError
-from harness.methods.asked import TUNED, read_elements
 from harness.methods.groups import GROUPS
 from harness.methods.presets import ALL, LENGTHS, PRESETS, Preset
+from harness.methods.selection import TUNED, Methods, read_elements
 from harness.outside import import_file
 from harness.records.hashes import file_hash, files_hash
 from harness.records.schema import PluginName, RunConfig
 from harness.suites.registry import SUITES
 from harness.suites.spec import Suite
-from model_wrappers.decoders import (
-    METHODS,
-    NAME,
-    Decoder,
-    check_label,
-    file_of,
-)
+from model_wrappers.decoders import METHODS, NAME, Decoder, check_label, file_of, name_of
 from model_wrappers.options import convert_options
 
 GROUP = "fef_dllm_harness"  # of entry points
@@ -82,39 +76,39 @@ def register_suite(suite: Suite) -> Suite:
     return suite
 
 
-def load(asked: str) -> PluginName:
+def load(plugin: str) -> PluginName:
     """Load a plugin, once; one that has changed since is loaded anew.
 
-    asked: a file, a module, or the name of an entry point. Raises UserError, in one line with the plugin and the
+    plugin: a file, a module, or the name of an entry point. Raises UserError, in one line with the plugin and the
     reason, for one that cannot be imported, or registers nothing, a name that is taken, or what is of a wrong type.
     """
-    value, path, sha256 = _found(asked)
+    value, path, sha256 = _found(plugin)
     before = _loaded.get(path)
     if before is not None and before.sha256 == sha256:
         return before
     if before is not None:
         _forget(_loaded.pop(path).registered)
-    with _registering(asked, path) as added:
+    with _registering(plugin, path) as added:
         if value.endswith(".py"):
             import_file(path, sha256[:8])
         else:
             _import_module(value, again=before is not None)
-    _loaded[path] = PluginName(asked, str(path), sha256, added)
+    _loaded[path] = PluginName(plugin, str(path), sha256, added)
     return _loaded[path]
 
 
-def load_all(asked: Iterable[str]) -> None:
-    """Load installed entry points, then what was asked for. Raises UserError as `load` does."""
-    for name in [*(entry.name for entry in importlib.metadata.entry_points(group=GROUP)), *asked]:
+def load_all(plugins: Iterable[str]) -> None:
+    """Load installed entry points, then these. Raises UserError as `load` does."""
+    for name in [*(entry.name for entry in importlib.metadata.entry_points(group=GROUP)), *plugins]:
         load(name)
 
 
-def load_for(methods: str, asked: Iterable[str] = ()) -> None:
-    """Load the plugins that are installed, asked for, or named in --methods.
+def load_for(methods: Methods, plugins: Iterable[str] = ()) -> None:
+    """Load the plugins that are installed, given, or named in --methods.
 
     Raises UserError as `load` does, and for a method that the plugin before its name does not have.
     """
-    load_all(asked)
+    load_all(plugins)
     for element in read_elements(methods):
         if element.plugin and not element.plugin.endswith(TUNED):
             registered = load(element.plugin).registered
@@ -147,20 +141,20 @@ def restore(recorded: Iterable[PluginName], suites: Iterable[str]) -> None:
         if not own:
             continue
         is_file = each.plugin.endswith(".py")
-        asked = each.path if is_file else each.plugin
-        if is_file and not Path(asked).is_file():
-            raise UserError(f"suite {', '.join(own)} is of the plugin {asked}, which is gone; put it back")
-        if _found(asked)[2] != each.sha256:
+        plugin = each.path if is_file else each.plugin
+        if is_file and not Path(plugin).is_file():
+            raise UserError(f"suite {', '.join(own)} is of the plugin {plugin}, which is gone; put it back")
+        if _found(plugin)[2] != each.sha256:
             raise UserError(
-                f"suite {', '.join(own)} is of the plugin {asked}, which is not what it was when the run was made (its "
-                "SHA-256 differs from run.json's); restore it, or make a run of its own"
+                f"suite {', '.join(own)} is of the plugin {plugin}, which is not what it was when the run was made "
+                "(its SHA-256 differs from run.json's); restore it, or make a run of its own"
             )
-        load(asked)
+        load(plugin)
 
 
-def blame(decoder: str, error: Exception) -> str | None:
+def blame(decoder: Decoder, error: Exception) -> str | None:
     """What went wrong in a decoder from outside, in one line with its file; None if it is not the decoder's doing."""
-    source = METHODS[decoder].source
+    source = decoder.source
     if isinstance(source, str):
         return None
     file = file_of(source)
@@ -168,7 +162,7 @@ def blame(decoder: str, error: Exception) -> str | None:
     if not lines and isinstance(error, ValueError):
         return None
     where = f"{Path(file).name}, line {lines[-1]}" if lines else Path(file).name
-    return f"plugin {where}: decoder {decoder}: {type(error).__name__}: {error}"
+    return f"plugin {where}: decoder {name_of(decoder)}: {type(error).__name__}: {error}"
 
 
 def _check_kind(given: Any, kind: type) -> None:
@@ -190,7 +184,7 @@ def _registries() -> dict[str, dict[str, Any]]:
 
 
 @contextmanager
-def _registering(asked: str, path: Path) -> Iterator[Names]:
+def _registering(plugin: str, path: Path) -> Iterator[Names]:
     """What is registered meanwhile; nothing of it stays if anything is wrong, which becomes a UserError.
 
     What was imported before it is loaded as a plugin registered its decoders then.
@@ -216,7 +210,7 @@ def _registering(asked: str, path: Path) -> Iterator[Names]:
                 raise ValueError(f"a method {name!r} is there already; choose another name")
     except (Exception, SystemExit) as error:
         _forget(new())
-        raise UserError(f"plugin {asked}{_reason(error, path)}") from error
+        raise UserError(f"plugin {plugin}{_reason(error, path)}") from error
 
 
 def _is_of(decoder: Decoder, path: Path) -> bool:
@@ -238,22 +232,22 @@ def _forget(registered: Names) -> None:
             _registries()[kind].pop(name, None)
 
 
-def _found(asked: str) -> tuple[str, Path, str]:
+def _found(plugin: str) -> tuple[str, Path, str]:
     """What a plugin stands for (a file, or a module), its file, and the SHA-256 of its code. Raises UserError."""
-    value = {entry.name: entry.value for entry in importlib.metadata.entry_points(group=GROUP)}.get(asked, asked)
+    value = {entry.name: entry.value for entry in importlib.metadata.entry_points(group=GROUP)}.get(plugin, plugin)
     if value.endswith(".py"):
         path = Path(value).expanduser().resolve()
         if not path.is_file():
-            raise UserError(f"plugin {asked}: there is no such file")
+            raise UserError(f"plugin {plugin}: there is no such file")
         return value, path, file_hash(path)
     name = value.partition(":")[0]
     try:
         found = importlib.util.find_spec(name)
     except (Exception, SystemExit) as error:  # the package that it is in, or a name that is none
-        raise UserError(f"plugin {asked}: {type(error).__name__}: {error}") from error
+        raise UserError(f"plugin {plugin}: {type(error).__name__}: {error}") from error
     if found is None or found.origin is None or not found.has_location:
         raise UserError(
-            f"plugin {asked}: there is no module {name}; give FILE.py, a module, or an entry point of {GROUP}"
+            f"plugin {plugin}: there is no module {name}; give FILE.py, a module, or an entry point of {GROUP}"
         )
     path = Path(found.origin)
     return value, path, _module_hash(name, path)

@@ -14,24 +14,20 @@ size 1.
 
 from __future__ import annotations
 
-import argparse
-import contextlib
-import io
 import logging
-import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.errors import UserError, one_line_errors
-from harness.methods.asked import method_named
 from harness.methods.groups import GROUPS
 from harness.methods.presets import DEFAULT_METHODS, describe_presets
+from harness.options import DEFAULT_SUITES, RunOptions, checked, parsed
 from harness.plugins import load_all
-from harness.runs.arguments import DEFAULT_SUITES, arguments_of
 from harness.runs.chunks import DEATHS
 from harness.suites.registry import PAPER_SUITES
 
@@ -45,21 +41,21 @@ ROOT = Path(__file__).resolve().parents[1]
 
 def main(line: list[str] | None = None) -> int:
     """The command line."""
-    asked = arguments_of(line, __doc__)
-    if asked.status is not None:
-        from harness.runs.status import describe_status
+    options = parsed(RunOptions, line, __doc__)
+    if options.status is not None:
+        from harness.runs.progress import describe_status
 
-        print(describe_status(asked.status))
+        print(describe_status(options.status))
         return 0
-    if asked.list:
-        load_all(asked.plugin)
+    if options.list:
+        load_all(options.plugin)
         print(describe_presets())
         return 0
     with tempfile.TemporaryDirectory(prefix="harness-") as scratch:
-        if asked.plan:
-            print(plan(asked, Path(scratch)))
+        if options.plan:
+            print(plan(options, Path(scratch)))
         else:
-            run(asked, Path(scratch))
+            run(options, Path(scratch))
     return 0
 
 
@@ -73,23 +69,18 @@ def evaluate(
     """Do what the command line does, and return the run as pandas frames.
 
     methods: as --methods, or a list of such elements and of decoders themselves, functions of (request, options).
-    suites: as --suite, or a list. options: those of the command line, `gen_length=64, plugin="mine.py", untimed=True`.
+    suites: as --suite, or a list. options: those of the command line, `gen_length=64, plugin="mine.py", untimed=True`;
+    None and False stand for no value.
     Raises UserError or ValueError, in one line, for what the command refuses.
     """
-    listed = [methods] if isinstance(methods, str) or callable(methods) else list(methods)
-    values = {
-        "methods": ";".join(map(method_named, listed)),
-        "suite": suites if isinstance(suites, str) else ";".join(suites),
+    given = {
+        "methods": methods if isinstance(methods, str) else (methods,) if callable(methods) else tuple(methods),
+        "suite": suites if isinstance(suites, str) else tuple(suites),
         "model": model,
         "limit": limit,
         **options,
     }
-    with contextlib.redirect_stderr(io.StringIO()) as said:
-        try:
-            asked = arguments_of(list(_line_of(values)))
-        except SystemExit as error:
-            raise UserError((said.getvalue().strip().splitlines() or ["no such option"])[-1]) from error
-
+    given = {name: value for name, value in given.items() if value is not None and value is not False}
     from harness.measures.summary import Evaluation, summarise
     from harness.records.store import read_run
 
@@ -97,68 +88,50 @@ def evaluate(
     logging.disable(logging.WARNING)  # as the command does
     try:
         with tempfile.TemporaryDirectory(prefix="harness-") as scratch:
-            folder = run(asked, Path(scratch))
+            folder = run(checked(RunOptions, given), Path(scratch))
     finally:
         logging.disable(before)
     finished = read_run(folder)
     return Evaluation(folder, finished.items, finished.windows, summarise(finished))
 
 
-def _line_of(values: dict[str, Any]) -> Iterator[str]:
-    """Options as the command line has them; None and False are left out."""
-    for name, value in values.items():
-        option = f"--{name.replace('_', '-')}"
-        for each in value if isinstance(value, list | tuple) else [value]:
-            if each is True:
-                yield option
-            elif each is not None and each is not False:
-                yield f"{option}={each}"
-
-
-def plan(asked: argparse.Namespace, scratch: Path) -> str:
+def plan(options: RunOptions, scratch: Path) -> str:
     """What a run will cost, in words; nothing is written. `scratch` receives what is not kept."""
-    from dataclasses import replace
-
-    from harness.runs.config import resolve
-    from harness.runs.crew import workers_of
-    from harness.runs.decoding import crew_for
+    from harness.cluster.pool import pool_for
+    from harness.runs.loading import count_items
     from harness.runs.plan import described, from_costs, measured
+    from harness.runs.resolve import resolve
 
-    workers = workers_of(asked)
-    config = resolve(asked)
-    data, count = data_folder(asked, config, scratch), 1 if workers is None else workers.count
-    if asked.costs is not None:
-        from harness.runs.loading import count_items
-
-        found, source = from_costs(config, asked.costs)
-        return described(config, count_items(config, data, scratch), found, count, source)
+    resolved = resolve(options)
+    workers = resolved.workers
+    count = 1 if workers is None else workers.count
+    if options.costs is not None:
+        found, source = from_costs(resolved, options.costs)
+        return described(resolved.config, count_items(resolved, scratch), found, count, source)
     one = None if workers is None or workers.address is None else replace(workers, count=1)
-    with crew_for(config, data, scratch, one) as crew:
-        return described(config, crew.items, measured(config, crew), count, "measured here")
+    with pool_for(replace(resolved, workers=one), scratch) as pool:
+        return described(resolved.config, pool.items, measured(resolved.config, pool), count, "measured here")
 
 
-def data_folder(asked: argparse.Namespace, config: RunConfig, scratch: Path) -> Path:
-    """The folder of a run's problems; generated ones are written to `scratch`."""
-    real = asked.data or os.environ.get("COMPASS_DATA_CACHE")  # not there where all problems are files of questions
-    return scratch if config.generated or real is None else Path(real)
-
-
-def run(asked: argparse.Namespace, scratch: Path, tables: bool = True) -> Path:
-    """Do what was asked, with `tables` or without; returns the run's folder. `scratch` receives what is not kept."""
+def run(options: RunOptions, scratch: Path, tables: bool = True) -> Path:
+    """Do a run, with `tables` or without; returns its folder. `scratch` receives what is not kept."""
     # torch and transformers take seconds to import, which --help and --list need not wait for.
-    from harness.runs.config import resolve
-    from harness.runs.crew import workers_of
+    from harness.cluster.pool import pool_for
+    from harness.methods.schedule_files import describe_schedules
     from harness.runs.decoding import record
     from harness.runs.folder import claim_folder, exclusive
+    from harness.runs.resolve import resolve
     from harness.sandbox.scoring import describe_scoring, score_run
 
-    workers = workers_of(asked)
-    config = resolve(asked)
-    folder = claim_folder(asked.out, config, asked.resume)
-    data = data_folder(asked, config, scratch)
+    resolved = resolve(options)
+    config = resolved.config
+    folder = claim_folder(options.out, config, options.resume)
     with exclusive(folder):
-        left_out = record(folder, config, data, scratch, workers)
-        print(describe_scoring(score_run(folder, asked.unsafe_code_execution, pending=True)))
+        for note in describe_schedules(config, resolved.suites):
+            print(note)
+        with pool_for(resolved, scratch) as pool:
+            left_out = record(folder, resolved, pool)
+        print(describe_scoring(score_run(folder, options.unsafe_code_execution, pending=True)))
         if tables:
             render(folder, config)
     print(f"records and tables: {folder}")

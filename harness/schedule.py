@@ -15,41 +15,44 @@ from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from harness.errors import one_line_errors
+from harness.options import option, parsed
 from harness.suites.registry import SUITES
 
+ENDS = "the decoding option that the schedule is for (default: as harness/run.py)"
 
-def arguments_of(line: list[str] | None) -> argparse.Namespace:
-    """The parsed command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    add = parser.add_argument
-    add("--model", default="nano", help="nano, a folder or a hub id")
-    add("--suite", required=True, help=f"one of {', '.join(SUITES)}")
-    add("--steps", type=int, help="forwards for the whole response (default: half its length)")
-    add("--gen-length", type=int, help="tokens of a response (default: as harness/run.py)")
-    add("--block-length", type=int, help="tokens of a block (default: as harness/run.py)")
-    for name in ("--logits-eos-inf", "--confidence-eos-eot-inf"):
-        usual = "the decoding option that the schedule is for (default: as harness/run.py)"
-        add(name, action=argparse.BooleanOptionalAction, default=None, help=usual)
-    add("--responses", help="training responses, a JSONL file, or `generated` (default with nano)")
-    add("--examples", type=int, default=64, help="training responses (default 64)")
-    add("--subsets", type=int, default=2, help="subsets of each size, per response (default 2)")
-    add("--batch", type=int, default=16, help="rows of a forward (default 16)")
-    add("--device", default="cpu", help="cpu, cuda, cuda:1, ...")
-    add("--dtype", choices=["float32", "bfloat16", "float16"], help="default: float32 on a CPU, else bfloat16")
-    add("--seed", type=int, default=0)
-    add("--out", type=Path, help="JSON file; the plot is laid beside it (default: results/schedules/<model>/)")
-    return parser.parse_args(line)
+
+@dataclass(frozen=True, kw_only=True)
+class ScheduleOptions:
+    """What a schedule is for, and from what it is estimated."""
+
+    model: str = option("nano, a folder or a hub id", "nano")
+    suite: str = option(f"one of {', '.join(SUITES)}", required=True)
+    steps: int | None = option("forwards for the whole response (default: half its length)")
+    gen_length: int | None = option("tokens of a response (default: as harness/run.py)")
+    block_length: int | None = option("tokens of a block (default: as harness/run.py)")
+    logits_eos_inf: bool | None = option(ENDS, action=argparse.BooleanOptionalAction)
+    confidence_eos_eot_inf: bool | None = option(ENDS, action=argparse.BooleanOptionalAction)
+    responses: str | None = option("training responses, a JSONL file, or `generated` (default with nano)")
+    examples: int = option("training responses (default 64)", 64, least=1)
+    subsets: int = option("subsets of each size, per response (default 2)", 2, least=1)
+    batch: int = option("rows of a forward (default 16)", 16, least=1)
+    device: str = option("cpu, cuda, cuda:1, ...", "cpu")
+    dtype: Literal["float32", "bfloat16", "float16"] | None = option("default: float32 on a CPU, else bfloat16")
+    seed: int = option(None, 0)
+    out: Path | None = option("JSON file; the plot is laid beside it (default: results/schedules/<model>/)")
 
 
 def main(line: list[str] | None = None) -> int:
     """The command line."""
-    asked = arguments_of(line)
+    options = parsed(ScheduleOptions, line, __doc__)
     from harness.methods.estimation import write_schedule
 
-    print("\n".join(write_schedule(asked)))
+    print("\n".join(write_schedule(options)))
     return 0
 
 

@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 from harness.errors import UserError, one_line_errors
-from harness.runs.arguments import UNSAFE_HELP, UNSAFE_OPTION
+from harness.options import UNSAFE_HELP, UNSAFE_OPTION
 
 
 def main(line: list[str] | None = None) -> int:

@@ -47,52 +47,47 @@ def main(line: list[str] | None = None) -> int:
     return 0
 
 
-def tune(asked: argparse.Namespace) -> None:
+def tune(args: argparse.Namespace) -> None:
     """Run the settings on each suite, choose, and write choice.json and choice.md. Raises UserError."""
     import pandas as pd
 
     from harness.methods.choosing import TOLERANCE, choice_of, choose
+    from harness.options import RunOptions, checked
     from harness.records.store import read_run, write_atomically
     from harness.run import run
-    from harness.runs.arguments import arguments_of
-    from harness.runs.config import read_models
+    from harness.runs.resolve import read_models
     from harness.suites.registry import suites_named
 
-    if asked.budget < 1:
-        raise UserError(f"--budget {asked.budget} must be at least 1 setting")
-    suites, decoders = suites_named(asked.suite), [name.strip() for name in asked.decoders.split(",")]
-    table = read_models(asked.model, suites)
+    if args.budget < 1:
+        raise UserError(f"--budget {args.budget} must be at least 1 setting")
+    suites, decoders = suites_named(args.suite), [name.strip() for name in args.decoders.split(",")]
+    table = read_models(args.model, suites)
     roles: dict[str, str] = {}
     for role in ROLES:
         if role in table:
             roles.setdefault(str(table[role]), role)  # each checkpoint once
     rows = []
-    for suite in suites:
-        length = generation_settings(suite, split_named(asked.data) is not None)["gen_length"]
-        found = {name: settings(name, length, asked.budget, asked.seed) for name in decoders}
-        methods = [with_role(each, role) for own in found.values() for each in own for role in roles.values()]
-        folder = asked.out / suite
-        line = ["--suite", suite, "--methods", "; ".join(methods), "--model", asked.model, "--data", asked.data]
-        line += ["--limit", str(asked.limit), "--device", asked.device, "--out", str(folder)]
-        line += [text for name in ("workers", "threads") if (text := _option(name, getattr(asked, name)))]
-        line += ["--resume"] if (folder / "run.json").exists() else []
+    alike = {name: getattr(args, name) for name in ("model", "data", "limit", "device", "workers", "threads")}
+    for name, suite in suites.items():
+        length = generation_settings(suite, split_named(args.data) is not None)["gen_length"]
+        found = {decoder: settings(decoder, length, args.budget, args.seed) for decoder in decoders}
+        methods = tuple(with_role(each, role) for own in found.values() for each in own for role in roles.values())
+        folder = args.out / name
+        resume = (folder / "run.json").exists()
+        options = checked(RunOptions, {"suite": name, "methods": methods, "out": folder, "resume": resume, **alike})
         with tempfile.TemporaryDirectory(prefix="harness-") as scratch:
-            run(arguments_of(line), Path(scratch), tables=False)
-        rows += dev_rows(read_run(folder), suite, found)
+            run(options, Path(scratch), tables=False)
+        rows += dev_rows(read_run(folder), name, found)
     chosen = choose(pd.DataFrame(rows))
     choice = {
         "rule": f"fast: the fastest within {TOLERANCE:g} points of LLaDA's best on dev; accurate: the most accurate",
-        **{name: getattr(asked, name) for name in ("model", "data", "limit", "budget", "seed")},
+        **{name: getattr(args, name) for name in ("model", "data", "limit", "budget", "seed")},
         "methods": choice_of(chosen),
     }
-    write_atomically(asked.out / "choice.json", json.dumps(choice, indent=1) + "\n")
-    write_atomically(asked.out / "choice.md", described(chosen))
+    write_atomically(args.out / "choice.json", json.dumps(choice, indent=1) + "\n")
+    write_atomically(args.out / "choice.md", described(chosen))
     print(described(chosen))
-    print(f"chosen on {asked.limit} dev problems a suite: {asked.out}/choice.json")
-
-
-def _option(name: str, value: int | None) -> str:
-    return "" if value is None else f"--{name}={value}"
+    print(f"chosen on {args.limit} dev problems a suite: {args.out}/choice.json")
 
 
 def dev_rows(run: Any, suite: str, tried: dict[str, list[str]]) -> list[dict[str, Any]]:

@@ -18,6 +18,7 @@ from model_wrappers.api import check_lengths, check_options, check_temperature, 
 from model_wrappers.backbones.model import Backbone
 from model_wrappers.backbones.registry import load_backbone
 from model_wrappers.chat import encode_messages, response_text
+from model_wrappers.decoders import Method
 from model_wrappers.trace import Decoded, FullObserver
 
 ROLES = {"HUMAN": "user", "BOT": "assistant", "SYSTEM": "system"}
@@ -38,7 +39,7 @@ class DiffusionModel(BaseModel):
     def __init__(
         self,
         path: str | Backbone,
-        method: str = "fef",
+        method: Method = "fef",
         options: dict[str, Any] | None = None,
         gen_length: int = 64,
         block_length: int | None = None,

@@ -64,7 +64,7 @@ def convert_options(kind: type[T], values: dict[str, Any], whose: str) -> T:
         if name not in names:
             raise ValueError(f"unknown option {name!r} for {whose}; valid: {', '.join(names)}{meant(name, names)}")
     try:
-        return msgspec.convert(values, kind, dec_hook=_path)
+        return msgspec.convert(values, kind, dec_hook=path_from)
     except msgspec.ValidationError as error:
         field = re.search(r" - at `\$\.(\w+)", str(error))
         if field is None:  # a rule between fields, in its own words
@@ -74,7 +74,8 @@ def convert_options(kind: type[T], values: dict[str, Any], whose: str) -> T:
         raise ValueError(f"option {name}={values[name]!r} for {whose} must be {wanted}") from error
 
 
-def _path(kind: type, value: Any) -> Any:
+def path_from(kind: type, value: Any) -> Any:
+    """The path of a text, for msgspec. Raises ValueError for what is none."""
     if kind is Path and isinstance(value, str | PurePath):
         return Path(value)
     raise ValueError(f"a value of type {type(value).__name__}")  # becomes a ValidationError that names the field

@@ -1,13 +1,13 @@
-"""The tables of the benchmark, by what was asked for."""
+"""The tables of the benchmark, by its options."""
 
 from __future__ import annotations
 
-import argparse
 import os
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
@@ -20,45 +20,45 @@ from harness.costs.recording import bench_recording
 from harness.costs.tracing import bench_tracing
 from harness.costs.training import bench_training
 from harness.errors import UserError
-from harness.methods.asked import methods_named
+from harness.methods.selection import methods_named
 from harness.plugins import load_for
 from harness.records.store import read_run
 from model_wrappers import Backbone, load_backbone
+
+if TYPE_CHECKING:
+    from harness.bench import BenchOptions
 
 ROOT = Path(__file__).resolve().parents[2]
 INSTRUMENT_METHODS = "llada,llada/2,llada/4,llada/8"
 
 
-def measure(asked: argparse.Namespace) -> tuple[dict[str, pd.DataFrame], list[str]]:
-    """The tables that were asked for by name, and what they say in words.
+def measure(options: BenchOptions) -> tuple[dict[str, pd.DataFrame], list[str]]:
+    """The tables by name, and what they say in words.
 
-    Raises UserError, before anything is measured, for options that clash and for numbers that cannot be used.
+    Raises UserError, before anything is measured, for options that clash.
     """
-    for name in ("prompt", "response", "repeats", "limit"):
-        if getattr(asked, name) < 1:
-            raise UserError(f"--{name} {getattr(asked, name)} must be at least 1")
-    if asked.out is not None and not os.access(asked.out.parent, os.W_OK):
-        raise UserError(f"--out {asked.out} cannot be written: {asked.out.parent} is no folder to write to")
-    if not asked.costs and (asked.rows or asked.record):
+    if options.out is not None and not os.access(options.out.parent, os.W_OK):
+        raise UserError(f"--out {options.out} cannot be written: {options.out.parent} is no folder to write to")
+    if not options.costs and (options.rows or options.record):
         raise UserError("--rows and --record are for --costs; add it")
-    if asked.arch and (asked.instrument or asked.training):
+    if options.arch and (options.instrument or options.training):
         raise UserError("--arch is for the cost of passes; leave out --instrument and --training")
-    if asked.costs:
-        return cost_tables(asked)
-    if asked.instrument:
-        return {"instrument": instrument_check(asked.model, asked.limit).reset_index()}, []
-    if asked.training:
-        return {"training": bench_training(asked.model, asked.repeats)}, []
-    if asked.recording is not None:
-        return bench_recording(asked.recording), []
-    backbone = backbone_of(asked)
-    size = (asked.response, asked.repeats)
-    load_for(asked.methods)
-    if asked.tracing:
-        return {"tracing": bench_tracing(backbone, bench_prompts(backbone), *size, methods_named(asked.methods))}, []
+    if options.costs:
+        return cost_tables(options)
+    if options.instrument:
+        return {"instrument": instrument_check(options.model, options.limit).reset_index()}, []
+    if options.training:
+        return {"training": bench_training(options.model, options.repeats)}, []
+    if options.recording is not None:
+        return bench_recording(options.recording), []
+    backbone = backbone_of(options)
+    size = (options.response, options.repeats)
+    load_for(options.methods)
+    if options.tracing:
+        return {"tracing": bench_tracing(backbone, bench_prompts(backbone), *size, methods_named(options.methods))}, []
     return {
-        "forwards": bench_forwards(backbone, asked.prompt, *size),
-        "methods": bench_methods(backbone, bench_prompts(backbone), *size, methods_named(asked.methods)),
+        "forwards": bench_forwards(backbone, options.prompt, *size),
+        "methods": bench_methods(backbone, bench_prompts(backbone), *size, methods_named(options.methods)),
     }, []
 
 
@@ -78,14 +78,14 @@ def instrument_check(model: str, limit: int) -> pd.DataFrame:
     return table
 
 
-def cost_tables(asked: argparse.Namespace) -> tuple[dict[str, pd.DataFrame], list[str]]:
+def cost_tables(options: BenchOptions) -> tuple[dict[str, pd.DataFrame], list[str]]:
     """The tables of --costs, and what they say in words."""
-    run = None if asked.record is None else read_run(asked.record)
+    run = None if options.record is None else read_run(options.record)
     items = None if run is None else fef_items(run)  # before minutes are spent on measuring
-    rows = ROWS if asked.rows is None else row_counts(asked.rows)
-    backbone = backbone_of(asked)
-    costs, tables = bench_costs(backbone, asked.prompt, asked.response, asked.repeats, rows)
-    tables["memory"] = bench_memory(backbone, asked.prompt, asked.response)
+    rows = ROWS if options.rows is None else row_counts(options.rows)
+    backbone = backbone_of(options)
+    costs, tables = bench_costs(backbone, options.prompt, options.response, options.repeats, rows)
+    tables["memory"] = bench_memory(backbone, options.prompt, options.response)
     notes = statements(costs)
     if run is not None and items is not None:
         tables["speedups"] = predicted_speedups(items, costs)
@@ -101,12 +101,14 @@ def row_counts(text: str) -> list[int]:
         raise UserError(f"--rows {text} must be numbers separated by commas, such as 1,2,4") from None
 
 
-def backbone_of(asked: argparse.Namespace) -> Backbone:
-    """The model that was asked for. Raises UserError where --model, --arch and what belongs to it do not fit."""
-    if asked.arch is None:
-        if asked.random_weights or asked.layers is not None:
+def backbone_of(options: BenchOptions) -> Backbone:
+    """The model of the options. Raises UserError where --model, --arch and what belongs to it do not fit."""
+    if options.arch is None:
+        if options.random_weights or options.layers is not None:
             raise UserError(f"--random-weights and --layers need --arch; valid: {', '.join(ARCHITECTURES)}")
-        return load_backbone(asked.model, asked.device, asked.dtype, compiled=asked.compile, cuda_graphs=asked.graphs)
-    if asked.model != "nano" or not asked.random_weights:
-        raise UserError(f"--arch {asked.arch} has no weights: give --random-weights with it, and no --model")
-    return random_backbone(asked.arch, asked.device, asked.dtype, asked.layers, asked.graphs)
+        return load_backbone(
+            options.model, options.device, options.dtype, compiled=options.compile, cuda_graphs=options.graphs
+        )
+    if options.model != "nano" or not options.random_weights:
+        raise UserError(f"--arch {options.arch} has no weights: give --random-weights with it, and no --model")
+    return random_backbone(options.arch, options.device, options.dtype, options.layers, options.graphs)

@@ -22,11 +22,12 @@ from scipy.stats import binomtest
 
 from harness.methods.presets import PRESETS
 from harness.suites.lists import list_is_right, read_list, write_list
-from harness.suites.registry import generation_settings
+from harness.suites.registry import generation_settings, suite_named
 from harness.suites.spec import Problem
 from harness.suites.splits import problems
 from model_wrappers import Backbone, decode
 from model_wrappers.chat import encode_question, response_text
+from model_wrappers.decoders import Method, name_of
 from model_wrappers.sampling import quotas
 
 ITEMS_A_STEP = (1, 2, 3, 5)  # a list has at most five items
@@ -50,12 +51,12 @@ ROWS = [
         for items in ITEMS_A_STEP
     ),
     *(
-        Row(PRESETS[name].label, PRESETS[name].method, {}, None, name)
+        Row(PRESETS[name].label, name_of(PRESETS[name].method), {}, None, name)
         for name in ("llada", "llada/2", "llada/4", "llada/8", "ddosp")
     ),
     Row("DCD", "dcd", {}, 1, "dcd"),
     *(
-        Row(PRESETS[name].label, PRESETS[name].method, PRESETS[name].options, None, name)
+        Row(PRESETS[name].label, name_of(PRESETS[name].method), PRESETS[name].options, None, name)
         for name in ("threshold", "factor", "entropy", "fef-1", "fef-2", "fef-4")
     ),
 ]
@@ -126,12 +127,12 @@ def _complete(backbone: Backbone, row: Row, problem: Problem, seed: int) -> tupl
 
 def _respond(backbone: Backbone, preset: str, problem: Problem, seed: int) -> tuple[bool, int]:
     """Whether a whole response holds a shuffle, and the forwards it took."""
-    setting = PRESETS[preset].for_suite("lists", generation_settings("lists", small=True), {})
+    setting = PRESETS[preset].for_suite("lists", generation_settings(suite_named("lists"), small=True), {})
     return _outcome(backbone, problem, PRESETS[preset].method, setting.gen_length or 0, seed, **setting.options)
 
 
 def _outcome(
-    backbone: Backbone, problem: Problem, method: str, gen_length: int, seed: int, **options: Any
+    backbone: Backbone, problem: Problem, method: Method, gen_length: int, seed: int, **options: Any
 ) -> tuple[bool, int]:
     prompt_P = torch.tensor(encode_question(backbone.text_tokenizer(), problem.question))
     out = decode(backbone, prompt_P, method, gen_length=gen_length, temperature=1.0, seed=seed, **options)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pandas as pd
 import transformers
@@ -28,6 +27,9 @@ from harness.records.environment import describe
 from harness.records.store import write_atomically
 from harness.training.tokenizer import NANO_SUITES
 from model_wrappers import Backbone, load_backbone
+
+if TYPE_CHECKING:
+    from harness.audit import AuditOptions
 
 SECTIONS = ("law", "lemma", "chains", "neural", "lists", "streams")
 COUNTS = ("samples", "prompts_per_suite", "chains", "span", "lists", "gen_length")
@@ -57,41 +59,29 @@ TV between the next w response tokens drawn at once from their marginals, given 
 after the other, at temperature 1. The bound (Hoeffding) is for the mean over these very prompts."""
 
 
-def check(asked: argparse.Namespace) -> list[str]:
-    """The sections asked for. Raises UserError for an unknown one and for numbers out of range."""
-    sections = [name.strip() for name in asked.sections.split(",")]
+def check(options: AuditOptions) -> list[str]:
+    """The sections of the options. Raises UserError for an unknown one, and for tables that are too large."""
+    sections = [name.strip() for name in options.sections.split(",")]
     unknown = [name for name in sections if name not in SECTIONS]
     if unknown:
         raise UserError(f"unknown section {unknown[0]!r}; valid: {', '.join(SECTIONS)}")
-    least = {
-        "tokens": 2,
-        "positions": 2,
-        "samples": 1,
-        "branches": 0,
-        "prompts_per_suite": 1,
-        "chains": 1,
-        "span": 1,
-        "lists": 1,
-    }
-    for name, bound in (least | {"gen_length": 1, "seed": 0}).items():
-        value = getattr(asked, name)
-        if value is not None and value < bound:
-            raise UserError(f"--{name.replace('_', '-')} {value} must be at least {bound}")
-    if asked.tokens**asked.positions > OUTCOMES:
+    if options.tokens**options.positions > OUTCOMES:
         raise UserError(
-            f"--tokens {asked.tokens} --positions {asked.positions} make a table of more than {OUTCOMES} entries; "
+            f"--tokens {options.tokens} --positions {options.positions} make a table of more than {OUTCOMES} entries; "
             "ask for fewer"
         )
     return sections
 
 
-def prepare_neural(asked: argparse.Namespace, backbone: Backbone) -> list[Prompts]:
+def prepare_neural(options: AuditOptions, backbone: Backbone) -> list[Prompts]:
     """The encoded prompts. Raises UserError or ValueError for what cannot be used."""
-    if asked.prompts is not None:
-        groups = [file_prompts(backbone, asked.prompts, asked.gen_length)]
+    if options.prompts is not None:
+        groups = [file_prompts(backbone, options.prompts, options.gen_length)]
     else:
-        groups = [suite_prompts(backbone, suite, asked.prompts_per_suite, asked.gen_length) for suite in NANO_SUITES]
-    check_fit(backbone, groups, asked.span)
+        groups = [
+            suite_prompts(backbone, suite, options.prompts_per_suite, options.gen_length) for suite in NANO_SUITES
+        ]
+    check_fit(backbone, groups, options.span)
     return groups
 
 
@@ -125,66 +115,66 @@ def rows_of(table: pd.DataFrame) -> list[dict[str, Any]]:
     return [{str(name): plain(value) for name, value in row.items()} for row in table.to_dict("records")]
 
 
-def audit(asked: argparse.Namespace) -> list[str]:
-    """Run the sections asked for and print them; returns the failed checks, one line each."""
-    sections = check(asked)
+def audit(options: AuditOptions) -> list[str]:
+    """Run the sections of the options and print them; returns the failed checks, one line each."""
+    sections = check(options)
     transformers.utils.logging.disable_progress_bar()
-    backbone = load_backbone(asked.model, asked.device, asked.dtype)
-    prompts = prepare_neural(asked, backbone) if "neural" in sections else []
-    if asked.out is not None:
-        make_folder(asked.out)
-    budget = Budget(asked.branches, asked.samples, asked.seed)
-    size = f"tables of {asked.tokens} tokens at {asked.positions} positions, seed {asked.seed}"
+    backbone = load_backbone(options.model, options.device, options.dtype)
+    prompts = prepare_neural(options, backbone) if "neural" in sections else []
+    if options.out is not None:
+        make_folder(options.out)
+    budget = Budget(options.branches, options.samples, options.seed)
+    size = f"tables of {options.tokens} tokens at {options.positions} positions, seed {options.seed}"
     tables: dict[str, pd.DataFrame] = {}
     failures: list[str] = []
     if "law" in sections:
         with tempfile.TemporaryDirectory() as scratch:
-            results = audit_law(asked.tokens, asked.positions, budget, Path(scratch), progress("law"))
+            results = audit_law(options.tokens, options.positions, budget, Path(scratch), progress("law"))
         tables["law"] = law_table(results)
         failures += law_failures(results)
         print(f"\nlaw: {size}, temperature 1\n{shown(tables['law'])}\n{LAW_NOTE}")
-        if asked.out is not None:
-            draw_laws(results, asked.out)
+        if options.out is not None:
+            draw_laws(results, options.out)
     if "lemma" in sections:
-        tables["lemma"] = audit_lemma(asked.tokens, asked.positions, budget, progress("lemma"))
+        tables["lemma"] = audit_lemma(options.tokens, options.positions, budget, progress("lemma"))
         failures += lemma_failures(tables["lemma"])
         print(f"\nlemma: {size} and on, uniform kernel\n{shown(tables['lemma'])}")
     if "chains" in sections:
-        tables["chains"] = audit_chains(asked.tokens, asked.seed, progress("chains"))
+        tables["chains"] = audit_chains(options.tokens, options.seed, progress("chains"))
         failures += chains_failures(tables["chains"])
         print(
-            f"\nchains: a random LLaDA of {asked.tokens} tokens, two-stream\n{shown(tables['chains'])}\n{CHAINS_NOTE}"
+            f"\nchains: a random LLaDA of {options.tokens} tokens, two-stream\n{shown(tables['chains'])}\n{CHAINS_NOTE}"
         )
     if "neural" in sections:
-        neural = audit_neural(backbone, prompts, asked.span, asked.chains, asked.seed, LEVEL, progress("neural"))
+        neural = audit_neural(backbone, prompts, options.span, options.chains, options.seed, LEVEL, progress("neural"))
         tables["neural"] = neural.reset_index()
-        rows = [w for w in neural.index if not w.isdigit() or int(w) in (*SHOWN, asked.span)]
-        print(f"\nneural: {asked.model}, {asked.chains} chains a prompt\n{shown(neural.loc[rows], index=True)}")
+        rows = [w for w in neural.index if not w.isdigit() or int(w) in (*SHOWN, options.span)]
+        print(f"\nneural: {options.model}, {options.chains} chains a prompt\n{shown(neural.loc[rows], index=True)}")
         print(NEURAL_NOTE)
-        if asked.out is not None:
-            draw_neural(neural, asked.out)
+        if options.out is not None:
+            draw_neural(neural, options.out)
     if "lists" in sections:
-        tables["lists"] = lists_section(backbone, asked.lists, asked.seed)
+        tables["lists"] = lists_section(backbone, options.lists, options.seed)
         short = tables["lists"].filter(regex="(method|%|forwards)$")
-        print(f"\nlists: {asked.model}, {asked.lists} shuffles, temperature 1\n{shown(short)}")
-        if asked.out is not None:
-            plot_lists(tables["lists"], asked.out / "lists.png")
+        print(f"\nlists: {options.model}, {options.lists} shuffles, temperature 1\n{shown(short)}")
+        if options.out is not None:
+            plot_lists(tables["lists"], options.out / "lists.png")
     if "streams" in sections:
-        names = [name.strip() for name in asked.models.split(",")]
-        backbones = {name: load_backbone(name, asked.device, asked.dtype) for name in names}
-        tables["streams"] = audit_streams(backbones, asked.prompts_per_suite, progress=progress("streams"))
-        print(f"\nstreams: {asked.models}\n{shown(tables['streams'])}\n{STREAMS_NOTE}")
-    if asked.out is not None:
-        write_record(asked, tables, failures)
+        names = [name.strip() for name in options.models.split(",")]
+        backbones = {name: load_backbone(name, options.device, options.dtype) for name in names}
+        tables["streams"] = audit_streams(backbones, options.prompts_per_suite, progress=progress("streams"))
+        print(f"\nstreams: {options.models}\n{shown(tables['streams'])}\n{STREAMS_NOTE}")
+    if options.out is not None:
+        write_record(options, options.out, tables, failures)
     return failures
 
 
-def write_record(asked: argparse.Namespace, tables: dict[str, pd.DataFrame], failures: list[str]) -> None:
+def write_record(options: AuditOptions, out: Path, tables: dict[str, pd.DataFrame], failures: list[str]) -> None:
     """audit.json, with the arguments, the environment and every table, and one CSV file per table."""
-    record: dict[str, Any] = {"arguments": {name: str(value) for name, value in vars(asked).items() if name != "out"}}
-    record["environment"] = describe(asked.device, asked.dtype or "default")
+    record: dict[str, Any] = {"arguments": {name: str(value) for name, value in vars(options).items() if name != "out"}}
+    record["environment"] = describe(options.device, options.dtype or "default")
     record["failures"] = failures
     record |= {name: rows_of(table) for name, table in tables.items()}
-    write_atomically(asked.out / "audit.json", json.dumps(record, indent=1) + "\n")
+    write_atomically(out / "audit.json", json.dumps(record, indent=1) + "\n")
     for name, table in tables.items():
-        write_atomically(asked.out / f"{name}.csv", table.to_csv(index=False))
+        write_atomically(out / f"{name}.csv", table.to_csv(index=False))

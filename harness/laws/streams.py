@@ -20,7 +20,8 @@ from scipy import stats
 
 from harness.laws.exact import LEVEL
 from harness.suites.exchanges import Exchange
-from harness.suites.splits import generator_of, problems
+from harness.suites.registry import generator_of, suite_named
+from harness.suites.splits import problems
 from harness.training.responses import Example, encode
 from model_wrappers import Backbone
 from model_wrappers.backbones.protocol import Ledger
@@ -39,7 +40,7 @@ def stream_examples(backbone: Backbone, count: int) -> list[Example]:
     examples = []
     for suite in STREAM_SUITES:
         exchanges = [Exchange(problem.question, problem.response) for problem in problems(suite, "dev", count)]
-        examples += encode(backbone, exchanges, generator_of(suite).length)
+        examples += encode(backbone, exchanges, generator_of(suite_named(suite)).length)
     return examples
 
 

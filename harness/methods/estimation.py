@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import transformers
@@ -19,8 +18,7 @@ from harness.records.environment import describe
 from harness.records.hashes import file_hash, weight_hashes
 from harness.records.store import write_atomically
 from harness.suites.exchanges import Exchange, read_exchanges
-from harness.suites.published import settings_for
-from harness.suites.registry import suites_named
+from harness.suites.registry import settings_for, suites_named
 from harness.training.responses import encode, generated_exchanges
 from model_wrappers import load_backbone
 from model_wrappers.api import check_lengths
@@ -28,40 +26,40 @@ from model_wrappers.backbones.registry import model_folder
 from model_wrappers.decoders.llada import steps_per_block
 from model_wrappers.sampling import quotas
 
+if TYPE_CHECKING:
+    from harness.schedule import ScheduleOptions
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def write_schedule(asked: argparse.Namespace) -> list[str]:
-    """Estimate the schedule asked for and write it with its plot; returns what to tell the user.
+def write_schedule(options: ScheduleOptions) -> list[str]:
+    """Estimate a schedule and write it with its plot; returns what to tell the user.
 
     Raises UserError or ValueError for what cannot be done.
     """
-    for name in ("examples", "subsets", "batch"):
-        if getattr(asked, name) < 1:
-            raise UserError(f"--{name} {getattr(asked, name)} must be at least 1")
-    purpose = purpose_of(asked)
-    out = asked.out or ROOT / made_folder(asked.model) / f"{purpose.suite}.json"
+    purpose = purpose_of(options)
+    out = options.out or ROOT / made_folder(options.model) / f"{purpose.suite}.json"
     plot = out.with_suffix(".png")
     for path in (out, plot):
         if path.exists():
             raise UserError(f"{path} exists; choose another --out")
-    exchanges, source = exchanges_of(asked, purpose.suite)
+    exchanges, source = exchanges_of(options, purpose.suite)
     transformers.utils.logging.disable_progress_bar()
-    backbone = load_backbone(asked.model, asked.device, asked.dtype)
+    backbone = load_backbone(options.model, options.device, options.dtype)
     examples = encode(backbone, exchanges, purpose.gen_length)
     estimated = estimate_profiles(
-        backbone, examples, purpose.block_length, asked.subsets, asked.batch, asked.seed, purpose.logits_eos_inf
+        backbone, examples, purpose.block_length, options.subsets, options.batch, options.seed, purpose.logits_eos_inf
     )
     made = make_schedule(estimated, purpose.steps * purpose.block_length // purpose.gen_length)
     content = {
         **asdict(purpose),
-        "weights": weight_hashes(model_folder(asked.model)),
+        "weights": weight_hashes(model_folder(options.model)),
         "responses": source,
-        "examples": asked.examples,
-        "subsets": asked.subsets,
-        "seed": asked.seed,
+        "examples": options.examples,
+        "subsets": options.subsets,
+        "seed": options.seed,
         "date": datetime.now(UTC).date().isoformat(),
-        "environment": describe(asked.device, str(backbone.dtype).removeprefix("torch.")),
+        "environment": describe(options.device, str(backbone.dtype).removeprefix("torch.")),
         **made,
     }
     try:
@@ -76,32 +74,32 @@ def write_schedule(asked: argparse.Namespace) -> list[str]:
     ]
 
 
-def purpose_of(asked: argparse.Namespace) -> Purpose:
+def purpose_of(options: ScheduleOptions) -> Purpose:
     """What it is for: lengths and options as a run would take, unless given. Raises ValueError for bad lengths."""
-    suites = suites_named(asked.suite)
+    suites = list(suites_named(options.suite).values())
     if len(suites) > 1:
-        raise UserError(f"--suite {asked.suite}: a schedule belongs to one suite")
-    settings = settings_for(suites[0], asked.model, asked.model == "nano" or asked.responses == "generated")
+        raise UserError(f"--suite {options.suite}: a schedule belongs to one suite")
+    settings = settings_for(suites[0], options.model, options.model == "nano" or options.responses == "generated")
     usual = settings.get("options", {})
-    given = {name: getattr(asked, name) for name in END_OPTIONS}
+    given = {name: getattr(options, name) for name in END_OPTIONS}
     ends = {name: usual.get(name, False) if value is None else value for name, value in given.items()}
-    length = settings["gen_length"] if asked.gen_length is None else asked.gen_length
-    block = min(settings.get("block_length", length), length) if asked.block_length is None else asked.block_length
+    length = settings["gen_length"] if options.gen_length is None else options.gen_length
+    block = min(settings.get("block_length", length), length) if options.block_length is None else options.block_length
     check_lengths(length, block)
-    steps = max(length // 2, length // block) if asked.steps is None else asked.steps
+    steps = max(length // 2, length // block) if options.steps is None else options.steps
     steps_per_block(length, block, steps)
-    return Purpose(asked.model, suites[0], length, block, steps, **ends)
+    return Purpose(options.model, suites[0].name, length, block, steps, **ends)
 
 
-def exchanges_of(asked: argparse.Namespace, suite: str) -> tuple[list[Exchange], Any]:
+def exchanges_of(options: ScheduleOptions, suite: str) -> tuple[list[Exchange], Any]:
     """The training responses, and what the file says of them. Raises UserError for a bad file or none."""
-    source = asked.responses or ("generated" if asked.model == "nano" else None)
+    source = options.responses or ("generated" if options.model == "nano" else None)
     if source is None:
         raise UserError("--responses is needed for a model other than nano: a JSONL file, or `generated`")
     if source == "generated":
-        return generated_exchanges(suite, asked.examples), source
+        return generated_exchanges(suite, options.examples), source
     path = Path(source)
-    return read_exchanges(path, "--responses", suite, asked.examples), {"name": path.name, "sha256": file_hash(path)}
+    return read_exchanges(path, "--responses", suite, options.examples), {"name": path.name, "sha256": file_hash(path)}
 
 
 def draw(content: dict[str, Any], path: Path) -> None:

@@ -15,7 +15,7 @@ from harness.errors import UserError
 from harness.methods.groups import GROUPS
 from harness.methods.published import published_settings
 from harness.records.schema import RunConfig, Setting
-from model_wrappers.decoders import METHODS
+from model_wrappers.decoders import METHODS, Decoder, Method, decoder_named, name_of
 
 LENGTHS = ("gen_length", "block_length")  # what a preset may have besides options
 ROLES = ("base", "fef", "two-stream", "control", "draft")  # of checkpoints in a run
@@ -25,17 +25,17 @@ ROLES = ("base", "fef", "two-stream", "control", "draft")  # of checkpoints in a
 class Preset:
     """A method as a table names it.
 
-    label: the row. method: a name in METHODS. options: its options. tokens_per_step: for methods with a schedule of
-    unmasking steps, the steps are gen_length // tokens_per_step. role: whose checkpoint is used; a run without one of
-    its own for `two-stream` uses that of `fef`, and without that FeF-DLLM has the base, and the label says "w/o train".
-    draft_role: whose checkpoint gives FeF's draft probs; None is the role `draft` where the run has one, else the
-    target's own. lengths: gen_length and block_length of its own. suites: by suite, lengths and options there. asked:
-    lengths and options that the command line sets for this method; they go before all else. tuned: `suites` are the
-    settings that were chosen for each; on another suite the preset is refused.
+    label: the row. method: a name in METHODS, or a decoder itself. options: its options. tokens_per_step: for methods
+    with a schedule of unmasking steps, the steps are gen_length // tokens_per_step. role: whose checkpoint is used; a
+    run without one of its own for `two-stream` uses that of `fef`, and without that FeF-DLLM has the base, and the
+    label says "w/o train". draft_role: whose checkpoint gives FeF's draft probs; None is the role `draft` where the run
+    has one, else the target's own. lengths: gen_length and block_length of its own. suites: by suite, lengths and
+    options there. asked: lengths and options that the command line sets for this method; they go before all else.
+    tuned: `suites` are the settings that were chosen for each; on another suite the preset is refused.
     """
 
     label: str
-    method: str
+    method: Method
     options: dict[str, Any] = field(default_factory=dict)
     tokens_per_step: int | None = None
     role: str = "base"
@@ -44,6 +44,11 @@ class Preset:
     suites: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     asked: Mapping[str, Any] = field(default_factory=dict)
     tuned: bool = False
+
+    @property
+    def decoder(self) -> Decoder:
+        """What decodes. Raises ValueError for an unknown name."""
+        return decoder_named(self.method)
 
     def for_suite(self, suite: str, settings: dict[str, Any], overrides: dict[str, Any], family: str = "") -> Setting:
         """Lengths and options on a suite, checked.
@@ -59,10 +64,11 @@ class Preset:
 
         if self.tuned and suite not in self.suites:
             raise UserError(f"{self.label} was not tuned for {suite}, but for {', '.join(self.suites)}")
-        decoder = METHODS[self.method]
-        published, source = published_settings(self.method, family, suite)
+        decoder = self.decoder
+        published, source = published_settings(name_of(self.method), family, suite)
         own = {**published, **self.options, **self.lengths, **self.suites.get(suite, {})}
-        told = {**{name: value for name, value in overrides.items() if _takes(self.method, name)}, **self.asked}
+        taken = {name: value for name, value in overrides.items() if name in LENGTHS or decoder.takes(name)}
+        told = {**taken, **self.asked}
         gen_length = {"gen_length": settings["gen_length"], **own, **told}["gen_length"]
         block = gen_length
         if "block_length" in told:
@@ -79,17 +85,12 @@ class Preset:
                     f"{self.label} on {suite}: {self.tokens_per_step} tokens a step do not divide blocks of {block}"
                 )
             options["steps"] = gen_length // self.tokens_per_step
-        check_options(self.method, options)
+        check_options(decoder, options)
         setting = Setting(gen_length=gen_length, block_length=block, options=options)
         whole = {"gen_length": gen_length, "block_length": block, **options}
         as_published = bool(source) and published.items() <= whole.items()
         setting.published = source if as_published else UNSET
         return setting
-
-
-def _takes(method: str, name: str) -> bool:
-    """Whether a method has a length or an option that a run sets for all alike."""
-    return name in LENGTHS or METHODS[method].takes(name)
 
 
 def _fef(steps: int, label: str = "FeF-DLLM", **options: Any) -> Preset:

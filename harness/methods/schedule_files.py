@@ -19,7 +19,8 @@ from msgspec.structs import replace
 from harness.errors import UserError
 from harness.records.hashes import file_hash, weight_hashes
 from harness.records.schema import Method, RunConfig
-from harness.suites.published import settings_for
+from harness.suites.registry import settings_for
+from harness.suites.spec import Suite
 from model_wrappers.backbones.registry import model_folder
 from model_wrappers.decoders.ddosp import read_schedule, schedule_path
 
@@ -40,10 +41,10 @@ class Purpose:
     logits_eos_inf: bool = False
     confidence_eos_eot_inf: bool = False
 
-    def command(self, generated: bool) -> str:
+    def command(self, suite: Suite, generated: bool) -> str:
         """The command that makes such a schedule; `generated`: from nano's generated problems."""
         small = self.model == "nano" or generated
-        usual = settings_for(self.suite, self.model, small).get("options", {})
+        usual = settings_for(suite, self.model, small).get("options", {})
         ends = ""
         for name in END_OPTIONS:
             wanted = getattr(self, name)
@@ -92,7 +93,7 @@ def mismatch(path: Path, wanted: Purpose) -> str | None:
 
 
 def with_schedules(
-    methods: dict[str, Method], models: Roles, folder: Path | None, generated: bool
+    methods: dict[str, Method], models: Roles, folder: Path | None, suites: dict[str, Suite], generated: bool
 ) -> dict[str, Method]:
     """The methods of a configuration, with the schedule of every suite where the method takes one.
 
@@ -103,8 +104,7 @@ def with_schedules(
     """
     scheduled = {name: method for name, method in methods.items() if method.method == "ddosp"}
     if folder is not None:
-        suites = [suite for method in scheduled.values() for suite in method.suites]
-        if not suites:
+        if not scheduled:
             raise UserError("--schedules is for ddosp, which --methods does not name")
         if not any((folder / f"{suite}.json").exists() for suite in suites):
             raise UserError(f"--schedules {folder} holds none of {', '.join(f'{suite}.json' for suite in suites)}")
@@ -112,7 +112,7 @@ def with_schedules(
     for name, method in scheduled.items():
         settings = {}
         for suite, setting in method.suites.items():
-            option = _find(_purpose(method, suite, models), folder, generated)
+            option = _find(_purpose(method, suite, models), folder, suites[suite], generated)
             digest = None if option is None else file_hash(schedule_path(option))
             settings[suite] = replace(setting, options=setting.options | {"schedule": option}, schedule_sha256=digest)
         uniform = any(setting.schedule_sha256 is None for setting in settings.values())
@@ -121,7 +121,7 @@ def with_schedules(
     return methods | changed
 
 
-def describe_schedules(config: RunConfig) -> list[str]:
+def describe_schedules(config: RunConfig, suites: dict[str, Suite]) -> list[str]:
     """A line per suite of every method with a schedule: which one, or why there is none and how to make one."""
     lines = []
     for method in config.methods.values():
@@ -136,7 +136,7 @@ def describe_schedules(config: RunConfig) -> list[str]:
             reason = "no schedule" if own is None else f"schedule {own} is {mismatch(schedule_path(own), wanted)}"
             lines.append(
                 f"DDOSP on {suite}: uniform schedule ({reason}); make one: "
-                f"{wanted.command(config.generated)}, then --schedules {made_folder(wanted.model)}"
+                f"{wanted.command(suites[suite], config.generated)}, then --schedules {made_folder(wanted.model)}"
             )
     return lines
 
@@ -154,13 +154,13 @@ def _purpose(method: Method, suite: str, models: Roles) -> Purpose:
     )
 
 
-def _find(wanted: Purpose, folder: Path | None, generated: bool) -> str | None:
+def _find(wanted: Purpose, folder: Path | None, suite: Suite, generated: bool) -> str | None:
     """The schedule of a suite, as the decoder's option: the user's, else the model's own if it fits, else None."""
     given = None if folder is None else folder / f"{wanted.suite}.json"
     if given is not None and given.exists():
         wrong = mismatch(given, wanted)
         if wrong is not None:
-            raise UserError(f"schedule {given} is {wrong}; make the right one: {wanted.command(generated)}")
+            raise UserError(f"schedule {given} is {wrong}; make the right one: {wanted.command(suite, generated)}")
         return str(given)
     own = _shipped(wanted)
     return own if own is not None and mismatch(schedule_path(own), wanted) is None else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,34 +13,37 @@ import msgspec
 import model_wrappers
 from harness.records.hashes import file_hash, files_hash
 from harness.records.schema import RunConfig
-from model_wrappers.decoders import METHODS
+from model_wrappers.decoders import Decoder
 from model_wrappers.options import convert_options
 
 
-def describe_code(names: Iterable[str]) -> dict[str, Any]:
-    """The code part of run.json, for the decoders of these names.
+def describe_code(decoders: Mapping[str, Decoder]) -> dict[str, Any]:
+    """The code part of run.json, for decoders by name.
 
     {"decoders": {name: {"sha256": of its file, "defaults": its options}}, "shared": SHA-256 of the package's other
     files}.
     """
-    decoders = {
+    described = {
         name: {
-            "sha256": _source_hash(METHODS[name].function),
-            "defaults": msgspec.to_builtins(METHODS[name].options(), enc_hook=str),
+            "sha256": _source_hash(decoder.function),
+            "defaults": msgspec.to_builtins(decoder.options(), enc_hook=str),
         }
-        for name in sorted(set(names))
+        for name, decoder in sorted(decoders.items())
     }
     package = Path(model_wrappers.__file__).parent
     shared = [path for path in sorted(package.rglob("*.py")) if path.parent.name != "decoders"]
-    return {"decoders": decoders, "shared": files_hash(shared)}
+    return {"decoders": described, "shared": files_hash(shared)}
 
 
-def resolved_options(config: RunConfig) -> dict[str, dict[str, Any]]:
-    """All options that a run's decoders are called with, by method and suite: those that were set, and the defaults."""
+def resolved_options(config: RunConfig, decoders: Mapping[str, Decoder]) -> dict[str, dict[str, Any]]:
+    """All options that a run's decoders are called with, by method and suite: those that were set, and the defaults.
+
+    decoders: by method.
+    """
     return {
         key: {
             suite: msgspec.to_builtins(
-                convert_options(METHODS[method.method].options, setting.options, method.method), enc_hook=str
+                convert_options(decoders[key].options, setting.options, method.method), enc_hook=str
             )
             for suite, setting in method.suites.items()
         }

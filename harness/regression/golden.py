@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from harness.errors import UserError
 from harness.records.schema import Method, RunRecord
 from harness.records.store import KEY, Run
-from harness.runs.config import differences
+from harness.runs.resolve import differences
 from harness.stats import paired_lower_limit
 
 COSTS = ("forwards", "rows", "token_forwards", "draft_forwards", "draft_rows", "draft_token_forwards")

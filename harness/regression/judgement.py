@@ -20,7 +20,7 @@ from harness.regression.golden import (
 )
 from harness.regression.ties import tied_items
 from harness.regression.unchanged import unchanged_items
-from harness.runs.config import differences
+from harness.runs.resolve import differences
 
 
 def judge_records(run: Run, golden: Run, margin: float, first: int | None = None) -> bool:

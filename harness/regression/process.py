@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness.errors import UserError
 from harness.records.schema import RunConfig
+from model_wrappers.decoders import name_of
 
 if TYPE_CHECKING:
     from model_wrappers.opencompass_model import DiffusionModel
@@ -60,7 +61,7 @@ def request_of(config: RunConfig, model: DiffusionModel, prompt: list[int]) -> d
         "model": _source(model.backbone),
         "draft": None if draft is None else _source(draft),
         "prompt": prompt,
-        "method": model.method,
+        "method": name_of(model.method),
         "options": options,
         "gen_length": model.gen_length,
         "block_length": model.block_length,

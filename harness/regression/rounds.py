@@ -17,6 +17,7 @@ from harness.records.store import Run
 from harness.regression.revision import checkout
 from harness.regression.speed import compare_seconds, measure_both
 from harness.runs.loading import load
+from harness.runs.resolve import recorded
 
 # On a busy machine one round in ten has a false alarm. Another round has other processes, and with them other noise; it
 # has more items, so that it does not miss what the first one saw.
@@ -34,8 +35,7 @@ def judge_speed(
     config = _config(run, methods, items)
     rounds: list[pd.DataFrame] = []
     with checkout(rev) as tree, tempfile.TemporaryDirectory(prefix="gate-") as scratch:
-        data = Path(scratch) if config.generated else Path(run.meta.data["folder"])
-        jobs, _ = load(config, data, Path(scratch))
+        jobs, _ = load(recorded(config, run.meta.data), Path(scratch))
 
         def measure(names: Collection[str], number: int) -> pd.DataFrame:
             measured, notes = measure_both(tree, config, jobs, number * items, names)

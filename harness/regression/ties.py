@@ -21,6 +21,7 @@ from harness.records.schema import RunConfig
 from harness.records.store import Run
 from harness.regression.golden import RESPONSE, Key
 from harness.runs.loading import load
+from harness.runs.resolve import recorded
 
 if TYPE_CHECKING:
     from harness.runs.inference import SuiteJob
@@ -98,7 +99,7 @@ def loaded_again(
     roles = {role for method in config.methods.values() for role in (method.role, method.draft_role) if role}
     if not roles <= set(config.models):
         raise UserError("the run does not name its models")
-    jobs, backbones = load(config, scratch if config.generated else Path(run.meta.data["folder"]), scratch)
+    jobs, backbones = load(recorded(config, run.meta.data), scratch)
     return config, {job.suite: job for job in jobs}, backbones
 
 

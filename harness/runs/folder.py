@@ -1,4 +1,4 @@
-"""A run's folder: who may write there, and what its run.json says."""
+"""A run's folder: who may write there, what its run.json says, and whether sessions and workers are alike."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from harness.records.schema import SCHEMA, RunConfig, RunRecord
 from harness.records.sources import describe_code, resolved_options
 from harness.records.store import config_hash, read_meta, write_meta
 from harness.records.traces import NAME as TRACES
-from harness.runs.config import differences, problem_files
-from harness.suites.registry import suite_named
+from harness.runs.resolve import ResolvedRun, differences, problem_files
 from model_wrappers.backbones.model import Backbone
 
 RUNS = Path(__file__).resolve().parents[2] / "results" / "runs"
 LOCK = ".lock"
 SAME = ("commit", "python", "packages")  # of the environment, what sessions of a run have in common
 SAME_MACHINE = ("platform", "cpu", "cpu_capability", "gpu")  # and where seconds are for comparison
+BOTH = " and "  # between the names of unlike devices
 
 
 def claim_folder(out: Path | None, config: RunConfig, resume: bool) -> Path:
@@ -80,13 +80,14 @@ def exclusive(folder: Path) -> Iterator[None]:
             folder.rmdir()
 
 
-def describe_data(config: RunConfig, data: Path) -> dict[str, Any]:
+def describe_data(run: ResolvedRun, data: Path) -> dict[str, Any]:
     """The data part of run.json: where it came from, and each suite's file with its SHA-256.
 
     paths: where files of questions and their judges lie, so that they are found when the run is scored.
     """
-    files = {suite: problem_files(suite, config.generated, data) for suite in config.suites}
-    own = {suite: found for suite in config.suites if (found := suite_named(suite).questions) is not None}
+    config = run.config
+    files = {name: problem_files(suite, config.generated, data) for name, suite in run.suites.items()}
+    own = {name: suite.questions for name, suite in run.suites.items() if suite.questions is not None}
     lie = {suite: {"file": str(questions.file), "judge": questions.judge} for suite, questions in own.items()}
     folder = "" if own.keys() == config.suites.keys() else str(data.resolve())
     return {
@@ -96,18 +97,19 @@ def describe_data(config: RunConfig, data: Path) -> dict[str, Any]:
     }
 
 
-def made_with(config: RunConfig, backbones: dict[str, Backbone], data: dict[str, Any]) -> dict[str, Any]:
+def made_with(run: ResolvedRun, backbones: dict[str, Backbone], data: dict[str, Any]) -> dict[str, Any]:
     """What a run is made with, as run.json has it: environment, weights, data, code, and plugins where it uses some.
 
     data: as `describe_data` says. Of the process that decodes: its machine, and the models that it loaded.
     """
+    config = run.config
     plugins = used_by(config, {backbone.model.config.model_type for backbone in backbones.values()})
     return {
         "environment": describe(config.device or "cpu", config.dtype or "float32"),
         "weights": {name: _weights(backbone) for name, backbone in backbones.items()},
         "data": data,
-        "code": describe_code(method.method for method in config.methods.values())
-        | {"options": resolved_options(config)},
+        "code": describe_code({config.methods[key].method: decoder for key, decoder in run.decoders.items()})
+        | {"options": resolved_options(config, run.decoders)},
         **({"plugins": to_builtins(plugins)} if plugins else {}),
     }
 
@@ -149,6 +151,36 @@ def unlike(before: dict[str, Any], now: dict[str, Any], machine: bool) -> list[s
         }
 
     return differences(part(before), part(now))
+
+
+def device_name(description: dict[str, Any]) -> str:
+    """The GPU of a worker, or its processor, as run.json names it; description: as `made_with`."""
+    environment = description["environment"]
+    return str(environment.get("gpu") or environment.get("cpu"))
+
+
+def check_alike(first: dict[str, Any], other: dict[str, Any], worker: str, allowed: Collection[str]) -> None:
+    """Raise UserError if a worker has other weights, problems, code or packages than the first, or another device.
+
+    first, other: what each has, as `made_with` says. worker: the other's name. allowed: the devices
+    that may share the run, all by name; `first` then has the names of both.
+    """
+    changed = unlike(first, other, machine=False)
+    if changed:
+        raise UserError(f"worker {worker} has something else than the first one: {'; '.join(changed)}")
+    ours, theirs = first["environment"], other["environment"]
+    parts = [part for part in SAME_MACHINE if ours.get(part) != theirs.get(part)]
+    if not parts or all(str(theirs.get(part)) in str(ours.get(part)).split(BOTH) for part in parts):
+        return
+    known = {name for each in (first, other) for name in device_name(each).split(BOTH)}
+    if not known <= set(allowed):
+        raise UserError(
+            f"the workers have unlike devices, {BOTH.join(sorted(known))}, whose seconds would be mixed; to allow "
+            f'that: --allow-devices "{"; ".join(sorted(known))}"'
+        )
+    for part in parts:
+        values = (str(value) for each in (ours, theirs) for value in str(each.get(part)).split(BOTH))
+        ours[part] = BOTH.join(sorted(set(values)))
 
 
 def _check_same(folder: Path, before: RunRecord, now: dict[str, Any]) -> None:

@@ -14,15 +14,15 @@ import torch
 
 from harness.errors import UserError
 from harness.plugins import blame
-from harness.records.schema import PromptRecord, RunConfig
+from harness.records.schema import PromptRecord
 from harness.runs.judging import Judge
 from harness.runs.problems import Problems, conversations
-from harness.runs.responses import cost_and_tokens, hash_of
-from harness.runs.results import Sample
-from harness.runs.tracing import prompt_text
-from harness.suites.registry import suite_named
+from harness.runs.resolve import ResolvedRun
+from harness.runs.responses import Sample, cost_and_tokens, hash_of, prompt_text
+from harness.suites.spec import Suite
 from model_wrappers import Backbone, Decoded
 from model_wrappers.chat import response_text
+from model_wrappers.decoders import decoder_named
 from model_wrappers.events import EventLog
 from model_wrappers.opencompass_model import DiffusionModel, encode_chat
 
@@ -46,14 +46,14 @@ class SuiteJob:
     models: dict[str, DiffusionModel]
 
 
-def models_for(config: RunConfig, suite: str, backbones: dict[str, Backbone]) -> dict[str, DiffusionModel]:
-    """One OpenCompass model per method of a run's configuration, for one suite."""
-    models = {}
+def models_for(run: ResolvedRun, suite: str, backbones: dict[str, Backbone]) -> dict[str, DiffusionModel]:
+    """One OpenCompass model per method of a run, for one suite."""
+    config, models = run.config, {}
     for name, method in config.methods.items():
         setting, draft_role = method.suites[suite], method.draft_role
         models[name] = DiffusionModel(
             backbones[config.models[method.role][suite]],
-            method.method,
+            run.decoders[name],
             setting.options,
             setting.gen_length or 0,
             setting.block_length,
@@ -63,7 +63,7 @@ def models_for(config: RunConfig, suite: str, backbones: dict[str, Backbone]) ->
     return models
 
 
-def prepare(suite: str, problems: list[Problems], models: dict[str, DiffusionModel]) -> SuiteJob:
+def prepare(suite: Suite, problems: list[Problems], models: dict[str, DiffusionModel]) -> SuiteJob:
     """Encode the prompts of a suite; the items of several datasets are numbered one after the other.
 
     Raises UserError for a prompt that does not fit the model with its response.
@@ -72,17 +72,17 @@ def prepare(suite: str, problems: list[Problems], models: dict[str, DiffusionMod
     prompts: list[torch.Tensor] = []
     longest = sorted(models.values(), key=lambda model: model.gen_length)
     for model in {id(model.backbone): model for model in longest}.values():  # its tokenizer and limit decide
-        prompts = [_encoded(suite, item, model.backbone, each) for item, each in enumerate(turns)]
-        _check_fit(suite, prompts, model)
+        prompts = [_encoded(suite.name, item, model.backbone, each) for item, each in enumerate(turns)]
+        _check_fit(suite.name, prompts, model)
     golds = [gold for part in problems for gold in part.golds]
     judge = None
-    if not suite_named(suite).executes:
+    if not suite.executes:
         (part,) = problems  # suites of several datasets are judged after the run
         try:
             judge = Judge(part.config["eval_cfg"], part.rows, golds)
         except UserError as error:
-            raise UserError(f"data file of {suite}, {error}: {part.config['path']}") from error
-    return SuiteJob(suite, prompts, golds, judge, models)
+            raise UserError(f"data file of {suite.name}, {error}: {part.config['path']}") from error
+    return SuiteJob(suite.name, prompts, golds, judge, models)
 
 
 def _encoded(suite: str, item: int, backbone: Backbone, turns: Any) -> torch.Tensor:
@@ -123,10 +123,10 @@ def _respond(job: SuiteJob, method: str, item: int, seed: int, log: EventLog | N
             raise ValueError("the decoder made no forward of the model, so that there is nothing to compare")
         return out
     except Exception as error:
-        said = blame(job.models[method].method, error)
-        if said is None and not isinstance(error, ValueError):
+        message = blame(decoder_named(job.models[method].method), error)
+        if message is None and not isinstance(error, ValueError):
             raise
-        raise UserError(f"{method} on {job.suite}, item {item}: {said or error}") from error
+        raise UserError(f"{method} on {job.suite}, item {item}: {message or error}") from error
 
 
 def decode_item(
@@ -144,8 +144,8 @@ def decode_item(
     key = {"method": method, "suite": job.suite, "item": item}
     windows = [{**key, **vars(window)} for window in out.trace.windows]
     verdict, why = (None, "") if job.judge is None else _judged(job, method, item, text)
-    said = {"text": text, "gold": job.golds[item], "correct": verdict} | ({"why": why} if why else {})
-    return cost_and_tokens(key, seed, model.backbone, prompt_P, out) | said, windows
+    judged = {"text": text, "gold": job.golds[item], "correct": verdict} | ({"why": why} if why else {})
+    return cost_and_tokens(key, seed, model.backbone, prompt_P, out) | judged, windows
 
 
 def _judged(job: SuiteJob, method: str, item: int, text: str) -> tuple[bool, str]:
@@ -154,5 +154,6 @@ def _judged(job: SuiteJob, method: str, item: int, text: str) -> tuple[bool, str
     try:
         return job.judge.explained(item, text)
     except Exception as error:  # whatever an evaluator from outside makes of a text
-        said = str(error) if isinstance(error, UserError) else f"its evaluator fails: {type(error).__name__}: {error}"
-        raise UserError(f"{method} on {job.suite}, item {item}: {said}") from error
+        known = isinstance(error, UserError)
+        message = str(error) if known else f"its evaluator fails: {type(error).__name__}: {error}"
+        raise UserError(f"{method} on {job.suite}, item {item}: {message}") from error

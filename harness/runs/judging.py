@@ -32,12 +32,11 @@ class Judge:
         self._rows, self._golds = rows, [_processed(process_gold, item, gold) for item, gold in enumerate(golds)]
         self._wants_rows = "test_set" in type(self._evaluator).score.__annotations__
 
-    def __call__(self, item: int, text: str) -> bool:
-        """Whether a response to an item is right. Raises UserError if the evaluator does not say."""
-        return self.explained(item, text)[0]
-
     def explained(self, item: int, text: str) -> tuple[bool, str]:
-        """Whether a response to an item is right, and what the evaluator says of it, as `explanation`."""
+        """Whether a response to an item is right, and what the evaluator says of it, as `explanation`.
+
+        Raises UserError if it gives no verdict.
+        """
         rows = {"test_set": self._rows.select([item])} if self._wants_rows else {}
         predictions, references = [self._process_text(text)], [self._golds[item]]
         result = self._evaluator.score(predictions=predictions, references=references, **rows)
@@ -50,8 +49,8 @@ def explanation(detail: Any) -> str:
     if not isinstance(detail, dict):
         return ""
     known = {"pred": "read ", "predictions": "read ", "result": "the program: ", "message": ""}
-    said = {name: _short(detail[name]) for name in known if detail.get(name) is not None}
-    return "; ".join(f"{known[name]}{text}" for name, text in said.items() if text)
+    texts = {name: _short(detail[name]) for name in known if detail.get(name) is not None}
+    return "; ".join(f"{known[name]}{text}" for name, text in texts.items() if text)
 
 
 def _short(value: Any) -> str:

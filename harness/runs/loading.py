@@ -11,8 +11,8 @@ import torch
 import transformers
 from msgspec import UNSET
 
-from harness.records.schema import RunConfig
-from harness.runs.config import write_generated
+from harness.runs.resolve import ResolvedRun, write_generated
+from harness.suites.spec import Suite
 from model_wrappers import Backbone, load_backbone
 
 if TYPE_CHECKING:
@@ -21,25 +21,23 @@ if TYPE_CHECKING:
     from harness.runs.worker import Worker
 
 
-def worker_for(config: RunConfig, data: Path, scratch: Path) -> Worker:
-    """A worker of a run in this process.
+def worker_for(run: ResolvedRun, scratch: Path) -> Worker:
+    """A worker of a run in this process. scratch: for generated problems, and what else is not kept.
 
-    data: folder of the problems; generated ones are written there. scratch: for what is not kept. Raises UserError or
-    ValueError for what cannot be loaded.
+    Raises UserError or ValueError for what cannot be loaded.
     """
-    jobs, backbones = load(config, data, scratch)
+    jobs, backbones = load(run, scratch)
     from harness.runs.worker import Worker
 
-    return Worker(config, data, jobs, backbones)
+    return Worker(run, run.data or scratch, jobs, backbones)
 
 
-def load(config: RunConfig, data: Path, scratch: Path) -> tuple[list[SuiteJob], dict[str, Backbone]]:
+def load(run: ResolvedRun, scratch: Path) -> tuple[list[SuiteJob], dict[str, Backbone]]:
     """The suites of a configuration, ready to decode, and the models by name.
 
     Raises UserError for a malformed data file or a prompt that does not fit.
     """
-    if config.generated:
-        write_generated(data, config)
+    config = run.config
     if config.threads is not None:
         torch.set_num_threads(config.threads)
     transformers.utils.logging.disable_progress_bar()
@@ -57,24 +55,25 @@ def load(config: RunConfig, data: Path, scratch: Path) -> tuple[list[SuiteJob], 
         for name in sorted(names)
     }
 
-    problems = _problems(config, data, scratch)
+    problems = _problems(run, scratch)
     from harness.runs.inference import models_for, prepare
 
-    return [prepare(suite, own, models_for(config, suite, backbones)) for suite, own in problems], backbones
+    return [prepare(suite, own, models_for(run, suite.name, backbones)) for suite, own in problems], backbones
 
 
-def count_items(config: RunConfig, data: Path, scratch: Path) -> dict[str, int]:
+def count_items(run: ResolvedRun, scratch: Path) -> dict[str, int]:
     """How many items each suite has, without a model. Raises UserError for a malformed data file."""
-    if config.generated:
-        write_generated(data, config)
-    return {suite: sum(map(len, own)) for suite, own in _problems(config, data, scratch)}
+    return {suite.name: sum(map(len, own)) for suite, own in _problems(run, scratch)}
 
 
-def _problems(config: RunConfig, data: Path, scratch: Path) -> Iterator[tuple[str, list[Problems]]]:
+def _problems(run: ResolvedRun, scratch: Path) -> Iterator[tuple[Suite, list[Problems]]]:
+    data = run.data or scratch
+    if run.config.generated:
+        write_generated(data, run.config, run.suites.values())
     # OpenCompass takes seconds to import: only now, after all that can be refused without it.
     os.environ.setdefault("HF_DATASETS_CACHE", str(scratch / "datasets"))
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     from harness.runs.problems import dataset_configs, load_problems
 
-    for suite in config.suites:
-        yield suite, load_problems(suite, dataset_configs(suite, config, data), config.limit)
+    for suite in run.suites.values():
+        yield suite, load_problems(suite, dataset_configs(suite, run.config.generated, data), run.config.limit)

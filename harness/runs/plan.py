@@ -16,8 +16,9 @@ from pathlib import Path
 from harness.errors import UserError
 from harness.records.schema import RunConfig
 from harness.records.sources import resolved_options
-from harness.runs.crew import Crew
-from harness.runs.results import Sample
+from harness.runs.pool import WorkerPool
+from harness.runs.resolve import ResolvedRun
+from harness.runs.responses import Sample
 
 BUDGET = 60.0  # seconds of measuring, after which every method has at least one response
 PLAIN = "plain forward"  # of a record of costs
@@ -38,7 +39,7 @@ class Forecast:
     responses: int = 0
 
 
-def measured(config: RunConfig, crew: Crew, budget: float = BUDGET) -> dict[Pair, Forecast]:
+def measured(config: RunConfig, pool: WorkerPool, budget: float = BUDGET) -> dict[Pair, Forecast]:
     """Decode for `budget` seconds: an item of every suite by every method, then the next ones.
 
     A method that there was no time for on a suite takes as long a token there as where it was measured.
@@ -46,23 +47,23 @@ def measured(config: RunConfig, crew: Crew, budget: float = BUDGET) -> dict[Pair
     found: dict[Pair, list[Sample]] = defaultdict(list)
     first = next(iter(config.suites))
     for method in config.methods:
-        crew.warm_up(first, {method: 0})
+        pool.warm_up(first, {method: 0})
     began = time.monotonic()
-    for method, suite, item in _in_turn(config, crew):
+    for method, suite, item in _in_turn(config, pool):
         late = time.monotonic() - began > budget
         if late and all(any(found[method, each] for each in config.suites) for method in config.methods):
             break
         if not late or suite == first:
-            found[method, suite] += crew.warm_up(suite, {method: item}).values()
+            found[method, suite] += pool.warm_up(suite, {method: item}).values()
     return {
         (method, suite): _forecast(config, found, method, suite) for method in config.methods for suite in config.suites
     }
 
 
-def _in_turn(config: RunConfig, crew: Crew) -> Iterator[tuple[str, str, int]]:
-    for item in range(max(crew.items.values())):
+def _in_turn(config: RunConfig, pool: WorkerPool) -> Iterator[tuple[str, str, int]]:
+    for item in range(max(pool.items.values())):
         for suite in config.suites:
-            for method in config.methods if item < crew.items[suite] else ():
+            for method in config.methods if item < pool.items[suite] else ():
                 yield method, suite, item
 
 
@@ -80,7 +81,7 @@ def _forecast(config: RunConfig, found: dict[Pair, list[Sample]], method: str, s
     return Forecast(ratio * (known.seconds or 0), ratio * (known.calls or 0))
 
 
-def from_costs(config: RunConfig, path: Path) -> tuple[dict[Pair, Forecast], str]:
+def from_costs(run: ResolvedRun, path: Path) -> tuple[dict[Pair, Forecast], str]:
     """The same from a record of harness/bench.py --costs, and what that was measured with.
 
     FIXED decoders make a plain forward a step; a FeF method takes LLaDA's seconds / its predicted speedup, where the
@@ -97,8 +98,8 @@ def from_costs(config: RunConfig, path: Path) -> tuple[dict[Pair, Forecast], str
             f"--costs {path} is no record of costs ({type(error).__name__}: {error}); make one on the device: "
             f"python harness/bench.py --costs --out {path}"
         ) from error
-    options, found = resolved_options(config), {}
-    for method, own in config.methods.items():
+    options, found = resolved_options(run.config, run.decoders), {}
+    for method, own in run.config.methods.items():
         for suite, setting in own.suites.items():
             steps = options[method][suite].get("steps") or setting.gen_length or 0
             calls = float(steps) if own.method in FIXED else None

@@ -14,9 +14,9 @@ from opencompass.registry import ICL_PROMPT_TEMPLATES, ICL_RETRIEVERS
 from opencompass.utils.build import build_dataset_from_cfg
 
 from harness.errors import UserError
-from harness.records.schema import RunConfig
 from harness.suites.configurations import real_datasets
-from harness.suites.registry import generated_dataset, questions_dataset, suite_named
+from harness.suites.registry import generated_dataset, questions_dataset
+from harness.suites.spec import Suite
 from model_wrappers.opencompass_model import DiffusionModel
 
 datasets.disable_progress_bars()
@@ -44,15 +44,14 @@ class Problems:
         return [""] * len(self) if column is None else [str(gold) for gold in self.rows[column]]
 
 
-def dataset_configs(suite: str, config: RunConfig, data: Path) -> list[dict[str, Any]]:
+def dataset_configs(suite: Suite, generated: bool, data: Path) -> list[dict[str, Any]]:
     """OpenCompass's configurations of a suite's datasets, for problems below `data`. Raises UserError."""
-    questions = suite_named(suite).questions
-    if questions is not None:
-        return [questions_dataset(suite, questions)]
-    return [generated_dataset(suite, data)] if config.generated else real_datasets(suite, data)
+    if suite.questions is not None:
+        return [questions_dataset(suite, suite.questions)]
+    return [generated_dataset(suite, data)] if generated else real_datasets(suite, data)
 
 
-def load_problems(suite: str, configs: list[dict[str, Any]], limit: int | None) -> list[Problems]:
+def load_problems(suite: Suite, configs: list[dict[str, Any]], limit: int | None) -> list[Problems]:
     """The datasets of a suite, each up to `limit` problems. Raises UserError for a malformed file."""
     loaded = []
     for config in configs:
@@ -61,33 +60,33 @@ def load_problems(suite: str, configs: list[dict[str, Any]], limit: int | None) 
             test = dataset.reader.dataset["test"]
             dataset.reader.dataset["test"] = test.select(range(min(len(test), limit or len(test))))
         except Exception as error:  # whatever a loader makes of a broken file
-            raise UserError(f"data file of {suite} is malformed: {config['path']}: {error}") from error
+            raise UserError(f"data file of {suite.name} is malformed: {config['path']}: {error}") from error
         loaded.append(Problems(config, dataset))
         _check_rows(suite, loaded[-1])
     return loaded
 
 
-def _check_rows(suite: str, problems: Problems) -> None:
+def _check_rows(suite: Suite, problems: Problems) -> None:
     """Raise UserError unless every problem has what its prompt and its judging read.
 
     OpenCompass would leave a placeholder in the prompt for a column that is not there, and write None for a null.
     """
     reader, path = problems.config["reader_cfg"], problems.config["path"]
     if not len(problems):
-        raise UserError(f"data file of {suite} holds no problems: {path}")
+        raise UserError(f"data file of {suite.name} holds no problems: {path}")
     columns = [name for name in (*reader["input_columns"], reader.get("output_column")) if name is not None]
     missing = [name for name in columns if name not in problems.rows.column_names]
     if missing:
         raise UserError(
-            f"data file of {suite} has no column {', '.join(missing)}: {path}; it has "
+            f"data file of {suite.name} has no column {', '.join(missing)}: {path}; it has "
             f"{', '.join(problems.rows.column_names)}"
         )
     for name in columns:
         for item, value in enumerate(problems.rows[name]):
             if isinstance(value, str) and value.strip():
                 continue
-            if value is None or not suite_named(suite).foreign:  # whose columns may hold anything, but not nothing
-                raise UserError(f"data file of {suite}, item {item}: {name} must be text, not {value!r}: {path}")
+            if value is None or not suite.foreign:  # whose columns may hold anything, but not nothing
+                raise UserError(f"data file of {suite.name}, item {item}: {name} must be text, not {value!r}: {path}")
 
 
 def conversations(problems: Problems, model: DiffusionModel) -> list[Any]:

@@ -1,25 +1,28 @@
 """How far a run is: a bar a suite on a terminal, else a line every half minute; speed, time left, accuracy so far.
 
-What `--status` shows in another terminal is counted from the records; the speed is in NAME, which a run that goes on
-replaces every few seconds.
+What `--status` shows in another terminal, or after a run has stopped, is counted from the records; the speed is in
+NAME, which a run that goes on replaces every few seconds.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import TracebackType
 
+from filelock import FileLock, Timeout
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from harness.records.schema import RunConfig
-from harness.records.store import write_atomically
+from harness.records.files import each_line
+from harness.records.schema import ItemRecord, RunConfig
+from harness.records.store import read_meta, write_atomically
+from harness.runs.folder import LOCK
 
 NAME = "progress.json"
 REDRAW = 0.2  # seconds between two drawings of the bar
@@ -48,13 +51,13 @@ class RunProgress:
             TextColumn("{task.description}"),
             BarColumn(),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[said]}"),
+            TextColumn("{task.fields[note]}"),
         )
         terminal = self._console.is_terminal
         self._bar = Progress(*columns, console=self._console, auto_refresh=False, disable=not terminal)
         self._titles = {name: config.suites[name].title or name for name in totals}
         self._tasks = {
-            name: self._bar.add_task(self._titles[name], total=totals[name], completed=done[name], said="")
+            name: self._bar.add_task(self._titles[name], total=totals[name], completed=done[name], note="")
             for name in totals
         }
         self._labels = {name: method.label for name, method in config.methods.items()}
@@ -87,8 +90,8 @@ class RunProgress:
         if due and not terminal:
             self._console.print(self._line(suite, now), soft_wrap=True, highlight=False)
         if due and terminal:
-            said = [self._pace(now), self._accuracy(suite)]
-            self._bar.update(self._tasks[suite], said=", ".join(part for part in said if part))
+            note = [self._pace(now), self._accuracy(suite)]
+            self._bar.update(self._tasks[suite], note=", ".join(part for part in note if part))
         self._bar.update(self._tasks[suite], advance=1, refresh=due)
         if self._folder is not None and now - self._noted > NOTE_EVERY:
             self._noted = now
@@ -106,9 +109,9 @@ class RunProgress:
 
     def _line(self, suite: str, now: float) -> str:
         counts = [f"{self._titles[name]} {self._done[name]}/{self._totals[name]}" for name in self._totals]
-        said = [f"{sum(self._done.values())} of {sum(self._totals.values())} responses", self._pace(now), *counts]
+        note = [f"{sum(self._done.values())} of {sum(self._totals.values())} responses", self._pace(now), *counts]
         accuracy = self._accuracy(suite)
-        return ", ".join([*said, *([f"{self._titles[suite]}: {accuracy}"] if accuracy else [])])
+        return ", ".join([*note, *([f"{self._titles[suite]}: {accuracy}"] if accuracy else [])])
 
     def _accuracy(self, suite: str) -> str:
         own = {method: verdicts for (of, method), verdicts in self._verdicts.items() if of == suite}
@@ -116,9 +119,9 @@ class RunProgress:
 
     def _note(self, folder: Path, now: float) -> None:
         at = datetime.now(UTC).isoformat(timespec="seconds")
-        said = {"at": at, "workers": self._workers(), "per_second": self._rate(now), "left_seconds": self._left(now)}
+        note = {"at": at, "workers": self._workers(), "per_second": self._rate(now), "left_seconds": self._left(now)}
         with suppress(OSError):  # a disk that is full stops the run at its next record, which says so
-            write_atomically(folder / NAME, json.dumps(said) + "\n")
+            write_atomically(folder / NAME, json.dumps(note) + "\n")
 
 
 def pace(per_second: float, left: float, workers: int) -> str:
@@ -133,3 +136,42 @@ def duration(seconds: float) -> str:
         return f"{max(1, round(seconds))} s"
     minutes = round(timedelta(seconds=seconds) / timedelta(minutes=1))
     return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def describe_status(folder: Path) -> str:
+    """Responses recorded by suite, and whether the run goes on, how fast, and for how long. Raises UserError."""
+    meta = read_meta(folder)
+    methods, files = len(meta.config.methods), meta.data.get("files") or {}
+    totals = {suite: methods * files.get(suite, {}).get("items", 0) for suite in meta.config.suites}
+    done = Counter(row["suite"] for _, row in each_line(folder / "items.jsonl", ItemRecord))
+    lines = [
+        f"{meta.config.suites[suite].title or suite}: {done[suite]} of {total} responses"
+        for suite, total in totals.items()
+    ]
+    left_out = len(meta.sessions[-1].get("left_out", [])) if meta.sessions else 0
+    if left_out:
+        lines.append(f"left out, because their workers died: {left_out}")
+    return "\n".join([_state(folder, sum(done.values()) >= sum(totals.values())), *lines])
+
+
+def _state(folder: Path, complete: bool) -> str:
+    if held(folder):
+        try:
+            note = json.loads((folder / NAME).read_text(encoding="utf-8"))
+            return f"goes on: {pace(note['per_second'], note['left_seconds'], note['workers'])} ({note['at']})"
+        except (OSError, ValueError, KeyError, TypeError):  # not there yet, or decoding is over
+            return "goes on: scoring and tables" if complete else "goes on: no speed is known yet"
+    if complete:
+        return "finished"
+    return f"stopped; go on with the same options and --resume --out {folder}"
+
+
+def held(folder: Path) -> bool:
+    """Whether a process works on a run's folder."""
+    if not (folder / LOCK).exists():
+        return False
+    try:
+        with FileLock(folder / LOCK, timeout=0):
+            return False
+    except Timeout:
+        return True

@@ -7,42 +7,62 @@ that records them; a worker writes nothing.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import torch
+
+from harness.costs.timing import seconds_of
 from harness.records.receipts import receipt
-from harness.records.schema import PromptRecord, RunConfig
-from harness.runs.chunks import Chunk
+from harness.records.schema import PromptRecord
+from harness.runs.chunks import Chunk, Queue
 from harness.runs.folder import describe_data, made_with
 from harness.runs.inference import SuiteJob, decode_item, item_seed, prompts_of, warm_up
-from harness.runs.passes import pass_seconds
-from harness.runs.results import Passes, Response, Result, Sample
-from harness.runs.tracing import trace_of
-from model_wrappers import METHODS, Backbone
+from harness.runs.resolve import ResolvedRun
+from harness.runs.responses import Passes, Response, Result, Sample, trace_of
+from model_wrappers import Backbone
+from model_wrappers.api import check_options
+from model_wrappers.backbones.protocol import Ledger
+from model_wrappers.decoders.fef import make_verifier
+from model_wrappers.decoders.fef.targets import Proposal
 from model_wrappers.events import EventLog
+from model_wrappers.opencompass_model import DiffusionModel
+from model_wrappers.request import Request
+from model_wrappers.sampling import Sampler
 
 
 class Worker:
-    """The models and the problems of a run, ready to decode.
+    """The models and the problems of a run, ready to decode; by itself the pool of a run without --workers.
 
     data: folder of the problems. jobs, backbones: as `harness.runs.loading.load` gives them. description: what
     run.json says of the machine, the weights, the problems and the code.
     """
 
-    def __init__(self, config: RunConfig, data: Path, jobs: list[SuiteJob], backbones: dict[str, Backbone]) -> None:
-        self._config, self._jobs = config, {job.suite: job for job in jobs}
+    size = 1
+
+    def __init__(self, run: ResolvedRun, data: Path, jobs: list[SuiteJob], backbones: dict[str, Backbone]) -> None:
+        self._config, self._decoders, self._jobs = run.config, run.decoders, {job.suite: job for job in jobs}
         self._warm: set[tuple[str, str]] = set()
         self._texts: defaultdict[str, dict[int, str]] = defaultdict(dict)  # of tokens, by tokenizer
-        described = describe_data(config, data)
+        described = describe_data(run, data)
         for job in jobs:
             described["files"][job.suite]["items"] = len(job.prompts)
-        self.description = made_with(config, backbones, described)
+        self.description = made_with(run, backbones, described)
 
     @property
     def items(self) -> dict[str, int]:
         """How many items each suite has."""
         return {suite: len(job.prompts) for suite, job in self._jobs.items()}
+
+    def results(self, queue: Queue) -> Iterator[tuple[str, Result]]:
+        """As WorkerPool says."""
+        while (chunk := queue.take()) is not None:
+            yield from (("", result) for result in self.decode(chunk))
+
+    def about(self) -> dict[str, Any]:
+        """As WorkerPool says."""
+        return {}
 
     def prompts(self) -> list[PromptRecord]:
         """The prompts of all items, as records have them."""
@@ -80,6 +100,34 @@ class Worker:
                 texts = self._texts[model.backbone.name]
                 trace = None if log is None else trace_of(key, model.backbone, model.gen_length, log, texts)
                 yield Response(record, windows, trace)
-            if self._config.timed and METHODS[model.method].prefix_conditioned:
+            if self._config.timed and self._decoders[method].prefix_conditioned:
                 costs = pass_seconds(model, job.prompts[items[0]])
                 yield Passes({"method": method, "suite": chunk.suite, "item": items[0], **costs})
+
+
+@torch.inference_mode()
+def pass_seconds(model: DiffusionModel, prompt_P: torch.Tensor) -> dict[str, Any]:
+    """Seconds of a plain forward, a draft pass and the verification of a full window: the fields of a PassRecord.
+
+    They are the inputs of the paper's prediction, measured on a run's own prompts.
+
+    model: of a prefix-conditioned method. prompt_P: LongTensor (P,); the response is all masks. Each pass runs once
+    before it is timed.
+    """
+    backbone, options = model.backbone, check_options(model.method, model.options)
+    options_: Any = options
+    x_1L = torch.cat([prompt_P, torch.full((model.gen_length,), backbone.mask_id)])[None].to(backbone.device)
+    start, draft = len(prompt_P), Ledger(backbone if options_.draft is None else options_.draft)
+    request = Request(Ledger(backbone), draft, x_1L, start, model.gen_length, 0.0, Sampler(0))
+    verifier = make_verifier(request, options_, [backbone.mask_id])
+    segment, _ = verifier.segment(list(range(start, x_1L.shape[1])))
+    drafts = [backbone.eos_id] * min(options_.window, len(segment))
+    half = torch.arange(start, start + max(1, model.gen_length // 2), device=backbone.device)
+    calls: dict[str, Callable[[], object]] = {
+        "plain": lambda: backbone.logits(x_1L, positions=half),
+        "draft": lambda: verifier.draft(segment),
+        "verification": lambda: verifier.verify(segment, Proposal(drafts, None, None)),
+    }
+    for call in calls.values():
+        call()
+    return {"drafts": len(drafts)} | {name: seconds_of(call, backbone.device) for name, call in calls.items()}

@@ -19,13 +19,12 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import UserError
+from harness.options import UNSAFE_OPTION
 from harness.records.schema import RunRecord
 from harness.records.store import Recorder, Run, read_meta, write_meta
-from harness.runs.arguments import UNSAFE_OPTION
-from harness.runs.outside import restore_suites
+from harness.runs.resolve import restored_suites
 from harness.sandbox.execute import entered, filter_descriptor
 from harness.sandbox.probe import choose, whole_process
-from harness.suites.registry import suite_named
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -49,10 +48,9 @@ def score_run(folder: Path, unsafe: bool = False, pending: bool = False) -> dict
         return scoring
     earlier = meta.scoring.get("own_objects", {}) if pending else {}
     scoring = {"sandbox": "none", "not_scored": {}, "not_enforced": [], "own_objects": dict(earlier)}
-    asked_for = [suite for suite in meta.config.suites if suite in unjudged]
-    restore_suites(meta, asked_for)
-    foreign = [suite for suite in asked_for if suite_named(suite).foreign]
-    for suites in ([suite for suite in asked_for if suite not in foreign], foreign):
+    specs = restored_suites(meta, [suite for suite in meta.config.suites if suite in unjudged])
+    foreign = [name for name, suite in specs.items() if suite.foreign]
+    for suites in ([name for name in specs if name not in foreign], foreign):
         if not suites:
             continue
         shown = _shown(meta) if suites is foreign else None

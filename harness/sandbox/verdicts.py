@@ -10,18 +10,17 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import UserError, one_line_errors
+from harness.options import UNSAFE_OPTION
 from harness.records.hashes import files_hash
 from harness.records.schema import RunRecord
 from harness.records.store import read_lines, read_meta, write_atomically
-from harness.runs.arguments import UNSAFE_OPTION
-from harness.runs.config import problem_files, write_generated
 from harness.runs.judging import explanation, has_verdict, verdict_of
-from harness.runs.outside import restore_suites
 from harness.runs.problems import Problems, dataset_configs, load_problems
+from harness.runs.resolve import problem_files, restored_suites, write_generated
 from harness.sandbox.probe import choose, not_enforced
 from harness.sandbox.supervisor import confine
 from harness.sandbox.tally import taken
-from harness.suites.registry import suite_named
+from harness.suites.spec import Suite
 
 ALL_RIGHT = 100.0 - 1e-6  # percent
 GIB = 2**30
@@ -39,7 +38,7 @@ def verdicts_of(folder: Path, suites: list[str], unsafe: bool = False, pending: 
     where a suite was not scored. Raises UserError if the problems are not those of the run.
     """
     meta = read_meta(folder)
-    restore_suites(meta, suites)
+    specs = restored_suites(meta, suites)
     choice = choose(unsafe)
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for item in read_lines(folder / "items.jsonl"):
@@ -56,16 +55,16 @@ def verdicts_of(folder: Path, suites: list[str], unsafe: bool = False, pending: 
     with tempfile.TemporaryDirectory() as scratch:
         data = Path(scratch) if meta.config.generated else Path(meta.data["folder"])
         if meta.config.generated:
-            write_generated(data, meta.config, suites)
+            write_generated(data, meta.config, specs.values())
         problems: dict[str, list[Problems]] = {}
         for (method, suite), items in groups.items():
-            spec, numbers = suite_named(suite), [item["item"] for item in items]
+            spec, numbers = specs[suite], [item["item"] for item in items]
             if spec.executes and choice.isolation is None:
                 not_scored[suite] = choice.missing
                 rows += [(method, suite, number, None) for number in numbers]
                 continue
             if suite not in problems:
-                problems[suite] = _problems(suite, meta, data, unsafe)
+                problems[suite] = _problems(spec, meta, data, unsafe)
             responses = [(suite, item["item"], item["text"]) for item in items]
             new = [response for response in responses if response not in judged]
             if new:
@@ -89,11 +88,11 @@ def verdicts_of(folder: Path, suites: list[str], unsafe: bool = False, pending: 
     }
 
 
-def _problems(suite: str, meta: RunRecord, data: Path, unsafe: bool) -> list[Problems]:
+def _problems(suite: Suite, meta: RunRecord, data: Path, unsafe: bool) -> list[Problems]:
     """The datasets of a suite, as far as the run went."""
-    if files_hash(problem_files(suite, meta.config.generated, data)) != meta.data["files"][suite]["sha256"]:
-        raise UserError(f"the problems of {suite} are not those of the run: their SHA-256 differs from run.json's")
-    configs = dataset_configs(suite, meta.config, data)
+    if files_hash(problem_files(suite, meta.config.generated, data)) != meta.data["files"][suite.name]["sha256"]:
+        raise UserError(f"the problems of {suite.name} are not those of the run: their SHA-256 differs from run.json's")
+    configs = dataset_configs(suite, meta.config.generated, data)
     for config in configs:
         evaluator = config["eval_cfg"]["evaluator"]
         if str(evaluator.get("type")).startswith("harness.sandbox.evaluators.Sandboxed"):
@@ -101,13 +100,11 @@ def _problems(suite: str, meta: RunRecord, data: Path, unsafe: bool) -> list[Pro
     return load_problems(suite, configs, meta.config.limit)
 
 
-def evaluate_suite(problems: list[Problems], items: list[int], texts: list[str]) -> list[bool]:
-    """OpenCompass's verdicts on responses to items of a suite, which number its datasets one after the other."""
-    return [verdict for verdict, _ in explained_suite(problems, items, texts)]
-
-
 def explained_suite(problems: list[Problems], items: list[int], texts: list[str]) -> list[tuple[bool, str]]:
-    """The verdicts of `evaluate_suite`, each with what the evaluator says of it."""
+    """OpenCompass's verdicts on responses to items of a suite, each with what the evaluator says of it.
+
+    Items number the suite's datasets one after the other.
+    """
     found: dict[int, tuple[bool, str]] = {}
     first = 0
     for part in problems:

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import UserError
-from harness.suites.registry import ALL, suite_named
+from harness.suites.registry import ALL
+from harness.suites.spec import Suite
 
 DATASETS = "_datasets"  # the ending of the variables that a configuration's datasets are in
 SANDBOXED = {
@@ -23,21 +24,21 @@ SANDBOXED = {
 }
 
 
-def configuration_hash(suite: str) -> str:
+def configuration_hash(suite: Suite) -> str:
     """SHA-256 of a suite's configuration as it ships, with what the suite changes of it."""
     return hashlib.sha256(json.dumps(_shipped(suite), sort_keys=True).encode()).hexdigest()
 
 
-def real_datasets(suite: str, data: Path) -> list[dict[str, Any]]:
+def real_datasets(suite: Suite, data: Path) -> list[dict[str, Any]]:
     """OpenCompass's dataset configurations of a suite, for the real problems below `data`.
 
     Raises UserError for an unknown configuration, one that does not generate text, or a missing file.
     """
-    spec, found = suite_named(suite), _shipped(suite)
+    found = _shipped(suite)
     for dataset in found:
         inferencer = dataset["infer_cfg"]["inferencer"]["type"]
         if not inferencer.rsplit(".", 1)[-1].endswith("GenInferencer"):
-            raise UserError(f"configuration {spec.configuration} does not generate text, it uses {inferencer}")
+            raise UserError(f"configuration {suite.configuration} does not generate text, it uses {inferencer}")
         dataset["path"] = str(_local(suite, str(dataset.get("path", "")), data))
         evaluator = dataset["eval_cfg"]["evaluator"]
         if isinstance(evaluator.get("type"), str):
@@ -45,11 +46,10 @@ def real_datasets(suite: str, data: Path) -> list[dict[str, Any]]:
     return found
 
 
-def real_files(suite: str, data: Path) -> list[Path]:
+def real_files(suite: Suite, data: Path) -> list[Path]:
     """The files of a suite's real problems below `data`, in a fixed order. Raises UserError if they are missing."""
-    spec = suite_named(suite)
-    if spec.file is not None:
-        return [_present(suite, data, f"data/{spec.file}")]
+    if suite.file is not None:
+        return [_present(suite, data, f"data/{suite.file}")]
     found: list[Path] = []
     for dataset in real_datasets(suite, data):
         path = Path(dataset["path"])
@@ -57,51 +57,49 @@ def real_files(suite: str, data: Path) -> list[Path]:
     return list(dict.fromkeys(found))
 
 
-def _local(suite: str, path: str, data: Path) -> Path:
+def _local(suite: Suite, path: str, data: Path) -> Path:
     """Where OpenCompass would look for a dataset below the user's folder."""
     from opencompass.utils.datasets_info import DATASETS_MAPPING
 
-    spec = suite_named(suite)
-    if spec.file is not None:
-        _present(suite, data, f"data/{spec.file}")
+    if suite.file is not None:
+        _present(suite, data, f"data/{suite.file}")
     return _present(suite, data, DATASETS_MAPPING.get(path, {}).get("local") or path).resolve()
 
 
-def _present(suite: str, data: Path, name: str) -> Path:
+def _present(suite: Suite, data: Path, name: str) -> Path:
     """A path that exists. Raises UserError that says which file is missing, where it belongs and what wants it."""
-    path, spec = data / name, suite_named(suite)
+    path = data / name
     if path.exists():
         return path
-    same = [other for other in ALL if other.configuration == spec.configuration and other.file not in (None, spec.file)]
+    same = [each for each in ALL if each.configuration == suite.configuration and each.file not in (None, suite.file)]
     there = [other.name for other in same if (data / f"data/{other.file}").exists()]
     hint = f"; the files of {', '.join(there)} are there" if there else ""
     raise UserError(
-        f"data file for {suite} is missing: {path}; OpenCompass's configuration {spec.configuration} wants it there, "
-        f"and --data names the folder above data/{hint}"
+        f"data file for {suite.name} is missing: {path}; OpenCompass's configuration {suite.configuration} wants it "
+        f"there, and --data names the folder above data/{hint}"
     )
 
 
-def _shipped(suite: str) -> list[dict[str, Any]]:
+def _shipped(suite: Suite) -> list[dict[str, Any]]:
     """The datasets of a suite's configuration as plain values, with the suite's changes."""
-    spec = suite_named(suite)
-    if spec.configuration is None:
-        raise UserError(f"suite {suite} has generated problems alone; leave out --data, or the suite")
+    if suite.configuration is None:
+        raise UserError(f"suite {suite.name} has generated problems alone; leave out --data, or the suite")
     import opencompass
     from mmengine.config import Config
 
     folder = Path(opencompass.__file__).parent / "configs" / "datasets"
     files = {path.stem: path for path in sorted(folder.rglob("*.py"))}
-    if spec.configuration not in files:
-        close = get_close_matches(spec.configuration, files, n=5)
+    if suite.configuration not in files:
+        close = get_close_matches(suite.configuration, files, n=5)
         raise UserError(
-            f"OpenCompass has no configuration {spec.configuration}"
+            f"OpenCompass has no configuration {suite.configuration}"
             + (f"; close ones: {', '.join(close)}" if close else f"; they are below {folder}")
         )
-    config = Config.fromfile(str(files[spec.configuration]), format_python_code=False)
+    config = Config.fromfile(str(files[suite.configuration]), format_python_code=False)
     found = [each for name, value in config.items() if name.endswith(DATASETS) for each in value]
     if not found:
-        raise UserError(f"OpenCompass's configuration {spec.configuration} names no datasets")
-    return [_plain(each) | spec.changes for each in found]
+        raise UserError(f"OpenCompass's configuration {suite.configuration} names no datasets")
+    return [_plain(each) | suite.changes for each in found]
 
 
 def _plain(value: Any) -> Any:

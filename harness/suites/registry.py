@@ -6,6 +6,7 @@ of questions (questions.py).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ GENERATED = tuple(name for name, suite in SUITES.items() if suite.generator is n
 PAPER_SUITES = ("gsm8k", "math", "humaneval", "mbpp")
 FOREIGN = "opencompass:"  # then the name of one of OpenCompass's configurations
 FOREIGN_LENGTHS = {"gen_length": 256, "block_length": 32}
+SAME = {"math500": "math"}  # suites with the settings of another
 SMALL_LENGTH = 64  # tokens of a response of nano's, of suites without generated problems
 
 
@@ -40,23 +42,22 @@ def suite_named(name: str) -> Suite:
     return SUITES[name]
 
 
-def suites_named(names: str) -> list[str]:
-    """The suites of a comma-separated list. Raises UserError for an unknown or repeated one.
+def suites_named(names: str | Iterable[str]) -> dict[str, Suite]:
+    """The suites of comma-separated lists, by name. Raises UserError for an unknown or repeated one.
 
     An element NAME=FILE makes a suite of a file of questions.
     """
-    chosen = []
-    for element in elements_of(names):
+    chosen: dict[str, Suite] = {}
+    for element in elements_of(names if isinstance(names, str) else ";".join(names)):
         name = element
         if "=" in element:
             name, questions = questions_of(element)
             add_questions(name, questions)
-        suite_named(name)
-        chosen.append(name)
+        if name in chosen:
+            raise UserError(f"--suite names a suite twice: {name}")
+        chosen[name] = suite_named(name)
     if not chosen:
         raise UserError(f"--suite names no suite; valid: {valid()}")
-    if len(set(chosen)) < len(chosen):
-        raise UserError(f"--suite names a suite twice: {names}")
     return chosen
 
 
@@ -72,37 +73,50 @@ def valid() -> str:
     return f"{', '.join(SUITES)}, {FOREIGN}NAME, NAME=FILE.jsonl"
 
 
-def generator_of(suite: str) -> Generator:
+def generator_of(suite: Suite) -> Generator:
     """A suite's generator. Raises UserError for a suite without one."""
-    generator = suite_named(suite).generator
-    if generator is None:
+    if suite.generator is None:
         raise UserError(
-            f"suite {suite} has no generated problems; valid: {', '.join(GENERATED)}; or give --data FOLDER"
+            f"suite {suite.name} has no generated problems; valid: {', '.join(GENERATED)}; or give --data FOLDER"
         )
-    return generator
+    return suite.generator
 
 
-def generation_settings(suite: str, small: bool) -> dict[str, Any]:
+def generation_settings(suite: Suite, small: bool) -> dict[str, Any]:
     """A suite's default lengths and decoder options: LLaDA-8B-Instruct's, or those of a small model."""
-    spec = suite_named(suite)
     if not small:
-        return spec.lengths
-    if spec.generator is None:
+        return suite.lengths
+    if suite.generator is None:
         return {"gen_length": SMALL_LENGTH}
-    length, block = spec.generator.length, spec.generator.block_length
+    length, block = suite.generator.length, suite.generator.block_length
     return {"gen_length": length} if block is None else {"gen_length": length, "block_length": block}
 
 
-def generated_file(suite: str, data: Path) -> Path:
+def settings_for(suite: Suite, model: str, small: bool) -> dict[str, Any]:
+    """Lengths and decoder options of a suite for a model: gen_length, block_length and options.
+
+    model: nano, a folder or a hub id; its settings go by the last part of that name. small: lengths for a small model
+    or generated problems, whatever the model.
+    """
+    usual = generation_settings(suite, small)
+    if small:
+        return usual
+    from model_wrappers.backbones.registry import published_settings  # torch: not for --list
+
+    found = published_settings(model, SAME.get(suite.name, suite.name))
+    return usual if found is None else found[0]
+
+
+def generated_file(suite: Suite, data: Path) -> Path:
     """Where a suite's generated problems are, below `data`."""
     return data / "data" / generator_of(suite).file
 
 
-def generated_dataset(suite: str, data: Path) -> dict[str, Any]:
+def generated_dataset(suite: Suite, data: Path) -> dict[str, Any]:
     """OpenCompass's dataset configuration of a suite's generated problems, which are below `data`."""
     generator, path = generator_of(suite), generated_file(suite, data).resolve()
     return {
-        "abbr": suite,
+        "abbr": suite.name,
         "type": generator.dataset,
         "path": str(path.parent if generator.by_folder else path),
         **generator.load,
@@ -112,10 +126,10 @@ def generated_dataset(suite: str, data: Path) -> dict[str, Any]:
     }
 
 
-def questions_dataset(suite: str, questions: Questions) -> dict[str, Any]:
+def questions_dataset(suite: Suite, questions: Questions) -> dict[str, Any]:
     """OpenCompass's dataset configuration of a file of questions."""
     return {
-        "abbr": suite,
+        "abbr": suite.name,
         "type": "harness.sandbox.questions.QuestionsDataset",
         "path": str(questions.file),
         "columns": {"prompt": questions.prompt, "answer": questions.answer},

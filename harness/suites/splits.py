@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from random import Random
 
-from harness.suites.registry import GENERATED, generated_file, generator_of
-from harness.suites.spec import Problem, split_of
+from harness.suites.registry import GENERATED, generated_file, generator_of, suite_named
+from harness.suites.spec import Problem, Suite, split_of
 
 SPLITS = ("train", "dev", "test")
 TEST_PROBLEMS = 200
@@ -26,8 +26,8 @@ def split_named(data: object) -> tuple[str, int] | None:
     return found and ("dev" if found[1] else "test", int(found[2] or 0))
 
 
-def draw(suite: str, split: str, rng: Random) -> Problem:
-    """One problem of a suite's split, by rejection. Raises ValueError for an unknown suite or split."""
+def draw(suite: Suite, split: str, rng: Random) -> Problem:
+    """One problem of a suite's split, by rejection. Raises ValueError for an unknown split."""
     if split not in SPLITS:
         raise ValueError(f"unknown split {split!r}; valid: {', '.join(SPLITS)}")
     generator = generator_of(suite)
@@ -37,12 +37,17 @@ def draw(suite: str, split: str, rng: Random) -> Problem:
             return problem
 
 
-def problems(suite: str, split: str, count: int, seed: int = 0, fewer: bool = False) -> Iterator[Problem]:
+def problems(suite: str, split: str, count: int, seed: int = 0) -> Iterator[Problem]:
+    """As `problems_of`, of the suite of this name."""
+    return problems_of(suite_named(suite), split, count, seed)
+
+
+def problems_of(suite: Suite, split: str, count: int, seed: int = 0, fewer: bool = False) -> Iterator[Problem]:
     """`count` problems with different questions, the same for the same arguments.
 
     fewer: end where the split does not seem to hold that many. Otherwise that raises ValueError.
     """
-    rng = Random(f"{generator_of(suite).problems_of or suite} {split} {seed}")
+    rng = Random(f"{generator_of(suite).problems_of or suite.name} {split} {seed}")
     seen: set[str] = set()
     draws = 0
     while len(seen) < count:
@@ -50,14 +55,14 @@ def problems(suite: str, split: str, count: int, seed: int = 0, fewer: bool = Fa
         if draws > 20 * count + 1000:
             if fewer:
                 return
-            raise ValueError(f"{suite} has fewer than {count} different {split} problems; ask for fewer")
+            raise ValueError(f"{suite.name} has fewer than {count} different {split} problems; ask for fewer")
         problem = draw(suite, split, rng)
         if problem.question not in seen:
             seen.add(problem.question)
             yield problem
 
 
-def drawn(suite: str, data: str, limit: int | None) -> list[Problem]:
+def drawn(suite: Suite, data: str, limit: int | None) -> list[Problem]:
     """The problems of a run on `data` (see `split_named`): TEST_PROBLEMS of a suite, or the run's limit if it is more.
 
     A suite whose split holds fewer has all of them.
@@ -65,24 +70,24 @@ def drawn(suite: str, data: str, limit: int | None) -> list[Problem]:
     named = split_named(data)
     assert named is not None, "a run on real files generates nothing"
     split, seed = named
-    return list(problems(suite, split, max(TEST_PROBLEMS, limit or 0), seed, fewer=True))
+    return list(problems_of(suite, split, max(TEST_PROBLEMS, limit or 0), seed, fewer=True))
 
 
-def write_drawn(folder: Path, data: str, limit: int | None, suites: Iterable[str]) -> None:
+def write_drawn(folder: Path, data: str, limit: int | None, suites: Iterable[Suite]) -> None:
     """Write the problems of `drawn` below `folder/data`, as the real files are laid out."""
-    for name in suites:
-        _write(folder, name, drawn(name, data, limit))
+    for suite in suites:
+        _write(folder, suite, drawn(suite, data, limit))
 
 
 def write_suites(
     folder: Path, split: str = "test", count: int = TEST_PROBLEMS, suites: Iterable[str] = GENERATED
 ) -> None:
     """Write `count` generated problems of every suite below `folder/data`, as the real files are laid out."""
-    for name in suites:
-        _write(folder, name, problems(name, split, count))
+    for suite in map(suite_named, suites):
+        _write(folder, suite, problems_of(suite, split, count))
 
 
-def _write(folder: Path, suite: str, chosen: Iterable[Problem]) -> None:
+def _write(folder: Path, suite: Suite, chosen: Iterable[Problem]) -> None:
     generator, path = generator_of(suite), generated_file(suite, folder)
     path.parent.mkdir(parents=True, exist_ok=True)
     text = generator.content([problem.row for problem in chosen])

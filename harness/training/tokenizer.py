@@ -11,6 +11,7 @@ from random import Random
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
+from harness.suites.registry import suite_named
 from harness.suites.splits import draw
 
 # What nano was trained on, in this order: frozen, so that a new suite changes neither its tokenizer nor its data.
@@ -36,7 +37,7 @@ def train_tokenizer(vocab_size: int = 1024, examples_per_suite: int = 4000, seed
     texts: list[str] = []
     for suite in NANO_SUITES:
         for _ in range(examples_per_suite):
-            problem = draw(suite, "train", rng)
+            problem = draw(suite_named(suite), "train", rng)
             texts += (problem.question, problem.response)
     texts += ["user", "assistant", "\n\n"] * 100  # the words of the chat template
     tokenizer = Tokenizer(models.BPE())

@@ -20,7 +20,7 @@ def generated_prompts(run: Run) -> dict[tuple[str, int], str]:
         generator = SUITES[suite].generator if suite in SUITES else None
         if generator is None or not isinstance(data, str) or split_named(data) is None:
             continue
-        own = drawn(suite, data, run.config.limit)
+        own = drawn(SUITES[suite], data, run.config.limit)
         content = generator.content([problem.row for problem in own]).encode()
         recorded = (run.meta.data.get("files") or {}).get(suite, {}).get("sha256")
         if recorded in (None, hashlib.sha256(content).hexdigest()):

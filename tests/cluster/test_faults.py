@@ -9,6 +9,7 @@ import errno
 import os
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +18,17 @@ from fake_actor import FOLDER, FakeActor, fault
 from paths import ROOT
 from ray_nodes import Nodes, ray_nodes
 
+from harness.cluster import pool as pools
+from harness.cluster.pool import RayPool
 from harness.errors import UserError, one_line_errors
+from harness.options import RunOptions, parsed
 from harness.records import store
 from harness.records.store import read_lines, read_run
 from harness.run import main
-from harness.runs import decoding
-from harness.runs.arguments import arguments_of
-from harness.runs.config import resolve
-from harness.runs.crew import workers_of
+from harness.runs.decoding import LeftOut, record
 from harness.runs.folder import claim_folder, exclusive
-from harness.runs.ray_crew import RayCrew
-from harness.runs.status import describe_status
+from harness.runs.progress import describe_status
+from harness.runs.resolve import resolve
 
 pytestmark = pytest.mark.slow
 METHODS = ["llada", "llada/2"]
@@ -48,7 +49,7 @@ def faults(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name, value in nodes.environment.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), str(ROOT / "tests" / "helpers")]))
-    monkeypatch.setattr(decoding, "crew_for", lambda *given: RayCrew(given[0], given[3], *given[1:3], actor=FakeActor))
+    monkeypatch.setattr(pools, "pool_for", partial(RayPool, actor=FakeActor))
     folder = Path(nodes.environment[FOLDER])
     for file in folder.rglob("*"):
         if file.is_file():
@@ -56,14 +57,12 @@ def faults(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def decode(nodes: Nodes, out: Path, workers: int = 2, resume: bool = False) -> decoding.LeftOut:
+def decode(nodes: Nodes, out: Path, workers: int = 2, resume: bool = False) -> LeftOut:
     """The part of a run that decodes and records; the responses that were left out."""
-    asked = arguments_of(line_for(nodes, out, workers))
-    crew = workers_of(asked)
-    config = resolve(asked)
-    folder = claim_folder(out, config, resume)
-    with exclusive(folder):
-        return decoding.record(folder, config, out.parent, out.parent, crew)
+    run = resolve(parsed(RunOptions, line_for(nodes, out, workers)))
+    folder = claim_folder(out, run.config, resume)
+    with exclusive(folder), pools.pool_for(run, out.parent) as pool:
+        return record(folder, run, pool)
 
 
 def line_for(nodes: Nodes, out: Path, workers: int = 2) -> list[str]:
@@ -124,7 +123,7 @@ def test_what_is_wrong_with_the_run_itself_stops_it_with_the_same_message(
 def test_workers_that_all_die_stop_the_run_instead_of_dying_for_ever(
     nodes: Nodes, faults: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("harness.runs.ray_crew.HOPELESS", 3)
+    monkeypatch.setattr("harness.cluster.pool.HOPELESS", 3)
     for key in ALL:
         fault(faults, "killed", key)
     with pytest.raises(UserError, match=r"workers died one after the other and decoded nothing, .* --resume"):
@@ -154,7 +153,7 @@ def test_a_full_disk_stops_the_run_which_goes_on_afterwards(
 def test_more_workers_than_the_cluster_has_room_for_are_refused(
     nodes: Nodes, faults: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("harness.runs.ray_cluster.JOINED_WITHIN", 1.0)
+    monkeypatch.setattr("harness.cluster.connect.JOINED_WITHIN", 1.0)
     with pytest.raises(UserError, match=r"the cluster has room for 2 \(.*: 2 CPUs, 0 GPUs\)"):
         decode(nodes, tmp_path / "run", workers=3)
     assert not (tmp_path / "run").exists()

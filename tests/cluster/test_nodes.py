@@ -16,13 +16,14 @@ import pytest
 from paths import ROOT
 from ray_nodes import ray_nodes, with_it
 
+from harness.cluster.pool import pool_for
+from harness.options import RunOptions, parsed
 from harness.records.store import read_lines
 from harness.run import main
-from harness.runs.arguments import arguments_of
-from harness.runs.config import resolve
 from harness.runs.decoding import record
 from harness.runs.folder import claim_folder, exclusive
-from harness.runs.status import describe_status
+from harness.runs.progress import describe_status
+from harness.runs.resolve import resolve
 
 pytestmark = pytest.mark.slow
 KEYS = ("method", "suite", "item")
@@ -71,10 +72,10 @@ def test_a_worker_and_then_a_node_are_killed_and_the_run_has_every_token(tmp_pat
                 driver.wait()
     deaths = [line for line in (tmp_path / "said").read_text().splitlines() if " died: " in line]
     assert len(deaths) >= 2, "a worker of each node"
-    config = resolve(arguments_of(LINE))
-    folder = claim_folder(tmp_path / "one", config, resume=False)
-    with exclusive(folder):
-        record(folder, config, tmp_path, tmp_path)
+    one = resolve(parsed(RunOptions, LINE))
+    folder = claim_folder(tmp_path / "one", one.config, resume=False)
+    with exclusive(folder), pool_for(one, tmp_path) as pool:
+        record(folder, one, pool)
     assert len(tokens_of(run)) == 32 and tokens_of(run) == tokens_of(tmp_path / "one")
 
 

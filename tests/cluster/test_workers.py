@@ -11,23 +11,39 @@ from decoders import LEFT_TO_RIGHT
 from registered import forgotten
 
 import harness
+from harness.bench import bench_workers
 from harness.records.store import read_lines, read_run
 from harness.records.traces import each_frame, replay
-from harness.runs import throughput
-from harness.runs.status import describe_status
+from harness.runs.progress import describe_status
+from model_wrappers.options import Options, Positive
+from model_wrappers.request import Request
 
 pytestmark = pytest.mark.slow
+
+
+class Fill(Options):
+    """A token."""
+
+    token: Positive = 5
+
+
+def fill(request: Request, options: Fill) -> None:
+    """Fill the response with one token."""
+    request.backbone.logits(request.x_1L)
+    request.commit(list(range(request.start, request.x_1L.shape[1])), options.token, None, "filled")
+
+
 KEYS = ["method", "suite", "item"]
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """The same run in one process and with two workers, a decoder of a plugin among its methods."""
+    """The same run in one process and with two workers, a decoder of a plugin and a function among its methods."""
     folder = tmp_path_factory.mktemp("workers")
     with forgotten(), pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         (folder / "mine.py").write_text(LEFT_TO_RIGHT)
-        methods = ["llada", "fef(steps=2)", "mine.py:mine"]  # a file that is found from this folder alone
+        methods = ["llada", "fef(steps=2)", "mine.py:mine", fill]  # a file that is found from this folder alone
         options = {"gen_length": 12, "chunk": 2, "threads": 1, "trace": True}
         harness.evaluate(methods, "gsm8k,lists", limit=5, out="one", **options)
         harness.evaluate(methods, "gsm8k,lists", limit=5, out="two", workers=2, **options)
@@ -52,7 +68,7 @@ def test_records_are_those_of_one_process(runs: tuple[Path, Path], name: str) ->
 
 def test_traces_replay_to_the_same_tokens(runs: tuple[Path, Path]) -> None:
     one, two = ({trace.key: replay(trace).tolist() for _, trace in each_frame(folder)} for folder in runs)
-    assert len(one) == 30 and one == two
+    assert len(one) == 40 and one == two
 
 
 def test_every_token_has_its_text_once(runs: tuple[Path, Path]) -> None:
@@ -94,13 +110,12 @@ def test_the_caption_says_how_many_workers_there_were(runs: tuple[Path, Path]) -
 def test_the_status_of_a_finished_run_counts_its_responses(runs: tuple[Path, Path]) -> None:
     assert describe_status(runs[1]).splitlines() == [
         "finished",
-        "GSM8K: 15 of 15 responses",
-        "Lists: 15 of 15 responses",
+        "GSM8K: 20 of 20 responses",
+        "Lists: 20 of 20 responses",
     ]
 
 
-def test_the_bench_decodes_with_one_worker_and_with_two(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(throughput, "_asleep", dict)  # that takes half a minute, and has no model
-    table = throughput.bench_workers("nano", "llada/8", items=1, repeats=1)["workers"]
+def test_the_bench_decodes_with_one_worker_and_with_two() -> None:
+    table = bench_workers("nano", "llada/8", items=1, repeats=1)["workers"]
     assert table["workers"].tolist() == [1, 2] and table["against one"].iloc[0] == 1
     assert (table["responses a second"] > 0).all() and (table["seconds to start"] > table["seconds to load"]).all()

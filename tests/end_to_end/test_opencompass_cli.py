@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.suites.registry import generated_dataset
+from harness.suites.registry import generated_dataset, suite_named
 from harness.suites.splits import write_suites
 
 
@@ -20,7 +20,7 @@ def test_a_plain_configuration_of_two_items_runs(tmp_path: Path) -> None:
     if not command.exists():
         pytest.skip("opencompass has no command here")
     write_suites(tmp_path, "test", 3, ["gsm8k"])
-    dataset = generated_dataset("gsm8k", tmp_path)
+    dataset = generated_dataset(suite_named("gsm8k"), tmp_path)
     dataset["reader_cfg"]["test_range"] = "[0:2]"
     model = {
         "type": "model_wrappers.opencompass_model.DiffusionModel",

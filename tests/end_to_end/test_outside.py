@@ -131,14 +131,13 @@ def test_it_is_scored_again_with_what_it_was_made_with_and_with_nothing_else(
 
 
 def test_a_prompt_with_braces_is_sent_as_it_is(outside: Path) -> None:
-    from harness.records.schema import RunConfig
     from harness.runs.problems import conversations, dataset_configs, load_problems
     from harness.suites.registry import suites_named
     from model_wrappers import load_backbone
     from model_wrappers.opencompass_model import DiffusionModel
 
-    suites_named(f"mine={outside}/q.jsonl")
-    (problems,) = load_problems("mine", dataset_configs("mine", RunConfig(data={"mine": ""}), outside), 1)
+    mine = suites_named(f"mine={outside}/q.jsonl")["mine"]
+    (problems,) = load_problems(mine, dataset_configs(mine, False, outside), 1)
     (turns,) = conversations(problems, DiffusionModel(load_backbone("nano"), "llada", gen_length=8))
     assert [turn["prompt"] for turn in turns] == ["Say {answer} to {prompt}."]
 
@@ -224,8 +223,10 @@ def test_only_a_timed_run_decodes_and_measures_beside_its_items(outside: Path, u
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"limit": "x"}, "argument --limit: invalid int value"),
-        ({"no_such_option": 1}, "unrecognized arguments: --no-such-option=1"),
+        ({"limit": "x"}, "--limit 'x' must be a whole number or None"),
+        ({"limit": 0}, "--limit 0 must be at least 1"),
+        ({"dtype": "int8"}, "--dtype 'int8' must be .*'float32'"),
+        ({"no_such_option": 1}, "unknown option no_such_option; valid: suite, methods, "),
         ({"suites": "gsm9k"}, "unknown suite gsm9k"),
         ({"methods": ["fef-3"]}, "unknown method fef-3"),
     ],

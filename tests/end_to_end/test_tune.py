@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness import tune
-from harness.methods.asked import methods_named
+from harness.methods.selection import methods_named
 
 pytestmark = pytest.mark.slow
 

@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.errors import UserError
-from harness.records.schema import RunConfig
+from harness.options import RunOptions, parsed
 from harness.records.store import Recorder, read_run
-from harness.runs.arguments import arguments_of
-from harness.runs.config import resolve
 from harness.runs.inference import prepare
 from harness.runs.problems import dataset_configs, load_problems
+from harness.runs.resolve import resolve
+from harness.suites.registry import SUITES
 from harness.train import arguments_of as training_arguments_of
 from harness.train import recipe_of
 from model_wrappers import METHODS, decode, load_backbone
@@ -74,7 +74,7 @@ def command_line(draw: st.DrawFn) -> list[str]:
 @given(line=command_line())
 def test_a_command_line_is_a_configuration_or_refused(line: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     try:
-        config = resolve(arguments_of(line))
+        config = resolve(parsed(RunOptions, line)).config
     except SystemExit as error:  # argparse has said what was wrong
         assert error.code == 2 and "error:" in capsys.readouterr().err
     except Exception as error:
@@ -87,7 +87,7 @@ def test_a_command_line_is_a_configuration_or_refused(line: list[str], capsys: p
 def test_a_table_of_models_is_used_or_refused(tmp_path: Path, table: Any) -> None:
     (tmp_path / "models.json").write_text(json.dumps(table))
     with pytest.raises((UserError, ValueError)) as error:
-        resolve(arguments_of(["--model", str(tmp_path / "models.json"), "--data", "generated"]))
+        resolve(parsed(RunOptions, ["--model", str(tmp_path / "models.json"), "--data", "generated"]))
     assert refused(error.value)
 
 
@@ -139,8 +139,8 @@ def test_a_data_file_is_used_or_refused(tmp_path: Path, rows: list[Any], suite: 
         (folder / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
     model = DiffusionModel(NANO, "llada", gen_length=32)
     with pytest.raises(UserError) as error:
-        problems = load_problems(suite, dataset_configs(suite, RunConfig(data="generated"), tmp_path), 3)
-        prepare(suite, problems, {"llada": model})
+        problems = load_problems(SUITES[suite], dataset_configs(SUITES[suite], True, tmp_path), 3)
+        prepare(SUITES[suite], problems, {"llada": model})
     assert refused(error.value)
 
 

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from harness.errors import UserError
-from harness.methods.asked import method_named
 from harness.methods.presets import PRESETS, Preset
+from harness.methods.selection import methods_named
+from harness.options import RunOptions, parsed
 from harness.plugins import blame, load, load_all, register_preset, register_suite, restore, used_by
 from harness.records.hashes import file_hash
 from harness.records.schema import Method, RunConfig, SuiteName
-from harness.runs.arguments import arguments_of
-from harness.runs.config import resolve
+from harness.runs.resolve import resolve
 from harness.suites.registry import SUITES
 from harness.suites.spec import Suite
 from model_wrappers import METHODS
@@ -173,7 +173,7 @@ def test_installed_entry_points_are_loaded_for_every_run(package: Path) -> None:
 
 def config_of(*line: str) -> RunConfig:
     """A configuration on nano."""
-    return resolve(arguments_of(["--suite", "gsm8k", *line]))
+    return resolve(parsed(RunOptions, ["--suite", "gsm8k", *line])).config
 
 
 def test_a_method_may_name_its_file(tmp_path: Path) -> None:
@@ -224,12 +224,25 @@ def given_to_evaluate(request: Request, options: Nothing) -> None:
     """A decoder that nobody registered."""
 
 
-def test_functions_have_names_for_the_command_line(tmp_path: Path) -> None:
-    assert method_named("fef(steps=3)") == "fef(steps=3)"
-    assert method_named(given_to_evaluate) == method_named(given_to_evaluate) == "given_to_evaluate"
-    assert METHODS["given_to_evaluate"].source is given_to_evaluate
+def test_functions_are_methods_by_their_names(tmp_path: Path) -> None:
+    named = methods_named(["fef(steps=3)", given_to_evaluate])
+    assert list(named) == ["fef(steps=3)", "given_to_evaluate"]
+    assert named["given_to_evaluate"].decoder.function is given_to_evaluate and "given_to_evaluate" not in METHODS
     with pytest.raises(ValueError, match="name is letters"):
-        method_named(lambda request, options: None)
+        methods_named(lambda request, options: None)
+
+
+def test_a_registered_function_has_the_name_that_it_was_given(tmp_path: Path) -> None:
+    load(str(plugin(tmp_path, DECODER)))
+    assert methods_named(METHODS["mine"].function)["mine"].method == "mine"
+
+
+def test_a_function_with_the_name_of_a_method_is_refused() -> None:
+    def main(request: Request, options: Nothing) -> None:
+        """A decoder."""
+
+    with pytest.raises(ValueError, match="a method 'main' is there already; give the function another name"):
+        methods_named(main)
 
 
 def test_an_error_in_a_decoder_is_told_with_its_line(tmp_path: Path) -> None:
@@ -237,10 +250,10 @@ def test_an_error_in_a_decoder_is_told_with_its_line(tmp_path: Path) -> None:
     load(str(path))
     with pytest.raises(IndexError) as caught:
         METHODS["mine"].function(None, None)  # type: ignore[arg-type]
-    said = blame("mine", caught.value)
+    said = blame(METHODS["mine"], caught.value)
     assert said == "plugin mine.py, line 12: decoder mine: IndexError: list index out of range"
-    assert blame("llada", caught.value) is None
-    assert blame("mine", ValueError("of the model")) is None
+    assert blame(METHODS["llada"], caught.value) is None
+    assert blame(METHODS["mine"], ValueError("of the model")) is None
 
 
 @pytest.mark.parametrize(

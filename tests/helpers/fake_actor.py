@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from harness.cluster.actor import Actor
 from harness.errors import UserError
-from harness.runs.actor import Actor
 from harness.runs.chunks import Chunk
-from harness.runs.results import Response, Sample
+from harness.runs.responses import Response, Sample
 
 FOLDER = "FAULTS"  # in the environment: where files say what happens
 ITEMS = 6

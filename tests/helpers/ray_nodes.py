@@ -16,7 +16,7 @@ from pathlib import Path
 
 import psutil
 
-from harness.runs.ray_cluster import TOKEN
+from harness.cluster.connect import TOKEN
 
 # `ray start` replaces 127.0.0.1 by the machine's address, and then listens on all interfaces.
 START = (

@@ -19,7 +19,7 @@ from paths import ROOT
 
 from harness.records.store import read_run
 from harness.run import main
-from harness.suites.registry import generated_dataset
+from harness.suites.registry import generated_dataset, suite_named
 from harness.suites.splits import write_suites
 
 pytestmark = pytest.mark.long
@@ -78,7 +78,7 @@ def test_the_batch_script_runs_on_both_nodes_and_gives_the_tokens_of_one_process
 
 def test_opencompass_runs_the_same_suites_with_its_slurm_runner(slurm: dict[str, str], tmp_path: Path) -> None:
     write_suites(tmp_path, "test", 4, ["gsm8k"])
-    dataset = generated_dataset("gsm8k", tmp_path)
+    dataset = generated_dataset(suite_named("gsm8k"), tmp_path)
     dataset["reader_cfg"]["test_range"] = "[0:4]"
     models = [
         {

@@ -15,7 +15,7 @@ from harness.costs.decoders import ROWS, bench_forwards, bench_methods
 from harness.costs.tracing import bench_tracing
 from harness.costs.training import bench_training
 from harness.errors import UserError
-from harness.methods.asked import methods_named
+from harness.methods.selection import methods_named
 
 
 def test_forwards_are_timed_for_every_number_of_rows() -> None:

@@ -18,7 +18,7 @@ from harness.costs.costs import Costs, bench_costs, cost_at, goals, linear_fit, 
 from harness.costs.decoders import bench_methods
 from harness.costs.prediction import context_passes, fef_items, item_seconds, predicted_speedups
 from harness.errors import UserError
-from harness.methods.asked import methods_named
+from harness.methods.selection import methods_named
 from model_wrappers import decode
 from model_wrappers.decoders.fef.two_stream import TwoStreamVerifier
 

@@ -7,7 +7,7 @@ import torch
 from families import SHIFTED, tiny
 
 from harness.costs.decoders import _Recording, bench_methods
-from harness.methods.asked import methods_named
+from harness.methods.selection import methods_named
 from model_wrappers import decode
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from harness.methods.published import PUBLISHED, Published, family_of, published_settings
-from harness.runs.arguments import arguments_of
-from harness.runs.config import resolve
+from harness.options import RunOptions, parsed
+from harness.runs.resolve import resolve
 from harness.suites.registry import SUITES
 from harness.suites.splits import write_suites
 from model_wrappers import METHODS
@@ -28,8 +28,8 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def settings(data: Path | str, *line: str, model: str = LLADA) -> dict[str, dict[str, Any]]:
     """The settings of every method on GSM8K and HumanEval."""
-    asked = arguments_of(["--model", model, "--data", str(data), "--suite", "gsm8k,humaneval", *line])
-    return {name: method["suites"] for name, method in resolve(asked).to_json()["methods"].items()}
+    options = parsed(RunOptions, ["--model", model, "--data", str(data), "--suite", "gsm8k,humaneval", *line])
+    return {name: method["suites"] for name, method in resolve(options).config.to_json()["methods"].items()}
 
 
 @pytest.mark.parametrize("entry", PUBLISHED, ids=lambda entry: entry.decoder)

@@ -11,14 +11,14 @@ from msgspec import convert
 
 from harness.errors import UserError, one_line_errors
 from harness.methods.schedule_files import Purpose, describe_schedules
+from harness.options import RunOptions, parsed
 from harness.records.hashes import weight_hashes
 from harness.records.schema import RunConfig
 from harness.records.store import config_hash
 from harness.run import main
-from harness.runs import config
-from harness.runs.arguments import arguments_of
-from harness.runs.config import resolve
-from harness.suites.registry import generator_of
+from harness.runs import resolve as resolving
+from harness.runs.resolve import resolve
+from harness.suites.registry import SUITES, generator_of, suite_named
 from harness.training.tokenizer import NANO_SUITES
 from model_wrappers.backbones.registry import NANO
 from model_wrappers.decoders.ddosp import read_schedule
@@ -28,7 +28,7 @@ SHIPPED = NANO / "schedules"
 
 def config_of(*line: str) -> dict[str, Any]:
     """As run.json has it."""
-    return resolve(arguments_of(["--suite", "gsm8k", "--methods", "llada,ddosp", *line])).to_json()
+    return resolve(parsed(RunOptions, ["--suite", "gsm8k", "--methods", "llada,ddosp", *line])).config.to_json()
 
 
 def given(folder: Path, **changes: Any) -> Path:
@@ -42,7 +42,7 @@ def given(folder: Path, **changes: Any) -> Path:
 @pytest.mark.parametrize("suite", NANO_SUITES)
 def test_nanos_schedules_are_for_its_weights_and_lengths(suite: str) -> None:
     content = json.loads((SHIPPED / f"{suite}.json").read_text())
-    length = generator_of(suite).length
+    length = generator_of(suite_named(suite)).length
     assert content["model"] == "nano" and content["weights"] == weight_hashes(NANO)
     assert content["suite"] == suite and content["gen_length"] == content["block_length"] == length
     assert len(read_schedule(f"nano/{suite}", 1, length // 2, length)[0]) == content["steps"] == length // 2
@@ -55,7 +55,7 @@ def test_a_run_on_nano_takes_the_schedules_shipped_with_it() -> None:
     assert ddosp["label"] == "DDOSP"
     for suite, setting in ddosp["suites"].items():
         assert setting["options"]["schedule"] == f"nano/{suite}" and len(setting["schedule_sha256"]) == 64
-    assert describe_schedules(convert(config, RunConfig)) == [
+    assert describe_schedules(convert(config, RunConfig), SUITES) == [
         f"DDOSP on {suite}: schedule nano/{suite}" for suite in NANO_SUITES
     ]
     assert str(NANO) not in json.dumps(config)
@@ -67,7 +67,7 @@ def test_lengths_without_a_shipped_schedule_fall_back_to_the_uniform_one_and_say
     ddosp = config["methods"]["ddosp"]
     assert ddosp["label"] == "DDOSP (uniform schedule)"
     assert ddosp["suites"]["gsm8k"]["options"]["schedule"] is ddosp["suites"]["gsm8k"]["schedule_sha256"] is None
-    first, second = describe_schedules(convert(config, RunConfig))
+    first, second = describe_schedules(convert(config, RunConfig), SUITES)
     assert first.startswith("DDOSP on gsm8k: uniform schedule") and second.startswith("DDOSP on math: uniform schedule")
     assert (
         "made for gen_length 48, block_length 48, steps 24, not for gen_length 32, block_length 32, steps 16" in first
@@ -132,7 +132,7 @@ def test_a_suite_decoded_without_eos_takes_a_schedule_made_without_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usual = {"gen_length": 48, "options": {"logits_eos_inf": True}}
-    monkeypatch.setattr(config, "settings_for", lambda *_: usual)
+    monkeypatch.setattr(resolving, "settings_for", lambda *_: usual)
     line = ("--suite", "humaneval", "--model", "someone/llada", "--data", "generated", "--schedules", str(tmp_path))
     changes = {"suite": "humaneval", "model": "someone/llada", "weights": {}}
     for logits_eos_inf in (True, False):
@@ -147,10 +147,10 @@ def test_a_suite_decoded_without_eos_takes_a_schedule_made_without_it(
 
 def test_the_command_names_an_option_where_it_is_not_the_suites_own() -> None:
     lengths = {"gen_length": 512, "block_length": 512, "steps": 256}
-    own = Purpose("someone/llada", "humaneval", **lengths, logits_eos_inf=True)
-    assert "eos" not in own.command(generated=False)
-    assert "--no-logits-eos-inf" in Purpose("someone/llada", "humaneval", **lengths).command(generated=False)
-    assert "--logits-eos-inf" in own.command(generated=True)
+    own, suite = Purpose("someone/llada", "humaneval", **lengths, logits_eos_inf=True), SUITES["humaneval"]
+    assert "eos" not in own.command(suite, generated=False)
+    assert "--no-logits-eos-inf" in Purpose("someone/llada", "humaneval", **lengths).command(suite, generated=False)
+    assert "--logits-eos-inf" in own.command(suite, generated=True)
 
 
 def test_the_same_weights_under_another_name_are_the_same_model(tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 
 from harness.errors import UserError
-from harness.methods.asked import methods_named
 from harness.methods.choosing import choice_of, choose
+from harness.methods.selection import methods_named
 from harness.methods.tuning import SPACES, settings, with_role
 
 

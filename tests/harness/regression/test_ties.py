@@ -12,13 +12,12 @@ import pytest
 import torch
 from gate_runs import ENVIRONMENT, ITEMS, items_of, run_of, verdict
 
-from harness.records.schema import RunConfig
+from harness.options import RunOptions, parsed
 from harness.records.store import Run
 from harness.regression import judgement, ties
 from harness.regression.golden import Key
-from harness.runs.arguments import arguments_of
-from harness.runs.config import resolve
 from harness.runs.loading import load
+from harness.runs.resolve import resolve
 from model_wrappers import load_backbone
 
 ELSEWHERE = {**ENVIRONMENT, "cpu_capability": "AVX512"}
@@ -151,8 +150,8 @@ class Twins:
 
     def __init__(self, folder: Path) -> None:
         line = ["--suite", "gsm8k", "--methods", "entropy", "--limit", "1", "--threads", "1"]
-        self.config: RunConfig = resolve(arguments_of(line))
-        self.loaded = load(self.config, folder, folder)
+        run = resolve(parsed(RunOptions, line))
+        self.config, self.loaded = run.config, load(run, folder)
 
     def decode(self, share: float) -> dict[str, Any]:
         from harness.runs.inference import decode_item, item_seed
@@ -177,9 +176,13 @@ def test_two_tokens_of_nano_tie_only_if_their_logits_are_a_rounding_apart(
     twins: Twins, monkeypatch: pytest.MonkeyPatch, before: float, after: float, excused: bool
 ) -> None:
     there, now = ([twins.decode(each)] for each in (before, after))
-    golden, run = (SimpleNamespace(config=twins.config, items=pd.DataFrame(rows)) for rows in (there, now))
+    golden, run = (
+        SimpleNamespace(config=twins.config, meta=SimpleNamespace(data={}), items=pd.DataFrame(rows))
+        for rows in (there, now)
+    )
     assert there[0]["tokens_hash"] != now[0]["tokens_hash"]
-    monkeypatch.setattr(ties, "load", lambda *asked: twins.loaded)
+    monkeypatch.setattr(ties, "recorded", lambda *given: None)
+    monkeypatch.setattr(ties, "load", lambda *given: twins.loaded)
     key = ("entropy", "gsm8k", 0)
     found, _ = ties.tied_items(golden, run, [key])  # type: ignore[arg-type]
     assert found == ([key] if excused else [])

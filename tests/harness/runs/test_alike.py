@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from harness.errors import UserError
-from harness.runs.alike import check_alike, device_name
+from harness.runs.folder import check_alike, device_name
 
 
 def has(gpu: str | None = "H100", **environment: Any) -> dict[str, Any]:

@@ -11,9 +11,9 @@ import pytest
 from transformers import PreTrainedTokenizerFast
 
 from harness.errors import UserError
-from harness.records.schema import RunConfig
 from harness.runs.inference import prepare
 from harness.runs.problems import dataset_configs, load_problems
+from harness.suites.registry import SUITES
 from harness.suites.splits import write_suites
 from model_wrappers import load_backbone
 from model_wrappers.opencompass_model import DiffusionModel
@@ -30,9 +30,9 @@ def prepared(folder: Path, suite: str, content: str, generated: bool = True) -> 
     """What a run does with a data file before it decodes."""
     write_suites(folder, "test", 3, [suite])
     (folder / "data" / FILES[suite]).write_text(content)
-    config = RunConfig(data="generated" if generated else {suite: ""})
-    problems = load_problems(suite, dataset_configs(suite, config, folder), 3)
-    prepare(suite, problems, {"llada": DiffusionModel(load_backbone("nano"), "llada", gen_length=32)})
+    spec = SUITES[suite]
+    problems = load_problems(spec, dataset_configs(spec, generated, folder), 3)
+    prepare(spec, problems, {"llada": DiffusionModel(load_backbone("nano"), "llada", gen_length=32)})
 
 
 def lines(*rows: Row) -> str:
@@ -121,8 +121,9 @@ def test_logits_that_are_not_finite_name_method_suite_and_item(tmp_path: Path, m
 
     write_suites(tmp_path, "test", 3, ["gsm8k"])
     backbone = load_backbone("nano")
-    problems = load_problems("gsm8k", dataset_configs("gsm8k", RunConfig(data="generated"), tmp_path), 3)
-    job = prepare("gsm8k", problems, {"llada": DiffusionModel(backbone, "llada", gen_length=32)})
+    gsm8k = SUITES["gsm8k"]
+    problems = load_problems(gsm8k, dataset_configs(gsm8k, True, tmp_path), 3)
+    job = prepare(gsm8k, problems, {"llada": DiffusionModel(backbone, "llada", gen_length=32)})
     logits: Callable[..., Any] = backbone.logits
     monkeypatch.setattr(backbone, "logits", lambda *given, **named: logits(*given, **named) * float("nan"))
     with pytest.raises(UserError, match="llada on gsm8k, item 2: the model's logits are not finite"):

@@ -10,7 +10,7 @@ import pytest
 from harness.errors import UserError
 from harness.runs.judging import Judge, verdict_of
 from harness.sandbox.verdicts import evaluate
-from harness.suites.registry import GENERATED, SUITES, generated_dataset
+from harness.suites.registry import GENERATED, SUITES, generated_dataset, suite_named
 from harness.suites.splits import problems, write_suites
 
 TEXT_SUITES = [name for name in GENERATED if not SUITES[name].executes]
@@ -22,13 +22,13 @@ def test_the_verdict_is_that_of_opencompass_own_evaluation(suite: str, tmp_path:
     from opencompass.utils.build import build_dataset_from_cfg
 
     write_suites(tmp_path, "dev", 6, [suite])
-    config = generated_dataset(suite, tmp_path)
+    config = generated_dataset(suite_named(suite), tmp_path)
     test = build_dataset_from_cfg(ConfigDict(config)).test
     golds = [str(gold) for gold in test[config["reader_cfg"]["output_column"]]]
     right = [problem.response for problem in problems(suite, "dev", 6)]
     texts = [right[0], "nonsense", right[2], "", right[4], right[0]]
     judge = Judge(config["eval_cfg"], test, golds)
-    verdicts = [judge(item, text) for item, text in enumerate(texts)]
+    verdicts = [judge.explained(item, text)[0] for item, text in enumerate(texts)]
     assert verdicts == evaluate(config, list(range(6)), texts)
     assert verdicts[0] and verdicts[2] and verdicts[4] and not verdicts[1] and not verdicts[3]
 

@@ -10,7 +10,7 @@ import torch
 
 from harness.errors import UserError
 from harness.records.store import Recorder, read_run
-from harness.runs.passes import pass_seconds
+from harness.runs.worker import pass_seconds
 from model_wrappers import load_backbone
 from model_wrappers.opencompass_model import DiffusionModel
 

@@ -9,53 +9,53 @@ from typing import Any
 import pytest
 
 from harness.errors import UserError
+from harness.options import RunOptions, parsed
 from harness.runs import plan
-from harness.runs.arguments import arguments_of
-from harness.runs.config import resolve
 from harness.runs.plan import Forecast, described, from_costs, measured
-from harness.runs.results import Sample
+from harness.runs.resolve import ResolvedRun, resolve
+from harness.runs.responses import Sample
 
 SECONDS = {"llada": 4.0, "llada/2": 2.0}
 
 
-class FakeCrew:
+class FakePool:
     """Takes seconds by method, on a clock of its own."""
 
     size, description = 1, {}
 
     def __init__(self, items: dict[str, int]) -> None:
-        self.items, self.now, self.asked = items, 0.0, []
+        self.items, self.now, self.decoded = items, 0.0, []
 
     def warm_up(self, suite: str, first: dict[str, int]) -> dict[str, Sample]:
-        self.asked += [(method, suite, item) for method, item in first.items()]
+        self.decoded += [(method, suite, item) for method, item in first.items()]
         self.now += sum(SECONDS[method] for method in first)
         return {method: Sample(SECONDS[method], 48.0) for method in first}
 
 
 @pytest.fixture
-def crew(monkeypatch: pytest.MonkeyPatch) -> FakeCrew:
-    made = FakeCrew({"gsm8k": 3, "mbpp": 2})
+def pool(monkeypatch: pytest.MonkeyPatch) -> FakePool:
+    made = FakePool({"gsm8k": 3, "mbpp": 2})
     monkeypatch.setattr(plan.time, "monotonic", lambda: made.now)
     return made
 
 
-def config_of(*line: str) -> Any:
-    return resolve(arguments_of(["--suite", "gsm8k,mbpp", "--methods", "llada,llada/2", *line]))
+def resolved(*line: str) -> ResolvedRun:
+    return resolve(parsed(RunOptions, ["--suite", "gsm8k,mbpp", "--methods", "llada,llada/2", *line]))
 
 
-def test_every_method_is_measured_on_every_suite_after_one_that_is_discarded(crew: FakeCrew) -> None:
-    found = measured(config_of(), crew, budget=100)  # type: ignore[arg-type]
+def test_every_method_is_measured_on_every_suite_after_one_that_is_discarded(pool: FakePool) -> None:
+    found = measured(resolved().config, pool, budget=100)  # type: ignore[arg-type]
     assert {key: each.responses for key, each in found.items()} == {
         ("llada", "gsm8k"): 3,
         ("llada", "mbpp"): 2,
         ("llada/2", "gsm8k"): 3,
         ("llada/2", "mbpp"): 2,
     }
-    assert len(crew.asked) == 2 + 10 and crew.asked[:2] == [("llada", "gsm8k", 0), ("llada/2", "gsm8k", 0)]
+    assert len(pool.decoded) == 2 + 10 and pool.decoded[:2] == [("llada", "gsm8k", 0), ("llada/2", "gsm8k", 0)]
 
 
-def test_measuring_ends_with_the_budget_but_not_before_every_method_was_there(crew: FakeCrew) -> None:
-    found = measured(config_of(), crew, budget=1)  # type: ignore[arg-type]
+def test_measuring_ends_with_the_budget_but_not_before_every_method_was_there(pool: FakePool) -> None:
+    found = measured(resolved().config, pool, budget=1)  # type: ignore[arg-type]
     assert found["llada", "gsm8k"] == Forecast(4.0, 48.0, 1) and found["llada/2", "gsm8k"] == Forecast(2.0, 48.0, 1)
     longer = 64 / 48  # tokens of a response on MBPP and on GSM8K
     assert found["llada", "mbpp"] == Forecast(longer * 4.0, longer * 48.0, 0)
@@ -73,7 +73,7 @@ def costs_file(folder: Path, **changes: Any) -> Path:
 
 
 def test_from_costs_a_step_is_a_forward_and_fef_goes_by_its_speedup(tmp_path: Path) -> None:
-    found, source = from_costs(config_of("--methods", "llada,llada/2,fef-2,ssd"), costs_file(tmp_path))
+    found, source = from_costs(resolved("--methods", "llada,llada/2,fef-2,ssd"), costs_file(tmp_path))
     assert found["llada", "gsm8k"] == Forecast(pytest.approx(4.8), 48.0)
     assert found["llada/2", "mbpp"] == Forecast(pytest.approx(3.2), 32.0)
     assert found["fef-2", "gsm8k"] == Forecast(pytest.approx(2.4), None)
@@ -85,12 +85,12 @@ def test_from_costs_a_step_is_a_forward_and_fef_goes_by_its_speedup(tmp_path: Pa
 def test_another_file_than_one_of_costs_is_refused(tmp_path: Path, content: str) -> None:
     (tmp_path / "costs.json").write_text(content)
     with pytest.raises(UserError, match=r"is no record of costs .* python harness/bench.py --costs --out"):
-        from_costs(config_of(), tmp_path / "costs.json")
+        from_costs(resolved(), tmp_path / "costs.json")
 
 
 def test_the_plan_sums_items_calls_and_hours() -> None:
     found = {("llada", "gsm8k"): Forecast(36.0, 48.0, 2), ("llada/2", "gsm8k"): Forecast(None, None)}
-    text = described(config_of(), {"gsm8k": 200}, found, 4, "measured here")
+    text = described(resolved().config, {"gsm8k": 200}, found, 4, "measured here")
     assert text.splitlines() == [
         "200 items, 2 methods; measured here",
         "GSM8K, LLaDA: 200 responses, each 48 calls, 36 s (measured on 2): 2 h",

@@ -18,7 +18,8 @@ from harness.records.sources import describe_code
 from harness.records.store import read_meta
 from harness.runs import folder as folders
 from harness.runs.folder import begin_meta, made_with
-from model_wrappers import load_backbone
+from harness.runs.resolve import recorded
+from model_wrappers import METHODS, load_backbone
 
 DATA = {"folder": "generated", "files": {"gsm8k": {"name": "test.jsonl", "sha256": "5" * 64, "items": 3}}}
 
@@ -34,7 +35,9 @@ class Begun:
 
     def again(self, data: dict[str, Any] = DATA) -> None:
         """Begin, or go on."""
-        begin_meta(self.folder, self.config, made_with(self.config, {"mine": load_backbone(self.model)}, data))
+        begin_meta(
+            self.folder, self.config, made_with(recorded(self.config, DATA), {"mine": load_backbone(self.model)}, data)
+        )
 
 
 @pytest.fixture(params=[True])
@@ -73,17 +76,17 @@ def test_other_problems_are_refused(begun: Begun) -> None:
 
 
 def test_a_decoder_that_was_edited_is_refused(begun: Begun, monkeypatch: pytest.MonkeyPatch) -> None:
-    code = describe_code(["fef"])
+    code = describe_code({"fef": METHODS["fef"]})
     code["decoders"]["fef"]["sha256"] = "edited"
-    monkeypatch.setattr(folders, "describe_code", lambda names: code)
+    monkeypatch.setattr(folders, "describe_code", lambda decoders: code)
     with pytest.raises(UserError, match=r"code.decoders.fef.sha256 \(.* there, edited now\)"):
         begun.again()
 
 
 def test_a_default_that_changed_is_refused(begun: Begun, monkeypatch: pytest.MonkeyPatch) -> None:
-    code = describe_code(["fef"])
+    code = describe_code({"fef": METHODS["fef"]})
     code["decoders"]["fef"]["defaults"]["remask_fraction"] = 0.25
-    monkeypatch.setattr(folders, "describe_code", lambda names: code)
+    monkeypatch.setattr(folders, "describe_code", lambda decoders: code)
     with pytest.raises(UserError, match=r"fef.defaults.remask_fraction \(0.5 there, 0.25 now\)"):
         begun.again()
 

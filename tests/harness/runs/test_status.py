@@ -12,8 +12,7 @@ from run_records import item, save
 from harness.errors import UserError
 from harness.run import main
 from harness.runs.folder import LOCK
-from harness.runs.progress import NAME
-from harness.runs.status import describe_status
+from harness.runs.progress import NAME, describe_status
 
 
 @pytest.fixture

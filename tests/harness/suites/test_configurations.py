@@ -16,7 +16,7 @@ from paths import ROOT
 from harness.errors import UserError
 from harness.sandbox.execute import entered, filter_descriptor
 from harness.sandbox.probe import choose, whole_process
-from harness.sandbox.verdicts import evaluate, evaluate_suite
+from harness.sandbox.verdicts import evaluate, explained_suite
 from harness.suites.configurations import configuration_hash, real_datasets, real_files
 from harness.suites.registry import generated_dataset, suite_named, suites_named
 from harness.suites.splits import problems, write_suites
@@ -52,8 +52,12 @@ def test_prompts_are_those_that_opencompass_own_inferencer_sends(suite: str, dat
             return [""] * len(inputs)
 
     nano = load_backbone("nano")
-    (config,) = real_datasets(suite, data)
-    job = prepare(suite, load_problems(suite, [config], 2), {"llada": DiffusionModel(nano, "llada", gen_length=8)})
+    (config,) = real_datasets(suite_named(suite), data)
+    job = prepare(
+        suite_named(suite),
+        load_problems(suite_named(suite), [config], 2),
+        {"llada": DiffusionModel(nano, "llada", gen_length=8)},
+    )
     model = {"type": "spied", "abbr": "spied", "path": "nano", "max_out_len": 8, "batch_size": 1}
     task = OpenICLInferTask(ConfigDict(models=[model], datasets=[[config]], work_dir=str(tmp_path)))
     task.run(cur_model=Spied(nano, "llada", gen_length=8), cur_model_abbr="spied")
@@ -65,10 +69,10 @@ def test_prompts_are_those_that_opencompass_own_inferencer_sends(suite: str, dat
 
 
 def test_the_math_suite_is_all_of_it_and_math500_a_selection(data: Path) -> None:
-    (whole,), (part,) = real_datasets("math", data), real_datasets("math500", data)
+    (whole,), (part,) = real_datasets(suite_named("math"), data), real_datasets(suite_named("math500"), data)
     assert "file_name" not in whole and part["file_name"] == "test_prm800k_500.json"
-    assert [path.name for path in real_files("math", data)] == ["math.json"]
-    assert configuration_hash("math") != configuration_hash("math500")
+    assert [path.name for path in real_files(suite_named("math"), data)] == ["math.json"]
+    assert configuration_hash(suite_named("math")) != configuration_hash(suite_named("math500"))
 
 
 def test_a_missing_file_says_which_where_and_who_wants_it(tmp_path: Path) -> None:
@@ -76,25 +80,25 @@ def test_a_missing_file_says_which_where_and_who_wants_it(tmp_path: Path) -> Non
     with pytest.raises(
         UserError, match=r"math/math\.json; .*math_0shot_gen_11c4b5 wants it there.*the files of math500 are there"
     ):
-        real_datasets("math", tmp_path)
+        real_datasets(suite_named("math"), tmp_path)
     with pytest.raises(UserError, match=r"data/ifeval/input_data\.jsonl; .*IFEval_gen_353ae7 wants it"):
-        real_datasets("opencompass:IFEval_gen_353ae7", tmp_path)
+        real_datasets(suite_named("opencompass:IFEval_gen_353ae7"), tmp_path)
     with pytest.raises(UserError, match="lists has generated problems alone"):
-        real_datasets("lists", tmp_path)
+        real_datasets(suite_named("lists"), tmp_path)
 
 
 def test_unknown_configurations_and_those_that_generate_nothing_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"no configuration gsm8k_0shot_gen; close ones: gsm8k_"):
-        real_datasets("opencompass:gsm8k_0shot_gen", tmp_path)
+        real_datasets(suite_named("opencompass:gsm8k_0shot_gen"), tmp_path)
     with pytest.raises(UserError, match=r"does not generate text, it uses .*PPLInferencer"):
-        real_datasets("opencompass:hellaswag_ppl_a6e128", tmp_path)
+        real_datasets(suite_named("opencompass:hellaswag_ppl_a6e128"), tmp_path)
     with pytest.raises(UserError, match=r"unknown suite gsm9k; valid: gsm8k, .*opencompass:NAME"):
         suites_named("gsm8k,gsm9k")
 
 
 @pytest.mark.parametrize("suite", NAMED)
 def test_every_program_of_a_named_suite_runs_in_a_sandbox(suite: str, data: Path) -> None:
-    (config,) = real_datasets(suite, data)
+    (config,) = real_datasets(suite_named(suite), data)
     own = config["eval_cfg"]["evaluator"]["type"].startswith("harness.sandbox.evaluators.Sandboxed")
     assert own == suite_named(suite).executes
 
@@ -102,7 +106,7 @@ def test_every_program_of_a_named_suite_runs_in_a_sandbox(suite: str, data: Path
 def test_an_evaluator_without_verdicts_is_asked_item_by_item(tmp_path: Path) -> None:
     """With one item, its one number says whether that item is right."""
     write_suites(tmp_path, "dev", 3)
-    config = generated_dataset("lists", tmp_path)
+    config = generated_dataset(suite_named("lists"), tmp_path)
     config["eval_cfg"] = {"evaluator": {"type": "one_number.OneNumber"}}
     golds = [problem.row["answer"] for problem in problems("lists", "dev", 3)]
     assert evaluate(config, [0, 1, 2], [golds[0], "nonsense", golds[2]]) == [True, False, True]
@@ -112,10 +116,12 @@ def test_items_number_the_datasets_of_a_suite_one_after_the_other(tmp_path: Path
     from harness.runs.problems import load_problems
 
     write_suites(tmp_path, "dev", 3)
-    parts = load_problems("both", [generated_dataset(suite, tmp_path) for suite in ("gsm8k", "lists")], 2)
+    both = [suite_named(suite) for suite in ("gsm8k", "lists")]
+    parts = load_problems(both[0], [generated_dataset(suite, tmp_path) for suite in both], 2)
     right = [problem.response for suite in ("gsm8k", "lists") for problem in list(problems(suite, "dev", 2))]
     assert [len(part) for part in parts] == [2, 2]
-    assert evaluate_suite(parts, [3, 0, 2], [right[3], "nonsense", right[2]]) == [True, False, True]
+    judged = explained_suite(parts, [3, 0, 2], [right[3], "nonsense", right[2]])
+    assert [verdict for verdict, _ in judged] == [True, False, True]
 
 
 ESCAPES = """

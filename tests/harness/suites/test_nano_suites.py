@@ -11,7 +11,7 @@ import pytest
 from harness.suites import lists, mbpp
 from harness.suites.gsm8k_long import MOST
 from harness.suites.lists import LIST_TASKS, list_is_right, read_list, write_list
-from harness.suites.registry import GENERATED, generated_file, generator_of
+from harness.suites.registry import GENERATED, generated_file, generator_of, suite_named
 from harness.suites.shots import SHOTS
 from harness.suites.spec import split_of
 from harness.suites.splits import (
@@ -43,7 +43,7 @@ def test_one_problem_has_many_responses(suite: str) -> None:
     rng = Random(0)
     wordings: dict[str, set[str]] = {}
     for _ in range(4000):
-        problem = generator_of(suite).draw(rng)
+        problem = generator_of(suite_named(suite)).draw(rng)
         # Of a program the body alone: its first line holds the names that the prompt gave.
         body = problem.response.partition("\n")[2] or problem.response
         wordings.setdefault(problem.key if suite in ("humaneval", "mbpp") else problem.question, set()).add(body)
@@ -77,12 +77,12 @@ def test_a_long_word_problem_takes_six_to_ten_right_equations() -> None:
 def test_a_response_fits_into_the_suites_length(suite: str) -> None:
     tokenizer = load_backbone("nano").text_tokenizer()
     for problem in problems(suite, "test", TEST_PROBLEMS):
-        assert len(tokenizer(problem.response).input_ids) < generator_of(suite).length  # EoT closes it
+        assert len(tokenizer(problem.response).input_ids) < generator_of(suite_named(suite)).length  # EoT closes it
 
 
 @pytest.mark.parametrize("suite", [name for name in GENERATED if name.endswith("-4shot")])
 def test_solved_problems_come_from_training_and_precede_the_same_problems(suite: str) -> None:
-    generator = generator_of(suite)
+    generator = generator_of(suite_named(suite))
     assert generator.problems_of is not None
     assert list(problems(suite, "test", 20)) == list(problems(generator.problems_of, "test", 20))
     roles = [turn["role"] for turn in generator.rounds]
@@ -147,15 +147,15 @@ def test_more_problems_than_there_are_is_an_error() -> None:
 
 def test_draw_refuses_an_unknown_split() -> None:
     with pytest.raises(ValueError, match="train, dev, test"):
-        draw("gsm8k", "validation", Random(0))
+        draw(suite_named("gsm8k"), "validation", Random(0))
 
 
 def test_written_suites_hold_the_split_in_the_real_layout(tmp_path: Path) -> None:
     write_suites(tmp_path, "test", 12)
     for suite in GENERATED:
-        text = generated_file(suite, tmp_path).read_text()
-        content = generator_of(suite).content
-        one_object = content is generator_of("math").content
+        text = generated_file(suite_named(suite), tmp_path).read_text()
+        content = generator_of(suite_named(suite)).content
+        one_object = content is generator_of(suite_named("math")).content
         rows = list(json.loads(text).values()) if one_object else [json.loads(line) for line in text.splitlines()]
         rows = rows[mbpp.FIRST_TEST_ROW :] if content is mbpp.as_test_rows else rows
         expected = list(problems(suite, "test", 12))
@@ -182,11 +182,11 @@ def test_data_names_a_split_and_a_seed(data: str | None, named: tuple[str, int] 
 
 def test_another_seed_draws_other_problems_of_the_same_split() -> None:
     first, second = (
-        {each.question for each in drawn("code-long", data, None)} for data in ("generated", "generated:1")
+        {each.question for each in drawn(suite_named("code-long"), data, None)} for data in ("generated", "generated:1")
     )
     assert not first & second
 
 
 def test_a_split_with_fewer_problems_than_the_limit_gives_all_of_them() -> None:
-    asked = [problem.question for problem in drawn("math", "generated:3", 400)]
+    asked = [problem.question for problem in drawn(suite_named("math"), "generated:3", 400)]
     assert TEST_PROBLEMS < len(asked) == len(set(asked)) < 400

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.suites.published import settings_for
-from harness.suites.registry import SUITES, generation_settings
+from harness.suites.registry import SUITES, generation_settings, settings_for, suite_named
 from model_wrappers.api import check_lengths, check_options
 from model_wrappers.backbones.registry import FAMILIES, published_settings
 
@@ -13,7 +12,7 @@ from model_wrappers.backbones.registry import FAMILIES, published_settings
 @pytest.mark.parametrize("suite", ["gsm8k", "math", "math500", "humaneval", "mbpp", "lists"])
 @pytest.mark.parametrize("model", ["nano", "GSAI-ML/LLaDA-8B-Instruct", "some/folder/LLaDA-8B-Instruct", "own-model"])
 def test_a_model_without_settings_of_its_own_has_the_suites(suite: str, model: str) -> None:
-    assert settings_for(suite, model, small=False) == generation_settings(suite, small=False)
+    assert settings_for(suite_named(suite), model, small=False) == generation_settings(suite_named(suite), small=False)
 
 
 @pytest.mark.parametrize("model", ["GSAI-ML/LLaDA-1.5", "/models/LLaDA-1.5/", "/models/LLaDA-1___5"])
@@ -22,7 +21,7 @@ def test_a_model_without_settings_of_its_own_has_the_suites(suite: str, model: s
     [("gsm8k", 256, 16), ("math", 1024, 128), ("math500", 1024, 128), ("humaneval", 512, 32), ("mbpp", 512, 32)],
 )
 def test_llada_15_has_those_of_its_opencompass_configurations(model: str, suite: str, length: int, block: int) -> None:
-    assert settings_for(suite, model, small=False) == {
+    assert settings_for(suite_named(suite), model, small=False) == {
         "gen_length": length,
         "block_length": block,
         "options": {"confidence_eos_eot_inf": True},
@@ -39,11 +38,12 @@ def test_llada_15_has_those_of_its_opencompass_configurations(model: str, suite:
     ],
 )
 def test_other_families_have_theirs(model: str, suite: str, length: int, block: int) -> None:
-    assert settings_for(suite, model, small=False) == {"gen_length": length, "block_length": block}
+    assert settings_for(suite_named(suite), model, small=False) == {"gen_length": length, "block_length": block}
 
 
 def test_generated_problems_have_small_lengths_whatever_the_model() -> None:
-    assert settings_for("gsm8k", "GSAI-ML/LLaDA-1.5", small=True) == generation_settings("gsm8k", small=True)
+    gsm8k = suite_named("gsm8k")
+    assert settings_for(gsm8k, "GSAI-ML/LLaDA-1.5", small=True) == generation_settings(gsm8k, small=True)
 
 
 def test_all_published_settings_are_of_suites_that_exist_and_can_be_decoded_with() -> None:

@@ -10,7 +10,7 @@ import torch
 from fakes import RandomConditionals, Recorder, tiny_llada
 from fef_reference import LENGTH, PROMPT, reference_law, target, tokens, unlike
 
-from harness.suites.registry import generator_of
+from harness.suites.registry import generator_of, suite_named
 from harness.suites.splits import problems
 from model_wrappers import decode, load_backbone
 from model_wrappers.chat import encode_question
@@ -182,7 +182,7 @@ def test_scope_pass_makes_four_greedy_steps_equal_two_on_nano(suite: str) -> Non
     backbone = load_backbone("nano")
     for problem in problems(suite, "dev", 2):
         prompt_P = torch.tensor(encode_question(backbone.text_tokenizer(), problem.question))
-        run = partial(tokens, backbone, prompt_P, gen_length=generator_of(suite).length, speculative=False)
+        run = partial(tokens, backbone, prompt_P, gen_length=generator_of(suite_named(suite)).length, speculative=False)
         assert run(steps=2, confidence_scope="pass") == run(steps=4, confidence_scope="pass") == run(steps=2)
 
 

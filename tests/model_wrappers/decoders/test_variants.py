@@ -10,7 +10,7 @@ import torch
 from fakes import FixedLogits, RandomConditionals, Recorder, tiny_llada
 
 from harness.laws.oracle import enumerate_law, total_variation
-from harness.suites.registry import generator_of
+from harness.suites.registry import generator_of, suite_named
 from harness.training.tokenizer import NANO_SUITES
 from model_wrappers import decode, load_backbone
 from model_wrappers.chat import encode_question
@@ -85,7 +85,7 @@ def test_a_file_that_is_no_schedule_is_refused(prompt: torch.Tensor, tmp_path: P
 
 @pytest.mark.parametrize("suite", NANO_SUITES)
 def test_nanos_schedules_take_one_forward_for_two_tokens(suite: str) -> None:
-    length = generator_of(suite).length
+    length = generator_of(suite_named(suite)).length
     backbone = load_backbone("nano")
     prompt_P = torch.tensor(encode_question(backbone.text_tokenizer(), "Copy [ cat, dog ]"))
     out = decode(backbone, prompt_P, "ddosp", gen_length=length, schedule=f"nano/{suite}")

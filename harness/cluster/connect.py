@@ -1,4 +1,4 @@
-"""Ray: a cluster of this machine alone, or one that exists, with room for the workers that were asked for.
+"""Ray: a cluster of this machine alone, or one that exists, with room for the workers of a run.
 
 A cluster of this machine listens on the loopback interface alone, is closed to other users by a token, and ends with
 the run. Usage statistics and dashboard are off.
@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import UserError
-from harness.runs.actor import cores
-from harness.runs.crew import Workers
+from harness.runs.pool import Workers, cores
 
 ROOT = Path(__file__).resolve().parents[2]
 INSTALL = 'python -m pip install --editable ".[cluster]"'

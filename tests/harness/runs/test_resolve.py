@@ -11,16 +11,17 @@ from msgspec.structs import replace
 
 from harness.errors import UserError
 from harness.methods.presets import PRESETS, describe_presets
+from harness.options import RunOptions, parsed
 from harness.records.hashes import file_hash
 from harness.records.schema import RunConfig
-from harness.runs.arguments import arguments_of
-from harness.runs.config import differences, read_models, resolve, write_generated
 from harness.runs.folder import claim_folder
+from harness.runs.resolve import differences, read_models, resolve, write_generated
+from harness.suites.registry import SUITES
 from harness.suites.splits import write_suites
 
 
 def resolved(*line: str) -> RunConfig:
-    return resolve(arguments_of(list(line)))
+    return resolve(parsed(RunOptions, list(line))).config
 
 
 def config_of(*line: str) -> dict[str, Any]:
@@ -260,6 +261,6 @@ def test_a_file_of_questions_stands_beside_generated_problems(questions: Path, t
     config = resolved(*line)
     lengths = {suite: setting.gen_length for suite, setting in config.methods["llada"].suites.items()}
     assert config.data == "generated" and lengths == {"gsm8k": 48, "mine": 64}
-    write_generated(tmp_path, config)
+    write_generated(tmp_path, config, [SUITES[suite] for suite in config.suites])
     assert [path.name for path in (tmp_path / "data").iterdir()] == ["gsm8k"]
     assert resolved(*line, "--gen-length", "32").methods["llada"].suites["mine"].gen_length == 32

@@ -7,10 +7,10 @@ from typing import Any, Literal
 import pytest
 
 from harness.errors import UserError
-from harness.methods.asked import methods_named
 from harness.methods.groups import GROUPS
-from harness.runs.arguments import arguments_of
-from harness.runs.config import resolve
+from harness.methods.selection import methods_named
+from harness.options import RunOptions, parsed
+from harness.runs.resolve import resolve
 from model_wrappers import register
 from model_wrappers.options import Options
 from model_wrappers.request import Request
@@ -41,7 +41,7 @@ def one(text: str) -> tuple[str, str, dict[str, Any]]:
 
 def config_of(*line: str) -> dict[str, Any]:
     """As run.json has it."""
-    return resolve(arguments_of(list(line))).to_json()
+    return resolve(parsed(RunOptions, list(line))).config.to_json()
 
 
 @pytest.mark.parametrize(

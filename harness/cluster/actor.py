@@ -5,7 +5,6 @@ Nothing is imported here that takes seconds, so that a new process answers at on
 
 from __future__ import annotations
 
-import argparse
 import logging
 import os
 import platform
@@ -14,12 +13,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from harness.cluster.pickling import unpickled
 from harness.errors import UserError
 from harness.records.schema import PromptRecord, RunConfig
 from harness.runs.chunks import Chunk
+from harness.runs.pool import cores
 
 if TYPE_CHECKING:
-    from harness.runs.results import Result, Sample
+    from harness.runs.responses import Result, Sample
     from harness.runs.worker import Worker
 
 
@@ -41,13 +42,13 @@ class Actor:
         }
 
     def load(
-        self, asked: argparse.Namespace, config: RunConfig, own: list[int], folder: str, data: str | None, kept: str
+        self, options: bytes, config: RunConfig, own: list[int], folder: str, kept: str
     ) -> tuple[dict[str, Any], dict[str, int], dict[str, Any]]:
         """Load the models and problems of a run; what it was made with, items by suite, and a receipt of the machine.
 
-        asked: the command line, resolved here again. config: what it must come to. own: the cores of this worker
-        alone. folder: in which the command was given, for relative paths. data: folder of real problems. kept: folder
-        for what is not kept, where it is there.
+        options: the run's, of `harness.cluster.pickling`; they are resolved here. config: what they must come to. own:
+        the cores of this worker alone. folder: in which the command was given, for relative paths. kept: folder for
+        what is not kept, where it is there.
 
         Raises UserError or ValueError if the folder, the files or the models are not the same here.
         """
@@ -60,15 +61,15 @@ class Actor:
                 f"{folder} cannot be entered ({error.strerror}); workers need the files of a run at the same paths"
             ) from error
         logging.disable(logging.WARNING)  # as the command does
-        from harness.runs.config import differences, resolve
         from harness.runs.loading import worker_for
+        from harness.runs.resolve import differences, resolve
 
-        here = resolve(asked)
-        changed = differences(config.to_json(), here.to_json())
+        run = resolve(unpickled(options))
+        changed = differences(config.to_json(), run.config.to_json())
         if changed:
             raise UserError(f"the run comes to something else here: {'; '.join(changed)}; give every machine the same")
         scratch = Path(tempfile.mkdtemp(prefix="worker-", dir=kept if Path(kept).is_dir() else None))
-        self._worker = worker_for(config, scratch if data is None else Path(data), scratch)
+        self._worker = worker_for(run, scratch)
         return self._worker.description, self._worker.items, self._worker.receipt()
 
     @property
@@ -92,10 +93,3 @@ class Actor:
     def decode(self, chunk: Chunk) -> Iterator[Result]:
         """As Worker says."""
         yield from self.worker.decode(chunk)
-
-
-def cores() -> list[int]:
-    """The cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return sorted(os.sched_getaffinity(0))
-    return list(range(os.cpu_count() or 1))

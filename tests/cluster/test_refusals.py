@@ -12,21 +12,18 @@ import pytest
 import torch
 from paths import ROOT
 
+from harness.cluster.connect import check_machine, check_reachable, check_room
 from harness.errors import UserError
-from harness.methods.asked import method_named
-from harness.runs.arguments import arguments_of
-from harness.runs.crew import Workers, workers_of
-from harness.runs.ray_cluster import check_machine, check_reachable, check_room
-from model_wrappers.options import Options
-from model_wrappers.request import Request
+from harness.options import RunOptions, parsed
+from harness.runs.pool import Workers, workers_of
 
 
-def asked_for(*line: str) -> Workers | None:
-    return workers_of(arguments_of(list(line)))
+def workers_for(*line: str) -> Workers | None:
+    return workers_of(parsed(RunOptions, list(line)))
 
 
 def sure(*line: str) -> Workers:
-    found = asked_for(*line)
+    found = workers_for(*line)
     assert found is not None
     return found
 
@@ -47,37 +44,29 @@ def sure(*line: str) -> Workers:
 )
 def test_what_does_not_fit_is_refused(line: list[str], said: str) -> None:
     with pytest.raises(UserError) as error:
-        asked_for(*line)
+        workers_for(*line)
     assert said in str(error.value)
 
 
-def test_a_function_that_no_other_process_knows_is_refused(registries: None) -> None:
-    def of_mine(request: Request, options: Options) -> None:
-        """A decoder."""
-
-    with pytest.raises(UserError, match=r'do not know the function of_mine; .* methods="FILE.py:of_mine"'):
-        asked_for("--methods", f"llada; {method_named(of_mine)}", "--workers", "2")
-
-
 def test_without_workers_there_are_none() -> None:
-    assert asked_for() is None
+    assert workers_for() is None
 
 
 def test_threads_are_shared_out_among_the_workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("harness.runs.crew.cores", lambda: list(range(16)))
+    monkeypatch.setattr("harness.runs.pool.cores", lambda: list(range(16)))
     assert [sure("--workers", count).threads for count in ("2", "5", "32")] == [8, 3, 1]
     assert sure("--workers", "2", "--ray-address", "10.0.0.1:6379").threads == 1
 
 
 def test_more_threads_than_cores_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("harness.runs.ray_cluster.cores", lambda: [0, 1, 2])
+    monkeypatch.setattr("harness.cluster.connect.cores", lambda: [0, 1, 2])
     check_machine(sure("--workers", "3", "--threads", "1"))
     with pytest.raises(UserError, match="--workers 2 of 2 threads need 4 cores, and this process may use 3"):
         check_machine(sure("--workers", "2", "--threads", "2"))
 
 
 def test_more_gpus_than_there_are_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("harness.runs.ray_cluster.cores", lambda: list(range(64)))
+    monkeypatch.setattr("harness.cluster.connect.cores", lambda: list(range(64)))
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     line = ["--device", "cuda", "--threads", "1", "--untimed"]
     check_machine(sure("--workers", "1", *line))

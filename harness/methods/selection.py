@@ -1,4 +1,4 @@
-"""The methods that a command line asks for: presets, groups, and decoders, each with options of its own.
+"""The methods of a run: presets, groups, and decoders, each with options of its own; as text, or a decoder itself.
 
 An element is [FILE.py: or module:]NAME[+CACHE][(option=value, ...)]. NAME is a preset, a group or a decoder. Besides
 options there may be lengths, and role, whose checkpoint decodes. Its canonical text, without the file, is the method's
@@ -8,7 +8,8 @@ key in the records. FILE.json[:NAME] stands for the methods that harness/tune.py
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
@@ -18,7 +19,7 @@ from harness.errors import UserError
 from harness.methods.groups import GROUPS
 from harness.methods.presets import ALL, LENGTHS, PRESETS, ROLES, Preset
 from harness.methods.tuning import read_choice
-from model_wrappers.decoders import METHODS, Method, add_decoder, decoder_named, name_of
+from model_wrappers.decoders import METHODS, Decoder, Method, check_name, decoder_named, name_of
 from model_wrappers.options import convert_options, meant
 
 TUNED = ".json"  # how the name of a file of tuned methods ends
@@ -29,34 +30,58 @@ ELSEWHERE = {  # options of built-in decoders that name what a run has to find
 }
 # What a label says of the options stands in brackets at its end.
 LABEL = re.compile(r"(.*?)(?: \(([^()]*)\))?", re.DOTALL)
-_given: set[str] = set()  # decoders that are functions nobody registered
+Methods = str | Iterable[Method]  # --methods, or such texts and decoders themselves
 
 
 @dataclass(frozen=True)
 class Element:
-    """An element of --methods. plugin: the file or module before the colon, or ""; cache: after the plus, or ""."""
+    """An element of --methods. plugin: the file or module before the colon, or ""; cache: after the plus, or "".
+
+    decoder: of an element that is no text; `name` is then its name.
+    """
 
     text: str
     plugin: str
     name: str
-    cache: str
-    arguments: dict[str, Any]
+    cache: str = ""
+    arguments: dict[str, Any] = field(default_factory=dict)
+    decoder: Decoder | None = None
 
 
-def read_elements(methods: str) -> list[Element]:
-    """The elements of --methods. Raises UserError for text that is none."""
-    found = []
-    for text in elements_of(methods):
-        head, arguments = call_of(text)
-        plugin, _, rest = head.rpartition(":")
-        if rest.endswith(TUNED):
-            plugin, rest = head, ""
-        name, _, cache = rest.partition("+")
-        found.append(Element(text, plugin.strip(), name.strip(), cache.strip(), arguments))
-    return found
+def read_elements(methods: Methods) -> Iterator[Element]:
+    """The elements of --methods. Raises UserError for text that is none, ValueError for what is no decoder."""
+    for each in [methods] if isinstance(methods, str) or callable(methods) else methods:
+        if not isinstance(each, str):
+            yield _element_of(each)
+            continue
+        for text in elements_of(each):
+            head, arguments = call_of(text)
+            plugin, _, rest = head.rpartition(":")
+            if rest.endswith(TUNED):
+                plugin, rest = head, ""
+            name, _, cache = rest.partition("+")
+            yield Element(text, plugin.strip(), name.strip(), cache.strip(), arguments)
 
 
-def methods_named(methods: str) -> dict[str, Preset]:
+def _element_of(method: Method) -> Element:
+    """A decoder that is given itself; of one that is registered, its name.
+
+    Raises ValueError for what is no decoder, for a name that cannot be written on a command line, and for that of
+    another method.
+    """
+    decoder = decoder_named(method)
+    for name, known in METHODS.items():
+        if known is decoder or known.source is decoder.source:
+            return Element(name, "", name)
+    name = name_of(method)
+    check_name(name)
+    if name in (*PRESETS, *GROUPS, ALL, *METHODS):
+        raise ValueError(f"a method {name!r} is there already; give the function another name")
+    _ = decoder.options  # what is wrong with its annotation is said here, not when it is called
+    return Element(name, "", name, decoder=decoder)
+
+
+def methods_named(methods: Methods) -> dict[str, Preset]:
     """The methods of --methods by key. Plugins that they name are loaded before.
 
     Raises UserError or ValueError for an unknown or repeated one, and for an option that it does not take.
@@ -66,7 +91,7 @@ def methods_named(methods: str) -> dict[str, Preset]:
     for element in read_elements(methods):
         key, own = _resolved(element)
         if key in seen:
-            raise UserError(f"--methods names a method twice: {key} in {methods}")
+            raise UserError(f"--methods names a method twice: {key}")
         seen.add(key)
         chosen |= {name: preset for name, preset in own.items() if name not in chosen}  # groups share rows
     if not chosen:
@@ -85,9 +110,10 @@ def _resolved(element: Element) -> tuple[str, dict[str, Preset]]:
         if element.cache or element.arguments:
             raise UserError(f"{element.text}: {name} is a group; options and caches are for one method")
         return name, {each: PRESETS[each] for each in (PRESETS if name == ALL else GROUPS[name])}
-    elif name in METHODS:
-        decoder = METHODS[name]
-        preset = Preset(decoder.label or name, name, role="fef" if decoder.prefix_conditioned else "base")
+    elif element.decoder is not None or name in METHODS:
+        decoder = element.decoder or METHODS[name]
+        role = "fef" if decoder.prefix_conditioned else "base"
+        preset = Preset(decoder.label or name, element.decoder or name, role=role)
     else:
         raise UserError(f"unknown method {name}; valid: {', '.join(_valid())}{meant(name, _valid())}")
     key, preset = _with_arguments(element, preset)
@@ -106,18 +132,18 @@ def _tuned(element: Element) -> tuple[str, dict[str, Preset]]:
 
 def _with_arguments(element: Element, preset: Preset) -> tuple[str, Preset]:
     """The key of a method with its arguments, and the preset with them."""
-    arguments = dict(element.arguments)
+    arguments, decoder = dict(element.arguments), preset.decoder
     if element.cache:
         if element.cache not in CACHES:
             raise UserError(f"{element.text}: unknown cache {element.cache!r}; valid: {', '.join(CACHES)}")
-        if not METHODS[preset.method].takes("cache"):
-            raise UserError(f"{element.text}: decoder {preset.method} takes no cache")
+        if not decoder.takes("cache"):
+            raise UserError(f"{element.text}: decoder {name_of(decoder)} takes no cache")
         if arguments.setdefault("cache", element.cache) != element.cache:
             raise UserError(f"{element.text}: the cache is there twice")
     if not arguments:
         return element.name, preset
     for option, how in ELSEWHERE.items():
-        if option in arguments and isinstance(METHODS[preset.method].source, str):
+        if option in arguments and isinstance(decoder.source, str):
             raise UserError(f"{element.text}: {option} is not set here; {how}")
     role = arguments.pop("role", None)
     if role is not None and role not in ROLES:
@@ -126,7 +152,7 @@ def _with_arguments(element: Element, preset: Preset) -> tuple[str, Preset]:
     for name, length in lengths.items():
         if type(length) is not int or length < 1:
             raise UserError(f"{element.text}: {name}={length!r} must be a whole number of at least 1")
-    checked = convert_options(METHODS[preset.method].options, preset.options | arguments, element.name)
+    checked = convert_options(decoder.options, preset.options | arguments, element.name)
     values = lengths | {name: getattr(checked, name) for name in arguments}
     of_role = {} if role is None else {"role": role}
     cache = values["cache"] if values.get("cache") in CACHES else ""
@@ -159,29 +185,3 @@ def _names(part: str, told: dict[str, Any]) -> bool:
 
 def _valid() -> list[str]:
     return [*GROUPS, ALL, *PRESETS, *(name for name in METHODS if name not in PRESETS)]
-
-
-def method_named(method: Method) -> str:
-    """A method as --methods has it. A function that is no registered decoder becomes one of its own name.
-
-    Raises ValueError for what is no decoder, for a name that cannot be written there, and for that of another method.
-    """
-    if isinstance(method, str):
-        return method
-    decoder = decoder_named(method)
-    for name, known in METHODS.items():
-        if known is decoder or known.source is decoder.source:
-            return name
-    name = name_of(method)
-    if name in (*PRESETS, *GROUPS, ALL):
-        raise ValueError(f"a method {name!r} is there already; give the function another name")
-    if name in _given:  # an earlier function of this name
-        METHODS.pop(name, None)
-    add_decoder(name, decoder)
-    _given.add(name)
-    return name
-
-
-def given_functions(methods: str) -> list[str]:
-    """Those of --methods that are functions nobody registered, which no other process knows."""
-    return [element.name for element in read_elements(methods) if element.name in _given]

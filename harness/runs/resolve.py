@@ -1,15 +1,15 @@
-"""What a run is: the command line resolved to one configuration, checked before anything is loaded or written.
+"""What a run is: its options resolved once, to a configuration and what it names, before anything is loaded or written.
 
 The configuration is the whole of what determines tokens and forwards; its hash names it, and a run folder belongs to
-one configuration for ever.
+one configuration for ever. Suites and decoders go with it as objects.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,28 +18,32 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from harness.errors import UserError
-from harness.methods.asked import methods_named
 from harness.methods.presets import ROLES, Preset
 from harness.methods.published import family_of
 from harness.methods.schedule_files import Roles, with_schedules
-from harness.plugins import load_for
+from harness.methods.selection import methods_named
+from harness.options import RunOptions
+from harness.plugins import load_for, restore
 from harness.records.hashes import file_hash, files_hash
-from harness.records.schema import Method, QuestionsName, RunConfig, SuiteName
+from harness.records.schema import Method, QuestionsName, RunConfig, RunRecord, SuiteName
+from harness.runs.pool import Workers, workers_of
 from harness.suites.configurations import configuration_hash, real_files
-from harness.suites.published import settings_for
 from harness.suites.questions import Questions
 from harness.suites.registry import (
     BUILT_IN,
+    add_questions,
     generated_file,
     generator_of,
+    settings_for,
     suite_named,
     suites_named,
 )
+from harness.suites.spec import Suite
 from harness.suites.splits import split_named, write_drawn
 from model_wrappers.api import check_temperature
 from model_wrappers.backbones.model import check_graphs
 from model_wrappers.backbones.registry import SHIPPED, device_named
-from model_wrappers.decoders import METHODS
+from model_wrappers.decoders import Decoder, decoder_named, name_of
 
 ROLES_OF = {  # --model NAME, of shipped models
     "nano": {"base": "nano", "fef": "nano-fef", "control": "nano-control"},
@@ -49,7 +53,21 @@ ROLES_OF = {  # --model NAME, of shipped models
 STAND_INS = {"two-stream": ("fef", "base"), "fef": ("base",)}
 
 
-def read_models(text: str, suites: list[str]) -> Roles:
+@dataclass(frozen=True)
+class ResolvedRun:
+    """A run with what its configuration names: suites by name, decoders by the method's key; and who decodes.
+
+    data: the folder of its real problems; None where there are none.
+    """
+
+    config: RunConfig
+    suites: dict[str, Suite]
+    decoders: dict[str, Decoder]
+    data: Path | None = None
+    workers: Workers | None = None
+
+
+def read_models(text: str, suites: Collection[str]) -> Roles:
     """The table of models, role -> suite -> name.
 
     text: one model (the base; nano brings its trained ones along), "role=model,role=model", or a JSON file
@@ -82,77 +100,80 @@ def read_models(text: str, suites: list[str]) -> Roles:
     return roles
 
 
-def resolve(asked: argparse.Namespace) -> RunConfig:
-    """The configuration of a run. Raises UserError or ValueError, naming the valid choices, for anything unknown."""
-    load_for(asked.methods, asked.plugin)
-    suites = suites_named(asked.suite)
-    methods = methods_named(asked.methods)
-    roles = read_models(asked.model, suites)
-    _check_numbers(asked)
-    check_graphs(asked.graphs, device_named(asked.device), asked.compile)
-    for preset in methods.values():
-        check_temperature(preset.method, asked.temperature)
+def resolve(options: RunOptions) -> ResolvedRun:
+    """A run from its options. Raises UserError or ValueError, naming the valid choices, for anything unknown."""
+    workers = workers_of(options)
+    load_for(options.methods, options.plugin)
+    suites = suites_named(options.suite)
+    presets = methods_named(options.methods)
+    roles = read_models(options.model, suites)
+    check_graphs(options.graphs, device_named(options.device), options.compile)
+    for preset in presets.values():
+        check_temperature(preset.method, options.temperature)
     shipped = set(roles["base"].values()) <= SHIPPED.keys()
-    elsewhere = [suite for suite in suites if suite_named(suite).questions is None]  # whose problems are in --data
-    data = asked.data or ("generated" if shipped else os.environ.get("COMPASS_DATA_CACHE"))
-    if not elsewhere:
-        data = ""
+    elsewhere = [suite for suite, own in suites.items() if own.questions is None]  # whose problems are in --data
+    usual = "generated" if shipped else os.environ.get("COMPASS_DATA_CACHE")
+    data = (options.data or usual) if elsewhere else ""
     if data is None:
         raise UserError(
             f"--data is needed for a model that does not ship with this project ({', '.join(SHIPPED)} do): a folder in "
             "OpenCompass's layout, or `generated`"
         )
     generated = split_named(data) is not None
-    overrides = {k: v for k in ("gen_length", "block_length", "stop_at_eos") if (v := getattr(asked, k)) is not None}
+    lengths = {name: getattr(options, name) for name in ("gen_length", "block_length", "stop_at_eos")}
+    overrides = {name: value for name, value in lengths.items() if value is not None}
     small = {suite: shipped or (generated and suite in elsewhere) for suite in suites}
-    settings = {suite: settings_for(suite, roles["base"][suite], small[suite]) for suite in suites}
+    settings = {name: settings_for(suite, roles["base"][name], small[name]) for name, suite in suites.items()}
     families = {suite: "" if small[suite] else family_of(roles["base"][suite]) for suite in suites}
-    table = {name: _method(preset, name, roles, settings, overrides, families) for name, preset in methods.items()}
+    table = {name: _method(preset, name, roles, settings, overrides, families) for name, preset in presets.items()}
     used = {"base"} | {role for method in table.values() for role in (method.role, method.draft_role)}
-    return RunConfig(
+    # Workers may be elsewhere, and each finds its device itself.
+    on_cpu = options.device == "cpu" if workers else device_named(options.device).type == "cpu"
+    threads = options.threads if workers is None else workers.threads
+    config = RunConfig(
         models={role: models for role, models in roles.items() if role in used},
-        suites={suite: _suite(suite, generated) for suite in suites},
-        methods=_distinct(with_schedules(table, roles, asked.schedules, generated)),
-        data=data if generated else {suite: files_hash(problem_files(suite, False, Path(data))) for suite in suites},
-        limit=asked.limit,
-        temperature=float(asked.temperature),
-        seed=asked.seed,
-        device=asked.device,
-        dtype=asked.dtype or ("float32" if _on_cpu(asked) else "bfloat16"),
-        compile=asked.compile,
-        graphs=asked.graphs,
-        threads=asked.threads or torch.get_num_threads(),
-        chunk=asked.chunk,
-        timed=not asked.untimed,
-        traced=asked.trace,
-        trust_remote_code=True if asked.trust_remote_code else UNSET,
-        reads_at=UNSET if asked.reads_at is None else asked.reads_at,
+        suites={name: _suite(suite, generated) for name, suite in suites.items()},
+        methods=_distinct(with_schedules(table, roles, options.schedules, suites, generated)),
+        data=data
+        if generated
+        else {name: files_hash(problem_files(suite, False, Path(data))) for name, suite in suites.items()},
+        limit=options.limit,
+        temperature=options.temperature,
+        seed=options.seed,
+        device=options.device,
+        dtype=options.dtype or ("float32" if on_cpu else "bfloat16"),
+        compile=options.compile,
+        graphs=options.graphs,
+        threads=threads or torch.get_num_threads(),
+        chunk=options.chunk,
+        timed=not options.untimed,
+        traced=options.trace,
+        trust_remote_code=True if options.trust_remote_code else UNSET,
+        reads_at=UNSET if options.reads_at is None else options.reads_at,
     )
+    decoders = {name: preset.decoder for name, preset in presets.items()}
+    return ResolvedRun(config, suites, decoders, Path(data) if data and not generated else None, workers)
 
 
-def _on_cpu(asked: argparse.Namespace) -> bool:
-    """Whether decoding is on the CPU. Of workers, which may be elsewhere, each finds its device itself."""
-    return bool(asked.device == "cpu") if asked.workers else device_named(asked.device).type == "cpu"
+def recorded(config: RunConfig, data: dict[str, Any]) -> ResolvedRun:
+    """A run from its record; data: that part of run.json.
+
+    Raises UserError or ValueError for a suite or a decoder that is not known here.
+    """
+    decoders = {name: decoder_named(method.method) for name, method in config.methods.items()}
+    suites = {suite: suite_named(suite) for suite in config.suites}
+    return ResolvedRun(config, suites, decoders, None if config.generated else Path(data["folder"]))
 
 
-def _check_numbers(asked: argparse.Namespace) -> None:
-    """UserError for a number that makes no run, before anything is loaded or written."""
-    for name, least in (("limit", 1), ("threads", 1), ("chunk", 1), ("seed", 0)):
-        value = getattr(asked, name)
-        if value is not None and value < least:
-            raise UserError(f"--{name} {value} must be at least {least}")
-
-
-def _suite(suite: str, generated: bool) -> SuiteName:
+def _suite(suite: Suite, generated: bool) -> SuiteName:
     """A suite as a run names it; real problems with the configuration that they are asked by."""
-    spec = suite_named(suite)
-    executes = UNSET if suite in BUILT_IN or spec.foreign else spec.executes
-    if spec.questions is not None:
-        return SuiteName(spec.title, questions=_questions(spec.questions), executes=executes)
+    executes = UNSET if suite.name in BUILT_IN or suite.foreign else suite.executes
+    if suite.questions is not None:
+        return SuiteName(suite.title, questions=_questions(suite.questions), executes=executes)
     if generated:
         generator_of(suite)  # refused here if there is none
-        return SuiteName(spec.title, executes=executes)
-    return SuiteName(spec.title, spec.configuration or UNSET, configuration_hash(suite), executes=executes)
+        return SuiteName(suite.title, executes=executes)
+    return SuiteName(suite.title, suite.configuration or UNSET, configuration_hash(suite), executes=executes)
 
 
 def _questions(questions: Questions) -> QuestionsName:
@@ -164,11 +185,10 @@ def _questions(questions: Questions) -> QuestionsName:
     return QuestionsName(questions.file.name, sha256, questions.prompt, questions.answer, judge, digest)
 
 
-def problem_files(suite: str, generated: bool, data: Path) -> list[Path]:
+def problem_files(suite: Suite, generated: bool, data: Path) -> list[Path]:
     """The files of a suite's problems: a file of questions, or generated or real ones below `data`."""
-    questions = suite_named(suite).questions
-    if questions is not None:
-        return [questions.file]
+    if suite.questions is not None:
+        return [suite.questions.file]
     return [generated_file(suite, data)] if generated else real_files(suite, data)
 
 
@@ -181,7 +201,7 @@ def _method(
     families: dict[str, str],
 ) -> Method:
     """A preset as a row of this run. Raises UserError if the run has no checkpoint for it."""
-    decoder = METHODS[preset.method]
+    decoder = preset.decoder
     stand_ins = STAND_INS.get(preset.role, ()) if decoder.prefix_conditioned else ()
     role = next((role for role in (preset.role, *stand_ins) if role in roles), None)
     if role is None:
@@ -190,7 +210,7 @@ def _method(
     label = preset.label.replace("FeF-DLLM", "FeF-DLLM w/o train", 1) if untrained else preset.label
     return Method(
         label=label,
-        method=preset.method,
+        method=name_of(preset.method),
         role=role,
         draft_role=preset.draft_role or ("draft" if decoder.takes("draft") and "draft" in roles else None),
         suites={suite: preset.for_suite(suite, own, overrides, families[suite]) for suite, own in settings.items()},
@@ -207,11 +227,10 @@ def _distinct(methods: dict[str, Method]) -> dict[str, Method]:
     return found
 
 
-def write_generated(folder: Path, config: RunConfig, suites: Iterable[str] | None = None) -> None:
-    """Write the generated problems that a configuration asks for, or those of `suites`, in the real files' layout."""
+def write_generated(folder: Path, config: RunConfig, suites: Iterable[Suite]) -> None:
+    """Write the generated problems that a configuration asks for of these suites, in the real files' layout."""
     assert isinstance(config.data, str), "a run on real files generates nothing"
-    wanted = [suite for suite in suites or config.suites if suite_named(suite).questions is None]
-    write_drawn(folder, config.data, config.limit, wanted)
+    write_drawn(folder, config.data, config.limit, [suite for suite in suites if suite.questions is None])
 
 
 def differences(before: Any, after: Any, path: str = "") -> list[str]:
@@ -224,3 +243,32 @@ def differences(before: Any, after: Any, path: str = "") -> list[str]:
             for difference in differences(before.get(key), after.get(key), f"{path}.{key}" if path else str(key))
         ]
     return [] if before == after else [f"{path} ({before} there, {after} now)"]
+
+
+def restored_suites(meta: RunRecord, suites: Collection[str]) -> dict[str, Suite]:
+    """These suites of a recorded run, by name; those from outside are made known again.
+
+    Raises UserError, in one line, if a plugin, a file of questions or a judge is gone, or is not what it was.
+    """
+    restore(meta.plugins, suites)
+    for name in suites:
+        own = meta.config.suites[name].questions if name in meta.config.suites else UNSET
+        if own is UNSET:
+            continue
+        paths = (meta.data.get("paths") or {}).get(name) or {}
+        questions = Questions(Path(paths.get("file", "")), own.prompt, own.answer, paths.get("judge", own.judge))
+        _check_unchanged(name, "file", questions.file, own.sha256)
+        if questions.judge_file is not None and own.judge_sha256 is not UNSET:
+            _check_unchanged(name, "judge", questions.judge_file, own.judge_sha256)
+        add_questions(name, questions)
+    return {name: suite_named(name) for name in suites}
+
+
+def _check_unchanged(suite: str, what: str, path: Path, sha256: str) -> None:
+    if not path.is_file():
+        raise UserError(f"the {what} of suite {suite} is gone: {path}; put it back")
+    if file_hash(path) != sha256:
+        raise UserError(
+            f"the {what} of suite {suite} is not what it was when the run was made: {path} has another SHA-256 than "
+            "run.json; restore it, or make a run of its own"
+        )

@@ -1,0 +1,73 @@
+"""A run's options are the fields of one struct, for the command line and for Python alike."""
+
+from __future__ import annotations
+
+from dataclasses import fields, make_dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import harness
+from harness import run
+from harness.errors import UserError
+from harness.options import RunOptions, checked, option, parsed
+
+VALUES: dict[str, Any] = {
+    "model": "nano-long",
+    "limit": 3,
+    "temperature": 0.5,
+    "plugin": ("a.py", "b.py"),
+    "dtype": "float16",
+    "reads_at": -1,
+    "stop_at_eos": True,
+    "out": Path("out"),
+}
+
+
+def from_evaluate(monkeypatch: pytest.MonkeyPatch, **values: Any) -> Any:
+    """The options that `evaluate` runs with."""
+    seen: list[Any] = []
+
+    def stop(given: Any, scratch: Path) -> None:
+        seen.append(given)
+        raise UserError("seen")
+
+    monkeypatch.setattr(run, "run", stop)
+    with pytest.raises(UserError, match="seen"):
+        harness.evaluate(**values)
+    return seen[0]
+
+
+def test_a_command_line_and_evaluate_build_the_same_struct(monkeypatch: pytest.MonkeyPatch) -> None:
+    line = ["--model", "nano-long", "--limit", "3", "--temperature", "0.5", "--plugin", "a.py", "--plugin=b.py"]
+    line += ["--dtype", "float16", "--reads-at=-1", "--stop-at-eos", "--out", "out"]
+    assert from_evaluate(monkeypatch, **VALUES) == parsed(RunOptions, line) == checked(RunOptions, VALUES)
+    assert from_evaluate(monkeypatch) == parsed(RunOptions, []) == RunOptions()
+
+
+def test_one_field_is_an_option_of_the_command_line_and_of_evaluate(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    added = [("margin", int | None, option("points that may be lost", least=1))]
+    more = make_dataclass("RunOptions", added, bases=(RunOptions,), frozen=True, kw_only=True)
+    monkeypatch.setattr(run, "RunOptions", more)
+    assert [each.name for each in fields(more)] == [*(each.name for each in fields(RunOptions)), "margin"]
+    assert parsed(more, ["--margin", "5"]).margin == from_evaluate(monkeypatch, margin=5).margin == 5  # type: ignore
+    assert parsed(more, []).margin is None  # type: ignore[attr-defined]
+    for build in (lambda: parsed(more, ["--margin", "0"]), lambda: checked(more, {"margin": 0})):
+        with pytest.raises(UserError, match=r"^--margin 0 must be at least 1$"):
+            build()
+    with pytest.raises(SystemExit):
+        parsed(more, ["--help"])
+    assert "--margin MARGIN" in capsys.readouterr().out
+
+
+def test_one_value_stands_for_several_and_none_and_false_for_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert (
+        checked(RunOptions, {"plugin": "mine.py"}).plugin == checked(RunOptions, {"plugin": [Path("mine.py")]}).plugin
+    )
+    paths = checked(RunOptions, {"model": Path("m"), "data": Path("d"), "out": "o", "limit": np.int64(3)})
+    assert (paths.model, paths.data, paths.out, paths.limit) == ("m", "d", Path("o"), 3)
+    assert from_evaluate(monkeypatch, limit=None, temperature=None, untimed=False, stop_at_eos=False) == RunOptions()
