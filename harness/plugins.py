@@ -152,7 +152,7 @@ def restore(recorded: Iterable[PluginName], suites: Iterable[str]) -> None:
         load(plugin)
 
 
-def blame(decoder: Decoder, error: Exception) -> str | None:
+def blame(decoder: Decoder, error: BaseException) -> str | None:
     """What went wrong in a decoder from outside, in one line with its file; None if it is not the decoder's doing."""
     source = decoder.source
     if isinstance(source, str):

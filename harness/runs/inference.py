@@ -66,14 +66,23 @@ def models_for(run: ResolvedRun, suite: str, backbones: dict[str, Backbone]) -> 
 def prepare(suite: Suite, problems: list[Problems], models: dict[str, DiffusionModel]) -> SuiteJob:
     """Encode the prompts of a suite; the items of several datasets are numbered one after the other.
 
-    Raises UserError for a prompt that does not fit the model with its response.
+    Raises UserError for a prompt that does not fit a model with its response, or that models encode differently.
     """
     turns = [each for part in problems for each in conversations(part, next(iter(models.values())))]
-    prompts: list[torch.Tensor] = []
     longest = sorted(models.values(), key=lambda model: model.gen_length)
-    for model in {id(model.backbone): model for model in longest}.values():  # its tokenizer and limit decide
-        prompts = [_encoded(suite.name, item, model.backbone, each) for item, each in enumerate(turns)]
-        _check_fit(suite.name, prompts, model)
+    encoded: dict[str, list[torch.Tensor]] = {}
+    for model in {id(model.backbone): model for model in longest}.values():  # the limit of each decides
+        own = [_encoded(suite.name, item, model.backbone, each) for item, each in enumerate(turns)]
+        _check_fit(suite.name, own, model)
+        encoded[model.backbone.name] = own
+    (first, prompts), *others = encoded.items()
+    for other, own in others:
+        for item, pair in enumerate(zip(prompts, own, strict=True)):
+            if not torch.equal(*pair):
+                raise UserError(
+                    f"{suite.name}, item {item}: {first} and {other} encode the prompt differently, by their "
+                    "tokenizers or chat templates; give the models of all roles the same, or make a run of each"
+                )
     golds = [gold for part in problems for gold in part.golds]
     judge = None
     if not suite.executes:
@@ -122,8 +131,10 @@ def _respond(job: SuiteJob, method: str, item: int, seed: int, log: EventLog | N
         if out.trace.forwards == 0:
             raise ValueError("the decoder made no forward of the model, so that there is nothing to compare")
         return out
-    except Exception as error:
-        message = blame(decoder_named(job.models[method].method), error)
+    except BaseException as error:  # a decoder may call sys.exit
+        message = (
+            None if isinstance(error, KeyboardInterrupt) else blame(decoder_named(job.models[method].method), error)
+        )
         if message is None and not isinstance(error, ValueError):
             raise
         raise UserError(f"{method} on {job.suite}, item {item}: {message or error}") from error

@@ -80,7 +80,10 @@ def read_models(text: str, suites: Collection[str]) -> Roles:
         except (OSError, ValueError, RecursionError) as error:
             raise UserError(f"--model {text}: cannot read the table of models: {error}") from error
     elif "=" in text:
-        table = dict(pair.split("=", 1) for pair in text.split(",") if "=" in pair)
+        pairs = [pair.split("=", 1) for pair in text.split(",")]
+        table = dict(pair for pair in pairs if len(pair) == 2)
+        if len(table) < len(pairs):
+            raise UserError(f"--model {text}: give role=model,role=model, each role once")
     else:
         table = ROLES_OF.get(text, {"base": text})
     if not isinstance(table, dict):

@@ -151,6 +151,16 @@ def test_an_exception_in_a_decoder_keeps_what_is_finished(outside: Path, capsys:
     assert len(read_lines(outside / "run" / "items.jsonl")) == 2
 
 
+@pytest.mark.parametrize("leaves", ["SystemExit(0)", "BaseException('odd')", "GeneratorExit()"])
+def test_a_decoder_that_leaves_the_process_is_named(
+    outside: Path, capsys: pytest.CaptureFixture[str], leaves: str
+) -> None:
+    (outside / "mine.py").write_text(PLUGIN.replace('IndexError("one too many")', leaves))
+    error = refused(line_of(outside, "mine(until=3)"), capsys)
+    assert f"item 2: plugin mine.py, line 27: decoder mine: {leaves.partition('(')[0]}" in error
+    assert len(read_lines(outside / "run" / "items.jsonl")) == 2
+
+
 @pytest.mark.parametrize("more", [[], ["--untimed"], ["--untimed", "--trace"]])
 def test_a_decoder_that_fails_at_once_leaves_no_folder(
     outside: Path, capsys: pytest.CaptureFixture[str], more: list[str]

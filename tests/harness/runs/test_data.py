@@ -116,6 +116,22 @@ def test_a_chat_template_that_loses_the_question_is_refused(template: str, says:
         model.generate(["How many?"])
 
 
+@pytest.mark.parametrize("change", ["template", "vocabulary"])
+def test_models_that_encode_a_prompt_differently_are_refused(tmp_path: Path, change: str) -> None:
+    write_suites(tmp_path, "test", 3, ["gsm8k"])
+    gsm8k, models = SUITES["gsm8k"], {}
+    for name in ("nano", "nano-fef"):
+        models[name] = DiffusionModel(load_backbone(name), "llada", gen_length=32)
+    tokenizer = models["nano-fef"].backbone.text_tokenizer()
+    if change == "template":
+        tokenizer.chat_template = f"Now. {tokenizer.chat_template}"
+    else:
+        tokenizer.add_tokens(["How many"])
+    problems = load_problems(gsm8k, dataset_configs(gsm8k, True, tmp_path), 3)
+    with pytest.raises(UserError, match="nano and nano-fef encode the prompt differently"):
+        prepare(gsm8k, problems, models)
+
+
 def test_logits_that_are_not_finite_name_method_suite_and_item(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from harness.runs.inference import decode_item
 

@@ -88,6 +88,8 @@ def test_a_table_of_models_may_differ_by_suite(tmp_path: Path) -> None:
         (["--model", "base=nano,teacher=x"], "control"),
         (["--model", "fef=nano"], "base"),
         (["--model", "missing.json"], "cannot read"),
+        (["--model", "base=nano,garbage"], "each role once"),
+        (["--model", "base=nano,base=nano-fef"], "each role once"),
         (["--limit", "0"], "at least 1"),
         (["--threads", "-1"], "--threads -1 must be at least 1"),
         (["--chunk", "0"], "--chunk 0 must be at least 1"),
