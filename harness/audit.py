@@ -24,15 +24,14 @@ from pathlib import Path
 from harness.errors import one_line_errors
 from harness.options import option, parsed
 
-DEFAULT_SECTIONS = "law,lemma,chains,neural"
-
 
 @dataclass(frozen=True, kw_only=True)
 class AuditOptions:
     """What is audited, and how closely."""
 
     sections: str = option(
-        "comma-separated: law, lemma, chains, neural, lists, streams (default: the first four)", DEFAULT_SECTIONS
+        "comma-separated: law, lemma, chains, neural, lists, streams (default: the first four)",
+        "law,lemma,chains,neural",
     )
     tokens: int = option("law, lemma, chains: real tokens (default 2)", 2, least=2)
     positions: int = option("law, lemma: positions of a table (default 4)", 4, least=2)

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 from harness.cluster.pickling import unpickled
 from harness.errors import UserError
-from harness.records.schema import PromptRecord, RunConfig
+from harness.records.schema import RunConfig
 from harness.runs.chunks import Chunk
 from harness.runs.pool import cores
 
 if TYPE_CHECKING:
-    from harness.runs.responses import Result, Sample
+    from harness.runs.responses import Result
     from harness.runs.worker import Worker
 
 
@@ -78,17 +78,9 @@ class Actor:
         assert self._worker is not None, "load comes first"
         return self._worker
 
-    def prompts(self) -> list[PromptRecord]:
-        """As Worker says."""
-        return self.worker.prompts()
-
-    def receipt(self) -> dict[str, Any]:
-        """As Worker says."""
-        return self.worker.receipt()
-
-    def warm_up(self, suite: str, first: dict[str, int]) -> dict[str, Sample]:
-        """As Worker says."""
-        return self.worker.warm_up(suite, first)
+    def ask(self, name: str, *given: Any) -> Any:
+        """What a method of the worker returns: prompts, receipt or warm_up."""
+        return getattr(self.worker, name)(*given)
 
     def decode(self, chunk: Chunk) -> Iterator[Result]:
         """As Worker says."""

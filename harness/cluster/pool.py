@@ -103,13 +103,13 @@ class RayPool:
 
     def prompts(self) -> list[PromptRecord]:
         """As WorkerPool says."""
-        prompts: list[PromptRecord] = self._ray.get(self._workers[0].actor.prompts.remote())
+        prompts: list[PromptRecord] = self._ray.get(self._workers[0].actor.ask.remote("prompts"))
         return prompts
 
     def warm_up(self, suite: str, first: dict[str, int]) -> dict[str, Sample]:
         """As WorkerPool says; the mean of the workers."""
         found = []
-        refs = [(worker, worker.actor.warm_up.remote(suite, first)) for worker in self._workers]
+        refs = [(worker, worker.actor.ask.remote("warm_up", suite, first)) for worker in self._workers]
         for worker, ref in refs:
             try:
                 found.append(self._ray.get(ref))
@@ -144,7 +144,7 @@ class RayPool:
         """
         idle = [worker for worker in self._workers if worker.ready and worker.waits is None]
         if self._about and self._began:
-            refs = [worker.actor.receipt.remote() for worker in idle]
+            refs = [worker.actor.ask.remote("receipt") for worker in idle]
             done, _ = self._ray.wait(refs, num_returns=len(refs), timeout=RECEIPT_WITHIN) if refs else ([], [])
             for worker, ref in zip(idle, refs, strict=True):
                 with suppress(self._ray.exceptions.RayError):  # of a worker that died while it was idle

@@ -116,19 +116,14 @@ def explained_suite(problems: list[Problems], items: list[int], texts: list[str]
     return [found[item] for item in items]
 
 
-def evaluate(dataset: dict[str, Any], items: list[int], texts: list[str]) -> list[bool]:
-    """OpenCompass's verdict on `texts`, the responses to these items of a dataset.
+def explained(dataset: dict[str, Any], items: list[int], texts: list[str]) -> list[tuple[bool, str]]:
+    """OpenCompass's verdict on `texts`, the responses to these items of a dataset, each with what the evaluator says.
 
     Its own evaluation task does the work: the dataset's loader, the postprocessors and the evaluator of the
-    configuration; only the items asked for are scored. An evaluator that gives no verdict per item is asked for one
-    item at a time, and its first number says whether that is right (100). Raises UserError if that means to run
-    model-written code and no sandbox works here, or if the evaluator gives no number.
+    configuration; only these items are scored. An evaluator that gives no verdict per item gets one item at a time, and
+    its first number says whether that is right (100). Raises UserError if that means to run model-written code and no
+    sandbox works here, or if the evaluator gives no number.
     """
-    return [verdict for verdict, _ in explained(dataset, items, texts)]
-
-
-def explained(dataset: dict[str, Any], items: list[int], texts: list[str]) -> list[tuple[bool, str]]:
-    """The verdicts of `evaluate`, each with what the evaluator says of it, "" where that is nothing."""
     result = _evaluated(dataset, items, texts)
     details = result.get("details") or []
     verdicts = [(verdict_of(detail), explanation(detail)) for detail in details if has_verdict(detail)]

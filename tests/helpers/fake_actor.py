@@ -38,6 +38,7 @@ class FakeActor(Actor):
         environment = {"device": "cpu", "cpu": device.read_text() if device.exists() else "Test CPU", "gpu": None}
         files = {suite: {"name": "test", "sha256": "5" * 64, "items": ITEMS} for suite in config.suites}
         made = {"environment": environment, "weights": {}, "data": {"files": files}, "code": {}}
+        self._worker: Any = self
         return made, dict.fromkeys(config.suites, ITEMS), {"at": "now"}
 
     def receipt(self) -> dict[str, Any]:

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from verdicts_only import evaluate
 
 from harness.errors import UserError
 from harness.runs.judging import Judge, verdict_of
-from harness.sandbox.verdicts import evaluate
 from harness.suites.registry import GENERATED, SUITES, generated_dataset, suite_named
 from harness.suites.splits import problems, write_suites
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from msgspec import convert
 from run_records import PAPER_SUITES, item, save
+from verdicts_only import evaluate
 
 from harness.errors import UserError
 from harness.records.hashes import file_hash
@@ -23,7 +24,7 @@ from harness.sandbox.execute import UNSAFE, Isolation
 from harness.sandbox.probe import choose, not_enforced
 from harness.sandbox.scoring import describe_scoring, score_run
 from harness.sandbox.tally import taken
-from harness.sandbox.verdicts import evaluate, explained_suite, verdicts_of
+from harness.sandbox.verdicts import explained_suite, verdicts_of
 from harness.scoring import main
 from harness.suites.configurations import real_datasets, real_files
 from harness.suites.registry import GENERATED, SUITES, generated_dataset, generated_file, suite_named

@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 from paths import ROOT
+from verdicts_only import evaluate
 
 from harness.errors import UserError
 from harness.sandbox.execute import entered, filter_descriptor
 from harness.sandbox.probe import choose, whole_process
-from harness.sandbox.verdicts import evaluate, explained_suite
+from harness.sandbox.verdicts import explained_suite
 from harness.suites.configurations import configuration_hash, real_datasets, real_files
 from harness.suites.registry import generated_dataset, suite_named, suites_named
 from harness.suites.splits import problems, write_suites
