@@ -45,11 +45,11 @@ def main(line: list[str] | None = None) -> int:
         raise UserError(f"there is no command {name}; valid: {', '.join(COMMANDS)}")
     module, options, _ = COMMANDS[name]
     sys.argv[0] = f"fef-dllm {name}"  # as usage messages have it
-    logging.disable(logging.WARNING)  # OpenCompass and its packages log every step; errors still show
     code: int = import_module(module).main(rest if {"-h", "--help"} & {*rest} else [*options, *rest])
     return code
 
 
 def command() -> None:
     """The entry point of the installed command."""
+    logging.disable(logging.WARNING)  # OpenCompass and its packages log every step; errors still show
     sys.exit(one_line_errors(main))

@@ -23,7 +23,11 @@ ITEMS = 100
 
 
 def items_of(**changes: Any) -> list[dict[str, Any]]:
-    """Items of two methods on four suites, three of four right; `changes` to FeF's item 7 of math."""
+    """Items of two methods on four suites, three of four right; `changes` to FeF's item 7 of math.
+
+    Another prompt or solution is LLaDA's too: a problem has one.
+    """
+    shared = {name: value for name, value in changes.items() if name in ("prompt_hash", "gold")}
     rows = []
     for method in METHODS:
         for suite in PAPER_SUITES:
@@ -31,7 +35,8 @@ def items_of(**changes: Any) -> list[dict[str, Any]]:
                 row = item(method, suite, number, correct=number % 4 > 0, tokens_hash=f"{suite}{number}", text="said")
                 row |= {"prompt_hash": "p", "gold": "7", "rows": 48, "token_forwards": 100}
                 row |= {"prompt_tokens": 30, "content_tokens": 20, "eos_tokens": 28, "post_stop_tokens": 0}
-                rows.append(row | (changes if (method, suite, number) == ("fef-2", "math", 7) else {}))
+                own = changes if method == "fef-2" else shared
+                rows.append(row | (own if (suite, number) == ("math", 7) else {}))
     return rows
 
 

@@ -65,7 +65,7 @@ def test_a_run_that_does_not_belong_is_refused(what: str, tmp_path: Path) -> Non
         config["methods"]["dcd"]["method"] = "llada"
     own = items(3, {"llada": 3.0, "dcd": 1.5})
     if what == "problems":
-        own[0]["prompt_hash"] = "another"
+        own[0]["prompt_hash"] = own[3]["prompt_hash"] = "another"  # the first problem of both methods
     if what == "more":
         own.append(item("ssd", "gsm8k", 5, seconds=1.0, prompt_hash="p5", tokens_hash="t5"))
         config["methods"]["ssd"] = config["methods"]["dcd"]
