@@ -93,8 +93,11 @@ NUMBER, ARCHITECTURE, FIRST_ARGUMENT = 0, 4, 16  # offsets in seccomp_data; the 
 LOAD, EQUAL, AT_LEAST, ANY_BIT, RETURN = 0x20, 0x15, 0x35, 0x45, 0x06  # BPF_LD|W|ABS, BPF_JMP|JEQ, JGE, JSET, BPF_RET
 
 
-def compiled_filter(machine: str | None = None) -> bytes:
-    """The filter for a machine as `platform.machine()` names it, or this one; b"" for one it is not written for."""
+def compiled_filter(machine: str | None = None, sockets: bool = False) -> bytes:
+    """The filter for a machine as `platform.machine()` names it, or this one; b"" for one it is not written for.
+
+    sockets: of all families are let through, for a process without a network.
+    """
     if sys.platform != "linux" or (machine or platform.machine()) not in MACHINES:
         return b""
     column, architecture = MACHINES[machine or platform.machine()]
@@ -118,14 +121,16 @@ def compiled_filter(machine: str | None = None) -> bytes:
         _line(ANY_BIT, NEW_NAMESPACE, otherwise=1),
         _line(RETURN, FAIL | errno.EPERM),
         _line(RETURN, ALLOW),
-        _line(EQUAL, SOCKET[column], then=1),
-        _line(EQUAL, SOCKETPAIR[column], otherwise=3),
-        _line(LOAD, FIRST_ARGUMENT),
-        _line(EQUAL, AF_UNIX, then=1),
-        _line(RETURN, FAIL | errno.EAFNOSUPPORT),
-        _line(RETURN, ALLOW),
     ]
-    return b"".join(lines)
+    if not sockets:
+        lines += [
+            _line(EQUAL, SOCKET[column], then=1),
+            _line(EQUAL, SOCKETPAIR[column], otherwise=3),
+            _line(LOAD, FIRST_ARGUMENT),
+            _line(EQUAL, AF_UNIX, then=1),
+            _line(RETURN, FAIL | errno.EAFNOSUPPORT),
+        ]
+    return b"".join([*lines, _line(RETURN, ALLOW)])
 
 
 def _line(code: int, operand: int, then: int = 0, otherwise: int = 0) -> bytes:

@@ -139,7 +139,7 @@ def whole_process(scratch: str, shown: Sequence[str] = ()) -> tuple[Isolation | 
         os.chown(scratch, user, user)
     namespaces = (*NAMESPACES, *MAY_CHANGE_USER) if is_root else ("--unshare-all",)
     command = _command(bwrap, namespaces, shown, scratch)
-    return Isolation("bubblewrap", command, own_user=is_root, calls=compiled_filter()), user
+    return Isolation("bubblewrap", command, own_user=is_root, calls=compiled_filter(sockets=True)), user
 
 
 @functools.cache
