@@ -9,9 +9,13 @@ from pathlib import Path
 import pytest
 from paths import ROOT
 
+from harness.measures.table import measure
+from harness.records.store import read_run
+
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 # A comment right before a table names the file that its rows come from: whole rows, or some of its columns.
-SOURCE = re.compile(r"<!-- (from|means of|columns of) (\S+) -->")
+SOURCE = re.compile(r"<!-- (from|means of|columns of|items of) (\S+) -->")
+COSTS = {"calls": "forwards", "tokens through the model": "token_forwards"}
 
 
 def table_rows(text: str) -> list[str]:
@@ -31,7 +35,8 @@ def quoted(page: Path) -> Iterator[tuple[str, str, list[str]]]:
         yield found[1], found[2], table_rows(text[found.end() :])
 
 
-QUOTES = [(page, *quote) for page in PAGES for quote in quoted(page)]
+QUOTES = [(page, *quote) for page in PAGES for quote in quoted(page) if quote[0] != "items of"]
+COUNTED = [(page, *quote[1:]) for page in PAGES for quote in quoted(page) if quote[0] == "items of"]
 
 
 @pytest.mark.parametrize(("page", "kind", "source", "rows"), QUOTES, ids=lambda each: getattr(each, "name", None))
@@ -48,10 +53,26 @@ def test_quoted_rows_are_rendered_ones(page: Path, kind: str, source: str, rows:
     assert not strange, f"{page.name}: not in {source}: {strange[0]}"
 
 
+@pytest.mark.parametrize(("page", "source", "rows"), COUNTED, ids=lambda each: getattr(each, "name", None))
+def test_counted_numbers_are_the_records(page: Path, source: str, rows: list[str]) -> None:
+    """Means over the suites of the method in backticks: of COSTS, and of Speed as tables have it."""
+    run = read_run(ROOT / source)
+    costs = run.items.groupby(["method", "suite"])[list(COSTS.values())].mean().groupby("method").mean()
+    speeds = measure(run).groupby("method", observed=True)["speedup"].mean()
+    header = cells_of(rows[0])
+    for row in rows[2:]:
+        cells = dict(zip(header, cells_of(row), strict=True))
+        method = cells[header[0]].split("`")[1]
+        for name, column in COSTS.items():
+            decimals = len(cells[name].partition(".")[2])
+            assert cells[name] == f"{costs.loc[method, column]:,.{decimals}f}", row
+        assert cells["Speed"] == f"{speeds[method]:.2f}", row
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_table_of_methods_names_its_source(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
-    tables = len(re.findall(r"^\| Method +\|", text, re.MULTILINE))
+    tables = len(re.findall(r"^\| [Mm]ethod +\|.*(?:Acc|Speed)", text, re.MULTILINE))
     assert tables == len(SOURCE.findall(text))
 
 
