@@ -63,6 +63,8 @@ def convert_options(kind: type[T], values: dict[str, Any], whose: str) -> T:
     for name in values:
         if name not in names:
             raise ValueError(f"unknown option {name!r} for {whose}; valid: {', '.join(names)}{meant(name, names)}")
+        if not str(values[name]).isprintable():  # it is part of a method's name in the records
+            raise ValueError(f"option {name}={values[name]!r} for {whose} must be printable text")
     try:
         return msgspec.convert(values, kind, dec_hook=path_from)
     except msgspec.ValidationError as error:

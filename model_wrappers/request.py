@@ -92,7 +92,9 @@ class Request:
             self.observer.rejected(at, tokens, _listed(draft_probs), _listed(target_probs))
 
     def record(self, window: Window) -> None:
-        """Note a speculative window."""
+        """Note a speculative window. Raises ValueError for counts that cannot be."""
+        if min(vars(window).values()) < 0 or window.accepted > window.proposed:
+            raise ValueError(f"{window} cannot be: it counts from 0, and accepts no more than it proposed")
         self.windows.append(window)
         if self.observer is not None and isinstance(self.observer, FullObserver):
             self.observer.recorded(window)

@@ -62,6 +62,15 @@ def test_what_is_wrong_is_named_with_what_is_valid(values: dict[str, object], me
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("text", ["\ud800", "two\nlines"])
+def test_text_that_no_record_can_have_is_refused(text: str) -> None:
+    class Own(Options, frozen=True):
+        note: str = ""
+
+    with pytest.raises(ValueError, match=r"option note=.* for mine must be printable text"):
+        convert_options(Own, {"note": text}, "mine")
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_every_decoder_has_options_with_defaults(method: str) -> None:
     decoder = decoder_named(method)

@@ -11,7 +11,7 @@ import torch
 from fakes import RandomConditionals, request_for, tiny_llada
 
 from model_wrappers import METHODS, Backbone, decode
-from model_wrappers.trace import How
+from model_wrappers.trace import How, Window
 
 
 class Replay:
@@ -76,6 +76,13 @@ def test_an_observer_changes_nothing(tiny: Backbone, prompt: torch.Tensor) -> No
     plain = decode(tiny, prompt, "fef", gen_length=16, temperature=1.0, seed=3)
     watched = decode(tiny, prompt, "fef", gen_length=16, temperature=1.0, seed=3, observer=Replay(16, tiny.mask_id))
     assert torch.equal(plain.tokens, watched.tokens) and plain.trace.windows == watched.trace.windows
+
+
+@pytest.mark.parametrize("counts", [{"proposed": -16}, {"accepted": 5}, {"committed": -1}, {"start": -1}])
+def test_a_window_that_cannot_be_is_refused(tiny: Backbone, counts: dict[str, int]) -> None:
+    window = Window(**{"step": 0, "round": 0, "start": 0, "proposed": 4, "accepted": 2, "committed": 3} | counts)
+    with pytest.raises(ValueError, match="cannot be"):
+        request_for(tiny, [3, 39, 39]).record(window)
 
 
 def test_a_filled_token_has_no_probability() -> None:
