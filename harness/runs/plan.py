@@ -85,19 +85,28 @@ def from_costs(run: ResolvedRun, path: Path) -> tuple[dict[Pair, Forecast], str]
     """The same from a record of harness/bench.py --costs, and what that was measured with.
 
     FIXED decoders make a plain forward a step; a FeF method takes LLaDA's seconds / its predicted speedup, where the
-    record has one (--record). Of others nothing is known. Raises UserError for another file.
+    record has one (--record). Of others nothing is known. Raises UserError for another file, or of another model; for a
+    shape (--arch) the caller has to know that it is the model's.
     """
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
         plain = next(row["ms"] for row in record["passes"] if row["pass"] == PLAIN) / 1e3
         speedups = {(row["method"], row["suite"]): row["predicted speedup"] for row in record.get("speedups", [])}
         made = record["environment"]
-        length = int(record["arguments"]["prompt"]) + int(record["arguments"]["response"])
+        arguments = record["arguments"]
+        length = int(arguments["prompt"]) + int(arguments["response"])
+        model = arguments["model"] if arguments.get("arch") in (None, "None") else None
     except (OSError, ValueError, KeyError, TypeError, StopIteration) as error:
         raise UserError(
             f"--costs {path} is no record of costs ({type(error).__name__}: {error}); make one on the device: "
             f"python harness/bench.py --costs --out {path}"
         ) from error
+    others = {*run.config.models["base"].values()} - {model}
+    if model is not None and others:
+        raise UserError(
+            f"--costs {path} is of the model {model}, and the run of {', '.join(sorted(others))}: make one of that "
+            f"model, python harness/bench.py --costs --model {min(others)} --out FILE"
+        )
     options, found = resolved_options(run.config, run.decoders), {}
     for method, own in run.config.methods.items():
         for suite, setting in own.suites.items():
@@ -127,9 +136,11 @@ def described(config: RunConfig, items: dict[str, int], found: dict[Pair, Foreca
         how = f" (measured on {each.responses})" if each.responses else ""
         lines.append(f"{label}: {count} responses, each {of}{each.seconds:.3g} s{how}: {hours(count * each.seconds)}")
     lines.append(f"calls of the model: {calls:.4g}")
-    lines.append(f"on one device: {hours(total)}")
+    without = {method for (method, _), each in found.items() if each.seconds is None}
+    least = f"at least, for {len(config.methods) - len(without)} of {len(config.methods)} methods, " if without else ""
+    lines.append(f"on one device: {least}{hours(total)}")
     if workers > 1:
-        lines.append(f"on {workers} of them: {hours(total / workers)}")
+        lines.append(f"on {workers} of them: {least}{hours(total / workers)}")
     lines.append("besides: loading the models, scoring, tables")
     if unknown:
         lines.append(f"not counted, for it cannot be told without measuring: {'; '.join(unknown)}")

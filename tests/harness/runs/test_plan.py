@@ -63,7 +63,7 @@ def test_measuring_ends_with_the_budget_but_not_before_every_method_was_there(po
 
 def costs_file(folder: Path, **changes: Any) -> Path:
     record = {
-        "arguments": {"prompt": "32", "response": "48"},
+        "arguments": {"prompt": "32", "response": "48", "model": "nano", "arch": "None"},
         "environment": {"cpu": "Test CPU", "gpu": None},
         "passes": [{"pass": "plain forward", "ms": 100.0}],
         "speedups": [{"method": "fef-2", "suite": "gsm8k", "predicted speedup": 2.0}],
@@ -81,6 +81,12 @@ def test_from_costs_a_step_is_a_forward_and_fef_goes_by_its_speedup(tmp_path: Pa
     assert source.endswith("a forward of 80 tokens in 100 ms on Test CPU")
 
 
+def test_costs_of_another_model_are_refused(tmp_path: Path) -> None:
+    arguments = {"prompt": "32", "response": "48", "model": "other", "arch": None}
+    with pytest.raises(UserError, match=r"is of the model other, and the run of nano: .* --model nano"):
+        from_costs(resolved(), costs_file(tmp_path, arguments=arguments))
+
+
 @pytest.mark.parametrize("content", ["", "{}", "[]", '{"passes": []}'])
 def test_another_file_than_one_of_costs_is_refused(tmp_path: Path, content: str) -> None:
     (tmp_path / "costs.json").write_text(content)
@@ -95,8 +101,8 @@ def test_the_plan_sums_items_calls_and_hours() -> None:
         "200 items, 2 methods; measured here",
         "GSM8K, LLaDA: 200 responses, each 48 calls, 36 s (measured on 2): 2 h",
         "calls of the model: 9600",
-        "on one device: 2 h",
-        "on 4 of them: 0.5 h",
+        "on one device: at least, for 1 of 2 methods, 2 h",
+        "on 4 of them: at least, for 1 of 2 methods, 0.5 h",
         "besides: loading the models, scoring, tables",
         "not counted, for it cannot be told without measuring: GSM8K, LLaDA/2",
     ]
