@@ -82,9 +82,9 @@ def refused(line: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     return error
 
 
-def scored_again(folder: Path) -> subprocess.CompletedProcess[str]:
+def scored_again(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
     """harness/scoring.py on a run, in a process that knows nothing of it."""
-    command = [sys.executable, str(ROOT / "harness" / "scoring.py"), str(folder)]
+    command = [sys.executable, str(ROOT / "harness" / "scoring.py"), str(folder), *(options or ("--trust-plugins",))]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
@@ -128,6 +128,14 @@ def test_it_is_scored_again_with_what_it_was_made_with_and_with_nothing_else(
     assert "the judge of suite mine is not what it was" in scored_again(outside / "run").stderr
     (outside / "q.jsonl").unlink()
     assert "the file of suite mine is gone" in scored_again(outside / "run").stderr
+
+
+@pytest.mark.slow
+def test_scoring_runs_no_file_that_a_record_names_unless_it_is_trusted(outside: Path) -> None:
+    assert main(line_of(outside)) == 0
+    done = scored_again(outside / "run", "--unsafe-code-execution")
+    assert done.returncode == 2 and "mine.py" in done.stderr and "judge.py" in done.stderr
+    assert done.stderr.strip().endswith("add --trust-plugins")
 
 
 def test_a_prompt_with_braces_is_sent_as_it_is(outside: Path) -> None:
