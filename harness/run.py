@@ -81,7 +81,7 @@ def evaluate(
         **options,
     }
     given = {name: value for name, value in given.items() if value is not None and value is not False}
-    from harness.measures.summary import Evaluation, summarise
+    from harness.measures.summary import evaluated
     from harness.records.store import read_run
 
     before = logging.root.manager.disable
@@ -91,8 +91,7 @@ def evaluate(
             folder = run(checked(RunOptions, given), Path(scratch))
     finally:
         logging.disable(before)
-    finished = read_run(folder)
-    return Evaluation(folder, finished.items, finished.windows, summarise(finished))
+    return evaluated(read_run(folder))
 
 
 def plan(options: RunOptions, scratch: Path) -> str:

@@ -8,7 +8,7 @@ import pandas as pd
 from run_records import full_items, item, save
 
 from harness.measures.intervals import paired, with_intervals
-from harness.measures.summary import SUMMARY, summarise
+from harness.measures.summary import SUMMARY, WINDOWS, evaluated, summarise
 from harness.measures.table import measure
 
 
@@ -22,6 +22,7 @@ def test_the_numbers_are_those_of_the_tables(tmp_path: Path) -> None:
     names = ["items", "scored", "accuracy", "accuracy_low", "accuracy_high", "speedup", "speedup_low", "speedup_high"]
     for name in names:
         pd.testing.assert_series_equal(both[name], both[f"{name}_table"], check_names=False, check_dtype=False)
+    assert set(ours["checkpoint"]) == {"-"} and ours["forward_speedup"].notna().any()
     pd.testing.assert_series_equal(both["seconds"], both["seconds_per_item"], check_names=False)
     assert ours.set_index(["method", "suite"]).loc[("fef-2", "gsm8k"), ["label", "forwards"]].tolist() == [
         "FeF-DLLM (step=2)",
@@ -36,3 +37,4 @@ def test_a_run_without_llada_or_clocks_has_no_speedup(tmp_path: Path) -> None:
     untimed = save(tmp_path / "untimed", [item("llada", "gsm8k", 0)], config={**config, "timed": False})
     assert summarise(untimed)[["seconds", "speedup", "speedup_low", "speedup_high"]].isna().all(axis=None)
     assert summarise(save(tmp_path / "empty", [])).empty
+    assert list(evaluated(untimed).windows) == WINDOWS
