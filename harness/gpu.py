@@ -60,8 +60,28 @@ class Sizes:
     steps: int
 
 
-FULL = Sizes("llada-8b", ((144, 256), (488, 512)), (1, 2, 4, 8, 16), 5, 15, None, 48, 16, 5)
-SMALL = Sizes("llada-tiny", ((24, 16), (40, 24)), (1, 2), 1, 1, ("llada", "fef-two-stream"), 8, 1, 1)
+FULL = Sizes(
+    arch="llada-8b",
+    lengths=((144, 256), (488, 512)),
+    rows=(1, 2, 4, 8, 16),
+    repeats=5,
+    problems=15,
+    methods=None,
+    response=48,
+    batch=16,
+    steps=5,
+)
+SMALL = Sizes(
+    arch="llada-tiny",
+    lengths=((24, 16), (40, 24)),
+    rows=(1, 2),
+    repeats=1,
+    problems=1,
+    methods=("llada", "fef-two-stream"),
+    response=8,
+    batch=1,
+    steps=1,
+)
 
 
 def main(line: list[str] | None = None) -> int:

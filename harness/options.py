@@ -87,7 +87,7 @@ class RunOptions:
 
 
 def checked(kind: type[T], values: Mapping[str, Any]) -> T:
-    """Options of this kind with these values, by field name.
+    """Options of this kind with these values, by field name; None and False stand for no value.
 
     Raises UserError for an unknown name, and for a value of a wrong type or out of its range.
     """
@@ -96,6 +96,8 @@ def checked(kind: type[T], values: Mapping[str, Any]) -> T:
     for name, value in values.items():
         if name not in known:
             raise UserError(f"unknown option {name}; valid: {', '.join(known)}{meant(name, known)}")
+        if value is None or value is False:
+            continue
         hint, least = hints[name], known[name].metadata["least"]
         value = _plain(value)
         if get_origin(hint) is tuple and isinstance(value, str):
@@ -105,7 +107,7 @@ def checked(kind: type[T], values: Mapping[str, Any]) -> T:
         except msgspec.ValidationError as error:
             wanted = describe_type(msgspec.inspect.type_info(hint))
             raise UserError(f"{_flag(name)} {value!r} must be {wanted}") from error
-        if value is not None and least is not None and converted[name] < least:
+        if least is not None and converted[name] < least:
             raise UserError(f"{_flag(name)} {value} must be at least {least}")
     return kind(**converted)
 

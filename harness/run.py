@@ -80,7 +80,6 @@ def evaluate(
         "limit": limit,
         **options,
     }
-    given = {name: value for name, value in given.items() if value is not None and value is not False}
     from harness.measures.summary import evaluated
     from harness.records.store import read_run
 

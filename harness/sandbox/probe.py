@@ -124,22 +124,19 @@ def not_enforced(isolation: Isolation) -> list[str]:
     return missing
 
 
-def whole_process(scratch: str, shown: Sequence[str] = ()) -> tuple[Isolation | None, int | None]:
-    """The sandbox of a process that evaluates, and the user that it has to become; (None, None) without bubblewrap.
+def whole_process(isolation: Isolation, scratch: str, shown: Sequence[str] = ()) -> tuple[Isolation, int | None]:
+    """The sandbox of a process that evaluates, and the user that it has to become; None where it stays what it is.
 
-    It sees what programs see and the paths `shown`, writes to `scratch` alone, and has no network, no other process and
-    no capability once it is that user, which owns `scratch` then. None: it is a user of its own already.
+    isolation: of `choose`, with a wrapper. The process sees what programs see and the paths `shown`, and writes to
+    `scratch` alone. It has no network, no other process and, once it is that user, who owns `scratch`, no capability.
     """
-    bwrap = shutil.which("bwrap")
-    if bwrap is None:
-        return None, None
-    is_root = os.geteuid() == 0
-    user = OWN_USERS + os.getpid() % 2**22 * 256 if is_root else None
+    user = OWN_USERS + os.getpid() % 2**22 * 256 if isolation.own_user else None
     if user is not None:
         os.chown(scratch, user, user)
-    namespaces = (*NAMESPACES, *MAY_CHANGE_USER) if is_root else ("--unshare-all",)
-    command = _command(bwrap, namespaces, shown, scratch)
-    return Isolation("bubblewrap", command, own_user=is_root, calls=compiled_filter(sockets=True)), user
+    may = MAY_CHANGE_USER if isolation.own_user else ("--cap-drop", "ALL")
+    namespaces = (*NAMESPACES, *may) if os.geteuid() == 0 else ("--unshare-all",)
+    command = _command(isolation.wrapper[0], namespaces, shown, scratch)
+    return Isolation(isolation.name, command, own_user=isolation.own_user, calls=compiled_filter(sockets=True)), user
 
 
 @functools.cache

@@ -99,14 +99,14 @@ def _verdicts(run: Path, suites: list[str], unsafe: bool, pending: bool, shown: 
             "TOKENIZERS_PARALLELISM": "false",
         }
         wrapper, passed = list[str](), tuple[int, ...]()
-        if shown is not None and choose(unsafe).isolation is not None:
-            isolation, user = whole_process(scratch, shown)
-            if isolation is not None:
-                passed = filter_descriptor(isolation, stack)
-                wrapper = entered(isolation, passed)
-                options += ["--confined", *([str(user)] if user is not None else [])]
-                environment |= {"HOME": scratch, "PYTHONPATH": str(ROOT)}
-                folder = _copied(run, Path(scratch) / "run")
+        isolation = None if shown is None else choose(unsafe).isolation
+        if shown is not None and isolation is not None and isolation.wrapper:
+            whole, user = whole_process(isolation, scratch, shown)
+            passed = filter_descriptor(whole, stack)
+            wrapper = entered(whole, passed)
+            options += ["--confined", *([str(user)] if user is not None else [])]
+            environment |= {"HOME": scratch, "PYTHONPATH": str(ROOT)}
+            folder = _copied(run, Path(scratch) / "run")
         command = [*wrapper, sys.executable, "-m", "harness.sandbox.verdicts", str(folder), *options]
         done = subprocess.run(
             command, cwd=scratch, env=environment, capture_output=True, text=True, check=False, pass_fds=passed

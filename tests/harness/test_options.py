@@ -64,6 +64,12 @@ def test_one_field_is_an_option_of_the_command_line_and_of_evaluate(
     assert "--margin MARGIN" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("value", [False, None, True, 3])
+def test_evaluate_refuses_an_option_that_there_is_not_whatever_its_value(value: object) -> None:
+    with pytest.raises(UserError, match="unknown option nonsense; valid: suite, methods"):
+        harness.evaluate(nonsense=value)
+
+
 def test_one_value_stands_for_several_and_none_and_false_for_none(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (
         checked(RunOptions, {"plugin": "mine.py"}).plugin == checked(RunOptions, {"plugin": [Path("mine.py")]}).plugin

@@ -170,7 +170,8 @@ os._exit(0)
 
 
 def test_a_whole_evaluation_gets_nowhere_but_into_its_scratch_folder(tmp_path: Path) -> None:
-    if choose().isolation is None:
+    chosen = choose().isolation
+    if chosen is None:
         pytest.skip("no sandbox here")
     scratch, secret = tmp_path / "scratch", tmp_path / "secret.txt"
     scratch.mkdir()
@@ -178,8 +179,7 @@ def test_a_whole_evaluation_gets_nowhere_but_into_its_scratch_folder(tmp_path: P
     with socket.socket(socket.AF_UNIX) as server, ExitStack() as stack:
         server.bind(str(tmp_path / "server"))
         server.listen()
-        isolation, user = whole_process(str(scratch), [str(ROOT)])
-        assert isolation is not None
+        isolation, user = whole_process(chosen, str(scratch), [str(ROOT)])
         passed = filter_descriptor(isolation, stack)
         paths = [scratch, tmp_path / "outside.txt", secret, tmp_path / "server"]
         command = [*entered(isolation, passed), sys.executable, "-c", ESCAPES, str(user), *map(str, paths)]
