@@ -1,7 +1,8 @@
-"""Python files from outside this repository, imported by their path."""
+"""Python files from outside this repository, imported by their path, with what they import from beside them."""
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import re
 import sys
@@ -21,3 +22,31 @@ def import_file(path: Path, version: str) -> ModuleType:
         del sys.modules[name]
         raise
     return module
+
+
+def with_helpers(path: Path) -> list[Path]:
+    """A Python file and the modules and packages beside it that it imports, and they in turn.
+
+    What is installed stands for itself: its neighbours are other people's, in the versions that a run notes.
+    """
+    found = [path]
+    if path.parent.name in ("site-packages", "dist-packages"):
+        return found
+    for file in found:
+        try:
+            tree = ast.parse(file.read_bytes())
+        except (SyntaxError, ValueError, RecursionError):  # importing it says what is wrong
+            continue
+        names = {name for node in ast.walk(tree) for name in _imported(node)}
+        for name in sorted(names):
+            files = [path.parent / f"{name}.py", *sorted((path.parent / name).rglob("*.py"))]
+            found += [each for each in files if each.is_file() and each not in found]
+    return found
+
+
+def _imported(node: ast.AST) -> list[str]:
+    """The modules, or the packages that they are in, that a statement imports."""
+    names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+    if isinstance(node, ast.ImportFrom) and node.module:
+        names = [node.module]
+    return [name.partition(".")[0] for name in names]

@@ -27,8 +27,8 @@ from harness.errors import UserError
 from harness.methods.groups import GROUPS
 from harness.methods.presets import ALL, LENGTHS, PRESETS, Preset
 from harness.methods.selection import TUNED, Methods, read_elements
-from harness.outside import import_file
-from harness.records.hashes import file_hash, files_hash
+from harness.outside import import_file, with_helpers
+from harness.records.hashes import files_hash
 from harness.records.schema import PluginName, RunConfig
 from harness.suites.registry import SUITES
 from harness.suites.spec import Suite
@@ -239,7 +239,7 @@ def _found(plugin: str) -> tuple[str, Path, str]:
         path = Path(value).expanduser().resolve()
         if not path.is_file():
             raise UserError(f"plugin {plugin}: there is no such file")
-        return value, path, file_hash(path)
+        return value, path, files_hash(with_helpers(path))
     name = value.partition(":")[0]
     try:
         found = importlib.util.find_spec(name)
@@ -257,7 +257,7 @@ def _module_hash(name: str, path: Path) -> str:
     """SHA-256 of a module's file; of a package, or of a module in one, of all its Python files."""
     package = name.split(".")[0]
     if path.name != "__init__.py" and package == name:
-        return file_hash(path)
+        return files_hash(with_helpers(path))
     folder = next((above for above in path.parents if above.name == package), path.parent)
     return files_hash(sorted(folder.rglob("*.py")))
 

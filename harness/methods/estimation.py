@@ -15,7 +15,7 @@ from harness.errors import UserError
 from harness.methods.schedule_files import END_OPTIONS, Purpose, made_folder
 from harness.methods.unmasking import estimate_profiles, make_schedule
 from harness.records.environment import describe
-from harness.records.hashes import file_hash, weight_hashes
+from harness.records.hashes import file_hash, model_hashes
 from harness.records.store import write_atomically
 from harness.suites.exchanges import Exchange, read_exchanges
 from harness.suites.registry import settings_for, suites_named
@@ -53,7 +53,7 @@ def write_schedule(options: ScheduleOptions) -> list[str]:
     made = make_schedule(estimated, purpose.steps * purpose.block_length // purpose.gen_length)
     content = {
         **asdict(purpose),
-        "weights": weight_hashes(model_folder(options.model)),
+        "weights": model_hashes(model_folder(options.model)),
         "responses": source,
         "examples": options.examples,
         "subsets": options.subsets,

@@ -17,7 +17,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from harness.errors import UserError
-from harness.records.hashes import file_hash, weight_hashes
+from harness.records.hashes import file_hash, model_hashes
 from harness.records.schema import Method, RunConfig
 from harness.suites.registry import settings_for
 from harness.suites.spec import Suite
@@ -78,7 +78,7 @@ def mismatch(path: Path, wanted: Purpose) -> str | None:
             f"schedule {path} cannot be read: {type(error).__name__}: {error}; harness/schedule.py writes one"
         ) from error
     want: dict[str, Any] = asdict(wanted)
-    weights = weight_hashes(model_folder(wanted.model))
+    weights = model_hashes(model_folder(wanted.model))
     if weights and made_weights:
         if weights == made_weights:
             made["model"] = want["model"]

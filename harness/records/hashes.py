@@ -9,6 +9,7 @@ from pathlib import Path
 import model_wrappers
 
 WEIGHTS = (".safetensors", ".bin", ".pt", ".pth")  # endings of files with weights
+BESIDE = (".json", ".jinja", ".txt", ".model", ".py")  # and of those that say how to read and prompt a model
 
 
 def file_hash(path: Path) -> str:
@@ -34,12 +35,12 @@ def nano_hashes() -> frozenset[str]:
     return frozenset(line.split()[0] for line in sums.read_text(encoding="utf-8").splitlines())
 
 
-def weight_hashes(folder: Path) -> dict[str, str]:
-    """SHA-256 of the weights in a model's folder, by file name; empty where there are none.
+def model_hashes(folder: Path, endings: tuple[str, ...] = WEIGHTS) -> dict[str, str]:
+    """SHA-256 of the files of a model's folder that have these endings, by name; empty where there are none.
 
     Weights may be many gigabytes: a file that has not changed is read once.
     """
-    files = sorted(path for ending in WEIGHTS for path in folder.glob(f"*{ending}"))
+    files = sorted(path for ending in endings for path in folder.glob(f"*{ending}"))
     return {path.name: _known_hash(path.resolve(), _version(path)) for path in files}
 
 

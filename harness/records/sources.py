@@ -10,8 +10,10 @@ from typing import Any
 
 import msgspec
 
+import harness
 import model_wrappers
-from harness.records.hashes import file_hash, files_hash
+from harness.outside import with_helpers
+from harness.records.hashes import files_hash
 from harness.records.schema import RunConfig
 from model_wrappers.decoders import Decoder
 from model_wrappers.options import convert_options
@@ -20,8 +22,8 @@ from model_wrappers.options import convert_options
 def describe_code(decoders: Mapping[str, Decoder]) -> dict[str, Any]:
     """The code part of run.json, for decoders by name.
 
-    {"decoders": {name: {"sha256": of its file, "defaults": its options}}, "shared": SHA-256 of the package's other
-    files}.
+    {"decoders": {name: {"sha256": of its file and what it imports from beside it, "defaults": its options}},
+    "shared": SHA-256 of the package's other files, "harness": of what makes prompts and verdicts, and runs}.
     """
     described = {
         name: {
@@ -32,7 +34,11 @@ def describe_code(decoders: Mapping[str, Decoder]) -> dict[str, Any]:
     }
     package = Path(model_wrappers.__file__).parent
     shared = [path for path in sorted(package.rglob("*.py")) if path.parent.name != "decoders"]
-    return {"decoders": described, "shared": files_hash(shared)}
+    return {
+        "decoders": described,
+        "shared": files_hash(shared),
+        "harness": files_hash(sorted(Path(harness.__file__).parent.rglob("*.py"))),
+    }
 
 
 def resolved_options(config: RunConfig, decoders: Mapping[str, Decoder]) -> dict[str, dict[str, Any]]:
@@ -55,7 +61,7 @@ def _source_hash(function: Callable[..., Any]) -> str:
     """SHA-256 of the file that a decoder is in; of its own code where it was typed into an interpreter."""
     function = inspect.unwrap(function)
     try:
-        return file_hash(Path(inspect.getfile(function)))
+        return files_hash(with_helpers(Path(inspect.getfile(function))))
     except (TypeError, OSError):
         code: Any = getattr(function, "__code__", None)
     try:

@@ -16,7 +16,7 @@ from msgspec import to_builtins
 from harness.errors import UserError
 from harness.plugins import used_by
 from harness.records.environment import describe
-from harness.records.hashes import files_hash, weight_hashes
+from harness.records.hashes import BESIDE, files_hash, model_hashes
 from harness.records.receipts import busy_warning, receipt
 from harness.records.schema import SCHEMA, RunConfig, RunRecord
 from harness.records.sources import describe_code, resolved_options
@@ -233,11 +233,13 @@ def session(folder: Path, device: str, timed: bool = True, more: Callable[[], di
 def _weights(backbone: Backbone) -> dict[str, Any]:
     model = backbone.model
     commit = getattr(model.config, "_commit_hash", None)
+    folder = _weights_folder(model.config.name_or_path, commit)
     return {
         "name": backbone.name,
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
         "max_length": backbone.max_length,
-        "sha256": weight_hashes(_weights_folder(model.config.name_or_path, commit)),
+        "sha256": model_hashes(folder),
+        "files": model_hashes(folder, BESIDE),
         "hub_commit": commit,
     }
 

@@ -23,6 +23,7 @@ from harness.methods.published import family_of
 from harness.methods.schedule_files import Roles, with_schedules
 from harness.methods.selection import methods_named
 from harness.options import RunOptions
+from harness.outside import with_helpers
 from harness.plugins import load_for, restore
 from harness.records.hashes import file_hash, files_hash
 from harness.records.schema import Method, QuestionsName, RunConfig, RunRecord, SuiteName
@@ -183,7 +184,7 @@ def _questions(questions: Questions) -> QuestionsName:
     """A file of questions as a run names it, without the folders it lies in."""
     file = questions.judge_file
     judge = questions.judge if file is None else f"{file.name}:{questions.judge.rpartition(':')[2]}"
-    digest = UNSET if file is None else file_hash(file)
+    digest = UNSET if file is None else files_hash(with_helpers(file))
     sha256 = file_hash(questions.file)
     return QuestionsName(questions.file.name, sha256, questions.prompt, questions.answer, judge, digest)
 
@@ -260,17 +261,18 @@ def restored_suites(meta: RunRecord, suites: Collection[str]) -> dict[str, Suite
             continue
         paths = (meta.data.get("paths") or {}).get(name) or {}
         questions = Questions(Path(paths.get("file", "")), own.prompt, own.answer, paths.get("judge", own.judge))
-        _check_unchanged(name, "file", questions.file, own.sha256)
+        _check_unchanged(name, "file", [questions.file], own.sha256)
         if questions.judge_file is not None and own.judge_sha256 is not UNSET:
-            _check_unchanged(name, "judge", questions.judge_file, own.judge_sha256)
+            _check_unchanged(name, "judge", with_helpers(questions.judge_file), own.judge_sha256)
         add_questions(name, questions)
     return {name: suite_named(name) for name in suites}
 
 
-def _check_unchanged(suite: str, what: str, path: Path, sha256: str) -> None:
+def _check_unchanged(suite: str, what: str, paths: list[Path], sha256: str) -> None:
+    path = paths[0]
     if not path.is_file():
         raise UserError(f"the {what} of suite {suite} is gone: {path}; put it back")
-    if file_hash(path) != sha256:
+    if files_hash(paths) != sha256:
         raise UserError(
             f"the {what} of suite {suite} is not what it was when the run was made: {path} has another SHA-256 than "
             "run.json; restore it, or make a run of its own"

@@ -12,7 +12,7 @@ from msgspec import convert
 from harness.errors import UserError, one_line_errors
 from harness.methods.schedule_files import Purpose, describe_schedules
 from harness.options import RunOptions, parsed
-from harness.records.hashes import weight_hashes
+from harness.records.hashes import model_hashes
 from harness.records.schema import RunConfig
 from harness.records.store import config_hash
 from harness.run import main
@@ -43,7 +43,7 @@ def given(folder: Path, **changes: Any) -> Path:
 def test_nanos_schedules_are_for_its_weights_and_lengths(suite: str) -> None:
     content = json.loads((SHIPPED / f"{suite}.json").read_text())
     length = generator_of(suite_named(suite)).length
-    assert content["model"] == "nano" and content["weights"] == weight_hashes(NANO)
+    assert content["model"] == "nano" and content["weights"] == model_hashes(NANO)
     assert content["suite"] == suite and content["gen_length"] == content["block_length"] == length
     assert len(read_schedule(f"nano/{suite}", 1, length // 2, length)[0]) == content["steps"] == length // 2
     assert content["error"] < content["uniform_error"]

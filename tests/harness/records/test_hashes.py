@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from harness.records.hashes import file_hash, nano_hashes, weight_hashes
+from harness.records.hashes import file_hash, nano_hashes, model_hashes
 from model_wrappers.backbones.registry import SHIPPED
 
 
@@ -18,13 +18,13 @@ def test_a_file_is_named_by_its_content(tmp_path: Path) -> None:
 def test_weights_are_all_safetensors_of_the_folder_as_they_are_now(tmp_path: Path) -> None:
     for name in ("b.safetensors", "a.safetensors", "config.json"):
         (tmp_path / name).write_bytes(name.encode())
-    before = weight_hashes(tmp_path)
+    before = model_hashes(tmp_path)
     assert before == {name: file_hash(tmp_path / name) for name in ("a.safetensors", "b.safetensors")}
     (tmp_path / "a.safetensors").write_bytes(b"trained further")
-    assert weight_hashes(tmp_path) == before | {"a.safetensors": hashlib.sha256(b"trained further").hexdigest()}
-    assert weight_hashes(tmp_path / "hub" / "id") == {}
+    assert model_hashes(tmp_path) == before | {"a.safetensors": hashlib.sha256(b"trained further").hexdigest()}
+    assert model_hashes(tmp_path / "hub" / "id") == {}
 
 
 def test_the_hashes_of_the_shipped_weights_are_theirs() -> None:
-    files = [path for folder in SHIPPED.values() for path in weight_hashes(folder).values()]
+    files = [path for folder in SHIPPED.values() for path in model_hashes(folder).values()]
     assert nano_hashes() == set(files) and len(files) == len(SHIPPED)

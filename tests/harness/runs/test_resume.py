@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from harness.errors import UserError
-from harness.records.hashes import weight_hashes
+from harness.records.hashes import model_hashes
 from harness.records.schema import Method, RunConfig
 from harness.records.sources import describe_code
 from harness.records.store import read_meta
@@ -31,6 +31,7 @@ class Begun:
         self.folder, self.model = folder, model
         self.config = RunConfig(methods={"fef-2": Method(label="FeF", method="fef")}, device="cpu", timed=timed)
         folder.mkdir()
+        self.backbone = load_backbone(model)
         self.again()
 
     def again(self, data: dict[str, Any] = DATA) -> None:
@@ -66,6 +67,16 @@ def test_weights_that_changed_are_refused_by_file(begun: Begun) -> None:
     weights.write_bytes(content)
     with pytest.raises(UserError, match=rf"weights.mine.sha256.{weights.name} \(.* there, .* now\).*--out"):
         begun.again()
+
+
+@pytest.mark.parametrize("name", ["config.json", "chat_template.jinja", "tokenizer.json"])
+def test_a_file_beside_the_weights_that_changed_is_refused_by_name(begun: Begun, name: str) -> None:
+    file = begun.model / name
+    file.write_text(file.read_text() + "\n" if file.exists() else "{}")
+    backbone = begun.backbone
+    data = made_with(recorded(begun.config, DATA), {"mine": backbone}, DATA)
+    with pytest.raises(UserError, match=rf"weights.mine.files.{name} \(.* now\)"):
+        begin_meta(begun.folder, begun.config, data)
 
 
 def test_other_problems_are_refused(begun: Begun) -> None:
@@ -120,7 +131,7 @@ def test_another_machine_may_go_on_with_an_untimed_run(begun: Begun, monkeypatch
 def test_every_file_of_weights_is_hashed(tmp_path: Path) -> None:
     for name in ("a.safetensors", "b.bin", "c.pt", "config.json"):
         torch.save({}, tmp_path / name)
-    assert set(weight_hashes(tmp_path)) == {"a.safetensors", "b.bin", "c.pt"}
+    assert set(model_hashes(tmp_path)) == {"a.safetensors", "b.bin", "c.pt"}
 
 
 def test_run_json_has_the_defaults_and_the_source_of_every_decoder(begun: Begun) -> None:
