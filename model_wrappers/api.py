@@ -70,6 +70,8 @@ def decode(
     _synchronize(target.device)
     seconds = time.perf_counter() - began
     _check_logits(target, draft)
+    target.check_counted(draft)
+    draft.check_counted(target)
     decoded_1L = x_1L.cpu()
     _check_response(decoder, name_of(method), given_1L, decoded_1L, start, backbone)
     trace = Trace(

@@ -7,6 +7,7 @@ What is timed is `decode` alone.
 from __future__ import annotations
 
 import hashlib
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,7 @@ from harness.runs.judging import Judge
 from harness.runs.problems import Problems, conversations
 from harness.runs.resolve import ResolvedRun
 from harness.runs.responses import Sample, cost_and_tokens, hash_of, prompt_text
+from harness.runs.watch import unchanged
 from harness.suites.spec import Suite
 from model_wrappers import Backbone, Decoded
 from model_wrappers.chat import response_text
@@ -44,6 +46,11 @@ class SuiteJob:
     golds: list[str]
     judge: Judge | None
     models: dict[str, DiffusionModel]
+
+    @property
+    def backbones(self) -> list[Backbone]:
+        """The models that its methods decode with."""
+        return list({id(model.backbone): model.backbone for model in self.models.values()}.values())
 
 
 def models_for(run: ResolvedRun, suite: str, backbones: dict[str, Backbone]) -> dict[str, DiffusionModel]:
@@ -120,21 +127,30 @@ def prompts_of(job: SuiteJob) -> list[PromptRecord]:
 
 
 def warm_up(job: SuiteJob, method: str, item: int) -> Sample:
-    """Decode an item without recording it; what it cost. Raises UserError as `decode_item` does."""
-    trace = _respond(job, method, item, seed=0).trace
+    """Decode what is as long as an item, and none; what it cost. Raises UserError as `decode_item` does.
+
+    An item itself would be measured with all that a decoder keeps of prompts that it has seen.
+    """
+    trace = _respond(job, method, item, job.prompts[item].roll(1), seed=0).trace
     return Sample(trace.seconds, trace.forwards)
 
 
-def _respond(job: SuiteJob, method: str, item: int, seed: int, log: EventLog | None = None) -> Decoded:
+def _respond(
+    job: SuiteJob, method: str, item: int, prompt_P: torch.Tensor, seed: int, log: EventLog | None = None
+) -> Decoded:
+    model = job.models[method]
+    outside = not isinstance(decoder_named(model.method).source, str)
+    watched = unchanged(job.backbones, f"{method} on {job.suite}, item {item}") if outside else nullcontext()
     try:
-        out = job.models[method].respond(job.prompts[item], seed, log)
+        with watched:
+            out = model.respond(prompt_P, seed, log)
         if out.trace.forwards == 0:
             raise ValueError("the decoder made no forward of the model, so that there is nothing to compare")
         return out
+    except UserError:
+        raise
     except BaseException as error:  # a decoder may call sys.exit
-        message = (
-            None if isinstance(error, KeyboardInterrupt) else blame(decoder_named(job.models[method].method), error)
-        )
+        message = None if isinstance(error, KeyboardInterrupt) else blame(decoder_named(model.method), error)
         if message is None and not isinstance(error, ValueError):
             raise
         raise UserError(f"{method} on {job.suite}, item {item}: {message or error}") from error
@@ -150,7 +166,8 @@ def decode_item(
     judge does.
     """
     model = job.models[method]
-    out, prompt_P = _respond(job, method, item, seed, log), job.prompts[item]
+    prompt_P = job.prompts[item]
+    out = _respond(job, method, item, prompt_P, seed, log)
     text = response_text(model.backbone, out.tokens)
     key = {"method": method, "suite": job.suite, "item": item}
     windows = [{**key, **vars(window)} for window in out.trace.windows]

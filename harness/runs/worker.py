@@ -14,13 +14,15 @@ from typing import Any
 import torch
 
 from harness.costs.timing import seconds_of
+from harness.errors import UserError
 from harness.records.receipts import receipt
 from harness.records.schema import PromptRecord
+from harness.records.traces import replay
 from harness.runs.chunks import Chunk, Queue
 from harness.runs.folder import describe_data, made_with
 from harness.runs.inference import SuiteJob, decode_item, item_seed, prompts_of, warm_up
 from harness.runs.resolve import ResolvedRun
-from harness.runs.responses import Passes, Response, Result, Sample, trace_of
+from harness.runs.responses import Passes, Response, Result, Sample, hash_of, trace_of
 from model_wrappers import Backbone
 from model_wrappers.api import check_options
 from model_wrappers.backbones.protocol import Ledger
@@ -99,6 +101,11 @@ class Worker:
                 key = (method, chunk.suite, item)
                 texts = self._texts[model.backbone.name]
                 trace = None if log is None else trace_of(key, model.backbone, model.gen_length, log, texts)
+                if trace is not None and hash_of(torch.from_numpy(replay(trace))) != record["tokens_hash"]:
+                    raise UserError(
+                        f"{method} on {chunk.suite}, item {item}: its trace gives other tokens than its response has; "
+                        "a decoder writes through request.commit and request.remask alone"
+                    )
                 yield Response(record, windows, trace)
             if self._config.timed and self._decoders[method].prefix_conditioned:
                 costs = pass_seconds(model, job.prompts[items[0]])

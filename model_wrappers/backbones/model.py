@@ -86,6 +86,7 @@ class Backbone:
         cuda_graphs: bool = False,
     ) -> None:
         self.model, self.tokenizer, self.name, self.compiled = model.eval(), tokenizer, name, compiled
+        self.calls = 0  # of the model, by whoever; a ledger compares its own with them
         self.family, self.reads_at = family, family.reads_at
         self._run: Any = _compile(model) if compiled else forward_of(model)  # None: see remote.py
         if cuda_graphs:
@@ -149,6 +150,7 @@ class Backbone:
         (B, n) for each row's own, both giving (B, n, V). causal: attend to earlier positions only (the copula model of
         DCD).
         """
+        self.calls += 1
         length = ids_BL.shape[1]
         mask = None
         if causal:
@@ -182,6 +184,7 @@ class Backbone:
         """
         if cache is None and write != "append":
             raise ValueError(f"write={write!r} needs a cache; the call that starts one appends")
+        self.calls += 1
         kept = KeyValues() if cache is None else cache
         kept.begin(ids_1N.shape[1], write, position_N if slot_N is None else slot_N)
         mask = None if visible_NK is None else visible_NK[None, None]

@@ -46,6 +46,7 @@ class Ledger:
         self.can_extend = callable(getattr(backbone, "extend", None))
         self.calls = self.rows = self.tokens = self.cached = 0
         self._total: torch.Tensor | None = None
+        self._before: int | None = getattr(backbone, "calls", None)
 
     def ends_out_of_confidence(self, temperature: float) -> list[int]:
         """The ids that `confidence_eos_eot_inf` leaves out of the softmax that gives confidences.
@@ -88,6 +89,21 @@ class Ledger:
         how = {} if write == "append" else {"write": write, "slot_N": slot_N}
         logits, cache = backbone.extend(ids_1N, position_N, positions, cache=cache, visible_NK=visible_NK, **how)
         return self._watched(logits), cache
+
+    def check_counted(self, other: Ledger) -> None:
+        """Raise ValueError if the backbone was called since this was made, and neither this nor the other counted it.
+
+        A backbone without `calls` is not asked.
+        """
+        if self._before is None:
+            return
+        counted = self.calls + (other.calls if other is not self and other.is_model_of(self) else 0)
+        called = self._backbone.calls - self._before  # type: ignore[attr-defined]
+        if called != counted:
+            raise ValueError(
+                f"the model was called {called} times and {counted} of them are counted: a decoder calls it through "
+                "request.backbone and request.draft alone, and leaves their counts as they are"
+            )
 
     def check_logits(self) -> None:
         """Raise ValueError if any logits so far were NaN or +inf; -inf is a probability of 0."""

@@ -39,6 +39,7 @@ class RemoteBackbone(Backbone):
         """
         if causal:
             raise ValueError(f"{self.name} is run by code of its own, which is not asked for causal attention")
+        self.calls += 1
         with torch.inference_mode():
             logits_BLV = getattr(self.model(ids_BL), "logits", None)
         wanted = (*ids_BL.shape, self.vocab_size)

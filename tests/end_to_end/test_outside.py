@@ -187,6 +187,19 @@ def test_a_decoder_that_never_asks_the_model_is_refused(outside: Path, capsys: p
     assert "own-lists, item 0: the decoder made no forward of the model" in refused(line_of(outside), capsys)
 
 
+def test_a_decoder_that_changes_the_process_is_refused(outside: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (outside / "mine.py").write_text(PLUGIN.replace("    global calls\n", "    global calls\n    torch.rand(1)\n"))
+    (outside / "mine.py").write_text("import torch\n" + (outside / "mine.py").read_text())
+    assert "own-lists, item 0: the decoder leaves torch's random state" in refused(line_of(outside), capsys)
+
+
+def test_a_trace_that_does_not_give_the_response_is_refused(outside: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    committed = 'request.commit(masked, options.token, None, "filled")'
+    (outside / "mine.py").write_text(PLUGIN.replace(committed, "request.x_1L[0, masked] = options.token"))
+    error = refused([*line_of(outside), "--untimed", "--trace"], capsys)
+    assert "own-lists, item 0: its trace gives other tokens than its response has" in error
+
+
 def test_a_judge_that_fails_is_named_with_the_item(outside: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (outside / "judge.py").write_text("def right(response, answer):\n    return answer[9]\n")
     error = refused(line_of(outside, suites=f"mine={outside}/q.jsonl(judge={outside}/judge.py:right)"), capsys)
@@ -219,11 +232,11 @@ def test_in_python_a_run_is_frames(outside: Path) -> None:
 
 @pytest.mark.parametrize(("untimed", "beside"), [(True, 0), (False, 1)])
 def test_only_a_timed_run_decodes_and_measures_beside_its_items(outside: Path, untimed: bool, beside: int) -> None:
-    decoded: list[int] = []
+    decoded: list[bytes] = []
 
     def counted(request: Request, options: Nothing) -> None:
         """Fill the response, and say so."""
-        decoded.append(request.start)
+        decoded.append(request.x_1L.numpy().tobytes())
         fives(request, options)
 
     harness.evaluate(
@@ -233,7 +246,7 @@ def test_only_a_timed_run_decodes_and_measures_beside_its_items(outside: Path, u
         untimed=untimed,
         out=outside / "run",
     )
-    assert len(decoded) == beside + 2
+    assert len(decoded) == beside + 2 and len(set(decoded)) == beside + 1  # the items share a prompt
     passes = outside / "run" / "passes.jsonl"
     assert bool(passes.exists() and read_lines(passes)) == bool(beside)
 

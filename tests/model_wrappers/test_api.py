@@ -10,6 +10,8 @@ from fakes import ON_LOGITS, RandomConditionals, Recorder, tiny_llada
 
 from harness.laws.oracle import RowBackbone
 from model_wrappers import METHODS, Backbone, decode
+from model_wrappers.options import Options
+from model_wrappers.request import Request
 
 every_method = pytest.mark.parametrize("method", METHODS)
 on_logits = pytest.mark.parametrize("method", ON_LOGITS)
@@ -172,3 +174,19 @@ def test_fef_predicts_and_remasks_the_masks_alone(tiny: Backbone, prompt: torch.
 def test_a_bad_given_response_is_refused(tiny: Backbone, prompt: torch.Tensor, given: torch.Tensor, valid: str) -> None:
     with pytest.raises(ValueError, match=valid):
         decode(tiny, prompt, gen_length=8, given=given)
+
+
+@pytest.mark.parametrize("around", ["once more", "draft", "count"])
+def test_a_call_that_the_ledger_does_not_count_is_refused(around: str, tiny: Backbone, prompt: torch.Tensor) -> None:
+    def decoder(request: Request, options: Options) -> None:
+        """LLaDA, and what it must not do."""
+        METHODS["llada"].function(request, METHODS["llada"].options(steps=8))
+        if around == "once more":
+            tiny.logits(request.x_1L)
+        elif around == "draft":
+            request.draft._backbone.logits(request.x_1L)
+        else:
+            request.backbone.calls = 1
+
+    with pytest.raises(ValueError, match=r"the model was called [89] times and [18] of them are counted"):
+        decode(tiny, prompt, decoder, gen_length=8)

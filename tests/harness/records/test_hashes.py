@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from harness.records.hashes import file_hash, nano_hashes, model_hashes
+from harness.records.hashes import file_hash, model_hashes, nano_hashes
 from model_wrappers.backbones.registry import SHIPPED
 
 

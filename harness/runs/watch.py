@@ -1,0 +1,77 @@
+"""Whether a decoder from outside leaves the process as it found it: what it changes, other rows would be decoded with.
+
+Read before and after each of its responses, outside of what is timed. Weights are looked at in samples, so this
+finds accidents, not lies.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+
+from harness.errors import UserError
+from model_wrappers import Backbone
+
+SAMPLE = 64  # values of each tensor that are summed
+
+
+@contextmanager
+def unchanged(backbones: Collection[Backbone], who: str) -> Iterator[None]:
+    """Raise UserError if the models or the process differ behind the block from what they were before it.
+
+    who: the method, suite and item that decode in it, for the message.
+    """
+    before = _state(backbones)
+    yield
+    after = _state(backbones)
+    changed = [name for name in before if before[name] != after[name]]
+    if changed:
+        raise UserError(
+            f"{who}: the decoder leaves {', '.join(changed)} other than before, and every row after it would be "
+            "decoded with that; let it put back what it changes, and draw from request.sampler alone"
+        )
+
+
+def _state(backbones: Collection[Backbone]) -> dict[str, Any]:
+    state: dict[str, Any] = {
+        "torch's number of threads": torch.get_num_threads(),
+        "torch's default dtype": torch.get_default_dtype(),
+        "torch's deterministic algorithms": (
+            torch.are_deterministic_algorithms_enabled(),
+            torch.backends.cudnn.deterministic,
+            torch.backends.cudnn.benchmark,
+        ),
+        "torch's precision of products": torch.get_float32_matmul_precision(),
+        "torch's random state": torch.get_rng_state().numpy().tobytes(),
+        "Python's random state": random.getstate(),
+        "numpy's random state": np.random.get_state()[1].tobytes(),  # type: ignore[union-attr,index]
+    }
+    if torch.cuda.is_initialized():
+        state["the GPU's random state"] = torch.cuda.get_rng_state().numpy().tobytes()
+    for backbone in backbones:
+        plain = {name: value for name, value in vars(backbone).items() if isinstance(value, int | str | None)}
+        state[f"{backbone.name}, its ids or settings,"] = {name: plain[name] for name in plain if name != "calls"}
+        state[f"the weights of {backbone.name}"] = _weights(backbone)
+    return state
+
+
+@torch.inference_mode()
+def _weights(backbone: Backbone) -> tuple[Any, ...]:
+    tensors = dict(backbone.model.named_parameters())
+    # A stride that no row length divides, so that the sample is not of one column.
+    sampled = [
+        tensor.reshape(-1)[:: tensor.numel() // SAMPLE | 1].sum(dtype=torch.float64) for tensor in tensors.values()
+    ]
+    sums = torch.stack(sampled).cpu().numpy().tobytes() if sampled else b""
+    told = [(name, each.data_ptr(), each.dtype, each.shape, _version(each)) for name, each in tensors.items()]
+    return sums, told
+
+
+def _version(tensor: torch.Tensor) -> int:
+    """How often it was written in place, as far as torch counts."""
+    return 0 if tensor.is_inference() else tensor._version
