@@ -27,8 +27,9 @@ def markdown(compared: pd.DataFrame) -> str:
     """The frame of `frames.claims.compare` as a page."""
     points = int((compared["measure"] == "points").sum())
     lines = [
-        f"Every claim, from records. Points of accuracy: Tango's interval after Holm over {points} claims. Speed: "
-        f"ratio of seconds, bootstrap, after Bonferroni over {len(compared) - points}. Ahead or behind: an interval "
+        f"Every claim, from records. Points of accuracy, over the problems of all its suites: Tango's interval after "
+        f"Holm over {points} claims. Speed: ratio of seconds, mean over the suites, bootstrap, after Bonferroni over "
+        f"{len(compared) - points}. Ahead or behind: an interval "
         f"without 0 (1 for a speed); level: one within {MARGIN:g} points ({100 * SAME_SPEED:g}% for a speed); "
         "otherwise not shown. A goal holds if the interval lies above it.",
         "",
