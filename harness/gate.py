@@ -38,6 +38,7 @@ def arguments_of(line: list[str] | None) -> argparse.Namespace:
     add("--first", type=int, metavar="N", help="RUN has only the first N items a suite of GOLDEN (default: all)")
     add("--update", action="store_true", help="write the run's records to GOLDEN, and say what changed")
     add("--margin", type=float, default=MARGIN, help=f"points of accuracy that may not be lost (default {MARGIN:g})")
+    add("--allow-unscored", metavar="SUITES", default="", help="their verdicts may be missing, as without a sandbox")
     add("--against-rev", metavar="REV", help="also measure speed against this revision of the repository")
     add("--items", type=int, default=ITEMS, help=f"items a suite for --against-rev (default {ITEMS})")
     add("--methods", help="comma-separated, for --against-rev (default: all of the run)")
@@ -79,7 +80,8 @@ def judged(asked: argparse.Namespace) -> bool:
     if asked.update:
         update(run, asked.against)
     elif asked.against is not None:
-        passed = judge_records(run, read_run(asked.against, windows=False), asked.margin, asked.first)
+        unscored = [name.strip() for name in asked.allow_unscored.split(",")]
+        passed = judge_records(run, read_run(asked.against, windows=False), asked.margin, asked.first, unscored)
     if asked.against_rev is not None:
         passed &= judge_speed(
             run, asked.against_rev, asked.methods, asked.items, asked.tolerance, asked.allow_changed_responses

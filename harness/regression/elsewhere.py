@@ -14,11 +14,9 @@ from typing import Any, Literal
 
 import pandas as pd
 import torch
-from msgspec.structs import replace
 
 from harness.errors import UserError
 from harness.measures.table import REFERENCE
-from harness.records.schema import RunRecord
 from harness.records.store import KEY, Run
 from harness.regression.golden import SPENT, Key, items_that_differ
 from harness.regression.ties import MOST, Decode, moved, proven, rows_of
@@ -128,12 +126,11 @@ def compared(golden: Run, answers: dict[Key, dict[str, Any]], answer: Decode) ->
 
     answers: records of items but for their verdicts. answer: gives one again, with the logits moved if need be.
     """
-    unjudged: RunRecord = replace(golden.meta, scoring={"not_scored": dict.fromkeys(golden.config.suites, "no judge")})
-    here = Run(golden.folder, unjudged, pd.DataFrame(answers.values()), golden.windows)
+    here = Run(golden.folder, golden.meta, pd.DataFrame(answers.values()), golden.windows)
     wanted = rows_of(golden)
     found: dict[Kind, dict[Key, str]] = {"other costs": {}, "ties": {}, "unlike": {}}
     tried = 0
-    for key, measures in items_that_differ(golden, here).items():
+    for key, measures in items_that_differ(golden, here, unscored=golden.config.suites).items():
         name = " ".join(map(str, key))
         if measures <= set(SPENT):
             forwards = f"forwards: golden {wanted[key]['forwards']}, here {answers[key]['forwards']}"

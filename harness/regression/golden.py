@@ -118,12 +118,14 @@ def _of_method(method: Method) -> dict[str, Any]:
     }
 
 
-def compare_exactly(golden: Run, run: Run, excused: Collection[Key] = ()) -> pd.DataFrame:
+def compare_exactly(
+    golden: Run, run: Run, excused: Collection[Key] = (), unscored: Collection[str] = ()
+) -> pd.DataFrame:
     """One row per method, suite and measure that differs, COLUMNS; empty if nothing does.
 
     verdict: "missing" (items that the run lacks), "regressed" (a verdict lost, a cost that rose), "changed" (text,
     tokens, acceptance, weights, costs that fell). golden, run: totals over the compared items; items: which. excused:
-    items that are left out. Verdicts of suites that the run could not score (run.json's `scoring`) are not compared.
+    items that are left out. unscored: suites whose verdicts are not compared.
     """
     rows = _weights(golden.meta, run.meta)
     both = _joined(golden, run)
@@ -134,18 +136,18 @@ def compare_exactly(golden: Run, run: Run, excused: Collection[Key] = ()) -> pd.
     both = both[both["_merge"] == "both"]
     for measure in EXACT:
         pair = _pair(both, measure)
-        differ = _differ(both, measure, run.meta)
+        differ = _differ(both, measure, unscored)
         for (method, suite), own in both[differ].groupby(["method", "suite"], sort=False):
             values = pair.loc[own.index]
             rows.append([_verdict(measure, values), method, suite, measure, *_totals(values), _named(own["item"])])
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
-def items_that_differ(golden: Run, run: Run) -> dict[Key, set[str]]:
-    """The items that both hold and that differ, each with all measures it differs in."""
+def items_that_differ(golden: Run, run: Run, unscored: Collection[str] = ()) -> dict[Key, set[str]]:
+    """The items that both hold and that differ, each with all measures it differs in; unscored as `compare_exactly`."""
     both = _joined(golden, run)
     both = both[both["_merge"] == "both"]
-    differ = pd.DataFrame({measure: _differ(both, measure, run.meta) for measure in EXACT})
+    differ = pd.DataFrame({measure: _differ(both, measure, unscored) for measure in EXACT})
     measures = [set(differ.columns[row]) for row in differ.to_numpy()]
     return {key: own for key, own in zip(_keys(both), measures, strict=True) if own}
 
@@ -164,12 +166,12 @@ def _pair(both: pd.DataFrame, measure: str) -> pd.DataFrame:
     return both[[f"{measure}_golden", f"{measure}_run"]].set_axis(["golden", "run"], axis=1)
 
 
-def _differ(both: pd.DataFrame, measure: str, run: RunRecord) -> pd.Series:
+def _differ(both: pd.DataFrame, measure: str, unscored: Collection[str]) -> pd.Series:
     """Which items differ in a measure."""
     pair = _pair(both, measure)
     differ = pair["golden"].ne(pair["run"]) & pair.notna().any(axis=1)
     if measure == "correct":
-        differ &= ~both["suite"].isin(list(run.scoring.get("not_scored") or {}))
+        differ &= ~both["suite"].isin(list(unscored))
     return differ
 
 

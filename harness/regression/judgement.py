@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from pathlib import Path
 
 import pandas as pd
@@ -23,10 +24,13 @@ from harness.regression.unchanged import unchanged_items
 from harness.runs.resolve import differences
 
 
-def judge_records(run: Run, golden: Run, margin: float, first: int | None = None) -> bool:
+def judge_records(
+    run: Run, golden: Run, margin: float, first: int | None = None, unscored: Collection[str] = ()
+) -> bool:
     """Print what differs from the golden records; whether the run passes.
 
-    first: the run has only so many items of each suite.
+    first: the run has only so many items of each suite. unscored: suites whose verdicts may be missing, where the run
+    says why it could not score them.
     """
     check_complete(golden)
     golden = golden if first is None else of_first(golden, first)
@@ -34,7 +38,7 @@ def judge_records(run: Run, golden: Run, margin: float, first: int | None = None
     elsewhere = differences(platform_class(golden.meta), platform_class(run.meta))
     if run.config.temperature == 0:
         print(f"records: {len(golden.items)} golden items, compared exactly")
-        passed = _judge_exactly(run, golden, elsewhere)
+        passed = _judge_exactly(run, golden, elsewhere, unscored)
     else:
         check_complete(run)
         found = compare_accuracy(golden, run, margin)
@@ -45,23 +49,26 @@ def judge_records(run: Run, golden: Run, margin: float, first: int | None = None
     return passed
 
 
-def _judge_exactly(run: Run, golden: Run, elsewhere: list[str]) -> bool:
-    for suite, why in (run.meta.scoring.get("not_scored") or {}).items():
-        print(f"verdicts of {suite} are left out: {why}")
+def _judge_exactly(run: Run, golden: Run, elsewhere: list[str], allowed: Collection[str]) -> bool:
+    unscored: dict[str, str] = run.meta.scoring.get("not_scored") or {}
+    for suite, why in unscored.items():
+        left_out = "left out" if suite in allowed else f"missing; if that is meant: --allow-unscored {suite}"
+        print(f"verdicts of {suite} are {left_out}: {why}")
+    left = {suite for suite in unscored if suite in allowed}
     excused: list[Key] = []
     if elsewhere:
         print(f"another class of platform: {'; '.join(elsewhere)}")
         print("there rounding may decide otherwise: what is proven to differ by that is excused, and nothing else")
-        excused = _excused(golden, run)
-    found = compare_exactly(golden, run, excused)
+        excused = _excused(golden, run, left)
+    found = compare_exactly(golden, run, excused, left)
     print(found.to_string(index=False) if len(found) else "no difference")
     _show_text(golden, run, found)
     return found.empty
 
 
-def _excused(golden: Run, run: Run) -> list[Key]:
+def _excused(golden: Run, run: Run, unscored: Collection[str]) -> list[Key]:
     """The items whose differences are proven to be rounding's; prints them, and why others are not."""
-    differing = items_that_differ(golden, run)
+    differing = items_that_differ(golden, run, unscored)
     unchanged, unasked = unchanged_items(golden, run, differing)
     ties, unproven = tied_items(golden, run, [key for key in differing if key not in unchanged])
     for why, proven in (("the golden records' revision takes as much here", unchanged), ("a proven tie", ties)):

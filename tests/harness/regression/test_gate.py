@@ -68,15 +68,20 @@ def test_a_run_that_does_not_say_what_the_golden_one_says_is_caught(tmp_path: Pa
     assert verdict(run_of(tmp_path / "run", rows), golden) == 1
 
 
-def test_verdicts_that_no_sandbox_gave_are_left_out_and_named(
+def test_verdicts_that_no_sandbox_gave_are_missing_unless_that_is_told(
     tmp_path: Path, golden: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rows = [row | ({"correct": None} if row["suite"] == "mbpp" else {}) for row in items_of()]
     run = run_of(tmp_path / "run", rows)
     meta = json.loads((run.folder / "run.json").read_text())
     (run.folder / "run.json").write_text(json.dumps({**meta, "scoring": {"not_scored": {"mbpp": "no sandbox"}}}))
-    assert verdict(run, golden) == 0
+    assert verdict(run, golden) == 1
+    assert (
+        "verdicts of mbpp are missing; if that is meant: --allow-unscored mbpp: no sandbox" in capsys.readouterr().out
+    )
+    assert main([str(run.folder), "--against", str(golden), "--allow-unscored", "humaneval, mbpp"]) == 0
     assert "verdicts of mbpp are left out: no sandbox" in capsys.readouterr().out
+    assert main([str(run.folder), "--against", str(golden), "--allow-unscored", "humaneval"]) == 1
 
 
 def test_a_missing_item_is_caught(tmp_path: Path, golden: Path) -> None:
