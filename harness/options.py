@@ -77,6 +77,9 @@ class RunOptions:
     untimed: bool = option("seconds are not for comparison (runs side by side): no Speed in tables", False)
     trace: bool = option("record every commit, re-mask and rejected draft; the report plays them", False)
     chunk: int = option("items that pass through all methods before the next ones (default 5)", 5, least=1)
+    item_timeout: float | None = option(
+        "leave a response out, by name, that takes longer (default: no limit)", least=0.001, metavar="SECONDS"
+    )
     out: Path | None = option("folder of the run")
     unsafe_code_execution: bool = option(UNSAFE_HELP, False)
     resume: bool = option("go on with the run in --out", False)

@@ -28,7 +28,6 @@ from harness.methods.groups import GROUPS
 from harness.methods.presets import DEFAULT_METHODS, describe_presets
 from harness.options import DEFAULT_SUITES, RunOptions, checked, parsed
 from harness.plugins import load_all
-from harness.runs.chunks import DEATHS
 from harness.suites.registry import PAPER_SUITES
 
 if TYPE_CHECKING:
@@ -137,10 +136,7 @@ def run(options: RunOptions, scratch: Path, tables: bool = True) -> Path:
         follow("report.py", folder, "the report was not made")
     if left_out:
         named = "; ".join(f"{' '.join(map(str, key))} ({reason})" for key, reason in left_out.items())
-        raise UserError(
-            f"left out, because {DEATHS} workers died with its item: {named}; all else is recorded, and --resume --out "
-            f"{folder} tries it again"
-        )
+        raise UserError(f"left out: {named}; all else is recorded, and --resume --out {folder} tries it again")
     return folder
 
 

@@ -56,7 +56,7 @@ class Queue:
         self._suspects: deque[Chunk] = deque()
         self._taken: Counter[tuple[str, str]] = Counter()
         self._deaths: Counter[tuple[str, int]] = Counter()
-        self.left_out: dict[tuple[str, str, int], str] = {}  # (method, suite, item) -> how its last worker died
+        self.left_out: dict[tuple[str, str, int], str] = {}  # (method, suite, item) -> why
 
     def take(self, worker: str = "") -> Chunk | None:
         """The next chunk for a worker; None while there is none.
@@ -97,7 +97,7 @@ class Queue:
         (method, item), *others = rest
         self._deaths[chunk.suite, item] += 1
         if self._deaths[chunk.suite, item] >= DEATHS:
-            self.left_out[method, chunk.suite, item] = reason
+            self.left_out[method, chunk.suite, item] = f"{DEATHS} workers died with its item, the last so: {reason}"
         else:
             self._suspects.append(Chunk(chunk.suite, {method: [item]}))
         if others:

@@ -13,12 +13,12 @@ from harness.runs.folder import begin_meta, new_or_not_at_all, session
 from harness.runs.pool import WorkerPool
 from harness.runs.progress import RunProgress, duration
 from harness.runs.resolve import ResolvedRun
-from harness.runs.responses import Response
+from harness.runs.responses import LeftOut, Passes
 
-LeftOut = dict[tuple[str, str, int], str]  # (method, suite, item) -> how its last worker died
+Missing = dict[tuple[str, str, int], str]  # (method, suite, item) -> why it was left out
 
 
-def record(folder: Path, run: ResolvedRun, pool: WorkerPool) -> LeftOut:
+def record(folder: Path, run: ResolvedRun, pool: WorkerPool) -> Missing:
     """Decode all that the run has and is not recorded yet; the responses that were left out, with the reason.
 
     pool: who decodes, ready.
@@ -36,7 +36,7 @@ def record(folder: Path, run: ResolvedRun, pool: WorkerPool) -> LeftOut:
         return _decode(folder, config, pool, device, recorder)
 
 
-def _decode(folder: Path, config: RunConfig, pool: WorkerPool, device: str, recorder: Recorder) -> LeftOut:
+def _decode(folder: Path, config: RunConfig, pool: WorkerPool, device: str, recorder: Recorder) -> Missing:
     """Record each result as it comes; a session of run.json, with the run's progress shown."""
     queue = Queue(pool.items, list(config.methods), recorder.done, config.chunk or 1, pool.size)
 
@@ -49,7 +49,10 @@ def _decode(folder: Path, config: RunConfig, pool: WorkerPool, device: str, reco
     counted = RunProgress(config, totals, {suite: done[suite] for suite in totals}, folder, lambda: pool.size)
     with session(folder, device, config.timed, more), counted as progress:
         for worker, result in pool.results(queue):
-            if not isinstance(result, Response):
+            if isinstance(result, LeftOut):
+                queue.left_out[result.key] = result.reason
+                continue
+            if isinstance(result, Passes):
                 recorder.add_passes(result.line)
                 continue
             item = result.item | ({"worker": worker} if worker else {})

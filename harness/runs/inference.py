@@ -7,7 +7,10 @@ What is timed is `decode` alone.
 from __future__ import annotations
 
 import hashlib
-from contextlib import nullcontext
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,7 +41,8 @@ def item_seed(seed: int, suite: str, item: int) -> int:
 class SuiteJob:
     """One suite of a run, ready: prompts (ids), references, a judge, and one OpenCompass model per method.
 
-    judge: None for suites whose judging runs model-written code; these are scored after the run.
+    judge: None for suites whose judging runs model-written code; these are scored after the run. item_timeout: seconds
+    that a response may take.
     """
 
     suite: str
@@ -46,6 +50,7 @@ class SuiteJob:
     golds: list[str]
     judge: Judge | None
     models: dict[str, DiffusionModel]
+    item_timeout: float | None = None
 
     @property
     def backbones(self) -> list[Backbone]:
@@ -70,7 +75,9 @@ def models_for(run: ResolvedRun, suite: str, backbones: dict[str, Backbone]) -> 
     return models
 
 
-def prepare(suite: Suite, problems: list[Problems], models: dict[str, DiffusionModel]) -> SuiteJob:
+def prepare(
+    suite: Suite, problems: list[Problems], models: dict[str, DiffusionModel], item_timeout: float | None = None
+) -> SuiteJob:
     """Encode the prompts of a suite; the items of several datasets are numbered one after the other.
 
     Raises UserError for a prompt that does not fit a model with its response, or that models encode differently.
@@ -98,7 +105,7 @@ def prepare(suite: Suite, problems: list[Problems], models: dict[str, DiffusionM
             judge = Judge(part.config["eval_cfg"], part.rows, golds)
         except UserError as error:
             raise UserError(f"data file of {suite.name}, {error}: {part.config['path']}") from error
-    return SuiteJob(suite.name, prompts, golds, judge, models)
+    return SuiteJob(suite.name, prompts, golds, judge, models, item_timeout)
 
 
 def _encoded(suite: str, item: int, backbone: Backbone, turns: Any) -> torch.Tensor:
@@ -126,12 +133,43 @@ def prompts_of(job: SuiteJob) -> list[PromptRecord]:
     ]
 
 
+class TooLong(Exception):
+    """A response took longer than it may; its message says how long that is."""
+
+
+@contextmanager
+def limited(seconds: float | None) -> Iterator[None]:
+    """Raise TooLong in this block after so many seconds; None is no limit. In the main thread, between two lines.
+
+    Raises UserError in another thread, where nothing could be stopped.
+    """
+    if seconds is None:
+        yield
+        return
+    if threading.current_thread() is not threading.main_thread():
+        raise UserError("--item-timeout stops responses in a process's main thread alone, and this is another one")
+
+    def stop(*_: Any) -> None:
+        raise TooLong(f"it took longer than {seconds:g} s")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
 def warm_up(job: SuiteJob, method: str, item: int) -> Sample:
     """Decode what is as long as an item, and none; what it cost. Raises UserError as `decode_item` does.
 
     An item itself would be measured with all that a decoder keeps of prompts that it has seen.
     """
-    trace = _respond(job, method, item, job.prompts[item].roll(1), seed=0).trace
+    try:
+        trace = _respond(job, method, item, job.prompts[item].roll(1), seed=0).trace
+    except TooLong as error:
+        raise UserError(f"{method} on {job.suite}, before the first item: {error} (--item-timeout)") from error
     return Sample(trace.seconds, trace.forwards)
 
 
@@ -141,13 +179,20 @@ def _respond(
     model = job.models[method]
     outside = not isinstance(decoder_named(model.method).source, str)
     watched = unchanged(job.backbones, f"{method} on {job.suite}, item {item}") if outside else nullcontext()
+    late: TooLong | None = None
     try:
         with watched:
-            out = model.respond(prompt_P, seed, log)
+            try:
+                with limited(job.item_timeout):
+                    out = model.respond(prompt_P, seed, log)
+            except TooLong as error:
+                late = error
+        if late is not None:
+            raise late
         if out.trace.forwards == 0:
             raise ValueError("the decoder made no forward of the model, so that there is nothing to compare")
         return out
-    except UserError:
+    except (UserError, TooLong):
         raise
     except BaseException as error:  # a decoder may call sys.exit
         message = None if isinstance(error, KeyboardInterrupt) else blame(decoder_named(model.method), error)
@@ -162,8 +207,8 @@ def decode_item(
     """One item by one method: its line of items.jsonl, and those of windows.jsonl.
 
     log: what receives the events of the response. `correct` is null where the suite is scored after the run. Raises
-    UserError, naming method, suite and item, if the model's logits are not finite, a decoder from outside fails, or the
-    judge does.
+    TooLong after the job's item_timeout, and UserError, naming method, suite and item, if the model's logits are not
+    finite, a decoder from outside fails, or the judge does.
     """
     model = job.models[method]
     prompt_P = job.prompts[item]

@@ -58,7 +58,8 @@ def load(run: ResolvedRun, scratch: Path) -> tuple[list[SuiteJob], dict[str, Bac
     problems = _problems(run, scratch)
     from harness.runs.inference import models_for, prepare
 
-    return [prepare(suite, own, models_for(run, suite.name, backbones)) for suite, own in problems], backbones
+    jobs = [prepare(suite, own, models_for(run, suite.name, backbones), run.item_timeout) for suite, own in problems]
+    return jobs, backbones
 
 
 def count_items(run: ResolvedRun, scratch: Path) -> dict[str, int]:

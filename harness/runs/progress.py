@@ -150,7 +150,7 @@ def describe_status(folder: Path) -> str:
     ]
     left_out = len(meta.sessions[-1].get("left_out", [])) if meta.sessions else 0
     if left_out:
-        lines.append(f"left out, because their workers died: {left_out}")
+        lines.append(f"left out: {left_out}")
     return "\n".join([_state(folder, sum(done.values()) >= sum(totals.values())), *lines])
 
 

@@ -66,6 +66,7 @@ class ResolvedRun:
     decoders: dict[str, Decoder]
     data: Path | None = None
     workers: Workers | None = None
+    item_timeout: float | None = None
 
 
 def read_models(text: str, suites: Collection[str]) -> Roles:
@@ -156,7 +157,8 @@ def resolve(options: RunOptions) -> ResolvedRun:
         reads_at=UNSET if options.reads_at is None else options.reads_at,
     )
     decoders = {name: preset.decoder for name, preset in presets.items()}
-    return ResolvedRun(config, suites, decoders, Path(data) if data and not generated else None, workers)
+    folder = Path(data) if data and not generated else None
+    return ResolvedRun(config, suites, decoders, folder, workers, options.item_timeout)
 
 
 def recorded(config: RunConfig, data: dict[str, Any]) -> ResolvedRun:

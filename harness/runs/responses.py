@@ -47,7 +47,15 @@ class Passes:
     line: dict[str, Any]
 
 
-Result = Response | Passes
+@dataclass(frozen=True)
+class LeftOut:
+    """A response that is not there. key: its method, suite and item. reason: why."""
+
+    key: tuple[str, str, int]
+    reason: str
+
+
+Result = Response | Passes | LeftOut
 
 
 def cost_and_tokens(

@@ -20,9 +20,9 @@ from harness.records.schema import PromptRecord
 from harness.records.traces import replay
 from harness.runs.chunks import Chunk, Queue
 from harness.runs.folder import describe_data, made_with
-from harness.runs.inference import SuiteJob, decode_item, item_seed, prompts_of, warm_up
+from harness.runs.inference import SuiteJob, TooLong, decode_item, item_seed, prompts_of, warm_up
 from harness.runs.resolve import ResolvedRun
-from harness.runs.responses import Passes, Response, Result, Sample, hash_of, trace_of
+from harness.runs.responses import LeftOut, Passes, Response, Result, Sample, hash_of, trace_of
 from model_wrappers import Backbone
 from model_wrappers.api import check_options
 from model_wrappers.backbones.protocol import Ledger
@@ -97,8 +97,12 @@ class Worker:
             for item in items:
                 log = EventLog() if self._config.traced else None
                 seed = item_seed(self._config.seed or 0, chunk.suite, item)
-                record, windows = decode_item(job, method, item, seed, log)
                 key = (method, chunk.suite, item)
+                try:
+                    record, windows = decode_item(job, method, item, seed, log)
+                except TooLong as error:
+                    yield LeftOut(key, str(error))
+                    continue
                 texts = self._texts[model.backbone.name]
                 trace = None if log is None else trace_of(key, model.backbone, model.gen_length, log, texts)
                 if trace is not None and hash_of(torch.from_numpy(replay(trace))) != record["tokens_hash"]:

@@ -194,17 +194,17 @@ def _workers(meta: RunRecord) -> str:
 
 
 def _left_out(run: Run) -> list[str]:
-    """Responses that are not there because workers died with them, and were not decoded later."""
-    count = 0
-    for each in runs_of(run):
-        named = [
-            tuple(row[name] for name in KEY) for session in each.meta.sessions for row in session.get("left_out", [])
-        ]
-        there = set(each.items[list(KEY)].itertuples(index=False, name=None)) if named and len(each.items) else set()
-        count += len(set(named) - there)
-    if not count:
+    """Responses that ended their workers or took too long, and were not decoded later."""
+    missing: dict[tuple[int, Any], str] = {}
+    for number, each in enumerate(runs_of(run)):
+        rows = [row for session in each.meta.sessions for row in session.get("left_out", [])]
+        there = set(each.items[list(KEY)].itertuples(index=False, name=None)) if rows and len(each.items) else set()
+        keys = [tuple(row[name] for name in KEY) for row in rows]
+        missing |= {(number, key): row["reason"] for key, row in zip(keys, rows, strict=True) if key not in there}
+    if not missing:
         return []
-    return [f"{count} response{' was' if count == 1 else 's were'} left out, because workers died with them."]
+    reasons = "; ".join(dict.fromkeys(missing.values()))
+    return [f"{len(missing)} response{' was' if len(missing) == 1 else 's were'} left out: {reasons}."]
 
 
 def _sources(run: Run) -> list[str]:

@@ -25,7 +25,7 @@ from harness.options import RunOptions, parsed
 from harness.records import store
 from harness.records.store import read_lines, read_run
 from harness.run import main
-from harness.runs.decoding import LeftOut, record
+from harness.runs.decoding import Missing, record
 from harness.runs.folder import claim_folder, exclusive
 from harness.runs.progress import describe_status
 from harness.runs.resolve import resolve
@@ -57,7 +57,7 @@ def faults(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def decode(nodes: Nodes, out: Path, workers: int = 2, resume: bool = False) -> LeftOut:
+def decode(nodes: Nodes, out: Path, workers: int = 2, resume: bool = False) -> Missing:
     """The part of a run that decodes and records; the responses that were left out."""
     run = resolve(parsed(RunOptions, line_for(nodes, out, workers)))
     folder = claim_folder(out, run.config, resume)
@@ -92,21 +92,25 @@ def test_an_item_that_kills_its_workers_is_named_and_left_out_and_all_else_is_th
     fault(faults, "killed", THIRD)
     assert one_line_errors(lambda: main(line_for(nodes, tmp_path))) == 2
     said = capfd.readouterr().err.strip().splitlines()
-    assert said[-1].startswith("error: left out, because 3 workers died with its item: llada/2 lists 2 (its process")
+    assert said[-1].startswith(
+        "error: left out: llada/2 lists 2 (3 workers died with its item, the last so: its process"
+    )
     assert sum(line.endswith("another one is started") for line in said) == 3
     assert keys_of(tmp_path) == ALL - Counter([THIRD])
     (left,) = read_run(tmp_path).meta.sessions[0]["left_out"]
     assert tuple(left[key] for key in KEYS) == THIRD
     caption = (tmp_path / "tables" / "main.md").read_text().splitlines()[0]
-    assert "1 response was left out, because workers died with them." in caption
-    assert "left out, because their workers died: 1" in describe_status(tmp_path)
+    assert "1 response was left out: 3 workers died with its item, the last so: its process ended;" in caption
+    assert "left out: 1" in describe_status(tmp_path)
 
 
 def test_a_worker_out_of_memory_is_replaced_and_what_was_left_out_is_tried_again_on_resume(
     nodes: Nodes, faults: Path, tmp_path: Path
 ) -> None:
     fault(faults, "memory", THIRD, times=3)
-    assert decode(nodes, tmp_path / "run") == {THIRD: "MemoryError: no room for the keys and values"}
+    assert decode(nodes, tmp_path / "run") == {
+        THIRD: "3 workers died with its item, the last so: MemoryError: no room for the keys and values"
+    }
     assert keys_of(tmp_path / "run") == ALL - Counter([THIRD])
     assert decode(nodes, tmp_path / "run", workers=1, resume=True) == {}
     assert keys_of(tmp_path / "run") == ALL

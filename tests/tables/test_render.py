@@ -293,7 +293,7 @@ def test_captions_say_that_the_code_had_changes_that_no_commit_has(tmp_path: Pat
 def test_captions_say_what_was_left_out_and_not_decoded_later(tmp_path: Path) -> None:
     rows = [{"method": "llada", "suite": "gsm8k", "item": number, "reason": "killed"} for number in (0, 4, 5)]
     run = save(tmp_path, full_items(), sessions=[{"left_out": rows}])
-    assert "2 responses were left out, because workers died with them." in render(run)["main.md"]
+    assert "2 responses were left out: killed." in render(run)["main.md"]
 
 
 def test_a_caption_says_which_weights_were_trained_for_fef(tmp_path: Path) -> None:

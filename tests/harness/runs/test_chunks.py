@@ -103,7 +103,7 @@ def test_a_response_that_ends_every_worker_is_left_out_and_all_else_is_decoded()
         else:
             record(recorded, chunk)
     assert deaths == DEATHS
-    assert queue.left_out == {("fef-2", "gsm8k", 2): "out of memory"}
+    assert queue.left_out == {("fef-2", "gsm8k", 2): "3 workers died with its item, the last so: out of memory"}
     assert recorded == {(m, "gsm8k", item) for m in METHODS for item in range(6)} - {("fef-2", "gsm8k", 2)}
 
 
