@@ -108,9 +108,8 @@ def test_a_worker_out_of_memory_is_replaced_and_what_was_left_out_is_tried_again
     nodes: Nodes, faults: Path, tmp_path: Path
 ) -> None:
     fault(faults, "memory", THIRD, times=3)
-    assert decode(nodes, tmp_path / "run") == {
-        THIRD: "3 workers died with its item, the last so: MemoryError: no room for the keys and values"
-    }
+    reason = "3 workers died with its item, the last so: MemoryError: no room for the keys and values"
+    assert decode(nodes, tmp_path / "run") == {THIRD: reason}
     assert keys_of(tmp_path / "run") == ALL - Counter([THIRD])
     assert decode(nodes, tmp_path / "run", workers=1, resume=True) == {}
     assert keys_of(tmp_path / "run") == ALL
