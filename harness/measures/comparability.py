@@ -113,6 +113,10 @@ def _temperature(run: Run) -> Values:
     return {("temperature", "", ""): _text(run.config.temperature)}
 
 
+def _seed(run: Run) -> Values:
+    return {("seed", "", ""): _text(run.config.seed) if run.config.temperature else None}
+
+
 def _stop_at_eos(run: Run) -> Values:
     stops: dict[str, bool] = {}
     for (_, suite), own in _settings(run).items():
@@ -151,6 +155,7 @@ CHECKS: dict[str, Callable[[Run], Values]] = {
     "data": _data,
     "gen_length": _gen_length,
     "temperature": _temperature,
+    "seed": _seed,
     "stop_at_eos": _stop_at_eos,
     "methods": _methods,
 }
@@ -159,7 +164,7 @@ VERDICTS = "verdicts"  # of the same tokens, which two runs may not judge differ
 NAMES = [*CHECKS, *HASHED, VERDICTS]
 # Checks whose differences can change tokens, other than by rounding that decides a tie.
 CHANGES_TOKENS = {
-    *("dtype", "architecture", "data", "gen_length", "temperature", "stop_at_eos", "methods"),
+    *("dtype", "architecture", "data", "gen_length", "temperature", "seed", "stop_at_eos", "methods"),
     *HASHED,
 }
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import copy
 import io
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
+from msgspec import structs
 from run_records import item, rows_of, save
 
 from harness.errors import UserError, one_line_errors
@@ -147,7 +149,20 @@ def test_every_difference_is_refused_with_both_values_and_the_name_that_allows_i
 
 
 def test_every_check_of_settings_is_tried_here() -> None:
-    assert {*CHANGES, "prompts", "tokens", "verdicts"} == set(NAMES)
+    assert {*CHANGES, "seed", "prompts", "tokens", "verdicts"} == set(NAMES)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.7])
+def test_samples_of_another_seed_are_refused_and_greedy_responses_are_not(tmp_path: Path, temperature: float) -> None:
+    runs = two_runs(tmp_path)
+    for seed, run in enumerate(runs):
+        config = structs.replace(run.config, temperature=temperature, seed=seed)
+        runs[seed] = replace(run, meta=structs.replace(run.meta, config=config))
+    if temperature:
+        with pytest.raises(UserError, match="seed: 0 in .*, 1 in .*--allow seed"):
+            put_together(runs)
+    else:
+        assert put_together(runs).names == ("one", "two")
 
 
 def test_all_differences_are_listed_at_once(tmp_path: Path) -> None:
