@@ -55,9 +55,13 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("run", type=Path, nargs="?", metavar="RUN_FOLDER", help="folder with run.json and items.jsonl")
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="where the files go (default: RUN_FOLDER/figures)")
     parser.add_argument("--curves", nargs="+", default=[], metavar="NAME=FILE", help="loss.csv files of training runs")
+    parser.add_argument(
+        "--series", nargs="+", default=[], metavar="TITLE=PATTERN", help="methods that are one line of the front"
+    )
     options = parser.parse_args(argv)
     if options.run is None and not (options.curves and options.out):
         raise UserError("name a run's folder, or both --curves and --out")
+    series = _pairs("--series takes TITLE=PATTERN", options.series)
     drawings: dict[str, Callable[[], tuple[Figure, list[str]]]] = {}
     if options.run is not None:
         run = read_measured(options.run)
@@ -70,11 +74,13 @@ def main(argv: list[str] | None = None) -> int:
             "window-size": lambda: draw_window_size(run),
             "speed-by-window": lambda: draw_speed_by_window(run),
             "anchor": lambda: draw_anchor(run),
-            "front": lambda: draw_front(run),
+            "front": lambda: draw_front(run, None, series),
         }
-        drawings |= {f"front-{suite}": partial(draw_front, run, suite) for suite in suite_titles(run) if suite in ran}
+        drawings |= {
+            f"front-{suite}": partial(draw_front, run, suite, series) for suite in suite_titles(run) if suite in ran
+        }
     if options.curves:
-        curves = _named_files(options.curves)
+        curves = {name: Path(file) for name, file in _pairs("--curves takes NAME=FILE", options.curves).items()}
         drawings["curves"] = lambda: draw_curves(curves)
     out = options.out or options.run / "figures"
     style: Any = {**matplotlib.rcParamsDefault, "backend": "agg", **STYLE}  # whatever the machine's matplotlibrc says
@@ -89,12 +95,13 @@ def main(argv: list[str] | None = None) -> int:
     return 0
 
 
-def _named_files(curves: Sequence[str]) -> dict[str, Path]:
-    named = [curve.partition("=") for curve in curves]
-    wrong = [curve for curve, (name, _, file) in zip(curves, named, strict=True) if not name or not file]
+def _pairs(rule: str, given: Sequence[str]) -> dict[str, str]:
+    """What is given as NAME=VALUE, by name. Raises UserError, with the rule, for anything else."""
+    named = [each.partition("=") for each in given]
+    wrong = [each for each, (name, _, value) in zip(given, named, strict=True) if not name or not value]
     if wrong or len({name for name, _, _ in named}) < len(named):
-        raise UserError(f"--curves takes NAME=FILE, each name once, not {' '.join(wrong or curves)}")
-    return {name: Path(file) for name, _, file in named}
+        raise UserError(f"{rule}, each name once, not {' '.join(wrong or given)}")
+    return {name: value for name, _, value in named}
 
 
 if __name__ == "__main__":

@@ -89,14 +89,15 @@ def acceleration_ratio(committed: float, c_rho: float, c_pi: float) -> float:
     return committed * c_pi / (c_rho + c_pi)
 
 
-def fef_windows(run: Run) -> pd.DataFrame:
+def fef_windows(run: Run, others: bool = False) -> pd.DataFrame:
     """The speculative windows of recorded items of FeF methods: KEY and COUNTS, numbers as floats, names categoricals.
 
-    In the order of their lines. Raises UserError if a window, or the run, is damaged.
+    others: and those of all other methods that proposed something. In the order of their lines. Raises UserError if a
+    window, or the run, is damaged.
     """
-    fef = prefix_conditioned(run.config)
     windows = run.windows.reindex(columns=[*KEY, *COUNTS])
-    windows = windows[windows["method"].isin(fef)]
+    fef = windows["method"].isin(prefix_conditioned(run.config))
+    windows = windows[fef | (others & windows["proposed"].ne(0))]
     numbers = windows[["item", *COUNTS]].apply(pd.to_numeric, errors="coerce").astype(float)
     whole = (numbers["accepted"] <= numbers["proposed"]) & (numbers["proposed"] >= 1) & (numbers["accepted"] >= 0)
     if windows["suite"].isna().any() or numbers.isna().any(axis=None) or not whole.all():

@@ -16,6 +16,7 @@ from harness.measures.intervals import tradeoff
 from harness.measures.table import method_labels
 from harness.measures.theory import acceptance_by_position, fef_windows, theory
 from harness.methods.groups import GROUPS
+from harness.methods.presets import prefix_conditioned
 from harness.records.store import Run
 from tables.charts.drawing import (
     LINES,
@@ -68,14 +69,14 @@ def draw_tradeoff(run: Run) -> tuple[Figure, list[str]]:
 def draw_acceptance(run: Run) -> tuple[Figure, list[str]]:
     """Acceptance by position in the window over all suites: above of tested drafts, below of all, beside independence.
 
-    Methods that only belong to an ablation are left out where there are others, and at most four are drawn.
-    Raises Skipped if no FeF method has windows.
+    Methods that only belong to an ablation are left out where there are others, and at most four are drawn, those of
+    FeF-DLLM before all. Raises Skipped if no method has windows.
     """
-    windows, labels = fef_windows(run), method_labels(run)
+    windows, labels, fef = fef_windows(run, others=True), method_labels(run), prefix_conditioned(run.config)
     has_windows = set(windows["method"].unique())
-    ran = [method for method in labels if method in has_windows]
+    ran = [method for method in (*fef, *(name for name in labels if name not in fef)) if method in has_windows]
     if not ran:
-        raise Skipped("no FeF method of this run has speculative windows")
+        raise Skipped("no method of this run has speculative windows")
     asked = [method for method in ran if method not in ONLY_ABLATION] or ran
     shown, left_out = asked[:MOST_CURVES], [f"without {labels[method]}" for method in asked[MOST_CURVES:]]
     figure, (above, below) = new_figure(3.0, rows=2, entries=[labels[method] for method in shown for _ in range(2)])

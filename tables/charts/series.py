@@ -1,10 +1,12 @@
 """Figures of one option at several values: the front of accuracy and time, window sizes, anchors.
 
-A series is a list of presets (harness/presets.py) in the order of its values.
+A series is a list of methods in the order of its values: presets, or elements that differ in options alone.
 """
 
 from __future__ import annotations
 
+import fnmatch
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import cycle
 
@@ -13,8 +15,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from msgspec import structs
 
+from harness.errors import UserError
 from harness.measures.intervals import tradeoff
-from harness.measures.table import measure, suite_titles
+from harness.measures.table import REFERENCE, measure, suite_titles
 from harness.methods.choosing import TUNED
 from harness.methods.tuning import SPACES
 from harness.records.store import Run
@@ -65,12 +68,13 @@ BY_ANCHOR = {
 }
 
 
-def draw_front(run: Run, suite: str | None = None) -> tuple[Figure, list[str]]:
-    """Accuracy against mean seconds of a response, series of FRONT, and what was left out.
+def draw_front(run: Run, suite: str | None = None, named: Mapping[str, str] | None = None) -> tuple[Figure, list[str]]:
+    """Accuracy against mean seconds of a response, series of FRONT and of the run's own, and what was left out.
 
-    Lines join them but for those APART; what a decoder was tuned to are points of one look. suite: None for means over
-    the suites. Whiskers are 95% intervals, Wilson's on a suite. Raises Skipped unless two series have two methods that
-    were scored, and if the run was not timed.
+    Lines join them but for those APART; what a decoder was tuned to are points of one look. The run's own series are
+    elements that differ in options alone, and `named`: title -> pattern of methods (fnmatch). suite: None for means
+    over the suites. Whiskers are 95% intervals, Wilson's on a suite; the band is LLaDA's. Raises Skipped unless a
+    series of its own or two others have two methods that were scored, and if the run was not timed.
     """
     need_seconds(run)
     label = "mean accuracy (%)" if suite is None else f"accuracy on {suite_titles(run)[suite]} (%)"
@@ -78,9 +82,12 @@ def draw_front(run: Run, suite: str | None = None) -> tuple[Figure, list[str]]:
     seconds = measure(run).groupby("method")["seconds_per_item"].mean()
     accuracy, left_out = tradeoff(run)
     accuracy = accuracy.set_index("method")
-    lines = {name: [m for m in series if m in accuracy.index] for name, series in {**FRONT, **_tuned(run)}.items()}
+    own, tuned = _own(run, named or {}), _tuned(run)
+    lines = {name: [m for m in row if m in accuracy.index] for name, row in {**FRONT, **own, **tuned}.items()}
     lines = {name: series for name, series in lines.items() if series}
-    if sum(len(series) > 1 for series in lines.values()) < 2:
+    lines |= {name: list(seconds[lines[name]].sort_values().index) for name in own if name in lines}
+    several = [name for name, series in lines.items() if len(series) > 1]
+    if len(several) < 2 and not own.keys() & {*several}:
         raise Skipped("the run has no two series of methods with two scored members each")
     figure, axes = new_figure(2.3, entries=list(lines))
     for (name, series), look, dashes in zip(lines.items(), looks(), cycle(("-", "--", ":")), strict=False):
@@ -91,10 +98,13 @@ def draw_front(run: Run, suite: str | None = None) -> tuple[Figure, list[str]]:
             yerr=[rows["accuracy"] - rows["accuracy_low"], rows["accuracy_high"] - rows["accuracy"]],
             elinewidth=0.4,
             linewidth=0.7,
-            linestyle="none" if name not in FRONT or name in APART else dashes,
+            linestyle="none" if name in tuned or name in APART else dashes,
             label=name,
             **look,
         )
+    if REFERENCE in accuracy.index:
+        ends = accuracy.loc[REFERENCE, ["accuracy_low", "accuracy_high"]]
+        axes.axhspan(*ends, color="0.95", linewidth=0, zorder=-1)
     front = front_of(seconds[accuracy.index], accuracy["accuracy"])
     axes.step(1e3 * seconds[front], accuracy["accuracy"][front], where="post", color="0.8", linewidth=2, zorder=0)
     axes.set(xscale="log", xlabel="milliseconds a response", ylabel=label)
@@ -104,6 +114,26 @@ def draw_front(run: Run, suite: str | None = None) -> tuple[Figure, list[str]]:
     axes.xaxis.set_minor_formatter(NullFormatter())
     legend_below(figure, axes)
     return figure, left_out
+
+
+def _own(run: Run, named: Mapping[str, str]) -> dict[str, list[str]]:
+    """The run's methods that no other series has, those that differ in options alone together, by their label.
+
+    named: title -> pattern; what fits a pattern is of the first such series. Raises UserError if nothing fits one.
+    """
+    known = {method for series in FRONT.values() for method in series}
+    rest = [name for name in run.config.methods if TUNED not in name]
+    found: dict[str, list[str]] = {}
+    for title, pattern in named.items():
+        found[title] = fnmatch.filter(rest, pattern)
+        if not found[title]:
+            raise UserError(f"--series {title}={pattern}: no method fits; the run has {', '.join(run.config.methods)}")
+        rest = [name for name in rest if name not in found[title]]
+    for name in rest:
+        if name not in known:
+            label = run.config.methods[name].label.partition(" (")[0] or name.partition("(")[0]
+            found.setdefault(label, [*FRONT.get(label, [])]).append(name)
+    return found
 
 
 def _tuned(run: Run) -> dict[str, list[str]]:

@@ -96,7 +96,7 @@ def _whiskers(row: dict[Any, Any], name: str) -> dict[str, Any]:
 
 def _acceptances(book: Book) -> Iterator[tuple[str, go.Figure]]:
     """Of tested drafts, and of all proposed ones, over all suites."""
-    windows = [fef_windows(run) if len(run.windows) else None for run in book.runs]
+    windows = [fef_windows(run, others=True) if len(run.windows) else None for run in book.runs]
     for title, column in (("of tested drafts", "given_tested"), ("of all drafts", "unconditional")):
         figure = _figure("position in the window", "accepted", yaxis_range=[0, 1.03])
         for number, series in enumerate(book.series):

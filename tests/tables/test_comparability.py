@@ -159,7 +159,7 @@ def test_samples_of_another_seed_are_refused_and_greedy_responses_are_not(tmp_pa
         config = structs.replace(run.config, temperature=temperature, seed=seed)
         runs[seed] = replace(run, meta=structs.replace(run.meta, config=config))
     if temperature:
-        with pytest.raises(UserError, match="seed: 0 in .*, 1 in .*--allow seed"):
+        with pytest.raises(UserError, match=r"seed: 0 in .*, 1 in .*--allow seed"):
             put_together(runs)
     else:
         assert put_together(runs).names == ("one", "two")

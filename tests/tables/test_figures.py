@@ -158,7 +158,7 @@ def test_the_command_line_writes_what_it_can_and_the_same_bytes_twice(
     bare = save(tmp_path / "bare", [item("llada", "gsm8k", 0)])
     assert cli.main([str(bare.folder)]) == 0
     said = capsys.readouterr().out
-    assert "acceptance: skipped, no FeF method" in said and "window-size: skipped, the run has 0 window sizes" in said
+    assert "acceptance: skipped, no method" in said and "window-size: skipped, the run has 0 window sizes" in said
     assert {path.stem for path in (bare.folder / "figures").iterdir()} == {"tradeoff"}
 
 

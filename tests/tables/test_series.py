@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from matplotlib.figure import Figure
 from run_records import item, lines_of, save
 
+from harness.errors import UserError
 from harness.records.store import Run
 from tables.charts.drawing import Skipped
 from tables.charts.series import (
@@ -22,7 +24,7 @@ from tables.charts.series import (
 )
 
 
-def presets_run(folder: Path, methods: list[str]) -> Run:
+def presets_run(folder: Path, methods: list[str], labels: dict[str, str] | None = None) -> Run:
     """Ten items of two suites: method n takes 1 / (n + 1) s and 96 - n forwards, and solves the first 9 - n % 5."""
     items = []
     for suite in ("gsm8k", "math"):
@@ -30,7 +32,8 @@ def presets_run(folder: Path, methods: list[str]) -> Run:
             for number in range(10):
                 spent = {"seconds": 1 / (position + 1), "forwards": 96 - position, "correct": number < 9 - position % 5}
                 items.append(item(method, suite, number, **spent))
-    named = {method: {"label": method.upper(), "method": method.split("-")[0]} for method in methods}
+    labels = {method: method.upper() for method in methods} | (labels or {})
+    named = {method: {"label": labels[method], "method": method.split("-")[0]} for method in methods}
     suites = {"gsm8k": {"title": "GSM8K"}, "math": {"title": "MATH"}}
     return save(folder, items, config={"data": "generated", "methods": named, "suites": suites})
 
@@ -54,6 +57,30 @@ def test_a_front_has_a_line_for_each_series_by_milliseconds_and_accuracy(tmp_pat
 def test_a_front_needs_two_series(tmp_path: Path) -> None:
     with pytest.raises(Skipped, match="two series"):
         draw_front(presets_run(tmp_path, FRONT["Threshold"] + ["llada"]), "math")
+
+
+def own_series(figure: Figure) -> dict[str, list[float]]:
+    """Milliseconds of every line of a front, by its name."""
+    (axes,) = figure.axes
+    return {str(each.get_label()): list(each.lines[0].get_xdata()) for each in axes.containers}
+
+
+def test_elements_that_differ_in_options_alone_are_a_series_in_the_order_of_time(tmp_path: Path) -> None:
+    methods = ["llada", "margin(low=0.2)", "margin(low=0.8)", "threshold", "threshold(tau=0.5)"]
+    labels = {name: name.capitalize().replace("(", " (") for name in methods}
+    figure, _ = draw_front(presets_run(tmp_path, methods, labels), "math")
+    drawn = own_series(figure)
+    assert drawn["Margin"] == pytest.approx([1e3 / 3, 1e3 / 2])
+    assert drawn["Threshold"] == pytest.approx([1e3 / 5, 1e3 / 4])
+    assert set(drawn) == {"LLaDA, 1 to 8 a step", "Margin", "Threshold"}
+
+
+def test_a_series_is_named_by_a_pattern_that_something_fits(tmp_path: Path) -> None:
+    run = presets_run(tmp_path, ["llada", "one", "other", "two"])
+    figure, _ = draw_front(run, "math", {"Mine": "o*"})
+    assert len(own_series(figure)["Mine"]) == 2 and len(own_series(figure)["TWO"]) == 1
+    with pytest.raises(UserError, match=r"--series Mine=three: no method fits; the run has llada, one, other, two"):
+        draw_front(run, "math", {"Mine": "three"})
 
 
 def test_the_front_is_what_nothing_beats() -> None:
