@@ -83,6 +83,8 @@ class RunOptions:
     out: Path | None = option("folder of the run")
     unsafe_code_execution: bool = option(UNSAFE_HELP, False)
     resume: bool = option("go on with the run in --out", False)
+    overwrite: bool = option("put the run in --out in the place of the one that is there", False)
+    quiet: bool = option("print nothing but what is wrong", False)
     plan: bool = option("print what the run will cost, from a minute of it, and stop", False)
     costs: Path | None = option("with --plan: from a record of harness/bench.py --costs instead", metavar="FILE")
     status: Path | None = option("print how far the run in a folder is and stop", metavar="FOLDER")

@@ -14,11 +14,13 @@ size 1.
 
 from __future__ import annotations
 
+import io
 import logging
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable
+from contextlib import nullcontext, redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -112,6 +114,11 @@ def plan(options: RunOptions, scratch: Path) -> str:
 
 def run(options: RunOptions, scratch: Path, tables: bool = True) -> Path:
     """Do a run, with `tables` or without; returns its folder. `scratch` receives what is not kept."""
+    with redirect_stdout(io.StringIO()) if options.quiet else nullcontext():
+        return _run(options, scratch, tables)
+
+
+def _run(options: RunOptions, scratch: Path, tables: bool) -> Path:
     # torch and transformers take seconds to import, which --help and --list need not wait for.
     from harness.cluster.pool import pool_for
     from harness.methods.schedule_files import describe_schedules
@@ -122,7 +129,7 @@ def run(options: RunOptions, scratch: Path, tables: bool = True) -> Path:
 
     resolved = resolve(options)
     config = resolved.config
-    folder = claim_folder(options.out, config, options.resume)
+    folder = claim_folder(options.out, config, options.resume, options.overwrite)
     with exclusive(folder):
         for note in describe_schedules(config, resolved.suites):
             print(note)
@@ -130,26 +137,27 @@ def run(options: RunOptions, scratch: Path, tables: bool = True) -> Path:
             left_out = record(folder, resolved, pool)
         print(describe_scoring(score_run(folder, options.unsafe_code_execution, pending=True)))
         if tables:
-            render(folder, config)
+            render(folder, config, options.quiet)
     print(f"records and tables: {folder}")
     if config.traced:
-        follow("report.py", folder, "the report was not made")
+        follow("report.py", folder, "the report was not made", options.quiet)
     if left_out:
         named = "; ".join(f"{' '.join(map(str, key))} ({reason})" for key, reason in left_out.items())
         raise UserError(f"left out: {named}; all else is recorded, and --resume --out {folder} tries it again")
     return folder
 
 
-def render(folder: Path, config: RunConfig) -> None:
+def render(folder: Path, config: RunConfig, quiet: bool = False) -> None:
     """The tables of a finished run, by a command of their own: tables read the records and nothing else."""
     beside = set(GROUPS["main"]) <= set(config.methods) and set(config.suites) & set(PAPER_SUITES)
     paper = ["--paper"] if beside else []
-    follow("render.py", folder, "the tables were not made", *paper)
+    follow("render.py", folder, "the tables were not made", quiet, *paper)
 
 
-def follow(command: str, folder: Path, failed: str, *options: str) -> None:
+def follow(command: str, folder: Path, failed: str, quiet: bool, *options: str) -> None:
     """A command of tables/ on a finished run, in a process of its own. Raises UserError, saying so, if it fails."""
-    done = subprocess.run([sys.executable, str(ROOT / "tables" / command), str(folder), *options], check=False)
+    line = [sys.executable, str(ROOT / "tables" / command), str(folder), *options]
+    done = subprocess.run(line, check=False, stdout=subprocess.DEVNULL if quiet else None)
     if done.returncode:
         raise UserError(f"the records are kept, {failed}; try: python tables/{command} {folder}")
 

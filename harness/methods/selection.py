@@ -115,7 +115,10 @@ def _resolved(element: Element) -> tuple[str, dict[str, Preset]]:
         role = "fef" if decoder.prefix_conditioned else "base"
         preset = Preset(decoder.label or name, element.decoder or name, role=role)
     else:
-        raise UserError(f"unknown method {name}; valid: {', '.join(_valid())}{meant(name, _valid())}")
+        raise UserError(
+            f"unknown method {name}; one of your own is FILE.py:{name}, or of a --plugin; valid: {', '.join(_valid())}"
+            + meant(name, _valid())
+        )
     key, preset = _with_arguments(element, preset)
     return key, {key: preset}
 

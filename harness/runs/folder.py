@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
@@ -27,19 +28,23 @@ from model_wrappers.backbones.model import Backbone
 
 RUNS = Path(__file__).resolve().parents[2] / "results" / "runs"
 LOCK = ".lock"
+LINES = ("items.jsonl", "windows.jsonl", "passes.jsonl", "prompts.jsonl")
+RECORDS = ("run.json", "progress.json", TRACES, *LINES, *(f"{name}.gz" for name in LINES))
 SAME = ("commit", "python", "packages")  # of the environment, what sessions of a run have in common
 SAME_MACHINE = ("platform", "cpu", "cpu_capability", "gpu")  # and where seconds are for comparison
 BOTH = " and "  # between the names of unlike devices
 
 
-def claim_folder(out: Path | None, config: RunConfig, resume: bool) -> Path:
-    """The folder for a run: new, or with `resume` one of the same configuration.
+def claim_folder(out: Path | None, config: RunConfig, resume: bool, overwrite: bool = False) -> Path:
+    """The folder for a run: new, with `resume` one of the same configuration, with `overwrite` without the run in it.
 
-    Raises UserError for anything else, so that nothing is ever written over.
+    Raises UserError for anything else, so that nothing is written over unless that is told.
     """
+    if resume and overwrite:
+        raise UserError("--resume goes on with the run in --out, --overwrite begins anew: give one of them")
     if out is None:
-        if resume:
-            raise UserError("--resume needs --out, the folder of the run to go on with")
+        if resume or overwrite:
+            raise UserError(f"--{'resume' if resume else 'overwrite'} needs --out, the folder of the run")
         name = next(iter(config.models["base"].values())).rstrip("/").split("/")[-1]
         return RUNS / f"{datetime.now():%Y%m%d-%H%M%S}-{name}"
     note = out / "run.json"
@@ -49,8 +54,15 @@ def claim_folder(out: Path | None, config: RunConfig, resume: bool) -> Path:
         if out.exists() and (not out.is_dir() or any(path.name != LOCK for path in out.iterdir())):
             raise UserError(f"{out} exists and holds no run; choose another --out")
         return out
+    if overwrite:
+        with exclusive(out):
+            remove_records(out)
+        return out
     if not resume:
-        raise UserError(f"{out} already holds a run; add --resume to go on with it, or choose another --out")
+        raise UserError(
+            f"{out} already holds a run; add --resume to go on with it, --overwrite to begin anew, or choose another "
+            "--out"
+        )
     changed = differences(read_meta(out).config.to_json(), config.to_json())
     if changed:
         raise UserError(f"--resume with another configuration than {out} has: {'; '.join(changed)}")
@@ -206,9 +218,16 @@ def new_or_not_at_all(folder: Path, begun: bool, recorded: Collection[object]) -
         yield
     except UserError:
         if not begun and not recorded:
-            for name in ("run.json", "items.jsonl", "windows.jsonl", "prompts.jsonl", TRACES):
-                (folder / name).unlink(missing_ok=True)
+            remove_records(folder)
         raise
+
+
+def remove_records(folder: Path) -> None:
+    """Delete what a run records, and the tables and the report that were made of it; other files stay."""
+    for name in RECORDS:
+        (folder / name).unlink(missing_ok=True)
+    for name in ("tables", "report"):
+        shutil.rmtree(folder / name, ignore_errors=True)
 
 
 @contextmanager

@@ -90,7 +90,8 @@ def _shipped(suite: Suite) -> list[dict[str, Any]]:
     folder = Path(opencompass.__file__).parent / "configs" / "datasets"
     files = {path.stem: path for path in sorted(folder.rglob("*.py"))}
     if suite.configuration not in files:
-        close = get_close_matches(suite.configuration, files, n=5)
+        plain = {name.lower(): name for name in files}
+        close = [plain[name] for name in get_close_matches(suite.configuration.lower(), plain, n=5)]
         raise UserError(
             f"OpenCompass has no configuration {suite.configuration}"
             + (f"; close ones: {', '.join(close)}" if close else f"; they are below {folder}")

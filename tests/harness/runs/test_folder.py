@@ -174,3 +174,16 @@ def test_parts_of_run_json_are_set_and_the_rest_stays(tmp_path: Path) -> None:
     before = json.loads((tmp_path / "run.json").read_text())
     write_meta(tmp_path, {"scoring": {"sandbox": "bubblewrap"}})
     assert json.loads((tmp_path / "run.json").read_text()) == before | {"scoring": {"sandbox": "bubblewrap"}}
+
+
+def test_a_run_is_overwritten_where_that_is_told_and_other_files_stay(tmp_path: Path) -> None:
+    start(tmp_path / "run")
+    (tmp_path / "run" / "notes.txt").write_text("mine")
+    (tmp_path / "run" / "tables").mkdir()
+    config = convert(CONFIG, RunConfig)
+    with pytest.raises(UserError, match="--overwrite to begin anew"):
+        claim_folder(tmp_path / "run", config, resume=False)
+    assert claim_folder(tmp_path / "run", config, resume=False, overwrite=True) == tmp_path / "run"
+    assert [path.name for path in (tmp_path / "run").iterdir() if path.name != ".lock"] == ["notes.txt"]
+    with pytest.raises(UserError, match="give one of them"):
+        claim_folder(tmp_path / "run", config, resume=True, overwrite=True)
