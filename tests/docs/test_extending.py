@@ -49,6 +49,18 @@ def test_the_decoder_runs_with_its_options(outside: Path) -> None:
     assert "| Left to right (tokens=2)" in (out / "tables" / "main.md").read_text()
 
 
+@pytest.mark.parametrize(("start", "calls"), [("margin(", (1, 96)), ("look(", (2, 96))])
+def test_the_rule_and_the_drafting_decoder_run(outside: Path, start: str, calls: tuple[int, int]) -> None:
+    out = outside / "run"
+    assert main([*arguments(start, outside), "--limit", "1", "--untimed", "--out", str(out)]) == 0
+    run = read_run(out)
+    own = run.items[run.items["method"] != "llada"]
+    assert own["forwards"].between(*calls).all() and own["method"].str.startswith(start[:-1]).all()
+    if start == "look(":
+        committed = run.windows["committed"].sum()
+        assert committed == 48 and (run.windows["accepted"] <= run.windows["proposed"]).all()
+
+
 @pytest.mark.slow
 def test_the_suites_run(outside: Path) -> None:
     for start, suite in (("judge=number", "mine"), ("sums.py", "sums")):
