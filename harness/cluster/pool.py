@@ -255,10 +255,18 @@ class RayPool:
         print(f"{message}; {then}", file=sys.stderr, flush=True)
 
     def _look_for_room(self) -> None:
-        """Raise UserError if workers wait too long for room: all of those that are to begin, or all that are left."""
+        """Raise UserError if workers wait too long for room: all of those that are to begin, or all that are left.
+
+        At once where no node is left, as after the end of Ray's own processes on this machine.
+        """
         waiting = [worker for worker in self._workers if not worker.name]
         if self._began and len(waiting) < len(self._workers):
             return
+        if self._began and not any(node["Alive"] for node in self._ray.nodes()):
+            raise UserError(
+                "Ray has no node left: its processes were ended, or its machines are gone; what is finished is kept: "
+                "go on with --resume"
+            )
         if not self._workers or any(time.monotonic() - worker.since > PLACED_WITHIN for worker in waiting):
             raise UserError(
                 f"{len(waiting)} of {self._settings.count} workers found no room in the cluster within "

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from harness.errors import UserError
-from harness.sandbox.memory import can_watch, held_bytes
+from harness.sandbox.memory import can_watch, held_bytes, held_files
 from harness.sandbox.needs import needs
 from harness.sandbox.shipped import SCRIPT, compiled, modules
 
@@ -38,6 +38,7 @@ MEMORY_BYTES = 1024 * MIB  # of address space, per process
 FILE_BYTES = 16 * MIB
 SCRATCH_BYTES = 64 * MIB  # of each of the two scratch folders
 TOTAL_BYTES = MEMORY_BYTES + 256 * MIB  # of all processes of a program and its judge together, where it can be read
+TOTAL_FILES = 50_000  # in a scratch folder; some 50 MiB of the kernel's memory
 WATCH_SECONDS = 0.05  # from one look at that to the next
 PROCESSES = 8  # and threads, together
 OPEN_FILES = 128
@@ -269,6 +270,8 @@ def _read_outcome(process: subprocess.Popen[bytes], nonce: str, killed_after: fl
         if not poller.poll(1000 * (min(left, WATCH_SECONDS) if started and watched else left)):
             if started and watched and held_bytes(process.pid) > TOTAL_BYTES:
                 return Outcome("failed", f"its processes together took more than {TOTAL_BYTES // MIB} MiB of memory")
+            if started and watched and held_files(process.pid, (SCRATCH, "/dev/shm")) > TOTAL_FILES:
+                return Outcome("failed", f"it made more than {TOTAL_FILES:,} files")
             continue
         chunk = os.read(descriptor, REPORT_BYTES)
         if not chunk:
