@@ -86,7 +86,10 @@ class RunOptions:
     overwrite: bool = option("put the run in --out in the place of the one that is there", False)
     quiet: bool = option("print nothing but what is wrong", False)
     plan: bool = option("print what the run will cost, from a minute of it, and stop", False)
-    costs: Path | None = option("with --plan: from a record of harness/bench.py --costs instead", metavar="FILE")
+    costs: Path | None = option(
+        "with --plan: from a record of harness/bench.py --costs instead, or a device (h100) for an estimate",
+        metavar="FILE",
+    )
     status: Path | None = option("print how far the run in a folder is and stop", metavar="FOLDER")
     list: bool = option("print the presets with their options and stop", False)
 

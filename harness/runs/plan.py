@@ -1,6 +1,7 @@
 """What a run will cost, before anything is spent: items, methods, calls of the model, hours on one device and on more.
 
-From about a minute of decoding on the device, or from a record of harness/bench.py --costs. A run's folder is not made.
+From about a minute of decoding on the device, from a record of harness/bench.py --costs, or, as an estimate, from the
+shape of the model and the data sheet of a device. A run's folder is not made.
 """
 
 from __future__ import annotations
@@ -9,9 +10,11 @@ import json
 import statistics
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+import numpy as np
 
 from harness.errors import UserError
 from harness.records.schema import RunConfig
@@ -19,10 +22,21 @@ from harness.records.sources import resolved_options
 from harness.runs.pool import WorkerPool
 from harness.runs.resolve import ResolvedRun
 from harness.runs.responses import Sample
+from model_wrappers.backbones.registry import parameters_of
 
 BUDGET = 60.0  # seconds of measuring, after which every method has at least one response
 PLAIN = "plain forward"  # of a record of costs
-FIXED = ("llada", "ddosp")  # decoders that make a plain forward a step
+FIXED = {"llada": 1, "ddosp": 1, "pc_sampler": 1, "dcd": 2}  # plain forwards a step, of decoders that make as many
+# Bytes of memory and operations in bfloat16, without sparsity, a second: NVIDIA's data sheets (A100: 80 GB, SXM).
+DEVICES = {
+    "a100": (2.039e12, 312e12),
+    "h100": (3.35e12, 989e12),
+    "h200": (4.8e12, 989e12),
+    "l40s": (0.864e12, 362e12),
+    "rtx4090": (1.008e12, 165e12),
+}
+REACHED = 0.5  # of the operations of a data sheet, in large products
+PROMPT = 200  # tokens of a prompt, where nothing is known of it
 
 Pair = tuple[str, str]  # method, suite
 
@@ -82,24 +96,28 @@ def _forecast(config: RunConfig, found: dict[Pair, list[Sample]], method: str, s
 
 
 def from_costs(run: ResolvedRun, path: Path) -> tuple[dict[Pair, Forecast], str]:
-    """The same from a record of harness/bench.py --costs, and what that was measured with.
+    """The same from a record of harness/bench.py --costs, and what that was measured with; or from one of DEVICES.
 
-    FIXED decoders make a plain forward a step; a FeF method takes LLaDA's seconds / its predicted speedup, where the
-    record has one (--record). Of others nothing is known. Raises UserError for another file, or of another model; for a
-    shape (--arch) the caller has to know that it is the model's.
+    FIXED decoders make so many plain forwards a step, as long as the record's prompt and the run's response; a FeF
+    method takes LLaDA's seconds / its predicted speedup, where the record has one (--record). Of others nothing is
+    known. Raises UserError for another file, or of another model; for a shape (--arch) the caller has to know that it
+    is the model's.
     """
+    if str(path) in DEVICES:
+        return _from_shape(run, str(path))
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
         plain = next(row["ms"] for row in record["passes"] if row["pass"] == PLAIN) / 1e3
         speedups = {(row["method"], row["suite"]): row["predicted speedup"] for row in record.get("speedups", [])}
         made = record["environment"]
         arguments = record["arguments"]
-        length = int(arguments["prompt"]) + int(arguments["response"])
+        prompt, length = int(arguments["prompt"]), int(arguments["prompt"]) + int(arguments["response"])
         model = arguments["model"] if arguments.get("arch") in (None, "None") else None
+        lengths = {int(row["tokens"]): float(row["ms"]) for row in record.get("lengths", [])} or {length: 1.0}
     except (OSError, ValueError, KeyError, TypeError, StopIteration) as error:
         raise UserError(
-            f"--costs {path} is no record of costs ({type(error).__name__}: {error}); make one on the device: "
-            f"python harness/bench.py --costs --out {path}"
+            f"--costs {path} is no record of costs ({type(error).__name__}: {error}), and no device "
+            f"({', '.join(DEVICES)}); make one on the device: python harness/bench.py --costs --out {path}"
         ) from error
     others = {*run.config.models["base"].values()} - {model}
     if model is not None and others:
@@ -107,18 +125,52 @@ def from_costs(run: ResolvedRun, path: Path) -> tuple[dict[Pair, Forecast], str]
             f"--costs {path} is of the model {model}, and the run of {', '.join(sorted(others))}: make one of that "
             f"model, python harness/bench.py --costs --model {min(others)} --out FILE"
         )
+
+    def seconds(tokens: int) -> float:
+        """A plain forward of so many, between the lengths of the record; beyond them as long as the nearest."""
+        at, there = np.interp([prompt + tokens, length], [*lengths], [*lengths.values()])
+        return plain * float(at / there)
+
+    device = made.get("gpu") or made.get("cpu")
+    source = f"from {path}: a forward of {length} tokens in {1e3 * plain:.3g} ms on {device}"
+    return _of_fixed(run, lambda _, tokens: seconds(tokens), speedups), source
+
+
+def _from_shape(run: ResolvedRun, device: str) -> tuple[dict[Pair, Forecast], str]:
+    """An estimate for one of DEVICES: a forward reads all weights, or does two operations a weight and token.
+
+    What takes longer counts. Kernels' launches, attention and the sampler are left out, and of experts all are taken
+    to run. Raises UserError or ValueError for a model whose shape is not known.
+    """
+    reads, operations = DEVICES[device]
+    weights = {name: parameters_of(name) for name in {*run.config.models["base"].values()}}
+    bytes_each = 4 if run.config.dtype == "float32" else 2
+
+    def seconds(suite: str, tokens: int) -> float:
+        count = weights[run.config.models["base"][suite]]
+        return max(count * bytes_each / reads, 2 * count * (PROMPT + tokens) / (REACHED * operations))
+
+    shapes = ", ".join(f"{name} with {count / 1e9:.3g} billion weights" for name, count in weights.items())
+    source = f"an estimate, nothing was measured: {shapes}, the data sheet of {device}, prompts of {PROMPT} tokens"
+    return _of_fixed(run, seconds, {}), source
+
+
+def _of_fixed(
+    run: ResolvedRun, plain: Callable[[str, int], float], speedups: Mapping[Pair, float]
+) -> dict[Pair, Forecast]:
+    """The forecasts of FIXED decoders, and of those with a speedup. plain: seconds by suite and tokens of a response."""
     options, found = resolved_options(run.config, run.decoders), {}
     for method, own in run.config.methods.items():
         for suite, setting in own.suites.items():
-            steps = options[method][suite].get("steps") or setting.gen_length or 0
-            calls = float(steps) if own.method in FIXED else None
+            length = setting.gen_length or 0
+            steps = options[method][suite].get("steps") or length
+            calls = float(steps * FIXED[own.method]) if own.method in FIXED else None
             speedup = speedups.get((method, suite))
-            seconds = None if calls is None else calls * plain
+            seconds = None if calls is None else calls * plain(suite, length)
             if speedup:
-                seconds = (setting.gen_length or 0) * plain / speedup
+                seconds = length * plain(suite, length) / speedup
             found[method, suite] = Forecast(seconds, calls)
-    device = made.get("gpu") or made.get("cpu")
-    return found, f"from {path}: a forward of {length} tokens in {1e3 * plain:.3g} ms on {device}"
+    return found
 
 
 def described(config: RunConfig, items: dict[str, int], found: dict[Pair, Forecast], workers: int, source: str) -> str:

@@ -1,4 +1,4 @@
-"""The memory and files that a process and all that it started hold, read from outside: no limit covers several processes.
+"""The memory and files that a process and its descendants hold, read from outside: no limit covers several processes.
 
 Control groups would have the kernel enforce it; moving each program into one took up to 20 ms, half of its time.
 """

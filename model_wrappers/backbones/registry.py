@@ -110,6 +110,19 @@ def family_of(config: dict[str, Any]) -> Family | None:
     return next(by_architecture, None) or next(by_type, None)
 
 
+def parameters_of(name: str | Path) -> int:
+    """How many parameters a checkpoint of a known family has, by its config.json alone. Raises ValueError otherwise."""
+    folder = model_folder(name)
+    source = str(folder) if folder.exists() else str(name)
+    with _named_in_errors(name):
+        family = family_of(_config(source))
+        if family is None:
+            raise ValueError(f"its model_type is unknown; known: {', '.join(FAMILIES)}")
+        config = family.model.config_class.from_pretrained(source)
+        with torch.device("meta"):
+            return sum(weight.numel() for weight in family.model(config).parameters())
+
+
 def published_settings(name: str | Path, suite: str) -> tuple[dict[str, Any], str] | None:
     """The settings that a model's numbers on a suite were published with, and their source; None where none are known.
 

@@ -90,7 +90,7 @@ def test_costs_of_another_model_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", ["", "{}", "[]", '{"passes": []}'])
 def test_another_file_than_one_of_costs_is_refused(tmp_path: Path, content: str) -> None:
     (tmp_path / "costs.json").write_text(content)
-    with pytest.raises(UserError, match=r"is no record of costs .* python harness/bench.py --costs --out"):
+    with pytest.raises(UserError, match=r"is no record of costs .*, and no device .* bench.py --costs --out"):
         from_costs(resolved(), tmp_path / "costs.json")
 
 
@@ -106,3 +106,25 @@ def test_the_plan_sums_items_calls_and_hours() -> None:
         "besides: loading the models, scoring, tables",
         "not counted, for it cannot be told without measuring: GSM8K, LLaDA/2",
     ]
+
+
+def test_costs_are_scaled_to_the_length_of_the_response(tmp_path: Path) -> None:
+    lengths = [{"tokens": 40, "ms": 50.0}, {"tokens": 80, "ms": 100.0}, {"tokens": 120, "ms": 200.0}]
+    found, _ = from_costs(resolved(), costs_file(tmp_path, lengths=lengths))
+    assert found["llada", "gsm8k"].seconds == pytest.approx(4.8)  # 32 + 48 tokens, as the record
+    assert found["llada", "mbpp"].seconds == pytest.approx(64 * 0.140)  # 32 + 64, two fifths of the way from 80 to 120
+
+
+def test_an_estimate_is_the_longer_of_reading_the_weights_and_multiplying(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan, "parameters_of", lambda name: 8_000_000_000)
+    run = resolved("--methods", "llada,dcd,threshold", "--device", "cuda", "--plan", "--costs", "a100")
+    found, source = from_costs(run, Path("a100"))
+    assert run.config.dtype == "bfloat16" and source.startswith(
+        "an estimate, nothing was measured: nano with 8 billion"
+    )
+    multiplied = 2 * 8e9 * (plan.PROMPT + 48) / (plan.REACHED * 312e12)
+    assert found["llada", "gsm8k"] == Forecast(pytest.approx(48 * multiplied), 48.0)
+    assert found["dcd", "gsm8k"] == Forecast(pytest.approx(96 * multiplied), 96.0)
+    assert found["threshold", "gsm8k"] == Forecast(None, None)
+    monkeypatch.setattr(plan, "PROMPT", -40)
+    assert from_costs(run, Path("a100"))[0]["llada", "gsm8k"].seconds == pytest.approx(48 * 16e9 / 2.039e12)
