@@ -20,6 +20,7 @@ from harness.errors import UserError
 from harness.records.schema import RunConfig
 from harness.records.sources import resolved_options
 from harness.runs.pool import WorkerPool
+from harness.runs.progress import duration
 from harness.runs.resolve import ResolvedRun
 from harness.runs.responses import Sample
 from model_wrappers.backbones.registry import parameters_of
@@ -158,7 +159,7 @@ def _from_shape(run: ResolvedRun, device: str) -> tuple[dict[Pair, Forecast], st
 def _of_fixed(
     run: ResolvedRun, plain: Callable[[str, int], float], speedups: Mapping[Pair, float]
 ) -> dict[Pair, Forecast]:
-    """The forecasts of FIXED decoders, and of those with a speedup. plain: seconds by suite and tokens of a response."""
+    """The forecasts of FIXED decoders, and of those with a speedup. plain: seconds by suite and response length."""
     options, found = resolved_options(run.config, run.decoders), {}
     for method, own in run.config.methods.items():
         for suite, setting in own.suites.items():
@@ -186,19 +187,16 @@ def described(config: RunConfig, items: dict[str, int], found: dict[Pair, Foreca
         calls += count * (each.calls or 0)
         of = f"{each.calls:.4g} calls, " if each.calls else ""
         how = f" (measured on {each.responses})" if each.responses else ""
-        lines.append(f"{label}: {count} responses, each {of}{each.seconds:.3g} s{how}: {hours(count * each.seconds)}")
+        lines.append(
+            f"{label}: {count} responses, each {of}{each.seconds:.3g} s{how}, together {duration(count * each.seconds)}"
+        )
     lines.append(f"calls of the model: {calls:.4g}")
     without = {method for (method, _), each in found.items() if each.seconds is None}
     least = f"at least, for {len(config.methods) - len(without)} of {len(config.methods)} methods, " if without else ""
-    lines.append(f"on one device: {least}{hours(total)}")
+    lines.append(f"on one device: {least}{duration(total)}")
     if workers > 1:
-        lines.append(f"on {workers} of them: {least}{hours(total / workers)}")
+        lines.append(f"on {workers} of them: {least}{duration(total / workers)}")
     lines.append("besides: loading the models, scoring, tables")
     if unknown:
         lines.append(f"not counted, for it cannot be told without measuring: {'; '.join(unknown)}")
     return "\n".join(lines)
-
-
-def hours(seconds: float) -> str:
-    """Seconds as hours, in three digits."""
-    return f"{seconds / 3600:.3g} h"
