@@ -118,9 +118,10 @@ def parameters_of(name: str | Path) -> int:
         family = family_of(_config(source))
         if family is None:
             raise ValueError(f"its model_type is unknown; known: {', '.join(FAMILIES)}")
-        config = family.model.config_class.from_pretrained(source)
+        kind: Any = family.model
+        config = kind.config_class.from_pretrained(source)
         with torch.device("meta"):
-            return sum(weight.numel() for weight in family.model(config).parameters())
+            return sum(weight.numel() for weight in kind(config).parameters())
 
 
 def published_settings(name: str | Path, suite: str) -> tuple[dict[str, Any], str] | None:
