@@ -8,16 +8,15 @@
     python tables/render.py results/runs/A results/runs/B --together --out FOLDER
 
 Writes `main`, `training`, `speculation`, `draft` and `window-size` (accuracy and speedups per method and suite), each
-as .tex, .md and .csv, if the run has its rows; `windows.md` and `windows.csv` (speculative windows); `theory.md` and
-`theory.csv` (what the paper's theorem expects of them) if FeF methods have windows; with `--paper` also `paper.tex`,
-`paper.md` and `paper.csv`, the numbers of all five tables of the paper beside the measured ones; with `--intervals` 95%
-intervals and p-values of accuracy against LLaDA under each row of the first five, and in their CSV files; with `--tps`
-also `tps.tex`, `tps.md` and `tps.csv` (tokens a response, and tokens per second by every definition); with `--against
-METHOD` also `against.tex`, `against.md` and `against.csv` (every other method beside that one, problem by problem:
+as .tex, .md and .csv, if the run has its rows; `windows` (speculative windows) if there are any, and `theory` (what the
+paper's theorem expects of them) if FeF methods have some; with `--paper` also `paper`, the numbers of all five tables
+of the paper beside the measured ones; with `--intervals` 95% intervals and p-values of accuracy against LLaDA under
+each row of the first five, and in their CSV files; with `--tps` also `tps` (tokens a response, and tokens per second by
+every definition); with `--against METHOD` also `against` (every other method beside that one, problem by problem:
 points of accuracy, speed and responses with the same tokens); with `--pdf` also `tables.pdf`, all LaTeX tables, if
-pdflatex is installed. The CSV files are tidy, unformatted numbers, of the rows of their table. The LaTeX needs
-booktabs, multirow and graphicx. Only methods with records have rows, and the same records give the same bytes. Reads
-records and nothing else. The tables of a single run are printed as well.
+pdflatex is installed. The CSV files are tidy, unformatted numbers, of the rows of their table and whatever `--columns`
+says. The LaTeX needs booktabs, multirow and graphicx. Only methods with records have rows, and the same records give
+the same bytes. Reads records and nothing else. The tables of a single run are printed as well.
 
 `--together` makes one set of tables of several runs, if machine, model, problems and settings agree; what differs is
 listed, and `--allow NAME,NAME` turns it into a footnote. Every speedup is over the LLaDA of the same run.
@@ -29,7 +28,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from harness.errors import UserError, one_line_errors
@@ -43,7 +43,7 @@ from tables.output.pdf import has_pdflatex, write_pdf
 from tables.output.writers import latex, markdown
 from tables.sheets.ablations import ABLATIONS, ablations
 from tables.sheets.against import against_sheets
-from tables.sheets.layout import Request, Sheet
+from tables.sheets.layout import Request, Sheet, with_columns
 from tables.sheets.paper import paper
 from tables.sheets.theory import theory_sheets as theory
 from tables.sheets.tokens import tokens
@@ -57,18 +57,32 @@ FORMATS = (".md", ".csv", ".tex")
 
 
 def render(
-    run: Run, paper: bool = False, intervals: bool = False, tps: bool = False, against: str = ""
+    run: Run,
+    paper: bool = False,
+    intervals: bool = False,
+    tps: bool = False,
+    against: str = "",
+    columns: Sequence[str] = (),
+    captions: bool = True,
 ) -> dict[str, str]:
     """File name -> content of every table of a run, or of runs that `together.put_together` made one.
 
     paper: the paper's numbers beside the measured ones too; there is no paper.* if the paper has no number for any of
     the run's methods on its suites. intervals: sub-rows of intervals and p-values. tps: tokens per second too; there is
-    no tps.* if the run was not timed. against: a method of the run, for every other beside it. Raises UserError if the
-    run has no items, is damaged or has no such method.
+    no tps.* if the run was not timed. against: a method of the run, for every other beside it. columns: groups and
+    headings that stay (`layout.with_columns`); all without. captions: whether tables have one. Raises UserError if the
+    run has no items, is damaged or has no such method or column.
     """
     pairs = by_pair_of_all(paired, run) if intervals else None
     request = Request(run, of_all(measure, run), pairs, paper, tps, against)
-    return _files(sheet for make in SHEETS for sheet in make(request))
+    sheets = [sheet for make in SHEETS for sheet in make(request)]
+    known = {name for sheet in sheets for column in sheet.table.cells.columns for name in column if name}
+    unknown = [name for name in columns if name.lower() not in map(str.lower, known)]
+    if unknown:
+        raise UserError(f"--columns {', '.join(unknown)}: no table has that; there are {', '.join(sorted(known))}")
+    tables = (with_columns(sheet.table, columns) for sheet in sheets)
+    shown = (table if captions else replace(table, caption="") for table in tables)
+    return _files(replace(sheet, table=table) for sheet, table in zip(sheets, shown, strict=True))
 
 
 def write(files: dict[str, str], folder: Path) -> None:
@@ -100,12 +114,18 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--against", default="", metavar="METHOD", help="also every method beside this one, with intervals"
     )
+    parser.add_argument(
+        "--columns", default="", metavar="NAMES", help='suites, "Mean" and headings that stay: "Mean,Acc." (all)'
+    )
+    parser.add_argument("--no-caption", action="store_true", help="tables without their caption")
     parser.add_argument("--pdf", action="store_true", help="also tables.pdf, all LaTeX tables, with pdflatex")
     parser.add_argument("--together", action="store_true", help="one set of tables of several comparable runs")
     parser.add_argument("--allow", metavar="NAMES", help="with --together: checks that may fail, by name")
     options = parser.parse_args(argv)
     for run, out in _asked(options):
-        files = render(run, options.paper, options.intervals, options.tps, options.against)
+        columns = [name.strip() for name in options.columns.split(",") if name.strip()]
+        captions = not options.no_caption
+        files = render(run, options.paper, options.intervals, options.tps, options.against, columns, captions)
         write(files, out)
         if options.together or len(options.runs) == 1:
             print("\n".join(text for name, text in files.items() if name.endswith(".md")))
@@ -147,13 +167,13 @@ def _files(sheets: Iterable[Sheet]) -> dict[str, str]:
 
 
 def _formats(sheet: Sheet) -> dict[str, str]:
-    """Markdown of the table and CSV of its numbers, and if wanted LaTeX, by file name."""
+    """Markdown and LaTeX of the table, and CSV of its numbers, by file name."""
     table = sheet.table
     files = {
         f"{table.name}.md": markdown(table),
         f"{table.name}.csv": sheet.numbers.to_csv(index=False, lineterminator="\n"),
     }
-    return files | ({f"{table.name}.tex": latex(table)} if sheet.with_latex else {})
+    return files | {f"{table.name}.tex": latex(table)}
 
 
 if __name__ == "__main__":

@@ -61,12 +61,13 @@ def latex(table: Table) -> str:
     notes = [rf"{_latex_mark(mark)}\,{escape_latex(text)}" for mark, text in table.notes]
     return "\n".join(
         [
+            r"% \usepackage{booktabs,multirow,graphicx}",
             r"\begin{table*}[t]",
             r"\centering",
             r"\small",
             r"\setlength{\tabcolsep}{3.8pt}",
             r"\setlength{\belowcaptionskip}{4pt}",
-            rf"\caption{{{escape_latex(table.caption)}}}",
+            *([rf"\caption{{{escape_latex(table.caption)}}}"] if table.caption else []),
             rf"\label{{tab:{table.name}}}",
             *tabular,
             *([r"\par\smallskip\raggedright\footnotesize " + "\\quad\n".join(notes)] if notes else []),
@@ -93,7 +94,7 @@ def markdown(table: Table) -> str:
     rule = f"|{'-' * (widths[0] + 2)}|{'|'.join('-' * (width + 1) + ':' for width in widths[1:])}|"
     notes = [f"- {_markdown_mark(mark)} {escape_markdown(text)}" for mark, text in table.notes]
     body = "\n".join([line(header), rule, *map(line, rows)])
-    return "\n\n".join([escape_markdown(table.caption), body, *(["\n".join(notes)] if notes else [])]) + "\n"
+    return "\n\n".join(filter(None, [escape_markdown(table.caption), body, "\n".join(notes)])) + "\n"
 
 
 def _latex_row(label: str, cells: list[Cell], small: bool) -> list[str]:

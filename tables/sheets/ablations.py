@@ -90,4 +90,4 @@ def tables_of(measured: pd.DataFrame, run: Run, pairs: Pairs | None = None) -> l
 def ablations(request: Request) -> Iterator[Sheet]:
     """The main table and the paper's ablations, those that the run has rows for."""
     for table, rows in tables_of(request.measured, request.run, request.pairs):
-        yield Sheet(table, rows, with_latex=True)
+        yield Sheet(table, rows)

@@ -99,4 +99,4 @@ def against_sheets(request: Request) -> Iterator[Sheet]:
     if request.against:
         compared = against(request.run, request.against)
         table = against_table(compared, request.measured, request.run, request.against)
-        yield Sheet(table, compared, with_latex=True)
+        yield Sheet(table, compared)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from string import ascii_lowercase
 from typing import Any
@@ -48,13 +48,28 @@ class Table:
     rows: tuple[str, str] = ("Method", "Methods")
 
 
+def with_columns(table: Table, names: Sequence[str]) -> Table:
+    """A table with the columns of these groups (a suite, Mean) and headings (Acc.) alone, and the notes that they have.
+
+    A name that is neither leaves the table as it is, for it may be of another.
+    """
+    wanted = {name.lower() for name in names}
+    columns: list[Any] = table.cells.columns.to_flat_index().to_list()
+    kept = columns
+    for level in (0, 1):
+        own = wanted & {column[level].lower() for column in columns}
+        kept = [column for column in kept if not own or column[level].lower() in own or not column[level]]
+    cells = table.cells[kept]
+    marks = {cell.mark for cell in cells.to_numpy().ravel()}
+    return replace(table, cells=cells, notes=tuple(note for note in table.notes if note[0] in marks))
+
+
 @dataclass(frozen=True)
 class Sheet:
-    """A table with its tidy, unformatted numbers; with_latex: it is written as LaTeX too."""
+    """A table with its tidy, unformatted numbers."""
 
     table: Table
     numbers: pd.DataFrame
-    with_latex: bool = False
 
 
 @dataclass(frozen=True)

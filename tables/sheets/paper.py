@@ -143,4 +143,4 @@ def _paper() -> dict[str, Any]:
 def paper(request: Request) -> Iterator[Sheet]:
     """The paper's numbers beside the run's own, if they were asked for and the paper has any of its rows."""
     if request.paper and len(beside := beside_paper(request.measured, request.run)):
-        yield Sheet(paper_table(beside, request.measured, request.run), beside[TIDY], with_latex=True)
+        yield Sheet(paper_table(beside, request.measured, request.run), beside[TIDY])

@@ -111,4 +111,4 @@ def tokens(request: Request) -> Iterator[Sheet]:
     """Tokens a response and tokens per second, if they were asked for and the run was timed."""
     if request.tps and timed(request.run):
         ledger = of_all(token_ledger, request.run)
-        yield Sheet(ledger_table(ledger, request.measured, request.run), ledger, with_latex=True)
+        yield Sheet(ledger_table(ledger, request.measured, request.run), ledger)

@@ -36,12 +36,11 @@ def windows_table(windows: pd.DataFrame, measured: pd.DataFrame, run: Run) -> Ta
         "Speculative windows. Acceptance is accepted / proposed drafts, alpha accepted / (accepted + rejected), "
         "Committed the mean number of positions a window resolves."
     )
-    if not rows:
-        caption += " No method of this run decodes in windows."
     return Table("windows", " ".join([caption, *setting(measured, run)]), cells)
 
 
 def windows(request: Request) -> Iterator[Sheet]:
-    """Speculative windows."""
+    """Speculative windows, where there are any."""
     measured = of_all(measure_windows, request.run)
-    yield Sheet(windows_table(measured, request.measured, request.run), measured)
+    if len(measured):
+        yield Sheet(windows_table(measured, request.measured, request.run), measured)

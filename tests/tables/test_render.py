@@ -37,6 +37,21 @@ def test_latex_has_multirow_headings_bold_and_underline(tmp_path: Path) -> None:
     assert "DCD" not in latex and "LLaDA/2" not in latex
 
 
+def test_columns_are_chosen_by_suite_mean_and_heading(tmp_path: Path) -> None:
+    run = save(tmp_path, full_items())
+    rows = rows_of(render(run, columns=["mean", "Acc."])["main.md"])
+    assert rows["Method"] == ["Mean Acc."] and rows["LLaDA"] == ["75.00"]
+    assert rows_of(render(run, columns=["Speed"])["main.md"])["Method"] == ["GSM8K Speed", "MATH Speed", "Mean Speed"]
+    with pytest.raises(UserError, match=r"--columns Acc: no table has that; there are .*Acc\., .*GSM8K"):
+        render(run, columns=["Acc"])
+
+
+def test_a_table_may_do_without_its_caption(tmp_path: Path) -> None:
+    files = render(save(tmp_path, full_items()), captions=False)
+    assert "caption{" not in files["main.tex"] and files["main.md"].startswith("| Method")
+    assert files["main.tex"].startswith("% \\usepackage{booktabs,multirow,graphicx}\n")
+
+
 def test_equal_accuracies_as_printed_are_both_bold(tmp_path: Path) -> None:
     items = [item(method, "gsm8k", number) for method in ("llada", "dcd") for number in range(2)]
     rows = rows_of(render(save(tmp_path, items))["main.md"])
@@ -167,9 +182,8 @@ def test_windows_are_counted_per_method_and_suite(tmp_path: Path) -> None:
     assert measure(run)["committed_per_window"].to_list()[2] == 2.5
 
 
-def test_a_run_without_windows_has_an_empty_window_table(tmp_path: Path) -> None:
-    files = render(save(tmp_path, [row for row in full_items() if row["method"] == "llada"]))
-    assert files["windows.csv"] == ",".join(WINDOW_MEASURES) + "\n"
+def test_a_run_without_windows_has_no_table_of_them(tmp_path: Path) -> None:
+    assert set(render(save(tmp_path, [item("llada", "gsm8k", 0)]))) == {"main.md", "main.tex", "main.csv"}
 
 
 def test_same_records_in_any_order_give_the_same_bytes(tmp_path: Path) -> None:

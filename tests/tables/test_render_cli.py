@@ -22,7 +22,7 @@ def test_command_line_writes_and_prints(tmp_path: Path, capsys: pytest.CaptureFi
     save(tmp_path / "run", full_items())
     assert cli.main([str(tmp_path / "run")]) == 0
     written = {path.name for path in (tmp_path / "run" / "tables").iterdir()}
-    assert written == {"main.md", "main.tex", "main.csv", "windows.md", "windows.csv"}
+    assert written == {"main.md", "main.tex", "main.csv", "windows.md", "windows.tex", "windows.csv"}
     assert (tmp_path / "run" / "tables" / "main.md").read_text() in capsys.readouterr().out
     assert cli.main([str(tmp_path / "run"), "--out", str(tmp_path / "out"), "--paper"]) == 0
     assert {path.name for path in (tmp_path / "out").iterdir()} == written | {"paper.md", "paper.tex", "paper.csv"}

@@ -148,7 +148,7 @@ def test_the_theory_table_is_rendered_with_csv(tmp_path: Path) -> None:
     assert row[:6] == ["GSM8K", "4", "0.933", "0.778", "3.20", f"{expected_committed(14 / 15, 4):.2f}"]
     assert row[8:11] == ["80.00", "100.00", "500.00"] and row[12] == "0.50x" and row[18] == "0.34x"
     assert list(pd.read_csv(io.StringIO(files["theory.csv"])).columns) == THEORY
-    assert "theory.tex" not in files
+    assert r"\label{tab:theory}" in files["theory.tex"]
 
 
 def test_what_the_records_lack_is_a_dash(tmp_path: Path) -> None:
