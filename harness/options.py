@@ -49,6 +49,7 @@ class RunOptions:
         "a file, or a module, with decoders or suites", (), action="append", metavar="FILE.py"
     )
     model: str = option("nano, a folder, a hub id, role=model,role=model, or a JSON table of roles", "nano")
+    prompt: Literal["chat", "plain"] = option("plain: the text alone, for a model without a chat template", "chat")
     data: str | None = option(
         "folder in OpenCompass's layout, or generated[-dev][:SEED] (default with nano: generated)"
     )

@@ -15,7 +15,10 @@ def encode_messages(tokenizer: PreTrainedTokenizerBase, messages: list[dict[str,
     Raises ValueError for a tokenizer without a chat template, and for one that fails or leaves a message out.
     """
     if tokenizer.chat_template is None:
-        raise ValueError(f"the tokenizer of {tokenizer.name_or_path} has no chat template")
+        raise ValueError(
+            f"the tokenizer of {tokenizer.name_or_path} has no chat template; a run takes --prompt plain for a base "
+            "model"
+        )
     try:
         text = str(tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False))
     except (TemplateError, ArithmeticError, LookupError, TypeError, MemoryError) as error:
@@ -27,6 +30,11 @@ def encode_messages(tokenizer: PreTrainedTokenizerBase, messages: list[dict[str,
             )
     # The template writes BOS itself.
     return list(tokenizer(text, add_special_tokens=False).input_ids)
+
+
+def encode_plain(tokenizer: PreTrainedTokenizerBase, messages: list[dict[str, str]]) -> list[int]:
+    """Ids of what a conversation of {role, content} says, line by line, as a base model reads text."""
+    return list(tokenizer("\n".join(message["content"] for message in messages) + "\n").input_ids)
 
 
 def encode_question(tokenizer: PreTrainedTokenizerBase, question: str) -> list[int]:

@@ -17,7 +17,7 @@ from opencompass.models.base_api import APITemplateParser
 from model_wrappers.api import check_lengths, check_options, check_temperature, decode
 from model_wrappers.backbones.model import Backbone
 from model_wrappers.backbones.registry import load_backbone
-from model_wrappers.chat import encode_messages, response_text
+from model_wrappers.chat import encode_messages, encode_plain, response_text
 from model_wrappers.decoders import Method
 from model_wrappers.trace import Decoded, FullObserver
 
@@ -93,8 +93,10 @@ class DiffusionModel(BaseModel):
         return len(self.backbone.text_tokenizer()(prompt, add_special_tokens=False).input_ids)
 
 
-def encode_chat(backbone: Backbone, turns: Any) -> torch.Tensor:
+def encode_chat(backbone: Backbone, turns: Any, plain: bool = False) -> torch.Tensor:
     """A conversation (a string, or OpenCompass's list of {role, prompt}) through the chat template: LongTensor (P,).
+
+    plain: without the template (`chat.encode_plain`).
 
     Raises ValueError for a chat template that cannot be used, and for text that holds the mask token: the model would
     take it for a position to fill.
@@ -102,7 +104,7 @@ def encode_chat(backbone: Backbone, turns: Any) -> torch.Tensor:
     if isinstance(turns, str):
         turns = [{"role": "HUMAN", "prompt": turns}]
     messages = [{"role": ROLES[turn["role"]], "content": turn["prompt"]} for turn in turns]
-    ids = encode_messages(backbone.text_tokenizer(), messages)
+    ids = (encode_plain if plain else encode_messages)(backbone.text_tokenizer(), messages)
     if backbone.mask_id in ids:
         mask = backbone.text_tokenizer().decode([backbone.mask_id])
         raise ValueError(f"the text of the prompt holds the mask token {mask}; take it out")

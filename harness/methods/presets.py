@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from msgspec import UNSET
+from msgspec import UNSET, structs
 
 from harness.errors import UserError
 from harness.methods.groups import GROUPS
@@ -195,7 +195,7 @@ def prefix_conditioned(config: RunConfig) -> list[str]:
 
 
 def describe_presets() -> str:
-    """One line per preset: name, row, decoder and the options it sets; then the groups and the decoders."""
+    """One line per preset: name, row, decoder and the options it sets; then groups, and decoders with all options."""
     lines = []
     for name, preset in PRESETS.items():
         options = dict(preset.options)
@@ -205,7 +205,9 @@ def describe_presets() -> str:
         lines.append(f"{name:30} {preset.label:46} {call}")
     lines += [f"{name:30} {', '.join(presets)}" for name, presets in GROUPS.items()]
     lines.append(f"{ALL:30} every one of them")
-    lines.append(
-        f"{'a decoder with options':30} NAME(option=value, ...), NAME one of {', '.join(METHODS)}, or a preset"
-    )
+    lines += ["", "Decoders, with their options and defaults; an element is NAME(option=value, ...), or of a preset:"]
+    for name, decoder in METHODS.items():
+        every = (f"{each.name}={each.default!r}" for each in structs.fields(decoder.options))
+        lines.append(f"{name:30} {', '.join(every)}")
+    lines.append("each also takes gen_length, block_length and role")
     return "\n".join(lines)

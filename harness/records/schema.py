@@ -69,9 +69,9 @@ class RunConfig(Struct, kw_only=True):
     """All that determines the tokens and forwards of a run.
 
     models: role -> suite -> name. data: "generated[-dev][:SEED]", or SHA-256 by suite. limit: items a suite, None
-    for all. graphs: whether the models ran through CUDA graphs. chunk: items that pass through all methods before the
-    next ones. timed: whether seconds are for comparison. traced: whether traces.bin has what every response did. Where
-    an older record does not say, a value is None.
+    for all. graphs: whether the models ran through CUDA graphs. prompt: where it is not the chat template's. chunk: items
+    that pass through all methods before the next ones. timed: whether seconds are for comparison. traced: whether
+    traces.bin has what every response did. Where an older record does not say, a value is None.
     """
 
     models: dict[str, dict[str, str]] = {}
@@ -87,6 +87,7 @@ class RunConfig(Struct, kw_only=True):
     graphs: bool = False
     trust_remote_code: bool | UnsetType = UNSET
     reads_at: Literal[0, -1] | UnsetType = UNSET
+    prompt: Literal["plain"] | UnsetType = UNSET
     threads: int | None = None
     chunk: int | None = None
     timed: bool = True

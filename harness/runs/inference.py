@@ -76,7 +76,11 @@ def models_for(run: ResolvedRun, suite: str, backbones: dict[str, Backbone]) -> 
 
 
 def prepare(
-    suite: Suite, problems: list[Problems], models: dict[str, DiffusionModel], item_timeout: float | None = None
+    suite: Suite,
+    problems: list[Problems],
+    models: dict[str, DiffusionModel],
+    plain: bool = False,
+    item_timeout: float | None = None,
 ) -> SuiteJob:
     """Encode the prompts of a suite; the items of several datasets are numbered one after the other.
 
@@ -86,7 +90,7 @@ def prepare(
     longest = sorted(models.values(), key=lambda model: model.gen_length)
     encoded: dict[str, list[torch.Tensor]] = {}
     for model in {id(model.backbone): model for model in longest}.values():  # the limit of each decides
-        own = [_encoded(suite.name, item, model.backbone, each) for item, each in enumerate(turns)]
+        own = [_encoded(suite.name, item, model.backbone, each, plain) for item, each in enumerate(turns)]
         _check_fit(suite.name, own, model)
         encoded[model.backbone.name] = own
     (first, prompts), *others = encoded.items()
@@ -108,9 +112,9 @@ def prepare(
     return SuiteJob(suite.name, prompts, golds, judge, models, item_timeout)
 
 
-def _encoded(suite: str, item: int, backbone: Backbone, turns: Any) -> torch.Tensor:
+def _encoded(suite: str, item: int, backbone: Backbone, turns: Any, plain: bool) -> torch.Tensor:
     try:
-        return encode_chat(backbone, turns)
+        return encode_chat(backbone, turns, plain)
     except ValueError as error:
         raise UserError(f"{suite}, item {item}: {error}") from error
 

@@ -58,7 +58,10 @@ def load(run: ResolvedRun, scratch: Path) -> tuple[list[SuiteJob], dict[str, Bac
     problems = _problems(run, scratch)
     from harness.runs.inference import models_for, prepare
 
-    jobs = [prepare(suite, own, models_for(run, suite.name, backbones), run.item_timeout) for suite, own in problems]
+    plain = config.prompt == "plain"
+    jobs = [
+        prepare(suite, own, models_for(run, suite.name, backbones), plain, run.item_timeout) for suite, own in problems
+    ]
     return jobs, backbones
 
 

@@ -158,6 +158,7 @@ def resolve(options: RunOptions) -> ResolvedRun:
         traced=options.trace,
         trust_remote_code=True if options.trust_remote_code else UNSET,
         reads_at=UNSET if options.reads_at is None else options.reads_at,
+        prompt=UNSET if options.prompt == "chat" else options.prompt,
     )
     decoders = {name: preset.decoder for name, preset in presets.items()}
     folder = Path(data) if data and not generated else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -167,6 +168,19 @@ def test_a_decoder_that_leaves_the_process_is_named(
     error = refused(line_of(outside, "mine(until=3)"), capsys)
     assert f"item 2: plugin mine.py, line 27: decoder mine: {leaves.partition('(')[0]}" in error
     assert len(read_lines(outside / "run" / "items.jsonl")) == 2
+
+
+def test_a_base_model_is_prompted_with_plain_text(outside: Path, official_with_tokenizer: Path) -> None:
+    model = outside / "model"
+    shutil.copytree(official_with_tokenizer, model)
+    (model / "chat_template.jinja").unlink()
+    given = {"methods": "llada(gen_length=8)", "suites": f"mine={outside}/q.jsonl", "model": str(model), "limit": 1}
+    with pytest.raises(UserError, match="has no chat template; a run takes --prompt plain"):
+        harness.evaluate(**given, untimed=True, out=outside / "chat")  # type: ignore[arg-type]
+    run = harness.evaluate(**given, untimed=True, trace=True, prompt="plain", out=outside / "run")  # type: ignore[arg-type]
+    (prompt,) = read_lines(run.folder / "prompts.jsonl")
+    assert prompt["prompt"] == "Say {answer} to {prompt}.\n"
+    assert read_run(run.folder).config.prompt == "plain"
 
 
 def test_a_response_that_takes_too_long_is_left_out_by_name(outside: Path, capsys: pytest.CaptureFixture[str]) -> None:

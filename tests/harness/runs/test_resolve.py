@@ -236,6 +236,7 @@ def test_differences_name_the_place() -> None:
 def test_every_preset_is_listed_with_its_options() -> None:
     text = describe_presets()
     assert all(f"{name} " in text for name in PRESETS) and "steps=gen_length // 2" in text and "window=2)" in text
+    assert "tau=0.9" in text and "history=2" in text
 
 
 @pytest.fixture
