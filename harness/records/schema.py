@@ -69,8 +69,8 @@ class RunConfig(Struct, kw_only=True):
     """All that determines the tokens and forwards of a run.
 
     models: role -> suite -> name. data: "generated[-dev][:SEED]", or SHA-256 by suite. limit: items a suite, None
-    for all. graphs: whether the models ran through CUDA graphs. prompt: where it is not the chat template's. chunk: items
-    that pass through all methods before the next ones. timed: whether seconds are for comparison. traced: whether
+    for all. graphs: whether the models ran through CUDA graphs. prompt: where it is not the chat template's. chunk:
+    items that pass through all methods before the next ones. timed: whether seconds are for comparison. traced: whether
     traces.bin has what every response did. Where an older record does not say, a value is None.
     """
 
