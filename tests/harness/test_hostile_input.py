@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from fakes import FixedLogits, official_checkpoint
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.errors import UserError
@@ -81,6 +81,34 @@ def test_a_command_line_is_a_configuration_or_refused(line: list[str], capsys: p
         assert refused(error), repr(error)
     else:
         assert config.methods and config.suites
+
+
+OPTIONS = sorted({each for decoder in METHODS.values() for each in decoder.options.__struct_fields__} | {"role", "x y"})
+VALUES = [*NUMBERS, *TEXTS, "true", "null", "[1,2]", "'a'", "'", "'\\ud800'", "-0", "1_0", "0b1", "two-stream", "dual"]
+
+
+@st.composite
+def element(draw: st.DrawFn) -> str:
+    """An element of --methods with options, of any decoder or of none, well formed or not."""
+    name = draw(st.one_of(st.sampled_from([*METHODS, "main", "nothing"]), st.text(max_size=4)))
+    values = st.one_of(st.sampled_from(VALUES), st.text(max_size=6))
+    given = draw(st.lists(st.tuples(st.sampled_from(OPTIONS), values), max_size=3))
+    cache = draw(st.sampled_from(["", "", "+dual", "+", "+nothing"]))
+    arguments = ",".join(f"{option}={value}" for option, value in given)
+    return f"{name}{cache}({arguments}){draw(st.sampled_from(['', ')', ';']))}"
+
+
+@settings(max_examples=4 * settings.default.max_examples if settings.default else 200)
+@given(methods=element())
+def test_options_of_a_method_are_used_or_refused(methods: str) -> None:
+    try:
+        config = resolve(parsed(RunOptions, ["--suite", "gsm8k", f"--methods={methods}"])).config
+    except SystemExit as error:
+        assert error.code == 2
+    except Exception as error:
+        assert refused(error), repr(error)
+    else:
+        json.dumps(config.to_json(), ensure_ascii=False).encode()  # what a record can hold
 
 
 @given(table=JSON)
