@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import errno
 import os
+import subprocess
+import sys
+import time
 from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from fake_actor import FOLDER, FakeActor, fault
 from paths import ROOT
@@ -160,3 +164,30 @@ def test_more_workers_than_the_cluster_has_room_for_are_refused(
     with pytest.raises(UserError, match=r"the cluster has room for 2 \(.*: 2 CPUs, 0 GPUs\)"):
         decode(nodes, tmp_path / "run", workers=3)
     assert not (tmp_path / "run").exists()
+
+
+def test_the_end_of_rays_own_processes_ends_the_run_at_once_and_loses_nothing(tmp_path: Path) -> None:
+    """Its node goes with its agent, and no other would ever come."""
+    out = tmp_path / "run"
+    line = [
+        "--suite",
+        "lists",
+        "--methods",
+        "llada",
+        "--untimed",
+        "--workers",
+        "1",
+        "--threads",
+        "1",
+        "--out",
+        str(out),
+    ]
+    run = psutil.Popen([sys.executable, "harness/run.py", *line], cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 120
+    while not ((out / "items.jsonl").exists() and read_lines(out / "items.jsonl")):
+        assert run.poll() is None and time.monotonic() < deadline
+        time.sleep(0.2)
+    (agent,) = (each for each in run.children(recursive=True) if "DashboardAgent" in each.name())
+    agent.kill()
+    assert "Ray has no node left" in run.communicate(timeout=60)[1] and run.returncode == 2
+    assert len(read_lines(out / "items.jsonl")) >= 1
