@@ -169,19 +169,7 @@ def test_more_workers_than_the_cluster_has_room_for_are_refused(
 def test_the_end_of_rays_own_processes_ends_the_run_at_once_and_loses_nothing(tmp_path: Path) -> None:
     """Its node goes with its agent, and no other would ever come."""
     out = tmp_path / "run"
-    line = [
-        "--suite",
-        "lists",
-        "--methods",
-        "llada",
-        "--untimed",
-        "--workers",
-        "1",
-        "--threads",
-        "1",
-        "--out",
-        str(out),
-    ]
+    line = ["--suite", "lists", "--methods", "llada", "--untimed", "--workers", "1", "--out", str(out)]
     run = psutil.Popen([sys.executable, "harness/run.py", *line], cwd=ROOT, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 120
     while not ((out / "items.jsonl").exists() and read_lines(out / "items.jsonl")):
