@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+import harness
 from harness.errors import UserError
 from harness.records.hashes import model_hashes
 from harness.records.schema import Method, RunConfig
@@ -91,6 +92,16 @@ def test_a_decoder_that_was_edited_is_refused(begun: Begun, monkeypatch: pytest.
     code["decoders"]["fef"]["sha256"] = "edited"
     monkeypatch.setattr(folders, "describe_code", lambda decoders: code)
     with pytest.raises(UserError, match=r"code.decoders.fef.sha256 \(.* there, edited now\)"):
+        begun.again()
+
+
+def test_a_file_of_the_harness_that_was_edited_is_refused(
+    begun: Begun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "harness" / "suites").mkdir(parents=True)
+    (tmp_path / "harness" / "suites" / "gsm8k.py").write_text("PROMPT = 'other'")
+    monkeypatch.setattr(harness, "__file__", str(tmp_path / "harness" / "__init__.py"))
+    with pytest.raises(UserError, match=r"code.harness \(.* there, .* now\)"):
         begun.again()
 
 
