@@ -206,6 +206,15 @@ def test_a_window_of_the_strip_leads_to_the_forward_that_judged_it(opened: Visit
     assert opened.page.locator("#clock").inner_text() == f"forward 4 of {LENGTH}"
 
 
+def test_a_window_of_scattered_positions_is_drawn_where_they_are(opened: Visit) -> None:
+    opened.go(ITEM)
+    rows = opened.page.locator("article[data-series='1'] .strip button")
+    left = "buttons => buttons.map(each => [...each.querySelectorAll('.bar')].map(bar => bar.style.left))"
+    assert rows.evaluate_all(left) == [["0%", "12.5%", "25%", "37.5%"], ["37.5%", "50%", "62.5%"], ["25%", "50%"]]
+    kept = "buttons => buttons.map(each => [...each.querySelectorAll('.kept')].map(bar => bar.style.width))"
+    assert rows.evaluate_all(kept)[0] == ["100%", "100%", "0%", "0%"]
+
+
 def test_a_point_of_a_figure_leads_to_what_is_behind_it(opened: Visit) -> None:
     opened.page.wait_for_selector("#plot-acceptance[data-drawn]")
     opened.page.locator("#plot-acceptance .points path").first.hover(force=True)

@@ -114,24 +114,32 @@ Report.film = (() => {
   }
 
   // The windows of a response as a strip, from left to right by position and from top to bottom in their order.
-  // windows: [step, start, proposed, accepted, committed]. forwards: of each the forward that judged it, if it is known.
-  function strip(windows, length, forwards, jump) {
+  // windows: [step, start, proposed, accepted, committed]. judged: of each the forward that judged it, and its positions
+  // with whether a draft was kept there; without them a window is drawn from its start on.
+  function strip(windows, length, judged, jump) {
     const share = (count) => `${(100 * count) / length}%`;
+    const bar = (at, count, kept) => h("span", { class: "bar", style: { left: share(at), width: share(Math.min(count, length - at)) } },
+      h("span", { class: "kept", style: { width: `${100 * kept}%` } }));
     const bars = windows.map(([step, start, proposed, accepted, committed], number) => {
-      const forward = forwards[number];
+      const { forward, places } = judged[number] ?? {};
       const title = `window ${number}, step ${step}: from ${start}, ${proposed} drafts, ${accepted} accepted, ${committed} committed`;
-      const parts = h("span", { class: "bar", style: { left: share(start ?? 0), width: share(Math.max(proposed, committed)) } },
-        h("span", { class: "kept", style: { width: `${(100 * accepted) / Math.max(1, proposed, committed)}%` } }));
+      const parts = places
+        ? [...places].map(([position, kept]) => bar(position, 1, kept ? 1 : 0))
+        : [bar(start ?? 0, Math.max(proposed, committed), accepted / Math.max(1, proposed, committed))];
       const properties = { class: `row step${step % 2}`, title, "data-forward": forward ?? "" };
-      if (forward === undefined) return h("span", properties, parts);
-      return h("button", { ...properties, type: "button", "aria-label": title, tabindex: "-1", onclick: () => jump(forward) }, parts);
+      if (forward === undefined) return h("span", properties, ...parts);
+      return h("button", { ...properties, type: "button", "aria-label": title, tabindex: "-1", onclick: () => jump(forward) }, ...parts);
     });
     return h("div", { class: "strip", "aria-label": `${windows.length} windows`, role: "group" }, ...bars);
   }
 
   const judgedAt = (made) => {
     const found = [];
-    for (const event of made.events) if (event.window >= 0) found[event.window] ??= event.forward;
+    for (const event of made.events) {
+      if (event.window < 0) continue;
+      const window = (found[event.window] ??= { forward: event.forward, places: new Map() });
+      window.places.set(event.position, ["accepted", "known"].includes(event.kind));
+    }
     return found;
   };
 
