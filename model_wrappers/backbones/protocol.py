@@ -93,9 +93,10 @@ class Ledger:
     def check_counted(self, other: Ledger) -> None:
         """Raise ValueError if the backbone was called since this was made, and neither this nor the other counted it.
 
-        A backbone without `calls` is not asked.
+        Not where that cannot be told: a backbone without `calls` does not say, and one of the other that has none may
+        pass its calls on to this one.
         """
-        if self._before is None:
+        if self._before is None or (other._before is None and other is not self):
             return
         counted = self.calls + (other.calls if other is not self and other.is_model_of(self) else 0)
         called = self._backbone.calls - self._before  # type: ignore[attr-defined]

@@ -190,3 +190,10 @@ def test_a_call_that_the_ledger_does_not_count_is_refused(around: str, tiny: Bac
 
     with pytest.raises(ValueError, match=r"the model was called [89] times and [18] of them are counted"):
         decode(tiny, prompt, decoder, gen_length=8)
+
+
+def test_a_draft_that_passes_its_calls_on_to_the_target_is_no_call_around_the_ledger(
+    tiny: Backbone, prompt: torch.Tensor
+) -> None:
+    out = decode(tiny, prompt, "fef", gen_length=8, draft=Recorder(tiny))
+    assert out.trace.draft_forwards > 0
