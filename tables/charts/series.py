@@ -73,8 +73,9 @@ def draw_front(run: Run, suite: str | None = None, named: Mapping[str, str] | No
 
     Lines join them but for those APART; what a decoder was tuned to are points of one look. The run's own series are
     elements that differ in options alone, and `named`: title -> pattern of methods (fnmatch). suite: None for means
-    over the suites. Whiskers are 95% intervals, Wilson's on a suite; the band is LLaDA's. Raises Skipped unless a
-    series of its own or two others have two methods that were scored, and if the run was not timed.
+    over the suites. Whiskers are 95% intervals, Wilson's on a suite; the band is LLaDA's. Raises Skipped unless two
+    decoders were tuned, or a series of its own or two others have two methods that were scored, and if the run was not
+    timed.
     """
     need_seconds(run)
     label = "mean accuracy (%)" if suite is None else f"accuracy on {suite_titles(run)[suite]} (%)"
@@ -87,7 +88,7 @@ def draw_front(run: Run, suite: str | None = None, named: Mapping[str, str] | No
     lines = {name: series for name, series in lines.items() if series}
     lines |= {name: list(seconds[lines[name]].sort_values().index) for name in own if name in lines}
     several = [name for name, series in lines.items() if len(series) > 1]
-    if len(several) < 2 and not own.keys() & {*several}:
+    if len(several) < 2 and not own.keys() & {*several} and len(tuned) < 2:
         raise Skipped("the run has no two series of methods with two scored members each")
     figure, axes = new_figure(2.3, entries=list(lines))
     for (name, series), look, dashes in zip(lines.items(), looks(), cycle(("-", "--", ":")), strict=False):
