@@ -39,7 +39,11 @@ def with_helpers(path: Path) -> list[Path]:
             continue
         names = {name for node in ast.walk(tree) for name in _imported(node)}
         for name in sorted(names):
-            files = [path.parent / f"{name}.py", *sorted((path.parent / name).rglob("*.py"))]
+            loaded = getattr(sys.modules.get(name), "__file__", None)
+            if loaded is not None and path.parent not in Path(loaded).parents:  # that is what the name stands for
+                continue
+            package = path.parent / name
+            files = [path.parent / f"{name}.py", *sorted(package.rglob("*.py") if _is_package(package) else [])]
             found += [each for each in files if each.is_file() and each not in found]
     return found
 
@@ -50,3 +54,7 @@ def _imported(node: ast.AST) -> list[str]:
     if isinstance(node, ast.ImportFrom) and node.module:
         names = [node.module]
     return [name.partition(".")[0] for name in names]
+
+
+def _is_package(folder: Path) -> bool:
+    return (folder / "__init__.py").is_file()

@@ -55,6 +55,8 @@ def claim_folder(out: Path | None, config: RunConfig, resume: bool, overwrite: b
             raise UserError(f"{out} exists and holds no run; choose another --out")
         return out
     if overwrite:
+        if (out / "speed" / "run.json").exists():
+            raise UserError(f"--overwrite: {out}/speed holds the timed part of the run; move it away first")
         with exclusive(out):
             remove_records(out)
         return out
@@ -223,10 +225,10 @@ def new_or_not_at_all(folder: Path, begun: bool, recorded: Collection[object]) -
 
 
 def remove_records(folder: Path) -> None:
-    """Delete what a run records, and the tables and the report that were made of it; other files stay."""
+    """Delete what a run records, and the tables, figures and report that were made of it; other files stay."""
     for name in RECORDS:
         (folder / name).unlink(missing_ok=True)
-    for name in ("tables", "report"):
+    for name in ("tables", "figures", "report"):
         shutil.rmtree(folder / name, ignore_errors=True)
 
 

@@ -137,13 +137,15 @@ def prompts_of(job: SuiteJob) -> list[PromptRecord]:
     ]
 
 
-class TooLong(Exception):
-    """A response took longer than it may; its message says how long that is."""
+class TooLong(BaseException):
+    """A response took longer than it may; its message says how long that is. No decoder catches it by accident."""
 
 
 @contextmanager
 def limited(seconds: float | None) -> Iterator[None]:
-    """Raise TooLong in this block after so many seconds; None is no limit. In the main thread, between two lines.
+    """Raise TooLong in this block after so many seconds, and each second after; None is no limit.
+
+    In the main thread, between two lines of Python.
 
     Raises UserError in another thread, where nothing could be stopped.
     """
@@ -157,7 +159,7 @@ def limited(seconds: float | None) -> Iterator[None]:
         raise TooLong(f"it took longer than {seconds:g} s")
 
     before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)  # once more for a decoder that catches everything
     try:
         yield
     finally:

@@ -115,6 +115,7 @@ def from_costs(run: ResolvedRun, path: Path) -> tuple[dict[Pair, Forecast], str]
         prompt, length = int(arguments["prompt"]), int(arguments["prompt"]) + int(arguments["response"])
         model = arguments["model"] if arguments.get("arch") in (None, "None") else None
         lengths = {int(row["tokens"]): float(row["ms"]) for row in record.get("lengths", [])} or {length: 1.0}
+        lengths = dict(sorted(lengths.items()))
     except (OSError, ValueError, KeyError, TypeError, StopIteration) as error:
         raise UserError(
             f"--costs {path} is no record of costs ({type(error).__name__}: {error}), and no device "

@@ -112,8 +112,8 @@ def resolve(options: RunOptions) -> ResolvedRun:
     suites = suites_named(options.suite)
     presets = methods_named(options.methods)
     roles = read_models(options.model, suites)
-    elsewhere_planned = options.plan and options.costs is not None  # no device is needed for what others have
-    if not elsewhere_planned:
+    forecast = options.plan and options.costs is not None  # from figures of a device that need not be here
+    if not forecast:
         check_graphs(options.graphs, device_named(options.device), options.compile)
     for preset in presets.values():
         check_temperature(preset.method, options.temperature)
@@ -135,8 +135,7 @@ def resolve(options: RunOptions) -> ResolvedRun:
     table = {name: _method(preset, name, roles, settings, overrides, families) for name, preset in presets.items()}
     used = {"base"} | {role for method in table.values() for role in (method.role, method.draft_role)}
     # Workers may be elsewhere, and each finds its device itself.
-    known = workers is not None or elsewhere_planned
-    on_cpu = options.device == "cpu" if known else device_named(options.device).type == "cpu"
+    on_cpu = options.device == "cpu" if workers or forecast else device_named(options.device).type == "cpu"
     threads = options.threads if workers is None else workers.threads
     config = RunConfig(
         models={role: models for role, models in roles.items() if role in used},

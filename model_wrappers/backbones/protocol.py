@@ -96,9 +96,9 @@ class Ledger:
         Not where that cannot be told: a backbone without `calls` does not say, and one of the other that has none may
         pass its calls on to this one.
         """
-        if self._before is None or (other._before is None and other is not self):
+        if self._before is None or other._before is None:
             return
-        counted = self.calls + (other.calls if other is not self and other.is_model_of(self) else 0)
+        counted = self.calls + (other.calls if other.is_model_of(self) else 0)
         called = self._backbone.calls - self._before  # type: ignore[attr-defined]
         if called != counted:
             raise ValueError(
