@@ -97,13 +97,12 @@ def _fef(steps: int, label: str = "FeF-DLLM", **options: Any) -> Preset:
     return Preset(f"{label} (step={steps})", "fef", {"steps": steps, **options}, role="fef")
 
 
-def _two_stream(steps: int, label: str = "", role: str = "two-stream", **options: Any) -> Preset:
+def _two_stream(steps: int) -> Preset:
     """Two-stream verification with the savings that are of use there, re-masking only what it is not sure of."""
-    every = {"verify": "two-stream", "skip_root_row": True, "adaptive_window": True, "remask_below": 0.9, **options}
-    return replace(_fef(steps, f"FeF-DLLM two-stream{label}", **every), role=role)
+    options = {"verify": "two-stream", "skip_root_row": True, "adaptive_window": True, "remask_below": 0.9}
+    return replace(_fef(steps, "FeF-DLLM two-stream", **options), role="two-stream")
 
 
-FAST = {"skip_root_row": True, "reuse_drafts": True, "adaptive_window": True}
 PRESETS = {
     "llada": Preset("LLaDA", "llada", tokens_per_step=1),
     "llada/2": Preset("LLaDA/2", "llada", tokens_per_step=2),
@@ -131,58 +130,10 @@ PRESETS = {
     "fef-2-untrained": replace(_fef(2, "FeF-DLLM w/o train"), role="base"),
     "fef-4-untrained": replace(_fef(4, "FeF-DLLM w/o train"), role="base"),
     "fef-4-untrained-draft": replace(_fef(4, "FeF-DLLM, draft w/o train"), draft_role="base"),
-    # Beyond the paper: exact savings one by one and together, and two-stream verification.
-    "fef-2-skip": _fef(2, "FeF-DLLM, root row skipped", skip_root_row=True),
-    "fef-2-reuse": _fef(2, "FeF-DLLM, drafts reused", reuse_drafts=True),
-    "fef-2-adaptive": _fef(2, "FeF-DLLM, adaptive window", adaptive_window=True),
-    "fef-fast": _fef(2, "FeF-DLLM fast", **FAST),
-    # Training apart from decoding: every checkpoint with LLaDA's decoder and with FeF's.
-    "threshold-trained": Preset("Threshold w/ train", "threshold", role="fef"),
-    "factor-trained": Preset("Factor w/ train", "factor", role="fef"),
-    "entropy-trained": Preset("Entropy w/ train", "entropy", role="fef"),
-    "fef-fast-untrained": replace(_fef(2, "FeF-DLLM fast w/o train", **FAST), role="base"),
-    "fef-fast-control": replace(_fef(2, "FeF-DLLM fast, control training", **FAST), role="control"),
+    # Beyond the paper: the exact savings together, and two-stream verification.
+    "fef-fast": _fef(2, "FeF-DLLM fast", skip_root_row=True, reuse_drafts=True, adaptive_window=True),
     "fef-two-stream": _two_stream(2),
-    "fef-two-stream-all": _two_stream(2, ", re-mask all", remask_below=None),
-    "fef-two-stream-untrained": _two_stream(2, " w/o train", "base"),
     "fef-two-stream-1": _two_stream(1),
-    "fef-two-stream-4": _two_stream(4),
-}
-ANCHORS = (8, 16, 24, 32)
-# Series for figures: one option at several values.
-PRESETS |= {f"fef-4-w{n}": _fef(4, f"FeF-DLLM, window {n}", window=n) for n in (2, 4, 8, 24, 32)}
-PRESETS |= {f"fef-2-w{n}": _fef(2, f"FeF-DLLM, window {n}", window=n) for n in (2, 4, 8, 32, 64)}
-PRESETS |= {f"fef-two-stream-w{n}": _two_stream(2, f", window {n}", window=n) for n in (2, 4, 8, 32, 64)}
-PRESETS |= {f"fef-two-stream-a{n}": _two_stream(2, f", anchor {n}", anchor=n) for n in ANCHORS}
-PRESETS |= {f"fef-two-stream-1-a{n}": _two_stream(1, f", anchor {n}", anchor=n) for n in ANCHORS}
-PRESETS |= {
-    f"fef-two-stream-a{n}-untrained": _two_stream(2, f" w/o train, anchor {n}", "base", anchor=n) for n in ANCHORS
-}
-PRESETS |= {f"fef-two-stream-r{c}": _two_stream(2, f", re-mask below {c}", remask_below=c) for c in (0.5, 0.99)}
-# A context pass of its own for what has less probability than c; 0.7 was chosen on dev problems.
-REFRESH = ", fresh below {}"
-PRESETS |= {f"fef-two-stream-1-c{c}": _two_stream(1, REFRESH.format(c), refresh_below=c) for c in (0.5, 0.7, 0.9)}
-PRESETS |= {f"fef-two-stream-c{c}": _two_stream(2, REFRESH.format(c), refresh_below=c) for c in (0.7,)}
-SURE = {"order": "confidence"}  # from the most confident position on; for a model that is trained on such orders
-PRESETS |= {
-    "fef-two-stream-1-sure": _two_stream(1, ", by confidence", **SURE),
-    "fef-two-stream-1-sure-c0.7": _two_stream(1, f", by confidence{REFRESH.format(0.7)}", **SURE, refresh_below=0.7),
-    "fef-two-stream-sure": _two_stream(2, ", by confidence", **SURE),
-}
-PRESETS |= {f"threshold-{tau}": Preset(f"Threshold {tau}", "threshold", {"tau": tau}) for tau in (0.5, 0.7, 0.8, 0.95)}
-PRESETS |= {f"factor-{f}": Preset(f"Factor {f}", "factor", {"f": f}) for f in (0.25, 0.5, 2.0, 4.0)}
-PRESETS |= {f"entropy-{g}": Preset(f"Entropy {g}", "entropy", {"gamma": g}) for g in (0.01, 0.3, 1.0, 3.0)}
-PRESETS |= {
-    "klass-0.6": Preset("KLASS 0.6", "klass", {"conf_threshold": 0.6, "kl_threshold": 0.05}),
-    "wino-0.3": Preset("WINO 0.3", "wino", {"threshold": 0.3, "threshold_back": 0.6}),
-    "wino-0.8": Preset("WINO 0.8", "wino", {"threshold": 0.8, "threshold_back": 0.95}),
-    "freedave-8": Preset("FreeDave, 8 drafts", "freedave", {"draft_steps": 8}),
-    "prophet-4": Preset("Prophet 4", "prophet", {"early": 4.0, "mid": 3.0, "late": 2.0}),
-}
-PRESETS |= {
-    f"{name}+{cache}": replace(PRESETS[name], label=f"{PRESETS[name].label}, {cache} cache", options={"cache": cache})
-    for name in ("llada", "threshold", "factor", "entropy", "klass", "wino")
-    for cache in ("prefix", "dual")
 }
 DEFAULT_METHODS = "llada,llada/2,fef-2,fef-4"
 ALL = "all"  # stands for every preset, as a group does for its own

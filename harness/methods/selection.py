@@ -109,7 +109,7 @@ def _resolved(element: Element) -> tuple[str, dict[str, Preset]]:
     elif name in GROUPS or name == ALL:
         if element.cache or element.arguments:
             raise UserError(f"{element.text}: {name} is a group; options and caches are for one method")
-        return name, {each: PRESETS[each] for each in (PRESETS if name == ALL else GROUPS[name])}
+        return name, dict(PRESETS) if name == ALL else methods_named(",".join(GROUPS[name]))
     elif element.decoder is not None or name in METHODS:
         decoder = element.decoder or METHODS[name]
         role = "fef" if decoder.prefix_conditioned else "base"

@@ -36,8 +36,8 @@ NAMED_OTHERWISE = {
         "FeF-DLLM w/o train / FeF-DLLM": "FeF-DLLM, draft w/o train (step=4)",
     },
     "ablation_window_size": {
-        "4": "FeF-DLLM, window 4 (step=4)",
-        "8": "FeF-DLLM, window 8 (step=4)",
+        "4": "FeF-DLLM (step=4, window=4)",
+        "8": "FeF-DLLM (step=4, window=8)",
         "16": "FeF-DLLM (step=4)",
     },
 }
