@@ -59,7 +59,7 @@ class RunOptions:
     schedules: Path | None = option("folder of DDOSP schedules, <suite>.json (default: the model's own)")
     stop_at_eos: bool | None = option("end a response at EOS, with every method alike")
     temperature: float = option(None, 0.0)
-    seed: int = option(None, 0, least=0)
+    seed: str | int | tuple[int, ...] = option("one, or several (0,1,2) for mean and spread over them", 0)
     device: str = option("cpu, cuda, cuda:1, ...", "cpu")
     dtype: Literal["float32", "bfloat16", "float16"] | None = option("default: float32 on a CPU, else bfloat16")
     trust_remote_code: bool = option("run the code of a model whose type is unknown here", False)
@@ -75,6 +75,7 @@ class RunOptions:
     allow_devices: str | None = option(
         "unlike devices that may share a run, by name, between semicolons", metavar="NAMES"
     )
+    isolate: bool = option("decode with a process for each method, which no other decoder can change", False)
     untimed: bool = option("seconds are not for comparison (runs side by side): no Speed in tables", False)
     trace: bool = option("record every commit, re-mask and rejected draft; the report plays them", False)
     chunk: int = option("items that pass through all methods before the next ones (default 5)", 5, least=1)

@@ -32,17 +32,22 @@ from harness.records.hashes import files_hash
 from harness.records.schema import PluginName, RunConfig
 from harness.suites.registry import SUITES
 from harness.suites.spec import Suite
-from model_wrappers.decoders import METHODS, NAME, Decoder, check_label, file_of, name_of
+from model_wrappers.decoders import METHODS, NAME, Decoder, check_label, file_of, name_of, version_of
 from model_wrappers.options import convert_options
 
 GROUP = "fef_dllm_harness"  # of entry points
 Names = dict[str, list[str]]  # what is registered, by kind
 _loaded: dict[Path, PluginName] = {}
+_of_runs: set[Path] = set()  # plugins that a run asked for; the next one, which does not, does not know them
+_loading: list[Path] = []  # the plugin that is being imported
 
 
 def register_preset(name: str, preset: Preset) -> Preset:
     """Make a preset that `--methods` takes by its name. Raises ValueError for a bad preset, or a name that is taken."""
     _check_kind(preset, Preset)
+    own = version_of(str(preset.method), str(_loading[-1])) if _loading else ""
+    if own in METHODS:
+        raise ValueError(f"preset {name}: {preset.method!r} is of another file, this one's is {own!r}; name that")
     if name in PRESETS and PRESETS[name] == preset:  # the file is imported once more
         return preset
     _check_name("preset", name, {*PRESETS, *GROUPS, ALL})
@@ -108,14 +113,20 @@ def load_for(methods: Methods, plugins: Iterable[str] = ()) -> None:
 
     Raises UserError as `load` does, and for a method that the plugin before its name does not have.
     """
+    named = [each for each in read_elements(methods) if each.plugin and not each.plugin.endswith(TUNED)]
+    wanted = {_found(plugin)[1] for plugin in (*plugins, *(each.plugin for each in named))}
+    for path in (_of_runs - wanted) & {*_loaded}:
+        _forget(_loaded.pop(path).registered)
+    _of_runs.intersection_update(wanted)
+    before = set(_loaded)
     load_all(plugins)
-    for element in read_elements(methods):
-        if element.plugin and not element.plugin.endswith(TUNED):
-            registered = load(element.plugin).registered
-            names = [*registered.get("decoders", []), *registered.get("presets", [])]
-            if element.name not in names:
-                has = ", ".join(names) or "none"
-                raise UserError(f"{element.plugin} registers no method {element.name}; it has {has}")
+    for element in named:
+        registered = load(element.plugin).registered
+        names = [*registered.get("decoders", []), *registered.get("presets", [])]
+        if not {element.name, version_of(element.name, element.plugin)} & {*names}:
+            has = ", ".join(names) or "none"
+            raise UserError(f"{element.plugin} registers no method {element.name}; it has {has}")
+    _of_runs.update(wanted & set(_loaded) - before)
 
 
 def used_by(config: RunConfig, model_types: Iterable[str] = ()) -> list[PluginName]:
@@ -197,6 +208,7 @@ def _registering(plugin: str, path: Path) -> Iterator[Names]:
         found = {kind: [name for name in each if name not in known[kind]] for kind, each in registries.items()}
         return {kind: names for kind, names in found.items() if names}
 
+    _loading.append(path)
     try:
         yield added
         added |= new()
@@ -211,6 +223,8 @@ def _registering(plugin: str, path: Path) -> Iterator[Names]:
     except (Exception, SystemExit) as error:
         _forget(new())
         raise UserError(f"plugin {plugin}{_reason(error, path)}") from error
+    finally:
+        _loading.pop()
 
 
 def _is_of(decoder: Decoder, path: Path) -> bool:

@@ -34,6 +34,22 @@ def wilson(share: float, trials: float, level: float = LEVEL) -> tuple[float, fl
     return min(share, max(0.0, centre - half)), max(share, min(1.0, centre + half))  # at 0 and 1 rounding may pass it
 
 
+def effective_trials(values: npt.NDArray[np.float64], clusters: npt.NDArray[np.float64]) -> float:
+    """How many independent values have a mean as certain as these, of which those of one cluster may be alike.
+
+    values, clusters: (n,), a cluster's number beside each value. n over the design effect, the variance of the mean of
+    clusters (linearised where they differ in size) over that of n independent values; at least the clusters, at most n.
+    Source: Kish (1965), "Survey Sampling"; with Wilson's interval as in Korn and Graubard (1998), "Confidence intervals
+    for proportions with small expected number of positive counts estimated from survey data", Survey Methodology 24,
+    193-201.
+    """
+    n, (_, numbers) = len(values), np.unique(clusters, return_inverse=True)
+    count = int(numbers.max()) + 1
+    sums = np.bincount(numbers, values - values.mean())
+    clustered = count / (count - 1) * float((sums**2).sum()) if count > 1 else math.inf
+    return float(np.clip(n**2 * values.var() / clustered if clustered else 0, count, n))
+
+
 def mcnemar(lost: int, gained: int) -> float:
     """Exact two-sided p-value that a method is right as often as the reference, from their discordant items.
 
@@ -117,7 +133,7 @@ def speedup_interval(
     return float(found.low), float(found.high)
 
 
-def paired_score(lost: int, gained: int, n: int, difference: float) -> float:
+def paired_score(lost: float, gained: float, n: float, difference: float) -> float:
     """Tango's score statistic of the hypothesis that the share gained minus the share lost is `difference`.
 
     n: paired items, `lost` and `gained` among them. difference: in (-1, 1). About standard normal under the
@@ -133,7 +149,7 @@ def paired_score(lost: int, gained: int, n: int, difference: float) -> float:
     return -spare / math.sqrt(n * (2 * share_lost + difference * (1 - difference)))
 
 
-def paired_p_value(lost: int, gained: int) -> float:
+def paired_p_value(lost: float, gained: float) -> float:
     """Two-sided p-value of the score test of `paired_score` that a paired difference of shares is 0.
 
     It is below 1 - level where `paired_interval` at `level` excludes 0. Without discordant items it is 1.
@@ -141,7 +157,7 @@ def paired_p_value(lost: int, gained: int) -> float:
     return float(2 * stats.norm.sf(abs(paired_score(lost, gained, max(1, lost + gained), 0.0))))
 
 
-def paired_lower_limit(lost: int, gained: int, n: int, level: float = LEVEL) -> float:
+def paired_lower_limit(lost: float, gained: float, n: float, level: float = LEVEL) -> float:
     """One-sided lower confidence limit of (gained - lost) / n, a paired difference of shares; for non-inferiority.
 
     n: paired items, `lost` and `gained` among them. level: one-sided, above 1/2. The limit is the difference that the
@@ -161,7 +177,7 @@ def paired_lower_limit(lost: int, gained: int, n: int, level: float = LEVEL) -> 
     return float(optimize.brentq(lambda at: paired_score(lost, gained, n, at) - z, lowest, (gained - lost) / n))
 
 
-def paired_interval(lost: int, gained: int, n: int, level: float = LEVEL) -> tuple[float, float]:
+def paired_interval(lost: float, gained: float, n: float, level: float = LEVEL) -> tuple[float, float]:
     """Interval of (gained - lost) / n, a paired difference of shares: Tango's limits, (1 - level) / 2 on either side.
 
     Its lower end is `paired_lower_limit` at 1 - (1 - level) / 2, so it serves non-inferiority too. Raises ValueError as

@@ -5,10 +5,10 @@
     python tables/figures.py --out FOLDER --curves base=training/base/loss.csv
 
 Writes `tradeoff` (accuracy against wall-clock speedup, mean over the suites, 95% intervals), `acceptance` (by position
-in the window, beside independent acceptance), `window-size` (committed length and speedup against the window size, if
-the run has two sizes or more), the figures of tables/charts/series.py (`front`, `front-<suite>`, `speed-by-window`,
-`anchor`) if the run has their methods, and `curves` (losses of training). A figure whose records are missing is skipped
-with a line that says why. The same records give the same bytes. All are one column wide and readable in grey.
+in the window, beside independent acceptance), `window-size` (committed length and speedup), `anchor`, `front` and
+`front-<suite>` (accuracy against time, decoders at several settings), and `curves` (losses of training). A figure whose
+records are missing is skipped with a line that says why. The same records give the same bytes. All are one column wide
+and readable in grey.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tables.charts.drawing import (
     Skipped,
 )
 from tables.charts.figures import draw_acceptance, draw_curves, draw_tradeoff, draw_window_size
-from tables.charts.series import draw_anchor, draw_front, draw_speed_by_window
+from tables.charts.series import draw_anchor, draw_front
 
 
 def save(figure: Figure, stem: Path) -> list[Path]:
@@ -72,7 +72,6 @@ def main(argv: list[str] | None = None) -> int:
             "tradeoff": lambda: draw_tradeoff(run),
             "acceptance": lambda: draw_acceptance(run),
             "window-size": lambda: draw_window_size(run),
-            "speed-by-window": lambda: draw_speed_by_window(run),
             "anchor": lambda: draw_anchor(run),
             "front": lambda: draw_front(run, None, series),
         }

@@ -15,6 +15,7 @@ from io import BytesIO
 from types import MemberDescriptorType
 from typing import Any
 
+import cloudpickle
 import msgspec
 
 from harness.options import RunOptions
@@ -27,8 +28,6 @@ OURS = ("harness", "model_wrappers")  # packages that every worker has
 
 def pickled(options: RunOptions) -> bytes:
     """Options, decoders of their methods with them. Raises ValueError for what is no decoder."""
-    from ray import cloudpickle  # Ray is an extra
-
     listed = [options.methods] if isinstance(options.methods, str) else options.methods
     methods = tuple(each if isinstance(each, str) else decoder_named(each) for each in listed)
     given = [each.source for each in methods if isinstance(each, Decoder) and not isinstance(each.source, str)]

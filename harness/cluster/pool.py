@@ -19,6 +19,7 @@ from typing import Any
 from harness.cluster.actor import Actor
 from harness.cluster.connect import connected, first_line
 from harness.cluster.pickling import pickled
+from harness.cluster.turns import TurnPool
 from harness.errors import UserError
 from harness.records.schema import PromptRecord
 from harness.runs.chunks import Chunk, Queue
@@ -52,11 +53,13 @@ class RemoteWorker:
 
 
 def pool_for(run: ResolvedRun, scratch: Path) -> AbstractContextManager[WorkerPool]:
-    """Who decodes a run, ready while the context lasts: its workers, or this process.
+    """Who decodes a run, ready while the context lasts: its workers, a process for each method, or this one.
 
     scratch: for generated problems, and what else is not kept. Raises UserError or ValueError if they cannot.
     """
-    return nullcontext(worker_for(run, scratch)) if run.workers is None else RayPool(run, scratch)
+    if run.workers is not None:
+        return RayPool(run, scratch)
+    return nullcontext(worker_for(run, scratch)) if run.isolated is None else TurnPool(run, scratch)
 
 
 class RayPool:

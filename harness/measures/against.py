@@ -62,8 +62,12 @@ def against(run: Run, reference: str) -> pd.DataFrame:
 
 
 def with_words(compared: pd.DataFrame) -> pd.DataFrame:
-    """Comparisons that are made together, with holm_low, holm_high and word; columns lost, gained and judged."""
-    counts = list(compared[["lost", "gained", "judged"]].itertuples(index=False, name=None))
+    """Comparisons that are made together, with holm_low, holm_high and word.
+
+    compared: columns lost, gained and judged, and worth as `Paired` has it, where that is not 1.
+    """
+    own = compared[["lost", "gained", "judged"]].mul(compared.get("worth", 1.0), axis=0)
+    counts = list(own.itertuples(index=False, name=None))
     levels = holm_levels([paired_p_value(lost, gained) if judged else math.nan for lost, gained, judged in counts])
     ends = [
         paired_interval(lost, gained, judged, level) if judged else (math.nan, math.nan)
@@ -87,8 +91,9 @@ def _row(method: str, suite: str, pairs: Sequence[Paired], complete: bool = True
     """The row of a method over `pairs`, one per suite; it has a speed if they are `complete` and were timed."""
     judged, lost, gained = (sum(getattr(pair, name) for pair in pairs) for name in ("judged", "lost", "gained"))
     points, speeds, speed = (math.nan, math.nan), (math.nan, math.nan), math.nan
+    worth = sum(pair.worth * pair.judged for pair in pairs) / judged if judged else 1.0
     if judged:
-        points = paired_interval(lost, gained, judged)
+        points = paired_interval(worth * lost, worth * gained, worth * judged)
     totals = [pair.seconds.sum(0) for pair in pairs]
     if complete and all(len(pair.seconds) for pair in pairs) and not np.isnan(totals).any():
         speeds = speedup_interval([pair.seconds for pair in pairs])
@@ -100,6 +105,7 @@ def _row(method: str, suite: str, pairs: Sequence[Paired], complete: bool = True
         "judged": judged,
         "lost": lost,
         "gained": gained,
+        "worth": worth,
         "points": 100 * (gained - lost) / judged if judged else math.nan,
         "points_low": 100 * points[0],
         "points_high": 100 * points[1],

@@ -114,7 +114,7 @@ def _temperature(run: Run) -> Values:
 
 
 def _seed(run: Run) -> Values:
-    return {("seed", "", ""): _text(run.config.seed) if run.config.temperature else None}
+    return {("seed", "", ""): ", ".join(map(str, run.config.draws)) if run.config.temperature else None}
 
 
 def _stop_at_eos(run: Run) -> Values:

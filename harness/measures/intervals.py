@@ -25,7 +25,7 @@ from harness.measures.table import (
     timed,
 )
 from harness.records.store import Run
-from harness.stats import holm, mcnemar, speedup_interval, wilson
+from harness.stats import effective_trials, holm, mcnemar, speedup_interval, wilson
 
 ENDS = ["accuracy_low", "accuracy_high", "speedup_low", "speedup_high"]
 UNCERTAINTY = [*ENDS, "p_value", "p_holm"]
@@ -38,7 +38,9 @@ class Paired:
 
     items: how many. seconds: (items, 2), the reference's and the method's, by item; fewer where the run has its seconds
     from another, of some items. judged: items scored for both; lost and gained: those of them that only the reference,
-    or only the method, has right. same: items with the same tokens. Seconds are NaN where the run was not timed.
+    or only the method, has right. same: items with the same tokens. Seconds are NaN where the run was not timed. worth:
+    independent verdicts for each judged one; where problems have several seeds it is below 1, and seconds are a
+    problem's over all.
     """
 
     items: int
@@ -47,6 +49,7 @@ class Paired:
     lost: int
     gained: int
     same: int
+    worth: float = 1.0
 
 
 Pairs = Mapping[tuple[str, str], Paired]
@@ -61,6 +64,13 @@ def paired(run: Run, reference: str = REFERENCE) -> dict[tuple[str, str], Paired
     for (method, suite), own in shared_with_reference(checked_items(run), reference).groupby(PAIR, observed=True):
         right, verdict = own["verdict_reference"], own["verdict"]
         seconds = own[BOTH_SECONDS] if run.speed is None else own[BOTH_SECONDS].dropna()
+        worth, difference = 1.0, (verdict - right).dropna()
+        if len(run.config.draws) > 1:
+            seconds = seconds.groupby(own["problem"]).sum()
+            if len(difference):
+                worth = effective_trials(difference.to_numpy(), own["problem"][difference.index].to_numpy()) / len(
+                    difference
+                )
         found[str(method), str(suite)] = Paired(
             items=len(own),
             seconds=compared * seconds.to_numpy(),
@@ -68,6 +78,7 @@ def paired(run: Run, reference: str = REFERENCE) -> dict[tuple[str, str], Paired
             lost=int(((right == 1) & (verdict == 0)).sum()),
             gained=int(((right == 0) & (verdict == 1)).sum()),
             same=int((own["tokens"] == own["tokens_reference"]).sum()),
+            worth=worth,
         )
     return found
 
@@ -84,11 +95,11 @@ def with_intervals(measured: pd.DataFrame, pairs: Pairs) -> pd.DataFrame:
         pair = None if row["method"] == REFERENCE else pairs.get((row["method"], row["suite"]))
         accuracy, speeds, p_value = (math.nan, math.nan), (math.nan, math.nan), math.nan
         if row["scored"] > 0:
-            accuracy = wilson(row["accuracy"] / 100, row["scored"])
+            accuracy = wilson(row["accuracy"] / 100, row["trials"])
         if pair is not None and pd.notna(row["speedup"]):
             speeds = speedup_interval([pair.seconds])
         if pair is not None and pair.judged:
-            p_value = mcnemar(pair.lost, pair.gained)
+            p_value = mcnemar(round(pair.worth * pair.lost), round(pair.worth * pair.gained))
         rows.append([100 * accuracy[0], 100 * accuracy[1], *speeds, p_value])
     found = pd.DataFrame(rows, columns=UNCERTAINTY[:-1], index=measured.index)
     return pd.concat([measured, found.assign(p_holm=holm(found["p_value"].to_list()))], axis=1)
@@ -144,5 +155,5 @@ def _mean_accuracy_interval(own: pd.DataFrame) -> tuple[float, float]:
     accuracy = own["accuracy"].mean(skipna=False)
     if pd.isna(accuracy):
         return math.nan, math.nan
-    low, high = wilson(accuracy / 100, len(own) ** 2 / (1 / own["scored"]).sum())
+    low, high = wilson(accuracy / 100, len(own) ** 2 / (1 / own["trials"]).sum())
     return 100 * low, 100 * high

@@ -16,6 +16,7 @@ import pandas as pd
 
 from harness.errors import UserError
 from harness.records.store import KEY, Run
+from harness.stats import effective_trials
 
 REFERENCE = "llada"  # the method whose seconds and forwards are 1.00x
 PAIR = ["method", "suite"]
@@ -39,6 +40,8 @@ MEASURES = [
     "shared_items",
 ]
 LENGTH = "length_ratio"
+TRIALS = "trials"
+BY_SEED = "accuracy_by_seed"
 WINDOW_MEASURES = [*PAIR, "acceptance", "alpha", "committed_per_window", "windows"]
 
 
@@ -71,14 +74,16 @@ def timed(run: Run) -> bool:
 
 
 def measure(run: Run) -> pd.DataFrame:
-    """One row per method and suite that has items, in the configuration's order; columns are MEASURES and LENGTH.
+    """One row per method and suite that has items, in the configuration's order; columns are MEASURES and three more.
 
     accuracy: percent of the scored items. scored, items, shared_items: counts, the last of items that LLaDA has too.
     speedup, forward_speedup: LLaDA's total / the method's, of seconds and of forward passes, over the shared items;
     seconds over those that have them, where the run has its seconds from another.
     acceptance: accepted / proposed drafts. committed_per_window: positions resolved, mean over speculative windows.
     seconds_per_item: mean decoding time. length_ratio: content tokens of the method's responses / of LLaDA's, over the
-    shared items. NaN where there is nothing to measure; speedup and seconds_per_item too where the run was not timed.
+    shared items. trials: independent verdicts, which are fewer than `scored` where a problem has several seeds.
+    accuracy_by_seed: by seed, () where there is one. NaN where there is nothing to measure; speedup and
+    seconds_per_item too where the run was not timed.
     Source: items.jsonl, windows.jsonl. Raises UserError if there are no items or they are damaged.
     """
     items = checked_items(run)
@@ -94,9 +99,16 @@ def measure(run: Run) -> pd.DataFrame:
     totals["acceptance"] = totals["accepted"] / totals["proposed"]
     totals = totals.join(_against_reference(items)).join(_windows(run, items)["committed_per_window"])
     totals["shared_items"] = totals["shared_items"].fillna(0).astype(int)
+    totals[TRIALS] = totals["scored"].astype(float)
+    by_seed: dict[Any, tuple[float, ...]] = {}
+    if len(run.config.draws) > 1:
+        for pair, own in items[items["verdict"].notna()].groupby("pair"):
+            totals.loc[pair, TRIALS] = effective_trials(own["verdict"].to_numpy(), own["problem"].to_numpy())
+            by_seed[pair] = tuple(100 * own.groupby("draw")["verdict"].mean())
+    totals[BY_SEED] = [by_seed.get(pair, ()) for pair in totals.index]
     if not timed(run):
         totals[["speedup", "seconds_per_item"]] = math.nan
-    return by_name(totals, run)[[*MEASURES, LENGTH]]
+    return by_name(totals, run)[[*MEASURES, LENGTH, TRIALS, BY_SEED]]
 
 
 def measure_windows(run: Run) -> pd.DataFrame:
@@ -121,9 +133,9 @@ def checked_items(run: Run) -> pd.DataFrame:
     """The items by method and suite in the configuration's order, then by number; a fresh frame.
 
     method, suite: categoricals. pair: the two as one number. item, POSITIVE, COUNTED and OPTIONAL: floats, the last NaN
-    where the record has none. verdict: 1, 0 or NaN (not scored). tokens: equal where the response's tokens are, NaN
-    without a hash of them. Raises UserError if there are none, or they are
-    damaged.
+    where the record has none. problem, draw: of an item, and the place of its seed among the run's. verdict: 1, 0 or
+    NaN (not scored). tokens: equal where the response's tokens are, NaN without a hash of them. Raises UserError if
+    there are none, or they are damaged.
     """
     items = run.items
     if items.empty:
@@ -141,6 +153,7 @@ def checked_items(run: Run) -> pd.DataFrame:
             )
         columns[name] = values
     columns |= {name: _numbers(items, name) for name in OPTIONAL}
+    columns |= _draws(run, columns["item"])
     names = {"method": list(method_labels(run)), "suite": list(suite_titles(run))}
     for name, known in names.items():
         codes = _codes(items[name], known)
@@ -201,6 +214,16 @@ def _against_reference(items: pd.DataFrame) -> pd.DataFrame:
             LENGTH: lengths["content_tokens"] / lengths["content_tokens_reference"].replace(0, math.nan),
         }
     )
+
+
+def _draws(run: Run, item: npt.NDArray[np.float64]) -> dict[str, npt.NDArray[np.float64]]:
+    """problem and draw of every item."""
+    draws, files = len(run.config.draws), run.meta.data.get("files") or {}
+    if draws == 1:
+        return {"problem": item, "draw": np.zeros(len(item))}
+    counts = run.items["suite"].astype(str).map({name: file["items"] // draws for name, file in files.items()})
+    draw, problem = np.divmod(item, counts.to_numpy(dtype=float))
+    return {"problem": problem, "draw": draw}
 
 
 def _windows(run: Run, items: pd.DataFrame) -> pd.DataFrame:

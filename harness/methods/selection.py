@@ -19,7 +19,7 @@ from harness.errors import UserError
 from harness.methods.groups import GROUPS
 from harness.methods.presets import ALL, LENGTHS, PRESETS, ROLES, Preset
 from harness.methods.tuning import read_choice
-from model_wrappers.decoders import METHODS, Decoder, Method, check_name, decoder_named, name_of
+from model_wrappers.decoders import METHODS, Decoder, Method, check_name, decoder_named, name_of, version_of
 from model_wrappers.options import convert_options, meant
 
 TUNED = ".json"  # how the name of a file of tuned methods ends
@@ -101,9 +101,11 @@ def methods_named(methods: Methods) -> dict[str, Preset]:
 
 def _resolved(element: Element) -> tuple[str, dict[str, Preset]]:
     """The canonical text of an element, and the methods that it stands for."""
-    name = element.name
     if element.plugin.endswith(TUNED):
         return _tuned(element)
+    if element.plugin and (of_file := version_of(element.name, element.plugin)) in METHODS:
+        element = replace(element, name=of_file)
+    name = element.name
     if name in PRESETS:
         preset = PRESETS[name]
     elif name in GROUPS or name == ALL:

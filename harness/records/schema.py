@@ -69,9 +69,10 @@ class RunConfig(Struct, kw_only=True):
     """All that determines the tokens and forwards of a run.
 
     models: role -> suite -> name. data: "generated[-dev][:SEED]", or SHA-256 by suite. limit: items a suite, None
-    for all. graphs: whether the models ran through CUDA graphs. prompt: where it is not the chat template's. chunk:
-    items that pass through all methods before the next ones. timed: whether seconds are for comparison. traced: whether
-    traces.bin has what every response did. Where an older record does not say, a value is None.
+    for all. seeds: several, each of which every problem is decoded with (`draws`). graphs: whether the models ran
+    through CUDA graphs. prompt: where it is not the chat template's. chunk: items that pass through all methods before
+    the next ones. timed: whether seconds are for comparison. traced: whether traces.bin has what every response did.
+    Where an older record does not say, a value is None.
     """
 
     models: dict[str, dict[str, str]] = {}
@@ -81,6 +82,7 @@ class RunConfig(Struct, kw_only=True):
     limit: int | None = None
     temperature: float | None = None
     seed: int | None = None
+    seeds: tuple[int, ...] | UnsetType = UNSET
     device: str | None = None
     dtype: str | None = None
     compile: bool | None = None
@@ -97,6 +99,11 @@ class RunConfig(Struct, kw_only=True):
     def generated(self) -> bool:
         """Whether the problems are this project's own, but for files of questions."""
         return isinstance(self.data, str)
+
+    @property
+    def draws(self) -> tuple[int, ...]:
+        """The seeds that every problem is decoded with, one after the other."""
+        return (self.seed or 0,) if self.seeds is UNSET else self.seeds
 
     def to_json(self) -> dict[str, Any]:
         """The configuration as run.json has it; of timed, traced and graphs the usual value is left out."""

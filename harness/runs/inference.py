@@ -41,8 +41,8 @@ def item_seed(seed: int, suite: str, item: int) -> int:
 class SuiteJob:
     """One suite of a run, ready: prompts (ids), references, a judge, and one OpenCompass model per method.
 
-    judge: None for suites whose judging runs model-written code; these are scored after the run. item_timeout: seconds
-    that a response may take.
+    seeds: of the run; items number all problems for the first, then for the next. judge: None for suites whose judging
+    runs model-written code; these are scored after the run. item_timeout: seconds that a response may take.
     """
 
     suite: str
@@ -50,7 +50,13 @@ class SuiteJob:
     golds: list[str]
     judge: Judge | None
     models: dict[str, DiffusionModel]
+    seeds: tuple[int, ...] = (0,)
     item_timeout: float | None = None
+
+    def draw(self, item: int) -> tuple[int, int]:
+        """The problem of an item, and the seed that it is decoded with."""
+        number, problem = divmod(item, len(self.prompts) // len(self.seeds))
+        return problem, item_seed(self.seeds[number], self.suite, problem)
 
     @property
     def backbones(self) -> list[Backbone]:
@@ -79,10 +85,11 @@ def prepare(
     suite: Suite,
     problems: list[Problems],
     models: dict[str, DiffusionModel],
+    seeds: tuple[int, ...] = (0,),
     plain: bool = False,
     item_timeout: float | None = None,
 ) -> SuiteJob:
-    """Encode the prompts of a suite; the items of several datasets are numbered one after the other.
+    """Encode the prompts of a suite; the items of several datasets are numbered one after the other, for each seed.
 
     Raises UserError for a prompt that does not fit a model with its response, or that models encode differently.
     """
@@ -109,7 +116,8 @@ def prepare(
             judge = Judge(part.config["eval_cfg"], part.rows, golds)
         except UserError as error:
             raise UserError(f"data file of {suite.name}, {error}: {part.config['path']}") from error
-    return SuiteJob(suite.name, prompts, golds, judge, models, item_timeout)
+    draws = len(seeds)
+    return SuiteJob(suite.name, prompts * draws, golds * draws, judge, models, seeds, item_timeout)
 
 
 def _encoded(suite: str, item: int, backbone: Backbone, turns: Any, plain: bool) -> torch.Tensor:
@@ -231,7 +239,7 @@ def _judged(job: SuiteJob, method: str, item: int, text: str) -> tuple[bool, str
     """The verdict on a response, and why. Raises UserError, naming method, suite and item, if there is none."""
     assert job.judge is not None
     try:
-        return job.judge.explained(item, text)
+        return job.judge.explained(job.draw(item)[0], text)
     except Exception as error:  # whatever an evaluator from outside makes of a text
         known = isinstance(error, UserError)
         message = str(error) if known else f"its evaluator fails: {type(error).__name__}: {error}"

@@ -60,14 +60,15 @@ def load(run: ResolvedRun, scratch: Path) -> tuple[list[SuiteJob], dict[str, Bac
 
     plain = config.prompt == "plain"
     jobs = [
-        prepare(suite, own, models_for(run, suite.name, backbones), plain, run.item_timeout) for suite, own in problems
+        prepare(suite, own, models_for(run, suite.name, backbones), config.draws, plain, run.item_timeout)
+        for suite, own in problems
     ]
     return jobs, backbones
 
 
 def count_items(run: ResolvedRun, scratch: Path) -> dict[str, int]:
     """How many items each suite has, without a model. Raises UserError for a malformed data file."""
-    return {suite.name: sum(map(len, own)) for suite, own in _problems(run, scratch)}
+    return {suite.name: len(run.config.draws) * sum(map(len, own)) for suite, own in _problems(run, scratch)}
 
 
 def _problems(run: ResolvedRun, scratch: Path) -> Iterator[tuple[Suite, list[Problems]]]:

@@ -58,7 +58,8 @@ STAND_INS = {"two-stream": ("fef", "base"), "fef": ("base",)}
 class ResolvedRun:
     """A run with what its configuration names: suites by name, decoders by the method's key; and who decodes.
 
-    data: the folder of its real problems; None where there are none.
+    data: the folder of its real problems; None where there are none. isolated: the options of a run whose methods have
+    a process each, which resolves them for itself.
     """
 
     config: RunConfig
@@ -67,6 +68,7 @@ class ResolvedRun:
     data: Path | None = None
     workers: Workers | None = None
     item_timeout: float | None = None
+    isolated: RunOptions | None = None
 
 
 def read_models(text: str, suites: Collection[str]) -> Roles:
@@ -108,6 +110,8 @@ def read_models(text: str, suites: Collection[str]) -> Roles:
 def resolve(options: RunOptions) -> ResolvedRun:
     """A run from its options. Raises UserError or ValueError, naming the valid choices, for anything unknown."""
     workers = workers_of(options)
+    if workers is not None and options.isolate:
+        raise UserError("--isolate is for a run without --workers: each method has one process of its own")
     load_for(options.methods, options.plugin)
     suites = suites_named(options.suite)
     presets = methods_named(options.methods)
@@ -137,6 +141,7 @@ def resolve(options: RunOptions) -> ResolvedRun:
     # Workers may be elsewhere, and each finds its device itself.
     on_cpu = options.device == "cpu" if workers or forecast else device_named(options.device).type == "cpu"
     threads = options.threads if workers is None else workers.threads
+    seeds = _seeds(options.seed, options.temperature)
     config = RunConfig(
         models={role: models for role, models in roles.items() if role in used},
         suites={name: _suite(suite, generated) for name, suite in suites.items()},
@@ -146,7 +151,8 @@ def resolve(options: RunOptions) -> ResolvedRun:
         else {name: files_hash(problem_files(suite, False, Path(data))) for name, suite in suites.items()},
         limit=options.limit,
         temperature=options.temperature,
-        seed=options.seed,
+        seed=seeds[0],
+        seeds=UNSET if len(seeds) == 1 else seeds,
         device=options.device,
         dtype=options.dtype or ("float32" if on_cpu else "bfloat16"),
         compile=options.compile,
@@ -161,7 +167,24 @@ def resolve(options: RunOptions) -> ResolvedRun:
     )
     decoders = {name: preset.decoder for name, preset in presets.items()}
     folder = Path(data) if data and not generated else None
-    return ResolvedRun(config, suites, decoders, folder, workers, options.item_timeout)
+    isolated = options if options.isolate else None
+    return ResolvedRun(config, suites, decoders, folder, workers, options.item_timeout, isolated)
+
+
+def _seeds(given: str | int | tuple[int, ...], temperature: float) -> tuple[int, ...]:
+    """The seeds of a run. Raises UserError for what are none, and for several where all give the same tokens."""
+    text = given if isinstance(given, str) else ",".join(map(str, given if isinstance(given, tuple) else (given,)))
+    try:
+        seeds = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise UserError(f"--seed {text} must be a whole number, or several as 0,1,2") from None
+    if min(seeds) < 0:
+        raise UserError(f"--seed {text} must be at least 0")
+    if len(set(seeds)) < len(seeds):
+        raise UserError(f"--seed {text} names a seed twice")
+    if len(seeds) > 1 and not temperature:
+        raise UserError(f"--seed {text}: at temperature 0 all seeds give the same tokens; add --temperature")
+    return seeds
 
 
 def recorded(config: RunConfig, data: dict[str, Any]) -> ResolvedRun:

@@ -7,8 +7,10 @@ finds accidents, not lies.
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -27,7 +29,14 @@ def unchanged(backbones: Collection[Backbone], who: str) -> Iterator[None]:
     who: the method, suite and item that decode in it, for the message.
     """
     before = _state(backbones)
-    yield
+    with _runs_of(backbones) as around:
+        yield
+    uncounted = [name for name, runs in around.items() if runs > 0]
+    if uncounted:
+        raise UserError(
+            f"{who}: the decoder runs {', '.join(uncounted)} itself, and its forwards are not counted; let it call "
+            "request.backbone and request.draft alone"
+        )
     after = _state(backbones)
     changed = [name for name in before if before[name] != after[name]]
     if changed:
@@ -35,6 +44,27 @@ def unchanged(backbones: Collection[Backbone], who: str) -> Iterator[None]:
             f"{who}: the decoder leaves {', '.join(changed)} other than before, and every row after it would be "
             "decoded with that; let it put back what it changes, and draw from request.sampler alone"
         )
+
+
+@contextmanager
+def _runs_of(backbones: Collection[Backbone]) -> Iterator[Counter[str]]:
+    """By model, how often it ran in this block without a call of its backbone; of what is not compiled or in a graph.
+
+    A model's run is seen at its embedding.
+    """
+    around: Counter[str] = Counter()
+
+    def count(name: str, runs: int) -> None:
+        around[name] += runs
+
+    with ExitStack() as stack:
+        for backbone in backbones:
+            if backbone.compiled or backbone.graphed:
+                continue
+            hook = partial(lambda name, *_: count(name, 1), backbone.name)
+            stack.callback(backbone.model.get_input_embeddings().register_forward_pre_hook(hook).remove)
+            stack.callback(lambda each, calls: count(each.name, calls - each.calls), backbone, backbone.calls)
+        yield around
 
 
 def _state(backbones: Collection[Backbone]) -> dict[str, Any]:

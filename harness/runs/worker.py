@@ -20,7 +20,7 @@ from harness.records.schema import PromptRecord
 from harness.records.traces import replay
 from harness.runs.chunks import Chunk, Queue
 from harness.runs.folder import describe_data, made_with
-from harness.runs.inference import SuiteJob, TooLong, decode_item, item_seed, prompts_of, warm_up
+from harness.runs.inference import SuiteJob, TooLong, decode_item, prompts_of, warm_up
 from harness.runs.resolve import ResolvedRun
 from harness.runs.responses import LeftOut, Passes, Response, Result, Sample, hash_of, trace_of
 from model_wrappers import Backbone
@@ -96,7 +96,7 @@ class Worker:
             model = job.models[method]
             for item in items:
                 log = EventLog() if self._config.traced else None
-                seed = item_seed(self._config.seed or 0, chunk.suite, item)
+                _, seed = job.draw(item)
                 key = (method, chunk.suite, item)
                 try:
                     record, windows = decode_item(job, method, item, seed, log)

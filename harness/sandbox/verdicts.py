@@ -40,24 +40,26 @@ def verdicts_of(folder: Path, suites: list[str], unsafe: bool = False, pending: 
     meta = read_meta(folder)
     specs = restored_suites(meta, suites)
     choice = choose(unsafe)
-    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    draws, files = len(meta.config.draws), meta.data["files"]
+    groups: dict[tuple[str, str, int], list[dict[str, Any]]] = {}
     for item in read_lines(folder / "items.jsonl"):
-        if item["suite"] in suites:
-            groups.setdefault((item["method"], item["suite"]), []).append(item)
+        if (suite := item["suite"]) in suites:
+            draw = item["item"] // (files[suite]["items"] // draws) if draws > 1 else 0
+            groups.setdefault((item["method"], suite, draw), []).append(item)
     if pending:
         groups = {key: items for key, items in groups.items() if any(item.get("correct") is None for item in items)}
     rows: list[tuple[str, str, int, bool | None]] = []
     why: list[tuple[str, str, int, str]] = []
     not_scored: dict[str, str] = {}
     own_objects: dict[str, int] = {}
-    judged: dict[tuple[str, int, str], tuple[bool, str]] = {}  # by suite, item and text: methods often agree
+    judged: dict[tuple[str, int, str], tuple[bool, str]] = {}  # by suite, problem and text: methods often agree
     taken()
     with tempfile.TemporaryDirectory() as scratch:
         data = Path(scratch) if meta.config.generated else Path(meta.data["folder"])
         if meta.config.generated:
             write_generated(data, meta.config, specs.values())
         problems: dict[str, list[Problems]] = {}
-        for (method, suite), items in groups.items():
+        for (method, suite, draw), items in groups.items():
             spec, numbers = specs[suite], [item["item"] for item in items]
             if spec.executes and choice.isolation is None:
                 not_scored[suite] = choice.missing
@@ -65,17 +67,18 @@ def verdicts_of(folder: Path, suites: list[str], unsafe: bool = False, pending: 
                 continue
             if suite not in problems:
                 problems[suite] = _problems(spec, meta, data, unsafe)
-            responses = [(suite, item["item"], item["text"]) for item in items]
+            before = draw * sum(map(len, problems[suite]))  # items of other seeds
+            responses = [(suite, item["item"] - before, item["text"]) for item in items]
             new = [response for response in responses if response not in judged]
             if new:
                 verdicts = explained_suite(
                     problems[suite], [number for _, number, _ in new], [text for *_, text in new]
                 )
                 judged |= dict(zip(new, verdicts, strict=True))
-            for response in responses:
+            for number, response in zip(numbers, responses, strict=True):
                 verdict, said = judged[response]
-                rows.append((method, suite, response[1], verdict))
-                why += [(method, suite, response[1], said)] if said else []
+                rows.append((method, suite, number, verdict))
+                why += [(method, suite, number, said)] if said else []
             if spec.executes:
                 own_objects[suite] = own_objects.get(suite, 0) + taken()
     return {

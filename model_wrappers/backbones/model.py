@@ -136,10 +136,15 @@ class Backbone:
         return dtype
 
     @property
+    def graphed(self) -> bool:
+        """Whether it runs through CUDA graphs."""
+        return isinstance(self._run, GraphedForward)
+
+    @property
     def graphs(self) -> int:
         """Graphs that were made so far: compiled ones, in this process, or CUDA graphs of this model; else 0."""
-        if isinstance(self._run, GraphedForward):
-            return self._run.count
+        if self.graphed:
+            return self._run.count  # type: ignore[no-any-return]
         return int(counters["stats"]["unique_graphs"]) if self.compiled else 0
 
     @torch.inference_mode()

@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from model_wrappers.options import Options, meant
@@ -132,11 +133,17 @@ def register(
 def add_decoder(name: str, decoder: Decoder) -> None:
     """Enter a decoder in METHODS. Raises ValueError for a name that is taken, a bad label, or what is no decoder.
 
-    A file that is imported once more, or a definition that is typed once more, replaces its own decoder.
+    A file that is imported once more, or a definition that is typed once more, replaces its own decoder. Where another
+    file from outside has the name, as a version of one's decoder has, it becomes NAME.FILE.
     """
     check_name(name)
     if name in METHODS and not _is_again(METHODS[name].source, decoder.source):
-        raise ValueError(f"a decoder {name!r} is there already; choose another name")
+        files = [file_of(each) for each in (METHODS[name].source, decoder.source) if not isinstance(each, str)]
+        of_file = version_of(name, files[-1])
+        known = METHODS.get(of_file)
+        if len({*files} - {""}) < 2 or (known is not None and not _is_again(known.source, decoder.source)):
+            raise ValueError(f"a decoder {name!r} is there already; choose another name")
+        name = of_file
     check_label(decoder.label)
     own = decoder.options.__struct_fields__  # what is wrong with its annotation is said here, not when it is asked for
     if taken := [option for option in own if option in TAKEN]:
@@ -177,6 +184,11 @@ def name_of(method: Method) -> str:
         known = (name for name, decoder in METHODS.items() if decoder is method)
         return next(known, name_of(method.function))
     return str(getattr(method, "__name__", type(method).__name__))
+
+
+def version_of(name: str, file: str) -> str:
+    """What a decoder is called that another file registers by its name too."""
+    return f"{name}.{Path(file).stem}"
 
 
 def file_of(function: Function) -> str:

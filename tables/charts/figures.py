@@ -14,8 +14,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormat
 from harness.errors import UserError
 from harness.measures.intervals import tradeoff
 from harness.measures.table import method_labels
-from harness.measures.theory import acceptance_by_position, fef_windows, theory
-from harness.methods.groups import GROUPS
+from harness.measures.theory import WINDOW, acceptance_by_position, fef_windows, theory
 from harness.methods.presets import prefix_conditioned
 from harness.records.store import Run
 from tables.charts.drawing import (
@@ -28,6 +27,7 @@ from tables.charts.drawing import (
     speed_axis,
 )
 from tables.charts.palette import PALETTE
+from tables.charts.series import by_option
 from tables.sheets.ablations import ONLY_ABLATION
 
 EXPECTED_LINES = ("--", ":", "-.", (0, (5, 3, 1, 1, 1, 1)))  # of expected acceptance under independence, one per method
@@ -99,33 +99,46 @@ def draw_acceptance(run: Run) -> tuple[Figure, list[str]]:
 
 
 def draw_window_size(run: Run) -> tuple[Figure, list[str]]:
-    """Committed length and speedup against window size, means over the suites of the window-size ablation's methods.
+    """Committed length and speedup against window size, means over the suites, of methods that differ in it alone.
 
-    Raises Skipped with fewer than two window sizes, or if the run was not timed.
+    Above, the committed length of the first such series beside the theorem's; below, the speedups of all. Raises
+    Skipped with fewer than two window sizes, or if the run was not timed.
     """
     need_seconds(run)
     expected = theory(run)
-    expected = expected[expected["method"].isin(GROUPS["window-size"])]
-    sizes = expected["window"].nunique()
-    if sizes < 2:
-        raise Skipped(f"the run has {sizes} window size{'s' * (sizes != 1)} of the window-size methods; it takes two")
-    means = expected.groupby("window").mean(numeric_only=True)
-    figure, (above, below) = new_figure(3.6, rows=2)
-    measured, expected_of_k, expected_of_b, forwards = PALETTE[:4]
-    above.plot(means["committed_per_window"], "o-", color=measured, label="measured")
+    ran = set(expected["method"])
+    series = {
+        title: [method for method in row.values() if method in ran]
+        for title, row in by_option(run, "window", WINDOW).items()
+    }
+    series = {title: methods for title, methods in series.items() if len(methods) > 1}
+    if not series:
+        raise Skipped("it takes two methods that differ in the window size alone (--methods window-size)")
+    means = {
+        title: expected[expected["method"].isin(methods)].groupby("window").mean(numeric_only=True)
+        for title, methods in series.items()
+    }
+    first = next(iter(means.values()))
+    named = {title: f"{title}, " if len(means) > 1 else "" for title in means}
+    figure, (above, below) = new_figure(3.6, rows=2, entries=[f"{each}forward passes" for each in named.values()] * 2)
+    measured, expected_of_k, expected_of_b = PALETTE[:3]
+    above.plot(first["committed_per_window"], "o-", color=measured, label="measured")
     hollow: dict[str, Any] = {"fillstyle": "none"}
-    above.plot(means["expected_committed"], "s--", color=expected_of_k, label="$E[C_k]$, windows of $k$", **hollow)
-    actual = means["expected_committed_windows"]
+    above.plot(first["expected_committed"], "s--", color=expected_of_k, label="$E[C_k]$, windows of $k$", **hollow)
+    actual = first["expected_committed_windows"]
     above.plot(actual, "^:", color=expected_of_b, label="$E[C_b]$, actual lengths", **hollow)
     above.set(ylabel="committed per window")
-    below.plot(means["forward_speedup"], "D-.", color=forwards, label="forward passes", **hollow)
-    below.plot(means["speedup"], "o-", color=measured, label="wall-clock")
+    above.legend()
+    for (title, rows), look in zip(means.items(), looks(), strict=False):
+        below.plot(rows["speedup"], linestyle="-", label=f"{named[title]}wall-clock", **look)
+        below.plot(rows["forward_speedup"], linestyle="-.", label=f"{named[title]}forward passes", **look | hollow)
+    speeds = pd.concat([rows[["forward_speedup", "speedup"]] for rows in means.values()]).to_numpy()
     below.set(xlabel="window size $k$", ylabel="speedup over LLaDA", xscale="log")
-    below.set_xticks(list(means.index), [str(size) for size in means.index], minor=False)
+    ticks = sorted({size for rows in means.values() for size in rows.index})
+    below.set_xticks(ticks, [str(size) for size in ticks], minor=False)
     below.xaxis.set_minor_locator(NullLocator())
-    below.set_ylim(0, 1.1 * float(means[["forward_speedup", "speedup"]].to_numpy().max()))
-    for axes in (above, below):
-        axes.legend()
+    below.set_ylim(0, 1.1 * float(speeds.max()))
+    legend_below(figure, below)
     return figure, []
 
 

@@ -14,6 +14,7 @@ LATEX_SPECIAL = {
     "<": r"\textless{}",
     ">": r"\textgreater{}",
     "|": r"\textbar{}",
+    "±": r"$\pm$",
     **{character: f"\\{character}" for character in "&%$#_{}"},
 }
 WIDE = 8  # more columns than this are scaled to the width of the page

@@ -32,12 +32,18 @@ def setting(measured: pd.DataFrame, run: Run) -> list[str]:
     together, all machines, each once.
     """
     counts = measured.groupby("suite")["items"].max()
+    configs = [each.config for each in runs_of(run)]
+    draws = configs[0].draws
+    counts = counts // len(draws)
     if counts.nunique() == 1:
         items = f"{counts.iloc[0]} item{'' if counts.iloc[0] == 1 else 's'} per suite"
     else:
         titles = suite_titles(run)
         items = f"Items: {', '.join(f'{titles[suite]} {counts[suite]}' for suite in titles if suite in counts)}"
-    configs = [each.config for each in runs_of(run)]
+    if len(draws) > 1:
+        items += (
+            f", each with the seeds {', '.join(map(str, draws))}: accuracies are means ± standard deviations over them"
+        )
     all_generated = all(config.generated for config in configs)
     own = _questions(configs)
     but = f" but for {', '.join(own)}" if own else ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
+from statistics import stdev
 from string import ascii_lowercase
 from typing import Any
 
@@ -13,7 +14,7 @@ from msgspec import UNSET
 
 from harness.measures.intervals import Pairs
 from harness.measures.settings import against_reference
-from harness.measures.table import LENGTH, REFERENCE, timed
+from harness.measures.table import BY_SEED, LENGTH, REFERENCE, timed
 from harness.measures.together import by_pair_of_all, joined, notes_of
 from harness.records.schema import SuiteName
 from harness.records.store import Run
@@ -176,6 +177,7 @@ def mean_rows(frame: pd.DataFrame, suites: Sequence[str]) -> pd.DataFrame:
     for method, own in frame.groupby("method", sort=False):
         own = own.set_index("suite").reindex(list(suites))
         means = {metric.value: own[metric.value].mean(skipna=False) for metric in (*METRICS, ACCEPTANCE)}
+        by_seed = zip(*own[BY_SEED].dropna(), strict=False) if pd.notna(means["accuracy"]) else ()
         unscored = "no mean: a suite is missing or not scored" if pd.isna(means["accuracy"]) else ""
         unshared = "no mean: a suite is missing or has no speedup" if pd.isna(means["forward_speedup"]) else ""
         rows.append(
@@ -183,6 +185,7 @@ def mean_rows(frame: pd.DataFrame, suites: Sequence[str]) -> pd.DataFrame:
                 "method": method,
                 "suite": MEAN,
                 **means,
+                BY_SEED: tuple(sum(seed) / len(seed) for seed in by_seed),
                 "accuracy_note": joined(unscored, *own["accuracy_origin"].dropna()),
                 "speed_note": joined(unshared, *own["speed_origin"].dropna()),
                 "forward_note": unshared,
@@ -233,7 +236,9 @@ def _cell(row: dict[Any, Any] | None, metric: Metric, bests: set[tuple[str, str]
         return Cell("n/s" if metric.value == "accuracy" and row["scored"] == 0 else "-", mark=mark)
     text = number_text(row[metric.value], 2)
     is_best = row[metric.competes] and (row.get("source", ""), text) in bests
-    return Cell(text + metric.unit, metric.emphasis if is_best else "", mark)
+    by_seed = row.get(BY_SEED, ()) if metric is ACCURACY else ()
+    spread = f" ± {number_text(stdev(by_seed), 2)}" if len(by_seed) > 1 else ""
+    return Cell(text + metric.unit + spread, metric.emphasis if is_best else "", mark)
 
 
 def number_text(value: float, decimals: int, sign: str = "") -> str:

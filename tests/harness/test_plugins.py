@@ -61,6 +61,20 @@ def plugin(folder: Path, text: str, name: str = "mine.py") -> Path:
     return path
 
 
+def test_two_versions_of_a_decoder_stand_in_one_run(tmp_path: Path) -> None:
+    first = plugin(tmp_path, DECODER, "v1.py")
+    second = plugin(tmp_path, DECODER.replace("options.k", "9"), "v2.py")
+    methods = f"llada,{first}:mine,{second}:mine(k=2)"
+    config = resolve(parsed(RunOptions, ["--methods", methods, "--suite", "gsm8k"])).config
+    assert list(config.methods) == ["llada", "mine", "mine.v2(k=2)"]
+    assert METHODS["mine.v2"].function is not METHODS["mine"].function
+    assert [Path(each.path).name for each in used_by(config)] == ["v1.py", "v2.py"]
+    third = plugin(tmp_path, DECODER + PRESET, "v3.py")
+    with pytest.raises(UserError, match=r"'mine' is of another file, this one's is 'mine.v3'; name that"):
+        load(str(third))
+    assert "mine.v3" not in METHODS
+
+
 def test_a_file_brings_decoders_presets_and_suites(tmp_path: Path) -> None:
     path = plugin(tmp_path, DECODER + PRESET + SUITE)
     loaded = load(str(path))

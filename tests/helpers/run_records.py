@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from harness.methods.presets import PRESETS
+from harness.methods.selection import methods_named
 from harness.records.hashes import nano_hashes
 from harness.records.store import Run, read_run
 
@@ -99,7 +99,10 @@ def save_presets(folder: Path, *methods: str, suites: tuple[str, ...] = ("gsm8k"
     ]
     config = {
         "data": "generated",
-        "methods": {name: {"label": PRESETS[name].label, "method": PRESETS[name].method} for name in methods},
+        "methods": {
+            name: {"label": preset.label, "method": preset.method}
+            for name, preset in methods_named(",".join(methods)).items()
+        },
         "suites": {suite: {"title": PAPER_SUITES.get(suite, suite)} for suite in suites},
     }
     return save(folder, items, config=config)

@@ -13,6 +13,7 @@ from harness.measures.table import MEASURES
 from harness.measures.together import put_together
 from harness.methods.groups import GROUPS
 from harness.methods.presets import PRESETS
+from harness.methods.selection import methods_named
 from harness.records.store import Run
 from tables.render import render
 from tables.sheets.ablations import ONLY_ABLATION
@@ -31,20 +32,24 @@ def in_csv(text: str) -> list[str]:
     return frame["method"].drop_duplicates().to_list()
 
 
-def test_groups_name_presets() -> None:
-    assert all(method in PRESETS for methods in GROUPS.values() for method in methods)
+ALL = list(dict.fromkeys(method for methods in GROUPS.values() for method in methods))
+
+
+def test_groups_have_methods_as_the_records_name_them() -> None:
+    for name, methods in GROUPS.items():
+        assert list(methods_named(name)) == methods
 
 
 def test_every_ablation_has_its_rows_in_order_and_the_main_table_has_none_of_theirs(tmp_path: Path) -> None:
-    files = run_of(tmp_path, *reversed(PRESETS))
+    files, presets = run_of(tmp_path, *reversed(ALL)), methods_named(",".join(ALL))
     for name in ABLATIONS:
-        expected = [PRESETS[method].label for method in GROUPS[name]]
+        expected = [presets[method].label for method in GROUPS[name]]
         rows = list(rows_of(files[f"{name}.md"]))[2:]
         assert rows == (expected if name == "training" else expected[1:])
         assert rf"\label{{tab:{name}}}" in files[f"{name}.tex"]
     main = list(rows_of(files["main.md"]))[2:]
     assert "FeF-DLLM (step=2)" in main and "Threshold" in main
-    assert not set(main) & {PRESETS[method].label for method in ONLY_ABLATION}
+    assert not set(main) & {presets[method].label for method in ONLY_ABLATION}
 
 
 def test_the_draft_table_shows_acceptance_in_percent(tmp_path: Path) -> None:
@@ -60,7 +65,7 @@ def test_a_run_of_the_main_methods_has_no_ablation(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ABLATIONS)
 def test_an_ablations_csv_has_the_rows_of_its_table(tmp_path: Path, name: str) -> None:
     shown = [method for method in GROUPS[name] if name == "training" or method != "llada"]
-    assert in_csv(run_of(tmp_path, *reversed(PRESETS))[f"{name}.csv"]) == shown
+    assert in_csv(run_of(tmp_path, *reversed(ALL))[f"{name}.csv"]) == shown
 
 
 def test_the_main_csv_has_no_row_of_an_ablation_alone(tmp_path: Path) -> None:

@@ -22,10 +22,10 @@ from tables import figures as cli
 from tables.charts.drawing import UNDATED, Skipped
 from tables.figures import draw_acceptance, draw_curves, draw_tradeoff, draw_window_size
 
-SIZES = {"fef-4-w4": 4, "fef-4": 16, "fef-2": 16}
+SIZES = {"fef-4(window=4)": 4, "fef-4": 16, "fef-2": 16}
 
 
-def sized_run(folder: Path, methods: tuple[str, ...] = ("fef-4-w4", "fef-4"), **fields: Any) -> Run:
+def sized_run(folder: Path, methods: tuple[str, ...] = ("fef-4(window=4)", "fef-4"), **fields: Any) -> Run:
     """LLaDA and FeF methods, 20 items on each of two suites; windows accept their drafts independently."""
     draws = np.random.default_rng(0)
     items, windows = [], []
@@ -51,7 +51,7 @@ def sized_run(folder: Path, methods: tuple[str, ...] = ("fef-4-w4", "fef-4"), **
 def test_the_tradeoff_is_the_mean_over_suites_with_pooled_wilson(tmp_path: Path) -> None:
     run = sized_run(tmp_path)
     frame, left_out = tradeoff(run)
-    assert left_out == [] and frame["method"].to_list() == ["llada", "fef-4-w4", "fef-4"]
+    assert left_out == [] and frame["method"].to_list() == ["llada", "fef-4(window=4)", "fef-4"]
     row = frame.to_dict("records")[1]
     pooled = stats.binomtest(24, 40).proportion_ci(method="wilson")
     assert (row["accuracy"], row["accuracy_low"], row["accuracy_high"]) == pytest.approx(
@@ -75,11 +75,11 @@ def test_what_the_tradeoff_leaves_out_is_said(tmp_path: Path) -> None:
 
 
 def test_acceptance_lines_are_the_counts_and_alpha_to_the_position(tmp_path: Path) -> None:
-    run = sized_run(tmp_path, ("fef-2", "fef-4", "fef-4-w4"))
+    run = sized_run(tmp_path, ("fef-2", "fef-4", "fef-4(window=4)"))
     figure, _ = draw_acceptance(run)
     above, below = figure.axes
     windows = fef_windows(run)
-    assert "FEF-4-W4" not in lines_of(above)  # a row of an ablation alone
+    assert "FEF-4(WINDOW=4)" not in lines_of(above)  # a row of an ablation alone
     for method in ("fef-2", "fef-4"):
         positions = acceptance_by_position(windows[windows["method"] == method])
         assert lines_of(above)[method.upper()] == positions["given_tested"].to_list()
@@ -98,7 +98,7 @@ def test_the_window_size_figure_has_the_measured_and_the_expected_lengths(tmp_pa
     above, below = figure.axes
     measured, theorem, actual = lines_of(above).values()
     windows = fef_windows(run)
-    for position, method in enumerate(("fef-4-w4", "fef-4")):
+    for position, method in enumerate(("fef-4(window=4)", "fef-4")):
         own = windows[windows["method"] == method]
         assert measured[position] == pytest.approx(own["committed"].mean())
         counts = run.items[run.items["method"] == method].groupby("suite")[["accepted", "rejected"]].sum()
@@ -119,7 +119,7 @@ def test_figures_that_need_seconds_are_not_drawn_of_a_run_that_was_not_timed(
     skipped = [
         line.split(":")[0] for line in said if line.endswith("the run's seconds were not measured for comparison")
     ]
-    assert skipped == ["tradeoff", "window-size", "speed-by-window", "anchor", "front", "front-gsm8k", "front-math"]
+    assert skipped == ["tradeoff", "window-size", "anchor", "front", "front-gsm8k", "front-math"]
     assert {path.stem for path in (tmp_path / "figures").iterdir()} == {"acceptance"}
     assert tradeoff(run)[0].empty
 
@@ -149,7 +149,7 @@ def test_the_command_line_writes_what_it_can_and_the_same_bytes_twice(
     command = [str(run.folder), "--curves", f"base={tmp_path / 'loss.csv'}", "--out"]
     for out in ("one", "two"):
         assert cli.main([*command, str(tmp_path / out)]) == 0
-    names = {"tradeoff", "acceptance", "window-size", "curves"}
+    names = {"tradeoff", "acceptance", "window-size", "front", "front-gsm8k", "front-math", "curves"}
     assert {path.name for path in (tmp_path / "one").iterdir()} == {f"{n}.{kind}" for n in names for kind in UNDATED}
     for path in (tmp_path / "one").iterdir():
         assert path.read_bytes() == (tmp_path / "two" / path.name).read_bytes()
@@ -158,7 +158,7 @@ def test_the_command_line_writes_what_it_can_and_the_same_bytes_twice(
     bare = save(tmp_path / "bare", [item("llada", "gsm8k", 0)])
     assert cli.main([str(bare.folder)]) == 0
     said = capsys.readouterr().out
-    assert "acceptance: skipped, no method" in said and "window-size: skipped, the run has 0 window sizes" in said
+    assert "acceptance: skipped, no method" in said and "window-size: skipped, it takes two" in said
     assert {path.stem for path in (bare.folder / "figures").iterdir()} == {"tradeoff"}
 
 

@@ -12,6 +12,7 @@ from run_records import PAPER_SUITES, full_items, item, rows_of, save, save_pres
 
 from harness.methods.groups import GROUPS
 from harness.methods.presets import PRESETS
+from harness.methods.selection import methods_named
 from tables.render import render
 from tables.sheets.paper import NAMED_OTHERWISE, NUMBERS, TIDY, paper_numbers
 
@@ -61,17 +62,20 @@ def test_paper_numbers_are_the_papers() -> None:
     found = {row[:4] for row in numbers}
     assert ("DCD", "humaneval", 50.0, 0.43) in found and ("LLaDA w/ train", "mean", 46.28, 1.0) in found
     assert ("FeF-DLLM w/o SD (step=4)", "mbpp", 42.6, 0.4) in found
-    assert ("FeF-DLLM, window 8 (step=4)", "mean", 52.06, 1.42) in found
+    assert ("FeF-DLLM (step=4, window=8)", "mean", 52.06, 1.42) in found
     assert ("FeF-DLLM (step=4)", "gsm8k", 79.68, 2.14, 63.29) in numbers
     assert ("FeF-DLLM, draft w/o train (step=4)", "mbpp", 42.6, 2.89, 91.77) in numbers
 
 
-def test_every_label_of_the_paper_is_that_of_a_preset() -> None:
-    assert set(paper_numbers()["label"]) <= {preset.label for preset in PRESETS.values()}
+METHODS = methods_named(",".join({"main": 0, **dict.fromkeys(ABLATIONS)}))
 
 
-def test_rows_named_by_window_size_are_the_presets_of_that_size() -> None:
-    sizes = {preset.label: preset.options.get("window", 16) for preset in PRESETS.values()}
+def test_every_label_of_the_paper_is_that_of_a_method() -> None:
+    assert set(paper_numbers()["label"]) <= {preset.label for preset in METHODS.values()}
+
+
+def test_rows_named_by_window_size_are_the_methods_of_that_size() -> None:
+    sizes = {preset.label: preset.asked.get("window", 16) for preset in METHODS.values()}
     named = NAMED_OTHERWISE["ablation_window_size"]
     assert {str(sizes[label]): label for label in named.values()} == named
 
@@ -96,8 +100,13 @@ def test_tables_of_the_paper_that_share_a_row_agree() -> None:
 def test_every_row_of_the_ablations_stands_beside_the_papers_once(tmp_path: Path) -> None:
     lines = beside(tmp_path, *ABLATIONS)["paper.md"].splitlines()
     labels = [line.strip("|").split(" | ")[0].strip() for line in lines if line.startswith("|")][2:]
-    unknown = {"fef-4-w2", "fef-4-w24", "fef-4-w32", "llada-control"}  # the control is never beside a paper number
-    expected = [PRESETS[method].label for method in dict.fromkeys(ABLATIONS) if method not in unknown]
+    unknown = {
+        "fef-4(window=2)",
+        "fef-4(window=24)",
+        "fef-4(window=32)",
+        "llada-control",
+    }  # the control is never beside a paper number
+    expected = [METHODS[method].label for method in dict.fromkeys(ABLATIONS) if method not in unknown]
     assert labels == [f"{label}, {source}" for label in expected for source in ("paper", "measured")]
 
 
@@ -120,7 +129,7 @@ def test_a_mean_the_paper_does_not_print_is_a_dash(tmp_path: Path) -> None:
 
 def test_csv_has_the_papers_number_left_of_the_measured_one(tmp_path: Path) -> None:
     frame = pd.read_csv(io.StringIO(beside(tmp_path, *ABLATIONS)["paper.csv"]))
-    row = frame[(frame["method"] == "fef-4-w8") & (frame["suite"] == "math")].to_dict("records")[0]
+    row = frame[(frame["method"] == "fef-4(window=8)") & (frame["suite"] == "math")].to_dict("records")[0]
     assert list(row) == TIDY and list(row.values())[3:7] == [36.56, 100.0, 1.34, 1.0]
     assert pd.isna(row["paper_acceptance_percent"]) and row["acceptance_percent"] == 60.0
 

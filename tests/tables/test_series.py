@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -10,53 +11,67 @@ from matplotlib.figure import Figure
 from run_records import item, lines_of, save
 
 from harness.errors import UserError
+from harness.methods.selection import methods_named
 from harness.records.store import Run
 from tables.charts.drawing import Skipped
-from tables.charts.series import (
-    ANCHORS,
-    BY_ANCHOR,
-    BY_WINDOW,
-    FRONT,
-    draw_anchor,
-    draw_front,
-    draw_speed_by_window,
-    front_of,
-)
+from tables.charts.series import WHOLE, by_option, draw_anchor, draw_front, front_of, series_of
 
 
-def presets_run(folder: Path, methods: list[str], labels: dict[str, str] | None = None) -> Run:
-    """Ten items of two suites: method n takes 1 / (n + 1) s and 96 - n forwards, and solves the first 9 - n % 5."""
-    items = []
-    for suite in ("gsm8k", "math"):
-        for position, method in enumerate(methods):
-            for number in range(10):
-                spent = {"seconds": 1 / (position + 1), "forwards": 96 - position, "correct": number < 9 - position % 5}
-                items.append(item(method, suite, number, **spent))
-    labels = {method: method.upper() for method in methods} | (labels or {})
-    named = {method: {"label": labels[method], "method": method.split("-")[0]} for method in methods}
+def run_with(folder: Path, methods: str, **of: dict[str, str]) -> Run:
+    """Ten items of two suites: method n takes 1 / (n + 1) s and 96 - n forwards, and solves the first 9 - n % 5.
+
+    methods: elements of --methods. of: method -> label and decoder, of what is no such element.
+    """
+    named: dict[str, Any] = dict(of)
+    for key, preset in methods_named(methods).items():
+        setting = preset.for_suite("gsm8k", {"gen_length": 48, "block_length": 48}, {})
+        options = {"gen_length": 48, "block_length": setting.block_length, "options": setting.options}
+        suites = {"gsm8k": options, "math": options}
+        named[key] = {"label": preset.label, "method": preset.method, "role": preset.role, "suites": suites}
+    items = [
+        item(method, suite, number, seconds=1 / (at + 1), forwards=96 - at, correct=number < 9 - at % 5)
+        for suite in ("gsm8k", "math")
+        for at, method in enumerate(named)
+        for number in range(10)
+    ]
     suites = {"gsm8k": {"title": "GSM8K"}, "math": {"title": "MATH"}}
     return save(folder, items, config={"data": "generated", "methods": named, "suites": suites})
 
 
-def everything(series: dict[str, list[str]]) -> list[str]:
-    return list(dict.fromkeys(method for row in series.values() for method in row))
+THRESHOLDS = "threshold(tau=0.8),threshold,threshold(tau=0.5)"
 
 
 def test_a_front_has_a_line_for_each_series_by_milliseconds_and_accuracy(tmp_path: Path) -> None:
-    methods = everything(FRONT)
-    figure, left_out = draw_front(presets_run(tmp_path, methods), "math")
-    (axes,) = figure.axes
-    assert left_out == [] and len(axes.containers) == len(FRONT)
-    for (name, series), drawn in zip(FRONT.items(), axes.containers, strict=True):
-        line = drawn.lines[0]
-        assert drawn.get_label() == name
-        assert list(line.get_xdata()) == pytest.approx([1e3 / (methods.index(m) + 1) for m in series])
-        assert list(line.get_ydata()) == pytest.approx([10 * (9 - methods.index(m) % 5) for m in series])
+    figure, left_out = draw_front(run_with(tmp_path, f"llada,llada/2,{THRESHOLDS},ssd"), "math")
+    lines = {drawn.get_label(): drawn.lines[0] for drawn in figure.axes[0].containers}
+    assert left_out == [] and list(lines) == ["LLaDA", "Threshold", "SSD"]
+    assert list(lines["LLaDA"].get_xdata()) == pytest.approx([500, 1000])  # in the order of time
+    assert list(lines["Threshold"].get_xdata()) == pytest.approx([200, 250, 1000 / 3])
+    assert list(lines["Threshold"].get_ydata()) == pytest.approx([50, 60, 70])
 
 
-def test_a_front_needs_two_series(tmp_path: Path) -> None:
-    with pytest.raises(Skipped, match="two series"):
-        draw_front(presets_run(tmp_path, FRONT["Threshold"] + ["llada"]), "math")
+def test_a_front_needs_a_decoder_with_two_settings_beside_llada(tmp_path: Path) -> None:
+    with pytest.raises(Skipped, match="no decoder but LLaDA has two settings"):
+        draw_front(run_with(tmp_path, "llada,llada/2,ssd,threshold"), "math")
+
+
+def test_a_series_is_one_decoder_with_one_verification_and_checkpoint(tmp_path: Path) -> None:
+    methods = f"llada,llada-trained,{THRESHOLDS},fef-2,fef-fast,fef-two-stream,fef-two-stream-1(anchor=8),llada+dual"
+    assert series_of(run_with(tmp_path, f"{methods},threshold+dual"), {}) == {
+        "LLaDA": ["llada"],
+        "LLaDA w/ train": ["llada-trained"],
+        "Threshold": THRESHOLDS.split(","),
+        "FeF-DLLM": ["fef-2", "fef-fast"],
+        "FeF-DLLM two-stream": ["fef-two-stream", "fef-two-stream-1(anchor=8)"],
+        "dual cache": ["llada+dual", "threshold+dual"],
+    }
+
+
+def test_what_differs_in_more_than_one_option_is_not_joined(tmp_path: Path) -> None:
+    two_stream = "fef-two-stream,fef-two-stream-1(anchor=8)"
+    figure, _ = draw_front(run_with(tmp_path, f"llada,llada/2,{THRESHOLDS},{two_stream},llada+dual,threshold+dual"))
+    joined = {drawn.get_label(): drawn.lines[0].get_linestyle() != "None" for drawn in figure.axes[0].containers}
+    assert joined == {"LLaDA": True, "Threshold": True, "FeF-DLLM two-stream": False, "dual cache": False}
 
 
 def own_series(figure: Figure) -> dict[str, list[float]]:
@@ -65,21 +80,19 @@ def own_series(figure: Figure) -> dict[str, list[float]]:
     return {str(each.get_label()): list(each.lines[0].get_xdata()) for each in axes.containers}
 
 
-def test_elements_that_differ_in_options_alone_are_a_series_in_the_order_of_time(tmp_path: Path) -> None:
-    methods = ["llada", "margin(low=0.2)", "margin(low=0.8)", "threshold", "threshold(tau=0.5)"]
-    labels = {name: name.capitalize().replace("(", " (") for name in methods}
-    figure, _ = draw_front(presets_run(tmp_path, methods, labels), "math")
-    drawn = own_series(figure)
-    assert drawn["Margin"] == pytest.approx([1e3 / 3, 1e3 / 2])
-    assert drawn["Threshold"] == pytest.approx([1e3 / 5, 1e3 / 4])
-    assert set(drawn) == {"LLaDA, 1 to 8 a step", "Margin", "Threshold"}
+def test_a_decoder_of_ones_own_is_a_series(tmp_path: Path) -> None:
+    of = {f"margin(low={low})": {"label": f"Margin (low={low})", "method": "margin"} for low in (0.2, 0.8)}
+    figure, _ = draw_front(run_with(tmp_path, "llada", **of), "math")
+    assert own_series(figure)["Margin"] == pytest.approx([500, 1000])
 
 
 def test_a_series_is_named_by_a_pattern_that_something_fits(tmp_path: Path) -> None:
-    run = presets_run(tmp_path, ["llada", "one", "other", "two"])
+    run = run_with(
+        tmp_path, "llada", **{name: {"label": name.upper(), "method": name} for name in ("one", "other", "two")}
+    )
     figure, _ = draw_front(run, "math", {"Mine": "o*"})
     assert len(own_series(figure)["Mine"]) == 2 and len(own_series(figure)["TWO"]) == 1
-    with pytest.raises(UserError, match=r"--series Mine=three: no method fits; the run has llada, one, other, two"):
+    with pytest.raises(UserError, match=r"--series Mine=three: no method fits; the run has one, other, two, llada"):
         draw_front(run, "math", {"Mine": "three"})
 
 
@@ -89,56 +102,44 @@ def test_the_front_is_what_nothing_beats() -> None:
     assert front_of(seconds, accuracy) == ["fast", "middling", "slow"]
 
 
-def test_speed_by_window_is_the_mean_over_suites(tmp_path: Path) -> None:
-    methods = ["llada", *(m for row in BY_WINDOW.values() for m in row.values())]
-    figure, _ = draw_speed_by_window(presets_run(tmp_path, methods))
-    lines = lines_of(figure.axes[0])
-    for name, row in BY_WINDOW.items():
-        assert lines[f"{name}, wall-clock"] == pytest.approx([methods.index(m) + 1 for m in row.values()])
-        forwards = [96 / (96 - methods.index(m)) for m in row.values()]
-        assert lines[f"{name}, forward passes"] == pytest.approx(forwards)
-
-
-def test_speed_by_window_needs_both_verifications(tmp_path: Path) -> None:
-    with pytest.raises(Skipped, match="both verifications"):
-        draw_speed_by_window(presets_run(tmp_path, ["llada", *BY_WINDOW["full"].values()]))
+def test_methods_that_differ_in_one_option_alone_are_by_its_value(tmp_path: Path) -> None:
+    run = run_with(
+        tmp_path, "llada,fef-2,fef-4,fef-4(window=4),fef-two-stream,fef-two-stream-1,fef-two-stream(window=4)"
+    )
+    assert by_option(run, "window", 16) == {
+        "FeF-DLLM (step=4)": {16: "fef-4", 4: "fef-4(window=4)"},
+        "FeF-DLLM two-stream (step=2)": {16: "fef-two-stream", 4: "fef-two-stream(window=4)"},
+    }
 
 
 def test_anchors_are_in_order_with_llada_beside(tmp_path: Path) -> None:
-    methods = ["llada", *(m for row in BY_ANCHOR.values() for m in row.values())]
-    figure, _ = draw_anchor(presets_run(tmp_path, methods))
+    run = run_with(tmp_path, "llada,fef-two-stream,fef-two-stream(anchor=32),fef-two-stream(anchor=8)")
+    assert list(by_option(run, "anchor", WHOLE)["FeF-DLLM two-stream (step=2)"]) == [WHOLE, 32, 8]
+    figure, _ = draw_anchor(run)
     above, below = figure.axes
     assert lines_of(above)["LLaDA"] == [90, 90]
-    for drawn, row in zip(below.containers, BY_ANCHOR.values(), strict=True):
-        assert list(drawn.lines[0].get_xdata()) == list(range(len(ANCHORS)))
-        assert list(drawn.lines[0].get_ydata()) == pytest.approx([methods.index(m) + 1 for m in row.values()])
-
-
-def test_anchors_that_were_not_run_are_not_in_the_legend(tmp_path: Path) -> None:
-    figure, _ = draw_anchor(presets_run(tmp_path, ["llada", *BY_ANCHOR["trained"].values()]))
-    assert [drawn.get_label() for drawn in figure.axes[0].containers] == ["trained"]
-
-
-def test_different_decoders_with_a_cache_are_not_joined(tmp_path: Path) -> None:
-    methods = ["llada", "llada/2", "threshold", "threshold-0.8", *FRONT["dual cache"]]
-    figure, _ = draw_front(presets_run(tmp_path, methods))
-    styles = {drawn.get_label(): drawn.lines[0].get_linestyle() for drawn in figure.axes[0].containers}
-    assert styles["dual cache"] == "None"
-    assert "None" not in {style for name, style in styles.items() if name != "dual cache"}
+    (drawn,) = below.containers
+    assert list(drawn.lines[0].get_xdata()) == [0, 1, 2] and list(drawn.lines[0].get_ydata()) == pytest.approx(
+        [4, 3, 2]
+    )
+    assert [tick.get_text() for tick in below.get_xticklabels()] == ["8", "32", "whole"]
 
 
 def test_tuned_settings_of_a_decoder_share_a_look_and_no_line(tmp_path: Path) -> None:
-    entropy = ["entropy-tuned-fast", "entropy-tuned-accurate", "entropy-tuned-fast/control"]
-    figure, _ = draw_front(presets_run(tmp_path, ["llada", *entropy, "fef-tuned-fast", "fef-tuned-accurate"]))
+    def tuned(decoder: str, label: str, *names: str) -> dict[str, dict[str, str]]:
+        return {f"{decoder}-tuned-{name}": {"label": f"{label}, tuned ({name})", "method": decoder} for name in names}
+
+    own = tuned("entropy", "Entropy", "fast", "accurate", "fast/control") | tuned("fef", "FeF-DLLM", "fast", "accurate")
+    figure, _ = draw_front(run_with(tmp_path, "llada", **own))
     points = {drawn.get_label(): drawn.lines[0] for drawn in figure.axes[0].containers}
     assert {name: len(line.get_xdata()) for name, line in points.items()} == {
-        "LLaDA, 1 to 8 a step": 1,
         "Entropy, tuned": 3,
-        "FeF-DLLM two-stream, tuned": 2,
+        "FeF-DLLM, tuned": 2,
+        "LLaDA": 1,
     }
     assert points["Entropy, tuned"].get_linestyle() == "None"
 
 
 def test_one_anchor_is_no_figure(tmp_path: Path) -> None:
     with pytest.raises(Skipped, match="two anchors"):
-        draw_anchor(presets_run(tmp_path, ["llada", "fef-two-stream"]))
+        draw_anchor(run_with(tmp_path, "llada,fef-two-stream"))

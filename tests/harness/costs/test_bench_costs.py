@@ -112,7 +112,7 @@ def test_recorded_extends_give_the_same_logits_when_made_again(monkeypatch: pyte
         return logits, cache
 
     monkeypatch.setattr(backbone, "extend", spied)
-    presets = methods_named("fef-two-stream-a8")
+    presets = methods_named("fef-two-stream(anchor=8)")
     bench_methods(backbone, [torch.tensor([1, 2, 3]), torch.tensor([4, 5])], 12, 1, presets)
     assert len(given) % 7 == 0  # recorded once; decoded and replayed in three rounds
     calls = len(given) // 7

@@ -125,12 +125,10 @@ def test_a_model_other_than_nano_needs_data(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_the_model_of_long_problems_is_in_every_row_and_trained_for_all() -> None:
-    config = config_of(
-        "--model", "nano-long", "--suite", "gsm8k-long", "--methods", "llada,fef-2,fef-two-stream-1-sure"
-    )
+    config = config_of("--model", "nano-long", "--suite", "gsm8k-long", "--methods", "llada,fef-2,fef-two-stream-1")
     assert config["data"] == "generated" and set(config["models"]) == {"base", "fef"}
     assert {model for models in config["models"].values() for model in models.values()} == {"nano-long"}
-    assert config["methods"]["fef-two-stream-1-sure"]["label"] == "FeF-DLLM two-stream, by confidence (step=1)"
+    assert config["methods"]["fef-two-stream-1"]["label"] == "FeF-DLLM two-stream (step=1)"
 
 
 def test_a_folder_belongs_to_one_configuration(tmp_path: Path) -> None:
@@ -212,14 +210,14 @@ def test_cuda_graphs_are_refused_without_a_gpu_and_named_with_one(monkeypatch: p
 
 
 def test_two_streams_use_the_checkpoint_trained_for_them_or_fefs() -> None:
-    methods = ["--methods", "llada,fef-two-stream,fef-two-stream-untrained"]
+    methods = ["--methods", "llada,fef-two-stream,fef-two-stream-1(role=base)"]
     for more, used in (
         (["--model", "nano"], "nano-fef"),
         (["--model", "base=nano,fef=nano-fef,two-stream=own"], "own"),
     ):
         config = config_of(*methods, *more)
         roles = {name: config["models"][method["role"]]["gsm8k"] for name, method in config["methods"].items()}
-        assert roles == {"llada": "nano", "fef-two-stream": used, "fef-two-stream-untrained": "nano"}
+        assert roles == {"llada": "nano", "fef-two-stream": used, "fef-two-stream-1(role=base)": "nano"}
     alone = config_of("--model", "base=nano", "--methods", "fef-two-stream")["methods"]["fef-two-stream"]
     assert (alone["role"], alone["label"]) == ("base", "FeF-DLLM w/o train two-stream (step=2)")
 
