@@ -7,11 +7,13 @@ import time
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 
+from model_wrappers.backbones.blocks import BlockLedger, Blocks, ledgers
 from model_wrappers.backbones.protocol import BackboneLike, Ledger
 from model_wrappers.decoders import Decoder, Method, decoder_named, name_of
 from model_wrappers.options import Options, convert_options
-from model_wrappers.request import Request
+from model_wrappers.request import Request, fill_after_eos
 from model_wrappers.sampling import Sampler
 from model_wrappers.trace import Decoded, FullObserver, Observer, Trace
 
@@ -44,19 +46,27 @@ def decode(
     """
     decoder = decoder_named(method)
     options = check_options(method, method_options)
+    blocks: Blocks | None = getattr(backbone, "blocks", None)
+    if blocks is not None:
+        check_blocks(method, blocks, block_length)
+        block_length = blocks.length
     block_length = gen_length if block_length is None else block_length
     check_lengths(gen_length, block_length)
     check_temperature(method, temperature)
     prompt_1P = _prompt(prompt_ids, backbone, gen_length)
 
-    target = Ledger(backbone)
-    draft = Ledger(_draft(getattr(options, "draft", None), backbone))
+    start = prompt_1P.shape[1]
+    target, draft = ledgers(backbone, _draft(getattr(options, "draft", None), backbone), start)
     given_1L = torch.cat([prompt_1P, _response(given, backbone, gen_length)], 1)
-    x_1L = given_1L.to(target.device, copy=True)
+    grid = target.grid if isinstance(target, BlockLedger) else None
+    end = given_1L.shape[1]
+    beyond = 0 if grid is None else grid.end(end - 1) - end  # the model's last block reaches there
+    x_1L = F.pad(given_1L, (0, beyond), value=backbone.mask_id).to(target.device, copy=True)
     sampler = Sampler(seed) if sampler is None else sampler
     held = frozenset((x_1L[0] != target.mask_id).nonzero()[:, 0].tolist())
-    start = prompt_1P.shape[1]
-    request = Request(target, draft, x_1L, start, block_length, temperature, sampler, observer, given=held)
+    request = Request(
+        target, draft, x_1L, start, block_length, temperature, sampler, observer, given=held, grid=grid, end=end
+    )
     if isinstance(observer, FullObserver):
         observer.began(lambda: target.calls + draft.calls)
     _synchronize(target.device)
@@ -64,6 +74,8 @@ def decode(
     try:
         with torch.inference_mode():
             decoder(request, options)
+            if grid is not None:
+                fill_after_eos(request)
     except (RuntimeError, ValueError):
         _check_logits(target, draft)  # the cause, where that is what the decoder could not use
         raise
@@ -72,7 +84,7 @@ def decode(
     _check_logits(target, draft)
     target.check_counted(draft)
     draft.check_counted(target)
-    decoded_1L = x_1L.cpu()
+    decoded_1L = x_1L[:, :end].cpu()
     _check_response(decoder, name_of(method), given_1L, decoded_1L, start, backbone)
     trace = Trace(
         forwards=target.calls + draft.calls,
@@ -101,6 +113,14 @@ def check_temperature(method: Method, temperature: float) -> None:
         raise ValueError(f"temperature={temperature!r} is too small to divide logits by; 0 is greedy")
     if decoder_named(method).greedy_only and temperature > 0:
         raise ValueError(f"{name_of(method)} is defined at temperature 0, not {temperature}")
+
+
+def check_blocks(method: Method, blocks: Blocks, block_length: int | None) -> None:
+    """ValueError unless a method can decode a model that attends in blocks, and in these."""
+    if decoder_named(method).whole_sequence:
+        raise ValueError(f"{name_of(method)} attends to the whole sequence, and the model in blocks of {blocks.length}")
+    if block_length not in (None, blocks.length):
+        raise ValueError(f"block_length={block_length}: the model attends in blocks of {blocks.length}; leave it out")
 
 
 def check_lengths(gen_length: int, block_length: int) -> None:

@@ -17,6 +17,7 @@ from typing import Literal, Protocol
 
 import torch
 
+from model_wrappers.backbones.blocks import BlockLedger
 from model_wrappers.backbones.key_values import KeyValues
 from model_wrappers.backbones.protocol import Ledger
 
@@ -55,19 +56,23 @@ def make_cache(name: CacheName, backbone: Ledger, length: int) -> BlockCache:
     """The cache of a name, for sequences of `length` tokens. Raises ValueError if the backbone cannot serve it."""
     if name == "none":
         return NoCache(backbone, length)
+    if isinstance(backbone, BlockLedger):
+        raise ValueError(f"cache={name!r}: a block model keeps finished blocks by itself, exactly; use 'none'")
     if not backbone.can_extend:
         raise ValueError(f"cache={name!r} needs a backbone with cached attention (a method `extend`); use 'none'")
     return (PrefixCache if name == "prefix" else DualCache)(backbone, length)
 
 
 class NoCache:
-    """Every step runs the whole sequence."""
+    """Every step runs the whole sequence; of a block model all that is not final."""
 
     def __init__(self, backbone: Ledger, length: int) -> None:
         self._backbone, self.readable = backbone, range(length)
 
     def begin_block(self, start: int, end: int) -> None:
-        """Nothing is kept."""
+        """Nothing is kept here. A block model does not look ahead."""
+        if isinstance(self._backbone, BlockLedger):
+            self.readable = range(end)
 
     def logits(
         self,

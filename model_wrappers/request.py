@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 
+from model_wrappers.backbones.blocks import BlockEnds, Grid
 from model_wrappers.backbones.protocol import Ledger
 from model_wrappers.sampling import Sampler
 from model_wrappers.trace import FullObserver, How, Observer, Rejected, Window
@@ -21,7 +23,9 @@ class Request:
     model). x_1L: LongTensor (1, L), prompt and response; decoders read it and change it through `commit` and `remask`
     alone. start: index of the response's first token. block_length: it divides the response. temperature: 0 is greedy.
     sampler: what all randomness goes through. observer: told of every change. windows: those that `record` was given.
-    given: positions that were given, prompt and all; they are never masked again.
+    given: positions that were given, prompt and all; they are never masked again. grid: the blocks of a block model,
+    the last of which may reach beyond the response; None is LLaDA's blocks, which the model does not know. end: index
+    after the response (None: it ends with the sequence).
     """
 
     backbone: Ledger
@@ -34,6 +38,8 @@ class Request:
     observer: Observer | None = None
     windows: list[Window] = field(default_factory=list)
     given: frozenset[int] = frozenset()
+    grid: Grid | None = None
+    end: int | None = None
 
     @property
     def mask_id(self) -> int:
@@ -43,12 +49,18 @@ class Request:
     @property
     def length(self) -> int:
         """Tokens of the response."""
-        return self.x_1L.shape[1] - self.start
+        return (self.x_1L.shape[1] if self.end is None else self.end) - self.start
 
     @property
-    def block_ends(self) -> range:
-        """Index after the last token of every block."""
+    def block_ends(self) -> Sequence[int]:
+        """Index after the last token of every block; of a block model's one goes through those up to EOS alone."""
+        if self.grid is not None:
+            return BlockEnds(self.grid, self.x_1L, self.start, self.backbone.eos_id)
         return range(self.start + self.block_length, self.x_1L.shape[1] + 1, self.block_length)
+
+    def block_end(self, position: int) -> int:
+        """Index after the last token of the block that holds a position of the response."""
+        return position + 1 + (self.block_ends[0] - position - 1) % self.block_length
 
     def commit(
         self,
@@ -67,7 +79,7 @@ class Request:
             changed = [at - self.start for at in torch.as_tensor(positions).tolist()]
             given = [math.nan] * len(changed) if probs is None else _listed(probs)
             ways: Sequence[How] = [how] * len(changed) if isinstance(how, str) else how
-            self.observer.committed(changed, self.x_1L[0, positions].tolist(), given, ways)
+            self.observer.committed(*self._inside(changed, self.x_1L[0, positions].tolist(), given, ways))
 
     def remask(self, positions: Sequence[int], tokens: torch.Tensor | None = None) -> None:
         """Corrupt positions of the sequence again: to the mask, or to `tokens` (N,) drawn from another kernel.
@@ -79,7 +91,8 @@ class Request:
             raise ValueError(f"positions {sorted(given)} of the sequence were given; a decoder must not mask them")
         self.x_1L[0, positions] = self.mask_id if tokens is None else tokens
         if self.observer is not None:
-            self.observer.remasked([at - self.start for at in positions], self.x_1L[0, positions].tolist())
+            changed = [at - self.start for at in positions]
+            self.observer.remasked(*self._inside(changed, self.x_1L[0, positions].tolist()))
 
     def reject(self, drafts: Callable[[], Rejected]) -> None:
         """Note the drafts of a window that were not accepted, before the window itself.
@@ -89,7 +102,7 @@ class Request:
         if self.observer is not None and isinstance(self.observer, FullObserver):
             positions, tokens, draft_probs, target_probs = drafts()
             at = [position - self.start for position in positions]
-            self.observer.rejected(at, tokens, _listed(draft_probs), _listed(target_probs))
+            self.observer.rejected(*self._inside(at, tokens, _listed(draft_probs), _listed(target_probs)))
 
     def record(self, window: Window) -> None:
         """Note a speculative window. Raises ValueError for counts that cannot be."""
@@ -98,6 +111,24 @@ class Request:
         self.windows.append(window)
         if self.observer is not None and isinstance(self.observer, FullObserver):
             self.observer.recorded(window)
+
+    def _inside(self, at: list[int], *values: Sequence[Any]) -> Any:
+        """Places in the response, and values of them, without those beyond its end."""
+        if self.end is None or max(at, default=0) < self.length:
+            return at, *values
+        kept = [number for number, place in enumerate(at) if place < self.length]
+        return tuple([of[number] for number in kept] for of in (at, *values))
+
+
+def fill_after_eos(request: Request) -> bool:
+    """Fill the masks after the first EOS with EOS if no mask is left before it; whether that was so."""
+    response_L, eos_id = request.x_1L[0, request.start :], request.backbone.eos_id
+    eos = (response_L == eos_id).nonzero()
+    if len(eos) == 0 or bool((response_L[: int(eos[0])] == request.mask_id).any()):
+        return False
+    masked = (response_L == request.mask_id).nonzero()[:, 0]
+    request.commit(masked + request.start, eos_id, None, "filled")
+    return True
 
 
 def _listed(probs: torch.Tensor | Sequence[float]) -> list[float]:

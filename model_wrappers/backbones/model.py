@@ -6,14 +6,17 @@ Shapes: B batch, L length, V vocabulary, n positions whose logits are read, N to
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
 from torch._dynamo.utils import counters
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from model_wrappers.backbones.blocks import Blocks
 from model_wrappers.backbones.graphs import GraphedForward
 from model_wrappers.backbones.key_values import KeyValues, Write
 from model_wrappers.backbones.plain import PlainForward, forward_of
@@ -51,7 +54,9 @@ class Family:
     their ids in published checkpoints, for folders without one.
 
     reads_at: 0 where the model's logits at position i predict token i, -1 where those at i - 1 do. published: settings
-    by model and suite. extends: whether `infer` heeds masks and caches; a model without has no `extend`.
+    by model and suite. extends: whether `infer` heeds masks and caches; a model without has no `extend`. blocks: of
+    models that attend in blocks, by a pattern in the last part of the model's name, in lower case ("" is all); the
+    config's `block_size` goes before the length.
     """
 
     model_type: str
@@ -67,6 +72,21 @@ class Family:
     tokenizer: type[PreTrainedTokenizerBase] | None = None
     published: tuple[Published, ...] = ()
     extends: bool = True
+    blocks: Mapping[str, Blocks] = field(default_factory=dict)
+
+    def blocks_of(self, config: Mapping[str, Any], name: str) -> Blocks | None:
+        """How a checkpoint with this config and name attends in blocks; None if it attends to the whole sequence.
+
+        Raises ValueError for a length that is none.
+        """
+        last = Path(name).name.lower()
+        found = next((blocks for pattern, blocks in self.blocks.items() if re.search(pattern, last)), None)
+        if found is None:
+            return None
+        length = config.get("block_size")
+        if length is not None and (type(length) is not int or length < 1):
+            raise ValueError(f"the config's block_size must be a whole number of at least 1, not {length!r}")
+        return found if length is None else replace(found, length=length)
 
 
 class Backbone:
@@ -107,6 +127,11 @@ class Backbone:
         self.eos_id = self._id("eos_token_id", eos_id if family.fill is None else ids.get(family.fill, eos_id))
         self.eot_id: int | None = ids.get(family.end_of_turn)
         self.max_length = int(config.max_position_embeddings)
+        self.blocks = family.blocks_of(config.to_dict(), name)
+        if self.blocks is not None and (self.reads_at or not family.extends):
+            raise ValueError(
+                f"{name} attends in blocks: its logits must predict their own position, and it must extend"
+            )
         if not family.extends:
             self.extend = None  # type: ignore[method-assign,assignment]
 
@@ -154,7 +179,11 @@ class Backbone:
         ids_BL: LongTensor (B, L). positions: None for (B, L, V); LongTensor (n,) for those positions in every row,
         (B, n) for each row's own, both giving (B, n, V). causal: attend to earlier positions only (the copula model of
         DCD).
+
+        Raises ValueError for a block model, whose attention depends on where the response begins: `decode` knows it.
         """
+        if self.blocks is not None:
+            raise ValueError(f"{self.name} attends in blocks of {self.blocks.length}, and has no logits without them")
         self.calls += 1
         length = ids_BL.shape[1]
         mask = None

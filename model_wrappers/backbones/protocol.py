@@ -90,6 +90,17 @@ class Ledger:
         logits, cache = backbone.extend(ids_1N, position_N, positions, cache=cache, visible_NK=visible_NK, **how)
         return self._watched(logits), cache
 
+    def context(
+        self, ids_1L: torch.Tensor, read_n: torch.Tensor, cache: KeyValues | None = None
+    ) -> tuple[torch.Tensor, KeyValues]:
+        """Logits (1, n, V) at read_n, LongTensor (n,), and keys and values of all that these positions attend to.
+
+        cache: an earlier one of the decoder's, in whose room they may be put.
+        """
+        if cache is not None:
+            cache.forget(cache.get_seq_length())
+        return self.extend(ids_1L, torch.arange(ids_1L.shape[1], device=ids_1L.device), read_n, cache)
+
     def check_counted(self, other: Ledger) -> None:
         """Raise ValueError if the backbone was called since this was made, and neither this nor the other counted it.
 

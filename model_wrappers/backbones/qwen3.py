@@ -2,8 +2,8 @@
 
 Reads checkpoints of `model_type` "a2d-qwen3" (dllm-hub/Qwen3-0.6B-diffusion-mdlm-v0.1), which are Qwen3's otherwise.
 Logits at position i predict token i: dLLM trains and samples these without a shift. Its block diffusion checkpoints
-(bd3lm) have the same `model_type`; they need another attention mask and do not decode well here. No remote code is ever
-run.
+have the same `model_type` and "bd3lm" in their name; they attend in blocks of 32 that end with the prompt. No remote
+code is ever run.
 
 A turn ends at <|im_end|>, which the config names as EOS; what fills the rest of a response is the padding of dLLM's
 fine-tuning, <|endoftext|>. The mask <|mask|> is an added token of the tokenizer, and the config does not name it.
@@ -16,6 +16,7 @@ from typing import Any
 from huggingface_hub.dataclasses import strict
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
+from model_wrappers.backbones.blocks import Blocks
 from model_wrappers.backbones.heads import HeadAtPositions
 from model_wrappers.backbones.llada import refuse_unlike
 from model_wrappers.backbones.model import Family, Published
@@ -62,4 +63,5 @@ FAMILY = Family(
     published_ids={"<|mask|>": 151669, "<|im_end|>": 151645, "<|endoftext|>": 151643},
     also=("andi-qwen3",),
     published=(TINY_A2D,),
+    blocks={"bd3lm": Blocks(32, "response")},
 )

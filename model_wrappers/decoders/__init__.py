@@ -40,7 +40,8 @@ class Decoder:
     sequence. greedy_only: it is defined at temperature 0. needs_extend: it runs only on backbones with `extend`.
     prefix_conditioned: its target is what the paper's Algorithm 1 trains, and its windows are those of the paper's
     Theorem 2; other windows are steps that were guessed and verified. may_leave_masks: its choice of a token may be the
-    mask, which then stays, as with the official sampler. label: its row in a table; "" is its name.
+    mask, which then stays, as with the official sampler. whole_sequence: it reads what stands after the block, or runs
+    passes with attention of its own, so that it cannot decode a block model. label: its row in a table; "" is its name.
     """
 
     source: str | Function
@@ -49,6 +50,7 @@ class Decoder:
     needs_extend: bool = False
     prefix_conditioned: bool = False
     may_leave_masks: bool = False
+    whole_sequence: bool = False
     label: str = ""
 
     @cached_property
@@ -76,9 +78,11 @@ class Decoder:
 
 METHODS: dict[str, Decoder] = {
     "llada": Decoder("model_wrappers.decoders.llada:decode_llada", may_leave_masks=True),
-    "ssd": Decoder("model_wrappers.decoders.ssd:decode_ssd", greedy_only=True, may_leave_masks=True),
+    "ssd": Decoder(
+        "model_wrappers.decoders.ssd:decode_ssd", greedy_only=True, may_leave_masks=True, whole_sequence=True
+    ),
     "ddosp": Decoder("model_wrappers.decoders.ddosp:decode_ddosp", may_leave_masks=True),
-    "dcd": Decoder("model_wrappers.decoders.dcd:decode_dcd", may_leave_masks=True),
+    "dcd": Decoder("model_wrappers.decoders.dcd:decode_dcd", may_leave_masks=True, whole_sequence=True),
     "fef": Decoder(
         "model_wrappers.decoders.fef:decode_fef", semi_autoregressive=False, prefix_conditioned=True, label="FeF-DLLM"
     ),
@@ -86,14 +90,22 @@ METHODS: dict[str, Decoder] = {
     "factor": Decoder("model_wrappers.decoders.confidence:decode_factor", may_leave_masks=True),
     "entropy": Decoder("model_wrappers.decoders.confidence:decode_entropy", may_leave_masks=True),
     "klass": Decoder("model_wrappers.decoders.klass:decode_klass", may_leave_masks=True, label="KLASS"),
-    "wino": Decoder("model_wrappers.decoders.wino:decode_wino", needs_extend=True, may_leave_masks=True, label="WINO"),
+    "wino": Decoder(
+        "model_wrappers.decoders.wino:decode_wino",
+        needs_extend=True,
+        may_leave_masks=True,
+        whole_sequence=True,
+        label="WINO",
+    ),
     "freedave": Decoder(
         "model_wrappers.decoders.freedave:decode_freedave", greedy_only=True, may_leave_masks=True, label="FreeDave"
     ),
     "pc_sampler": Decoder(
         "model_wrappers.decoders.pc_sampler:decode_pc_sampler", may_leave_masks=True, label="PC-Sampler"
     ),
-    "prophet": Decoder("model_wrappers.decoders.prophet:decode_prophet", may_leave_masks=True, label="Prophet"),
+    "prophet": Decoder(
+        "model_wrappers.decoders.prophet:decode_prophet", may_leave_masks=True, whole_sequence=True, label="Prophet"
+    ),
 }
 Method = str | Decoder | Function  # a name in METHODS, or what could have one
 

@@ -12,10 +12,10 @@ from functools import partial
 
 import torch
 
-from model_wrappers.decoders.llada import Choice, fill_after_eos
+from model_wrappers.decoders.llada import Choice
 from model_wrappers.decoders.ssd import Link, ranked, rejected
 from model_wrappers.options import EndOptions, Positive
-from model_wrappers.request import Request
+from model_wrappers.request import Request, fill_after_eos
 from model_wrappers.trace import How, Window
 
 

@@ -47,8 +47,8 @@ class Stability:
 
     def propose(self, x_1L: torch.Tensor, position_N: torch.Tensor) -> Candidates:
         """The candidates of a step; the masks of the next block are read with them."""
-        start, block = self._request.start, self._request.block_length
-        end = start + (int(position_N[0]) - start) // block * block + block
+        block = self._request.block_length
+        end = self._request.block_end(int(position_N[0]))
         later = range(end, min(end + block, self.choice.cache.readable.stop))
         ahead_A = position_N[:0]
         if later:

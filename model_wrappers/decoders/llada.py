@@ -15,7 +15,7 @@ import torch
 
 from model_wrappers.caches import CacheName, make_cache
 from model_wrappers.options import EndOptions, NotNegative, Positive
-from model_wrappers.request import Request
+from model_wrappers.request import Request, fill_after_eos
 from model_wrappers.sampling import Sampler, draw, likeliest, quotas, token_probs
 
 
@@ -169,17 +169,6 @@ def unmask(
             cache.committed(chosen)
             if choice.options.stop_at_eos and fill_after_eos(request):
                 return
-
-
-def fill_after_eos(request: Request) -> bool:
-    """Fill the masks after the first EOS with EOS if no mask is left before it; whether that was so."""
-    response_L, eos_id = request.x_1L[0, request.start :], request.backbone.eos_id
-    eos = (response_L == eos_id).nonzero()
-    if len(eos) == 0 or bool((response_L[: int(eos[0])] == request.mask_id).any()):
-        return False
-    masked = (response_L == request.mask_id).nonzero()[:, 0]
-    request.commit(masked + request.start, eos_id, None, "filled")
-    return True
 
 
 def best(length: int, position_N: torch.Tensor, score_N: torch.Tensor, count: int) -> torch.Tensor:

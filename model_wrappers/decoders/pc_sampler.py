@@ -48,7 +48,7 @@ class Calibrated(Even):
 
     def select(self, step: int, position_N: torch.Tensor, candidates: Candidates) -> tuple[torch.Tensor, int]:
         rarity_N = -candidates.confidence_N * torch.log(self._frequency_V[candidates.token_N] + EPSILON)
-        at_N = ((position_N - self._request.start) % self._request.block_length).float()
+        at_N = ((position_N - self._request.block_ends[0]) % self._request.block_length).float()
         score_N = torch.exp(-self._options.lambd * at_N) * rarity_N.clamp(max=self._options.alpha)
         return score_N, self._quotas[step]
 

@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 import torch
 
-from model_wrappers.decoders.llada import Choice, best, fill_after_eos
+from model_wrappers.decoders.llada import Choice, best
 from model_wrappers.options import EndOptions, Positive
-from model_wrappers.request import Request
+from model_wrappers.request import Request, fill_after_eos
 from model_wrappers.trace import How, Rejected, Window
 
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import torch
 
-from model_wrappers.decoders.llada import Choice, UnmaskOptions, best, fill_after_eos
+from model_wrappers.decoders.llada import Choice, UnmaskOptions, best
 from model_wrappers.options import Share
-from model_wrappers.request import Request
+from model_wrappers.request import Request, fill_after_eos
 
 LEAST_LIMIT, MOST_LIMIT, SHARE = 5, 20, 0.7  # most commits of a step: a share of the masks, within these bounds
 FIRST_REVOCATIONS = 30  # a step revokes fewer positions than the step before committed; the first one fewer than this

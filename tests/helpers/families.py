@@ -11,7 +11,7 @@ import torch
 from model_wrappers import Backbone
 from model_wrappers.backbones.registry import FAMILIES
 
-NAMES = list(FAMILIES)
+NAMES = [name for name, family in FAMILIES.items() if "" not in family.blocks]  # that attend to the whole sequence
 SHIFTED = [name for name, family in FAMILIES.items() if family.reads_at]
 VOCABULARY = 40
 SIZES: dict[str, Any] = {
@@ -32,6 +32,7 @@ ROPE = {"rope_theta": 10000.0, "rope_scaling": None}
 OFFICIAL: dict[str, dict[str, Any]] = {
     "Dream": SIZES | ROPE | {"architectures": ["DreamModel"], "pad_token_id": VOCABULARY - 2, "use_mrope": False},
     "a2d-qwen3": SIZES | ROPE | {"architectures": ["A2DQwen3LMHeadModel"], "head_dim": 16},
+    "sdar": SIZES | ROPE | {"architectures": ["SDARForCausalLM"], "head_dim": 16, "block_size": 4},
     "llada_moe": SIZES
     | ROPE
     | {

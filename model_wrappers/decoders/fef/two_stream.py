@@ -27,9 +27,10 @@ from model_wrappers.sampling import in_doubt, token_probs
 class TwoStreamVerifier:
     """Targets from 2W tokens on top of keys and values that are kept, instead of W sequences.
 
-    A context pass runs the whole sequence once for a segment of positions. What it saw of the segment is hidden again
-    from whoever must not see it. With the segment j_1 < j_2 < j_3, clean tokens c_m and queries q_m (the corrupted
-    token at j_m), all at the rotary positions they have in the sequence (x: the row sees the column):
+    A context pass runs the whole sequence (of a block model: all up to the end of the block) once for a segment of
+    positions. What it saw of the segment is hidden again from whoever must not see it. With the segment
+    j_1 < j_2 < j_3, clean tokens c_m and queries q_m (the corrupted token at j_m), all at the rotary positions they
+    have in the sequence (x: the row sees the column):
 
                   context                           clean tokens     queries
                   outside   j_1   j_2   j_3         c_1  c_2  c_3    q_1  q_2  q_3
@@ -68,6 +69,7 @@ class TwoStreamVerifier:
         self._segment_S = self._sees = self._elsewhere = torch.empty(0)
         self._clean: list[int] = []  # the segment's first tokens, as far as the cache holds them
         self._cache: KeyValues | None = None
+        self._context = 0  # tokens of the context that the cache holds
 
     def segment(self, unresolved: list[int]) -> tuple[list[int], PositionLogits]:
         """What is left of the segment; or a new one, with the logits of its context pass."""
@@ -86,13 +88,10 @@ class TwoStreamVerifier:
 
     def begin(self, segment: list[int]) -> PositionLogits:
         """The context pass; a position's own mask there gives its logits, the target's at the first position."""
-        position_L = torch.arange(self._x_1L.shape[1], device=self._x_1L.device)
         self._clean = []
+        logits_1NV, self._cache = self._backbone.context(self._x_1L, ids_tensor(segment, self._x_1L), self._cache)
+        self._context = self._cache.get_seq_length()
         self.arrange(segment)
-        if self._cache is not None:
-            self._cache.forget(self._cache.get_seq_length())
-        read = ids_tensor(segment, position_L)
-        logits_1NV, self._cache = self._backbone.extend(self._x_1L, position_L, read, self._cache)
         return dict(zip(segment, logits_1NV[0], strict=True))
 
     def arrange(self, segment: list[int]) -> None:
@@ -102,7 +101,7 @@ class TwoStreamVerifier:
         sees the first s tokens of the segment; and (S, L + S): what is not where the query of an ordinal stands. Where
         logits come from the token before, that token stands before its query, and neither sees what is at both places.
         """
-        context, device = self._x_1L.shape[1], self._x_1L.device
+        context, device = self._context, self._x_1L.device
         self._segment, self._segment_S = segment, ids_tensor(segment, self._x_1L)
         ordinal_S1 = torch.arange(len(segment) + 1, device=device)
         # Positions outside the segment come after all ordinals, so that everyone sees them.
@@ -158,7 +157,7 @@ class TwoStreamVerifier:
         queries: their ordinals in the segment. chained: a query sees all clean tokens before it, else those committed.
         """
         assert self._cache is not None, "begin() comes first"
-        context = self._x_1L.shape[1]
+        context = self._context
         tokens: list[int] = self._x_1L[0, self._segment_S[:done]].tolist() + drafts
         kept = 0  # from the first token on that was not committed, drafts leave the cache, and so do the old queries
         while kept < min(done, len(self._clean)) and self._clean[kept] == tokens[kept]:

@@ -10,8 +10,7 @@ import torch
 from fakes import ON_LOGITS, RandomConditionals, Unmasked, request_for
 
 from model_wrappers import decode
-from model_wrappers.decoders.llada import fill_after_eos
-from model_wrappers.request import Request
+from model_wrappers.request import Request, fill_after_eos
 
 EOS, MASK = 2, 3
 PROMPT = torch.tensor([1, 0])

@@ -1,0 +1,187 @@
+"""Block models: a token sees all earlier blocks and its own. What stands before the block is final, and kept exactly.
+
+Keys and values of a finished block depend on that block and those before it alone, so they are the same at every later
+call. A call therefore runs the current block and what was finished since the last one, whatever sequence a decoder
+hands over. Sequences that differ in the current block alone, as the rows of a literal verification, share the kept
+prefix and run as one call, packed behind each other with a mask. Shapes: B rows, L length of the sequence, N tokens of
+a call, K kept, n positions whose logits are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal, overload
+
+import torch
+
+from model_wrappers.backbones.key_values import KeyValues, Write
+from model_wrappers.backbones.protocol import BackboneLike, Ledger
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """How a model's attention is cut.
+
+    length: tokens of a block. origin: where blocks begin to count: at position 0 of the sequence (SDAR, LLaDA2), or at
+    the response (dLLM's BD3LM, which pads the prompt on its left to whole blocks).
+    """
+
+    length: int
+    origin: Literal["sequence", "response"] = "sequence"
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The blocks of one sequence. phase: a position where one begins."""
+
+    length: int
+    phase: int
+
+    @classmethod
+    def of(cls, blocks: Blocks, start: int) -> Grid:
+        """start: where the response begins."""
+        return cls(blocks.length, start % blocks.length if blocks.origin == "response" else 0)
+
+    def begin(self, position: int) -> int:
+        """Where the block of a position begins; not before the sequence."""
+        return max(0, position - (position - self.phase) % self.length)
+
+    def end(self, position: int) -> int:
+        """Index after the block of a position."""
+        return position - (position - self.phase) % self.length + self.length
+
+    def number(self, position_N: torch.Tensor) -> torch.Tensor:
+        """The blocks of positions, numbered in their order."""
+        return (position_N - self.phase).div(self.length, rounding_mode="floor")
+
+
+class BlockEnds(Sequence[int]):
+    """Index after each block of a response. Going through them ends with the block that holds EOS.
+
+    x_1L: the sequence, which grows blockwise while one goes through it.
+    """
+
+    def __init__(self, grid: Grid, x_1L: torch.Tensor, start: int, eos_id: int) -> None:
+        self._ends = range(grid.end(start), x_1L.shape[1] + 1, grid.length)
+        self._x_1L, self._start, self._eos_id = x_1L, start, eos_id
+
+    @overload
+    def __getitem__(self, number: int) -> int: ...
+
+    @overload
+    def __getitem__(self, number: slice) -> Sequence[int]: ...
+
+    def __getitem__(self, number: int | slice) -> int | Sequence[int]:
+        return self._ends[number]
+
+    def __len__(self) -> int:
+        return len(self._ends)
+
+    def __iter__(self):  # type: ignore[no-untyped-def]
+        for end in self._ends:
+            yield end
+            if bool((self._x_1L[0, self._start : end] == self._eos_id).any()):
+                return
+
+
+@dataclass
+class Kept:
+    """Keys and values of finished blocks, for all ledgers of one model and response; ids_K: their tokens."""
+
+    ids_K: torch.Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.long))
+    cache: KeyValues | None = None
+
+
+class BlockLedger(Ledger):
+    """The ledger of a block model: it takes whole sequences, and runs of them what is needed."""
+
+    def __init__(self, backbone: BackboneLike, grid: Grid, kept: Kept) -> None:
+        super().__init__(backbone)
+        self.grid, self._kept = grid, kept
+
+    def logits(self, ids_BL: torch.Tensor, positions: torch.Tensor | None = None, causal: bool = False) -> torch.Tensor:
+        """Logits (B, n, V) at positions, as `Backbone.logits` takes them; the rows are equal before their block.
+
+        Raises ValueError for the causal copula of a whole sequence, which a block model is not.
+        """
+        if causal:
+            raise ValueError("a block model has no causal logits of a whole sequence")
+        if positions is None:
+            positions = torch.arange(ids_BL.shape[1], device=ids_BL.device)
+        logits_1MV = self._run(ids_BL, positions.expand(len(ids_BL), -1))
+        return logits_1MV.view(len(ids_BL), -1, logits_1MV.shape[-1])
+
+    def context(
+        self, ids_1L: torch.Tensor, read_n: torch.Tensor, cache: KeyValues | None = None
+    ) -> tuple[torch.Tensor, KeyValues]:
+        """Logits (1, n, V), and keys and values of all up to the end of the block; valid until the next such call."""
+        logits_1nV = self._run(ids_1L, read_n[None])
+        assert self._kept.cache is not None, "a call keeps its own"
+        return logits_1nV, self._kept.cache
+
+    def extend(
+        self,
+        ids_1N: torch.Tensor,
+        position_N: torch.Tensor,
+        positions: torch.Tensor,
+        cache: KeyValues | None = None,
+        visible_NK: torch.Tensor | None = None,
+        write: Write = "append",
+        slot_N: torch.Tensor | None = None,
+    ) -> tuple[torch.Tensor, KeyValues]:
+        """As `Ledger.extend`, behind a `context`. Raises ValueError without one, where attention would not be cut."""
+        if cache is None or visible_NK is None:
+            raise ValueError("a block model is not run in pieces of a decoder's own: let it call `logits` or `context`")
+        return super().extend(ids_1N, position_N, positions, cache, visible_NK, write, slot_N)
+
+    def _run(self, ids_BL: torch.Tensor, position_Bn: torch.Tensor) -> torch.Tensor:
+        """Logits (1, B n, V) by one call of all that is not kept, up to the end of the last block that is read."""
+        rows, device = len(ids_BL), ids_BL.device
+        begin, end = self.grid.begin(int(position_Bn.min())), self.grid.end(int(position_Bn.max()))
+        end = min(end, ids_BL.shape[1])
+        if rows > 1:
+            differ_L = (ids_BL != ids_BL[:1]).any(0).nonzero()[:, 0]
+            begin = min(begin, self.grid.begin(int(differ_L[0]))) if len(differ_L) else begin
+        kept = self._trim(ids_BL[0, :begin])
+        before_N, own_N = torch.arange(kept, begin, device=device), torch.arange(begin, end, device=device)
+        ids_1N = torch.cat([ids_BL[0, kept:begin], ids_BL[:, begin:end].flatten()])[None]
+        position_N = torch.cat([before_N, own_N.repeat(rows)])
+        visible_NK = None  # everything
+        if rows > 1 or end - kept > self.grid.length:
+            number_N = self.grid.number(position_N)
+            row_N = torch.arange(-len(before_N), len(position_N) - len(before_N), device=device) // len(own_N)
+            sees_NN = (number_N <= number_N[:, None]) & ((row_N < 0) | (row_N == row_N[:, None]))
+            visible_NK = torch.cat([sees_NN.new_ones(len(position_N), kept), sees_NN], 1)
+        at_Bn = len(before_N) + position_Bn - begin + len(own_N) * torch.arange(rows, device=device)[:, None]
+        logits_1MV, cache = super().extend(ids_1N, position_N, at_Bn.flatten(), self._kept.cache, visible_NK)
+        self.rows += rows - 1
+        self._kept.cache, self._kept.ids_K = cache, ids_BL[0, :begin].clone()
+        return logits_1MV
+
+    def _trim(self, ids_K: torch.Tensor) -> int:
+        """Forget what is not of these tokens' blocks; how many of them are kept."""
+        kept = self._kept
+        if kept.cache is None:
+            return 0
+        both = min(len(ids_K), len(kept.ids_K))
+        other = (ids_K[:both] != kept.ids_K[:both]).nonzero()[:, 0]
+        same = self.grid.begin(int(other[0])) if len(other) else both
+        surplus = kept.cache.get_seq_length() - same
+        if surplus:
+            kept.cache.forget(surplus)
+        return same
+
+
+def ledgers(backbone: BackboneLike, draft: BackboneLike, start: int) -> tuple[Ledger, Ledger]:
+    """The ledgers of a response's target and draft model; start: where the response begins.
+
+    Raises ValueError if one of two models attends in blocks and the other does not, or in others.
+    """
+    blocks: Blocks | None = getattr(backbone, "blocks", None)
+    if getattr(draft, "blocks", None) != blocks:
+        raise ValueError("the draft model must attend as the target does, in the same blocks")
+    if blocks is None:
+        return Ledger(backbone), Ledger(draft)
+    grid, kept = Grid.of(blocks, start), Kept()
+    return BlockLedger(backbone, grid, kept), BlockLedger(draft, grid, kept if draft is backbone else Kept())

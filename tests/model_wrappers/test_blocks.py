@@ -1,0 +1,194 @@
+"""Block models: what is kept is exact, nothing behind the block runs, and every decoder decodes as without keeping."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+import torch
+from families import VOCABULARY, tiny
+
+from model_wrappers import METHODS, Backbone, decode
+from model_wrappers.backbones.blocks import BlockLedger, Blocks, Grid, Kept
+from model_wrappers.trace import Decoded
+
+MASK, EOS = VOCABULARY - 1, VOCABULARY - 2
+PROMPT = torch.tensor([3, 1, 4, 1, 5, 9, 2])  # in blocks of 4: one whole block, and three tokens of the next
+ORIGINS = ("sequence", "response")
+
+
+@pytest.fixture(params=ORIGINS)
+def model(request: pytest.FixtureRequest) -> Backbone:
+    """A tiny model that attends in blocks of 4, and says neither EOS nor the mask."""
+    backbone = tiny("sdar")
+    backbone.blocks = Blocks(4, request.param)
+    backbone.model.lm_head.register_forward_hook(lambda *at: at[2].index_fill(-1, torch.tensor([EOS, MASK]), -9.0))
+    return backbone
+
+
+def whole(backbone: Backbone, ids_L: torch.Tensor, grid: Grid) -> torch.Tensor:
+    """Logits (L, V) of one pass over the whole sequence, with the mask of its blocks."""
+    position_L = torch.arange(len(ids_L))
+    number_L = grid.number(position_L)
+    seen_LL = number_L <= number_L[:, None]
+    return backbone.extend(ids_L[None], position_L, position_L, visible_NK=seen_LL)[0][0]
+
+
+@pytest.mark.parametrize(
+    ("origin", "start", "edges"),
+    [("sequence", 7, [0, 4, 8, 12]), ("response", 7, [0, 3, 7, 11, 15]), ("response", 8, [0, 4, 8, 12])],
+)
+def test_a_grid_begins_with_the_sequence_or_so_that_the_response_begins_a_block(
+    origin: Any, start: int, edges: list[int]
+) -> None:
+    grid = Grid.of(Blocks(4, origin), start)
+    for begin, end in itertools.pairwise(edges):
+        assert {(grid.begin(at), grid.end(at)) for at in range(begin, end)} == {(begin, end)}
+    numbers = grid.number(torch.arange(edges[-1])).tolist()
+    assert [numbers.index(number) for number in dict.fromkeys(numbers)] == edges[:-1]
+
+
+def test_kept_blocks_give_the_logits_of_a_pass_over_everything(model: Backbone) -> None:
+    assert model.blocks is not None
+    grid = Grid.of(model.blocks, len(PROMPT))
+    draws = torch.Generator().manual_seed(0)
+    ids_L = torch.cat([PROMPT, torch.full((grid.end(18) - len(PROMPT),), MASK)])
+    ledger = BlockLedger(model, grid, Kept())
+    begin = len(PROMPT)
+    while begin < len(ids_L):
+        end = grid.end(begin)
+        while (masked := begin + (ids_L[begin:end] == MASK).nonzero()[:, 0]).numel():
+            before = ledger.tokens
+            logits_NV = ledger.logits(ids_L[None], positions=masked)[0]
+            torch.testing.assert_close(logits_NV, whole(model, ids_L, grid)[masked], rtol=1e-4, atol=1e-4)
+            assert ledger.tokens - before <= 2 * 4 or before == 0  # the block, and once the finished one before it
+            ids_L[masked[0]] = int(torch.randint(0, EOS, (1,), generator=draws))
+        begin = end
+
+
+def test_a_changed_token_of_a_finished_block_is_seen(model: Backbone) -> None:
+    grid = Grid(4, 0)
+    ids_L = torch.arange(12) + 2
+    ledger, read = BlockLedger(model, grid, Kept()), torch.tensor([8, 11])
+    ledger.logits(ids_L[None], positions=read)
+    for changed in (9, 5, 0):
+        ids_L[changed] += 1
+        logits_NV = ledger.logits(ids_L[None], positions=read)[0]
+        torch.testing.assert_close(logits_NV, whole(model, ids_L, grid)[read], rtol=1e-4, atol=1e-4)
+
+
+def test_rows_that_differ_in_their_block_share_what_is_kept_and_one_call(model: Backbone) -> None:
+    grid = Grid(4, 0)
+    rows_BL = (torch.arange(12) + 2).repeat(3, 1)
+    rows_BL[1, 9], rows_BL[2, 9:11] = 30, torch.tensor([30, 31])
+    read_Bn = torch.tensor([[8, 9], [9, 10], [10, 11]])
+    ledger = BlockLedger(model, grid, Kept())
+    for again in range(2):
+        logits_BnV = ledger.logits(rows_BL, positions=read_Bn)
+        for row_L, read, logits_nV in zip(rows_BL, read_Bn, logits_BnV, strict=True):
+            torch.testing.assert_close(logits_nV, whole(model, row_L, grid)[read], rtol=1e-4, atol=1e-4)
+        assert (ledger.calls, ledger.rows) == (1 + again, 3 * (1 + again))
+    assert (ledger.tokens, ledger.cached) == (8 + 12 + 12, 8)
+
+
+WAYS: dict[str, dict[str, Any]] = {
+    "llada": {"method": "llada"},
+    "two a step": {"method": "llada", "steps": 8},
+    "guided": {"method": "llada", "cfg_scale": 0.5},
+    "threshold": {"method": "threshold", "tau": 0.3},
+    "factor": {"method": "factor"},
+    "entropy": {"method": "entropy", "gamma": 1.0},
+    "klass": {"method": "klass", "conf_threshold": 0.2, "kl_threshold": 0.5},
+    "pc_sampler": {"method": "pc_sampler"},
+    "freedave": {"method": "freedave"},
+    "fef": {"method": "fef"},
+    "fef fast": {"method": "fef", "skip_root_row": True, "reuse_drafts": True, "adaptive_window": True},
+    "two streams": {"method": "fef", "verify": "two-stream", "anchor": 3, "skip_root_row": True},
+    "two streams fresh": {"method": "fef", "verify": "two-stream", "refresh_below": 0.3},
+}
+
+
+def respond(model: Backbone, **how: Any) -> Decoded:
+    return decode(model, PROMPT, gen_length=16, **how)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_is_kept_changes_no_token_and_no_call(way: str, model: Backbone, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = respond(model, **WAYS[way])
+
+    def forget(self: BlockLedger, ids_K: torch.Tensor) -> int:
+        self._kept.cache = None
+        return 0
+
+    monkeypatch.setattr(BlockLedger, "_trim", forget)
+    anew = respond(model, **WAYS[way])
+    assert kept.tokens.tolist() == anew.tokens.tolist() and MASK not in kept.tokens
+    assert kept.trace.forwards == anew.trace.forwards
+    if way != "guided":  # whose second row has another prompt
+        assert kept.trace.token_forwards < anew.trace.token_forwards
+
+
+def test_no_call_runs_what_stands_behind_the_block(model: Backbone, monkeypatch: pytest.MonkeyPatch) -> None:
+    extend, reached = model.extend, list[int]()
+
+    def watched(ids_1N: torch.Tensor, position_N: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        reached.append(grid.end(int(position_N.max())))
+        return extend(ids_1N, position_N, *args, **kwargs)
+
+    monkeypatch.setattr(model, "extend", watched)
+    assert model.blocks is not None
+    grid = Grid.of(model.blocks, len(PROMPT))
+    for how in WAYS.values():
+        reached.clear()
+        respond(model, **how)
+        assert reached == sorted(reached)
+        assert set(reached) == set(range(grid.end(len(PROMPT)), grid.end(len(PROMPT) + 15) + 1, 4))
+
+
+def test_windows_drafts_and_savings_change_no_token(model: Backbone) -> None:
+    draft = tiny("sdar", 1)
+    draft.blocks = model.blocks
+    savings: list[dict[str, Any]] = [{}, {"skip_root_row": True}, {"adaptive_window": True}, {"draft": draft}]
+    for verify in ("full", "two-stream"):
+        tokens = {
+            tuple(respond(model, method="fef", verify=verify, window=window, **more).tokens.tolist())
+            for window in (1, 2, 4, 16)
+            for more in savings
+        }
+        tokens.add(tuple(respond(model, method="fef", verify=verify, speculative=False).tokens.tolist()))
+        assert len(tokens) == 1
+
+
+def test_generation_ends_with_the_block_that_holds_eos(model: Backbone) -> None:
+    model.eos_id = int(respond(model, method="llada").tokens[5])
+    assert model.blocks is not None
+    end = Grid.of(model.blocks, len(PROMPT)).end(len(PROMPT) + 5) - len(PROMPT)
+    for how in WAYS.values():
+        out = respond(model, **how)
+        first = out.tokens.tolist().index(model.eos_id) if model.eos_id in out.tokens else 16
+        ended = Grid.of(model.blocks, len(PROMPT)).end(len(PROMPT) + first) - len(PROMPT)
+        assert out.tokens[ended:].tolist() == [model.eos_id] * len(out.tokens[ended:])
+    assert respond(model, method="llada").trace.forwards <= end
+
+
+@pytest.mark.parametrize(
+    ("how", "says"),
+    [
+        ({"method": "llada", "block_length": 8}, "block_length=8: the model attends in blocks of 4; leave it out"),
+        ({"method": "threshold", "cache": "dual"}, "a block model keeps finished blocks by itself"),
+        ({"method": "fef", "draft": tiny("a2d-qwen3")}, "the draft model must attend as the target does"),
+        *(
+            ({"method": name}, f"{name} attends to the whole sequence")
+            for name in METHODS
+            if METHODS[name].whole_sequence
+        ),
+    ],
+)
+def test_what_a_block_model_cannot_do_is_refused(how: dict[str, Any], says: str, model: Backbone) -> None:
+    with pytest.raises(ValueError, match=says):
+        respond(model, **how)
+    with pytest.raises(ValueError, match="attends in blocks of 4, and has no logits without them"):
+        model.logits(PROMPT[None])
+    with pytest.raises(ValueError, match="block_length=4 must divide gen_length=10"):
+        decode(model, PROMPT, "llada", gen_length=10)
