@@ -102,6 +102,8 @@ class Request:
         if self.observer is not None and isinstance(self.observer, FullObserver):
             positions, tokens, draft_probs, target_probs = drafts()
             at = [position - self.start for position in positions]
+            if at[0] >= self.length:  # the one that was rejected is beyond the response
+                return
             self.observer.rejected(*self._inside(at, tokens, _listed(draft_probs), _listed(target_probs)))
 
     def record(self, window: Window) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, structs
 
@@ -16,6 +16,9 @@ from harness.methods.groups import GROUPS
 from harness.methods.published import published_settings
 from harness.records.schema import RunConfig, Setting
 from model_wrappers.decoders import METHODS, Decoder, Method, decoder_named, name_of
+
+if TYPE_CHECKING:
+    from model_wrappers.backbones.blocks import Blocks
 
 LENGTHS = ("gen_length", "block_length")  # what a preset may have besides options
 ROLES = ("base", "fef", "two-stream", "control", "draft")  # of checkpoints in a run
@@ -50,17 +53,24 @@ class Preset:
         """What decodes. Raises ValueError for an unknown name."""
         return decoder_named(self.method)
 
-    def for_suite(self, suite: str, settings: dict[str, Any], overrides: dict[str, Any], family: str = "") -> Setting:
+    def for_suite(
+        self,
+        suite: str,
+        settings: dict[str, Any],
+        overrides: dict[str, Any],
+        family: str = "",
+        attends: Blocks | None = None,
+    ) -> Setting:
         """Lengths and options on a suite, checked.
 
         settings: the suite's defaults for the model. Its block length is LLaDA's, which methods that decode the full
         sequence do not take; its decoder options are those of all methods that have them. overrides: what a run sets
         for all methods alike: gen_length, block_length, stop_at_eos. family: the model's, where the settings that the
-        decoder was published with hold. What is told later in this list goes before: the suite's defaults, published
-        settings, the preset's own, overrides, what was asked for this method. Raises UserError or ValueError for
-        lengths that do not fit.
+        decoder was published with hold. attends: the blocks of a block model, which go before all others. What is told
+        later in this list goes before: the suite's defaults, published settings, the preset's own, overrides, what was
+        asked for this method. Raises UserError or ValueError for lengths that do not fit.
         """
-        from model_wrappers.api import check_lengths, check_options  # torch: not for --list
+        from model_wrappers.api import check_blocks, check_lengths, check_options  # torch: not for --list
 
         if self.tuned and suite not in self.suites:
             raise UserError(f"{self.label} was not tuned for {suite}, but for {', '.join(self.suites)}")
@@ -75,6 +85,9 @@ class Preset:
             block = told["block_length"]
         elif "block_length" in own or decoder.semi_autoregressive:
             block = min(own.get("block_length", settings.get("block_length", gen_length)), gen_length)
+        if attends is not None:
+            check_blocks(self.method, attends, told.get("block_length"))
+            block = attends.length
         check_lengths(gen_length, block)
         options = {name: value for name, value in settings.get("options", {}).items() if decoder.takes(name)}
         options |= {name: value for name, value in {**own, **told}.items() if name not in LENGTHS}

@@ -10,7 +10,10 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from model_wrappers.backbones.blocks import Blocks
 
 
 @dataclass(frozen=True)
@@ -94,6 +97,23 @@ def family_of(model: str) -> str:
 
     "" where it cannot be told. A config that is damaged is refused when the model is loaded.
     """
+    config = config_of(model)
+    if config is not None:
+        return str(config.get("model_type", "llada"))
+    return "llada" if model.rsplit("/", 1)[-1].lower().startswith("llada-8b") else ""
+
+
+def blocks_of(model: str) -> Blocks | None:
+    """How a checkpoint attends in blocks, by its config; None for the whole sequence, or where it cannot be told."""
+    from model_wrappers.backbones import registry
+
+    config = config_of(model)
+    family = None if config is None else registry.family_of(config)
+    return None if config is None or family is None else family.blocks_of(config, model)
+
+
+def config_of(model: str) -> dict[str, Any] | None:
+    """A checkpoint's config.json where it is here and can be read."""
     from huggingface_hub import try_to_load_from_cache  # this and torch: not for --list
 
     from model_wrappers.backbones.registry import model_folder
@@ -103,10 +123,11 @@ def family_of(model: str) -> str:
         try:
             file = try_to_load_from_cache(model, "config.json")
         except ValueError:  # no hub id either
-            return ""
-    if isinstance(file, str | Path):
-        try:
-            return str(json.loads(Path(file).read_text(encoding="utf-8")).get("model_type", "llada"))
-        except (OSError, ValueError, AttributeError, RecursionError):
-            return ""
-    return "llada" if model.rsplit("/", 1)[-1].lower().startswith("llada-8b") else ""
+            return None
+    if not isinstance(file, str | Path):
+        return None
+    try:
+        config = json.loads(Path(file).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {"model_type": ""}
+    return config if isinstance(config, dict) else {"model_type": ""}

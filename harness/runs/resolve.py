@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from harness.errors import UserError
 from harness.methods.presets import ROLES, Preset
-from harness.methods.published import family_of
+from harness.methods.published import blocks_of, family_of
 from harness.methods.schedule_files import Roles, with_schedules
 from harness.methods.selection import methods_named
 from harness.options import RunOptions
@@ -245,7 +245,10 @@ def _method(
         method=name_of(preset.method),
         role=role,
         draft_role=preset.draft_role or ("draft" if decoder.takes("draft") and "draft" in roles else None),
-        suites={suite: preset.for_suite(suite, own, overrides, families[suite]) for suite, own in settings.items()},
+        suites={
+            suite: preset.for_suite(suite, own, overrides, families[suite], blocks_of(roles[role][suite]))
+            for suite, own in settings.items()
+        },
     )
 
 

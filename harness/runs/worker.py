@@ -25,7 +25,7 @@ from harness.runs.resolve import ResolvedRun
 from harness.runs.responses import LeftOut, Passes, Response, Result, Sample, hash_of, trace_of
 from model_wrappers import Backbone
 from model_wrappers.api import check_options
-from model_wrappers.backbones.protocol import Ledger
+from model_wrappers.backbones.blocks import BlockLedger, ledgers
 from model_wrappers.decoders.fef import make_verifier
 from model_wrappers.decoders.fef.targets import Proposal
 from model_wrappers.events import EventLog
@@ -122,20 +122,23 @@ def pass_seconds(model: DiffusionModel, prompt_P: torch.Tensor) -> dict[str, Any
 
     They are the inputs of the paper's prediction, measured on a run's own prompts.
 
-    model: of a prefix-conditioned method. prompt_P: LongTensor (P,); the response is all masks. Each pass runs once
-    before it is timed.
+    model: of a prefix-conditioned method. prompt_P: LongTensor (P,); the response is all masks, of a block model its
+    first block. Each pass runs once before it is timed.
     """
     backbone, options = model.backbone, check_options(model.method, model.options)
     options_: Any = options
-    x_1L = torch.cat([prompt_P, torch.full((model.gen_length,), backbone.mask_id)])[None].to(backbone.device)
-    start, draft = len(prompt_P), Ledger(backbone if options_.draft is None else options_.draft)
-    request = Request(Ledger(backbone), draft, x_1L, start, model.gen_length, 0.0, Sampler(0))
+    start = len(prompt_P)
+    target, draft = ledgers(backbone, backbone if options_.draft is None else options_.draft, start)
+    grid = target.grid if isinstance(target, BlockLedger) else None
+    length = model.gen_length if grid is None else grid.end(start) - start
+    x_1L = torch.cat([prompt_P, torch.full((length,), backbone.mask_id)])[None].to(backbone.device)
+    request = Request(target, draft, x_1L, start, length, 0.0, Sampler(0), grid=grid)
     verifier = make_verifier(request, options_, [backbone.mask_id])
     segment, _ = verifier.segment(list(range(start, x_1L.shape[1])))
     drafts = [backbone.eos_id] * min(options_.window, len(segment))
-    half = torch.arange(start, start + max(1, model.gen_length // 2), device=backbone.device)
+    half = torch.arange(start, start + max(1, length // 2), device=backbone.device)
     calls: dict[str, Callable[[], object]] = {
-        "plain": lambda: backbone.logits(x_1L, positions=half),
+        "plain": lambda: target.logits(x_1L, positions=half),
         "draft": lambda: verifier.draft(segment),
         "verification": lambda: verifier.verify(segment, Proposal(drafts, None, None)),
     }

@@ -9,7 +9,7 @@ config, or -b8, -b16 ... in the name). The mask is the tokenizer's <|MASK|>. No 
 from __future__ import annotations
 
 from model_wrappers.backbones.blocks import Blocks
-from model_wrappers.backbones.model import Family
+from model_wrappers.backbones.model import Family, Published
 from model_wrappers.backbones.qwen3 import MaskedQwen3, MaskedQwen3Config
 
 
@@ -27,6 +27,12 @@ class SDAR(MaskedQwen3):
     config: SDARConfig
 
 
+WHOLE = {"gen_length": 4096, "block_length": 4}
+EVALUATION = Published(
+    models=r"sdar-.*-chat",
+    source="JetAstra/SDAR@c2041a8, evaluation/opencompass/configs/eval_sdar_hf.py",
+    suites=dict.fromkeys(("gsm8k", "math500", "humaneval", "mbpp"), WHOLE),
+)
 NAMED = {rf"-b{length}(-|$)": Blocks(length) for length in (8, 16, 32, 64)}
 FAMILY = Family(
     model_type=SDARConfig.model_type,
@@ -35,5 +41,6 @@ FAMILY = Family(
     end_of_turn="<|im_end|>",
     mask="<|MASK|>",
     published_ids={"<|MASK|>": 151669, "<|im_end|>": 151645, "<|endoftext|>": 151643},
+    published=(EVALUATION,),
     blocks={**NAMED, "": Blocks(4)},
 )

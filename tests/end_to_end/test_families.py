@@ -9,23 +9,30 @@ from pathlib import Path
 import pytest
 from families import NAMES, checkpoint
 
+from harness.errors import one_line_errors
 from harness.records.store import read_run
 from harness.run import main
 from model_wrappers.backbones.registry import NANO
 
 METHODS = "llada,klass,wino,freedave,threshold+dual,fef-two-stream"
+BLOCKWISE = "llada,llada/2,threshold,klass,freedave,fef-2,fef-fast,fef-two-stream-1"
 TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
+
+
+def with_nanos_tokenizer(family: str, folder: Path) -> Path:
+    """A tiny checkpoint."""
+    config = json.loads((NANO / "config.json").read_text())
+    ids = {name: config[name] for name in ("vocab_size", "mask_token_id", "eos_token_id")}
+    checkpoint(family, folder, **ids, max_position_embeddings=512)
+    for name in TOKENIZER:
+        shutil.copy(NANO / name, folder)
+    return folder
 
 
 @pytest.fixture(params=[name for name in NAMES if name != "llada"])
 def model(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """A tiny checkpoint with nano's tokenizer."""
-    config = json.loads((NANO / "config.json").read_text())
-    ids = {name: config[name] for name in ("vocab_size", "mask_token_id", "eos_token_id")}
-    folder = checkpoint(request.param, tmp_path / "model", **ids, max_position_embeddings=512)
-    for name in TOKENIZER:
-        shutil.copy(NANO / name, folder)
-    return folder
+    """A tiny checkpoint of a model that attends to the whole sequence."""
+    return with_nanos_tokenizer(request.param, tmp_path / "model")
 
 
 @pytest.mark.slow
@@ -39,3 +46,30 @@ def test_every_family_runs_published_decoders_caches_and_two_streams(model: Path
         of_suite = items.xs(suite, level="suite")
         assert of_suite.loc["freedave", "tokens_hash"] == of_suite.loc["llada", "tokens_hash"]  # it is lossless
         assert of_suite.loc["threshold+dual", "cached_tokens"] > 0 == of_suite.loc["llada", "cached_tokens"]
+
+
+@pytest.mark.slow
+def test_a_block_model_runs_decoders_traced_and_says_what_it_cannot(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = with_nanos_tokenizer("sdar", tmp_path / "model")
+    line = ["--suite", "gsm8k,mbpp", "--limit", "2", "--threads", "1", "--model", str(model), "--data", "generated"]
+    out = tmp_path / "run"
+    assert main([*line, "--methods", BLOCKWISE, "--trace", "--out", str(out)]) == 0
+    run = read_run(out)
+    items = run.items.set_index(["method", "suite", "item"])
+    assert (items.loc["freedave", "tokens_hash"] == items.loc["llada", "tokens_hash"]).all()
+    assert (items.loc["fef-fast", "tokens_hash"] == items.loc["fef-2", "tokens_hash"]).all()
+    assert (items["cached_tokens"] > 0).all()  # finished blocks are kept by all
+    assert {setting.block_length for method in run.config.methods.values() for setting in method.suites.values()} == {4}
+    assert (out / "report" / "index.html").exists() and "blocks of 4" not in (out / "tables" / "main.md").read_text()
+    for methods, says in (
+        ("llada,wino", "wino attends to the whole sequence, and the model in blocks of 4"),
+        ("llada(block_length=8)", "the model attends in blocks of 4; leave it out"),
+        ("threshold+dual", "a block model keeps finished blocks by itself"),
+    ):
+        assert (
+            one_line_errors(lambda methods=methods: main([*line, "--methods", methods, "--out", str(tmp_path / "no")]))
+            == 2
+        )
+        assert says in capsys.readouterr().err and not (tmp_path / "no").exists()
