@@ -55,9 +55,13 @@ def draw(probs_NV: torch.Tensor, temperature: float, sampler: Sampler) -> torch.
 
 
 def residual(target_V: torch.Tensor, draft_V: torch.Tensor) -> torch.Tensor:
-    """norm(max(0, pi - rho)), the distribution of a corrected token (the paper's residual distribution), (V,)."""
+    """norm(max(0, pi - rho)), the distribution of a corrected token (the paper's residual distribution), (V,).
+
+    Where nothing exceeds, for the two are equal but for rounding, it is the target.
+    """
     excess_V = (target_V - draft_V).clamp_min(0)
-    return excess_V / excess_V.sum()
+    total = excess_V.sum()
+    return excess_V / total if total > 0 else target_V
 
 
 def speculative_accept(

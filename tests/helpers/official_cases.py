@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from copy import copy
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -18,6 +19,7 @@ from harness.records.hashes import file_hash
 from harness.suites.registry import generator_of, suite_named
 from harness.suites.splits import problems
 from model_wrappers import Backbone, Decoded, decode
+from model_wrappers.backbones.blocks import Blocks
 from model_wrappers.backbones.registry import NANO
 from model_wrappers.chat import encode_question
 
@@ -48,11 +50,15 @@ class Case:
 
 @dataclass(frozen=True)
 class Source:
-    """Official code: its repository on GitHub, the file, and the function that decodes."""
+    """Official code: its repository on GitHub, the file, and the function that decodes.
+
+    attends: it decodes block models; nano's weights then attend in the blocks of the case.
+    """
 
     repository: str
     file: str
     function: str
+    attends: bool = False
 
 
 SOURCES = {
@@ -70,6 +76,7 @@ SOURCES = {
     "prophet": Source("pixeli99/Prophet", "generate_earlyexit.py", "generate"),
     "pc-sampler": Source("NEUIR/PC-Sampler", "src/generate.py", "generate_with_pc_sampler"),
     "eb-sampler": Source("NEUIR/PC-Sampler", "src/generate.py", "generate_with_eb_sampler"),
+    "sdar": Source("JetAstra/SDAR", "generate.py", "block_diffusion_generate", attends=True),
 }
 
 
@@ -109,6 +116,10 @@ def _cases() -> Iterator[Case]:
         for values in ((0.25, 10.0), (0.5, 1.0)):
             both = dict(zip(("lambd", "alpha"), values, strict=True))
             yield Case("pc_sampler", "pc-sampler", block, {"baseline": "nano", **both}, both)
+    for block in (4, 8, 16):
+        yield Case("llada", "sdar", block, {}, {"remasking_strategy": "low_confidence_static"})
+        for tau in (0.9, 0.6):
+            yield Case("threshold", "sdar", block, {"tau": tau}, {"confidence_threshold": tau})
     for gamma in (0.1, 1.0):
         yield Case("entropy", "eb-sampler", FULL, {"gamma": gamma}, {"gamma": gamma})
 
@@ -135,6 +146,9 @@ def lengths(case: Case, suite: str) -> dict[str, int]:
 
 def respond(backbone: Backbone, case: Case, suite: str, prompt_P: torch.Tensor) -> Decoded:
     """Our decoder's response."""
+    if SOURCES[case.source].attends:
+        backbone = copy(backbone)
+        backbone.blocks = Blocks(case.block_length)
     return decode(backbone, prompt_P, case.method, **lengths(case, suite), **case.options)
 
 

@@ -70,6 +70,29 @@ class ExactPast:
         return types.SimpleNamespace(logits=output.logits[:, first:])
 
 
+class OursInBlocks:
+    """Our LLaDA as SDAR's sampler calls its model: a block on top of kept keys and values, which it may add to them."""
+
+    def __init__(self, backbone: Backbone) -> None:
+        self._backbone, self.config = backbone, backbone.model.config
+
+    def eval(self) -> None:
+        """It is."""
+
+    def __call__(
+        self, ids_1N: torch.Tensor, attention_mask: torch.Tensor, position_ids: torch.Tensor, **how: Any
+    ) -> Any:
+        past, position_N, read_N = how["past_key_values"], position_ids[0], torch.arange(ids_1N.shape[1])
+        kept = getattr(past, "ours", None)
+        keeps = how["store_kv"] or kept is None
+        logits, cache = self._backbone.extend(
+            ids_1N, position_N, read_N, kept, attention_mask[0].bool(), "append" if keeps else "none"
+        )
+        if how["store_kv"]:
+            past.ours = cache
+        return types.SimpleNamespace(logits=logits)
+
+
 def fast_dllm_model(folder: Path, backbone: Backbone) -> Any:
     """nano's weights in the LLaDA class of Fast-dLLM, whose attention takes cached keys and values."""
     sys.path.insert(0, str(folder / "llada"))

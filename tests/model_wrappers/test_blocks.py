@@ -9,8 +9,10 @@ import pytest
 import torch
 from families import VOCABULARY, tiny
 
+from harness.laws.oracle import enumerate_law, total_variation
 from model_wrappers import METHODS, Backbone, decode
 from model_wrappers.backbones.blocks import BlockLedger, Blocks, Grid, Kept
+from model_wrappers.sampling import token_probs
 from model_wrappers.trace import Decoded
 
 MASK, EOS = VOCABULARY - 1, VOCABULARY - 2
@@ -158,6 +160,56 @@ def test_windows_drafts_and_savings_change_no_token(model: Backbone) -> None:
         }
         tokens.add(tuple(respond(model, method="fef", verify=verify, speculative=False).tokens.tolist()))
         assert len(tokens) == 1
+
+
+def blockwise_law(model: Backbone, prompt: list[int], length: int) -> dict[tuple[int, ...], float]:
+    """The law of the paper's targets, position after position: earlier blocks, the clean prefix of the block, masks."""
+    assert model.blocks is not None
+    grid = Grid.of(model.blocks, len(prompt))
+    laws = {(): 1.0}
+    for at in range(len(prompt), len(prompt) + length):
+        following: dict[tuple[int, ...], float] = {}
+        for tokens, share in laws.items():
+            if model.eos_id in tokens[: grid.begin(at) - len(prompt)]:  # a finished block holds it
+                following[*tokens, model.eos_id] = share
+                continue
+            ids_L = torch.tensor([*prompt, *tokens, *[model.mask_id] * (grid.end(at) - len(prompt) - len(tokens))])
+            probs_V = token_probs(whole(model, ids_L, grid)[[at]], 1.0, exclude=model.mask_id)[0]
+            for token, prob in enumerate(probs_V.tolist()):
+                if prob:
+                    following[*tokens, token] = following.get((*tokens, token), 0.0) + share * prob
+        laws = following
+    return laws
+
+
+VARIANTS: list[dict[str, Any]] = [
+    {"speculative": False},
+    *({"window": window, "draft": other} for window in (1, 2) for other in (False, True)),
+    {"window": 2, "skip_root_row": True, "reuse_drafts": True, "adaptive_window": True},
+]
+
+
+@pytest.mark.parametrize("origin", ORIGINS)
+@pytest.mark.parametrize("variant", VARIANTS, ids=str)
+def test_fefs_law_on_blocks_is_the_chain_of_the_papers_targets(origin: Any, variant: dict[str, Any]) -> None:
+    models = [tiny("sdar", seed, vocab_size=3, mask_token_id=2, eos_token_id=1) for seed in (0, 1)]
+    for each in models:
+        each.blocks = Blocks(2, origin)
+        each.model.double()
+    small, prompt = models[0], [0, 1, 0]
+    options = variant | ({"draft": models[1]} if variant.get("draft") else {"draft": None})
+
+    def law(**how: Any) -> Any:
+        def run(sampler: Any) -> torch.Tensor:
+            return decode(
+                small, torch.tensor(prompt), "fef", gen_length=4, temperature=1.0, sampler=sampler, steps=1, **how
+            ).tokens
+
+        return enumerate_law(run)
+
+    assert total_variation(law(**options), blockwise_law(small, prompt, 4)) < 1e-12
+    two_streams = {name: value for name, value in options.items() if name != "reuse_drafts"}
+    assert total_variation(law(verify="two-stream", **two_streams), law(verify="two-stream", speculative=False)) < 1e-12
 
 
 def test_generation_ends_with_the_block_that_holds_eos(model: Backbone) -> None:

@@ -41,6 +41,11 @@ def test_token_probs_tells_confidences_near_one_apart() -> None:
     assert 1 > first > second
 
 
+def test_the_residual_of_laws_that_differ_by_rounding_is_the_target() -> None:
+    rounded_V = PI_V * (1 + 1e-15)
+    assert residual(PI_V, rounded_V).equal(PI_V)
+
+
 def test_residual_is_the_normalised_excess_of_the_target() -> None:
     torch.testing.assert_close(residual(PI_V, RHO_V), torch.tensor([1.0, 0.0, 0.0], dtype=torch.float64))
 

@@ -28,7 +28,7 @@ from typing import Any
 
 import torch
 from official_cases import CASES, GOLDENS, PROBLEMS, SOURCES, Case, hash_of, lengths, nano_sha256, prompts, respond
-from official_models import Counted, ExactPast, OursAsTheirs, TheirClass, fast_dllm_model
+from official_models import Counted, ExactPast, OursAsTheirs, OursInBlocks, TheirClass, fast_dllm_model
 
 from harness.suites.registry import PAPER_SUITES
 from model_wrappers import Backbone, load_backbone
@@ -45,6 +45,7 @@ SHIMS = {
     "klass": "the mask's id 126336, which the function sets itself, is nano's",
     "wino": "the model is ours: the official class takes no position_ids",
     "freedave": "the model is ours, on a cache that is exact (see ExactPast)",
+    "sdar": "the model is ours in blocks; for greedy decoding with confidences argmax instead of multinomial",
     "pc-sampler": "the vocabulary of 126464 tokens is nano's; the table of frequencies is handed over",
 }
 
@@ -217,6 +218,20 @@ class Official:
                 return function(model, prompt, steps=length["gen_length"], mask_id=mask_id, **length, **told)[0]
 
         return run, TheirClass(self._official_class())
+
+    def _sdar(self) -> Any:
+        drawn = "torch.multinomial(probs, num_samples=1)"
+        function = self._module("sdar", **{drawn: "probs.argmax(-1, keepdim=True)"}).block_diffusion_generate
+        eos_id, mask_id = self._backbone.eos_id, self._backbone.mask_id
+
+        def run(model: Any, prompt: torch.Tensor, length: dict[str, int], theirs: dict[str, Any]) -> torch.Tensor:
+            model.eval = model.model.eval
+            steps, end = length["block_length"], [eos_id]
+            ids = {"input_ids": prompt}
+            out = function(model, ids, mask_id, **length, denoising_steps=steps, stopping_criteria_idx=end, **theirs)
+            return out.masked_fill(out == mask_id, eos_id)  # behind the block that holds EOS nothing is decoded
+
+        return run, OursInBlocks(self._backbone)
 
     def _eb_sampler(self) -> Any:
         module, mask_id = self._pc_module(), self._backbone.mask_id
