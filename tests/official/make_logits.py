@@ -103,6 +103,17 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "use_sliding_window": False,
         "sliding_window": None,
     },
+    "sdar": QWEN
+    | {
+        "model_type": "sdar",
+        "architectures": ["SDARForCausalLM"],
+        "head_dim": 16,
+        "attention_bias": False,
+        "use_sliding_window": False,
+        "sliding_window": None,
+        "block_size": 4,
+        "fuse_cross_entropy": False,
+    },
     "llada_moe": QWEN
     | {
         "model_type": "llada",
@@ -139,6 +150,12 @@ def official_model(config: dict[str, Any], module: str, name: str, attention: st
     return model.eval()
 
 
+def in_blocks(length: int) -> torch.Tensor:
+    """What each token sees, bool (1, 1, L, L): all earlier blocks and its own."""
+    number_L = torch.arange(LENGTH) // length
+    return (number_L <= number_L[:, None])[None, None]
+
+
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -162,7 +179,8 @@ def main() -> None:
         for dtype in (torch.float32, torch.bfloat16):
             for weight in model.parameters():  # `model.to` would cast what from_pretrained leaves as fp32: the angles
                 weight.data = weight.data.to(dtype)
-            tensors[str(dtype).removeprefix("torch.")] = model(ids_BL).logits.contiguous()
+            seen = {"attention_mask": in_blocks(config["block_size"])} if "block_size" in config else {}
+            tensors[str(dtype).removeprefix("torch.")] = model(ids_BL, **seen).logits.contiguous()
     about = {
         "config": json.dumps(config),
         "shapes": json.dumps({key: list(value.shape) for key, value in model.state_dict().items()}),

@@ -59,8 +59,12 @@ def record(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 def raw_logits(backbone: Backbone, ids_BL: torch.Tensor) -> torch.Tensor:
     """The model's logits as they come: the official code shifts them in its sampler."""
+    seen = {}
+    if backbone.blocks is not None:
+        number_L = torch.arange(ids_BL.shape[1]) // backbone.blocks.length
+        seen = {"attention_mask": (number_L <= number_L[:, None])[None, None]}
     with torch.inference_mode():
-        logits_BLV: torch.Tensor = backbone.model(input_ids=ids_BL, use_cache=False).logits
+        logits_BLV: torch.Tensor = backbone.model(input_ids=ids_BL, use_cache=False, **seen).logits
     return logits_BLV
 
 
