@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from harness.errors import UserError
+from harness.methods.published import blocks_of
 from harness.records.schema import RunConfig
 from harness.records.sources import resolved_options
 from harness.runs.pool import WorkerPool
@@ -101,9 +102,15 @@ def from_costs(run: ResolvedRun, path: Path) -> tuple[dict[Pair, Forecast], str]
 
     FIXED decoders make so many plain forwards a step, as long as the record's prompt and the run's response; a FeF
     method takes LLaDA's seconds / its predicted speedup, where the record has one (--record). Of others nothing is
-    known. Raises UserError for another file, or of another model; for a shape (--arch) the caller has to know that it
+    known. Raises UserError for another file, or of another model, for a block model; for a shape (--arch) the caller has to know that it
     is the model's.
     """
+    cut = [name for name in run.config.models["base"].values() if blocks_of(name) is not None]
+    if cut:
+        raise UserError(
+            f"--costs counts passes over the whole sequence, and {cut[0]} attends in blocks: leave it out, and --plan "
+            "measures"
+        )
     if str(path) in DEVICES:
         return _from_shape(run, str(path))
     try:
