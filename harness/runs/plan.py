@@ -102,8 +102,8 @@ def from_costs(run: ResolvedRun, path: Path) -> tuple[dict[Pair, Forecast], str]
 
     FIXED decoders make so many plain forwards a step, as long as the record's prompt and the run's response; a FeF
     method takes LLaDA's seconds / its predicted speedup, where the record has one (--record). Of others nothing is
-    known. Raises UserError for another file, or of another model, for a block model; for a shape (--arch) the caller has to know that it
-    is the model's.
+    known. Raises UserError for another file, of another model, and for a block model; for a shape (--arch) the caller
+    has to know that it is the model's.
     """
     cut = [name for name in run.config.models["base"].values() if blocks_of(name) is not None]
     if cut:
