@@ -114,6 +114,16 @@ def fef_loss(logits_RV: torch.Tensor, target_R: torch.Tensor, weight_R: torch.Te
     return (weight_R * F.cross_entropy(logits_RV.float(), target_R, reduction="none")).sum() / tokens
 
 
+def block_loss(logits_BRV: torch.Tensor, target_BR: torch.Tensor, weight_BR: torch.Tensor) -> torch.Tensor:
+    """Clean-token prediction in corrupted blocks, a weighted mean over what is predicted.
+
+    logits_BRV, target_BR: of the corrupted copy of the responses, R its length. weight_BR: 0 where none is predicted.
+    """
+    used_N = weight_BR.nonzero(as_tuple=True)
+    loss_N = F.cross_entropy(logits_BRV[used_N].float(), target_BR[used_N], reduction="none")
+    return (weight_BR[used_N] * loss_N).sum() / weight_BR.sum()
+
+
 def two_stream_loss(
     draft_BCV: torch.Tensor, target_BCV: torch.Tensor, clean_BC: torch.Tensor, used_BC: torch.Tensor, tokens: int
 ) -> torch.Tensor:

@@ -33,8 +33,8 @@ class Recipe(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     size: of a new model, where no `init` is given. repeats: how many times in a row each batch of generated examples
     comes, corrupted anew. shots: whether suites with solved problems before each have them here. blocks: for objective
-    llada, share of the batches that are corrupted as decoding in blocks meets them. min_lr_ratio: the last learning
-    rate over `lr`.
+    llada, share of the batches that are corrupted as decoding in blocks meets them. prefixes, first_weight: see
+    training/blocks.py. min_lr_ratio: the last learning rate over `lr`.
     """
 
     init: Annotated[str | None, Meta(description="folder or hub id of the model to start from")] = None
@@ -58,6 +58,13 @@ class Recipe(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Share, Meta(description="share of the examples in a random order, with --mask two-stream")
     ] = 0.0
     blocks: Share = 0.0
+    block_length: Annotated[
+        Count[int] | None, Meta(description="train a model that attends in blocks of so many tokens")
+    ] = None
+    prefixes: Annotated[
+        Share, Meta(description="share of those blocks with a clean prefix and masks behind it (objective fef)")
+    ] = 0.0
+    first_weight: Annotated[Rate, Meta(description="weight of the first mask in such a block")] = 1.0
     steps: Annotated[
         Count[int] | None, Meta(description="optimizer steps (default: the preset's, or its epochs of --data)")
     ] = None
@@ -175,6 +182,14 @@ def recipe(objective: str, preset: str, given: dict[str, Any]) -> Recipe:
         raise UserError(f"--random-orders {made.random_orders} needs --mask two-stream, not {made.mask}")
     if made.blocks and objective != "llada":
         raise UserError(f"preset {preset} corrupts in blocks, for objective llada; not {objective}")
+    if made.block_length is None and (made.prefixes or made.first_weight != 1):
+        raise UserError("--prefixes and --first-weight are of blocks: add --block-length")
+    if made.prefixes and objective != "fef":
+        raise UserError(
+            f"--prefixes {made.prefixes} is what FeF-DLLM's targets see, for objective fef; not {objective}"
+        )
+    if made.block_length is not None and made.mask == "two-stream":
+        raise UserError("--mask two-stream trains contexts of whole sequences; leave --block-length out")
     if made.mask == "two-stream" and objective != "fef":
         raise UserError(f"--mask two-stream needs objective fef, not {objective}; use --mask full")
     if made.mask == "two-stream" and "positions" in given:

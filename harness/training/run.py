@@ -15,6 +15,7 @@ from msgspec import to_builtins
 from transformers import PreTrainedTokenizerBase, TrainingArguments, set_seed
 
 from harness.errors import UserError
+from harness.training.blocks import BlockBatches
 from harness.training.data import (
     LENGTHS,
     LONG_LENGTHS,
@@ -71,6 +72,11 @@ def start(recipe: Recipe) -> Backbone:
         backbone = Backbone(FAMILY, new_model(recipe.size, tokenizer), tokenizer, "new")
     else:
         raise UserError("--init is needed: the folder or hub id of the model to train")
+    before = None if backbone.blocks is None else backbone.blocks.length
+    if before is not None and before != recipe.block_length:
+        raise UserError(f"--init {recipe.init} attends in blocks of {before}: add --block-length {before}")
+    if recipe.block_length is not None:
+        backbone.model.config.update({"block_size": recipe.block_length, "block_origin": "response"})
     backbone.model.train()
     return backbone
 
@@ -110,7 +116,9 @@ def lengths_of(recipe: Recipe) -> tuple[int, ...]:
 
 
 def collator_for(objective: str, recipe: Recipe, batches: CorruptedBatches) -> Collator:
-    """The collator of an objective and, for `fef`, of its mask."""
+    """The collator of an objective and, for `fef`, of its mask; of blocks, where the model attends in them."""
+    if recipe.block_length is not None:
+        return BlockBatches(batches, recipe.block_length, recipe.prefixes, recipe.first_weight)
     if objective == "llada":
         return batches
     if recipe.mask == "two-stream":

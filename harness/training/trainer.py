@@ -11,14 +11,15 @@ import torch
 from transformers import Trainer
 
 from harness.errors import UserError
-from harness.training.objectives import fef_loss, llada_loss, two_stream_loss
+from harness.training.objectives import block_loss, fef_loss, llada_loss, two_stream_loss
 from harness.training.sharding import set_weights
 
 Inputs = dict[str, torch.Tensor]
 
 
 class DiffusionTrainer(Trainer):
-    """Trainer of batches as the collators make them: rows of either mask of objective `fef`, or a corrupted batch.
+    """Trainer of batches as the collators make them: rows of either mask of objective `fef` or of blocks, or a
+    corrupted batch.
 
     loss_weight: of the objective `llada`. rows_per_forward: position-conditioned rows that go through the model at
     once. A larger batch goes in pieces, so that memory does not grow with the number of positions.
@@ -66,6 +67,8 @@ class DiffusionTrainer(Trainer):
                 position_ids=inputs["position_ids"],
                 positions=inputs["positions"],
             ).logits
+            if "block_weight" in inputs:
+                return block_loss(logits, inputs["target"], inputs["block_weight"])
             draft_BCV, target_BCV = logits.chunk(2, dim=1)
             return two_stream_loss(draft_BCV, target_BCV, inputs["target"], inputs["used"], int(inputs["tokens"]))
         logits_BLV = model(input_ids=inputs["corrupted"]).logits

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal, overload
+from typing import Annotated, Literal, overload
 
 import torch
+from msgspec import Meta
 
 from model_wrappers.backbones.key_values import KeyValues, Write
 from model_wrappers.backbones.protocol import BackboneLike, Ledger
@@ -27,7 +28,7 @@ class Blocks:
     the response (dLLM's BD3LM, which pads the prompt on its left to whole blocks).
     """
 
-    length: int
+    length: Annotated[int, Meta(ge=1)]
     origin: Literal["sequence", "response"] = "sequence"
 
 

@@ -79,6 +79,8 @@ class LLaDAConfig(LlamaConfig):
     pad_token_id: int | None = None  # a padding index would zero and freeze the embedding of <|endoftext|>
     mask_token_id: int = OFFICIAL_MASK_ID
     bos_token_id: int | None = 126080
+    block_size: int | None = None  # of a model that attends in blocks
+    block_origin: str = "sequence"  # see blocks.Blocks
 
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> LLaDAConfig:

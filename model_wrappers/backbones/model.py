@@ -8,10 +8,11 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+import msgspec
 import torch
 from torch._dynamo.utils import counters
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -56,7 +57,7 @@ class Family:
     reads_at: 0 where the model's logits at position i predict token i, -1 where those at i - 1 do. published: settings
     by model and suite. extends: whether `infer` heeds masks and caches; a model without has no `extend`. blocks: of
     models that attend in blocks, by a pattern in the last part of the model's name, in lower case ("" is all); the
-    config's `block_size` goes before the length.
+    config's `block_size` and `block_origin` go before these, and make any other model one.
     """
 
     model_type: str
@@ -77,16 +78,18 @@ class Family:
     def blocks_of(self, config: Mapping[str, Any], name: str) -> Blocks | None:
         """How a checkpoint with this config and name attends in blocks; None if it attends to the whole sequence.
 
-        Raises ValueError for a length that is none.
+        Raises ValueError for a length or an origin that is none.
         """
-        last = Path(name).name.lower()
+        last, length = Path(name).name.lower(), config.get("block_size")
         found = next((blocks for pattern, blocks in self.blocks.items() if re.search(pattern, last)), None)
-        if found is None:
+        if found is None and length is None:
             return None
-        length = config.get("block_size")
-        if length is not None and (type(length) is not int or length < 1):
-            raise ValueError(f"the config's block_size must be a whole number of at least 1, not {length!r}")
-        return found if length is None else replace(found, length=length)
+        own = {"length": length, "origin": config.get("block_origin")}
+        given = {key: value for key, value in own.items() if value is not None}
+        try:
+            return msgspec.convert({**({} if found is None else asdict(found)), **given}, Blocks)
+        except msgspec.ValidationError as error:
+            raise ValueError(f"the config's block_size={length!r}, block_origin={own['origin']!r}: {error}") from error
 
 
 class Backbone:

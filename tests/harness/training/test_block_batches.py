@@ -1,0 +1,119 @@
+"""Training for attention in blocks: what is trained is what decoding meets, and the result is a block model."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from fakes import tiny_llada
+
+from harness.errors import UserError
+from harness.train import main
+from harness.training.blocks import BlockBatches, block_rows
+from harness.training.data import CorruptedBatches, Example
+from harness.training.recipes import recipe
+from model_wrappers import load_backbone
+from model_wrappers.backbones.blocks import BlockLedger, Blocks, Grid, Kept
+
+MASK, EOS, LENGTH = 39, 38, 4
+EXAMPLES: list[Example] = [
+    {"index": 0, "prompt": [1, 2, 3, 4, 5], "response": [6, 7, 8, 9, 10, 11]},
+    {"index": 1, "prompt": [2, 4], "response": [5, 3]},
+]
+
+
+def batches(**how: float) -> dict[str, torch.Tensor]:
+    return BlockBatches(CorruptedBatches(EOS, MASK, 0, lengths=()), LENGTH, **how)(EXAMPLES)
+
+
+def test_a_corrupted_block_is_predicted_from_what_decoding_has_before_it() -> None:
+    model = tiny_llada(0)
+    model.blocks = Blocks(LENGTH, "response")
+    clean_BL = torch.randint(0, 38, (2, 18), generator=torch.Generator().manual_seed(1))
+    start_B = torch.tensor([6, 3])
+    masked_BR = torch.rand(2, 12, generator=torch.Generator().manual_seed(2)) < 0.5
+    rows = block_rows(clean_BL, start_B, masked_BR, masked_BR.float(), LENGTH, MASK)
+    with torch.no_grad():
+        logits_BRV = model.model(
+            input_ids=rows.inputs,
+            attention_mask=rows.visible,
+            position_ids=rows.position_ids,
+            positions=rows.positions,
+        ).logits
+    for clean_L, start, masked_R, logits_RV in zip(clean_BL, start_B.tolist(), masked_BR, logits_BRV, strict=True):
+        ledger = BlockLedger(model, Grid.of(model.blocks, start), Kept())
+        for block in range(3):
+            at = slice(block * LENGTH, (block + 1) * LENGTH)
+            own_K = torch.arange(start + at.start, start + at.stop)
+            ids_L = clean_L.clone()
+            ids_L[own_K] = ids_L[own_K].masked_fill(masked_R[at], MASK)
+            ids_L[own_K[-1] + 1 :] = MASK
+            torch.testing.assert_close(logits_RV[at], ledger.logits(ids_L[None], own_K)[0], rtol=1e-4, atol=1e-4)
+
+
+def test_only_masks_of_the_response_and_its_end_are_predicted() -> None:
+    made = batches()
+    predicted = made["block_weight"] > 0
+    copy = made["inputs"].gather(1, made["positions"])
+    assert bool((copy[predicted] == MASK).all()) and predicted.sum() == (made["block_weight"] == 1).sum()
+    assert predicted[0].any() and not predicted[1, LENGTH:].any()  # its one block holds the EOS behind its two tokens
+    assert made["target"][0].tolist() == [*EXAMPLES[0]["response"], EOS, EOS]
+    assert {key: value.tolist() for key, value in made.items()} == {
+        key: value.tolist() for key, value in batches().items()
+    }
+
+
+def test_blocks_with_a_prefix_are_clean_up_to_their_first_mask_which_counts_more() -> None:
+    made = batches(prefixes=1.0, first_weight=6.0)
+    copy = made["inputs"].gather(1, made["positions"]).view(2, -1, LENGTH)
+    masked = copy == MASK
+    assert bool((masked.int().diff(dim=2) >= 0).all()) and bool(masked[..., -1].all())
+    weight = made["block_weight"].view(2, -1, LENGTH)
+    first = masked & (masked.cumsum(2) == 1)
+    used = weight.sum(2, keepdim=True) > 0
+    assert bool((weight[first & used] == 6).all()) and bool((weight[masked & ~first & used] == 1).all())
+
+
+@pytest.mark.slow
+def test_a_training_in_blocks_gives_a_block_model(tmp_path: Path) -> None:
+    line = ["--preset", "nano", "--block-length", "16", "--steps", "2", "--batch", "2"]
+    fef = ["--objective", "fef", "--prefixes", "0.75", "--first-weight", "6"]
+    assert main([*line, *fef, "--out", str(tmp_path / "fef")]) == 0
+    made = load_backbone(tmp_path / "fef")
+    assert made.blocks == Blocks(16, "response")
+    assert json.loads((tmp_path / "fef" / "train.json").read_text())["prefixes"] == 0.75
+    with pytest.raises(UserError, match="attends in blocks of 16: add --block-length 16"):
+        main(
+            [
+                "--preset",
+                "nano",
+                "--steps",
+                "1",
+                "--objective",
+                "llada",
+                "--init",
+                str(tmp_path / "fef"),
+                "--out",
+                str(tmp_path / "no"),
+            ]
+        )
+
+
+@pytest.mark.parametrize(
+    ("objective", "given", "says"),
+    [
+        ("fef", {"prefixes": 0.5}, "--prefixes and --first-weight are of blocks: add --block-length"),
+        ("llada", {"prefixes": 0.5, "block_length": 8}, "--prefixes 0.5 is what FeF-DLLM's targets see"),
+        (
+            "fef",
+            {"mask": "two-stream", "block_length": 8},
+            "trains contexts of whole sequences; leave --block-length out",
+        ),
+        ("fef", {"block_length": 0}, "--block-length 0"),
+    ],
+)
+def test_blocks_that_make_no_sense_are_refused(objective: str, given: dict[str, object], says: str) -> None:
+    with pytest.raises(UserError, match=says):
+        recipe(objective, "nano", given)
