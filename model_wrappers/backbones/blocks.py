@@ -149,7 +149,7 @@ class BlockLedger(Ledger):
         ids_1N = torch.cat([ids_BL[0, kept:begin], ids_BL[:, begin:end].flatten()])[None]
         position_N = torch.cat([before_N, own_N.repeat(rows)])
         visible_NK = None  # everything
-        if rows > 1 or end - kept > self.grid.length:
+        if rows > 1 or kept < begin or end - begin > self.grid.length:
             number_N = self.grid.number(position_N)
             row_N = torch.arange(-len(before_N), len(position_N) - len(before_N), device=device) // len(own_N)
             sees_NN = (number_N <= number_N[:, None]) & ((row_N < 0) | (row_N == row_N[:, None]))
