@@ -10,7 +10,7 @@ import pytest
 from harness import evaluate
 from harness.errors import UserError
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("registries")]
 
 PLUGIN = """
 import os
