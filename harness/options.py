@@ -7,6 +7,7 @@ same kind. Light: `--help` waits for nothing.
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path, PurePath
@@ -27,12 +28,17 @@ UNSAFE_OPTION = "--unsafe-code-execution"  # of every command that scores
 UNSAFE_HELP = "where no sandbox works, run model-written code unprotected instead of not scoring it"
 
 
+LONGEST_NAME = 255  # bytes, of the usual file systems
+
+
 T = TypeVar("T", bound="DataclassInstance")
 
 
-def option(help: str | None, default: Any = None, least: float | None = None, **argument: Any) -> Any:
+def option(
+    help: str | None, default: Any = None, least: float | None = None, most: float | None = None, **argument: Any
+) -> Any:
     """A field with its help, default and range; argument: what else argparse needs."""
-    return field(default=default, metadata={"least": least, "argument": {"help": help, **argument}})
+    return field(default=default, metadata={"least": least, "most": most, "argument": {"help": help, **argument}})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +73,7 @@ class RunOptions:
     compile: bool = option("run the models through torch.compile, for all methods alike", False)
     graphs: bool = option("run the models through CUDA graphs, for all methods alike; on a GPU", False)
     threads: int | None = option(
-        "CPU threads, of each worker (default: torch's own choice; the cores / workers)", least=1
+        "CPU threads, of each worker (default: torch's own choice; the cores / workers)", least=1, most=1024
     )
     workers: int | None = option("decode in N processes that own their cores or GPU (needs Ray)", least=1, metavar="N")
     ray_address: str | None = option("of a Ray cluster that exists (default: one on this machine)", metavar="HOST:PORT")
@@ -78,7 +84,9 @@ class RunOptions:
     isolate: bool = option("decode with a process for each method, which no other decoder can change", False)
     untimed: bool = option("seconds are not for comparison (runs side by side): no Speed in tables", False)
     trace: bool = option("record every commit, re-mask and rejected draft; the report plays them", False)
-    chunk: int = option("items that pass through all methods before the next ones (default 5)", 5, least=1)
+    chunk: int = option(
+        "items that pass through all methods before the next ones (default 5)", 5, least=1, most=1_000_000
+    )
     item_timeout: float | None = option(
         "leave a response out, by name, that takes longer (default: no limit)", least=0.001, metavar="SECONDS"
     )
@@ -108,7 +116,7 @@ def checked(kind: type[T], values: Mapping[str, Any]) -> T:
             raise UserError(f"unknown option {name}; valid: {', '.join(known)}{meant(name, known)}")
         if value is None or value is False:
             continue
-        hint, least = hints[name], known[name].metadata["least"]
+        hint, least, most = hints[name], known[name].metadata["least"], known[name].metadata["most"]
         value = _plain(value)
         if get_origin(hint) is tuple and isinstance(value, str):
             value = (value,)
@@ -119,7 +127,17 @@ def checked(kind: type[T], values: Mapping[str, Any]) -> T:
             raise UserError(f"{_flag(name)} {value!r} must be {wanted}") from error
         if least is not None and converted[name] < least:
             raise UserError(f"{_flag(name)} {value} must be at least {least}")
+        if most is not None and converted[name] > most:
+            raise UserError(f"{_flag(name)} {value} must be at most {most}")
+        if isinstance(converted[name], PurePath) or name == "data":
+            _check_path(name, str(value))
     return kind(**converted)
+
+
+def _check_path(name: str, path: str) -> None:
+    """Raise UserError for what no file can be called."""
+    if "\0" in path or any(len(os.fsencode(part)) > LONGEST_NAME for part in Path(path).parts):
+        raise UserError(f"{_flag(name)} {path[:60]!r}: a name in it is longer than {LONGEST_NAME} bytes, or has a NUL")
 
 
 def parsed(kind: type[T], line: list[str] | None, description: str | None = None) -> T:

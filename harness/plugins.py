@@ -220,8 +220,10 @@ def _registering(plugin: str, path: Path) -> Iterator[Names]:
         for name in added.get("decoders", []):
             if name in (GROUPS | {ALL: []}) or (name in PRESETS and PRESETS[name].method != name):
                 raise ValueError(f"a method {name!r} is there already; choose another name")
-    except (Exception, SystemExit) as error:
+    except BaseException as error:  # whatever its code raises
         _forget(new())
+        if isinstance(error, KeyboardInterrupt):
+            raise
         raise UserError(f"plugin {plugin}{_reason(error, path)}") from error
     finally:
         _loading.pop()

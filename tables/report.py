@@ -30,7 +30,9 @@ def main(argv: list[str] | None = None) -> int:
     from tables.pages.site import write_site
 
     out = options.out or options.runs[0] / "report"
-    write_site(open_book([read_run(folder) for folder in options.runs]), out)
+    missing = write_site(open_book([read_run(folder) for folder in options.runs]), out)
+    if missing > 0:
+        print(f"{missing} responses of traced runs have no trace: traces.bin is not there, or was cut")
     print(f"report: {out / 'index.html'}")
     return 0
 

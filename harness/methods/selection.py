@@ -55,6 +55,9 @@ def read_elements(methods: Methods) -> Iterator[Element]:
             yield _element_of(each)
             continue
         for text in elements_of(each):
+            if behind := re.fullmatch(r"(.*?)(\(.*\))(\+\w+)", text.strip(), re.DOTALL):
+                name, options, cache = behind.groups()
+                raise UserError(f"{text}: the cache goes before the options: {name}{cache}{options}")
             head, arguments = call_of(text)
             plugin, _, rest = head.rpartition(":")
             if rest.endswith(TUNED):

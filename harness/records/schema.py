@@ -6,7 +6,7 @@ what is there must have its type and range. Fields that are not named here are a
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypedDict
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -123,6 +123,15 @@ class PluginName(Struct):
     registered: dict[str, list[str]] = {}
 
 
+class Scoring(TypedDict, total=False):
+    """What a scoring did: the sandbox, what it did not keep programs from, suites without verdicts, odd programs."""
+
+    sandbox: str
+    not_scored: dict[str, str]
+    not_enforced: list[str]
+    own_objects: dict[str, int]
+
+
 class RunRecord(Struct, kw_only=True):
     """run.json. scoring and sessions come while the run goes on; the rest of the parts is as harness/runs writes it.
 
@@ -140,7 +149,7 @@ class RunRecord(Struct, kw_only=True):
     code: dict[str, Any] = {}
     plugins: list[PluginName] = []
     sessions: list[dict[str, Any]] = []
-    scoring: dict[str, Any] = {}
+    scoring: Scoring = {}
 
 
 class ItemRecord(Struct):

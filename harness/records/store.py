@@ -99,7 +99,7 @@ def read_meta(folder: Path) -> RunRecord:
         record = msgspec.convert(said, RunRecord)
     except msgspec.ValidationError as error:
         raise UserError(f"{path} is damaged: {error}") from error
-    if record.config_hash and record.config_hash != _hash(meta["config"]):
+    if "config_hash" in said and record.config_hash != _hash(meta["config"]):
         raise UserError(
             f"{path}: the configuration is not the one that the run was made with (config_hash {record.config_hash}, "
             f"what stands there has {_hash(meta['config'])}); restore it, or make a run of your own with other settings"
@@ -141,6 +141,14 @@ def read_run(folder: Path, windows: bool = True) -> Run:
     return Run(folder, meta, items, read, passes)
 
 
+def _decoded(decoder: Any, line: bytes, path: Path, number: int) -> Any:
+    """A line that msgspec does not take as it is. Raises UserError for one that it cannot read at all."""
+    try:
+        return decoder.decode(whole_letters(line))
+    except msgspec.MsgspecError as error:
+        raise UserError(f"{path}, line {number}: {error}; the record is damaged, repair or remove that line") from error
+
+
 def _read_frame(path: Path, record: Line) -> pd.DataFrame:
     """The whole lines of a JSON-lines file as a frame, a column per field of `record` that is there.
 
@@ -149,7 +157,7 @@ def _read_frame(path: Path, record: Line) -> pd.DataFrame:
     """
     decoder = msgspec.json.Decoder(record)
     names = [field.name for field in msgspec.structs.fields(record)]
-    pieces = []
+    pieces, before = [], 0
     with opened(path) as file:
         while lines := file.readlines(PIECE):
             if not lines[-1].endswith(b"\n"):  # torn by a kill
@@ -158,9 +166,10 @@ def _read_frame(path: Path, record: Line) -> pd.DataFrame:
                 rows = decoder.decode_lines(b"".join(lines))
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
                 read_lines(path, record)  # names the line; or msgspec cannot read half a surrogate pair
-                rows = [decoder.decode(whole_letters(line)) for line in lines]
+                rows = [_decoded(decoder, line, path, before + number) for number, line in enumerate(lines, 1)]
             if len(rows) != len(lines):
                 read_lines(path, record)
+            before += len(lines)
             pieces.append(pd.DataFrame({name: [getattr(row, name) for row in rows] for name in names}))
     filled = [piece for piece in pieces if len(piece)]
     if not filled:

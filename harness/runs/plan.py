@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from harness.errors import UserError
-from harness.methods.published import blocks_of
+from harness.methods.published import blocks_of, family_of
 from harness.records.schema import RunConfig
 from harness.records.sources import resolved_options
 from harness.runs.pool import WorkerPool
@@ -128,7 +128,10 @@ def from_costs(run: ResolvedRun, path: Path) -> tuple[dict[Pair, Forecast], str]
             f"--costs {path} is no record of costs ({type(error).__name__}: {error}), and no device "
             f"({', '.join(DEVICES)}); make one on the device: python harness/bench.py --costs --out {path}"
         ) from error
-    others = {*run.config.models["base"].values()} - {model}
+    layers = arguments.get("layers") not in (None, "None")
+    if layers:
+        raise UserError(f"--costs {path} is of {arguments['layers']} layers alone, and prices no whole model")
+    others = {name for name in run.config.models["base"].values() if not _alike(name, model)}
     if model is not None and others:
         raise UserError(
             f"--costs {path} is of the model {model}, and the run of {', '.join(sorted(others))}: make one of that "
@@ -143,6 +146,16 @@ def from_costs(run: ResolvedRun, path: Path) -> tuple[dict[Pair, Forecast], str]
     device = made.get("gpu") or made.get("cpu")
     source = f"from {path}: a forward of {length} tokens in {1e3 * plain:.3g} ms on {device}"
     return _of_fixed(run, lambda _, tokens: seconds(tokens), speedups), source
+
+
+def _alike(name: str, other: str | None) -> bool:
+    """Whether two models cost the same: they are one, or of one family and as large."""
+    if name == other or other is None:
+        return name == other
+    try:
+        return family_of(name) == family_of(other) and parameters_of(name) == parameters_of(other)
+    except ValueError:  # one of them cannot be read here
+        return False
 
 
 def _from_shape(run: ResolvedRun, device: str) -> tuple[dict[Pair, Forecast], str]:

@@ -87,6 +87,8 @@ def _state(backbones: Collection[Backbone]) -> dict[str, Any]:
         plain = {name: value for name, value in vars(backbone).items() if isinstance(value, int | str | None)}
         state[f"{backbone.name}, its ids or settings,"] = {name: plain[name] for name in plain if name != "calls"}
         state[f"the weights of {backbone.name}"] = _weights(backbone)
+        if backbone.tokenizer is not None:
+            state[f"what the tokenizer of {backbone.name} says"] = backbone.tokenizer.decode([*range(SAMPLE)])
     return state
 
 

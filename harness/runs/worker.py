@@ -17,7 +17,7 @@ from harness.costs.timing import seconds_of
 from harness.errors import UserError
 from harness.records.receipts import receipt
 from harness.records.schema import PromptRecord
-from harness.records.traces import replay
+from harness.records.traces import TraceRecord, replay, window_sums
 from harness.runs.chunks import Chunk, Queue
 from harness.runs.folder import describe_data, made_with
 from harness.runs.inference import SuiteJob, TooLong, decode_item, prompts_of, warm_up
@@ -105,15 +105,31 @@ class Worker:
                     continue
                 texts = self._texts[model.backbone.name]
                 trace = None if log is None else trace_of(key, model.backbone, model.gen_length, log, texts)
-                if trace is not None and hash_of(torch.from_numpy(replay(trace))) != record["tokens_hash"]:
-                    raise UserError(
-                        f"{method} on {chunk.suite}, item {item}: its trace gives other tokens than its response has; "
-                        "a decoder writes through request.commit and request.remask alone"
-                    )
+                if trace is not None:
+                    _check_trace(trace, record, windows, model.backbone)
                 yield Response(record, windows, trace)
             if self._config.timed and self._decoders[method].prefix_conditioned:
                 costs = pass_seconds(model, job.prompts[items[0]])
                 yield Passes({"method": method, "suite": chunk.suite, "item": items[0], **costs})
+
+
+def _check_trace(trace: TraceRecord, record: dict[str, Any], windows: list[dict[str, Any]], backbone: Backbone) -> None:
+    """Raise UserError unless a trace gives the response's tokens, and its events the windows that were recorded."""
+    who = f"{trace.method} on {trace.suite}, item {trace.item}"
+    if hash_of(torch.from_numpy(replay(trace))) != record["tokens_hash"]:
+        raise UserError(
+            f"{who}: its trace gives other tokens than its response has; a decoder writes through request.commit and "
+            "request.remask alone"
+        )
+    if backbone.blocks is not None:  # whose last block may reach beyond the response, where nothing is traced
+        return
+    counted = window_sums(trace)
+    told = {name: [window[name] for window in windows] for name in counted}
+    if told != {name: values.tolist() for name, values in counted.items()}:
+        raise UserError(
+            f"{who}: its windows are not what its trace has of them; a decoder commits what a window accepts as "
+            '"accepted", rejects the rest, and then records the window'
+        )
 
 
 @torch.inference_mode()

@@ -43,7 +43,8 @@ def score_run(folder: Path, unsafe: bool = False, pending: bool = False) -> dict
     recorder = Recorder(folder)
     unjudged = {item["suite"] for item in recorder.items.values() if item.get("correct") is None or not pending}
     if pending and not unjudged:
-        scoring = meta.scoring or {"sandbox": "none", "not_scored": {}, "not_enforced": [], "own_objects": {}}
+        scoring: dict[str, Any] = {"sandbox": "none", "not_scored": {}, "not_enforced": [], "own_objects": {}}
+        scoring |= meta.scoring
         write_meta(folder, {"scoring": scoring})
         return scoring
     earlier = meta.scoring.get("own_objects", {}) if pending else {}

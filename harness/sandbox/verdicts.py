@@ -44,6 +44,9 @@ def verdicts_of(folder: Path, suites: list[str], unsafe: bool = False, pending: 
     groups: dict[tuple[str, str, int], list[dict[str, Any]]] = {}
     for item in read_lines(folder / "items.jsonl"):
         if (suite := item["suite"]) in suites:
+            if not isinstance(item.get("text"), str):
+                named = " ".join(str(item[name]) for name in ("method", "suite", "item"))
+                raise UserError(f"{folder}/items.jsonl: {named} has no text to judge; the record is damaged")
             draw = item["item"] // (files[suite]["items"] // draws) if draws > 1 else 0
             groups.setdefault((item["method"], suite, draw), []).append(item)
     if pending:

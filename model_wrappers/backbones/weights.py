@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,6 +21,11 @@ def load_weights(kind: Any, source: str, **options: Any) -> Any:
 
     Raises ValueError naming tensors that are missing, misshapen, of no use to the config, not finite or all zero.
     """
+    index = Path(source) / "model.safetensors.index.json"
+    if index.is_file():
+        files = set(json.loads(index.read_text(encoding="utf-8")).get("weight_map", {}).values())
+        if elsewhere := [str(file) for file in files if Path(str(file)).name != file]:
+            raise ValueError(f"{index.name} names files outside of the folder: {_listed(elsewhere)}")
     with _reports() as reports:
         try:
             model, info = kind.from_pretrained(

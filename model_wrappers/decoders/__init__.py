@@ -183,6 +183,8 @@ def decoder_named(method: Method) -> Decoder:
         return method
     if callable(method):
         return Decoder(method)
+    if not isinstance(method, str):
+        raise ValueError(f"a method is a name, or a function of (request, options), not {method!r}")
     if method not in METHODS:
         raise ValueError(f"unknown method {method!r}; valid: {', '.join(METHODS)}{meant(method, METHODS)}")
     return METHODS[method]

@@ -69,7 +69,7 @@ def latex(table: Table) -> str:
             r"\setlength{\tabcolsep}{3.8pt}",
             r"\setlength{\belowcaptionskip}{4pt}",
             *([rf"\caption{{{escape_latex(table.caption)}}}"] if table.caption else []),
-            rf"\label{{tab:{table.name}}}",
+            *([rf"\label{{tab:{table.name}}}"] if table.caption else []),
             *tabular,
             *([r"\par\smallskip\raggedright\footnotesize " + "\\quad\n".join(notes)] if notes else []),
             r"\end{table*}",

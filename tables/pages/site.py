@@ -24,11 +24,11 @@ STYLES = ("report.css",)
 MARK = ".fef-dllm-report"  # a folder that has this file is a report, and may be replaced by another
 
 
-def write_site(book: Book, out: Path) -> None:
+def write_site(book: Book, out: Path) -> int:
     """Write the report of a book into a folder, which is made, or replaced if it is a report.
 
-    The new one is put in its place when it is whole. Raises UserError if the folder holds something else, or cannot be
-    written.
+    Returns how many responses of traced runs have no trace. The new one is put in its place when it is whole. Raises
+    UserError if the folder holds something else, or cannot be written.
     """
     if out.exists() and not (out / MARK).exists() and (not out.is_dir() or any(out.iterdir())):
         raise UserError(f"{out} exists and holds no report; choose another folder with --out")
@@ -36,25 +36,27 @@ def write_site(book: Book, out: Path) -> None:
         out.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}-") as scratch:
             made = Path(scratch) / "made"
-            _write(book, made)
+            missing = _write(book, made)
             if out.exists():
                 out.rename(Path(scratch) / "old")
             made.rename(out)
+            return missing
     except OSError as error:
         raise UserError(
             f"cannot write a report to {out}: {error.strerror}; choose another folder with --out"
         ) from error
 
 
-def _write(book: Book, out: Path) -> None:
+def _write(book: Book, out: Path) -> int:
     for folder in ("assets", "data/text", "data/trace"):
         (out / folder).mkdir(parents=True)
     (out / MARK).touch()
     table = overview(book)
-    traced = set()
+    traced, films = set(), 0
     for name, film in traces(book):
         _data(out, name, film, packed=True)
         traced |= {series for own in film["of"].values() for series in own}
+        films += sum(map(len, film["of"].values()))
     for name, said in texts(book):
         _data(out, name, said, packed=True)
     _data(out, "rows", rows(book))
@@ -75,6 +77,7 @@ def _write(book: Book, out: Path) -> None:
         title=" and ".join(book.names), table=table, cards=cards, scripts=SCRIPTS, styles=STYLES, several=len(cards) > 1
     )
     (out / "index.html").write_text(page, encoding="utf-8", errors="xmlcharrefreplace")
+    return sum(len(run.items) for run in book.runs if run.config.traced) - films
 
 
 def _data(out: Path, name: str, value: object, packed: bool = False) -> None:

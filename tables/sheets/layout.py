@@ -61,8 +61,13 @@ def with_columns(table: Table, names: Sequence[str]) -> Table:
         own = wanted & {column[level].lower() for column in columns}
         kept = [column for column in kept if not own or column[level].lower() in own or not column[level]]
     cells = table.cells[kept]
+    # A row below another one may have had nothing but what is gone now.
+    empty = {number for number in table.minor if all(not cell.text for cell in cells.iloc[number])}
+    left = [number for number in range(len(cells)) if number not in empty]
+    cells = cells.iloc[left]
+    minor = frozenset(at for at, number in enumerate(left) if number in table.minor)
     marks = {cell.mark for cell in cells.to_numpy().ravel()}
-    return replace(table, cells=cells, notes=tuple(note for note in table.notes if note[0] in marks))
+    return replace(table, cells=cells, minor=minor, notes=tuple(note for note in table.notes if note[0] in marks))
 
 
 @dataclass(frozen=True)

@@ -193,6 +193,22 @@ def test_a_response_that_takes_too_long_is_left_out_by_name(outside: Path, capsy
     assert "1 response was left out: it took longer than 2 s." in (outside / "run" / "tables" / "main.md").read_text()
 
 
+def test_windows_that_the_trace_does_not_have_are_refused(outside: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made_up = "from model_wrappers.trace import Window\n\nregister_preset"
+    told = 'None, "filled")\n    request.record(Window(0, 0, 0, 16, 16, 16))'
+    plugin = PLUGIN.replace('None, "filled")', told).replace("\nregister_preset", f"\n{made_up}", 1)
+    (outside / "mine.py").write_text(plugin)
+    error = refused([*line_of(outside), "--untimed", "--trace"], capsys)
+    assert "mine on own-lists, item 0: its windows are not what its trace has of them" in error
+
+
+def test_a_decoder_that_ends_the_process_is_named(outside: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ended = PLUGIN.replace("    if calls > options.until:", "    __import__('os')._exit(0)\n    if False:")
+    (outside / "mine.py").write_text(ended)
+    error = refused([*line_of(outside), "--untimed"], capsys)
+    assert "mine.py, line 26: decoder mine: SystemExit: os._exit(0)" in error
+
+
 @pytest.mark.parametrize("more", [[], ["--untimed"], ["--untimed", "--trace"]])
 def test_a_decoder_that_fails_at_once_leaves_no_folder(
     outside: Path, capsys: pytest.CaptureFixture[str], more: list[str]

@@ -100,6 +100,7 @@ def test_a_file_that_has_changed_is_loaded_anew(tmp_path: Path) -> None:
         ("x =\n", "mine.py, line 1: SyntaxError"),
         ("\n\nraise RuntimeError('boom\\nbang')\n", "mine.py, line 3: RuntimeError: boom bang"),
         ("raise SystemExit(3)\n", "mine.py, line 1: SystemExit: 3"),
+        ("raise BaseException('all')\n", "mine.py, line 1: BaseException: all"),
         (DECODER.replace('"mine"', '"llada"'), "mine.py, line 10: a decoder 'llada' is there already"),
         (DECODER.replace('"mine"', '"fef-2"'), "mine.py: a method 'fef-2' is there already"),
         (DECODER.replace('"mine"', '"main"'), "mine.py: a method 'main' is there already"),

@@ -46,9 +46,20 @@ def test_columns_are_chosen_by_suite_mean_and_heading(tmp_path: Path) -> None:
         render(run, columns=["Acc"])
 
 
+def test_rows_that_chosen_columns_leave_empty_are_not_there(tmp_path: Path) -> None:
+    run = save(tmp_path, full_items())
+    kept = render(run, intervals=True, columns=["Mean", "Acc."])["main.md"]
+    assert list(rows_of(kept))[2:] == ["LLaDA", "95% interval", "FeF-DLLM (step=2)"]  # p-values are of suites
+    assert "p vs LLaDA" in render(run, intervals=True)["main.md"]
+
+
 def test_a_table_may_do_without_its_caption(tmp_path: Path) -> None:
     files = render(save(tmp_path, full_items()), captions=False)
-    assert "caption{" not in files["main.tex"] and files["main.md"].startswith("| Method")
+    assert (
+        "caption{" not in files["main.tex"]
+        and "label{" not in files["main.tex"]
+        and files["main.md"].startswith("| Method")
+    )
     assert files["main.tex"].startswith("% \\usepackage{booktabs,multirow,graphicx}\n")
 
 

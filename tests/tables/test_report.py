@@ -40,6 +40,15 @@ def made(tmp_path: Path) -> Path:
     return tmp_path / "run" / "report"
 
 
+def test_traces_that_are_not_there_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    traced_run(tmp_path / "run", 3)
+    assert report.main([str(tmp_path / "run")]) == 0
+    assert "no trace" not in capsys.readouterr().out
+    (tmp_path / "run" / "traces.bin").unlink()
+    assert report.main([str(tmp_path / "run")]) == 0
+    assert "12 responses of traced runs have no trace: traces.bin is not there, or was cut" in capsys.readouterr().out
+
+
 def test_texts_have_prompt_reference_response_reason_and_windows(made: Path) -> None:
     entry = data(made, "text/0-0")["1"]
     assert entry["prompt"] == "What is 1 of gsm8k?" and entry["gold"] == "gold 1"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta
 
 from model_wrappers.options import EndOptions, Positive, Share
 
@@ -29,7 +31,7 @@ class FeFOptions(EndOptions, frozen=True, kw_only=True):
     EOS is resolved.
     """
 
-    steps: Positive = 2
+    steps: Annotated[int, Meta(ge=1, le=1000)] = 2
     window: Positive = 16
     speculative: bool = True
     draft: Any = None

@@ -122,7 +122,8 @@ Report.film = (() => {
       h("span", { class: "kept", style: { width: `${100 * kept}%` } }));
     const bars = windows.map(([step, start, proposed, accepted, committed], number) => {
       const { forward, places } = judged[number] ?? {};
-      const title = `window ${number}, step ${step}: from ${start}, ${proposed} drafts, ${accepted} accepted, ${committed} committed`;
+      const at = places ? `at ${[...places.keys()].join(", ")}` : `from ${start}`;
+      const title = `window ${number}, step ${step}: ${at}, ${proposed} drafts, ${accepted} accepted, ${committed} committed`;
       const parts = places
         ? [...places].map(([position, kept]) => bar(position, 1, kept ? 1 : 0))
         : [bar(start ?? 0, Math.max(proposed, committed), accepted / Math.max(1, proposed, committed))];

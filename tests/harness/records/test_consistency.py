@@ -125,6 +125,19 @@ def test_a_configuration_edited_by_hand_is_refused(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text(json.dumps(meta | right | {"config": config | {"threads": 4}}))
     with pytest.raises(UserError, match="configuration is not the one that the run was made with"):
         read_run(tmp_path)
+    (tmp_path / "run.json").write_text(json.dumps(meta | right | {"config_hash": ""}))
+    with pytest.raises(UserError, match="configuration is not the one that the run was made with"):
+        read_run(tmp_path)
+
+
+def test_a_scoring_of_another_type_is_refused(tmp_path: Path) -> None:
+    write(tmp_path, *records())
+    meta = json.loads((tmp_path / "run.json").read_text())
+    (tmp_path / "run.json").write_text(json.dumps(meta | {"scoring": {"not_scored": "x"}}))
+    with pytest.raises(
+        UserError, match=r"run.json is damaged: Expected `object`, got `str` - at `\$.scoring.not_scored`"
+    ):
+        read_run(tmp_path)
 
 
 @pytest.mark.parametrize("command", [render, draw, score], ids=["render", "figures", "scoring"])

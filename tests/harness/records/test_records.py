@@ -72,6 +72,15 @@ def test_a_damaged_line_is_named(folder: Path) -> None:
         read_run(folder)
 
 
+def test_a_number_that_no_float_holds_is_named_with_its_line(folder: Path) -> None:
+    path = folder / "items.jsonl"
+    lines = path.read_text().splitlines()
+    lines[1] = f'{lines[1][:-1]}, "seconds": 1e400}}'
+    path.write_text("\n".join(lines) + "\n")
+    with pytest.raises(UserError, match=r"items.jsonl, line 2: .*repair or remove that line"):
+        read_run(folder)
+
+
 def test_an_item_recorded_twice_is_refused(folder: Path) -> None:
     with (folder / "items.jsonl").open("a") as file:
         file.write(json.dumps(item(1)) + "\n")

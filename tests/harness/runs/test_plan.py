@@ -87,6 +87,18 @@ def test_costs_of_another_model_are_refused(tmp_path: Path) -> None:
         from_costs(resolved(), costs_file(tmp_path, arguments=arguments))
 
 
+def test_costs_of_a_part_of_the_layers_price_no_whole_model(tmp_path: Path) -> None:
+    arguments = {"prompt": "32", "response": "48", "model": "nano", "arch": "llada-8b", "layers": "2"}
+    with pytest.raises(UserError, match="is of 2 layers alone, and prices no whole model"):
+        from_costs(resolved(), costs_file(tmp_path, arguments=arguments))
+
+
+def test_costs_of_another_checkpoint_of_the_same_shape_serve(tmp_path: Path) -> None:
+    arguments = {"prompt": "32", "response": "48", "model": "nano-fef", "arch": "None"}
+    found, _ = from_costs(resolved(), costs_file(tmp_path, arguments=arguments))
+    assert found["llada", "gsm8k"].seconds == pytest.approx(4.8)
+
+
 @pytest.mark.parametrize("content", ["", "{}", "[]", '{"passes": []}'])
 def test_another_file_than_one_of_costs_is_refused(tmp_path: Path, content: str) -> None:
     (tmp_path / "costs.json").write_text(content)

@@ -12,7 +12,7 @@ from fakes import tiny_llada
 
 from harness.errors import UserError
 from harness.runs.watch import unchanged
-from model_wrappers import Backbone
+from model_wrappers import Backbone, load_backbone
 
 
 @pytest.fixture
@@ -75,6 +75,15 @@ def test_a_model_that_is_run_itself_is_named(own: Backbone) -> None:
     with refused, unchanged([own], "mine"):
         own.logits(torch.ones(1, 4, dtype=torch.long))
         run_itself(own)
+
+
+def test_a_tokenizer_that_says_other_texts_is_named(own: Backbone, monkeypatch: pytest.MonkeyPatch) -> None:
+    own.tokenizer = load_backbone("nano").tokenizer
+    refused = pytest.raises(
+        UserError, match=r"mine: the decoder leaves what the tokenizer of .* says other than before"
+    )
+    with refused, unchanged([own], "mine"):
+        monkeypatch.setattr(type(own.tokenizer), "decode", lambda *_, **__: "5")
 
 
 def test_decoding_changes_nothing(own: Backbone) -> None:

@@ -92,6 +92,16 @@ def test_an_index_of_no_weights_is_refused(tmp_path: Path, index: str) -> None:
         load_backbone(tmp_path)
 
 
+def test_an_index_that_leads_out_of_the_folder_is_refused(tmp_path: Path) -> None:
+    folder = official_checkpoint(tmp_path / "model")
+    (folder / "model.safetensors").rename(tmp_path / "out.safetensors")
+    names = dict.fromkeys(load_file(tmp_path / "out.safetensors"), "../out.safetensors")
+    index = {"metadata": {}, "weight_map": names}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(ValueError, match=r"names files outside of the folder: \.\./out.safetensors"):
+        load_backbone(folder)
+
+
 @pytest.mark.parametrize("content", ["{}", "[]", "{", '{"added_tokens": [], "model": 5}'])
 def test_a_tokenizer_that_is_none_is_refused(tmp_path: Path, official_with_tokenizer: Path, content: str) -> None:
     folder = shutil.copytree(official_with_tokenizer, tmp_path / "model")
