@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -37,10 +38,11 @@ def decode(
     """Decode a response of gen_length tokens to one prompt.
 
     prompt_ids: LongTensor (P,) or (1, P). method: a name in METHODS, or a decoder itself, a function of (request,
-    options); its options are those of its struct. block_length: None is gen_length (full sequence). sampler: replaces
-    the seeded one. given: LongTensor (gen_length,), a response to complete; its masks are predicted and the rest stays
-    (default: all masks). observer: told of every commit and re-mask, and of more if it wants
-    (trace.FullObserver). Returns tokens (gen_length,) and the trace.
+    options); its options are those of its struct. block_length: None is gen_length (full sequence), or a block model's
+    own; another one sets the blocks that such a model attends in. sampler: replaces the seeded one. given: LongTensor
+    (gen_length,), a response to complete; its masks are predicted and the rest stays (default: all masks). observer:
+    told of every commit and re-mask, and of more if it wants (trace.FullObserver). Returns tokens (gen_length,) and the
+    trace.
     Raises ValueError for an unknown method or option, or a bad value, naming what is valid, for a model whose logits
     are not finite, and for a decoder that leaves masks or changes what was given.
     """
@@ -48,7 +50,8 @@ def decode(
     options = check_options(method, method_options)
     blocks: Blocks | None = getattr(backbone, "blocks", None)
     if blocks is not None:
-        check_blocks(method, blocks, block_length)
+        check_blocks(method, blocks)
+        blocks = replace(blocks, length=block_length or blocks.length)
         block_length = blocks.length
     block_length = gen_length if block_length is None else block_length
     check_lengths(gen_length, block_length)
@@ -56,7 +59,7 @@ def decode(
     prompt_1P = _prompt(prompt_ids, backbone, gen_length)
 
     start = prompt_1P.shape[1]
-    target, draft = ledgers(backbone, _draft(getattr(options, "draft", None), backbone), start)
+    target, draft = ledgers(backbone, _draft(getattr(options, "draft", None), backbone), start, blocks)
     given_1L = torch.cat([prompt_1P, _response(given, backbone, gen_length)], 1)
     grid = target.grid if isinstance(target, BlockLedger) else None
     end = given_1L.shape[1]
@@ -115,12 +118,10 @@ def check_temperature(method: Method, temperature: float) -> None:
         raise ValueError(f"{name_of(method)} is defined at temperature 0, not {temperature}")
 
 
-def check_blocks(method: Method, blocks: Blocks, block_length: int | None) -> None:
-    """ValueError unless a method can decode a model that attends in blocks, and in these."""
+def check_blocks(method: Method, blocks: Blocks) -> None:
+    """ValueError unless a method can decode a model that attends in blocks."""
     if decoder_named(method).whole_sequence:
         raise ValueError(f"{name_of(method)} attends to the whole sequence, and the model in blocks of {blocks.length}")
-    if block_length not in (None, blocks.length):
-        raise ValueError(f"block_length={block_length}: the model attends in blocks of {blocks.length}; leave it out")
 
 
 def check_lengths(gen_length: int, block_length: int) -> None:

@@ -57,7 +57,8 @@ class DiffusionModel(BaseModel):
         if draft is not None:
             self.options["draft"] = draft if isinstance(draft, Backbone) else load_backbone(draft, device, dtype)
         check_options(method, self.options)
-        self.gen_length, self.block_length = gen_length, gen_length if block_length is None else block_length
+        usual = gen_length if self.backbone.blocks is None else self.backbone.blocks.length
+        self.gen_length, self.block_length = gen_length, usual if block_length is None else block_length
         check_lengths(self.gen_length, self.block_length)
         check_temperature(method, temperature)
         self.temperature, self.seed = temperature, seed

@@ -18,16 +18,22 @@ COMMIT = 7  # digits of a commit in a note
 
 
 def against_reference(run: Run) -> dict[tuple[str, str], str]:
-    """A note for every method and suite whose settings are not those of the run's LLaDA; "" where they are."""
+    """A note for every method and suite whose settings are not those of the run's LLaDA; "" where they are.
+
+    And for those whose block model attends in other blocks than its own.
+    """
     reference = run.config.methods.get(REFERENCE)
-    if reference is None:
-        return {}
+    usual = {} if reference is None else reference.suites
     return {
-        (name, suite): ", ".join(_differences(own, reference.suites[suite]))
+        (name, suite): ", ".join([*_attends(own), *(_differences(own, usual[suite]) if suite in usual else [])])
         for name, method in run.config.methods.items()
         for suite, own in method.suites.items()
-        if name != REFERENCE and suite in reference.suites
     }
+
+
+def _attends(own: Setting) -> Iterator[str]:
+    if own.attends is not UNSET:
+        yield f"the model attends in blocks of {own.block_length}, not in its own of {own.attends}"
 
 
 def _differences(own: Setting, reference: Setting) -> Iterator[str]:

@@ -66,9 +66,10 @@ class Preset:
         settings: the suite's defaults for the model. Its block length is LLaDA's, which methods that decode the full
         sequence do not take; its decoder options are those of all methods that have them. overrides: what a run sets
         for all methods alike: gen_length, block_length, stop_at_eos. family: the model's, where the settings that the
-        decoder was published with hold. attends: the blocks of a block model, which go before all others. What is told
-        later in this list goes before: the suite's defaults, published settings, the preset's own, overrides, what was
-        asked for this method. Raises UserError or ValueError for lengths that do not fit.
+        decoder was published with hold. attends: the blocks of a block model, which go before those of suites and
+        published settings. What is told later in this list goes before: the suite's defaults, published settings, the
+        preset's own, overrides, what was asked for this method. Raises UserError or ValueError for lengths that do not
+        fit.
         """
         from model_wrappers.api import check_blocks, check_lengths, check_options  # torch: not for --list
 
@@ -86,8 +87,8 @@ class Preset:
         elif "block_length" in own or decoder.semi_autoregressive:
             block = min(own.get("block_length", settings.get("block_length", gen_length)), gen_length)
         if attends is not None:
-            check_blocks(self.method, attends, told.get("block_length"))
-            block = attends.length
+            check_blocks(self.method, attends)
+            block = told.get("block_length", attends.length)
         check_lengths(gen_length, block)
         options = {name: value for name, value in settings.get("options", {}).items() if decoder.takes(name)}
         options |= {name: value for name, value in {**own, **told}.items() if name not in LENGTHS}
@@ -98,11 +99,14 @@ class Preset:
                     f"{self.label} on {suite}: {self.tokens_per_step} tokens a step do not divide blocks of {block}"
                 )
             options["steps"] = gen_length // self.tokens_per_step
+        if decoder.takes("stop_at_eos") and decoder.options().stop_at_eos:  # type: ignore[attr-defined]
+            options.setdefault("stop_at_eos", True)  # what only some rows do by default has to be seen in their notes
         check_options(decoder, options)
         setting = Setting(gen_length=gen_length, block_length=block, options=options)
         whole = {"gen_length": gen_length, "block_length": block, **options}
         as_published = bool(source) and published.items() <= whole.items()
         setting.published = source if as_published else UNSET
+        setting.attends = UNSET if attends is None or attends.length == block else attends.length
         return setting
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -144,7 +145,8 @@ def pass_seconds(model: DiffusionModel, prompt_P: torch.Tensor) -> dict[str, Any
     backbone, options = model.backbone, check_options(model.method, model.options)
     options_: Any = options
     start = len(prompt_P)
-    target, draft = ledgers(backbone, backbone if options_.draft is None else options_.draft, start)
+    blocks = None if backbone.blocks is None else replace(backbone.blocks, length=model.block_length)
+    target, draft = ledgers(backbone, backbone if options_.draft is None else options_.draft, start, blocks)
     grid = target.grid if isinstance(target, BlockLedger) else None
     length = model.gen_length if grid is None else grid.end(start) - start
     x_1L = torch.cat([prompt_P, torch.full((length,), backbone.mask_id)])[None].to(backbone.device)

@@ -174,13 +174,13 @@ class BlockLedger(Ledger):
         return same
 
 
-def ledgers(backbone: BackboneLike, draft: BackboneLike, start: int) -> tuple[Ledger, Ledger]:
-    """The ledgers of a response's target and draft model; start: where the response begins.
+def ledgers(backbone: BackboneLike, draft: BackboneLike, start: int, blocks: Blocks | None) -> tuple[Ledger, Ledger]:
+    """The ledgers of a response's target and draft model.
 
+    start: where the response begins. blocks: those that the target attends in here, its own or longer or shorter ones.
     Raises ValueError if one of two models attends in blocks and the other does not, or in others.
     """
-    blocks: Blocks | None = getattr(backbone, "blocks", None)
-    if getattr(draft, "blocks", None) != blocks:
+    if getattr(draft, "blocks", None) != getattr(backbone, "blocks", None):
         raise ValueError("the draft model must attend as the target does, in the same blocks")
     if blocks is None:
         return Ledger(backbone), Ledger(draft)

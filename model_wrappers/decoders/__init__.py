@@ -89,6 +89,7 @@ METHODS: dict[str, Decoder] = {
     "threshold": Decoder("model_wrappers.decoders.confidence:decode_threshold", may_leave_masks=True),
     "factor": Decoder("model_wrappers.decoders.confidence:decode_factor", may_leave_masks=True),
     "entropy": Decoder("model_wrappers.decoders.confidence:decode_entropy", may_leave_masks=True),
+    "block": Decoder("model_wrappers.decoders.block:decode_block", may_leave_masks=True),
     "klass": Decoder("model_wrappers.decoders.klass:decode_klass", may_leave_masks=True, label="KLASS"),
     "wino": Decoder(
         "model_wrappers.decoders.wino:decode_wino",

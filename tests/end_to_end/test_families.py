@@ -63,11 +63,14 @@ def test_a_block_model_runs_decoders_traced_and_says_what_it_cannot(
     assert (items["cached_tokens"] > 0).all()  # finished blocks are kept by all
     assert {setting.block_length for method in run.config.methods.values() for setting in method.suites.values()} == {4}
     assert (out / "report" / "index.html").exists() and "blocks of 4" not in (out / "tables" / "main.md").read_text()
+    wide = ["--methods", "llada,block(threshold=0.5,block_length=8)", "--untimed", "--out", str(tmp_path / "wide")]
+    assert main([*line, *wide]) == 0
+    markdown = (tmp_path / "wide" / "tables" / "main.md").read_text()
+    assert "the model attends in blocks of 8, not in its own of 4, blocks of 8, LLaDA's blocks of 4" in markdown
     assert one_line_errors(lambda: main([*line, "--methods", "llada", "--plan", "--costs", "h100"])) == 2
     assert "attends in blocks: leave it out, and --plan measures" in capsys.readouterr().err
     for methods, says in (
         ("llada,wino", "wino attends to the whole sequence, and the model in blocks of 4"),
-        ("llada(block_length=8)", "the model attends in blocks of 4; leave it out"),
         ("threshold+dual", "a block model keeps finished blocks by itself"),
     ):
         assert (

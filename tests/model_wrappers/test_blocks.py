@@ -101,6 +101,8 @@ WAYS: dict[str, dict[str, Any]] = {
     "threshold": {"method": "threshold", "tau": 0.3},
     "factor": {"method": "factor"},
     "entropy": {"method": "entropy", "gamma": 1.0},
+    "block": {"method": "block", "threshold": 0.3, "steps": 3},
+    "edits": {"method": "block", "threshold": 0.3, "editing_threshold": 0.2},
     "klass": {"method": "klass", "conf_threshold": 0.2, "kl_threshold": 0.5},
     "pc_sampler": {"method": "pc_sampler"},
     "freedave": {"method": "freedave"},
@@ -212,6 +214,14 @@ def test_fefs_law_on_blocks_is_the_chain_of_the_papers_targets(origin: Any, vari
     assert total_variation(law(verify="two-stream", **two_streams), law(verify="two-stream", speculative=False)) < 1e-12
 
 
+def test_other_blocks_than_the_models_own_are_those_that_it_attends_in(model: Backbone) -> None:
+    found = respond(model, method="threshold", tau=0.3, block_length=8).tokens.tolist()
+    assert found != respond(model, method="threshold", tau=0.3).tokens.tolist()
+    assert model.blocks is not None
+    model.blocks = Blocks(8, model.blocks.origin)
+    assert respond(model, method="threshold", tau=0.3).tokens.tolist() == found
+
+
 def test_generation_ends_with_the_block_that_holds_eos(model: Backbone) -> None:
     model.eos_id = int(respond(model, method="llada").tokens[5])
     assert model.blocks is not None
@@ -227,7 +237,6 @@ def test_generation_ends_with_the_block_that_holds_eos(model: Backbone) -> None:
 @pytest.mark.parametrize(
     ("how", "says"),
     [
-        ({"method": "llada", "block_length": 8}, "block_length=8: the model attends in blocks of 4; leave it out"),
         ({"method": "threshold", "cache": "dual"}, "a block model keeps finished blocks by itself"),
         ({"method": "fef", "draft": tiny("a2d-qwen3")}, "the draft model must attend as the target does"),
         *(

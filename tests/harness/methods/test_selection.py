@@ -81,7 +81,7 @@ def test_a_cache_is_an_option(cached: None, text: str, key: str, label: str, ask
     ("text", "says"),
     [
         ("fef-3", "unknown method fef-3; one of your own is FILE.py:fef-3, .*; valid: .*fef-2"),
-        ("fef(steps=0)", "option steps=0 for fef must be a whole number of at least 1"),
+        ("fef(steps=0)", "option steps=0 for fef must be a whole number in .1, 1000."),
         ("fef(step=3)", r"unknown option 'step' for fef; valid: .*; did you mean steps\?$"),
         ("treshold", r"unknown method treshold; .*valid: .*; did you mean threshold"),
         ("fef(steps=3,steps=4)", "twice"),

@@ -23,13 +23,13 @@ def test_the_text_stays_and_costs_less(method: str, block_length: int) -> None:
     for seed in range(6):
         backbone = Unmasked(real=3, seed=seed, eos_id=EOS)
         run = partial(decode, backbone, PROMPT, method, gen_length=16, block_length=block_length)
-        full, stopped = run(), run(stop_at_eos=True)
+        full, stopped = run(stop_at_eos=False), run(stop_at_eos=True)
         saved += full.trace.forwards - stopped.trace.forwards
         response = full.tokens.tolist()
         end = response.index(EOS) + 1 if EOS in response else len(response)
         assert stopped.tokens[:end].tolist() == response[:end]
         assert MASK not in stopped.tokens.tolist()
-    assert saved > 0
+    assert saved > 0 or (method, block_length) == ("block", 16)  # it ends with a block
 
 
 def request(response: list[int]) -> Request:

@@ -1,0 +1,97 @@
+"""Block diffusion's own sampler: a schedule, a threshold, edits.
+
+A step commits the block's masked positions whose confidence exceeds a threshold, and at least as many as the schedule
+has for it. With an editing threshold each step also replaces what it committed earlier in the block, where the model
+now says another token with more confidence than that; the block then ends after a pass that had nothing to do. Source:
+SDAR (arXiv 2510.06303, JetAstra/SDAR `generate.py`); LLaDA2.0 and 2.1 (inclusionAI, `generate`), whose edits these are.
+Shapes: L length of prompt and response, N positions of the block.
+"""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import Literal
+
+import torch
+
+from model_wrappers.decoders.llada import Choice, best
+from model_wrappers.options import EndOptions, Positive, Share
+from model_wrappers.request import Request, fill_after_eos
+from model_wrappers.sampling import quotas
+
+
+class BlockOptions(EndOptions, frozen=True, kw_only=True):
+    """steps: denoising steps of a block, over which its positions are spread as evenly as can be (None: its length).
+    threshold: what a confidence must exceed for a position to be committed beyond that (None: none is).
+    editing_threshold: what the confidence in another token must exceed for it to replace a committed one (None: none
+    is). max_post_steps: most passes for edits once a block has no mask. remasking: which positions come first.
+    stop_at_eos: once a block is done.
+    """
+
+    steps: Positive | None = None
+    threshold: Share | None = None
+    editing_threshold: Share | None = None
+    max_post_steps: Positive = 16
+    remasking: Literal["low_confidence", "sequential"] = "low_confidence"
+    stop_at_eos: bool = True
+
+
+def decode_block(request: Request, options: BlockOptions) -> None:
+    """Fill the response. A mask that is chosen counts as a token and stays, as in the official samplers."""
+    x_1L, choice = request.x_1L, Choice(request, options)
+    schedule = quotas(request.block_length, options.steps or request.block_length)
+    for end in request.block_ends:
+        block_N = torch.arange(max(0, end - request.block_length), end, device=x_1L.device)
+        own_N = block_N[[at not in request.given for at in block_N.tolist()]]
+        choice.cache.begin_block(int(block_N[0]), end)
+        done = 0  # passes without a mask
+        for step in count():
+            is_masked_N = x_1L[0, own_N] == request.mask_id
+            masks_left = bool(is_masked_N.any())
+            if masks_left and step == len(schedule):
+                break
+            if not masks_left and (options.editing_threshold is None or done == options.max_post_steps):
+                break
+            read_N = own_N if options.editing_threshold is not None else own_N[is_masked_N]
+            token_N, confidence_N, _ = choice.propose(x_1L, read_N)
+            before_N = x_1L[0, read_N]
+            edited_N = torch.zeros_like(read_N, dtype=torch.bool)
+            if options.editing_threshold is not None:
+                edited_N = (before_N != request.mask_id) & (token_N != before_N)
+                edited_N &= confidence_N > options.editing_threshold
+            if masks_left:
+                candidate_N = before_N == request.mask_id
+                _commit(request, options, schedule[step], read_N, token_N, confidence_N, candidate_N)
+            if bool(edited_N.any()):
+                request.remask(read_N[edited_N].tolist())
+                request.commit(read_N[edited_N], token_N[edited_N], confidence_N[edited_N], "unmasked")
+            done += not masks_left
+            if not masks_left and not bool(edited_N.any()):
+                break
+        if options.stop_at_eos and fill_after_eos(request):
+            return
+
+
+def _commit(
+    request: Request,
+    options: BlockOptions,
+    quota: int,
+    read_N: torch.Tensor,
+    token_N: torch.Tensor,
+    confidence_N: torch.Tensor,
+    candidate_N: torch.Tensor,
+) -> None:
+    """Commit the candidates (N,) over the threshold, or as many as the quota has; the surest, or the first."""
+    at_M, sure_M = read_N[candidate_N], confidence_N[candidate_N]
+    least = min(quota, len(at_M))
+    score_M = sure_M if options.remasking == "low_confidence" else -at_M.to(sure_M)
+    number = least
+    if options.threshold is not None and (over := int((sure_M > options.threshold).sum())) >= max(1, least):
+        score_M, number = sure_M, over
+    if not number:
+        return
+    length = request.x_1L.shape[1]
+    chosen_M = best(length, at_M, score_M, number)
+    token_L = request.x_1L[0].index_put((read_N,), token_N)
+    confidence_L = confidence_N.new_zeros(length).index_put((read_N,), confidence_N)
+    request.commit(chosen_M, token_L[chosen_M], confidence_L[chosen_M], "unmasked")

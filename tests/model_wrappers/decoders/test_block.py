@@ -1,0 +1,95 @@
+"""Block diffusion's own sampler: schedule, threshold, order and edits, on scripted logits and beside `threshold`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from fakes import tiny_llada
+
+from model_wrappers import decode
+from model_wrappers.trace import Decoded
+
+MASK, EOS = 5, 4
+
+
+class Scripted:
+    """Logits by call: each a list of (token, probability) for every position of the response."""
+
+    mask_id, eos_id, vocab_size = MASK, EOS, 6
+
+    def __init__(self, *calls: list[tuple[int, float]]) -> None:
+        self.script, self.seen = list(calls), list[list[int]]()
+
+    def logits(self, ids_BL: torch.Tensor, positions: torch.Tensor | None = None, causal: bool = False) -> torch.Tensor:
+        self.seen.append(ids_BL[0, 1:].tolist())
+        said = self.script[min(len(self.seen), len(self.script)) - 1]
+        probs_LV = torch.full((len(said) + 1, 6), 1e-6)
+        for at, (token, prob) in enumerate(said, 1):
+            probs_LV[at] = (1 - prob) / 5
+            probs_LV[at, token] = prob
+        logits_BLV = probs_LV.log().expand(len(ids_BL), -1, -1)
+        return logits_BLV if positions is None else logits_BLV[:, positions]
+
+
+def respond(model: Any, **options: Any) -> Decoded:
+    return decode(model, torch.tensor([0]), "block", gen_length=4, **options)
+
+
+SURE = [(1, 0.9), (2, 0.6), (3, 0.95), (1, 0.5)]
+
+
+def test_a_step_commits_what_passes_the_threshold_and_the_schedule_at_least() -> None:
+    model = Scripted(SURE)
+    assert respond(model, threshold=0.8).tokens.tolist() == [1, 2, 3, 1]
+    assert model.seen == [[MASK] * 4, [1, MASK, 3, MASK], [1, 2, 3, MASK]]
+    model = Scripted(SURE)
+    respond(model, threshold=0.8, steps=1)  # the schedule has all four at once
+    assert model.seen == [[MASK] * 4]
+    model = Scripted(SURE)
+    respond(model, steps=2)  # no threshold: the schedule alone
+    assert model.seen == [[MASK] * 4, [1, MASK, 3, MASK]]
+
+
+def test_a_confidence_at_the_threshold_does_not_pass() -> None:
+    model = Scripted([(1, 0.5)] * 4)
+    respond(model, threshold=float(torch.tensor(0.5)))
+    assert len(model.seen) == 4
+
+
+def test_sequential_steps_go_from_left_to_right() -> None:
+    model = Scripted(SURE)
+    respond(model, remasking="sequential", steps=2)
+    assert model.seen == [[MASK] * 4, [1, 2, MASK, MASK]]
+
+
+def test_committed_tokens_are_replaced_while_the_model_says_others_and_passes_are_counted() -> None:
+    changed = [(2, 0.9), (2, 0.9), (3, 0.95), (1, 0.9)]
+    model = Scripted(SURE, changed)
+    out = respond(model, threshold=0.8, editing_threshold=0.7)
+    assert out.tokens.tolist() == [2, 2, 3, 1]
+    # the second pass edits the first token and fills the rest, the third has nothing to do and counts
+    assert model.seen == [[MASK] * 4, [1, MASK, 3, MASK], [2, 2, 3, 1]] and out.trace.forwards == 3
+    assert respond(Scripted(SURE, changed), threshold=0.8, editing_threshold=0.95).tokens.tolist() == [1, 2, 3, 1]
+
+
+def test_edits_without_end_are_cut() -> None:
+    calls = [[(1 + number % 2, 0.9)] * 4 for number in range(40)]
+    assert respond(Scripted(*calls), steps=1, editing_threshold=0.5, max_post_steps=5).trace.forwards == 6
+
+
+def test_given_tokens_are_not_edited() -> None:
+    given = torch.tensor([3, MASK, MASK, MASK])
+    assert respond(Scripted(SURE), given=given, editing_threshold=0.0).tokens.tolist()[0] == 3
+
+
+@pytest.mark.parametrize("block_length", [16, 8])
+def test_with_a_step_a_position_it_is_the_threshold_decoder(prompt: torch.Tensor, block_length: int) -> None:
+    model = tiny_llada(2)
+    ends = torch.tensor([model.mask_id, model.eos_id])
+    model.model.lm_head.register_forward_hook(lambda *at: at[2].index_fill(-1, ends, -9.0))
+    how = {"gen_length": 16, "block_length": block_length}
+    block = decode(model, prompt, "block", threshold=0.4, stop_at_eos=False, **how)
+    threshold = decode(model, prompt, "threshold", tau=0.4, **how)
+    assert block.tokens.tolist() == threshold.tokens.tolist() and block.trace.forwards == threshold.trace.forwards
