@@ -52,6 +52,7 @@ def tune(args: argparse.Namespace) -> None:
     import pandas as pd
 
     from harness.methods.choosing import TOLERANCE, choice_of, choose
+    from harness.methods.published import blocks_of
     from harness.options import RunOptions, checked
     from harness.records.store import read_run, write_atomically
     from harness.run import run
@@ -70,7 +71,8 @@ def tune(args: argparse.Namespace) -> None:
     alike = {name: getattr(args, name) for name in ("model", "data", "limit", "device", "workers", "threads")}
     for name, suite in suites.items():
         length = generation_settings(suite, split_named(args.data) is not None)["gen_length"]
-        found = {decoder: settings(decoder, length, args.budget, args.seed) for decoder in decoders}
+        in_blocks = any(blocks_of(models[name]) for models in table.values())
+        found = {decoder: settings(decoder, length, args.budget, args.seed, in_blocks) for decoder in decoders}
         methods = tuple(with_role(each, role) for own in found.values() for each in own for role in roles.values())
         folder = args.out / name
         resume = (folder / "run.json").exists()

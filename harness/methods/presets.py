@@ -89,6 +89,10 @@ class Preset:
         if attends is not None:
             check_blocks(self.method, attends)
             block = told.get("block_length", attends.length)
+            if {**own, **told}.get("cache", "none") != "none":
+                raise UserError(
+                    f"{self.label}: a block model keeps finished blocks by itself, exactly; it takes no cache"
+                )
         check_lengths(gen_length, block)
         options = {name: value for name, value in settings.get("options", {}).items() if decoder.takes(name)}
         options |= {name: value for name, value in {**own, **told}.items() if name not in LENGTHS}

@@ -53,16 +53,17 @@ SPACES = {
 }
 
 
-def settings(decoder: str, gen_length: int, budget: int, seed: int) -> list[str]:
+def settings(decoder: str, gen_length: int, budget: int, seed: int, in_blocks: bool = False) -> list[str]:
     """At most `budget` settings of a decoder for responses of gen_length tokens, as elements of --methods.
 
     The preset itself comes first; the others are drawn without repetition from the space's combinations whose blocks
-    divide the response. Raises UserError for a decoder without a space.
+    divide the response. in_blocks: for a block model, whose blocks and what it keeps are its own. Raises UserError for
+    a decoder without a space.
     """
     if decoder not in SPACES:
         raise UserError(f"nothing to tune of {decoder}; valid: {', '.join(SPACES)}")
     space = SPACES[decoder]
-    values = dict(space.values)
+    values = {name: each for name, each in space.values.items() if not (in_blocks and name in UNMASKING)}
     if "block_length" in values:
         fitting = [
             length for length in BLOCKS if length is not None and length < gen_length and not gen_length % length
@@ -70,7 +71,7 @@ def settings(decoder: str, gen_length: int, budget: int, seed: int) -> list[str]
         values["block_length"] = (*fitting, gen_length)
     combinations = [dict(zip(values, chosen, strict=True)) for chosen in itertools.product(*values.values())]
     rng = Random(f"settings {decoder} {gen_length} {seed}")
-    drawn = rng.sample(combinations, min(budget - 1, len(combinations)))
+    drawn = rng.sample(combinations, min(budget - 1, len(combinations))) if values else []
     return [space.preset, *(written(space.preset, chosen) for chosen in drawn)]
 
 

@@ -66,15 +66,21 @@ def start(recipe: Recipe) -> Backbone:
                 f"--init {recipe.init}: {backbone.family.model_type} models predict a token from the one before it "
                 "and cannot be trained here, where every position is trained to predict its own"
             )
+        blocks = backbone.blocks
+        if blocks is not None and blocks.origin != "response":
+            raise UserError(
+                f"--init {recipe.init} counts blocks from the sequence's beginning, training from the response's"
+            )
+        if blocks is not None and blocks.length != recipe.block_length:
+            raise UserError(
+                f"--init {recipe.init} attends in blocks of {blocks.length}: add --block-length {blocks.length}"
+            )
         backbone.text_tokenizer()  # refused here if there is none
     elif recipe.size is not None:
         tokenizer = train_tokenizer(seed=0)
         backbone = Backbone(FAMILY, new_model(recipe.size, tokenizer), tokenizer, "new")
     else:
         raise UserError("--init is needed: the folder or hub id of the model to train")
-    before = None if backbone.blocks is None else backbone.blocks.length
-    if before is not None and before != recipe.block_length:
-        raise UserError(f"--init {recipe.init} attends in blocks of {before}: add --block-length {before}")
     if recipe.block_length is not None:
         backbone.model.config.update({"block_size": recipe.block_length, "block_origin": "response"})
     backbone.model.train()

@@ -128,3 +128,9 @@ def test_a_tuned_method_is_refused_on_a_suite_it_was_not_tuned_for(tmp_path: Pat
     (preset,) = methods_named(f"{written(tmp_path)}:threshold-tuned-fast").values()
     with pytest.raises(UserError, match="not tuned for mbpp"):
         preset.for_suite("mbpp", {"gen_length": 64}, {})
+
+
+def test_blocks_and_caches_of_a_block_model_are_not_tuned() -> None:
+    assert settings("llada", 64, 10, 0, in_blocks=True) == ["llada"]
+    found = settings("threshold", 64, 10, 0, in_blocks=True)
+    assert len(found) == 6 and not any("block_length" in each or "cache" in each for each in found)

@@ -8,12 +8,14 @@ from pathlib import Path
 import pytest
 import torch
 from fakes import tiny_llada
+from families import checkpoint
 
 from harness.errors import UserError
 from harness.train import main
 from harness.training.blocks import BlockBatches, block_rows
 from harness.training.data import CorruptedBatches, Example
 from harness.training.recipes import recipe
+from harness.training.run import start as start_of
 from model_wrappers import load_backbone
 from model_wrappers.backbones.blocks import BlockLedger, Blocks, Grid, Kept
 
@@ -117,3 +119,9 @@ def test_a_training_in_blocks_gives_a_block_model(tmp_path: Path) -> None:
 def test_blocks_that_make_no_sense_are_refused(objective: str, given: dict[str, object], says: str) -> None:
     with pytest.raises(UserError, match=says):
         recipe(objective, "nano", given)
+
+
+def test_a_model_whose_blocks_count_from_the_sequence_is_not_trained(tmp_path: Path) -> None:
+    folder = checkpoint("sdar", tmp_path / "sdar")
+    with pytest.raises(UserError, match="counts blocks from the sequence's beginning, training from the response's"):
+        start_of(recipe("llada", "nano", {"init": str(folder), "block_length": 4}))
