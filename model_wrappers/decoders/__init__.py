@@ -185,7 +185,7 @@ def decoder_named(method: Method) -> Decoder:
     if callable(method):
         return Decoder(method)
     if not isinstance(method, str):
-        raise ValueError(f"a method is a name, or a function of (request, options), not {method!r}")
+        raise ValueError(f"{method!r} is no method: give a function of (request, options), or of {', '.join(METHODS)}")
     if method not in METHODS:
         raise ValueError(f"unknown method {method!r}; valid: {', '.join(METHODS)}{meant(method, METHODS)}")
     return METHODS[method]

@@ -54,6 +54,8 @@ def with_columns(table: Table, names: Sequence[str]) -> Table:
 
     A name that is neither leaves the table as it is, for it may be of another.
     """
+    if not names:
+        return table
     wanted = {name.lower() for name in names}
     columns: list[Any] = table.cells.columns.to_flat_index().to_list()
     kept = columns
