@@ -12,7 +12,10 @@ from harness.records.store import Recorder, read_run
 from harness.records.traces import each_frame, read_prompts, replay, window_sums
 from model_wrappers import METHODS
 
-PRESETS = "llada,ssd,ddosp,dcd,threshold,factor,entropy,klass,wino,freedave,pc-sampler,prophet,fef-2,fef-fast"
+PRESETS = (
+    "llada,ssd,ddosp,dcd,threshold,factor,entropy,klass,wino,freedave,pc-sampler,prophet,fef-2,fef-fast,"
+    "block(editing_threshold=0.99)"
+)
 
 
 @pytest.fixture(scope="module")
