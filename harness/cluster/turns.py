@@ -6,6 +6,7 @@ the next method. This keeps accidents apart, not intent: every process has the u
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import subprocess
@@ -26,6 +27,7 @@ from harness.runs.resolve import ResolvedRun
 from harness.runs.responses import Result, Sample
 
 ROOT = Path(__file__).resolve().parents[2]
+END_WITH_PARENT = (1, signal.SIGKILL)  # prctl's PR_SET_PDEATHSIG
 
 
 class Turn:
@@ -36,7 +38,7 @@ class Turn:
         self._connection, there = Pipe()
         path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "harness.cluster.turns", str(there.fileno())],
+            [sys.executable, "-m", "harness.cluster.turns", str(there.fileno()), str(os.getpid())],
             pass_fds=[there.fileno()],
             env=os.environ | {"PYTHONPATH": path},
         )
@@ -138,5 +140,14 @@ def serve(connection: Connection) -> None:
                 connection.send(("end", None))
 
 
+def end_with(parent: int) -> None:
+    """End this process as soon as its parent ends, also while it stands still and does not see its pipe close."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(*END_WITH_PARENT, 0, 0, 0)
+    if os.getppid() != parent:
+        sys.exit(1)
+
+
 if __name__ == "__main__":
+    end_with(int(sys.argv[2]))
     serve(Connection(int(sys.argv[1])))

@@ -20,9 +20,8 @@ class Setting(Struct, kw_only=True):
     """A method on a suite: lengths in tokens, the decoder's options as JSON has them.
 
     published: the source of these settings, where the decoder was published with them for this model family. attends:
-    a block model's own block length, where it attends in others.
-    schedule_sha256: of methods with a schedule alone, what ties the option to the file's content; None where the
-    schedule is the uniform one.
+    a block model's own block length, where it attends in others. schedule_sha256: of methods with a schedule alone,
+    what ties the option to the file's content; None where the schedule is the uniform one.
     """
 
     gen_length: int | None = None

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pandas as pd
+import psutil
 import pytest
 
 from harness import evaluate
@@ -67,6 +70,31 @@ def test_a_decoder_that_ends_its_process_is_named_and_nothing_is_lost(tmp_path: 
     with pytest.raises(UserError, match="the process of leaves ended: by its decoder, or out of memory"):
         evaluate(f"llada,{plugin}:leaves", "gsm8k", limit=1, untimed=True, threads=1, quiet=True, out=out, isolate=True)
     assert (out / "items.jsonl").read_text().count('"llada"') == 1
+
+
+DRIVER = """
+import sys
+from harness.cluster.turns import Turn
+
+turn = Turn("m")
+list(turn.ask("hello"))
+print(turn._process.pid, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a process that stands still outlives its parent")
+def test_a_killed_run_leaves_no_process_standing_still() -> None:
+    driver = subprocess.Popen([sys.executable, "-c", DRIVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert driver.stdout is not None
+    child = psutil.Process(int(driver.stdout.readline()))
+    driver.kill()
+    driver.wait()
+    try:
+        child.wait(timeout=30)
+    except psutil.TimeoutExpired:
+        child.kill()
+        pytest.fail("the process of a method still stands there")
 
 
 def test_workers_are_not_isolated(tmp_path: Path) -> None:
