@@ -1,10 +1,12 @@
-"""Programs of four functions, as long as real ones: three that handle a list of numbers, and one that calls them.
+"""Programs of several functions, as long as real ones: some that handle a list of numbers, and one that calls them.
 
-Generated alone, in MBPP's format.
+Generated alone, in MBPP's format: four functions, or six, which are harder.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from random import Random
 
 from harness.suites import mbpp
@@ -13,37 +15,54 @@ from harness.suites.programs import NOUNS, RESULTS, function_of
 from harness.suites.spec import Generator, Problem, Suite, human
 
 PARTS = ("find", "make", "calc", "solve")  # how the names of the four functions begin
+MORE = ("find", "make", "pick", "build", "calc", "solve")  # and of the six
 Names = tuple[str, str, str]  # of the list, of its elements, and of what is returned
 REDUCED = {"sum": "sum", "maximum": "max", "minimum": "min"}
 
 
-def draw(rng: Random) -> Problem:
-    """Keep some numbers, change each, reduce them, and all three in turn; told in a sentence each, with two asserts."""
-    keep, change, reduce, solve = (f"{part}_{rng.choice(NOUNS)}" for part in PARTS)
-    test, k = rng.choice(tuple(TESTS)), rng.randint(2, 7)
-    operator, j = rng.choice(tuple(CHANGES)), rng.randint(2, 15)
+def draw(rng: Random, suite: str = "code-long", parts: tuple[str, ...] = PARTS) -> Problem:
+    """Keep some numbers, change each, perhaps again, reduce them, and all in turn; a sentence each, with two asserts.
+
+    parts: how the functions' names begin, the last two those that reduce and that call the others.
+    """
+    *steps, reduce, solve = (f"{part}_{rng.choice(NOUNS)}" for part in parts)
+    pairs = list(zip(steps[::2], steps[1::2], strict=True))
+    drawn = [_drawn_pair(rng) for _ in pairs]
     kind = rng.choice(tuple(REDUCED))
-    text = (
+    told = [
         f"Write a function {keep} to return a list of all numbers {test} {k}. "
         f"Write a function {change} to return a list of all numbers, each {operator} {j}. "
-        f"Write a function {reduce} to return the {kind} of all numbers. "
-        f"Write a function {solve} to return {reduce} of {change} of {keep}."
+        for (keep, change), (test, k, operator, j) in zip(pairs, drawn, strict=True)
+    ]
+    text = (
+        f"{''.join(told)}Write a function {reduce} to return the {kind} of all numbers. "
+        f"Write a function {solve} to return {' of '.join((reduce, *steps[::-1]))}."
     )
     names = rng.choice(LISTS), rng.choice(ELEMENTS), rng.choice(RESULTS)
-    parts = [
-        _function(rng, keep, names, "{e}", f" if {{e}} {TESTS[test]} {k}"),
-        _function(rng, change, names, f"{{e}} {CHANGES[operator]} {j}", ""),
-        _reducer(rng, reduce, names, kind),
-        _solver(rng, solve, names, (keep, change, reduce)),
-    ]
-    response = "\n".join(parts)
+    written = []
+    for (keep, change), (test, k, operator, j) in zip(pairs, drawn, strict=True):
+        written.append(_function(rng, keep, names, "{e}", f" if {{e}} {TESTS[test]} {k}"))
+        written.append(_function(rng, change, names, f"{{e}} {CHANGES[operator]} {j}", ""))
+    written += [_reducer(rng, reduce, names, kind), _solver(rng, solve, names, (*steps, reduce))]
+    response = "\n".join(written)
     function = function_of(response, solve)
+    test, k, _, _ = drawn[0]
     kept = [n for n in range(10) if eval(f"{n} {TESTS[test]} {k}")]
     lists = [[rng.choice(kept), *rng.sample(range(10), 2)] for _ in range(3)]
-    asserts = [f"assert {solve}({numbers}) == {function(numbers)}" for numbers in lists]
+    try:
+        asserts = [f"assert {solve}({numbers}) == {function(numbers)}" for numbers in lists]
+    except (ValueError, IndexError):  # nothing was kept the second time
+        return draw(rng, suite, parts)
     question = f"{text}\n{asserts[0]}"
     row = {"text": question, "code": response, "test_list": asserts, "test_setup_code": "", "challenge_test_list": []}
-    return Problem(f"code-long {kind} {test} {k} {operator} {j}", question, response, row)
+    key = " ".join(f"{test} {k} {operator} {j}" for test, k, operator, j in drawn)
+    return Problem(f"{suite} {kind} {key}", question, response, row)
+
+
+def _drawn_pair(rng: Random) -> tuple[str, int, str, int]:
+    """A test and its number, a change and its number."""
+    test, k = rng.choice(tuple(TESTS)), rng.randint(2, 7)
+    return test, k, rng.choice(tuple(CHANGES)), rng.randint(2, 15)
 
 
 def _defined(name: str, numbers: str, lines: list[str]) -> str:
@@ -78,27 +97,33 @@ def _reducer(rng: Random, name: str, names: Names, kind: str) -> str:
 def _solver(rng: Random, name: str, names: Names, functions: tuple[str, ...]) -> str:
     """The functions in turn, in one expression or a line each."""
     numbers, _, out = names
-    keep, change, reduce = functions
-    nested = [f"return {reduce}({change}({keep}({numbers})))"]
-    lines = [f"{out} = {keep}({numbers})", f"{out} = {change}({out})", f"return {reduce}({out})"]
-    return _defined(name, numbers, rng.choice((nested, lines)))
+    first, *others = functions
+    nested = f"{first}({numbers})"
+    for each in others:
+        nested = f"{each}({nested})"
+    lines = [f"{out} = {first}({numbers})", *(f"{out} = {each}({out})" for each in others[:-1])]
+    return _defined(name, numbers, rng.choice(([f"return {nested}"], [*lines, f"return {others[-1]}({out})"])))
 
 
-SUITE = Suite(
-    name="code-long",
-    title="Code-long",
-    lengths={"gen_length": 256, "block_length": 256},
-    generator=Generator(
-        draw=draw,
-        file="code-long/mbpp.jsonl",
-        content=as_test_rows,
-        dataset="opencompass.datasets.MBPPDataset",
-        columns=("text", "test_list"),
-        output="test_list_2",
-        rounds=human("{text}"),
-        evaluation=mbpp.EVALUATION,
-        length=160,
-        block_length=32,
+GENERATOR = Generator(
+    draw=draw,
+    file="code-long/mbpp.jsonl",
+    content=as_test_rows,
+    dataset="opencompass.datasets.MBPPDataset",
+    columns=("text", "test_list"),
+    output="test_list_2",
+    rounds=human("{text}"),
+    evaluation=mbpp.EVALUATION,
+    length=160,
+    block_length=32,
+)
+SUITE = Suite("code-long", "Code-long", {"gen_length": 256, "block_length": 256}, generator=GENERATOR, executes=True)
+HARD = Suite(
+    "code-hard",
+    "Code-hard",
+    SUITE.lengths,
+    generator=replace(
+        GENERATOR, draw=partial(draw, suite="code-hard", parts=MORE), file="code-hard/mbpp.jsonl", length=256
     ),
     executes=True,
 )

@@ -21,6 +21,7 @@ LONG = (gsm8k_long.SUITE, code_long.SUITE)
 ALL = (
     *(gsm8k.SUITE, math.SUITE, math.MATH_500, humaneval.SUITE, mbpp.SUITE, lists.SUITE, *LONG),
     *map(with_shots, (gsm8k.SUITE, math.SUITE, humaneval.SUITE, mbpp.SUITE, *LONG)),
+    *(gsm8k_long.HARD, code_long.HARD),
 )
 BUILT_IN = frozenset(suite.name for suite in ALL)
 SUITES: dict[str, Suite] = {suite.name: suite for suite in ALL}  # and those of plugins and files, once they are named

@@ -5,7 +5,11 @@ same positions. A clean token sees the clean blocks up to its own; a corrupted o
 its own block corrupted: what a block model sees when it decodes. Blocks begin with the response. Source: BD3LM
 (Arriola et al., arXiv 2503.09573), vectorized training.
 
-Shapes: B batch, L length of prompt and response, R of the response in whole blocks, N = L + R.
+For two-stream verification, two tokens more for each corrupted one: a clean token, and a query whose prediction is the
+target. Their context is the corrupted copy of their block; two_stream.py has the mask among them.
+
+Shapes: B batch, L length of prompt and response, R of the response in whole blocks, C slots (the most corrupted
+positions of a row; none without two streams), N = L + R + 2C.
 """
 
 from __future__ import annotations
@@ -37,13 +41,19 @@ class BlockBatches:
     length: tokens of a block. prefixes: share of the blocks that are clean up to a random position and masked from
     there on, as FeF-DLLM's targets have them; in the others a share of the tokens, drawn for each block, is masked.
     first_weight: of the first mask of the former, which is what Algorithm 1 predicts; all others count once.
+    two_stream: the targets of two-stream verification as well.
     """
 
     def __init__(
-        self, batches: CorruptedBatches, length: int, prefixes: float = 0.0, first_weight: float = 1.0
+        self,
+        batches: CorruptedBatches,
+        length: int,
+        prefixes: float = 0.0,
+        first_weight: float = 1.0,
+        two_stream: bool = False,
     ) -> None:
         self._batches, self._length = batches, length
-        self._prefixes, self._first_weight = prefixes, first_weight
+        self._prefixes, self._first_weight, self._two_stream = prefixes, first_weight, two_stream
 
     def __call__(self, examples: list[Example]) -> dict[str, torch.Tensor]:
         """B examples -> the fields of BlockRows."""
@@ -56,7 +66,10 @@ class BlockBatches:
         generator = torch.Generator().manual_seed(self._batches.seed * 1_000_003 + examples[0]["index"] + 1)
         masked_BR, weight_BR = self._masks(len(examples), whole, generator)
         weight_BR = weight_BR * self._predicted(examples, whole)
-        return block_rows(clean_BL, start_B, masked_BR, weight_BR, self._length, self._batches.mask_id)._asdict()
+        rows = block_rows(clean_BL, start_B, masked_BR, weight_BR, self._length, self._batches.mask_id)
+        if self._two_stream:
+            rows = with_queries(rows, masked_BR & (weight_BR > 0), self._length, self._batches.mask_id)
+        return rows._asdict()
 
     def _masks(self, rows: int, whole: int, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
         """Which tokens are masked, and the weight of each that is: (rows, whole) both."""
@@ -105,4 +118,47 @@ def block_rows(
         positions=(total + within_R).expand(rows, -1),
         target=target_BR,
         block_weight=weight_BR,
+    )
+
+
+def with_queries(rows: BlockRows, segment_BR: torch.Tensor, length: int, mask_id: int) -> BlockRows:
+    """Rows without slots, and behind them the segment's clean tokens and its queries.
+
+    segment_BR: corrupted positions of the response, a block's from left to right. Clean token m and query m see the
+    clean blocks before theirs, and of the corrupted copy of their block all but the segment up to m. The clean token
+    also sees the block's clean tokens up to m, the query those before m and itself. An unused slot has the weight 0.
+    """
+    within, before = segment_BR.shape[1], rows.inputs.shape[1]
+    total = before - within
+    count_B = segment_BR.sum(1)
+    slots = max(1, int(count_B.max()))
+    slot_BC = (~segment_BR).int().argsort(dim=1, stable=True)[:, :slots]
+    used_BC = torch.arange(slots) < count_B[:, None]
+    target_BC = rows.target.gather(1, slot_BC)
+    position_BR = rows.position_ids[:, total:]
+    position_BC = position_BR.gather(1, slot_BC)
+    block_R, block_BC = torch.arange(within) // length, slot_BC // length
+    # The clean sequence has the prompt and everything before the block of a slot.
+    begin_BC = position_BR[:, :1] + block_BC * length
+    earlier_BCL = rows.position_ids[:, None, :total] < begin_BC[:, :, None]
+    hidden_BCR = segment_BR[:, None] & (torch.arange(within) <= slot_BC[:, :, None])
+    context_BCR = (block_R == block_BC[:, :, None]) & ~hidden_BCR
+    same_BCC = (block_BC[:, None] == block_BC[:, :, None]) & used_BC[:, None]
+    up_to_CC = torch.ones(slots, slots, dtype=torch.bool).tril()
+    itself_CC = torch.eye(slots, dtype=torch.bool)
+    visible_BNN = torch.nn.functional.pad(rows.visible[:, 0], (0, 2 * slots, 0, 2 * slots))
+    clean, query = slice(before, before + slots), slice(before + slots, None)
+    for stream in (clean, query):
+        visible_BNN[:, stream, :before] = torch.cat([earlier_BCL, context_BCR], 2)
+    visible_BNN[:, clean, clean] = same_BCC & up_to_CC | itself_CC
+    visible_BNN[:, query, clean] = same_BCC & up_to_CC.tril(-1)
+    visible_BNN[:, query, query] = itself_CC
+    query_C = torch.arange(before + slots, before + 2 * slots)
+    return BlockRows(
+        inputs=torch.cat([rows.inputs, target_BC, torch.full_like(target_BC, mask_id)], 1),
+        position_ids=torch.cat([rows.position_ids, position_BC, position_BC], 1),
+        visible=visible_BNN[:, None],
+        positions=torch.cat([rows.positions, query_C.expand(len(slot_BC), -1)], 1),
+        target=torch.cat([rows.target, target_BC], 1),
+        block_weight=torch.cat([rows.block_weight, used_BC.to(rows.block_weight)], 1),
     )

@@ -102,11 +102,28 @@ LONG_MIX = {
     **{"gsm8k": 3, "math": 2, "humaneval": 2, "mbpp": 2, "lists": 2, "gsm8k-long": 6, "code-long": 4},
     **{f"{suite}-4shot": 1 for suite in ("gsm8k", "math", "humaneval", "mbpp", "gsm8k-long", "code-long")},
 }
+BLOCK_MIX = {
+    **{"gsm8k": 2, "math": 2, "humaneval": 1, "mbpp": 1, "lists": 1},
+    **{"gsm8k-long": 2, "code-long": 2, "gsm8k-hard": 5, "code-hard": 4},
+}
 # Fine-tuning nano, FeF-DLLM's target: the last stage, Algorithm 1 as it stands.
 NANO = Recipe(init="nano", batch=16, steps=300, lr=1e-4, warmup=50, decay_fraction=0.98, min_lr_ratio=0.1, mix=MIX)
 
 # The last stage for long problems, of `nano-long` and of its control.
 LONG = structs.replace(NANO, steps=6000, lr=6e-4, warmup=100, decay_fraction=0.96, min_lr_ratio=0.05, mix=LONG_MIX)
+
+# Attention in blocks, from nano-long, on harder problems; of `nano-block` and of its control.
+BLOCK = structs.replace(
+    LONG,
+    init="nano-long",
+    block_length=16,
+    steps=4000,
+    lr=1e-3,
+    decay_fraction=0.9,
+    min_lr_ratio=0.02,
+    adam_beta2=0.98,
+    mix=BLOCK_MIX,
+)
 
 PRESETS = {
     # The paper's appendix: 8 GPUs, global batch 16, one epoch.
@@ -147,6 +164,9 @@ PRESETS = {
         loss_weight="1/t",
         mix=LONG_MIX,
     ),
+    "nano-block": structs.replace(BLOCK, mask="two-stream", prefixes=0.75, first_weight=3.0),
+    # Its examples under two corruptions each, at random in every block.
+    "nano-block-control": structs.replace(BLOCK, accumulation=2, repeats=2),
     # Nano itself, from random weights.
     "nano-base": Recipe(
         size=Size(hidden_size=192, layers=5, heads=6, mlp_size=512, max_length=4096),
@@ -178,8 +198,8 @@ def recipe(objective: str, preset: str, given: dict[str, Any]) -> Recipe:
         message, _, path = str(error).partition(" - at `$.")
         name = path.strip("`").partition(".")[0].partition("[")[0]
         raise UserError(f"--{name.replace('_', '-')} {json.dumps(given.get(name))}: {message}") from error
-    if made.random_orders and made.mask != "two-stream":
-        raise UserError(f"--random-orders {made.random_orders} needs --mask two-stream, not {made.mask}")
+    if made.random_orders and (made.mask != "two-stream" or made.block_length is not None):
+        raise UserError(f"--random-orders {made.random_orders} needs --mask two-stream, without --block-length")
     if made.blocks and objective != "llada":
         raise UserError(f"preset {preset} corrupts in blocks, for objective llada; not {objective}")
     if made.block_length is None and (made.prefixes or made.first_weight != 1):
@@ -188,8 +208,6 @@ def recipe(objective: str, preset: str, given: dict[str, Any]) -> Recipe:
         raise UserError(
             f"--prefixes {made.prefixes} is what FeF-DLLM's targets see, for objective fef; not {objective}"
         )
-    if made.block_length is not None and made.mask == "two-stream":
-        raise UserError("--mask two-stream trains contexts of whole sequences; leave --block-length out")
     if made.mask == "two-stream" and objective != "fef":
         raise UserError(f"--mask two-stream needs objective fef, not {objective}; use --mask full")
     if made.mask == "two-stream" and "positions" in given:

@@ -124,7 +124,8 @@ def lengths_of(recipe: Recipe) -> tuple[int, ...]:
 def collator_for(objective: str, recipe: Recipe, batches: CorruptedBatches) -> Collator:
     """The collator of an objective and, for `fef`, of its mask; of blocks, where the model attends in them."""
     if recipe.block_length is not None:
-        return BlockBatches(batches, recipe.block_length, recipe.prefixes, recipe.first_weight)
+        two_stream = recipe.mask == "two-stream"
+        return BlockBatches(batches, recipe.block_length, recipe.prefixes, recipe.first_weight, two_stream)
     if objective == "llada":
         return batches
     if recipe.mask == "two-stream":

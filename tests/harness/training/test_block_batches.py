@@ -12,12 +12,16 @@ from families import checkpoint
 
 from harness.errors import UserError
 from harness.train import main
-from harness.training.blocks import BlockBatches, block_rows
+from harness.training.blocks import BlockBatches, block_rows, with_queries
 from harness.training.data import CorruptedBatches, Example
 from harness.training.recipes import recipe
 from harness.training.run import start as start_of
 from model_wrappers import load_backbone
 from model_wrappers.backbones.blocks import BlockLedger, Blocks, Grid, Kept
+from model_wrappers.decoders.fef.targets import Proposal
+from model_wrappers.decoders.fef.two_stream import TwoStreamVerifier
+from model_wrappers.request import Request
+from model_wrappers.sampling import Sampler
 
 MASK, EOS, LENGTH = 39, 38, 4
 EXAMPLES: list[Example] = [
@@ -55,6 +59,43 @@ def test_a_corrupted_block_is_predicted_from_what_decoding_has_before_it() -> No
             torch.testing.assert_close(logits_RV[at], ledger.logits(ids_L[None], own_K)[0], rtol=1e-4, atol=1e-4)
 
 
+def test_the_queries_are_those_of_two_stream_verification_in_every_block() -> None:
+    model = tiny_llada(0)
+    model.blocks = Blocks(LENGTH, "response")
+    clean_BL = torch.randint(0, 38, (2, 18), generator=torch.Generator().manual_seed(1))
+    start_B = torch.tensor([6, 3])
+    segment_BR = torch.rand(2, 12, generator=torch.Generator().manual_seed(2)) < 0.5
+    without = block_rows(clean_BL, start_B, segment_BR, segment_BR.float(), LENGTH, MASK)
+    rows = with_queries(without, segment_BR, LENGTH, MASK)
+    with torch.no_grad():
+        logits_BCV = model.model(
+            input_ids=rows.inputs,
+            attention_mask=rows.visible,
+            position_ids=rows.position_ids,
+            positions=rows.positions[:, 12:],
+        ).logits
+    for clean_L, start, segment_R, logits_CV, weight_C in zip(
+        clean_BL, start_B.tolist(), segment_BR, logits_BCV, rows.block_weight[:, 12:], strict=True
+    ):
+        grid, slot = Grid.of(model.blocks, start), 0
+        for block in range(3):
+            at = start + block * LENGTH
+            masked = [at + k for k in range(LENGTH) if segment_R[block * LENGTH + k]]
+            if not masked:
+                continue
+            ids_L = clean_L[: at + LENGTH].clone()
+            ids_L[masked] = MASK
+            ledger = BlockLedger(model, grid, Kept())
+            request = Request(ledger, ledger, ids_L[None], start, LENGTH, 0.0, Sampler(0), grid=grid)
+            verifier = TwoStreamVerifier(request, window=LENGTH)
+            verifier.segment(masked)
+            found = verifier.verify(masked, Proposal(clean_L[masked].tolist(), None, None))
+            own_NV = logits_CV[slot : slot + len(masked)]
+            torch.testing.assert_close(own_NV, found.logits_WV, rtol=1e-4, atol=1e-4)
+            slot += len(masked)
+        assert weight_C.tolist() == [1.0] * slot + [0.0] * (len(weight_C) - slot)
+
+
 def test_only_masks_of_the_response_and_its_end_are_predicted() -> None:
     made = batches()
     predicted = made["block_weight"] > 0
@@ -81,7 +122,7 @@ def test_blocks_with_a_prefix_are_clean_up_to_their_first_mask_which_counts_more
 @pytest.mark.slow
 def test_a_training_in_blocks_gives_a_block_model(tmp_path: Path) -> None:
     line = ["--preset", "nano", "--block-length", "16", "--steps", "2", "--batch", "2"]
-    fef = ["--objective", "fef", "--prefixes", "0.75", "--first-weight", "6"]
+    fef = ["--objective", "fef", "--mask", "two-stream", "--prefixes", "0.75", "--first-weight", "6"]
     assert main([*line, *fef, "--out", str(tmp_path / "fef")]) == 0
     made = load_backbone(tmp_path / "fef")
     assert made.blocks == Blocks(16, "response")
@@ -108,11 +149,7 @@ def test_a_training_in_blocks_gives_a_block_model(tmp_path: Path) -> None:
     [
         ("fef", {"prefixes": 0.5}, "--prefixes and --first-weight are of blocks: add --block-length"),
         ("llada", {"prefixes": 0.5, "block_length": 8}, "--prefixes 0.5 is what FeF-DLLM's targets see"),
-        (
-            "fef",
-            {"mask": "two-stream", "block_length": 8},
-            "trains contexts of whole sequences; leave --block-length out",
-        ),
+        ("fef", {"mask": "two-stream", "block_length": 8, "random_orders": 0.5}, "without --block-length"),
         ("fef", {"block_length": 0}, "--block-length 0"),
     ],
 )
