@@ -49,8 +49,8 @@ def decode(
     decoder = decoder_named(method)
     options = check_options(method, method_options)
     blocks: Blocks | None = getattr(backbone, "blocks", None)
+    check_blocks(method, blocks)
     if blocks is not None:
-        check_blocks(method, blocks)
         blocks = replace(blocks, length=block_length or blocks.length)
         block_length = blocks.length
     block_length = gen_length if block_length is None else block_length
@@ -118,9 +118,15 @@ def check_temperature(method: Method, temperature: float) -> None:
         raise ValueError(f"{name_of(method)} is defined at temperature 0, not {temperature}")
 
 
-def check_blocks(method: Method, blocks: Blocks) -> None:
-    """ValueError unless a method can decode a model that attends in blocks."""
-    if decoder_named(method).whole_sequence:
+def check_blocks(method: Method, blocks: Blocks | None) -> None:
+    """ValueError unless a method can decode a model that attends in these blocks, or to the whole sequence (None)."""
+    decoder = decoder_named(method)
+    if blocks is None:
+        if decoder.blocks_only:
+            raise ValueError(
+                f"{name_of(method)} decodes models that attend in blocks, and this one attends to the whole sequence"
+            )
+    elif decoder.whole_sequence:
         raise ValueError(f"{name_of(method)} attends to the whole sequence, and the model in blocks of {blocks.length}")
 
 

@@ -106,10 +106,23 @@ class Request:
                 return
             self.observer.rejected(*self._inside(at, tokens, _listed(draft_probs), _listed(target_probs)))
 
-    def record(self, window: Window) -> None:
-        """Note a speculative window. Raises ValueError for counts that cannot be."""
+    def record(self, window: Window, positions: Sequence[int] | None = None) -> None:
+        """Note a speculative window, as far as it is in the response.
+
+        positions: in the sequence, of all that it proposed or resolved, the drafts last, in their order (None: one
+        after the other from its start on). Raises ValueError for counts that cannot be.
+        """
         if min(vars(window).values()) < 0 or window.accepted > window.proposed:
             raise ValueError(f"{window} cannot be: it counts from 0, and accepts no more than it proposed")
+        first = window.start + self.start
+        at = list(range(first, first + max(window.proposed, window.committed)) if positions is None else positions)
+        if max(at, default=0) >= self.start + self.length:
+            inside = [position < self.start + self.length for position in at]
+            if not any(inside):
+                return
+            drafts = inside[len(at) - window.proposed :]
+            counts = sum(drafts), sum(drafts[: window.accepted]), sum(inside[: window.committed])
+            window = Window(window.step, window.round, window.start, *counts)
         self.windows.append(window)
         if self.observer is not None and isinstance(self.observer, FullObserver):
             self.observer.recorded(window)

@@ -86,8 +86,8 @@ class Preset:
             block = told["block_length"]
         elif "block_length" in own or decoder.semi_autoregressive:
             block = min(own.get("block_length", settings.get("block_length", gen_length)), gen_length)
+        check_blocks(self.method, attends)
         if attends is not None:
-            check_blocks(self.method, attends)
             block = told.get("block_length", attends.length)
             if {**own, **told}.get("cache", "none") != "none":
                 raise UserError(

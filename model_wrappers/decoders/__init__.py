@@ -41,7 +41,8 @@ class Decoder:
     prefix_conditioned: its target is what the paper's Algorithm 1 trains, and its windows are those of the paper's
     Theorem 2; other windows are steps that were guessed and verified. may_leave_masks: its choice of a token may be the
     mask, which then stays, as with the official sampler. whole_sequence: it reads what stands after the block, or runs
-    passes with attention of its own, so that it cannot decode a block model. label: its row in a table; "" is its name.
+    passes with attention of its own, so that it cannot decode a block model; blocks_only: it decodes no other. label:
+    its row in a table; "" is its name.
     """
 
     source: str | Function
@@ -51,6 +52,7 @@ class Decoder:
     prefix_conditioned: bool = False
     may_leave_masks: bool = False
     whole_sequence: bool = False
+    blocks_only: bool = False
     label: str = ""
 
     @cached_property
@@ -90,6 +92,13 @@ METHODS: dict[str, Decoder] = {
     "factor": Decoder("model_wrappers.decoders.confidence:decode_factor", may_leave_masks=True),
     "entropy": Decoder("model_wrappers.decoders.confidence:decode_entropy", may_leave_masks=True),
     "block": Decoder("model_wrappers.decoders.block:decode_block", may_leave_masks=True),
+    "s2d2": Decoder(
+        "model_wrappers.decoders.s2d2:decode_s2d2",
+        needs_extend=True,
+        may_leave_masks=True,
+        blocks_only=True,
+        label="S2D2",
+    ),
     "klass": Decoder("model_wrappers.decoders.klass:decode_klass", may_leave_masks=True, label="KLASS"),
     "wino": Decoder(
         "model_wrappers.decoders.wino:decode_wino",

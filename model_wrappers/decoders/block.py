@@ -60,8 +60,9 @@ def decode_block(request: Request, options: BlockOptions) -> None:
                 edited_N = (before_N != request.mask_id) & (token_N != before_N)
                 edited_N &= confidence_N > options.editing_threshold
             if masks_left:
-                candidate_N = before_N == request.mask_id
-                _commit(request, options, schedule[step], read_N, token_N, confidence_N, candidate_N)
+                open_N, in_order = before_N == request.mask_id, options.remasking == "sequential"
+                proposed = (read_N[open_N], token_N[open_N], confidence_N[open_N])
+                commit_best(request, *proposed, schedule[step], options.threshold, in_order)
             if bool(edited_N.any()):
                 request.remask(read_N[edited_N].tolist())
                 request.commit(read_N[edited_N], token_N[edited_N], confidence_N[edited_N], "unmasked")
@@ -72,26 +73,28 @@ def decode_block(request: Request, options: BlockOptions) -> None:
             return
 
 
-def _commit(
+def commit_best(
     request: Request,
-    options: BlockOptions,
+    at_M: torch.Tensor,
+    token_M: torch.Tensor,
+    confidence_M: torch.Tensor,
     quota: int,
-    read_N: torch.Tensor,
-    token_N: torch.Tensor,
-    confidence_N: torch.Tensor,
-    candidate_N: torch.Tensor,
+    threshold: float | None,
+    in_order: bool = False,
 ) -> None:
-    """Commit the candidates (N,) over the threshold, or as many as the quota has; the surest, or the first."""
-    at_M, sure_M = read_N[candidate_N], confidence_N[candidate_N]
+    """Commit all over the threshold, or as many as the quota has if it has more; the surest, or the first.
+
+    at_M: candidates, with the tokens and confidences proposed for them, (M,) each.
+    """
     least = min(quota, len(at_M))
-    score_M = sure_M if options.remasking == "low_confidence" else -at_M.to(sure_M)
+    score_M = -at_M.to(confidence_M) if in_order else confidence_M
     number = least
-    if options.threshold is not None and (over := int((sure_M > options.threshold).sum())) >= max(1, least):
-        score_M, number = sure_M, over
+    if threshold is not None and (over := int((confidence_M > threshold).sum())) >= max(1, least):
+        score_M, number = confidence_M, over
     if not number:
         return
     length = request.x_1L.shape[1]
     chosen_M = best(length, at_M, score_M, number)
-    token_L = request.x_1L[0].index_put((read_N,), token_N)
-    confidence_L = confidence_N.new_zeros(length).index_put((read_N,), confidence_N)
+    token_L = request.x_1L[0].index_put((at_M,), token_M)
+    confidence_L = confidence_M.new_zeros(length).index_put((at_M,), confidence_M)
     request.commit(chosen_M, token_L[chosen_M], confidence_L[chosen_M], "unmasked")

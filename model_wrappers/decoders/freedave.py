@@ -65,7 +65,7 @@ def decode_freedave(request: Request, options: FreeDaveOptions) -> None:
                     rest = links[len(resolved) :]
                     request.reject(partial(rejected, rest, position_N, logits_KNV[accepted : accepted + len(rest)]))
                 window = (0, rounds, links[0].position - request.start, len(links) - 1, accepted, len(resolved))
-                request.record(Window(*window))
+                request.record(Window(*window), [link.position for link in links])
                 rounds += 1
             if options.stop_at_eos and fill_after_eos(request):
                 return

@@ -33,6 +33,24 @@ OFFICIAL: dict[str, dict[str, Any]] = {
     "Dream": SIZES | ROPE | {"architectures": ["DreamModel"], "pad_token_id": VOCABULARY - 2, "use_mrope": False},
     "a2d-qwen3": SIZES | ROPE | {"architectures": ["A2DQwen3LMHeadModel"], "head_dim": 16},
     "sdar": SIZES | ROPE | {"architectures": ["SDARForCausalLM"], "head_dim": 16, "block_size": 4},
+    "llada2_moe": SIZES
+    | ROPE
+    | {
+        "architectures": ["LLaDA2MoeModelLM"],
+        "head_dim": 16,
+        "partial_rotary_factor": 0.5,
+        "use_qkv_bias": False,
+        "use_bias": False,
+        "num_experts": 8,
+        "num_shared_experts": 1,
+        "num_experts_per_tok": 2,
+        "n_group": 4,
+        "topk_group": 2,
+        "routed_scaling_factor": 2.5,
+        "moe_intermediate_size": 16,
+        "first_k_dense_replace": 1,
+        "block_size": 4,
+    },
     "llada_moe": SIZES
     | ROPE
     | {

@@ -22,6 +22,7 @@ from model_wrappers import Backbone, Decoded, decode
 from model_wrappers.backbones.blocks import Blocks
 from model_wrappers.backbones.registry import NANO
 from model_wrappers.chat import encode_question
+from model_wrappers.sampling import Sampler
 
 GOLDENS = Path(__file__).parents[1] / "official" / "goldens" / "tokens"
 PROBLEMS = 40  # a suite
@@ -77,7 +78,20 @@ SOURCES = {
     "pc-sampler": Source("NEUIR/PC-Sampler", "src/generate.py", "generate_with_pc_sampler"),
     "eb-sampler": Source("NEUIR/PC-Sampler", "src/generate.py", "generate_with_eb_sampler"),
     "sdar": Source("JetAstra/SDAR", "generate.py", "block_diffusion_generate", attends=True),
+    "llada2": Source("ZHZisZZ/dllm", "dllm/pipelines/llada2/sampler.py", "LLaDA2Sampler.sample", attends=True),
+    "llada2.1": Source("ZHZisZZ/dllm", "dllm/pipelines/llada21/sampler.py", "LLaDA21Sampler.sample", attends=True),
+    "s2d2": Source("phymhan/S2D2", "SDAR/generate_ssd_policy.py", "block_diffusion_generate", attends=True),
 }
+
+
+class Halves(Sampler):
+    """A uniform is 0.5, and what is drawn the likeliest token: S2D2's official code draws at temperature 0 as well."""
+
+    def accept(self, probability: float) -> bool:
+        return probability > 0.5
+
+    def tokens(self, probs_NV: torch.Tensor) -> torch.Tensor:
+        return probs_NV.argmax(-1)
 
 
 def _cases() -> Iterator[Case]:
@@ -120,6 +134,18 @@ def _cases() -> Iterator[Case]:
         yield Case("llada", "sdar", block, {}, {"remasking_strategy": "low_confidence_static"})
         for tau in (0.9, 0.6):
             yield Case("threshold", "sdar", block, {"tau": tau}, {"confidence_threshold": tau})
+        for tau, steps in ((0.95, block), (0.6, block), (0.6, block // 2)):
+            ours = {"threshold": tau, "steps": steps}
+            yield Case("block", "llada2", block, ours, {"threshold": tau, "steps_per_block": steps})
+        for pair in ((0.95, 0.9), (0.7, 0.5), (0.5, 0.0)):
+            both = dict(zip(("threshold", "editing_threshold"), pair, strict=True))
+            yield Case("block", "llada2.1", block, both, both)
+        routed = {"do_verify_policy": "score_threshold", "do_verify_score_type": "difference_static"}
+        routed |= {"token_acceptance_estimator": "soft_entropy_negexp", "do_verify_score_threshold": 0.0}
+        for least in (0.0, 1.0):
+            yield Case("s2d2", "s2d2", block, {"min_expected": least}, {**routed, "score_penalty_coef": least})
+        spans = {"min_ssd_span_length": 3, "confidence_threshold": 0.6}
+        yield Case("s2d2", "s2d2", block, {"min_span": 3, "threshold": 0.6}, spans)
     for gamma in (0.1, 1.0):
         yield Case("entropy", "eb-sampler", FULL, {"gamma": gamma}, {"gamma": gamma})
 
@@ -149,7 +175,7 @@ def respond(backbone: Backbone, case: Case, suite: str, prompt_P: torch.Tensor) 
     if SOURCES[case.source].attends:
         backbone = copy(backbone)
         backbone.blocks = Blocks(case.block_length)
-    return decode(backbone, prompt_P, case.method, **lengths(case, suite), **case.options)
+    return decode(backbone, prompt_P, case.method, **lengths(case, suite), sampler=Halves(0), **case.options)
 
 
 def nano_sha256() -> str:

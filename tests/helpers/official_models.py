@@ -89,7 +89,19 @@ class OursInBlocks:
             ids_1N, position_N, read_N, kept, attention_mask[0].bool(), "append" if keeps else "none"
         )
         if how["store_kv"]:
-            past.ours = cache
+            past.ours, past.get_seq_length = cache, cache.get_seq_length
+        return types.SimpleNamespace(logits=logits)
+
+
+class OursInWholeBlocks:
+    """Our LLaDA as the samplers of LLaDA2 call their model: all blocks up to the current one, with their mask."""
+
+    def __init__(self, backbone: Backbone) -> None:
+        self._backbone, self.config = backbone, backbone.model.config
+
+    def __call__(self, ids_1L: torch.Tensor, attention_mask: torch.Tensor, position_ids: torch.Tensor) -> Any:
+        position_L = position_ids[0]
+        logits, _ = self._backbone.extend(ids_1L, position_L, position_L, visible_NK=attention_mask[0, 0] == 0)
         return types.SimpleNamespace(logits=logits)
 
 

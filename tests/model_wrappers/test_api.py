@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 import torch
-from fakes import ON_LOGITS, RandomConditionals, Recorder, tiny_llada
+from fakes import ON_LOGITS, WHOLE, RandomConditionals, Recorder, tiny_llada
 
 from harness.laws.oracle import RowBackbone
 from model_wrappers import METHODS, Backbone, decode
 from model_wrappers.options import Options
 from model_wrappers.request import Request
 
-every_method = pytest.mark.parametrize("method", METHODS)
+every_method = pytest.mark.parametrize("method", WHOLE)
 on_logits = pytest.mark.parametrize("method", ON_LOGITS)
-DRAWING = [name for name, decoder in METHODS.items() if not decoder.greedy_only]
+DRAWING = [name for name in WHOLE if not METHODS[name].greedy_only]
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,10 @@ import torch
 from families import VOCABULARY, tiny
 
 from harness.laws.oracle import enumerate_law, total_variation
+from harness.records.traces import TraceRecord, packed_columns, replay, window_sums
 from model_wrappers import METHODS, Backbone, decode
 from model_wrappers.backbones.blocks import BlockLedger, Blocks, Grid, Kept
+from model_wrappers.events import EventLog
 from model_wrappers.sampling import token_probs
 from model_wrappers.trace import Decoded
 
@@ -103,6 +105,9 @@ WAYS: dict[str, dict[str, Any]] = {
     "entropy": {"method": "entropy", "gamma": 1.0},
     "block": {"method": "block", "threshold": 0.3, "steps": 3},
     "edits": {"method": "block", "threshold": 0.3, "editing_threshold": 0.2},
+    "s2d2": {"method": "s2d2"},
+    "s2d2 routed": {"method": "s2d2", "threshold": 0.3, "min_span": 2, "min_expected": 0.5, "steps": 3},
+    "linear speculation": {"method": "s2d2", "acceptance": "match"},
     "klass": {"method": "klass", "conf_threshold": 0.2, "kl_threshold": 0.5},
     "pc_sampler": {"method": "pc_sampler"},
     "freedave": {"method": "freedave"},
@@ -214,6 +219,77 @@ def test_fefs_law_on_blocks_is_the_chain_of_the_papers_targets(origin: Any, vari
     assert total_variation(law(verify="two-stream", **two_streams), law(verify="two-stream", speculative=False)) < 1e-12
 
 
+def one_by_one(model: Backbone, ids_L: torch.Tensor, grid: Grid, at: int) -> torch.Tensor:
+    """Logits (1, V) of a mask at a position that sees the finished blocks, and of its own the tokens before it."""
+    position_L = torch.arange(at + 1)
+    begin = grid.begin(at)
+    number_L = grid.number(position_L)
+    seen_LL = torch.where(position_L[:, None] < begin, number_L <= number_L[:, None], position_L <= position_L[:, None])
+    ids_1L = torch.cat([ids_L[:at], torch.tensor([model.mask_id])])[None]
+    return model.extend(ids_1L, position_L, position_L[[at]], visible_NK=seen_LL)[0][0]
+
+
+@pytest.mark.parametrize("origin", ORIGINS)
+def test_s2d2s_law_is_the_models_own_at_block_length_1(origin: Any) -> None:
+    small, prompt = tiny("sdar", 0, vocab_size=3, mask_token_id=2, eos_token_id=1), [0, 1, 0]
+    small.blocks = Blocks(2, origin)
+    small.model.double()
+    small.model.lm_head.register_forward_hook(lambda *at: at[2].index_fill(-1, torch.tensor([2]), -torch.inf))
+    grid = Grid.of(small.blocks, len(prompt))
+    laws = {(): 1.0}
+    for at in range(len(prompt), len(prompt) + 4):
+        following: dict[tuple[int, ...], float] = {}
+        for tokens, share in laws.items():
+            if small.eos_id in tokens[: grid.begin(at) - len(prompt)]:
+                following[*tokens, small.eos_id] = share
+                continue
+            logits_1V = one_by_one(small, torch.tensor([*prompt, *tokens]), grid, at)
+            for token, prob in enumerate(token_probs(logits_1V, 1.0)[0].tolist()):
+                if prob:
+                    following[*tokens, token] = share * prob
+        laws = following
+
+    def run(sampler: Any) -> torch.Tensor:
+        return decode(small, torch.tensor(prompt), "s2d2", gen_length=4, temperature=1.0, sampler=sampler).tokens
+
+    # A block that holds EOS is filled with it: the law of what stands before it is compared.
+    def ended(law: Any) -> dict[tuple[int, ...], float]:
+        found: dict[tuple[int, ...], float] = {}
+        for tokens, share in law.items():
+            cut = tokens.index(1) + 1 if 1 in tokens else len(tokens)
+            found[tokens[:cut]] = found.get(tokens[:cut], 0.0) + share
+        return found
+
+    assert total_variation(ended(enumerate_law(run)), ended(laws)) < 1e-12
+
+
+def test_linear_speculation_gives_the_tokens_of_one_at_a_time(model: Backbone) -> None:
+    assert model.blocks is not None
+    grid, ids_L = Grid.of(model.blocks, len(PROMPT)), PROMPT
+    for at in range(len(PROMPT), len(PROMPT) + 16):
+        ids_L = torch.cat([ids_L, one_by_one(model, ids_L, grid, at).argmax(-1)])
+    out = respond(model, **WAYS["linear speculation"])
+    assert out.tokens.tolist() == ids_L[len(PROMPT) :].tolist()
+    assert sum(window.committed for window in out.trace.windows) == 16  # and nothing behind the response
+
+
+def test_a_trace_replays_to_the_tokens_and_windows_of_the_response(model: Backbone) -> None:
+    for way in ("fef", "fef fast", "two streams", "freedave", "s2d2", "s2d2 routed", "linear speculation"):
+        log = EventLog()
+        out = respond(model, **WAYS[way], observer=log)
+        trace = TraceRecord(method=way, suite="s", item=0, length=16, mask=model.mask_id, columns=packed_columns(log))
+        assert replay(trace).tolist() == out.tokens.tolist()
+        for name, counted in window_sums(trace).items():
+            assert counted.tolist() == [getattr(window, name) for window in out.trace.windows]
+
+
+def test_verification_that_does_not_pay_is_left_out(model: Backbone) -> None:
+    never = respond(model, method="s2d2", threshold=0.3, min_span=5)  # longer than a block
+    assert never.tokens.tolist() == respond(model, method="block", threshold=0.3).tokens.tolist()
+    assert not never.trace.windows
+    assert not respond(model, method="s2d2", min_expected=4.0).trace.windows  # none is expected with certainty
+
+
 def test_other_blocks_than_the_models_own_are_those_that_it_attends_in(model: Backbone) -> None:
     found = respond(model, method="threshold", tau=0.3, block_length=8).tokens.tolist()
     assert found != respond(model, method="threshold", tau=0.3).tokens.tolist()
@@ -251,5 +327,9 @@ def test_what_a_block_model_cannot_do_is_refused(how: dict[str, Any], says: str,
         respond(model, **how)
     with pytest.raises(ValueError, match="attends in blocks of 4, and has no logits without them"):
         model.logits(PROMPT[None])
+    with pytest.raises(
+        ValueError, match="s2d2 decodes models that attend in blocks, and this one attends to the whole"
+    ):
+        decode(tiny("a2d-qwen3"), PROMPT, "s2d2", gen_length=8)
     with pytest.raises(ValueError, match="block_length=4 must divide gen_length=10"):
         decode(model, PROMPT, "llada", gen_length=10)

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 import torch
-from fakes import request_for, tiny_llada
+from fakes import WHOLE, request_for, tiny_llada
 
 from harness.records.traces import TraceRecord, packed_columns, replay, window_sums
-from model_wrappers import METHODS, Backbone, Decoded, decode
+from model_wrappers import Backbone, Decoded, decode
 from model_wrappers.events import KINDS, NO_WINDOW, EventLog
 from model_wrappers.options import Options
 from model_wrappers.request import Request
@@ -17,8 +17,8 @@ from model_wrappers.trace import FullObserver, Rejected, Window
 
 SAVINGS = {"reuse_drafts": True, "skip_root_row": True, "adaptive_window": True}
 VARIANTS: list[tuple[str, dict[str, Any]]] = [
-    *((method, {}) for method in METHODS),
-    *((method, {"stop_at_eos": True}) for method in METHODS),
+    *((method, {}) for method in WHOLE),
+    *((method, {"stop_at_eos": True}) for method in WHOLE),
     ("llada", {"cache": "dual"}),
     ("dcd", {"sequential": True}),
     ("fef", {"speculative": False}),
@@ -49,7 +49,7 @@ def test_a_trace_replays_to_the_tokens_and_sums_to_the_windows(
         assert counted.tolist() == [getattr(window, name) for window in out.trace.windows]
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", WHOLE)
 def test_forwards_rise_and_end_with_all_that_were_made(tiny: Backbone, prompt: torch.Tensor, method: str) -> None:
     out, trace = traced(tiny, prompt, method)
     forwards = trace.column("forward").tolist()

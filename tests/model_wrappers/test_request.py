@@ -8,9 +8,9 @@ from typing import Any, get_args
 
 import pytest
 import torch
-from fakes import RandomConditionals, request_for, tiny_llada
+from fakes import WHOLE, RandomConditionals, request_for, tiny_llada
 
-from model_wrappers import METHODS, Backbone, decode
+from model_wrappers import Backbone, decode
 from model_wrappers.trace import How, Window
 
 
@@ -38,8 +38,8 @@ class Replay:
 
 
 VARIANTS: list[tuple[str, dict[str, Any]]] = [
-    *((method, {}) for method in METHODS),
-    *((method, {"stop_at_eos": True}) for method in METHODS),
+    *((method, {}) for method in WHOLE),
+    *((method, {"stop_at_eos": True}) for method in WHOLE),
     ("llada", {"remasking": "random"}),
     ("dcd", {"sequential": True}),
     ("fef", {"speculative": False}),

@@ -19,16 +19,26 @@ import importlib
 import importlib.util
 import io
 import json
+import re
 import subprocess
 import sys
 import time
 import types
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 from official_cases import CASES, GOLDENS, PROBLEMS, SOURCES, Case, hash_of, lengths, nano_sha256, prompts, respond
-from official_models import Counted, ExactPast, OursAsTheirs, OursInBlocks, TheirClass, fast_dllm_model
+from official_models import (
+    Counted,
+    ExactPast,
+    OursAsTheirs,
+    OursInBlocks,
+    OursInWholeBlocks,
+    TheirClass,
+    fast_dllm_model,
+)
 
 from harness.suites.registry import PAPER_SUITES
 from model_wrappers import Backbone, load_backbone
@@ -46,6 +56,9 @@ SHIMS = {
     "wino": "the model is ours: the official class takes no position_ids",
     "freedave": "the model is ours, on a cache that is exact (see ExactPast)",
     "sdar": "the model is ours in blocks; for greedy decoding with confidences argmax instead of multinomial",
+    "llada2": "the model is ours in blocks; what stands behind the block that holds EOS is EOS",
+    "llada2.1": "the model is ours in blocks; what stands behind the block that holds EOS is EOS",
+    "s2d2": "the model is ours in blocks; every uniform is 0.5, and what is drawn the likeliest token",
     "pc-sampler": "the vocabulary of 126464 tokens is nano's; the table of frequencies is handed over",
 }
 
@@ -83,7 +96,7 @@ class Official:
     def respond(self, case: Case, suite: str, prompt_P: torch.Tensor) -> Response:
         """The official response."""
         if case.source not in self._loaded:
-            self._loaded[case.source] = getattr(self, "_" + case.source.replace("-", "_"))()
+            self._loaded[case.source] = getattr(self, "_" + re.sub(r"\W", "_", case.source))()
         function, model = self._loaded[case.source]
         counted = Counted(model)
         length = lengths(case, suite)
@@ -221,14 +234,48 @@ class Official:
 
     def _sdar(self) -> Any:
         drawn = "torch.multinomial(probs, num_samples=1)"
-        function = self._module("sdar", **{drawn: "probs.argmax(-1, keepdim=True)"}).block_diffusion_generate
+        return self._in_blocks(
+            "sdar", {drawn: "probs.argmax(-1, keepdim=True)"}, lambda ids: {"prompt": {"input_ids": ids}}
+        )
+
+    def _llada2(self) -> Any:
+        return self._in_whole_blocks("llada2", "LLaDA2Sampler")
+
+    def _llada2_1(self) -> Any:
+        return self._in_whole_blocks("llada2.1", "LLaDA21Sampler")
+
+    def _in_whole_blocks(self, source: str, name: str) -> Any:
+        imported = "from dllm.core.samplers.base import BaseSampler, BaseSamplerConfig, BaseSamplerOutput\n"
+        bases = "BaseSampler = BaseSamplerOutput = object\nclass BaseSamplerConfig: return_dict = False\n"
+        module = self._module(source, **{imported: bases})
+        backbone, sampler = self._backbone, getattr(module, name)()
+        sampler.tokenizer = types.SimpleNamespace(mask_token_id=backbone.mask_id, eos_token_id=backbone.eos_id)
+
+        def run(model: Any, prompt: torch.Tensor, length: dict[str, int], theirs: dict[str, Any]) -> torch.Tensor:
+            sampler.model, start, block = model, prompt.shape[1], length["block_length"]
+            told = {"max_new_tokens": length["gen_length"], "block_size": block, "return_dict": False, **theirs}
+            out = sampler.sample([prompt[0]], **told)
+            ends = start + (out[0, start:] == backbone.eos_id).nonzero()[:, 0]
+            if len(ends):
+                out[0, (int(ends[0]) // block + 1) * block :] = backbone.eos_id
+            return out
+
+        return run, OursInWholeBlocks(backbone)
+
+    def _s2d2(self) -> Any:
+        uniform = "torch.rand((ratios.shape[0],), device=ratios.device, dtype=ratios.dtype)"
+        drawn = "torch.multinomial(delta, num_samples=1)"
+        changes = {uniform: "torch.full_like(ratios, 0.5)", drawn: "delta.argmax(-1, keepdim=True)"}
+        return self._in_blocks("s2d2", changes, lambda ids: {"input_ids": ids, "trim_stop_tokens": False})
+
+    def _in_blocks(self, source: str, changes: dict[str, str], given: Callable[[torch.Tensor], dict[str, Any]]) -> Any:
+        function = self._module(source, **changes).block_diffusion_generate
         eos_id, mask_id = self._backbone.eos_id, self._backbone.mask_id
 
         def run(model: Any, prompt: torch.Tensor, length: dict[str, int], theirs: dict[str, Any]) -> torch.Tensor:
             model.eval = model.model.eval
-            steps, end = length["block_length"], [eos_id]
-            ids = {"input_ids": prompt}
-            out = function(model, ids, mask_id, **length, denoising_steps=steps, stopping_criteria_idx=end, **theirs)
+            told = {**length, "denoising_steps": length["block_length"], "stopping_criteria_idx": [eos_id], **theirs}
+            out = function(model, mask_id=mask_id, **given(prompt), **told)
             return out.masked_fill(out == mask_id, eos_id)  # behind the block that holds EOS nothing is decoded
 
         return run, OursInBlocks(self._backbone)

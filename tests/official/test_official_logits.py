@@ -43,7 +43,23 @@ def one_by_one(experts: Any, hidden_ND: torch.Tensor, expert_NK: torch.Tensor, w
     return out_ND
 
 
-ALL_EXPERTS_FUNCTIONS.register("one_by_one", one_by_one)
+def summed_at_last(
+    experts: Any, hidden_ND: torch.Tensor, expert_NK: torch.Tensor, weight_NK: torch.Tensor
+) -> torch.Tensor:
+    """One expert after the other, and what they give weighed and summed together: the official code of LLaDA2."""
+    made_NKD = hidden_ND.new_empty(*expert_NK.shape, hidden_ND.shape[1])
+    for number in range(experts.num_experts):
+        token_M, slot_M = expert_NK.eq(number).nonzero(as_tuple=True)
+        gate, up = experts.gate_up_proj[number].chunk(2)
+        inner = F.silu(F.linear(hidden_ND[token_M], gate)) * F.linear(hidden_ND[token_M], up)
+        made_NKD[token_M, slot_M] = F.linear(inner, experts.down_proj[number])
+    return (made_NKD.to(weight_NK.dtype) * weight_NK[..., None]).sum(1).to(hidden_ND.dtype)
+
+
+# How the official code of these families sums over experts.
+EXPERTS = {"llada_moe": one_by_one, "llada2_moe": summed_at_last}
+for each in EXPERTS.values():
+    ALL_EXPERTS_FUNCTIONS.register(each.__name__, each)
 
 
 @pytest.fixture(scope="module", params=sorted(GOLDEN))
@@ -97,8 +113,8 @@ def test_logits_are_those_of_the_official_code(record: Any, dtype: str) -> None:
     """Bit for bit where the record was made with the same kernels."""
     name, about, tensors, folder = record
     backbone = load_backbone(folder, dtype=dtype)
-    if name == "llada_moe":
-        backbone.model.set_experts_implementation("one_by_one")
+    if name in EXPERTS:
+        backbone.model.set_experts_implementation(EXPERTS[name].__name__)
     logits_BLV = raw_logits(backbone, tensors["ids"])
     assert is_close(logits_BLV, tensors, dtype)
     if (about["torch"], about["kernels"]) == (torch.__version__, kernels()):
@@ -107,7 +123,7 @@ def test_logits_are_those_of_the_official_code(record: Any, dtype: str) -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("experts", ["grouped_mm", "eager"])
-@pytest.mark.parametrize("record", ["llada_moe"], indirect=True)
+@pytest.mark.parametrize("record", EXPERTS, indirect=True)
 def test_transformers_ways_to_run_experts_round_otherwise_and_no_more(record: Any, experts: str, dtype: str) -> None:
     _, _, tensors, folder = record
     backbone = load_backbone(folder, dtype=dtype)
@@ -126,7 +142,7 @@ def test_a_change_of_one_weight_shows(record: Any, tmp_path: Path, dtype: str) -
     """By 0.1, a third of the weights' standard deviation."""
     kind, about, tensors, _ = record
     weights = random_weights(json.loads(about["shapes"]), int(about["seed"]))
-    name = next(key for key in sorted(weights) if "q_proj.weight" in key)
+    name = next(key for key in sorted(weights) if "q_proj.weight" in key or "query_key_value" in key)
     weights[name][0, 0] += 0.1
     (tmp_path / "config.json").write_text(about["config"])
     save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})

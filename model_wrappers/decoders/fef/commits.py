@@ -41,7 +41,8 @@ class Commits:
                 numbers = range(accepted, proposed)
                 request.reject(partial(_rejected, segment, proposal, verified, numbers, self._never))
             start = resolved[0] - request.start
-            request.record(Window(self._step, self._round, start, proposed, accepted, len(tokens)))
+            window = Window(self._step, self._round, start, proposed, accepted, len(tokens))
+            request.record(window, segment[: max(proposed, len(tokens))])
         self._round += 1
         return dict(zip(resolved, probs_N.tolist(), strict=True))
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from fakes import WHOLE
 from families import NAMES, tiny
 
 from model_wrappers import METHODS, Backbone, decode
@@ -33,7 +34,7 @@ def backbone(request: pytest.FixtureRequest) -> Backbone:
 
 
 @pytest.mark.parametrize("block_length", [LENGTH, 4])
-@pytest.mark.parametrize("method", list(METHODS))
+@pytest.mark.parametrize("method", WHOLE)
 def test_every_decoder_fills_the_response(
     backbone: Backbone, method: str, block_length: int, prompt: torch.Tensor
 ) -> None:
