@@ -88,10 +88,14 @@ class BlockEnds(Sequence[int]):
 
 @dataclass
 class Kept:
-    """Keys and values of finished blocks, for all ledgers of one model and response; ids_K: their tokens."""
+    """Keys and values of finished blocks, for all ledgers of one model and response.
+
+    ids_K: their tokens. next_11V: logits of the token behind them, where they come from the token before.
+    """
 
     ids_K: torch.Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.long))
     cache: KeyValues | None = None
+    next_11V: torch.Tensor | None = None
 
 
 class BlockLedger(Ledger):
@@ -144,7 +148,13 @@ class BlockLedger(Ledger):
         if rows > 1:
             differ_L = (ids_BL != ids_BL[:1]).any(0).nonzero()[:, 0]
             begin = min(begin, self.grid.begin(int(differ_L[0]))) if len(differ_L) else begin
+        # Where logits come from the token before, the first position's come from the finished block before it, once.
+        is_next_M = (position_Bn == begin).flatten() & bool(self.reads_at and begin)
+        if bool(is_next_M.all()):
+            end = begin + 1
         kept = self._trim(ids_BL[0, :begin])
+        if kept == begin and bool(is_next_M.all()):
+            return self._next().expand(1, len(is_next_M), -1)
         before_N, own_N = torch.arange(kept, begin, device=device), torch.arange(begin, end, device=device)
         ids_1N = torch.cat([ids_BL[0, kept:begin], ids_BL[:, begin:end].flatten()])[None]
         position_N = torch.cat([before_N, own_N.repeat(rows)])
@@ -155,10 +165,24 @@ class BlockLedger(Ledger):
             sees_NN = (number_N <= number_N[:, None]) & ((row_N < 0) | (row_N == row_N[:, None]))
             visible_NK = torch.cat([sees_NN.new_ones(len(position_N), kept), sees_NN], 1)
         at_Bn = len(before_N) + position_Bn - begin + len(own_N) * torch.arange(rows, device=device)[:, None]
-        logits_1MV, cache = super().extend(ids_1N, position_N, at_Bn.flatten(), self._kept.cache, visible_NK)
+        read_M = at_Bn.flatten()[~is_next_M]
+        if self.reads_at and len(before_N):
+            read_M = torch.cat([read_M, torch.tensor([len(before_N)], device=device)])
+        logits_1MV, cache = super().extend(ids_1N, position_N, read_M, self._kept.cache, visible_NK)
         self.rows += rows - 1
         self._kept.cache, self._kept.ids_K = cache, ids_BL[0, :begin].clone()
+        if self.reads_at and len(before_N):
+            logits_1MV, self._kept.next_11V = logits_1MV[:, :-1], logits_1MV[:, -1:]
+        if bool(is_next_M.any()):
+            every_1MV = self._next().repeat(1, len(is_next_M), 1)
+            every_1MV[:, ~is_next_M] = logits_1MV
+            return every_1MV
         return logits_1MV
+
+    def _next(self) -> torch.Tensor:
+        """Logits (1, 1, V) of the token behind the kept blocks, as their last call had them."""
+        assert self._kept.next_11V is not None, "a call over those blocks keeps them"
+        return self._kept.next_11V
 
     def _trim(self, ids_K: torch.Tensor) -> int:
         """Forget what is not of these tokens' blocks; how many of them are kept."""
@@ -168,6 +192,8 @@ class BlockLedger(Ledger):
         both = min(len(ids_K), len(kept.ids_K))
         other = (ids_K[:both] != kept.ids_K[:both]).nonzero()[:, 0]
         same = self.grid.begin(int(other[0])) if len(other) else both
+        if self.reads_at and same == len(ids_K) != len(kept.ids_K):
+            same = self.grid.begin(max(0, same - 1))  # what is known is the token behind other blocks
         surplus = kept.cache.get_seq_length() - same
         if surplus:
             kept.cache.forget(surplus)

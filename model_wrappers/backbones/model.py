@@ -131,10 +131,8 @@ class Backbone:
         self.eot_id: int | None = ids.get(family.end_of_turn)
         self.max_length = int(config.max_position_embeddings)
         self.blocks = family.blocks_of(config.to_dict(), name)
-        if self.blocks is not None and (self.reads_at or not family.extends):
-            raise ValueError(
-                f"{name} attends in blocks: its logits must predict their own position, and it must extend"
-            )
+        if self.blocks is not None and not family.extends:
+            raise ValueError(f"{name} attends in blocks: its family must extend")
         if not family.extends:
             self.extend = None  # type: ignore[method-assign,assignment]
 

@@ -19,13 +19,13 @@ from safetensors import SafetensorError, safe_open
 from transformers import PretrainedConfig, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 from transformers.utils import cached_file
 
-from model_wrappers.backbones import dream, llada, llada2_moe, llada_moe, qwen3, sdar
+from model_wrappers.backbones import dream, fast_dllm_v2, llada, llada2_moe, llada_moe, qwen3, sdar
 from model_wrappers.backbones.model import Backbone, Family, ReadsAt, check_extends, check_graphs
 from model_wrappers.backbones.remote import load_remote
 from model_wrappers.backbones.weights import load_weights
 
 FAMILIES: dict[str, Family] = {
-    each.FAMILY.model_type: each.FAMILY for each in (llada, llada_moe, dream, qwen3, sdar, llada2_moe)
+    each.FAMILY.model_type: each.FAMILY for each in (llada, llada_moe, dream, qwen3, sdar, llada2_moe, fast_dllm_v2)
 }
 BUILT_IN = frozenset(FAMILIES)
 NANO = Path(__file__).parents[1] / "nano"

@@ -3,7 +3,8 @@
 A step commits the block's masked positions whose confidence exceeds a threshold, and at least as many as the schedule
 has for it. With an editing threshold each step also replaces what it committed earlier in the block, where the model
 now says another token with more confidence than that; the block then ends after a pass that had nothing to do. Source:
-SDAR (arXiv 2510.06303, JetAstra/SDAR `generate.py`); LLaDA2.0 and 2.1 (inclusionAI, `generate`), whose edits these are.
+SDAR (arXiv 2510.06303, JetAstra/SDAR `generate.py`); LLaDA2.0 and 2.1 (inclusionAI, `generate`), whose edits these are;
+Fast-dLLM v2 (arXiv 2509.26328, `batch_sample`), which has sub-blocks.
 Shapes: L length of prompt and response, N positions of the block.
 """
 
@@ -25,6 +26,7 @@ class BlockOptions(EndOptions, frozen=True, kw_only=True):
     threshold: what a confidence must exceed for a position to be committed beyond that (None: none is).
     editing_threshold: what the confidence in another token must exceed for it to replace a committed one (None: none
     is). max_post_steps: most passes for edits once a block has no mask. remasking: which positions come first.
+    sub_block: a block comes in parts of so many positions from left to right, each with these steps (None: at once).
     stop_at_eos: once a block is done.
     """
 
@@ -33,43 +35,58 @@ class BlockOptions(EndOptions, frozen=True, kw_only=True):
     editing_threshold: Share | None = None
     max_post_steps: Positive = 16
     remasking: Literal["low_confidence", "sequential"] = "low_confidence"
+    sub_block: Positive | None = None
     stop_at_eos: bool = True
 
 
 def decode_block(request: Request, options: BlockOptions) -> None:
     """Fill the response. A mask that is chosen counts as a token and stays, as in the official samplers."""
     x_1L, choice = request.x_1L, Choice(request, options)
-    schedule = quotas(request.block_length, options.steps or request.block_length)
+    length = options.sub_block or request.block_length
+    schedule = quotas(length, options.steps or length)
     for end in request.block_ends:
-        block_N = torch.arange(max(0, end - request.block_length), end, device=x_1L.device)
-        own_N = block_N[[at not in request.given for at in block_N.tolist()]]
-        choice.cache.begin_block(int(block_N[0]), end)
-        done = 0  # passes without a mask
-        for step in count():
-            is_masked_N = x_1L[0, own_N] == request.mask_id
-            masks_left = bool(is_masked_N.any())
-            if masks_left and step == len(schedule):
-                break
-            if not masks_left and (options.editing_threshold is None or done == options.max_post_steps):
-                break
-            read_N = own_N if options.editing_threshold is not None else own_N[is_masked_N]
-            token_N, confidence_N, _ = choice.propose(x_1L, read_N)
-            before_N = x_1L[0, read_N]
-            edited_N = torch.zeros_like(read_N, dtype=torch.bool)
-            if options.editing_threshold is not None:
-                edited_N = (before_N != request.mask_id) & (token_N != before_N)
-                edited_N &= confidence_N > options.editing_threshold
-            if masks_left:
-                open_N, in_order = before_N == request.mask_id, options.remasking == "sequential"
-                proposed = (read_N[open_N], token_N[open_N], confidence_N[open_N])
-                commit_best(request, *proposed, schedule[step], options.threshold, in_order)
-            if bool(edited_N.any()):
-                request.remask(read_N[edited_N].tolist())
-                request.commit(read_N[edited_N], token_N[edited_N], confidence_N[edited_N], "unmasked")
-            done += not masks_left
-            if not masks_left and not bool(edited_N.any()):
-                break
+        begin = max(0, end - request.block_length)
+        choice.cache.begin_block(begin, end)
+        if request.backbone.reads_at and begin and x_1L[0, begin] == request.mask_id:
+            # The finished block before has the logits of this one's first token, which is not denoised.
+            first_1 = torch.tensor([begin], device=x_1L.device)
+            token_1, confidence_1, _ = choice.propose(x_1L, first_1)
+            request.commit(first_1, token_1, confidence_1, "unmasked")
+        for part in range(end - request.block_length, end, length):
+            part_N = torch.arange(max(0, part), min(part + length, end), device=x_1L.device)
+            own_N = part_N[[at not in request.given for at in part_N.tolist()]]
+            denoise(choice, options, schedule, own_N)
         if options.stop_at_eos and fill_after_eos(request):
+            return
+
+
+def denoise(choice: Choice, options: BlockOptions, schedule: list[int], own_N: torch.Tensor) -> None:
+    """Fill positions (N,) of a block, by a quota a step and the thresholds, and edit them."""
+    request, x_1L = choice.request, choice.request.x_1L
+    done = 0  # passes without a mask
+    for step in count():
+        is_masked_N = x_1L[0, own_N] == request.mask_id
+        masks_left = bool(is_masked_N.any())
+        if masks_left and step == len(schedule):
+            return
+        if not masks_left and (options.editing_threshold is None or done == options.max_post_steps):
+            return
+        read_N = own_N if options.editing_threshold is not None else own_N[is_masked_N]
+        token_N, confidence_N, _ = choice.propose(x_1L, read_N)
+        before_N = x_1L[0, read_N]
+        edited_N = torch.zeros_like(read_N, dtype=torch.bool)
+        if options.editing_threshold is not None:
+            edited_N = (before_N != request.mask_id) & (token_N != before_N)
+            edited_N &= confidence_N > options.editing_threshold
+        if masks_left:
+            open_N, in_order = before_N == request.mask_id, options.remasking == "sequential"
+            proposed = (read_N[open_N], token_N[open_N], confidence_N[open_N])
+            commit_best(request, *proposed, schedule[step], options.threshold, in_order)
+        if bool(edited_N.any()):
+            request.remask(read_N[edited_N].tolist())
+            request.commit(read_N[edited_N], token_N[edited_N], confidence_N[edited_N], "unmasked")
+        done += not masks_left
+        if not masks_left and not bool(edited_N.any()):
             return
 
 

@@ -41,8 +41,13 @@ class S2D2Options(EndOptions, frozen=True, kw_only=True):
 
 
 def decode_s2d2(request: Request, options: S2D2Options) -> None:
-    """Fill the response. A mask that is chosen stays and is chosen again, as in the official sampler."""
+    """Fill the response. A mask that is chosen stays and is chosen again, as in the official sampler.
+
+    Raises ValueError for a model whose logits predict the next position.
+    """
     x_1L, backbone, choice = request.x_1L, request.backbone, Choice(request, options)
+    if backbone.reads_at:
+        raise ValueError("s2d2 verifies with masks, whose logits must predict their own position; this model's do not")
     temperature = request.temperature or (1.0 if options.acceptance == "ratio" else 0.0)
     schedule = quotas(request.block_length, options.steps or request.block_length)
     for end in request.block_ends:

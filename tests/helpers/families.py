@@ -33,6 +33,7 @@ OFFICIAL: dict[str, dict[str, Any]] = {
     "Dream": SIZES | ROPE | {"architectures": ["DreamModel"], "pad_token_id": VOCABULARY - 2, "use_mrope": False},
     "a2d-qwen3": SIZES | ROPE | {"architectures": ["A2DQwen3LMHeadModel"], "head_dim": 16},
     "sdar": SIZES | ROPE | {"architectures": ["SDARForCausalLM"], "head_dim": 16, "block_size": 4},
+    "Fast_dLLM_Qwen": SIZES | ROPE | {"architectures": ["Fast_dLLM_QwenForCausalLM"], "bd_size": 4},
     "llada2_moe": SIZES
     | ROPE
     | {

@@ -26,6 +26,7 @@ from model_wrappers.sampling import Sampler
 
 GOLDENS = Path(__file__).parents[1] / "official" / "goldens" / "tokens"
 PROBLEMS = 40  # a suite
+NEVER = 0  # an id that nano does not write: the beginning of a text
 FULL = 0  # a block length: the whole response
 
 
@@ -53,13 +54,15 @@ class Case:
 class Source:
     """Official code: its repository on GitHub, the file, and the function that decodes.
 
-    attends: it decodes block models; nano's weights then attend in the blocks of the case.
+    attends: it decodes block models; nano's weights then attend in the blocks of the case. shifted: logits are read
+    where the token before stands.
     """
 
     repository: str
     file: str
     function: str
     attends: bool = False
+    shifted: bool = False
 
 
 SOURCES = {
@@ -78,8 +81,9 @@ SOURCES = {
     "pc-sampler": Source("NEUIR/PC-Sampler", "src/generate.py", "generate_with_pc_sampler"),
     "eb-sampler": Source("NEUIR/PC-Sampler", "src/generate.py", "generate_with_eb_sampler"),
     "sdar": Source("JetAstra/SDAR", "generate.py", "block_diffusion_generate", attends=True),
-    "llada2": Source("ZHZisZZ/dllm", "dllm/pipelines/llada2/sampler.py", "LLaDA2Sampler.sample", attends=True),
-    "llada2.1": Source("ZHZisZZ/dllm", "dllm/pipelines/llada21/sampler.py", "LLaDA21Sampler.sample", attends=True),
+    "llada2": Source("ZHZisZZ/dllm", "dllm/pipelines/llada2/sampler.py", "LLaDA2Sampler", attends=True),
+    "llada2.1": Source("ZHZisZZ/dllm", "dllm/pipelines/llada21/sampler.py", "LLaDA21Sampler", attends=True),
+    "fast-dllm-v2": Source("phymhan/S2D2", "Fast-dLLM-v2/generate_utils.py", "generate", attends=True, shifted=True),
     "s2d2": Source("phymhan/S2D2", "SDAR/generate_ssd_policy.py", "block_diffusion_generate", attends=True),
 }
 
@@ -146,6 +150,10 @@ def _cases() -> Iterator[Case]:
             yield Case("s2d2", "s2d2", block, {"min_expected": least}, {**routed, "score_penalty_coef": least})
         spans = {"min_ssd_span_length": 3, "confidence_threshold": 0.6}
         yield Case("s2d2", "s2d2", block, {"min_span": 3, "threshold": 0.6}, spans)
+    for tau in (0.9, 0.3):
+        for part in (4, 16):
+            ours = {"threshold": tau, "sub_block": part}
+            yield Case("block", "fast-dllm-v2", 16, ours, {"threshold": tau, "small_block_size": part})
     for gamma in (0.1, 1.0):
         yield Case("entropy", "eb-sampler", FULL, {"gamma": gamma}, {"gamma": gamma})
 
@@ -175,6 +183,9 @@ def respond(backbone: Backbone, case: Case, suite: str, prompt_P: torch.Tensor) 
     if SOURCES[case.source].attends:
         backbone = copy(backbone)
         backbone.blocks = Blocks(case.block_length)
+    if SOURCES[case.source].shifted:
+        # Read where the token before stands, nano's first token would end the response: another id is EOS.
+        backbone.reads_at, backbone.eos_id = -1, NEVER
     return decode(backbone, prompt_P, case.method, **lengths(case, suite), sampler=Halves(0), **case.options)
 
 

@@ -105,6 +105,37 @@ class OursInWholeBlocks:
         return types.SimpleNamespace(logits=logits)
 
 
+class OursInKeptBlocks:
+    """Our LLaDA as the sampler of Fast-dLLM v2 calls its model: a block behind those it kept."""
+
+    def __init__(self, backbone: Backbone) -> None:
+        self._backbone, self.config = backbone, backbone.model.config
+
+    def __call__(
+        self,
+        input_ids: torch.Tensor,
+        past_key_values: Any = None,
+        update_past_key_values: bool = False,
+        block_size: int | None = None,
+        **_: Any,
+    ) -> Any:
+        kept = 0 if past_key_values is None else past_key_values.get_seq_length()
+        position_N = torch.arange(kept, kept + input_ids.shape[1])
+        visible_NK = None
+        if block_size is not None:
+            visible_NK = torch.arange(len(position_N) + kept) // block_size <= position_N[:, None] // block_size
+        keeps = update_past_key_values or past_key_values is None
+        logits, cache = self._backbone.extend(
+            input_ids,
+            position_N,
+            torch.arange(len(position_N)),
+            past_key_values,
+            visible_NK,
+            "append" if keeps else "none",
+        )
+        return types.SimpleNamespace(logits=logits, past_key_values=cache)
+
+
 def fast_dllm_model(folder: Path, backbone: Backbone) -> Any:
     """nano's weights in the LLaDA class of Fast-dLLM, whose attention takes cached keys and values."""
     sys.path.insert(0, str(folder / "llada"))

@@ -25,7 +25,7 @@ def _line(name: str) -> str:
     golden: dict[str, Any] = json.loads((GOLDENS / f"{name}.json").read_text(encoding="utf-8"))
     cases = golden["cases"]
     decoders = dict.fromkeys(case.split()[0] for case in cases)
-    cache = name.removeprefix("fast-dllm-") if name.startswith("fast-dllm-") else ""
+    cache = next((part.removeprefix("cache=") for case in cases for part in case.split() if "cache=" in part), "")
     ours = ", ".join(f"`{decoder}{'+' + cache if cache else ''}`" for decoder in decoders)
     responses, equal, theirs, calls = (
         sum(case[key] for case in cases.values()) for key in ("responses", "equal", "official_calls", "our_calls")

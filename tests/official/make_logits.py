@@ -94,6 +94,16 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "sliding_window": None,
         "max_window_layers": 2,
     },
+    "fast_dllm_v2": QWEN
+    | {
+        "model_type": "Fast_dLLM_Qwen",
+        "architectures": ["Fast_dLLM_QwenForCausalLM"],
+        "pad_token_id": VOCABULARY - 2,
+        "use_sliding_window": False,
+        "sliding_window": None,
+        "max_window_layers": 2,
+        "bd_size": 4,
+    },
     "qwen3": QWEN
     | {
         "model_type": "a2d-qwen3",
@@ -202,7 +212,8 @@ def main() -> None:
         for dtype in (torch.float32, torch.bfloat16):
             for weight in model.parameters():  # `model.to` would cast what from_pretrained leaves as fp32: the angles
                 weight.data = weight.data.to(dtype)
-            seen = {"attention_mask": in_blocks(config["block_size"])} if "block_size" in config else {}
+            length = config.get("block_size", config.get("bd_size"))
+            seen = {} if length is None else {"attention_mask": in_blocks(length)}
             tensors[str(dtype).removeprefix("torch.")] = model(ids_BL, **seen).logits.contiguous()
     about = {
         "config": json.dumps(config),

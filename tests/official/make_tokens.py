@@ -29,12 +29,25 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from official_cases import CASES, GOLDENS, PROBLEMS, SOURCES, Case, hash_of, lengths, nano_sha256, prompts, respond
+from official_cases import (
+    CASES,
+    GOLDENS,
+    NEVER,
+    PROBLEMS,
+    SOURCES,
+    Case,
+    hash_of,
+    lengths,
+    nano_sha256,
+    prompts,
+    respond,
+)
 from official_models import (
     Counted,
     ExactPast,
     OursAsTheirs,
     OursInBlocks,
+    OursInKeptBlocks,
     OursInWholeBlocks,
     TheirClass,
     fast_dllm_model,
@@ -58,6 +71,7 @@ SHIMS = {
     "sdar": "the model is ours in blocks; for greedy decoding with confidences argmax instead of multinomial",
     "llada2": "the model is ours in blocks; what stands behind the block that holds EOS is EOS",
     "llada2.1": "the model is ours in blocks; what stands behind the block that holds EOS is EOS",
+    "fast-dllm-v2": "the model is ours in blocks, its logits shifted; no token ends a response",
     "s2d2": "the model is ours in blocks; every uniform is 0.5, and what is drawn the likeliest token",
     "pc-sampler": "the vocabulary of 126464 tokens is nano's; the table of frequencies is handed over",
 }
@@ -261,6 +275,16 @@ class Official:
             return out
 
         return run, OursInWholeBlocks(backbone)
+
+    def _fast_dllm_v2(self) -> Any:
+        function, mask_id = self._module("fast-dllm-v2").generate, self._backbone.mask_id
+
+        def run(model: Any, prompt: torch.Tensor, length: dict[str, int], theirs: dict[str, Any]) -> torch.Tensor:
+            block, tokens = length["block_length"], length["gen_length"]
+            told = {"mask_id": mask_id, "stop_token": NEVER, "block_size": block, **theirs}
+            return function(model, prompt, max_new_tokens=tokens + block, **told)
+
+        return run, OursInKeptBlocks(self._backbone)
 
     def _s2d2(self) -> Any:
         uniform = "torch.rand((ratios.shape[0],), device=ratios.device, dtype=ratios.dtype)"

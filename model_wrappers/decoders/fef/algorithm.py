@@ -70,6 +70,11 @@ def make_verifier(request: Request, options: FeFOptions, never: list[int]) -> Ve
         return FullVerifier(request, options.window, options.reuse_drafts)
     if not backbone.can_extend:
         raise ValueError("verify='two-stream' needs a backbone with cached attention (a method `extend`); use 'full'")
+    if backbone.reads_at and request.grid is not None:
+        raise ValueError(
+            "verify='two-stream' puts the token before a position beside its query, which may be of a finished block "
+            "here: use 'full'"
+        )
     return TwoStreamVerifier(
         request, options.window, options.anchor, options.refresh_below, options.order == "confidence", never
     )
