@@ -121,6 +121,12 @@ def check_temperature(method: Method, temperature: float) -> None:
 def check_blocks(method: Method, blocks: Blocks | None) -> None:
     """ValueError unless a method can decode a model that attends in these blocks, or to the whole sequence (None)."""
     decoder = decoder_named(method)
+    if decoder.canvases and (blocks is None or blocks.masks):
+        raise ValueError(f"{name_of(method)} decodes models that denoise random tokens, and this one has a mask")
+    if blocks is not None and not blocks.masks and not decoder.canvases:
+        raise ValueError(
+            f"{name_of(method)} reads masks, and this model has none, it denoises random tokens: use renoise"
+        )
     if blocks is None:
         if decoder.blocks_only:
             raise ValueError(

@@ -23,6 +23,10 @@ class Sampler:
         drawn_N = torch.multinomial(probs_NV.cpu(), 1, generator=self._generator)[:, 0]
         return drawn_N.to(probs_NV.device)
 
+    def noise(self, count: int, vocab_size: int) -> torch.Tensor:
+        """Tokens that are uniform over the vocabulary: LongTensor (count,), on the CPU."""
+        return torch.randint(vocab_size, (count,), generator=self._generator)
+
     def accept(self, probability: float) -> bool:
         """True with this probability: u < probability for a uniform u in [0, 1)."""
         return float(torch.rand((), generator=self._generator, dtype=torch.float64)) < probability

@@ -25,11 +25,13 @@ class Blocks:
     """How a model's attention is cut.
 
     length: tokens of a block. origin: where blocks begin to count: at position 0 of the sequence (SDAR, LLaDA2), or at
-    the response (dLLM's BD3LM, which pads the prompt on its left to whole blocks).
+    the response (dLLM's BD3LM, which pads the prompt on its left to whole blocks). masks: False for canvases, which
+    begin as random tokens instead (DiffusionGemma).
     """
 
     length: Annotated[int, Meta(ge=1)]
     origin: Literal["sequence", "response"] = "sequence"
+    masks: bool = True
 
 
 @dataclass(frozen=True)

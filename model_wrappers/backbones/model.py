@@ -50,21 +50,22 @@ class Family:
     `heads.HeadAtPositions`).
     attention: what `attn=` stands for. tokenizer: the class that reads vocab.json, for folders without tokenizer.json.
 
-    end_of_turn: the token that closes a turn. mask: the mask, where the config names no id. fill: the token that fills
-    a response behind its end, where it is not the config's EOS. These are looked up in the tokenizer; published_ids has
-    their ids in published checkpoints, for folders without one.
+    end_of_turn: the token that closes a turn. mask: the mask, where the config names no id; None: there is none. fill:
+    the token that fills a response behind its end, where it is not the config's EOS. These are looked up in the
+    tokenizer; published_ids has their ids in published checkpoints, for folders without one.
 
     reads_at: 0 where the model's logits at position i predict token i, -1 where those at i - 1 do. published: settings
     by model and suite. extends: whether `infer` heeds masks and caches; a model without has no `extend`. blocks: of
     models that attend in blocks, by a pattern in the last part of the model's name, in lower case ("" is all); the
-    config's `block_size` and `block_origin` go before these, and make any other model one.
+    config's `block_size` and `block_origin` go before these, and make any other model one. backbone: the class that
+    runs it (None: Backbone).
     """
 
     model_type: str
     model: type[PreTrainedModel]
     attention: Mapping[str, str]
     end_of_turn: str
-    mask: str = "<|mask|>"
+    mask: str | None = "<|mask|>"
     fill: str | None = None
     published_ids: Mapping[str, int] = field(default_factory=dict)
     reads_at: ReadsAt = 0
@@ -74,12 +75,15 @@ class Family:
     published: tuple[Published, ...] = ()
     extends: bool = True
     blocks: Mapping[str, Blocks] = field(default_factory=dict)
+    backbone: type[Backbone] | None = None
 
     def blocks_of(self, config: Mapping[str, Any], name: str) -> Blocks | None:
         """How a checkpoint with this config and name attends in blocks; None if it attends to the whole sequence.
 
         Raises ValueError for a length or an origin that is none.
         """
+        if self.mask is None:
+            return Blocks(config["canvas_length"], "response", masks=False)
         last, length = Path(name).name.lower(), config.get("block_size")
         found = next((blocks for pattern, blocks in self.blocks.items() if re.search(pattern, last)), None)
         if found is None and length is None:
@@ -114,7 +118,7 @@ class Backbone:
         self._run: Any = _compile(model) if compiled else forward_of(model)  # None: see remote.py
         if cuda_graphs:
             self._run = _graphed(self)
-        config = model.config
+        config = model.config.get_text_config()
         self.vocab_size = int(config.vocab_size)
         if tokenizer is not None and len(tokenizer) > self.vocab_size:
             raise ValueError(
@@ -122,16 +126,22 @@ class Backbone:
                 "they do not belong together"
             )
         ids = family.published_ids if tokenizer is None else tokenizer.get_vocab()
-        mask_id = getattr(config, "mask_token_id", None)
-        self.mask_id = self._id("mask_token_id", ids.get(family.mask) if mask_id is None else mask_id)
-        if tokenizer is None and self.mask_id != ids.get(family.mask):
-            ids = {}  # not the published vocabulary
+        if family.mask is None:
+            self.mask_id = self.vocab_size
+        else:
+            mask_id = getattr(config, "mask_token_id", None)
+            self.mask_id = self._id("mask_token_id", ids.get(family.mask) if mask_id is None else mask_id)
+            if tokenizer is None and self.mask_id != ids.get(family.mask):
+                ids = {}  # not the published vocabulary
         eos_id = getattr(config, "eos_token_id", None)
+        if isinstance(eos_id, list) and family.mask is None:
+            eos_id = eos_id[0]
         self.eos_id = self._id("eos_token_id", eos_id if family.fill is None else ids.get(family.fill, eos_id))
-        self.eot_id: int | None = ids.get(family.end_of_turn)
+        eot_id = ids.get(family.end_of_turn)
+        self.eot_id: int | None = None if eot_id is None or eot_id >= self.vocab_size else eot_id
         self.max_length = int(config.max_position_embeddings)
-        self.blocks = family.blocks_of(config.to_dict(), name)
-        if self.blocks is not None and not family.extends:
+        self.blocks = family.blocks_of(model.config.to_dict(), name)
+        if self.blocks is not None and self.blocks.masks and not family.extends:
             raise ValueError(f"{name} attends in blocks: its family must extend")
         if not family.extends:
             self.extend = None  # type: ignore[method-assign,assignment]

@@ -101,6 +101,20 @@ class Ledger:
             cache.forget(cache.get_seq_length())
         return self.extend(ids_1L, torch.arange(ids_1L.shape[1], device=ids_1L.device), read_n, cache)
 
+    def denoise(
+        self, ids_1K: torch.Tensor, canvas_1C: torch.Tensor, previous_1CV: torch.Tensor | None, encoded: Any
+    ) -> tuple[torch.Tensor, Any]:
+        """A canvas model's `denoise`, entered in the ledger; what it encodes first is a call of its own."""
+        known = 0 if encoded is None else encoded.count
+        parts = [canvas_1C.numel(), *([ids_1K.numel() - known] if ids_1K.numel() > known else [])]
+        self.calls += len(parts)
+        self.rows += len(parts)
+        self.tokens += sum(parts)
+        self.cached += ids_1K.numel() + (known if len(parts) > 1 else 0)
+        backbone: Any = self._backbone
+        logits_1CV, encoded = backbone.denoise(ids_1K, canvas_1C, previous_1CV, encoded)
+        return self._watched(logits_1CV), encoded
+
     def check_counted(self, other: Ledger) -> None:
         """Raise ValueError if the backbone was called since this was made, and neither this nor the other counted it.
 

@@ -19,13 +19,14 @@ from safetensors import SafetensorError, safe_open
 from transformers import PretrainedConfig, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 from transformers.utils import cached_file
 
-from model_wrappers.backbones import dream, fast_dllm_v2, llada, llada2_moe, llada_moe, qwen3, sdar
+from model_wrappers.backbones import diffusion_gemma, dream, fast_dllm_v2, llada, llada2_moe, llada_moe, qwen3, sdar
 from model_wrappers.backbones.model import Backbone, Family, ReadsAt, check_extends, check_graphs
 from model_wrappers.backbones.remote import load_remote
 from model_wrappers.backbones.weights import load_weights
 
 FAMILIES: dict[str, Family] = {
-    each.FAMILY.model_type: each.FAMILY for each in (llada, llada_moe, dream, qwen3, sdar, llada2_moe, fast_dllm_v2)
+    each.FAMILY.model_type: each.FAMILY
+    for each in (llada, llada_moe, dream, qwen3, sdar, llada2_moe, fast_dllm_v2, diffusion_gemma)
 }
 BUILT_IN = frozenset(FAMILIES)
 NANO = Path(__file__).parents[1] / "nano"
@@ -97,7 +98,9 @@ def load_backbone(
         model = load_weights(family.model, source, dtype=torch_dtype, attn_implementation=family.attention[attn])
     if reads_at is not None:
         family = replace(family, reads_at=reads_at)
-    backbone = Backbone(family, model.to(torch_device), _tokenizer(source, family), str(name), compiled, cuda_graphs)
+    backbone = (family.backbone or Backbone)(
+        family, model.to(torch_device), _tokenizer(source, family), str(name), compiled, cuda_graphs
+    )
     if family.extends and family.model_type not in BUILT_IN:  # those are tested
         check_extends(backbone)
     return backbone

@@ -42,7 +42,7 @@ class Decoder:
     Theorem 2; other windows are steps that were guessed and verified. may_leave_masks: its choice of a token may be the
     mask, which then stays, as with the official sampler. whole_sequence: it reads what stands after the block, or runs
     passes with attention of its own, so that it cannot decode a block model; blocks_only: it decodes no other. label:
-    its row in a table; "" is its name.
+    its row in a table; "" is its name. canvases: it decodes models without a mask, and no others.
     """
 
     source: str | Function
@@ -53,6 +53,7 @@ class Decoder:
     may_leave_masks: bool = False
     whole_sequence: bool = False
     blocks_only: bool = False
+    canvases: bool = False
     label: str = ""
 
     @cached_property
@@ -99,6 +100,7 @@ METHODS: dict[str, Decoder] = {
         blocks_only=True,
         label="S2D2",
     ),
+    "renoise": Decoder("model_wrappers.decoders.renoise:decode_renoise", greedy_only=True, canvases=True),
     "klass": Decoder("model_wrappers.decoders.klass:decode_klass", may_leave_masks=True, label="KLASS"),
     "wino": Decoder(
         "model_wrappers.decoders.wino:decode_wino",

@@ -20,10 +20,10 @@ from model_wrappers.backbones.protocol import BackboneLike, Ledger
 from model_wrappers.request import Request
 from model_wrappers.sampling import Sampler
 
-# The decoders of models that attend to the whole sequence.
-WHOLE = [method for method, decoder in METHODS.items() if not decoder.blocks_only]
+# The decoders of models with a mask that attend to the whole sequence.
+WHOLE = [method for method, decoder in METHODS.items() if not decoder.blocks_only and not decoder.canvases]
 # The decoders that run on logits alone, without attention masks and caches: the backbones below have nothing else.
-ON_LOGITS = [method for method, decoder in METHODS.items() if not decoder.needs_extend]
+ON_LOGITS = [method for method in WHOLE if not METHODS[method].needs_extend]
 
 
 class FixedLogits(RowBackbone):

@@ -11,7 +11,8 @@ import torch
 from model_wrappers import Backbone
 from model_wrappers.backbones.registry import FAMILIES
 
-NAMES = [name for name, family in FAMILIES.items() if "" not in family.blocks]  # that attend to the whole sequence
+# Those that attend to the whole sequence.
+NAMES = [name for name, family in FAMILIES.items() if "" not in family.blocks and family.backbone is None]
 SHIFTED = [name for name, family in FAMILIES.items() if family.reads_at]
 VOCABULARY = 40
 SIZES: dict[str, Any] = {
@@ -34,6 +35,41 @@ OFFICIAL: dict[str, dict[str, Any]] = {
     "a2d-qwen3": SIZES | ROPE | {"architectures": ["A2DQwen3LMHeadModel"], "head_dim": 16},
     "sdar": SIZES | ROPE | {"architectures": ["SDARForCausalLM"], "head_dim": 16, "block_size": 4},
     "Fast_dLLM_Qwen": SIZES | ROPE | {"architectures": ["Fast_dLLM_QwenForCausalLM"], "bd_size": 4},
+    "diffusion_gemma": {
+        "architectures": ["DiffusionGemmaForBlockDiffusion"],
+        "canvas_length": 8,
+        "image_token_id": VOCABULARY - 1,
+        "boi_token_id": VOCABULARY - 2,
+        "eoi_token_id": VOCABULARY - 3,
+        "text_config": {
+            "vocab_size": VOCABULARY,
+            "hidden_size": 32,
+            "intermediate_size": 64,
+            "num_hidden_layers": 2,
+            "layer_types": ["sliding_attention", "full_attention"],
+            "sliding_window": 16,
+            "num_attention_heads": 4,
+            "num_key_value_heads": 2,
+            "num_global_key_value_heads": 1,
+            "head_dim": 16,
+            "global_head_dim": 16,
+            "max_position_embeddings": 128,
+            "num_experts": 4,
+            "top_k_experts": 2,
+            "moe_intermediate_size": 16,
+            "eos_token_id": 1,
+            "initializer_range": 0.3,
+        },
+        "vision_config": {
+            "model_type": "gemma4_vision",
+            "hidden_size": 16,
+            "intermediate_size": 16,
+            "num_hidden_layers": 1,
+            "num_attention_heads": 2,
+            "num_key_value_heads": 2,
+            "head_dim": 8,
+        },
+    },
     "llada2_moe": SIZES
     | ROPE
     | {
@@ -96,7 +132,8 @@ def random_model(name: str, seed: int = 0, **changes: Any) -> Any:
 
 def tiny(name: str, seed: int = 0, **changes: Any) -> Backbone:
     """A tiny random backbone of a family; the mask is its last id, EOS the one before."""
-    return Backbone(FAMILIES[name], random_model(name, seed, **changes), None, f"{name}-{seed}")
+    family = FAMILIES[name]
+    return (family.backbone or Backbone)(family, random_model(name, seed, **changes), None, f"{name}-{seed}")
 
 
 def checkpoint(name: str, folder: Path, seed: int = 0, **changes: Any) -> Path:

@@ -104,7 +104,7 @@ def rms(values: torch.Tensor) -> float:
 
 
 def test_every_family_has_a_record() -> None:
-    assert len(GOLDEN) == len(FAMILIES)
+    assert len(GOLDEN) == len(FAMILIES) - 1  # DiffusionGemma's class is transformers' own, and so is its sampler
     assert sum(path.stat().st_size for path in GOLDEN.values()) < 200_000
 
 

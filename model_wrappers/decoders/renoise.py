@@ -1,0 +1,73 @@
+"""Entropy-bounded re-noising of canvases: DiffusionGemma's own sampler (transformers, `generation_diffusion_gemma.py`).
+
+A canvas begins as random tokens. Each step draws a token at every position, keeps those of least entropy as long as the
+sum of the others kept is within a bound (after EB-Sampler, arXiv 2505.24857), and puts random tokens in the place of
+the rest. It ends when the likeliest tokens stay the same and the mean entropy is small; they are the canvas's tokens.
+Shapes: C positions of the canvas, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from model_wrappers.options import AboveZero, Options, Positive
+from model_wrappers.request import Request
+
+
+class RenoiseOptions(Options, frozen=True, kw_only=True):
+    """steps: most steps a canvas. entropy_bound: on the summed entropy, in nats, of what a step keeps but its largest.
+    t_max, t_min: temperature of the first step and, linearly, towards the last. stability: after how many steps with
+    the same likeliest tokens a canvas may end. confidence: which mean entropy, in nats, it must be below. stop_at_eos:
+    once a canvas has an end.
+    """
+
+    steps: Positive = 48
+    entropy_bound: AboveZero = 0.1
+    t_min: AboveZero = 0.4
+    t_max: AboveZero = 0.8
+    stability: Positive = 1
+    confidence: AboveZero = 0.005
+    stop_at_eos: bool = True
+
+    def check(self) -> None:
+        if self.t_max <= self.t_min:
+            raise ValueError(f"t_max={self.t_max} must be above t_min={self.t_min}")
+
+
+def decode_renoise(request: Request, options: RenoiseOptions) -> None:
+    """Fill the response; its randomness is that of its own temperatures."""
+    x_1L, backbone, sampler = request.x_1L, request.backbone, request.sampler
+    ends = torch.tensor([end for end in (backbone.eos_id, backbone.eot_id) if end is not None], device=x_1L.device)
+    encoded = None
+    for end in request.block_ends:
+        at_C = torch.arange(end - request.block_length, end, device=x_1L.device)
+        begin, count = int(at_C[0]), len(at_C)
+        request.remask(at_C.tolist(), sampler.noise(count, backbone.vocab_size).to(x_1L.device))
+        previous_1CV, seen = None, list[torch.Tensor]()
+        for left in range(options.steps, 0, -1):
+            logits_1CV, encoded = backbone.denoise(x_1L[:, :begin], x_1L[:, begin:end], previous_1CV, encoded)
+            previous_1CV = logits_1CV / (options.t_min + (options.t_max - options.t_min) * (left / options.steps))
+            probs_CV = torch.softmax(previous_1CV[0], -1, dtype=torch.float32)
+            drawn_C, likeliest_C = sampler.tokens(probs_CV), previous_1CV[0].argmax(-1)
+            entropy_C = torch.distributions.Categorical(logits=previous_1CV[0]).entropy()
+            kept_C = within(entropy_C, options.entropy_bound)
+            request.commit(at_C[kept_C], drawn_C[kept_C], probs_CV[kept_C, drawn_C[kept_C]], "unmasked")
+            noise_C = sampler.noise(count, backbone.vocab_size).to(x_1L.device)
+            request.remask(at_C[~kept_C].tolist(), noise_C[~kept_C])
+            stable = len(seen) == options.stability and all(bool((each == likeliest_C).all()) for each in seen)
+            seen = [*seen, likeliest_C][-options.stability :]
+            if stable and bool(entropy_C.mean() < options.confidence):
+                break
+        request.commit(at_C, likeliest_C, probs_CV.gather(1, likeliest_C[:, None])[:, 0], "unmasked")
+        if options.stop_at_eos and bool((is_end_C := torch.isin(likeliest_C, ends)).any()):
+            behind_C = at_C[int(is_end_C.int().argmax()) + 1 :]
+            request.commit(behind_C, backbone.eos_id, None, "filled")
+            rest = torch.arange(end, x_1L.shape[1], device=x_1L.device)
+            return request.commit(rest, backbone.eos_id, None, "filled")
+
+
+def within(entropy_C: torch.Tensor, bound: float) -> torch.Tensor:
+    """Which positions of least entropy are within the bound on the sum of those before each, bool (C,)."""
+    sorted_C, order_C = entropy_C.sort()
+    kept_C = sorted_C.cumsum(0) - sorted_C <= bound
+    return torch.zeros_like(kept_C).scatter(0, order_C, kept_C)
