@@ -57,8 +57,8 @@ class Family:
     reads_at: 0 where the model's logits at position i predict token i, -1 where those at i - 1 do. published: settings
     by model and suite. extends: whether `infer` heeds masks and caches; a model without has no `extend`. blocks: of
     models that attend in blocks, by a pattern in the last part of the model's name, in lower case ("" is all); the
-    config's `block_size` and `block_origin` go before these, and make any other model one. backbone: the class that
-    runs it (None: Backbone).
+    config's `block_size` (or `bd_size`) and `block_origin` go before these, and make any other model one. backbone: the
+    class that runs it (None: Backbone).
     """
 
     model_type: str
@@ -84,7 +84,7 @@ class Family:
         """
         if self.mask is None:
             return Blocks(config["canvas_length"], "response", masks=False)
-        last, length = Path(name).name.lower(), config.get("block_size")
+        last, length = Path(name).name.lower(), config.get("block_size", config.get("bd_size"))
         found = next((blocks for pattern, blocks in self.blocks.items() if re.search(pattern, last)), None)
         if found is None and length is None:
             return None

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from families import NAMES, checkpoint
+from families import NAMES, OFFICIAL, checkpoint
 
 from harness.errors import one_line_errors
 from harness.records.store import read_run
@@ -15,7 +15,8 @@ from harness.run import main
 from model_wrappers.backbones.registry import NANO
 
 METHODS = "llada,klass,wino,freedave,threshold+dual,fef-two-stream"
-BLOCKWISE = "llada,llada/2,threshold,klass,freedave,fef-2,fef-fast,fef-two-stream-1"
+BLOCKWISE = "llada,llada/2,threshold,klass,freedave,fef-2,fef-fast,fef-two-stream-1,s2d2"
+SHIFTED = "llada,threshold,freedave,fef-2,fef-fast,block(threshold=0.5,sub_block=2)"
 TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
 
 
@@ -23,7 +24,10 @@ def with_nanos_tokenizer(family: str, folder: Path) -> Path:
     """A tiny checkpoint."""
     config = json.loads((NANO / "config.json").read_text())
     ids = {name: config[name] for name in ("vocab_size", "mask_token_id", "eos_token_id")}
-    checkpoint(family, folder, **ids, max_position_embeddings=512)
+    changes = ids | {"max_position_embeddings": 512}
+    if family == "diffusion_gemma":
+        changes = {"text_config": OFFICIAL[family]["text_config"] | changes, "image_token_id": ids["vocab_size"] - 1}
+    checkpoint(family, folder, **changes)
     for name in TOKENIZER:
         shutil.copy(NANO / name, folder)
     return folder
@@ -46,6 +50,39 @@ def test_every_family_runs_published_decoders_caches_and_two_streams(model: Path
         of_suite = items.xs(suite, level="suite")
         assert of_suite.loc["freedave", "tokens_hash"] == of_suite.loc["llada", "tokens_hash"]  # it is lossless
         assert of_suite.loc["threshold+dual", "cached_tokens"] > 0 == of_suite.loc["llada", "cached_tokens"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("family", "methods"),
+    [("llada2_moe", BLOCKWISE), ("Fast_dLLM_Qwen", SHIFTED), ("diffusion_gemma", "renoise(steps=3)")],
+)
+def test_other_block_models_run_decoders_traced(family: str, methods: str, tmp_path: Path) -> None:
+    model, out = with_nanos_tokenizer(family, tmp_path / "model"), tmp_path / "run"
+    line = ["--suite", "gsm8k", "--limit", "2", "--threads", "1", "--model", str(model), "--data", "generated"]
+    assert main([*line, "--methods", methods, "--trace", "--seed", "0", "--out", str(out)]) == 0
+    items = read_run(out).items.set_index(["method", "item"])
+    assert (out / "report" / "index.html").exists() and (items["cached_tokens"] > 0).all()
+    for lossless, of in (("freedave", "llada"), ("fef-fast", "fef-2")):
+        if lossless in methods:
+            assert (items.loc[lossless, "tokens_hash"] == items.loc[of, "tokens_hash"]).all()
+
+
+@pytest.mark.slow
+def test_what_a_model_without_a_mask_cannot_do_is_said_first(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = with_nanos_tokenizer("diffusion_gemma", tmp_path / "model")
+    line = ["--suite", "gsm8k", "--limit", "1", "--model", str(model), "--data", "generated"]
+    for methods in ("renoise,llada", "fef-2"):
+        out = tmp_path / "no"
+        assert (
+            one_line_errors(
+                lambda line=line, out=out, methods=methods: main([*line, "--methods", methods, "--out", str(out)])
+            )
+            == 2
+        )
+        assert "reads masks, and this model has none" in capsys.readouterr().err and not out.exists()
 
 
 @pytest.mark.slow
