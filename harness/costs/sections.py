@@ -102,13 +102,22 @@ def row_counts(text: str) -> list[int]:
 
 
 def backbone_of(options: BenchOptions) -> Backbone:
-    """The model of the options. Raises UserError where --model, --arch and what belongs to it do not fit."""
+    """The model of the options. Raises UserError where --model, --arch and what belongs to it do not fit.
+
+    Also for a block model, whose calls are no passes of a whole sequence.
+    """
     if options.arch is None:
         if options.random_weights or options.layers is not None:
             raise UserError(f"--random-weights and --layers need --arch; valid: {', '.join(ARCHITECTURES)}")
-        return load_backbone(
+        backbone = load_backbone(
             options.model, options.device, options.dtype, compiled=options.compile, cuda_graphs=options.graphs
         )
+        if backbone.blocks is not None:
+            raise UserError(
+                f"--model {options.model} attends in blocks of {backbone.blocks.length}, and whole sequences are "
+                "measured here: time its methods in a run (harness/run.py)"
+            )
+        return backbone
     if options.model != "nano" or not options.random_weights:
         raise UserError(f"--arch {options.arch} has no weights: give --random-weights with it, and no --model")
     return random_backbone(options.arch, options.device, options.dtype, options.layers, options.graphs)

@@ -24,10 +24,8 @@ from model_wrappers.backbones.model import Backbone, Family, ReadsAt, check_exte
 from model_wrappers.backbones.remote import load_remote
 from model_wrappers.backbones.weights import load_weights
 
-FAMILIES: dict[str, Family] = {
-    each.FAMILY.model_type: each.FAMILY
-    for each in (llada, llada_moe, dream, qwen3, sdar, llada2_moe, fast_dllm_v2, diffusion_gemma)
-}
+OF_FILES = (llada, llada_moe, dream, qwen3, sdar, llada2_moe, fast_dllm_v2, diffusion_gemma)
+FAMILIES: dict[str, Family] = {each.model_type: each for each in (*(file.FAMILY for file in OF_FILES), sdar.MOE)}
 BUILT_IN = frozenset(FAMILIES)
 NANO = Path(__file__).parents[1] / "nano"
 SHIPPED = {"nano": NANO} | {f"nano-{role}": NANO / role for role in ("fef", "control", "long", "long-control")}

@@ -1,16 +1,26 @@
-"""SDAR and TraDo: Qwen3 that attends in blocks (JetAstra, arXiv 2510.06303; Gen-Verse), on transformers' Qwen3.
+"""SDAR and TraDo: Qwen3, or its mixture of experts, that attends in blocks (JetAstra, arXiv 2510.06303; Gen-Verse).
 
 A token sees all earlier blocks and its own; blocks count from the beginning of the sequence, so that the prompt's last,
 unfinished block is denoised with the response. Logits at position i predict token i. Checkpoints have the `model_type`
-"sdar", Qwen3's weights by Qwen3's names, and one block length each, 4 in those of no other name (`block_size` of the
-config, or -b8, -b16 ... in the name). The mask is the tokenizer's <|MASK|>. No remote code is ever run.
+"sdar" or "sdar_moe", weights by Qwen3's names, and one block length each, 4 in those of no other name (`block_size` of
+the config, or -b8, -b16 ... in the name). The mask is the tokenizer's <|MASK|>. The layers are transformers'; no remote
+code is ever run.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
+from huggingface_hub.dataclasses import strict
+from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
+from transformers.conversion_mapping import get_checkpoint_conversion_mapping, register_checkpoint_conversion_mapping
+
 from model_wrappers.backbones.blocks import Blocks
+from model_wrappers.backbones.heads import HeadAtPositions
+from model_wrappers.backbones.llada import refuse_unlike
 from model_wrappers.backbones.model import Family, Published
-from model_wrappers.backbones.qwen3 import MaskedQwen3, MaskedQwen3Config
+from model_wrappers.backbones.qwen3 import OFFICIAL_CHOICES, MaskedQwen3, MaskedQwen3Config
 
 
 class SDARConfig(MaskedQwen3Config):
@@ -27,6 +37,38 @@ class SDAR(MaskedQwen3):
     config: SDARConfig
 
 
+@strict
+class SDARMoEConfig(Qwen3MoeConfig):
+    """Qwen3-MoE's configuration, with the length of a block."""
+
+    model_type = "sdar_moe"
+    is_causal: bool = False  # the mask builder and the attention both follow this
+    use_cache: bool = False
+    mask_token_id: int | None = None
+    block_size: int | None = None
+
+    @classmethod
+    def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> SDARMoEConfig:
+        """Build from a dictionary. Raises ValueError for what this code does not compute."""
+        refuse_unlike("SDAR-MoE", config_dict, OFFICIAL_CHOICES)
+        # A padding index would zero and freeze the embedding of <|endoftext|>.
+        return super().from_dict({**config_dict, "pad_token_id": None}, **kwargs)
+
+
+class SDARMoE(HeadAtPositions, Qwen3MoeForCausalLM):
+    """Qwen3-MoE's layers; which tokens see which is said at every call."""
+
+    config_class = SDARMoEConfig
+    config: SDARMoEConfig
+
+    @classmethod
+    def _can_set_experts_implementation(cls) -> bool:
+        # transformers looks for its decorator in the file of the class; the experts that have it are Qwen3-MoE's.
+        return True
+
+
+# One tensor an expert in checkpoints, one for all of them here.
+register_checkpoint_conversion_mapping("SDARMoE", get_checkpoint_conversion_mapping("qwen3_moe"))
 WHOLE = {"gen_length": 4096, "block_length": 4}
 EVALUATION = Published(
     models=r"sdar-.*-chat",
@@ -44,3 +86,4 @@ FAMILY = Family(
     published=(EVALUATION,),
     blocks={**NAMED, "": Blocks(4)},
 )
+MOE = replace(FAMILY, model_type=SDARMoEConfig.model_type, model=SDARMoE)

@@ -13,7 +13,7 @@ from model_wrappers.backbones.registry import FAMILIES
 
 # Those that attend to the whole sequence.
 NAMES = [name for name, family in FAMILIES.items() if "" not in family.blocks and family.backbone is None]
-SHIFTED = [name for name, family in FAMILIES.items() if family.reads_at]
+SHIFTED = [name for name in NAMES if FAMILIES[name].reads_at]
 VOCABULARY = 40
 SIZES: dict[str, Any] = {
     "vocab_size": VOCABULARY,
@@ -34,6 +34,17 @@ OFFICIAL: dict[str, dict[str, Any]] = {
     "Dream": SIZES | ROPE | {"architectures": ["DreamModel"], "pad_token_id": VOCABULARY - 2, "use_mrope": False},
     "a2d-qwen3": SIZES | ROPE | {"architectures": ["A2DQwen3LMHeadModel"], "head_dim": 16},
     "sdar": SIZES | ROPE | {"architectures": ["SDARForCausalLM"], "head_dim": 16, "block_size": 4},
+    "sdar_moe": SIZES
+    | ROPE
+    | {
+        "architectures": ["SDARMoeForCausalLM"],
+        "head_dim": 16,
+        "block_size": 4,
+        "num_experts": 6,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 16,
+        "norm_topk_prob": True,
+    },
     "Fast_dLLM_Qwen": SIZES | ROPE | {"architectures": ["Fast_dLLM_QwenForCausalLM"], "bd_size": 4},
     "diffusion_gemma": {
         "architectures": ["DiffusionGemmaForBlockDiffusion"],

@@ -104,7 +104,8 @@ def rms(values: torch.Tensor) -> float:
 
 
 def test_every_family_has_a_record() -> None:
-    assert len(GOLDEN) == len(FAMILIES) - 1  # DiffusionGemma's class is transformers' own, and so is its sampler
+    # DiffusionGemma's class is transformers' own, and so is its sampler; SDAR-MoE's is on the hub alone.
+    assert len(GOLDEN) == len(FAMILIES) - 2
     assert sum(path.stat().st_size for path in GOLDEN.values()) < 200_000
 
 

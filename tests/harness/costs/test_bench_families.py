@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
-from families import SHIFTED, tiny
+from families import SHIFTED, checkpoint, tiny
 
+from harness.bench import main
 from harness.costs.decoders import _Recording, bench_methods
+from harness.errors import UserError
 from harness.methods.selection import methods_named
 from model_wrappers import decode
 
@@ -27,3 +31,9 @@ def test_calls_on_a_cache_are_replayed_as_they_were_made(name: str, cache: str, 
     assert torch.equal(out.tokens, decode(backbone, prompt, "llada", **options).tokens)  # type: ignore[arg-type]
     assert len(recording._calls) == out.trace.forwards
     recording.replay()
+
+
+@pytest.mark.parametrize("name", ["sdar", "diffusion_gemma"])
+def test_a_block_model_is_refused_at_once(name: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"attends in blocks of \d, and whole sequences are measured here"):
+        main(["--model", str(checkpoint(name, tmp_path / "model")), "--costs"])
