@@ -107,20 +107,18 @@ class Request:
             self.observer.rejected(*self._inside(at, tokens, _listed(draft_probs), _listed(target_probs)))
 
     def record(self, window: Window, positions: Sequence[int] | None = None) -> None:
-        """Note a speculative window, as far as it is in the response.
+        """Note a speculative window. Raises ValueError for counts that cannot be.
 
-        positions: in the sequence, of all that it proposed or resolved, the drafts last, in their order (None: one
-        after the other from its start on). Raises ValueError for counts that cannot be.
+        positions: in the sequence, of all that it proposed or resolved, the drafts last, in their order; what is behind
+        the response, in a block model's last block, is then not counted.
         """
         if min(vars(window).values()) < 0 or window.accepted > window.proposed:
             raise ValueError(f"{window} cannot be: it counts from 0, and accepts no more than it proposed")
-        first = window.start + self.start
-        at = list(range(first, first + max(window.proposed, window.committed)) if positions is None else positions)
-        if max(at, default=0) >= self.start + self.length:
-            inside = [position < self.start + self.length for position in at]
+        inside = [position < self.start + self.length for position in positions or ()]
+        if not all(inside):
             if not any(inside):
                 return
-            drafts = inside[len(at) - window.proposed :]
+            drafts = inside[len(inside) - window.proposed :]
             counts = sum(drafts), sum(drafts[: window.accepted]), sum(inside[: window.committed])
             window = Window(window.step, window.round, window.start, *counts)
         self.windows.append(window)

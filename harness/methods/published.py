@@ -81,7 +81,24 @@ PC_SAMPLER = Published(
     },
     {"lambd": 0.25, "alpha": 10.0},
 )
-PUBLISHED = (KLASS, WINO, THRESHOLD, FACTOR, PC_SAMPLER)
+# One token a step, for accuracy; for speed the same with a threshold of 0.9.
+FAST_DLLM_V2 = Published(
+    "block",
+    "Fast_dLLM_Qwen",
+    "NVlabs/Fast-dLLM@af42f511f705a2db0d16aa63ebcfcbc26f29181d v2/eval.py, v2/eval_script.sh",
+    {"gen_length": 2048, "block_length": 32},
+    {"gsm8k": {}, "math": {}, "math500": {}},
+    {"sub_block": 8, "threshold": 1.0},
+)
+LLADA2 = Published(
+    "block",
+    "llada2_moe",
+    "ZHZisZZ/dllm@ca176752fbceec49c6b4777a2c18ae88e4eb10ed dllm/pipelines/llada2/models, the defaults of generate",
+    {"gen_length": 2048, "block_length": 32},
+    FAST_DLLM_SUITES,
+    {"threshold": 0.95},
+)
+PUBLISHED = (KLASS, WINO, THRESHOLD, FACTOR, PC_SAMPLER, FAST_DLLM_V2, LLADA2)
 
 
 def published_settings(decoder: str, family: str, suite: str) -> tuple[dict[str, Any], str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, get_args
 
 import pytest
@@ -83,6 +84,16 @@ def test_a_window_that_cannot_be_is_refused(tiny: Backbone, counts: dict[str, in
     window = Window(**{"step": 0, "round": 0, "start": 0, "proposed": 4, "accepted": 2, "committed": 3} | counts)
     with pytest.raises(ValueError, match="cannot be"):
         request_for(tiny, [3, 39, 39]).record(window)
+
+
+def test_a_window_counts_what_is_in_the_response(tiny: Backbone) -> None:
+    request = replace(request_for(tiny, [3, 39, 39, 39, 39]), end=3)  # the model's last block has two positions more
+    window = Window(0, 0, 1, proposed=3, accepted=3, committed=3)
+    request.record(window)  # scattered: where it stands is not known
+    request.record(window, [1, 2, 3])
+    request.record(window, [4, 2, 1])
+    request.record(window, [3, 4])
+    assert request.windows == [window, Window(0, 0, 1, 2, 2, 2), Window(0, 0, 1, 2, 2, 2)]
 
 
 def test_a_filled_token_has_no_probability() -> None:
