@@ -57,6 +57,15 @@ class HeadAtPositions(torch.nn.Module):
         return CausalLMOutputWithPast(logits=logits, past_key_values=output.past_key_values)
 
 
+class ExpertsAtPositions(HeadAtPositions):
+    """For a mixture of experts of transformers', whose class is in another file than its experts."""
+
+    @classmethod
+    def _can_set_experts_implementation(cls) -> bool:
+        # transformers looks for its decorator in the file of the class; the experts have it.
+        return True
+
+
 def read_positions(values_BLD: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
     """The values (B, L, D) at `positions`, the same (n,) in every row or each row's own (B, n): (B, n, D)."""
     if positions.dim() == 1:

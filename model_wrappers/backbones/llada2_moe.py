@@ -18,7 +18,7 @@ from transformers.conversion_mapping import get_checkpoint_conversion_mapping, r
 from transformers.core_model_loading import Split, WeightConverter, WeightRenaming
 
 from model_wrappers.backbones.blocks import Blocks
-from model_wrappers.backbones.heads import HeadAtPositions
+from model_wrappers.backbones.heads import ExpertsAtPositions
 from model_wrappers.backbones.llada import refuse_unlike
 from model_wrappers.backbones.model import Family
 
@@ -65,7 +65,7 @@ class LLaDA2MoEConfig(Glm4MoeConfig):
         return super().from_dict({**d, "model_type": cls.model_type, "pad_token_id": None}, **kwargs)
 
 
-class LLaDA2MoEForMaskedLM(HeadAtPositions, Glm4MoeForCausalLM):
+class LLaDA2MoEForMaskedLM(ExpertsAtPositions, Glm4MoeForCausalLM):
     """GLM-4-MoE's layers; which tokens see which is said at every call."""
 
     config_class = LLaDA2MoEConfig
@@ -74,11 +74,6 @@ class LLaDA2MoEForMaskedLM(HeadAtPositions, Glm4MoeForCausalLM):
     def infer(self, *given: Any) -> torch.Tensor:
         """As `HeadAtPositions.infer`, in fp32: the official sampler's confidences are of these logits."""
         return super().infer(*given).float()
-
-    @classmethod
-    def _can_set_experts_implementation(cls) -> bool:
-        # transformers looks for its decorator in the file of the class; the experts that have it are GLM-4-MoE's.
-        return True
 
 
 PROJECTIONS = [f".self_attn.{name}_proj.weight" for name in "qkv"]

@@ -17,7 +17,7 @@ from huggingface_hub.dataclasses import strict
 from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
 from transformers.conversion_mapping import get_checkpoint_conversion_mapping, register_checkpoint_conversion_mapping
 
-from model_wrappers.backbones.heads import HeadAtPositions
+from model_wrappers.backbones.heads import ExpertsAtPositions
 from model_wrappers.backbones.llada import refuse_unlike
 from model_wrappers.backbones.model import Family, Published
 
@@ -64,16 +64,11 @@ class LLaDAMoEConfig(Qwen3MoeConfig):
         return super().from_dict({**d, "model_type": cls.model_type, "pad_token_id": None}, **kwargs)
 
 
-class LLaDAMoEForMaskedLM(HeadAtPositions, Qwen3MoeForCausalLM):
+class LLaDAMoEForMaskedLM(ExpertsAtPositions, Qwen3MoeForCausalLM):
     """Qwen3-MoE's layers with bidirectional attention; logits at position i predict token i (no shift)."""
 
     config_class = LLaDAMoEConfig
     config: LLaDAMoEConfig
-
-    @classmethod
-    def _can_set_experts_implementation(cls) -> bool:
-        # transformers looks for its decorator in the file of the class; the experts that have it are Qwen3-MoE's.
-        return True
 
 
 # One tensor an expert in checkpoints, one for all of them here.

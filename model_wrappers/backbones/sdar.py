@@ -17,7 +17,7 @@ from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
 from transformers.conversion_mapping import get_checkpoint_conversion_mapping, register_checkpoint_conversion_mapping
 
 from model_wrappers.backbones.blocks import Blocks
-from model_wrappers.backbones.heads import HeadAtPositions
+from model_wrappers.backbones.heads import ExpertsAtPositions
 from model_wrappers.backbones.llada import refuse_unlike
 from model_wrappers.backbones.model import Family, Published
 from model_wrappers.backbones.qwen3 import OFFICIAL_CHOICES, MaskedQwen3, MaskedQwen3Config
@@ -55,16 +55,11 @@ class SDARMoEConfig(Qwen3MoeConfig):
         return super().from_dict({**config_dict, "pad_token_id": None}, **kwargs)
 
 
-class SDARMoE(HeadAtPositions, Qwen3MoeForCausalLM):
+class SDARMoE(ExpertsAtPositions, Qwen3MoeForCausalLM):
     """Qwen3-MoE's layers; which tokens see which is said at every call."""
 
     config_class = SDARMoEConfig
     config: SDARMoEConfig
-
-    @classmethod
-    def _can_set_experts_implementation(cls) -> bool:
-        # transformers looks for its decorator in the file of the class; the experts that have it are Qwen3-MoE's.
-        return True
 
 
 # One tensor an expert in checkpoints, one for all of them here.
