@@ -11,20 +11,21 @@ of their first run, M tokens of a verification, K kept, V vocabulary.
 
 from __future__ import annotations
 
+import math
+from functools import partial
 from typing import Literal
 
 import torch
 
 from model_wrappers.backbones.key_values import KeyValues
 from model_wrappers.decoders.block import commit_best
-from model_wrappers.decoders.llada import Choice
-from model_wrappers.options import EndOptions, NotNegative, Positive, Share
+from model_wrappers.options import NotNegative, Options, Positive, Share
 from model_wrappers.request import Request, fill_after_eos
-from model_wrappers.sampling import quotas, speculative_accept, token_probs
+from model_wrappers.sampling import draw, likeliest, quotas, speculative_accept, token_probs
 from model_wrappers.trace import How, Rejected, Window
 
 
-class S2D2Options(EndOptions, frozen=True, kw_only=True):
+class S2D2Options(Options, frozen=True, kw_only=True):
     """steps: of a block, over which its positions are spread as evenly as can be (None: its length). threshold: what a
     confidence must exceed to be committed without verification. min_span: the shortest run of masks that is verified.
     min_expected: how many drafts must be expected to be accepted. acceptance: at temperature 0, "ratio" accepts a draft
@@ -45,10 +46,11 @@ def decode_s2d2(request: Request, options: S2D2Options) -> None:
 
     Raises ValueError for a model whose logits predict the next position.
     """
-    x_1L, backbone, choice = request.x_1L, request.backbone, Choice(request, options)
+    x_1L, backbone, sampler = request.x_1L, request.backbone, request.sampler
     if backbone.reads_at:
         raise ValueError("s2d2 verifies with masks, whose logits must predict their own position; this model's do not")
-    temperature = request.temperature or (1.0 if options.acceptance == "ratio" else 0.0)
+    temperature = request.temperature or 1.0  # of the probabilities that judge, where the drafts are the likeliest too
+    by_match = options.acceptance == "match" and not request.temperature
     schedule = quotas(request.block_length, options.steps or request.block_length)
     for end in request.block_ends:
         begin = max(0, end - request.block_length)
@@ -57,27 +59,32 @@ def decode_s2d2(request: Request, options: S2D2Options) -> None:
             if not len(masked_N):
                 break
             logits_1NV, cache = backbone.context(x_1L, masked_N)
-            drafts = choice(logits_1NV[0])
-            at_S = masked_N[: first_run(masked_N)]
-            draft_SV = drafts.logits_NV[: len(at_S)]
+            draft_NV = token_probs(logits_1NV[0], temperature)
+            token_N = draw(draft_NV, request.temperature, sampler)
+            run = first_run(masked_N)
+            at_S, draft_SV = masked_N[:run], draft_NV[:run]
             committed = 0
-            if len(at_S) >= options.min_span and expected_accepted(draft_SV, temperature) >= options.min_expected:
-                draft_S = drafts.token_N[: len(at_S)]
-                target_SV = choice(verify(request, begin, at_S, draft_S, cache)).logits_NV
-                tokens, accepted = speculative_accept(
-                    token_probs(target_SV, temperature),
-                    token_probs(draft_SV, temperature),
-                    draft_S.tolist(),
-                    temperature,
-                    request.sampler,
-                )
+            if run >= options.min_span and may_pay(draft_SV, options.min_expected):
+                drafts = token_N[:run].tolist()
+                logits_SV = verify(request, begin, at_S, token_N[:run], cache)
+                target_SV = token_probs(logits_SV, temperature)
+                if by_match:
+                    tokens, accepted = accept_matching(target_SV, drafts)
+                else:
+                    tokens, accepted = speculative_accept(target_SV, draft_SV, drafts, temperature, sampler)
                 committed = len(tokens)
-                commit_verified(request, step, at_S, draft_S, (draft_SV, target_SV), tokens, accepted)
+                how: list[How] = ["accepted" if number < accepted else "corrected" for number in range(committed)]
+                prob_C = target_SV[:committed].gather(1, torch.tensor(tokens, device=x_1L.device)[:, None])[:, 0]
+                request.commit(at_S[:committed], tokens, prob_C, how)
+                if accepted < run:
+                    request.reject(partial(rejected, at_S, drafts, accepted, logits_1NV[0, :run], logits_SV))
+                window = Window(0, step, int(at_S[0]) - request.start, run, accepted, committed)
+                request.record(window, at_S.tolist())
             least = min(quota, len(masked_N)) - committed
             if least > 0:
+                confidence_N = draft_NV.gather(1, token_N[:, None])[:, 0]
                 left = slice(committed, None)
-                proposed = (masked_N[left], drafts.token_N[left], drafts.confidence_N[left])
-                commit_best(request, *proposed, least, options.threshold)
+                commit_best(request, masked_N[left], token_N[left], confidence_N[left], least, options.threshold)
         if options.stop_at_eos and fill_after_eos(request):
             return
 
@@ -87,14 +94,25 @@ def first_run(masked_N: torch.Tensor) -> int:
     return 1 + int((masked_N.diff() == 1).cumprod(0).sum())
 
 
-def expected_accepted(draft_SV: torch.Tensor, temperature: float) -> float:
-    """How many drafts can be expected to be accepted, by their entropies (the official `soft_entropy_negexp`).
+def may_pay(draft_SV: torch.Tensor, least: float) -> bool:
+    """Whether at least so many drafts can be expected to be accepted (the official `soft_entropy_negexp`).
 
     A draft's probability to be accepted is estimated by exp(-H), H its entropy as a share of the greatest one.
     """
-    log_SV = torch.log_softmax(draft_SV.double() / (temperature or 1.0), -1)
-    entropy_S = torch.special.entr(log_SV.exp()).sum(-1) / torch.tensor(draft_SV.shape[1]).log()
-    return float(torch.exp(-entropy_S).cumprod(0).sum())
+    if not least:
+        return True
+    entropy_S = torch.special.entr(draft_SV).sum(-1) / math.log(draft_SV.shape[1])
+    return float(torch.exp(-entropy_S).cumprod(0).sum()) >= least
+
+
+def accept_matching(target_SV: torch.Tensor, drafts: list[int]) -> tuple[list[int], int]:
+    """Accept drafts as long as they are the likeliest tokens; the first other one becomes that. As speculative_accept.
+
+    So the tokens are those of greedy decoding one at a time.
+    """
+    best = likeliest(target_SV).tolist()
+    accepted = next((m for m, pair in enumerate(zip(best, drafts, strict=True)) if pair[0] != pair[1]), len(drafts))
+    return [*drafts[:accepted], *best[accepted : accepted + 1]], accepted
 
 
 def verify(request: Request, begin: int, at_S: torch.Tensor, draft_S: torch.Tensor, cache: KeyValues) -> torch.Tensor:
@@ -116,28 +134,10 @@ def verify(request: Request, begin: int, at_S: torch.Tensor, draft_S: torch.Tens
     return logits_1SV[0]
 
 
-def commit_verified(
-    request: Request,
-    step: int,
-    at_S: torch.Tensor,
-    draft_S: torch.Tensor,
-    logits: tuple[torch.Tensor, torch.Tensor],
-    tokens: list[int],
-    accepted: int,
-) -> None:
-    """Commit what was accepted and corrected, and note the window. logits: of the drafts and of the targets, (S, V)."""
-    draft_SV, target_SV = (token_probs(each, 1.0) for each in logits)
-    token_C = torch.tensor(tokens, device=at_S.device)
-    prob_C = target_SV[: len(tokens)].gather(1, token_C[:, None])[:, 0]
-    how: list[How] = ["accepted" if number < accepted else "corrected" for number in range(len(tokens))]
-    request.commit(at_S[: len(tokens)], token_C, prob_C, how)
-    if accepted < len(at_S):
-        rest = slice(accepted, None)
-
-        def rejected() -> Rejected:
-            draft_R, target_R = (of.gather(1, draft_S[:, None])[rest, 0] for of in (draft_SV, target_SV))
-            return Rejected(at_S[rest].tolist(), draft_S[rest].tolist(), draft_R, target_R)
-
-        request.reject(rejected)
-    window = Window(0, step, int(at_S[0]) - request.start, len(at_S), accepted, len(tokens))
-    request.record(window, at_S.tolist())
+def rejected(
+    at_S: torch.Tensor, drafts: list[int], accepted: int, draft_SV: torch.Tensor, target_SV: torch.Tensor
+) -> Rejected:
+    """The drafts from the first that was not accepted on. draft_SV, target_SV: logits."""
+    token_R1 = torch.tensor(drafts[accepted:], device=at_S.device)[:, None]
+    draft_R, target_R = (token_probs(of[accepted:], 1.0).gather(1, token_R1)[:, 0] for of in (draft_SV, target_SV))
+    return Rejected(at_S[accepted:].tolist(), drafts[accepted:], draft_R, target_R)
