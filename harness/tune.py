@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import UserError, one_line_errors
-from harness.methods.tuning import SPACES, settings, with_role
+from harness.methods.tuning import SPACES, decoders_for, settings, with_role
 from harness.suites.registry import generation_settings
 from harness.suites.splits import split_named
 
@@ -33,7 +33,7 @@ def main(line: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("--suite", required=True, help="as for harness/run.py")
-    add("--decoders", default=",".join(SPACES), help="which of them (default: all; LLaDA sets the bar)")
+    add("--decoders", help=f"which of {', '.join(SPACES)} (default: all that the model takes; LLaDA sets the bar)")
     add("--model", default="nano", help="as for harness/run.py; every decoder is tuned with each of its checkpoints")
     add("--data", default="generated-dev", help="dev problems (default: generated-dev)")
     add("--limit", type=int, default=50, help="dev problems of each suite")
@@ -53,6 +53,7 @@ def tune(args: argparse.Namespace) -> None:
 
     from harness.methods.choosing import TOLERANCE, choice_of, choose
     from harness.methods.published import blocks_of
+    from harness.methods.selection import methods_named
     from harness.options import RunOptions, checked
     from harness.records.store import read_run, write_atomically
     from harness.run import run
@@ -61,7 +62,7 @@ def tune(args: argparse.Namespace) -> None:
 
     if args.budget < 1:
         raise UserError(f"--budget {args.budget} must be at least 1 setting")
-    suites, decoders = suites_named(args.suite), [name.strip() for name in args.decoders.split(",")]
+    suites = suites_named(args.suite)
     table = read_models(args.model, suites)
     roles: dict[str, str] = {}
     for role in ROLES:
@@ -72,11 +73,19 @@ def tune(args: argparse.Namespace) -> None:
     for name, suite in suites.items():
         length = generation_settings(suite, split_named(args.data) is not None)["gen_length"]
         in_blocks = any(blocks_of(models[name]) for models in table.values())
-        found = {decoder: settings(decoder, length, args.budget, args.seed, in_blocks) for decoder in decoders}
-        methods = tuple(with_role(each, role) for own in found.values() for each in own for role in roles.values())
+        decoders = [name.strip() for name in args.decoders.split(",")] if args.decoders else decoders_for(in_blocks)
+        tried = {
+            with_role(element, role): decoder
+            for decoder in decoders
+            for element in settings(decoder, length, args.budget, args.seed, in_blocks)
+            for role in roles.values()
+        }
+        found = {method: decoder for element, decoder in tried.items() for method in methods_named([element])}
         folder = args.out / name
         resume = (folder / "run.json").exists()
-        options = checked(RunOptions, {"suite": name, "methods": methods, "out": folder, "resume": resume, **alike})
+        options = checked(
+            RunOptions, {"suite": name, "methods": tuple(tried), "out": folder, "resume": resume, **alike}
+        )
         with tempfile.TemporaryDirectory(prefix="harness-") as scratch:
             run(options, Path(scratch), tables=False)
         rows += dev_rows(read_run(folder), name, found)
@@ -92,11 +101,10 @@ def tune(args: argparse.Namespace) -> None:
     print(f"chosen on {args.limit} dev problems a suite: {args.out}/choice.json")
 
 
-def dev_rows(run: Any, suite: str, tried: dict[str, list[str]]) -> list[dict[str, Any]]:
-    """A row per method of a suite's dev run, as `choose` takes them. tried: the settings of each decoder."""
+def dev_rows(run: Any, suite: str, decoders: dict[str, str]) -> list[dict[str, Any]]:
+    """A row per method of a suite's dev run, as `choose` takes them. decoders: of each method."""
     from harness.measures.summary import summarise
 
-    names = {element.partition("(")[0]: decoder for decoder, elements in tried.items() for element in elements}
     rows = []
     for row in summarise(run).to_dict("records"):
         method = run.config.methods[row["method"]]
@@ -104,7 +112,7 @@ def dev_rows(run: Any, suite: str, tried: dict[str, list[str]]) -> list[dict[str
         rows.append(
             {
                 **{name: row[name] for name in ("suite", "accuracy", "seconds", "scored")},
-                "decoder": names[row["method"].partition("(")[0].partition("+")[0]],
+                "decoder": decoders[row["method"]],
                 "role": method.role,
                 "checkpoint": run.config.models[method.role][suite],
                 "method": method.method,

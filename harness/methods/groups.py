@@ -38,6 +38,13 @@ GROUPS = {
         *("threshold", "factor", "entropy", "klass", "wino", "freedave", "pc-sampler", "prophet"),
         *("fef-1", "fef-2", "fef-4"),
     ],
+    "blocks": [
+        *("llada", "threshold", "factor", "entropy"),
+        "block(editing_threshold=0.5,threshold=0.7)",
+        "block(editing_threshold=0.9,threshold=0.95)",
+        "block(editing_threshold=0.0,threshold=0.5)",
+        *("s2d2", "s2d2(acceptance=match)", "fef-1", "fef-2", "fef-two-stream-1"),
+    ],
     "caches": [
         f"{name}{cache}"
         for name in ("llada", "threshold", "factor", "entropy", "klass", "wino")

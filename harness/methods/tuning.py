@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -18,14 +18,26 @@ from harness.methods.presets import Preset
 BLOCKS = (8, 16, 32, 64, None)  # None: one block, the whole response
 UNMASKING: dict[str, tuple[Any, ...]] = {"block_length": BLOCKS, "cache": ("none", "prefix", "dual")}
 
+SPECULATION: dict[str, tuple[Any, ...]] = {
+    "threshold": (0.6, 0.7, 0.85, 0.95),
+    "min_span": (1, 2, 4),
+    "min_expected": (0.0, 1.0, 2.0),
+}
+
 
 @dataclass(frozen=True)
 class Space:
-    """What a decoder is tuned over: the preset that its settings change, the row's name, and values by option."""
+    """What a decoder is tuned over: the preset that its settings change, the row's name, and values by option.
+
+    fixed: options of all its settings, unless a value goes before. blocks: for block models alone, or (False) for
+    others alone.
+    """
 
     preset: str
     label: str
     values: Mapping[str, tuple[Any, ...]]
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+    blocks: bool | None = None
 
 
 SPACES = {
@@ -38,7 +50,21 @@ SPACES = {
         "KLASS",
         {"conf_threshold": (0.6, 0.8, 0.9, 0.95), "kl_threshold": (0.005, 0.01, 0.05), **UNMASKING},
     ),
-    "wino": Space("wino", "WINO", {"threshold": (0.5, 0.6, 0.7, 0.8), "threshold_back": (0.8, 0.9, 0.95), **UNMASKING}),
+    "wino": Space(
+        "wino",
+        "WINO",
+        {"threshold": (0.5, 0.6, 0.7, 0.8), "threshold_back": (0.8, 0.9, 0.95), **UNMASKING},
+        blocks=False,
+    ),
+    "editing": Space(
+        "block",
+        "Editing",
+        {"threshold": (0.5, 0.7, 0.8, 0.9, 0.95), "editing_threshold": (0.5, 0.7, 0.9, 0.95)},
+        {"threshold": 0.7, "editing_threshold": 0.5},  # LLaDA2.1's defaults
+        blocks=True,
+    ),
+    "s2d2": Space("s2d2", "S2D2", SPECULATION, blocks=True),
+    "linear": Space("s2d2", "Linear speculation", SPECULATION, {"acceptance": "match"}, blocks=True),
     "fef": Space(
         "fef-two-stream",
         "FeF-DLLM two-stream",
@@ -50,7 +76,24 @@ SPACES = {
             "window": (8, 16, 32),
         },
     ),
+    "fef-literal": Space(
+        "fef-2",
+        "FeF-DLLM",
+        {
+            "steps": (1, 2),
+            "window": (4, 8, 16),
+            "skip_root_row": (False, True),
+            "reuse_drafts": (False, True),
+            "adaptive_window": (False, True),
+        },
+        blocks=True,
+    ),
 }
+
+
+def decoders_for(in_blocks: bool) -> list[str]:
+    """The decoders that are tuned on a block model, or on one that attends over the whole sequence."""
+    return [name for name, space in SPACES.items() if space.blocks in (None, in_blocks)]
 
 
 def settings(decoder: str, gen_length: int, budget: int, seed: int, in_blocks: bool = False) -> list[str]:
@@ -70,9 +113,10 @@ def settings(decoder: str, gen_length: int, budget: int, seed: int, in_blocks: b
         ]
         values["block_length"] = (*fitting, gen_length)
     combinations = [dict(zip(values, chosen, strict=True)) for chosen in itertools.product(*values.values())]
+    combinations = [each for each in combinations if each != space.fixed]
     rng = Random(f"settings {decoder} {gen_length} {seed}")
     drawn = rng.sample(combinations, min(budget - 1, len(combinations))) if values else []
-    return [space.preset, *(written(space.preset, chosen) for chosen in drawn)]
+    return [written(space.preset, {**space.fixed, **chosen}) for chosen in ({}, *drawn)]
 
 
 def with_role(element: str, role: str) -> str:

@@ -49,6 +49,7 @@ from model_wrappers.decoders import Decoder, decoder_named, name_of
 ROLES_OF = {  # --model NAME, of shipped models
     "nano": {"base": "nano", "fef": "nano-fef", "control": "nano-control"},
     "nano-long": {"base": "nano-long", "fef": "nano-long", "control": "nano-long-control"},
+    "nano-block": {"base": "nano-block", "fef": "nano-block", "control": "nano-block-control"},
 }
 # Whose checkpoint a prefix-conditioned decoder has where its role has none.
 STAND_INS = {"two-stream": ("fef", "base"), "fef": ("base",)}

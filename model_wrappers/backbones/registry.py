@@ -28,7 +28,8 @@ OF_FILES = (llada, llada_moe, dream, qwen3, sdar, llada2_moe, fast_dllm_v2, diff
 FAMILIES: dict[str, Family] = {each.model_type: each for each in (*(file.FAMILY for file in OF_FILES), sdar.MOE)}
 BUILT_IN = frozenset(FAMILIES)
 NANO = Path(__file__).parents[1] / "nano"
-SHIPPED = {"nano": NANO} | {f"nano-{role}": NANO / role for role in ("fef", "control", "long", "long-control")}
+TRAINED = ("fef", "control", "long", "long-control", "block", "block-control")
+SHIPPED = {"nano": NANO} | {f"nano-{name}": NANO / name for name in TRAINED}
 DEVICES = "cpu, cuda, cuda:0, ..."
 LOADING_ERRORS = (
     *(OSError, EOFError, LookupError, TypeError, ValueError, AttributeError, RuntimeError, ArithmeticError),

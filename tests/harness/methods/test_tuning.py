@@ -11,13 +11,14 @@ import pytest
 from harness.errors import UserError
 from harness.methods.choosing import choice_of, choose
 from harness.methods.selection import methods_named
-from harness.methods.tuning import SPACES, settings, with_role
+from harness.methods.tuning import SPACES, decoders_for, settings, with_role
+from model_wrappers.backbones.blocks import Blocks
 
 
 @pytest.mark.parametrize("decoder", SPACES)
 def test_every_decoder_tries_as_many_settings_its_defaults_first_and_none_twice(decoder: str) -> None:
     tried = settings(decoder, 128, budget=10, seed=3)
-    assert tried[0] == SPACES[decoder].preset
+    assert tried[0].partition("(")[0] == SPACES[decoder].preset
     assert len(tried) == len(set(tried)) == 10
     assert tried == settings(decoder, 128, budget=10, seed=3)
     assert tried != settings(decoder, 128, budget=10, seed=4)
@@ -35,7 +36,8 @@ def all_settings(decoder: str, length: int) -> str:
 @pytest.mark.parametrize("decoder", SPACES)
 def test_all_combinations_of_a_space_are_methods(decoder: str) -> None:
     named = methods_named(all_settings(decoder, 64))
-    assert all(preset.for_suite("gsm8k", {"gen_length": 64}, {}) for preset in named.values())
+    attends = Blocks(16) if SPACES[decoder].blocks else None
+    assert all(preset.for_suite("gsm8k", {"gen_length": 64}, {}, attends=attends) for preset in named.values())
 
 
 def test_a_setting_decodes_with_the_checkpoint_of_a_role() -> None:
@@ -128,6 +130,12 @@ def test_a_tuned_method_is_refused_on_a_suite_it_was_not_tuned_for(tmp_path: Pat
     (preset,) = methods_named(f"{written(tmp_path)}:threshold-tuned-fast").values()
     with pytest.raises(UserError, match="not tuned for mbpp"):
         preset.for_suite("mbpp", {"gen_length": 64}, {})
+
+
+def test_a_block_model_is_tuned_with_its_own_decoders() -> None:
+    assert {"llada", "threshold", "fef"} < set(decoders_for(True)) & set(decoders_for(False))
+    assert set(decoders_for(True)) - set(decoders_for(False)) == {"editing", "s2d2", "linear", "fef-literal"}
+    assert set(decoders_for(False)) - set(decoders_for(True)) == {"wino"}
 
 
 def test_blocks_and_caches_of_a_block_model_are_not_tuned() -> None:
