@@ -8,14 +8,14 @@ count; hooks on modules inside a layer are not called. A model with any other la
 (`HeadAtPositions.infer`).
 
 Shapes: B batch, N tokens, K keys, D head size, H heads, E hidden size, V vocabulary, n positions whose logits are read,
-P positions that the model knows, A = 2 D cosines and sines.
+M tokens of all calls, P positions that the model knows, A = 2 D cosines and sines.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -42,6 +42,20 @@ LONGEST_TABLE = 2**17  # positions; angles of models for longer sequences are co
 Forward = Callable[..., torch.Tensor]  # as `HeadAtPositions.infer`
 Weights = tuple[torch.Tensor, torch.Tensor | None]  # of a projection, and its bias
 Norm = tuple[torch.Tensor, float]  # scale and epsilon
+
+
+class Call(NamedTuple):
+    """What `HeadAtPositions.infer` takes."""
+
+    ids_BN: torch.Tensor
+    position_BN: torch.Tensor
+    visible_B1NK: torch.Tensor | None
+    cache: KeyValues | None
+    positions: torch.Tensor | None
+
+    def bias(self, dtype: torch.dtype) -> torch.Tensor | None:
+        """0 where a token attends to a key, -inf where not; attention would make it of `visible` in every layer."""
+        return None if self.visible_B1NK is None else torch.where(self.visible_B1NK, 0.0, -torch.inf).to(dtype)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,60 +126,94 @@ class PlainForward:
         positions: torch.Tensor | None,
     ) -> torch.Tensor:
         """Logits (B, n, V), or (B, N, V) where positions is None."""
-        hidden_BNE = self._model.model.embed_tokens(ids_BN)
-        rotary = self._rotary(hidden_BNE, position_BN)
-        bias_B1NK = None
-        if visible_B1NK is not None:  # attention would make this of it in every layer
-            bias_B1NK = torch.where(visible_B1NK, 0.0, -torch.inf).to(hidden_BNE.dtype)
-        hidden_ME = hidden_BNE.view(-1, hidden_BNE.shape[-1])
-        for number, layer in enumerate(self._layers):
-            hidden_ME = _run(layer, number, hidden_ME, ids_BN.shape, rotary, bias_B1NK, cache)
-        hidden_BNE = _normed(hidden_ME, self._norm).view(hidden_BNE.shape)
-        read_BnE = hidden_BNE if positions is None else read_positions(hidden_BNE, positions)
-        logits: torch.Tensor = self._model.lm_head(read_BnE)
-        return logits
+        return self.packed([Call(ids_BN, position_BN, visible_B1NK, cache, positions)])[0]
 
-    def _rotary(self, hidden_BNE: torch.Tensor, position_BN: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Cosines and sines, (B, 1, N, D), the sines of the first half with the sign that the rotation gives them."""
-        limit, place = self._model.config.max_position_embeddings, (hidden_BNE.device, hidden_BNE.dtype)
-        if limit > LONGEST_TABLE or hidden_BNE.shape[1] > limit:
-            both_BNA = self._angles(hidden_BNE, position_BN)
+    def packed(self, calls: Sequence[Call]) -> list[torch.Tensor]:
+        """The logits of several calls. All their tokens go through a layer's products together, M in all; each call has
+        attention of its own, to its own keys.
+        """
+        ids_M = _together([call.ids_BN.flatten() for call in calls])
+        hidden_ME = self._model.model.embed_tokens(ids_M)
+        rotary = self._rotary(
+            hidden_ME, _together([call.position_BN.expand_as(call.ids_BN).flatten() for call in calls])
+        )
+        biases = [call.bias(hidden_ME.dtype) for call in calls]
+        for number, layer in enumerate(self._layers):
+            hidden_ME = _run(layer, number, hidden_ME, rotary, calls, biases)
+        parts = _normed(hidden_ME, self._norm).split([call.ids_BN.numel() for call in calls])
+        read = []
+        for call, part in zip(calls, parts, strict=True):
+            hidden_BNE = part.view(*call.ids_BN.shape, -1)
+            read.append(hidden_BNE if call.positions is None else read_positions(hidden_BNE, call.positions))
+        logits_RV = self._model.lm_head(_together([each.reshape(-1, each.shape[-1]) for each in read]))
+        rows = logits_RV.split([each.shape[0] * each.shape[1] for each in read])
+        return [part.unflatten(0, each.shape[:2]) for part, each in zip(rows, read, strict=True)]
+
+    def _rotary(self, hidden_ME: torch.Tensor, position_M: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Cosines and sines, (M, 1, D), the sines of the first half with the sign that the rotation gives them."""
+        limit, place = self._model.config.max_position_embeddings, (hidden_ME.device, hidden_ME.dtype)
+        if limit > LONGEST_TABLE or len(position_M) > limit:
+            both_MA = self._angles(hidden_ME, position_M)
         else:
             if self._place != place:
-                position_1P = torch.arange(limit, device=hidden_BNE.device)[None]
-                self._table_PA, self._place = self._angles(hidden_BNE, position_1P)[0], place
-            both_BNA = F.embedding(position_BN, self._table_PA)
-        cos_B1ND, sin_B1ND = both_BNA[:, None].chunk(2, -1)
-        return cos_B1ND, sin_B1ND
+                position_P = torch.arange(limit, device=hidden_ME.device)
+                self._table_PA, self._place = self._angles(hidden_ME, position_P), place
+            both_MA = F.embedding(position_M, self._table_PA)
+        cos_M1D, sin_M1D = both_MA[:, None].chunk(2, -1)
+        return cos_M1D, sin_M1D
 
-    def _angles(self, hidden_BNE: torch.Tensor, position_BN: torch.Tensor) -> torch.Tensor:
-        cos_BND, sin_BND = self._model.model.rotary_emb(hidden_BNE, position_BN)
-        first_BNd, second_BNd = sin_BND.chunk(2, -1)
-        return torch.cat([cos_BND, -first_BNd, second_BNd], -1)
+    def _angles(self, hidden_ME: torch.Tensor, position_M: torch.Tensor) -> torch.Tensor:
+        cos_1MD, sin_1MD = self._model.model.rotary_emb(hidden_ME[None], position_M[None])
+        first_Md, second_Md = sin_1MD[0].chunk(2, -1)
+        return torch.cat([cos_1MD[0], -first_Md, second_Md], -1)
 
 
 def _run(
     layer: Layer,
     number: int,
     hidden_ME: torch.Tensor,
-    shape: torch.Size,
     rotary: tuple[torch.Tensor, torch.Tensor],
-    bias_B1NK: torch.Tensor | None,
-    cache: KeyValues | None,
+    calls: Sequence[Call],
+    biases: Sequence[torch.Tensor | None],
 ) -> torch.Tensor:
-    """One layer on M = B * N tokens, in place. bias_B1NK: 0 where a token attends to a key, -inf where it does not."""
+    """One layer on the M tokens of all calls, in place."""
     normed_ME = _normed(hidden_ME, layer.before)
-    heads = (*shape, -1, layer.head)
-    query, key, value = (F.linear(normed_ME, *weights).view(heads) for weights in layer.projections)
+    query, key, value = (F.linear(normed_ME, *own).view(len(hidden_ME), -1, layer.head) for own in layer.projections)
     if layer.norms is not None:
         query, key = (_normed(each, norm) for each, norm in zip((query, key), layer.norms, strict=True))
     # Angles are of positions, the same for all heads: queries and keys are rotated together.
-    rotated_BHND = _rotated(torch.cat([query, key], 2).transpose(1, 2), *rotary).to(value.dtype)
-    queries = query.shape[2]
-    query_BHND, key_BHND = rotated_BHND[:, :queries], rotated_BHND[:, queries:]
-    value_BHND = value.transpose(1, 2)
-    if cache is not None:
-        key_BHND, value_BHND = cache.update(key_BHND, value_BHND, number)
+    rotated_MHD = _rotated(torch.cat([query, key], 1), *rotary).to(value.dtype)
+    queries, attended, begin = query.shape[1], [], 0
+    for call, bias_B1NK in zip(calls, biases, strict=True):
+        end = begin + call.ids_BN.numel()
+        own = (rotated_MHD[begin:end, :queries], rotated_MHD[begin:end, queries:], value[begin:end])
+        attended.append(_attended(layer, number, call, bias_B1NK, *own))
+        begin = end
+    hidden_ME += F.linear(_together(attended), *layer.out)
+    normed_ME = _normed(hidden_ME, layer.after)
+    if layer.dense is None:
+        hidden_ME += layer.experts(normed_ME[None]).view(hidden_ME.shape)
+    else:
+        gate, up, down = layer.dense
+        gate_MF = F.silu(F.linear(normed_ME, *gate), inplace=True)
+        hidden_ME += F.linear(gate_MF.mul_(F.linear(normed_ME, *up)), *down)
+    return hidden_ME
+
+
+def _attended(
+    layer: Layer,
+    number: int,
+    call: Call,
+    bias_B1NK: torch.Tensor | None,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+) -> torch.Tensor:
+    """What the tokens of one call attend to, (B * N, E); query, key and value are (B * N, H, D)."""
+    shape = (*call.ids_BN.shape, -1, layer.head)
+    query_BHND, key_BHND, value_BHND = (each.view(shape).transpose(1, 2) for each in (query, key, value))
+    if call.cache is not None:
+        key_BHND, value_BHND = call.cache.update(key_BHND, value_BHND, number)
     if layer.groups == 1:
         attended_BHND = F.scaled_dot_product_attention(
             query_BHND, key_BHND, value_BHND, attn_mask=bias_B1NK, scale=layer.attention.scaling
@@ -174,15 +222,12 @@ def _run(
     else:
         how = {"scaling": layer.attention.scaling, "is_causal": False}
         attended_BNHD, _ = sdpa_attention_forward(layer.attention, query_BHND, key_BHND, value_BHND, bias_B1NK, **how)
-    hidden_ME += F.linear(attended_BNHD.reshape(len(hidden_ME), -1), *layer.out)
-    normed_ME = _normed(hidden_ME, layer.after)
-    if layer.dense is None:
-        hidden_ME += layer.experts(normed_ME.view(*shape, -1)).view(hidden_ME.shape)
-    else:
-        gate, up, down = layer.dense
-        gate_MF = F.silu(F.linear(normed_ME, *gate), inplace=True)
-        hidden_ME += F.linear(gate_MF.mul_(F.linear(normed_ME, *up)), *down)
-    return hidden_ME
+    return attended_BNHD.reshape(len(query), -1)
+
+
+def _together(parts: list[torch.Tensor]) -> torch.Tensor:
+    """One behind the other; a single one as it is."""
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
 def _normed(values: torch.Tensor, norm: Norm) -> torch.Tensor:
@@ -193,10 +238,10 @@ def _normed(values: torch.Tensor, norm: Norm) -> torch.Tensor:
     return scale * root.mul(exact).to(values.dtype)
 
 
-def _rotated(values_BHND: torch.Tensor, cos_B1ND: torch.Tensor, sin_B1ND: torch.Tensor) -> torch.Tensor:
+def _rotated(values_MHD: torch.Tensor, cos_M1D: torch.Tensor, sin_M1D: torch.Tensor) -> torch.Tensor:
     """Rotated by angles: both halves of a head exchanged, one with its sign turned, which the sines have already."""
-    exchanged_BHND = values_BHND.roll(values_BHND.shape[-1] // 2, -1)
-    return (values_BHND * cos_B1ND).add_(exchanged_BHND * sin_B1ND)
+    exchanged_MHD = values_MHD.roll(values_MHD.shape[-1] // 2, -1)
+    return (values_MHD * cos_M1D).add_(exchanged_MHD * sin_M1D)
 
 
 def _known(layer: nn.Module) -> Layer | None:

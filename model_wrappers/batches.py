@@ -1,0 +1,143 @@
+"""Many responses at once: every decoder runs as it is, and where it asks the model, its call waits for those of others.
+
+Each response has a greenlet of its own. When all that are being decoded have asked, their calls become one: the matrix
+products of a layer run over the tokens of all, and each response attends to its own keys (`PlainForward.packed`), so
+that nothing is padded. A finished response makes room for the next one. What its ledger counts is what it costs alone.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from copy import copy
+from typing import Any, TypeVar
+
+import torch
+from greenlet import getcurrent, greenlet
+
+from model_wrappers.backbones.model import Backbone
+from model_wrappers.backbones.plain import Call, PlainForward
+
+Result = TypeVar("Result")
+Turn = Callable[[float], AbstractContextManager[None]]
+
+
+def at_once(
+    jobs: Iterable[Callable[[], Result]],
+    size: int,
+    turn: Turn = lambda _: nullcontext(),
+    told: Callable[[str], None] = print,
+) -> Iterator[Result]:
+    """What jobs return, each when it is finished; `size` of them are under way at a time.
+
+    A job decodes with what `in_batch` gives. turn: surrounds each stretch of a job's own work, and takes the seconds
+    since the job began. told: is given a line when memory runs out; then half as many jobs are under way from there on,
+    and no job is lost.
+
+    An exception of a job is raised when the others that are under way have finished; no further job is begun.
+    """
+    batch = _Batch(size, turn, told)
+    begun = iter(jobs)
+    while True:
+        while batch.has_room and (job := next(begun, None)) is not None:
+            yield from batch.advance(greenlet(job), ())
+        if not batch.waiting:
+            break
+        for one, answer in batch.answers():
+            yield from batch.advance(one, answer)
+    if batch.failed is not None:
+        raise batch.failed
+
+
+def in_batch(backbone: Backbone) -> Backbone:
+    """The backbone for one response of `at_once`: its calls wait for the others', and are counted by themselves."""
+    own = copy(backbone)
+    own.calls, own._run = 0, _Waiting(backbone)
+    return own
+
+
+class _Waiting:
+    """Takes and gives what `HeadAtPositions.infer` does; its calls are made by `at_once`, in whose greenlets it runs."""
+
+    def __init__(self, backbone: Backbone) -> None:
+        self.backbone = backbone
+
+    def __call__(self, *call: Any) -> torch.Tensor:
+        logits: torch.Tensor = getcurrent().parent.switch((self.backbone, Call(*call)))
+        return logits
+
+
+class _Batch:
+    """The responses under way. waiting: by greenlet, the call it waits for. failed: the first exception of any."""
+
+    def __init__(self, size: int, turn: Turn, told: Callable[[str], None]) -> None:
+        self._size, self._turn, self._told = size, turn, told
+        self._began: dict[greenlet, float] = {}
+        self.waiting: dict[greenlet, tuple[Backbone, Call]] = {}
+        self.failed: BaseException | None = None
+
+    @property
+    def has_room(self) -> bool:
+        return self.failed is None and len(self.waiting) < self._size
+
+    def advance(self, one: greenlet, answer: Any) -> Iterator[Any]:
+        """Let a response go on until it asks or ends; its result, if it has ended.
+
+        answer: logits, the exception that its call failed with, or () to begin.
+        """
+        began = self._began.setdefault(one, time.monotonic())
+        try:
+            with torch.inference_mode(), self._turn(time.monotonic() - began):
+                if isinstance(answer, Exception):
+                    asked = one.throw(answer)
+                else:
+                    asked = one.switch(*answer) if answer == () else one.switch(answer)
+        except Exception as error:
+            self.failed = self.failed or error
+            asked = None
+        if one.dead:
+            del self._began[one]
+            if asked is not None:
+                yield asked
+        else:
+            self.waiting[one] = asked
+
+    def answers(self) -> list[tuple[greenlet, torch.Tensor | Exception]]:
+        """Make all calls that are waited for, those of a model together; logits or an exception for each."""
+        waiting, self.waiting = self.waiting, {}
+        by_model: defaultdict[int, list[greenlet]] = defaultdict(list)
+        for one, (backbone, _) in waiting.items():
+            by_model[id(backbone)].append(one)
+        found: list[tuple[greenlet, torch.Tensor | Exception]] = []
+        for own in by_model.values():
+            backbone = waiting[own[0]][0]
+            found += zip(own, self._logits(backbone, [waiting[one][1] for one in own]), strict=True)
+        return found
+
+    def _logits(self, backbone: Backbone, calls: list[Call]) -> list[torch.Tensor | Exception]:
+        """A call that fails among others is made again in halves: a layer puts the same keys in the same places."""
+        run = backbone._run
+        try:
+            with torch.inference_mode():
+                if isinstance(run, PlainForward):
+                    backbone.calls += 1
+                    return list(run.packed(calls))
+                if len(calls) == 1:
+                    backbone.calls += 1
+                    return [run(*calls[0])]
+        except Exception as error:
+            if len(calls) == 1:
+                return [error]
+            if _is_out_of_memory(error) and len(calls) <= self._size:
+                self._size = len(calls) // 2
+                self._told(f"memory ran out with {len(calls)} responses at once; from here on it is {self._size}")
+                if torch.cuda.is_initialized():
+                    torch.cuda.empty_cache()
+        half = len(calls) // 2
+        return self._logits(backbone, calls[:half]) + self._logits(backbone, calls[half:])
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
