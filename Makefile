@@ -64,7 +64,7 @@ check: $(VENV)/.installed
 	$(BIN)/mypy
 
 tables: $(VENV)/.installed
-	$(BIN)/python tables/render.py $(RUN) --paper --pdf
+	$(BIN)/python tables/render.py $(RUN) --paper --measures --pdf
 	$(BIN)/python tables/claims.py results/reference/claims.toml
 
 gate: gate-run

@@ -10,6 +10,7 @@ import ast
 import json
 import re
 from collections.abc import Iterator
+from itertools import product
 from pathlib import PurePath
 from typing import Any
 
@@ -32,6 +33,21 @@ def elements_of(text: str, separators: str = ",;", quotes: bool = False) -> list
             parts.append(text[begun:at])
             begun = at + 1
     return [part.strip() for part in [*parts, text[begun:]] if part.strip()]
+
+
+def alternatives(text: str) -> list[str]:
+    """An element with one value for each argument, for all that are given: "a(b=1|2)" is "a(b=1)" and "a(b=2)".
+
+    Raises UserError as `elements_of` does.
+    """
+    start = _start_of_arguments(text)
+    if start is None:
+        return [text]
+    choices = []
+    for part in elements_of(text[start + 1 : -1], ",", quotes=True):
+        name, equals, values = part.partition("=")
+        choices.append([f"{name}{equals}{value}" for value in elements_of(values, "|", quotes=True)] or [part])
+    return [f"{text[:start]}({','.join(chosen)})" for chosen in product(*choices)]
 
 
 def call_of(text: str) -> tuple[str, dict[str, Any]]:

@@ -5,10 +5,10 @@
     python tables/figures.py --out FOLDER --curves base=training/base/loss.csv
 
 Writes `tradeoff` (accuracy against wall-clock speedup, mean over the suites, 95% intervals), `acceptance` (by position
-in the window, beside independent acceptance), `window-size` (committed length and speedup), `anchor`, `front` and
-`front-<suite>` (accuracy against time, decoders at several settings), and `curves` (losses of training). A figure whose
-records are missing is skipped with a line that says why. The same records give the same bytes. All are one column wide
-and readable in grey.
+in the window, beside independent acceptance), `window-size` (committed length and speedup), `anchor`, `parallelism`
+(accuracy against tokens a forward pass, with AUP), `front` and `front-<suite>` (accuracy against time), the last three
+of decoders at several settings, and `curves` (losses of training). A figure whose records are missing is skipped with
+a line that says why. The same records give the same bytes. All are one column wide and readable in grey.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tables.charts.drawing import (
     Skipped,
 )
 from tables.charts.figures import draw_acceptance, draw_curves, draw_tradeoff, draw_window_size
-from tables.charts.series import draw_anchor, draw_front
+from tables.charts.series import draw_anchor, draw_front, draw_parallelism
 
 
 def save(figure: Figure, stem: Path) -> list[Path]:
@@ -73,6 +73,7 @@ def main(argv: list[str] | None = None) -> int:
             "acceptance": lambda: draw_acceptance(run),
             "window-size": lambda: draw_window_size(run),
             "anchor": lambda: draw_anchor(run),
+            "parallelism": lambda: draw_parallelism(run),
             "front": lambda: draw_front(run, None, series),
         }
         drawings |= {

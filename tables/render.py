@@ -2,7 +2,7 @@
 
     python tables/render.py results/runs/NAME
     python tables/render.py results/runs/NAME --paper --pdf --out FOLDER
-    python tables/render.py results/runs/NAME --intervals --tps
+    python tables/render.py results/runs/NAME --intervals --measures
     python tables/render.py results/runs/NAME --against llada
     python tables/render.py results/reference/main results/reference/ablations --paper --pdf
     python tables/render.py results/runs/A results/runs/B --together --out FOLDER
@@ -11,16 +11,18 @@ Writes `main`, `training`, `speculation`, `draft` and `window-size` (accuracy an
 as .tex, .md and .csv, if the run has its rows; `windows` (speculative windows) if there are any, and `theory` (what the
 paper's theorem expects of them) if FeF methods have some; with `--paper` also `paper`, the numbers of all five tables
 of the paper beside the measured ones; with `--intervals` 95% intervals and p-values of accuracy against LLaDA under
-each row of the first five, and in their CSV files; with `--tps` also `tps` (tokens a response, and tokens per second by
-every definition); with `--against METHOD` also `against` (every other method beside that one, problem by problem:
-points of accuracy, speed and responses with the same tokens); with `--pdf` also `tables.pdf`, all LaTeX tables, if
-pdflatex is installed. The CSV files are tidy, unformatted numbers, of the rows of their table and whatever `--columns`
-says. The LaTeX needs booktabs, multirow and graphicx. Only methods with records have rows, and the same records give
-the same bytes. Reads records and nothing else. The tables of a single run are printed as well.
+each row of the first five, and in their CSV files; with `--measures` also `measures` (tokens per forward and second, by
+every published definition), `tokens` (tokens, calls and percentiles of seconds of a response) and, of decoders at
+several settings, `curves` (accuracy under parallelism); with `--against METHOD` also `against` (every other method
+beside that one, problem by problem: points of accuracy, speed and responses with the same tokens); with `--pdf` also
+`tables.pdf`, all LaTeX tables, if pdflatex is installed. The CSV files are tidy, unformatted numbers, of the rows of
+their table and whatever `--columns` says. The LaTeX needs booktabs, multirow and graphicx. Only methods with records
+have rows, and the same records give the same bytes. Reads records and nothing else. The tables of a single run are
+printed as well.
 
 `--together` makes one set of tables of several runs, if machine, model, problems and settings agree; what differs is
 listed, and `--allow NAME,NAME` turns it into a footnote. Every speedup is over the LLaDA of the same run.
-A run made with --untimed has no Speed and no tokens per second; one with a timed run of the same methods in its folder
+A run made with --untimed has no Speed and nothing per second; one with a timed run of the same methods in its folder
 `speed` has that run's (harness/measures/speed.py).
 """
 
@@ -44,15 +46,15 @@ from tables.output.writers import latex, markdown
 from tables.sheets.ablations import ABLATIONS, ablations
 from tables.sheets.against import against_sheets
 from tables.sheets.layout import Request, Sheet, with_columns
+from tables.sheets.measures import measures
 from tables.sheets.paper import paper
 from tables.sheets.theory import theory_sheets as theory
-from tables.sheets.tokens import tokens
 from tables.sheets.windows import windows
 
 # What makes each table of a run; it yields nothing where records are missing. A new table is one file and one entry.
-SHEETS: tuple[Callable[[Request], Iterable[Sheet]], ...] = (ablations, windows, theory, tokens, against_sheets, paper)
+SHEETS: tuple[Callable[[Request], Iterable[Sheet]], ...] = (ablations, windows, theory, measures, against_sheets, paper)
 # What a rendering may leave in its folder.
-NAMES = {"main", *ABLATIONS, "windows", "theory", "tps", "against", "paper"}
+NAMES = {"main", *ABLATIONS, "windows", "theory", "measures", "tokens", "curves", "against", "paper"}
 FORMATS = (".md", ".csv", ".tex")
 
 
@@ -60,21 +62,21 @@ def render(
     run: Run,
     paper: bool = False,
     intervals: bool = False,
-    tps: bool = False,
     against: str = "",
     columns: Sequence[str] = (),
     captions: bool = True,
+    measures: bool = False,
 ) -> dict[str, str]:
     """File name -> content of every table of a run, or of runs that `together.put_together` made one.
 
     paper: the paper's numbers beside the measured ones too; there is no paper.* if the paper has no number for any of
-    the run's methods on its suites. intervals: sub-rows of intervals and p-values. tps: tokens per second too; there is
-    no tps.* if the run was not timed. against: a method of the run, for every other beside it. columns: groups and
-    headings that stay (`layout.with_columns`); all without. captions: whether tables have one. Raises UserError if the
-    run has no items, is damaged or has no such method or column.
+    the run's methods on its suites. intervals: sub-rows of intervals and p-values. against: a method of the run, for
+    every other beside it. columns: groups and headings that stay (`layout.with_columns`); all without. captions:
+    whether tables have one. measures: those of the field too. Raises UserError if the run has no items, is damaged or
+    has no such method or column.
     """
     pairs = by_pair_of_all(paired, run) if intervals else None
-    request = Request(run, of_all(measure, run), pairs, paper, tps, against)
+    request = Request(run, of_all(measure, run), pairs, paper, against, measures)
     sheets = [sheet for make in SHEETS for sheet in make(request)]
     known = {name for sheet in sheets for column in sheet.table.cells.columns for name in column if name}
     unknown = [name for name in columns if name.lower() not in map(str.lower, known)]
@@ -110,7 +112,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="where the files go (default: RUN_FOLDER/tables)")
     parser.add_argument("--paper", action="store_true", help="also the paper's numbers beside the measured ones")
     parser.add_argument("--intervals", action="store_true", help="95%% intervals and p-values under each row")
-    parser.add_argument("--tps", action="store_true", help="also tokens a response and tokens per second")
+    parser.add_argument("--measures", "--tps", action="store_true", help="also tokens per forward, per second, and AUP")
     parser.add_argument(
         "--against", default="", metavar="METHOD", help="also every method beside this one, with intervals"
     )
@@ -125,15 +127,14 @@ def main(argv: list[str] | None = None) -> int:
     for run, out in _asked(options):
         columns = [name.strip() for name in options.columns.split(",") if name.strip()]
         captions = not options.no_caption
-        files = render(run, options.paper, options.intervals, options.tps, options.against, columns, captions)
+        wanted = (options.paper, options.intervals, options.against, columns, captions, options.measures)
+        files = render(run, *wanted)
         write(files, out)
         if options.together or len(options.runs) == 1:
             print("\n".join(text for name, text in files.items() if name.endswith(".md")))
         print(f"written to {out}: {', '.join(files)}")
         if options.paper and "paper.md" not in files:
             print("no paper.md: the paper's tables have none of this run's methods (by label) on its suites")
-        if options.tps and "tps.md" not in files:
-            print("no tps.md: the run's seconds were not measured for comparison")
         if options.pdf and has_pdflatex():
             print(f"compiled: {write_pdf([text for name, text in files.items() if name.endswith('.tex')], out)}")
         elif options.pdf:

@@ -1,8 +1,9 @@
 """The methods of a run: presets, groups, and decoders, each with options of its own; as text, or a decoder itself.
 
 An element is [FILE.py: or module:]NAME[+CACHE][(option=value, ...)]. NAME is a preset, a group or a decoder. Besides
-options there may be lengths, and role, whose checkpoint decodes. Its canonical text, without the file, is the method's
-key in the records. FILE.json[:NAME] stands for the methods that harness/tune.py chose, or one of them.
+options there may be lengths, and role, whose checkpoint decodes; tau=0.7|0.9 stands for a method of each. Its
+canonical text, without the file, is the method's key in the records. FILE.json[:NAME] stands for the methods that
+harness/tune.py chose, or one of them.
 """
 
 from __future__ import annotations
@@ -10,11 +11,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any
 
 import msgspec
 
-from harness.elements import call_of, elements_of, shown, written
+from harness.elements import alternatives, call_of, elements_of, shown, written
 from harness.errors import UserError
 from harness.methods.groups import GROUPS
 from harness.methods.presets import ALL, LENGTHS, PRESETS, ROLES, Preset
@@ -54,7 +56,7 @@ def read_elements(methods: Methods) -> Iterator[Element]:
         if not isinstance(each, str):
             yield _element_of(each)
             continue
-        for text in elements_of(each):
+        for text in chain.from_iterable(map(alternatives, elements_of(each))):
             if behind := re.fullmatch(r"(.*?)(\(.*\))(\+\w+)", text.strip(), re.DOTALL):
                 name, options, cache = behind.groups()
                 raise UserError(f"{text}: the cache goes before the options: {name}{cache}{options}")

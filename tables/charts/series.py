@@ -5,86 +5,25 @@ Which methods are one series is read from the run's configuration, so a decoder 
 
 from __future__ import annotations
 
-import fnmatch
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import cycle
-from typing import Any
 
+import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from msgspec import structs
 
-from harness.errors import UserError
+from harness.measures.curves import curves
 from harness.measures.intervals import tradeoff
+from harness.measures.series import by_option, differ_in_one_option, series_of
 from harness.measures.table import REFERENCE, measure, suite_titles
 from harness.methods.choosing import TUNED
-from harness.records.schema import Method
 from harness.records.store import Run
 from tables.charts.drawing import Skipped, legend_below, looks, need_seconds, new_figure
 
 WHOLE = "whole"  # the anchor of a step that has one context
-
-
-def series_of(run: Run, named: Mapping[str, str]) -> dict[str, list[str]]:
-    """The run's methods by title: those of one decoder, verification and checkpoint, by the shortest of their labels.
-
-    What a decoder was tuned to is a series, with all its checkpoints; so are all that have one cache. named: title ->
-    pattern (fnmatch); what fits it is of that series alone. Raises UserError if nothing fits a pattern.
-    """
-    methods = run.config.methods
-    rest, found = list(methods), {}
-    for title, pattern in named.items():
-        found[title] = [name for name in fnmatch.filter(rest, pattern) if TUNED not in name]
-        if not found[title]:
-            raise UserError(f"--series {title}={pattern}: no method fits; the run has {', '.join(methods)}")
-        rest = [name for name in rest if name not in found[title]]
-    kinds: dict[object, list[str]] = {}
-    for name in rest:
-        kinds.setdefault(_kind(name, methods[name]), []).append(name)
-    for kind, names in kinds.items():
-        shortest = min((methods[name].label or name for name in names), key=len)
-        found[kind if isinstance(kind, str) else shortest.partition(" (")[0]] = names
-    return found
-
-
-def _kind(name: str, method: Method) -> object:
-    """What the methods of a series have in common; a text is the series' title."""
-    if TUNED in name:
-        return method.method, TUNED
-    options = _settings(method)
-    cache = options.get("cache", "none")
-    return f"{cache} cache" if cache in ("prefix", "dual") else (method.method, method.role, options.get("verify"))
-
-
-def _settings(method: Method) -> dict[str, Any]:
-    """The options and lengths that a method has on its suites, by name; by suite where they differ."""
-    every: dict[str, dict[str, Any]] = {}
-    for suite, setting in method.suites.items():
-        lengths = {"gen_length": setting.gen_length, "block_length": setting.block_length}
-        for name, value in {**lengths, **setting.options}.items():
-            every.setdefault(name, {})[suite] = value
-    same = {
-        name: next(iter(values.values())) for name, values in every.items() if len({*map(str, values.values())}) == 1
-    }
-    return {**every, **same}
-
-
-def by_option(run: Run, option: str, default: Any) -> dict[str, dict[Any, str]]:
-    """The methods that differ in this option alone, value -> method, by the label of one that has the default."""
-    groups: dict[str, dict[Any, str]] = {}
-    for name, method in run.config.methods.items():
-        settings = _settings(method)
-        value = settings.pop(option, default)
-        if isinstance(value, dict):  # another one on every suite
-            continue
-        same = json.dumps([method.method, method.role, method.draft_role, settings], sort_keys=True)
-        groups.setdefault(same, {})[value] = name
-    labels = {name: method.label or name for name, method in run.config.methods.items()}
-    several = [group for group in groups.values() if len(group) > 1]
-    return {labels[group.get(default, next(iter(group.values())))]: group for group in several}
 
 
 def draw_front(run: Run, suite: str | None = None, named: Mapping[str, str] | None = None) -> tuple[Figure, list[str]]:
@@ -117,7 +56,7 @@ def draw_front(run: Run, suite: str | None = None, named: Mapping[str, str] | No
             yerr=[rows["accuracy"] - rows["accuracy_low"], rows["accuracy_high"] - rows["accuracy"]],
             elinewidth=0.4,
             linewidth=0.7,
-            linestyle=dashes if TUNED not in series[0] and _one_option(run, series) else "none",
+            linestyle=dashes if TUNED not in series[0] and differ_in_one_option(run, series) else "none",
             label=name,
             **look,
         )
@@ -135,13 +74,28 @@ def draw_front(run: Run, suite: str | None = None, named: Mapping[str, str] | No
     return figure, left_out
 
 
-def _one_option(run: Run, methods: list[str]) -> bool:
-    """Whether methods are one decoder with one checkpoint, and differ in one option at most."""
-    rows = [run.config.methods[name] for name in methods]
-    settings = [{**_settings(row), "decoder": (row.method, row.role)} for row in rows]
-    every = {name for own in settings for name in own}
-    differ = [name for name in every if len({str(own.get(name)) for own in settings}) > 1]
-    return len(differ) <= 1 and "decoder" not in differ
+def draw_parallelism(run: Run) -> tuple[Figure, list[str]]:
+    """Accuracy against content tokens per forward pass, means over the suites, of decoders at several settings.
+
+    The legend has the area under each curve as `curves` defines it, in the mean over the suites. Raises Skipped where
+    no decoder has two settings that were scored beside LLaDA.
+    """
+    found, whole, left_out = curves(run), {}, []
+    for title, own in found.groupby("series", sort=False):
+        if len(own) == found["suite"].nunique() and own["points"].nunique() == 1:
+            whole[title] = own
+        else:
+            left_out.append(f"without {title}: a suite is missing, or not scored")
+    if not whole:
+        raise Skipped("no decoder has two settings that were scored beside LLaDA")
+    names = {title: f"{title} ({own['area'].mean():.0f})" for title, own in whole.items()}
+    figure, axes = new_figure(2.3, entries=list(names.values()))
+    for (title, own), look in zip(whole.items(), looks(), strict=False):
+        points = sorted(zip(*(np.mean(own[name].to_list(), axis=0) for name in ("tpf", "accuracy")), strict=True))
+        axes.plot(*zip(*points, strict=True), linewidth=0.7, label=names[title], **look)
+    axes.set(xlabel="content tokens a forward pass", ylabel="mean accuracy (%)")
+    legend_below(figure, axes)
+    return figure, left_out
 
 
 def front_of(seconds: pd.Series[float], accuracy: pd.Series[float]) -> list[str]:

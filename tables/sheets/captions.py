@@ -21,7 +21,12 @@ from harness.records.store import KEY, Run
 SMALL = 1e9  # with fewer parameters, results are not comparable with the paper's 8B
 INCOMPARABLE = "not comparable with the paper's 8B results."
 UNCOMMITTED = "The code had changes that no commit has."  # so that the record cannot be made again from one
-UNTIMED = "Seconds were not measured for comparison."
+UNTIMED = "Seconds were not measured for comparison{}."
+
+
+def _untimed(config: RunConfig) -> str:
+    many = "as many responses as memory had room for" if config.batch == "auto" else f"{config.batch} responses"
+    return UNTIMED.format("" if config.batch is UNSET else f": {many} were decoded at once")
 
 
 def setting(measured: pd.DataFrame, run: Run) -> list[str]:
@@ -66,12 +71,14 @@ def setting(measured: pd.DataFrame, run: Run) -> list[str]:
 def timing(run: Run) -> list[str]:
     """Sentences for a table with seconds: whether they were measured for comparison, and reasons for doubt."""
     if not timed(run):
-        return [UNTIMED]
+        return [_untimed(run.config)]
     names = [f"Run {name}: " for name in names_of(run)] or [""]
     return [
         f"{name}{sentence}"
         for name, each in zip(names, runs_of(run), strict=True)
-        for sentence in ([*_speed(each), *timing_sentences(each.speed or each)] if timed(each) else [UNTIMED])
+        for sentence in (
+            [*_speed(each), *timing_sentences(each.speed or each)] if timed(each) else [_untimed(each.config)]
+        )
     ]
 
 

@@ -84,16 +84,16 @@ class Sheet:
 class Request:
     """What tables are made of: a run, its rows of `measures.measure`, `intervals.paired` where intervals are wanted.
 
-    paper, tps: whether the paper's numbers, and tokens per second, were asked for. against: the method that all others
-    are to be compared with, or "".
+    paper, measures: whether the paper's numbers, and the field's measures, are wanted. against: the method that all
+    others are to be compared with, or "".
     """
 
     run: Run
     measured: pd.DataFrame
     pairs: Pairs | None = None
     paper: bool = False
-    tps: bool = False
     against: str = ""
+    measures: bool = False
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.elements import call_of, elements_of, shown, text_of, value_of, written
+from harness.elements import alternatives, call_of, elements_of, shown, text_of, value_of, written
 from harness.errors import UserError
 
 TEXTS = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"]), min_size=1)
@@ -32,6 +32,20 @@ VALUES = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=
 )
 def test_elements_are_cut_outside_brackets(text: str, elements: list[str]) -> None:
     assert elements_of(text) == elements
+
+
+@pytest.mark.parametrize(
+    ("text", "elements"),
+    [
+        ("a(b=1|2.5)", ["a(b=1)", "a(b=2.5)"]),
+        ("p:a+dual(b=1|2,c=x|y)", [f"p:a+dual(b={b},c={c})" for b in "12" for c in "xy"]),
+        ('a(b="x|y", c=[1,2])', ['a(b="x|y",c=[1,2])']),
+        ("a", ["a"]),
+        ("a(b=|)", ["a(b=|)"]),
+    ],
+)
+def test_several_values_of_an_argument_are_several_elements(text: str, elements: list[str]) -> None:
+    assert alternatives(text) == elements
 
 
 @pytest.mark.parametrize("text", ["a(b=1", "a)b", "a(b=[1)", "a(b='x)"])

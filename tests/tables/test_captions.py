@@ -73,7 +73,7 @@ def test_captions_say_that_the_code_had_changes_that_no_commit_has(tmp_path: Pat
     """In every table, with seconds or without."""
     for dirty in (True, False):
         run = save(tmp_path / str(dirty), full_items(), environment={"device": "cpu", "dirty": dirty})
-        captions = [text for name, text in render(run, paper=True, tps=True).items() if name.endswith(".md")]
+        captions = [text for name, text in render(run, paper=True, measures=True).items() if name.endswith(".md")]
         assert len(captions) >= 4 and {"changes that no commit has." in text for text in captions} == {dirty}
 
 

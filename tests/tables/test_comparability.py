@@ -262,10 +262,10 @@ def test_rows_of_other_checkpoints_say_which(tmp_path: Path) -> None:
 
 
 def test_rows_of_a_run_that_was_not_timed_have_no_speed_beside_one_that_was(tmp_path: Path) -> None:
-    files = render(put_together(two_runs(tmp_path, CHANGES["timed"][0]), ["timed"]), tps=True)
+    files = render(put_together(two_runs(tmp_path, CHANGES["timed"][0]), ["timed"]), measures=True)
     rows = rows_of(files["main.md"])
     assert rows["DCD"][:3] == ["**100.00**", "- [a]", "1.00x"] and rows["LLaDA/2"][1] == "<ins>2.00x</ins>"
-    assert "Run two: Seconds were not measured for comparison." in files["main.md"] and "tps.md" in files
+    assert "Run two: Seconds were not measured for comparison." in files["main.md"] and "measures.md" in files
 
 
 def test_intervals_and_holm_go_over_the_rows_of_all_runs(tmp_path: Path) -> None:
@@ -289,7 +289,9 @@ def test_the_first_runs_items_are_shown_whatever_the_order_of_the_lines(tmp_path
 def test_the_command_line_puts_together_and_prints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folders = [str(run.folder) for run in two_runs(tmp_path, CHANGES["threads"][0])]
     out = tmp_path / "out"
-    assert cli.main([*folders, "--together", "--allow", "threads, dtype", "--out", str(out), "--paper", "--tps"]) == 0
+    assert (
+        cli.main([*folders, "--together", "--allow", "threads, dtype", "--out", str(out), "--paper", "--measures"]) == 0
+    )
     said = capsys.readouterr().out
     assert (out / "main.md").read_text() in said and f"written to {out}: main.md" in said
     assert not any((Path(folder) / "tables").exists() for folder in folders)

@@ -50,9 +50,9 @@ def test_the_drift_of_a_run_is_that_of_the_suite_that_moved_farthest(tmp_path: P
 
 @pytest.mark.parametrize(("end", "says"), [(1 + 1.4 * DRIFT, "+14%"), (1 - 1.4 * DRIFT, "-14%"), (1 + DRIFT / 2, "")])
 def test_a_large_drift_is_in_the_captions_of_tables_with_seconds(tmp_path: Path, end: float, says: str) -> None:
-    files = render(run_of(tmp_path, [1.0] * 6 + [end] * 3), tps=True)
+    files = render(run_of(tmp_path, [1.0] * 6 + [end] * 3), measures=True)
     sentence = f"LLaDA's own seconds drifted by {says} within the run (GSM8K); methods were interleaved."
-    assert all((sentence in files[name]) == bool(says) for name in ("main.md", "tps.md"))
+    assert all((sentence in files[name]) == bool(says) for name in ("main.md", "measures.md"))
     assert "drifted" not in files["windows.md"] and (says != "" or "drifted" not in files["main.md"])
 
 

@@ -177,13 +177,13 @@ def test_methods_and_suites_may_be_strings_or_categoricals(tmp_path: Path) -> No
         "all that the run names": pd.CategoricalDtype(["other", *run.config.methods, *PAPER_SUITES]),
         "objects": object,
     }
-    expected = render(run, paper=True, intervals=True, tps=True)
+    expected = render(run, paper=True, intervals=True, measures=True)
     for name, kind in kinds.items():
         items, own_windows = (
             frame.astype(dict.fromkeys(("method", "suite"), kind)) for frame in (run.items, run.windows)
         )
         recast = replace(run, items=items, windows=own_windows)
-        assert render(recast, paper=True, intervals=True, tps=True) == expected, name
+        assert render(recast, paper=True, intervals=True, measures=True) == expected, name
 
 
 @pytest.mark.parametrize("verdicts", [["yes", True], [1, 0], [True, 2], [0.5, None]])
@@ -204,8 +204,8 @@ def test_a_run_that_was_not_timed_has_no_speed_anywhere(tmp_path: Path) -> None:
     run = save(tmp_path, full_items(PAPER_SUITES), windows, PAPER_SUITES)
     run.config.timed = False
     run.config.methods["fef-2"].method = "fef"
-    files = render(run, paper=True, tps=True)
-    assert not any(name.startswith("tps") for name in files)
+    files = render(run, paper=True, measures=True)
+    assert rows_of(files["measures.md"])["LLaDA"][-5:] == ["-"] * 5
     rows = rows_of(files["main.md"])
     assert rows["Method"][:3] == ["GSM8K Acc.", "GSM8K Fwd.", "MATH Acc."] and len(rows["Method"]) == 10
     assert rows["FeF-DLLM (step=2)"] == ["**100.00**", "2.00x"] * 5

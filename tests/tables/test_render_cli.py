@@ -31,7 +31,7 @@ def test_command_line_writes_and_prints(tmp_path: Path, capsys: pytest.CaptureFi
 def test_tables_of_an_earlier_rendering_do_not_stay(tmp_path: Path) -> None:
     folder = save(tmp_path / "run", full_items(PAPER_SUITES), suites=PAPER_SUITES).folder
     own = folder / "tables" / "notes.md"
-    for options in (["--paper", "--tps"], []):
+    for options in (["--paper", "--measures"], []):
         assert cli.main([str(folder), *options]) == 0
         own.write_text("mine")
         (own.parent / "tables.pdf").write_text("old")

@@ -1,0 +1,102 @@
+"""Accuracy against parallelism: decoders at several settings, and the area under their curves (AUP)."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from scipy.integrate import trapezoid
+
+from harness.measures.series import series_of
+from harness.measures.table import REFERENCE, checked_items, suite_titles
+from harness.records.store import Run
+from harness.stats import LEVEL, SEED
+
+LOSS = 5.0  # points of accuracy below which a setting is worth nothing
+PENALTY = 3.0  # of d3LLM's weight, for a share of accuracy that is lost
+RESAMPLES = 1000
+CURVES = ["series", "suite", "points", "tpf", "accuracy", "aup", "area", "area_low", "area_high"]
+
+Values = npt.NDArray[np.float64]
+
+
+def aup(tpf: Values, accuracy: Values, best: float) -> float:
+    """Accuracy under parallelism as d3LLM publishes it.
+
+    tpf, accuracy: (P,), tokens per forward and percent of a method's settings. best: the highest accuracy of all
+    methods that are listed for the task. Settings five points below the first, by tokens per forward, are cut. NaN
+    where that is the last one, on which the published code stops. Source: `get_aup` of hao-ai-lab/d3LLM,
+    AUP_leaderboard/aup_utils.py.
+    """
+    order = np.argsort(tpf, kind="stable")
+    tpf, accuracy = tpf[order], accuracy[order]
+    kept = accuracy >= accuracy[0] - LOSS
+    if not kept[-1]:
+        return math.nan
+    tpf, accuracy = tpf[kept], accuracy[kept]
+    weighed = accuracy * np.minimum(np.exp(-PENALTY * (1 - accuracy / best)), 1.0)
+    return float(tpf[0] * accuracy[0] + trapezoid(weighed, tpf))
+
+
+def area(tpf: Values, accuracy: Values, reference: Values) -> Values:
+    """The area under parallelism that no rival and no cut changes: (..., P) and (...,) to (...,).
+
+    As `aup`, with a weight that is 1 at the reference's accuracy, 0 at five points less, and even between; so nothing
+    is cut, and a setting that gets slightly worse changes it slightly.
+    """
+    order = np.argsort(tpf, axis=-1, kind="stable")
+    tpf, accuracy = np.take_along_axis(tpf, order, -1), np.take_along_axis(accuracy, order, -1)
+    weighed = accuracy * np.clip(1 - (reference[..., None] - accuracy) / LOSS, 0, 1)
+    found: Values = tpf[..., 0] * weighed[..., 0] + trapezoid(weighed, tpf, axis=-1)
+    return found
+
+
+def curves(run: Run) -> pd.DataFrame:
+    """One row per decoder that has several settings, and suite that LLaDA is scored on; columns are CURVES.
+
+    tpf, accuracy: lists, content tokens per forward pass, totals over totals, and percent, of the settings that are
+    scored, in the run's order. aup: `aup` with the highest accuracy of the run's methods. area: `area` beside LLaDA,
+    and its interval: percentiles of problems drawn anew, with all methods' responses to them. Over the problems that
+    LLaDA and all of a decoder's settings have. Raises UserError as `measure` does.
+    """
+    items = checked_items(run).dropna(subset=["verdict", "content_tokens", "forwards"])
+    items = items.assign(count=1.0, method=items["method"].astype(str), suite=items["suite"].astype(str))
+    sums = items.groupby(["suite", "method", "problem"])[["verdict", "count", "content_tokens", "forwards"]].sum()
+    rows = []
+    for title, methods in series_of(run, {}).items():
+        if len({run.config.methods[name].method for name in methods}) > 1:
+            continue
+        for suite in suite_titles(run):
+            rows += _curve(sums, title, methods, suite)
+    return pd.DataFrame(rows, columns=CURVES)
+
+
+def _curve(sums: pd.DataFrame, title: str, methods: list[str], suite: str) -> list[list[Any]]:
+    if suite not in sums.index.get_level_values("suite"):
+        return []
+    own = sums.loc[suite]
+    shares = own.groupby("method")[["verdict", "count"]].sum()
+    best = float((100 * shares["verdict"] / shares["count"]).max())
+    scored = [name for name in methods if name in shares.index]
+    if REFERENCE not in shares.index or len(scored) < 2:
+        return []
+    wide = own.loc[[*dict.fromkeys([REFERENCE, *scored])]].unstack("method").dropna()
+    if wide.empty:
+        return []
+    drawn = np.random.default_rng(SEED).multinomial(len(wide), np.full(len(wide), 1 / len(wide)), RESAMPLES)
+    weights = np.vstack([np.ones(len(wide)), drawn])  # the problems themselves, then the resamples
+
+    def totals(name: str, of: list[str]) -> Values:
+        found: Values = weights @ wide[name][of].to_numpy(float)
+        return found
+
+    tpf = totals("content_tokens", scored) / totals("forwards", scored)
+    accuracy = 100 * totals("verdict", scored) / totals("count", scored)
+    reference = 100 * totals("verdict", [REFERENCE])[:, 0] / totals("count", [REFERENCE])[:, 0]
+    areas = area(tpf, accuracy, reference)
+    ends = np.quantile(areas[1:], [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    points = (len(scored), tpf[0].tolist(), accuracy[0].tolist())
+    return [[title, suite, *points, aup(tpf[0], accuracy[0], best), areas[0], *ends]]

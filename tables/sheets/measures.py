@@ -1,0 +1,111 @@
+"""What responses have of tokens, calls and seconds, and the field's measures, by each of the definitions in use.
+
+Papers define tokens per forward and per second in different ways; a run's record has all of them. None shows which
+method is faster: a method that pads or writes more has more tokens. Seconds per response show it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import pandas as pd
+
+from harness.measures.curves import curves
+from harness.measures.definitions import DEFINITIONS, token_ledger
+from harness.measures.table import method_labels, suite_titles
+from harness.measures.together import of_all, runs_of
+from harness.records.store import Run
+from tables.sheets.captions import setting, timing
+from tables.sheets.layout import Cell, Request, Sheet, Table
+
+Headings = Mapping[str, tuple[str, str, int]]  # column of the frame -> group, heading, decimals
+COUNTS: Headings = {
+    "seconds_per_item": ("Seconds", "mean", 3),
+    "seconds_median": ("Seconds", "median", 3),
+    "seconds_90": ("Seconds", "90%", 3),
+    "seconds_99": ("Seconds", "99%", 3),
+    "prompt_tokens": ("Tokens", "Prompt", 1),
+    "content_tokens": ("Tokens", "Content", 1),
+    "eos_tokens": ("Tokens", "EOS", 1),
+    "post_stop_tokens": ("Tokens", "Post-stop", 1),
+    "forwards": ("Model", "Calls", 1),
+    "token_forwards": ("Model", "Tokens", 1),
+    "cached_tokens": ("Model", "Cached", 1),
+}
+MEASURES: Headings = {
+    "tpf_content": ("Tokens/forward", "content", 2),
+    "tpf_content_mean": ("Tokens/forward", "content, mean", 2),
+    "tpf_written": ("Tokens/forward", "without EOS", 2),
+    "tpf_generated": ("Tokens/forward", "generation length", 2),
+    "positions_per_token": ("", "Positions a token", 1),
+    "committed_per_window": ("", "Committed a window", 2),
+    "tps_content": ("Tokens/s", "content", 1),
+    "tps_content_mean": ("Tokens/s", "content, mean", 1),
+    "tps_written": ("Tokens/s", "without EOS", 1),
+    "tps_generated": ("Tokens/s", "generation length", 1),
+    "tps_seen": ("Tokens/s", "with prompt", 1),
+}
+OF_COUNTS = (
+    "Seconds, tokens and calls of a response: means, and percentiles of its seconds.",
+    "Content: tokens before the first EOS or end of turn. EOS: EOS tokens, which pad the response. Post-stop: what "
+    "else stands behind the end, an end of turn among it.",
+    "Model: its calls, the tokens that went through it, and the tokens whose keys and values were read from a cache.",
+)
+BY_SOURCE = "; ".join(f"{' '.join(MEASURES[name][:2])}: {own.source}" for name, own in DEFINITIONS.items())
+OF_MEASURES = (
+    "Tokens per forward (TPF) and per second (TPS), by what is called a token: content, before the first EOS or end of "
+    "turn; without EOS, content and what else stands behind the end; generation length, all of it, padding included; "
+    "with prompt, prompt and what is without EOS. They are totals over totals, or where it says mean, means of the "
+    "responses' own ratios. A forward is any call of the model, whatever it computes: Positions a token are the token "
+    "positions that went through it for a token of content. No call is a prefill alone or only commits a block, so "
+    "with and without such passes is the same. Committed a window: the accepted length, with the corrected token.",
+    "Seconds a response is what to compare: a method that writes or pads more has more tokens without being faster.",
+    f"Whose definitions they are: {BY_SOURCE}.",
+)
+CURVES: Headings = {
+    "points": ("", "Settings", 0),
+    "aup": ("AUP", "d3LLM", 1),
+    "area": ("AUP", "beside LLaDA", 1),
+    "area_low": ("95%", "low", 1),
+    "area_high": ("95%", "high", 1),
+}
+OF_CURVES = (
+    "Accuracy under parallelism (AUP) of decoders at several settings: percent of accuracy times content tokens per "
+    "forward pass. d3LLM's weighs a setting by the best accuracy of all methods of this run, so it changes with them, "
+    "and has no value (-) where the setting with the most tokens a forward is five points below the one with the "
+    "least. Beside LLaDA: the weight is 1 at LLaDA's accuracy, 0 at five points less, and even between; intervals over "
+    "problems drawn anew. Neither sees what a forward costs.",
+)
+
+
+def counted_table(
+    name: str, headings: Headings, caption: tuple[str, ...], ledger: pd.DataFrame, measured: pd.DataFrame, run: Run
+) -> Table:
+    """Columns of `token_ledger` or `curves` as a table; `measured` of `measures.measure`."""
+    titles = suite_titles(run)
+    rows = [
+        [
+            Cell(titles[row["suite"]]),
+            *(Cell("-" if pd.isna(row[column]) else f"{row[column]:.{how[2]}f}") for column, how in headings.items()),
+        ]
+        for row in ledger.to_dict("records")
+    ]
+    columns = [("", "Suite"), *((group, heading) for group, heading, _ in headings.values())]
+    cells = pd.DataFrame(
+        rows,
+        index=ledger["series"].to_list() if "series" in ledger else ledger["method"].map(method_labels(run)).to_list(),
+        columns=pd.MultiIndex.from_tuples(columns),
+        dtype=object,
+    )
+    return Table(name, " ".join([*caption, *setting(measured, run), *timing(run)]), cells)
+
+
+def measures(request: Request) -> Iterator[Sheet]:
+    """What a response has of tokens, calls and seconds, and the field's measures of it, if they were asked for."""
+    if request.measures:
+        ledger = of_all(token_ledger, request.run)
+        common = (ledger, request.measured, request.run)
+        yield Sheet(counted_table("measures", MEASURES, OF_MEASURES, *common), ledger)
+        yield Sheet(counted_table("tokens", COUNTS, OF_COUNTS, *common), ledger)
+        if len(runs_of(request.run)) == 1 and len(areas := curves(request.run)):  # a curve is of one run
+            yield Sheet(counted_table("curves", CURVES, OF_CURVES, areas, request.measured, request.run), areas)

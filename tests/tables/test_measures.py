@@ -1,0 +1,191 @@
+"""The field's measures: each definition beside its source's own count, areas under curves, and notes on lengths."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from run_records import full_items, has_latex, item, rows_of, save, save_presets
+from transformers.models.diffusion_gemma.generation_diffusion_gemma import DiffusionGemmaGenerationMixin
+
+from harness.measures.curves import area, aup, curves
+from harness.measures.definitions import LEDGER, token_ledger
+from harness.records.store import Run
+from tables import render as cli
+from tables.output.pdf import write_pdf
+from tables.render import render
+
+SUITE = {"gsm8k": "GSM8K"}
+EOS, TURN, PROMPT = 0, 1, 10  # what a response ends with, and the tokens before it
+RESPONSES = ([5] * 20 + [TURN, 7] + [EOS] * 26, [6] * 30 + [TURN, 7] + [EOS] * 16)
+SECONDS, CALLS = (1.0, 4.0), (8, 12)
+
+
+def counted(method: str, number: int, content: int, **fields: Any) -> dict[str, Any]:
+    """An item of 48 tokens after a prompt of 10: content, an end of turn and one more behind it, the rest EOS."""
+    counts = {"prompt_tokens": PROMPT, "content_tokens": content, "eos_tokens": 46 - content, "post_stop_tokens": 2}
+    return item(method, "gsm8k", number, **(counts | fields))
+
+
+def sized(folder: Path, items: list[dict[str, Any]]) -> Run:
+    """A saved run whose configuration says 48 tokens a response."""
+    methods = {name: {"label": name.upper(), "suites": {"gsm8k": {"gen_length": 48}}} for name in ("llada", "dcd")}
+    config = {"data": "generated", "methods": methods, "suites": {"gsm8k": {"title": "GSM8K"}}}
+    return save(folder, items, config=config)
+
+
+def test_every_definition_gives_what_its_source_counts(tmp_path: Path) -> None:
+    items = [
+        counted("llada", number, row.index(TURN), seconds=seconds, forwards=calls, token_forwards=100)
+        for number, (row, seconds, calls) in enumerate(zip(RESPONSES, SECONDS, CALLS, strict=True))
+    ]
+    row = token_ledger(sized(tmp_path, items)).to_dict("records")[0]
+    assert list(row) == LEDGER and (row["items"], row["seconds_per_item"]) == (2, 2.5)
+    assert [row[f"{name}_tokens"] for name in ("prompt", "content", "eos", "post_stop")] == [10, 25, 21, 2]
+
+    out, before = torch.tensor(RESPONSES), torch.full((2, PROMPT), 9)
+    whole = torch.cat([before, out], dim=1)
+    text = [row.index(TURN) for row in RESPONSES]  # tokens of the decoded text, which ends where the model's turn does
+    no_eos = (whole != EOS).sum(1)
+    assert row["tpf_content"] == sum(text) / sum(CALLS)  # d3LLM: re-encoded text / NFE
+    assert row["tpf_content_mean"] == np.mean(np.divide(text, CALLS))  # Diffulex: mean over requests
+    passes = torch.tensor(CALLS)
+    mine = DiffusionGemmaGenerationMixin._compute_tokens_per_forward(whole, passes, PROMPT, EOS)  # of each row
+    assert row["tpf_written"] == pytest.approx(float((mine * passes).sum() / passes.sum()))
+    never = 156892  # dInfer's EOS, which LLaDA-8B has no token for, so that padding counts
+    assert row["tpf_generated"] == int((whole != never).sum() - 2 * PROMPT) / sum(CALLS)
+    assert row["tps_content"] == sum(text) / sum(SECONDS)  # Fast-dLLM v1, d3LLM
+    assert row["tps_content_mean"] == np.mean(np.divide(text, SECONDS))  # Diffulex
+    assert row["tps_written"] == int(no_eos.sum() - 2 * PROMPT) / sum(SECONDS)  # dInfer, were the EOS LLaDA's
+    assert row["tps_generated"] == int((whole != never).sum() - 2 * PROMPT) / sum(SECONDS)
+    assert row["tps_seen"] == int(no_eos.sum()) / sum(SECONDS)  # Fast-dLLM v1 counts what is no EOS, prompt and all
+    assert row["positions_per_token"] == 200 / 50
+    assert (row["seconds_median"], row["seconds_90"]) == (2.5, pytest.approx(3.7))
+
+
+# d3LLM's AUP_leaderboard/data_llada.yaml, MATH: tokens per forward and accuracy; published with Qwen 2.5 in the list.
+QWEN, BEST_OF_REST = 41.15, 32.76
+
+
+@pytest.mark.parametrize(
+    ("tpf", "accuracy", "best", "published"),
+    [
+        ([1.0, 3.17], [32.0, 30.18], QWEN, 64.5),
+        ([1.0, 5.74], [32.76, 30.36], QWEN, 107.6),
+        ([1.0, 3.17], [32.0, 30.18], BEST_OF_REST, 90.2),
+        ([5.74, 1.0], [30.36, 32.76], BEST_OF_REST, 168.2),
+    ],
+)
+def test_aup_is_what_d3llm_publishes(tpf: list[float], accuracy: list[float], best: float, published: float) -> None:
+    assert round(aup(np.array(tpf), np.array(accuracy), best), 1) == published
+
+
+def test_a_last_setting_that_is_cut_has_no_published_aup_and_hardly_changes_the_area() -> None:
+    tpf, reference = np.array([1.0, 4.0]), np.array(60.0)
+    kept, cut = np.array([60.0, 55.001]), np.array([60.0, 54.999])
+    assert aup(tpf, kept, 60.0) > 60 and np.isnan(aup(tpf, cut, 60.0))
+    assert abs(area(tpf, kept, reference) - area(tpf, cut, reference)) < 0.1
+    assert area(tpf, np.array([60.0, 60.0]), reference) == 240.0  # all tokens a forward at the reference's accuracy
+    assert area(tpf, cut, reference) == 60.0 + 1.5 * 60.0  # the second is worth nothing
+
+
+def test_an_area_changes_with_no_rival_and_its_interval_holds_it(tmp_path: Path) -> None:
+    def run(*names: str) -> Run:
+        methods = {name: {"label": name, "method": name.partition("(")[0]} for name in names}
+        wrong = {"llada": 2, "threshold": 2, "threshold(tau=0.5)": 3, "better": 0}  # of ten
+        items = [
+            counted(name, number, 20, forwards=12 * len(name), correct=number % 10 >= wrong[name])
+            for name in names
+            for number in range(40)
+        ]
+        return save(tmp_path / str(len(names)), items, config={"methods": methods, "suites": {"gsm8k": {}}})
+
+    both = ("llada", "threshold", "threshold(tau=0.5)")
+    own, beside = curves(run(*both)), curves(run(*both, "better"))
+    assert own["series"].to_list() == ["threshold"] and own["points"].to_list() == [2]
+    assert own["tpf"][0] == pytest.approx([20 / 108, 20 / 216]) and own["accuracy"][0] == [80.0, 70.0]
+    assert own["area"][0] == beside["area"][0] == pytest.approx(80 * (20 / 108 - 20 / 216) / 2)  # 70 is worth nothing
+    assert own["area_low"][0] <= own["area"][0] <= own["area_high"][0] > own["area_low"][0]
+    assert np.isfinite([*own["aup"], *beside["aup"]]).all() and own["aup"][0] > beside["aup"][0]
+
+
+def test_a_cache_shows_in_the_tokens_that_went_through_the_model(tmp_path: Path) -> None:
+    passes = ({"token_forwards": 580, "cached_tokens": 0}, {"token_forwards": 120, "cached_tokens": 460})
+    items = [counted(method, 0, 20, **cost) for method, cost in zip(("llada", "dcd"), passes, strict=True)]
+    files = render(sized(tmp_path, items), measures=True)
+    rows = rows_of(files["tokens.md"])
+    assert rows["LLADA"][9:12] == ["48.0", "580.0", "0.0"] and rows["DCD"][9:12] == ["48.0", "120.0", "460.0"]
+
+
+def test_an_older_record_has_post_stop_tokens_by_the_generation_length(tmp_path: Path) -> None:
+    items = [counted("llada", n, 20 + n) for n in range(3)]
+    older = [{key: value for key, value in row.items() if key != "post_stop_tokens"} for row in items]
+    mixed = [items[0], *older[1:]]
+    expected = token_ledger(sized(tmp_path / "new", items))
+    for name, rows in (("older", older), ("mixed", mixed)):
+        pd.testing.assert_frame_equal(token_ledger(sized(tmp_path / name, rows)), expected)
+
+
+def test_a_record_without_counts_has_seconds_and_calls_alone(tmp_path: Path) -> None:
+    files = render(save(tmp_path, full_items()), measures=True)
+    assert rows_of(files["tokens.md"])["LLaDA"] == ["MATH", *["2.000"] * 4, *["-"] * 4, "48.0", "-", "-"]
+    assert set(rows_of(files["measures.md"])["LLaDA"][1:]) == {"-"}
+    assert list(pd.read_csv(io.StringIO(files["measures.csv"])).columns) == LEDGER
+
+
+def test_measures_are_written_when_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = save_presets(tmp_path / "run", "llada", "ssd")
+    assert "measures.md" not in render(run)
+    assert cli.main([str(run.folder), "--measures"]) == 0
+    written = {path.name for path in (run.folder / "tables").iterdir()}
+    assert {f"{name}.{kind}" for name in ("measures", "tokens") for kind in ("md", "csv", "tex")} <= written
+    assert "Tokens/s content" in capsys.readouterr().out
+
+
+def test_a_run_that_was_not_timed_has_nothing_per_second(tmp_path: Path) -> None:
+    config = {"methods": {"llada": {"label": "LLaDA"}}, "suites": {"gsm8k": {}}, "timed": False}
+    files = render(save(tmp_path, [counted("llada", 0, 20)], config=config), measures=True)
+    assert rows_of(files["tokens.md"])["LLaDA"][:7] == ["gsm8k", *["-"] * 4, "10.0", "20.0"]
+    assert rows_of(files["measures.md"])["LLaDA"] == ["gsm8k", "0.42", "0.42", "0.46", "1.00", *["-"] * 7]
+
+
+def test_latex_groups_the_definitions_and_compiles(tmp_path: Path) -> None:
+    run = sized(tmp_path / "run", [counted("llada", 0, 20)])
+    run.config.suites["gsm8k"].title = "Suite x"  # no speedup, whatever its last letter
+    files = render(run, measures=True)
+    assert (
+        r"\multicolumn{4}{c}{Seconds} & \multicolumn{4}{c}{Tokens} & \multicolumn{3}{c}{Model}" in files["tokens.tex"]
+    )
+    assert "LLADA & Suite x &" in files["measures.tex"]
+    if not has_latex():
+        pytest.skip("no pdflatex with booktabs and multirow")
+    assert write_pdf([files["tokens.tex"], files["measures.tex"]], tmp_path).exists()
+
+
+@pytest.mark.parametrize(("content", "says"), [(17, "85%"), (18, ""), (20, ""), (22, ""), (23, "115%")])
+def test_responses_of_another_length_are_noted_on_speed_alone(tmp_path: Path, content: int, says: str) -> None:
+    items = [counted("llada", n, 20) for n in range(2)] + [counted("dcd", n, content, seconds=1.0) for n in range(2)]
+    files = render(sized(tmp_path, items))
+    mark = " [a]" if says else ""
+    assert rows_of(files["main.md"])["DCD"] == ["**100.00**", f"<ins>2.00x</ins>{mark}", "1.00x"]
+    assert (f"[a] responses are {says} as long as LLaDA's" in files["main.md"]) == bool(says)
+
+
+def test_lengths_are_compared_over_shared_items_and_stand_beside_other_notes(tmp_path: Path) -> None:
+    items = [counted("llada", n, 20) for n in range(3)]
+    items += [counted("dcd", 0, 10, seconds=1.0), counted("dcd", 7, 40, seconds=1.0)]
+    files = render(sized(tmp_path, items))
+    assert "[a] accuracy over 2 of 3 items" in files["main.md"]
+    note = "speedups over the 1 items shared with LLaDA"
+    assert f"[b] {note}; responses are 50% as long as LLaDA's" in files["main.md"]
+    assert rows_of(files["main.md"])["DCD"][1:] == ["2.00x [b]", "1.00x [c]"] and f"[c] {note}\n" in files["main.md"]
+
+
+def test_llada_without_content_is_no_length_to_compare_with(tmp_path: Path) -> None:
+    items = [counted("llada", 0, 0), counted("dcd", 0, 10)]
+    assert "as long as" not in render(sized(tmp_path, items))["main.md"]
