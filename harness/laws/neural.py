@@ -22,6 +22,7 @@ from harness.errors import UserError
 from harness.suites.registry import generator_of, suite_named
 from harness.suites.splits import problems
 from model_wrappers import Backbone
+from model_wrappers.backbones.blocks import ledgers
 from model_wrappers.backbones.protocol import BackboneLike
 from model_wrappers.chat import encode_question
 from model_wrappers.sampling import Sampler, token_probs
@@ -77,18 +78,20 @@ def chain_terms(
 ) -> torch.Tensor:
     """(1 - q / p)_+ of the first w tokens of each chain sample, w = 1 .. span: float64 (chains, span), in [0, 1].
 
-    Its mean over chains is an unbiased estimate of the total variation between q and p.
+    A block model sees of the response what its blocks let it. The mean over chains is an unbiased estimate of the total
+    variation between q and p.
     """
     device, start = torch.device(getattr(backbone, "device", "cpu")), len(prompt)
     row_L = torch.tensor(prompt + [backbone.mask_id] * gen_length, device=device)
+    model, _ = ledgers(backbone, backbone, start, getattr(backbone, "blocks", None))
     positions_W = torch.arange(start, start + span, device=device)
-    marginal_WV = token_probs(backbone.logits(row_L[None], positions=positions_W)[0], 1.0, exclude=backbone.mask_id)
+    marginal_WV = token_probs(model.logits(row_L[None], positions=positions_W)[0], 1.0, exclude=backbone.mask_id)
     rows_CL = row_L.repeat(chains, 1)
     ratio_C = torch.zeros(chains, dtype=torch.float64, device=device)  # log q / p of the tokens so far
     terms = []
     for position, marginal_V in zip(positions_W.tolist(), marginal_WV, strict=True):
         distinct_DL, which_C = rows_CL.unique(dim=0, return_inverse=True)
-        logits_DV = backbone.logits(distinct_DL, positions=torch.tensor([position], device=device))[:, 0]
+        logits_DV = model.logits(distinct_DL, positions=torch.tensor([position], device=device))[:, 0]
         chain_CV = token_probs(logits_DV, 1.0, exclude=backbone.mask_id)[which_C]
         token_C = sampler.tokens(chain_CV)
         ratio_C += marginal_V[token_C].log() - chain_CV.gather(1, token_C[:, None])[:, 0].log()
