@@ -6,6 +6,8 @@
     python harness/bench.py --costs              cost and memory of each kind of pass; --record RUN: predicted speedups
     python harness/bench.py --costs --arch llada-8b --random-weights --device cuda --prompt 256 --response 256
     python harness/bench.py --tracing            cost of a trace while a response is decoded, a row per method
+    python harness/bench.py --throughput         responses a second against how many are decoded at once
+    python harness/bench.py --estimate h100      a method's calls on dev problems, priced at LLaDA-8B's shape
     python harness/bench.py --workers            items a second of one and two workers
     python harness/bench.py --recording RUN      cost of writing records; a large run written, opened, rendered
 
@@ -51,13 +53,16 @@ class BenchOptions:
     costs: bool = option("cost and memory of draft and verification passes", False)
     rows: str | None = option("numbers of rows for --costs (default 1,2,4,8,16,32)")
     record: Path | None = option("run folder: with --costs, its speedups predicted and measured")
+    estimate: str | None = option("of a device (h100): calls of --model's decoders, priced at LLaDA-8B's shape")
+    throughput: bool = option("responses a second against how many are decoded at once", False)
+    suite: str = option("suites of --estimate and --throughput (default gsm8k,mbpp)", "gsm8k,mbpp")
     tracing: bool = option("responses with and without a trace", False)
     recording: Path | None = option("run folder: cost of its records, and of tables of many such")
     workers: bool = option("one worker against two (Ray)", False)
     arch: str | None = option("a shape instead of --model, such as llada-8b")
     random_weights: bool = option("the weights of --arch, made on the device", False)
     layers: int | None = option("layers of --arch, instead of its own")
-    limit: int = option("problems per suite, --instrument and --workers (default 200)", 200, least=1)
+    limit: int = option("problems per suite, where problems are decoded (default 200)", 200, least=1)
     out: Path | None = option("also write the tables and the environment as JSON")
 
 

@@ -87,6 +87,11 @@ class RunOptions:
     chunk: int = option(
         "items that pass through all methods before the next ones (default 5)", 5, least=1, most=1_000_000
     )
+    batch: int | Literal["auto"] | None = option(
+        "decode N responses at once, or as many as memory has room for; no Speed in tables",
+        type=lambda text: int(text) if text.lstrip("-").isdigit() else text,
+        metavar="N|auto",
+    )
     item_timeout: float | None = option(
         "leave a response out, by name, that takes longer (default: no limit)", least=0.001, metavar="SECONDS"
     )

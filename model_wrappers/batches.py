@@ -20,6 +20,9 @@ from greenlet import getcurrent, greenlet
 from model_wrappers.backbones.model import Backbone
 from model_wrappers.backbones.plain import Call, PlainForward
 
+MOST = 64  # responses of --batch auto
+TOGETHER = 4096  # tokens of one call on a CPU; more only leave its caches
+
 Result = TypeVar("Result")
 Turn = Callable[[float], AbstractContextManager[None]]
 
@@ -33,8 +36,8 @@ def at_once(
     """What jobs return, each when it is finished; `size` of them are under way at a time.
 
     A job decodes with what `in_batch` gives. turn: surrounds each stretch of a job's own work, and takes the seconds
-    since the job began. told: is given a line when memory runs out; then half as many jobs are under way from there on,
-    and no job is lost.
+    that the job has had so far, its calls among them, which others shared. told: is given a line when memory runs out;
+    then half as many jobs are under way from there on, and no job is lost.
 
     An exception of a job is raised when the others that are under way have finished; no further job is begun.
     """
@@ -52,14 +55,34 @@ def at_once(
 
 
 def in_batch(backbone: Backbone) -> Backbone:
-    """The backbone for one response of `at_once`: its calls wait for the others', and are counted by themselves."""
+    """The backbone for one response of `at_once`: its calls wait for the others', and are counted by themselves.
+
+    Raises ValueError for one whose calls cannot be made together.
+    """
+    if not isinstance(backbone._run, PlainForward):
+        raise ValueError(
+            f"{backbone.name} cannot decode in batches: it is compiled, runs through CUDA graphs, or has layers that "
+            "this code does not know"
+        )
     own = copy(backbone)
     own.calls, own._run = 0, _Waiting(backbone)
     return own
 
 
+def fitting(backbone: Backbone, length: int, free: int) -> int:
+    """How many responses in sequences of `length` tokens can be under way in `free` bytes, at least 1, at most 64.
+
+    Each has the keys and values of a sequence, and the logits of all its positions with two copies in fp32.
+    """
+    config = backbone.model.config
+    head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    values = 2 * config.num_hidden_layers * config.num_key_value_heads * head
+    each = length * (values * backbone.dtype.itemsize + backbone.vocab_size * (backbone.dtype.itemsize + 2 * 4))
+    return max(1, min(MOST, free // each))
+
+
 class _Waiting:
-    """Takes and gives what `HeadAtPositions.infer` does; its calls are made by `at_once`, in whose greenlets it runs."""
+    """Takes and gives what `HeadAtPositions.infer` does; its calls are made by `at_once`."""
 
     def __init__(self, backbone: Backbone) -> None:
         self.backbone = backbone
@@ -70,11 +93,11 @@ class _Waiting:
 
 
 class _Batch:
-    """The responses under way. waiting: by greenlet, the call it waits for. failed: the first exception of any."""
+    """The responses under way, each a greenlet. waiting: the call it waits for. failed: the first exception of any."""
 
     def __init__(self, size: int, turn: Turn, told: Callable[[str], None]) -> None:
         self._size, self._turn, self._told = size, turn, told
-        self._began: dict[greenlet, float] = {}
+        self._seconds: dict[greenlet, float] = {}
         self.waiting: dict[greenlet, tuple[Backbone, Call]] = {}
         self.failed: BaseException | None = None
 
@@ -87,22 +110,25 @@ class _Batch:
 
         answer: logits, the exception that its call failed with, or () to begin.
         """
-        began = self._began.setdefault(one, time.monotonic())
+        had, began = self._seconds.setdefault(one, 0.0), time.monotonic()
+        asked: Any = None
         try:
-            with torch.inference_mode(), self._turn(time.monotonic() - began):
-                if isinstance(answer, Exception):
-                    asked = one.throw(answer)
-                else:
-                    asked = one.switch(*answer) if answer == () else one.switch(answer)
-        except Exception as error:
-            self.failed = self.failed or error
-            asked = None
-        if one.dead:
-            del self._began[one]
-            if asked is not None:
-                yield asked
-        else:
+            with torch.inference_mode(), self._turn(had):
+                asked = one.throw(answer) if isinstance(answer, BaseException) else one.switch(*_given(answer))
+        except (KeyboardInterrupt, SystemExit, GeneratorExit):
+            raise
+        except BaseException as error:
+            if not one.dead:  # what `turn` raises may come just before or behind the response's own work
+                yield from self.advance(one, error)
+                return
+            self.failed, asked = self.failed or error, None
+        self._seconds[one] += time.monotonic() - began
+        if not one.dead:
             self.waiting[one] = asked
+            return
+        del self._seconds[one]
+        if asked is not None:
+            yield asked
 
     def answers(self) -> list[tuple[greenlet, torch.Tensor | Exception]]:
         """Make all calls that are waited for, those of a model together; logits or an exception for each."""
@@ -113,20 +139,19 @@ class _Batch:
         found: list[tuple[greenlet, torch.Tensor | Exception]] = []
         for own in by_model.values():
             backbone = waiting[own[0]][0]
-            found += zip(own, self._logits(backbone, [waiting[one][1] for one in own]), strict=True)
+            for together in _parts(own, [waiting[one][1].ids_BN.numel() for one in own], backbone.device):
+                began = time.monotonic()
+                found += zip(together, self._logits(backbone, [waiting[one][1] for one in together]), strict=True)
+                for one in together:
+                    self._seconds[one] += time.monotonic() - began
         return found
 
     def _logits(self, backbone: Backbone, calls: list[Call]) -> list[torch.Tensor | Exception]:
         """A call that fails among others is made again in halves: a layer puts the same keys in the same places."""
-        run = backbone._run
         try:
+            backbone.calls += 1
             with torch.inference_mode():
-                if isinstance(run, PlainForward):
-                    backbone.calls += 1
-                    return list(run.packed(calls))
-                if len(calls) == 1:
-                    backbone.calls += 1
-                    return [run(*calls[0])]
+                return list(backbone._run.packed(calls))
         except Exception as error:
             if len(calls) == 1:
                 return [error]
@@ -137,6 +162,23 @@ class _Batch:
                     torch.cuda.empty_cache()
         half = len(calls) // 2
         return self._logits(backbone, calls[:half]) + self._logits(backbone, calls[half:])
+
+
+def _given(answer: Any) -> tuple[Any, ...]:
+    return answer if answer == () else (answer,)
+
+
+def _parts(own: list[greenlet], tokens: list[int], device: torch.device) -> Iterator[list[greenlet]]:
+    """Which calls are made together: all, but on a CPU no more tokens than TOGETHER unless one has them by itself."""
+    part: list[greenlet] = []
+    count = 0
+    for one, own_tokens in zip(own, tokens, strict=True):
+        if part and device.type == "cpu" and count + own_tokens > TOGETHER:
+            yield part
+            part, count = [], 0
+        part.append(one)
+        count += own_tokens
+    yield part
 
 
 def _is_out_of_memory(error: Exception) -> bool:

@@ -11,6 +11,7 @@ import torch
 
 from harness.costs.timing import interleaved, random_ids
 from harness.methods.presets import Preset
+from harness.suites.registry import PAPER_SUITES, generation_settings, suite_named
 from harness.suites.splits import problems
 from model_wrappers import Backbone, Trace, decode
 from model_wrappers.backbones.key_values import KeyValues
@@ -126,9 +127,24 @@ class _Recording:
             call()
 
 
+def dev_prompts(backbone: Backbone, suite: str, count: int) -> list[torch.Tensor]:
+    """The first generated dev problems of a suite, encoded: LongTensors (P,)."""
+    questions = (problem.question for problem in problems(suite, "dev", count))
+    return [torch.tensor(encode_question(backbone.text_tokenizer(), question)) for question in questions]
+
+
+def ways_of(backbone: Backbone, suite: str, presets: dict[str, Preset]) -> dict[str, dict[str, Any]]:
+    """What `decode` takes besides backbone and prompt, for each preset on a suite."""
+    settings, ways = generation_settings(suite_named(suite), True), {}
+    for name, preset in presets.items():
+        setting = preset.for_suite(suite, settings, {}, attends=backbone.blocks)
+        lengths = {"gen_length": setting.gen_length, "block_length": setting.block_length}
+        ways[name] = {"method": preset.method, **lengths, **setting.options}
+    return ways
+
+
 def bench_prompts(backbone: Backbone) -> list[torch.Tensor]:
     """One generated dev problem of each of the four suites; a random prompt for a backbone without a tokenizer."""
     if backbone.tokenizer is None:
         return [random_ids(backbone.vocab_size, 32, backbone.device)[0]]
-    questions = [next(problems(suite, "dev", 1)).question for suite in ("gsm8k", "math", "humaneval", "mbpp")]
-    return [torch.tensor(encode_question(backbone.tokenizer, question)) for question in questions]
+    return [prompt_P for suite in PAPER_SUITES for prompt_P in dev_prompts(backbone, suite, 1)]

@@ -14,16 +14,20 @@ import pandas as pd
 from harness.costs.architectures import ARCHITECTURES, random_backbone
 from harness.costs.costs import ROWS, bench_costs, statements
 from harness.costs.decoders import bench_forwards, bench_methods, bench_prompts
+from harness.costs.estimate import DEVICES, bench_estimate
 from harness.costs.memory import bench_memory
 from harness.costs.prediction import assumptions, fef_items, predicted_speedups
 from harness.costs.recording import bench_recording
+from harness.costs.throughput import bench_throughput
 from harness.costs.tracing import bench_tracing
 from harness.costs.training import bench_training
 from harness.errors import UserError
 from harness.methods.selection import methods_named
 from harness.plugins import load_for
 from harness.records.store import read_run
+from harness.suites.registry import suites_named
 from model_wrappers import Backbone, load_backbone
+from model_wrappers.batches import in_batch
 
 if TYPE_CHECKING:
     from harness.bench import BenchOptions
@@ -51,6 +55,10 @@ def measure(options: BenchOptions) -> tuple[dict[str, pd.DataFrame], list[str]]:
         return {"training": bench_training(options.model, options.repeats)}, []
     if options.recording is not None:
         return bench_recording(options.recording), []
+    if options.throughput:
+        return {"throughput": throughput_table(options)}, []
+    if options.estimate is not None:
+        return {"estimate": estimate_table(options, options.estimate)}, []
     backbone = backbone_of(options)
     size = (options.response, options.repeats)
     load_for(options.methods)
@@ -91,6 +99,24 @@ def cost_tables(options: BenchOptions) -> tuple[dict[str, pd.DataFrame], list[st
         tables["speedups"] = predicted_speedups(items, costs)
         notes.append(assumptions(run, costs))
     return tables, notes
+
+
+def throughput_table(options: BenchOptions) -> pd.DataFrame:
+    """The table of --throughput. Raises UserError for a model that decodes no batches, or an unknown suite."""
+    load_for(options.methods)
+    suites, presets = [*suites_named(options.suite)], methods_named(options.methods)
+    backbone = load_backbone(options.model, options.device, options.dtype)
+    in_batch(backbone)
+    return bench_throughput(backbone, suites, options.limit, options.repeats, presets)
+
+
+def estimate_table(options: BenchOptions, device: str) -> pd.DataFrame:
+    """The table of --estimate. Raises UserError for an unknown device, or a suite without dev problems."""
+    if device not in DEVICES:
+        raise UserError(f"--estimate {device}: nothing is known of it; valid: {', '.join(DEVICES)}")
+    load_for(options.methods)
+    suites, presets = [*suites_named(options.suite)], methods_named(options.methods)
+    return bench_estimate(load_backbone(options.model), device, suites, options.limit, presets)
 
 
 def row_counts(text: str) -> list[int]:

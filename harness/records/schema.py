@@ -72,7 +72,8 @@ class RunConfig(Struct, kw_only=True):
     models: role -> suite -> name. data: "generated[-dev][:SEED]", or SHA-256 by suite. limit: items a suite, None
     for all. seeds: several, each of which every problem is decoded with (`draws`). graphs: whether the models ran
     through CUDA graphs. prompt: where it is not the chat template's. chunk: items that pass through all methods before
-    the next ones. timed: whether seconds are for comparison. traced: whether traces.bin has what every response did.
+    the next ones. batch: responses decoded at once, where several are. timed: whether seconds are for comparison.
+    traced: whether traces.bin has what every response did.
     Where an older record does not say, a value is None.
     """
 
@@ -93,6 +94,7 @@ class RunConfig(Struct, kw_only=True):
     prompt: Literal["plain"] | UnsetType = UNSET
     threads: int | None = None
     chunk: int | None = None
+    batch: int | Literal["auto"] | UnsetType = UNSET
     timed: bool = True
     traced: bool = False
 

@@ -34,7 +34,7 @@ class Queue:
 
     items: how many each suite has. methods: their keys, in the order of the run. done: whether the response of (method,
     suite, item) is recorded. size: most items of a chunk. workers: how many share the work; with several, the last
-    chunks are smaller.
+    chunks are smaller. at_once: how many responses of a chunk a worker has in flight.
     """
 
     def __init__(
@@ -44,8 +44,10 @@ class Queue:
         done: Callable[[str, str, int], bool],
         size: int,
         workers: int = 1,
+        at_once: int = 1,
     ) -> None:
         self._methods, self._done, self._size, self._workers = methods, done, size, workers
+        self._at_once = at_once
         self._fresh = deque(
             (suite, item)
             for suite, count in items.items()
@@ -88,18 +90,17 @@ class Queue:
     def give_back(self, chunk: Chunk, reason: str) -> None:
         """Take back what a dead worker did not finish of a chunk.
 
-        reason: how it died. The first response that is not recorded was in flight; if workers died DEATHS times with
-        its item, it is left out.
+        reason: how it died. The first responses that are not recorded were in flight; if workers died DEATHS times
+        with the item of one, it is left out.
         """
         rest = [(method, item) for method, item in chunk.responses if not self._done(method, chunk.suite, item)]
-        if not rest:
-            return
-        (method, item), *others = rest
-        self._deaths[chunk.suite, item] += 1
-        if self._deaths[chunk.suite, item] >= DEATHS:
-            self.left_out[method, chunk.suite, item] = f"{DEATHS} workers died with its item, the last so: {reason}"
-        else:
-            self._suspects.append(Chunk(chunk.suite, {method: [item]}))
+        in_flight, others = rest[: self._at_once], rest[self._at_once :]
+        self._deaths.update({(chunk.suite, item) for _, item in in_flight})
+        for method, item in in_flight:
+            if self._deaths[chunk.suite, item] >= DEATHS:
+                self.left_out[method, chunk.suite, item] = f"{DEATHS} workers died with its item, the last so: {reason}"
+            else:
+                self._suspects.append(Chunk(chunk.suite, {method: [item]}))
         if others:
             pending: dict[str, list[int]] = {}
             for other, number in others:

@@ -6,6 +6,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from msgspec import UNSET
+
 from harness.records.schema import RunConfig
 from harness.records.store import KEY, Recorder
 from harness.runs.chunks import Queue
@@ -14,6 +16,7 @@ from harness.runs.pool import WorkerPool
 from harness.runs.progress import RunProgress, duration
 from harness.runs.resolve import ResolvedRun
 from harness.runs.responses import LeftOut, Passes
+from model_wrappers.batches import MOST
 
 Missing = dict[tuple[str, str, int], str]  # (method, suite, item) -> why it was left out
 
@@ -38,7 +41,8 @@ def record(folder: Path, run: ResolvedRun, pool: WorkerPool) -> Missing:
 
 def _decode(folder: Path, config: RunConfig, pool: WorkerPool, device: str, recorder: Recorder) -> Missing:
     """Record each result as it comes; a session of run.json, with the run's progress shown."""
-    queue = Queue(pool.items, list(config.methods), recorder.done, config.chunk or 1, pool.size)
+    at_once = config.batch if isinstance(config.batch, int) else 1 if config.batch is UNSET else MOST
+    queue = Queue(pool.items, list(config.methods), recorder.done, config.chunk or 1, pool.size, at_once)
 
     def more() -> dict[str, Any]:
         named = [{**dict(zip(KEY, key, strict=True)), "reason": reason} for key, reason in queue.left_out.items()]

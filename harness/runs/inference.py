@@ -12,11 +12,13 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
 import torch
+from greenlet import GreenletExit
 
 from harness.errors import UserError
 from harness.plugins import blame
@@ -28,6 +30,7 @@ from harness.runs.responses import Sample, cost_and_tokens, hash_of, prompt_text
 from harness.runs.watch import unchanged
 from harness.suites.spec import Suite
 from model_wrappers import Backbone, Decoded
+from model_wrappers.batches import in_batch
 from model_wrappers.chat import response_text
 from model_wrappers.decoders import decoder_named
 from model_wrappers.events import EventLog
@@ -152,10 +155,10 @@ class TooLong(BaseException):
 
 
 @contextmanager
-def limited(seconds: float | None) -> Iterator[None]:
+def limited(seconds: float | None, known: float = 0.0) -> Iterator[None]:
     """Raise TooLong in this block after so many seconds, and each second after; None is no limit.
 
-    In the main thread, between two lines of Python.
+    In the main thread, between two lines of Python. known: seconds that went by before.
 
     Raises UserError in another thread, where nothing could be stopped.
     """
@@ -169,7 +172,9 @@ def limited(seconds: float | None) -> Iterator[None]:
         raise TooLong(f"it took longer than {seconds:g} s")
 
     before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)  # once more for a decoder that catches everything
+    signal.setitimer(
+        signal.ITIMER_REAL, max(1e-3, seconds - known), 1.0
+    )  # once more for a decoder that catches everything
     try:
         yield
     finally:
@@ -194,17 +199,54 @@ def _refused(status: int) -> None:
     raise SystemExit(f"os._exit({status})")
 
 
+_refusing: list[Any] = []  # a patch for each response under way; the first one's is the one that holds
+
+
+@contextmanager
+def _exit_refused() -> Iterator[None]:
+    """os._exit is `_refused` in this block, and in others that end before or after it."""
+    if not _refusing:
+        _refusing.append(mock.patch.object(os, "_exit", _refused))
+        _refusing[0].start()
+    else:
+        _refusing.append(None)
+    try:
+        yield
+    finally:
+        if len(_refusing) == 1:
+            _refusing[0].stop()
+            _refusing.clear()
+        else:
+            _refusing.pop()
+
+
+def batched(model: DiffusionModel) -> DiffusionModel:
+    """A model for one response among others that are decoded at once. Raises ValueError where that cannot be."""
+    own, draft = copy(model), model.options.get("draft")
+    own.backbone = in_batch(model.backbone)
+    if draft is not None:
+        own.options = model.options | {"draft": own.backbone if draft is model.backbone else in_batch(draft)}
+    return own
+
+
 def _respond(
-    job: SuiteJob, method: str, item: int, prompt_P: torch.Tensor, seed: int, log: EventLog | None = None
+    job: SuiteJob,
+    method: str,
+    item: int,
+    prompt_P: torch.Tensor,
+    seed: int,
+    log: EventLog | None = None,
+    among: bool = False,
 ) -> Decoded:
-    model = job.models[method]
+    model = batched(job.models[method]) if among else job.models[method]
     outside = not isinstance(decoder_named(model.method).source, str)
-    watched = unchanged(job.backbones, f"{method} on {job.suite}, item {item}") if outside else nullcontext()
+    who = f"{method} on {job.suite}, item {item}" + (", or one decoded at the same time" if among else "")
+    watched = unchanged(job.backbones, who) if outside else nullcontext()
     late: TooLong | None = None
     try:
         with watched:
             try:
-                with limited(job.item_timeout), mock.patch.object(os, "_exit", _refused) if outside else nullcontext():
+                with limited(None if among else job.item_timeout), _exit_refused() if outside else nullcontext():
                     out = model.respond(prompt_P, seed, log)
             except TooLong as error:
                 late = error
@@ -213,7 +255,7 @@ def _respond(
         if out.trace.forwards == 0:
             raise ValueError("the decoder made no forward of the model, so that there is nothing to compare")
         return out
-    except (UserError, TooLong):
+    except (UserError, TooLong, GreenletExit):
         raise
     except BaseException as error:  # a decoder may call sys.exit
         message = None if isinstance(error, KeyboardInterrupt) else blame(decoder_named(model.method), error)
@@ -223,17 +265,18 @@ def _respond(
 
 
 def decode_item(
-    job: SuiteJob, method: str, item: int, seed: int, log: EventLog | None = None
+    job: SuiteJob, method: str, item: int, seed: int, log: EventLog | None = None, among: bool = False
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """One item by one method: its line of items.jsonl, and those of windows.jsonl.
 
-    log: what receives the events of the response. `correct` is null where the suite is scored after the run. Raises
+    log: what receives the events of the response. among: others, as a job of `batches.at_once`, which then has to see
+    to the time limit. `correct` is null where the suite is scored after the run. Raises
     TooLong after the job's item_timeout, and UserError, naming method, suite and item, if the model's logits are not
     finite, a decoder from outside fails, or the judge does.
     """
     model = job.models[method]
     prompt_P = job.prompts[item]
-    out = _respond(job, method, item, prompt_P, seed, log)
+    out = _respond(job, method, item, prompt_P, seed, log, among)
     text = response_text(model.backbone, out.tokens)
     key = {"method": method, "suite": job.suite, "item": item}
     windows = [{**key, **vars(window)} for window in out.trace.windows]

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
+from harness.costs.estimate import BYTES, DEVICES, REACHED
 from harness.errors import UserError
 from harness.methods.published import blocks_of, family_of
 from harness.records.schema import RunConfig
@@ -29,15 +30,6 @@ from model_wrappers.backbones.registry import parameters_of
 BUDGET = 60.0  # seconds of measuring, after which every method has at least one response
 PLAIN = "plain forward"  # of a record of costs
 FIXED = {"llada": 1, "ddosp": 1, "pc_sampler": 1, "dcd": 2}  # plain forwards a step, of decoders that make as many
-# Bytes of memory and operations in bfloat16, without sparsity, a second: NVIDIA's data sheets (A100: 80 GB, SXM).
-DEVICES = {
-    "a100": (2.039e12, 312e12),
-    "h100": (3.35e12, 989e12),
-    "h200": (4.8e12, 989e12),
-    "l40s": (0.864e12, 362e12),
-    "rtx4090": (1.008e12, 165e12),
-}
-REACHED = 0.5  # of the operations of a data sheet, in large products
 PROMPT = 200  # tokens of a prompt, where nothing is known of it
 
 Pair = tuple[str, str]  # method, suite
@@ -166,7 +158,7 @@ def _from_shape(run: ResolvedRun, device: str) -> tuple[dict[Pair, Forecast], st
     """
     reads, operations = DEVICES[device]
     weights = {name: parameters_of(name) for name in {*run.config.models["base"].values()}}
-    bytes_each = 4 if run.config.dtype == "float32" else 2
+    bytes_each = 4 if run.config.dtype == "float32" else BYTES
 
     def seconds(suite: str, tokens: int) -> float:
         count = weights[run.config.models["base"][suite]]

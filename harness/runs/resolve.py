@@ -11,7 +11,7 @@ import os
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from msgspec import UNSET
@@ -51,6 +51,8 @@ ROLES_OF = {  # --model NAME, of shipped models
     "nano-long": {"base": "nano-long", "fef": "nano-long", "control": "nano-long-control"},
     "nano-block": {"base": "nano-block", "fef": "nano-block", "control": "nano-block-control"},
 }
+MOST_AT_ONCE = 1024  # responses of a batch
+BATCHED_CHUNK = 32  # items of a chunk in batches: at its end fewer and fewer responses are under way
 # Whose checkpoint a prefix-conditioned decoder has where its role has none.
 STAND_INS = {"two-stream": ("fef", "base"), "fef": ("base",)}
 
@@ -143,6 +145,7 @@ def resolve(options: RunOptions) -> ResolvedRun:
     on_cpu = options.device == "cpu" if workers or forecast else device_named(options.device).type == "cpu"
     threads = options.threads if workers is None else workers.threads
     seeds = _seeds(options.seed, options.temperature)
+    batch = _batch(options)
     config = RunConfig(
         models={role: models for role, models in roles.items() if role in used},
         suites={name: _suite(suite, generated) for name, suite in suites.items()},
@@ -159,8 +162,9 @@ def resolve(options: RunOptions) -> ResolvedRun:
         compile=options.compile,
         graphs=options.graphs,
         threads=threads or torch.get_num_threads(),
-        chunk=options.chunk,
-        timed=not options.untimed,
+        chunk=options.chunk if batch is None else max(options.chunk, BATCHED_CHUNK),
+        batch=UNSET if batch is None else batch,
+        timed=not options.untimed and batch is None,
         traced=options.trace,
         trust_remote_code=True if options.trust_remote_code else UNSET,
         reads_at=UNSET if options.reads_at is None else options.reads_at,
@@ -170,6 +174,19 @@ def resolve(options: RunOptions) -> ResolvedRun:
     folder = Path(data) if data and not generated else None
     isolated = options if options.isolate else None
     return ResolvedRun(config, suites, decoders, folder, workers, options.item_timeout, isolated)
+
+
+def _batch(options: RunOptions) -> int | Literal["auto"] | None:
+    """How many responses are decoded at once; None for one. Raises UserError for what is no such number."""
+    batch = options.batch
+    if isinstance(batch, int) and not 1 <= batch <= MOST_AT_ONCE:
+        raise UserError(f"--batch {batch} must be 1 to {MOST_AT_ONCE} responses at once, or auto")
+    for name in ("compile", "graphs", "trust_remote_code"):
+        if batch not in (None, 1) and getattr(options, name):
+            raise UserError(
+                f"--batch packs the calls of plain forwards, and --{name.replace('_', '-')} makes others: leave one out"
+            )
+    return None if batch == 1 else batch
 
 
 def _seeds(given: str | int | tuple[int, ...], temperature: float) -> tuple[int, ...]:

@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
+from msgspec import UNSET
 
+from harness.costs.architectures import free_bytes
 from harness.costs.timing import seconds_of
 from harness.errors import UserError
 from harness.records.receipts import receipt
@@ -21,12 +24,13 @@ from harness.records.schema import PromptRecord
 from harness.records.traces import TraceRecord, replay, window_sums
 from harness.runs.chunks import Chunk, Queue
 from harness.runs.folder import describe_data, made_with
-from harness.runs.inference import SuiteJob, TooLong, decode_item, prompts_of, warm_up
+from harness.runs.inference import SuiteJob, TooLong, batched, decode_item, limited, prompts_of, warm_up
 from harness.runs.resolve import ResolvedRun
 from harness.runs.responses import LeftOut, Passes, Response, Result, Sample, hash_of, trace_of
 from model_wrappers import Backbone
 from model_wrappers.api import check_options
 from model_wrappers.backbones.blocks import BlockLedger, ledgers
+from model_wrappers.batches import at_once, fitting
 from model_wrappers.decoders.fef import make_verifier
 from model_wrappers.decoders.fef.targets import Proposal
 from model_wrappers.events import EventLog
@@ -48,6 +52,8 @@ class Worker:
         self._config, self._decoders, self._jobs = run.config, run.decoders, {job.suite: job for job in jobs}
         self._warm: set[tuple[str, str]] = set()
         self._texts: defaultdict[str, dict[int, str]] = defaultdict(dict)  # of tokens, by tokenizer
+        if self._config.batch is not UNSET:
+            _check_batches(jobs)
         described = describe_data(run, data)
         for job in jobs:
             described["files"][job.suite]["items"] = len(job.prompts)
@@ -87,31 +93,57 @@ class Worker:
         """The responses of a chunk in its order, each when it is finished.
 
         Where seconds count, each method first decodes an item that is not recorded, and after each prefix-conditioned
-        one single passes are timed on one of its prompts. Raises UserError, naming
-        method, suite and item, as `harness.runs.inference.decode_item` does.
+        one single passes are timed on one of its prompts. In batches responses come as they are finished. Raises
+        UserError, naming method, suite and item, as `harness.runs.inference.decode_item` does.
         """
         job = self._jobs[chunk.suite]
+        if self._config.batch is not UNSET:
+            yield from self._batch(job, chunk)
+            return
         for method, items in chunk.pending.items():
             if self._config.timed and (chunk.suite, method) not in self._warm:
                 self.warm_up(chunk.suite, {method: items[0]})
-            model = job.models[method]
             for item in items:
-                log = EventLog() if self._config.traced else None
-                _, seed = job.draw(item)
-                key = (method, chunk.suite, item)
-                try:
-                    record, windows = decode_item(job, method, item, seed, log)
-                except TooLong as error:
-                    yield LeftOut(key, str(error))
-                    continue
-                texts = self._texts[model.backbone.name]
-                trace = None if log is None else trace_of(key, model.backbone, model.gen_length, log, texts)
-                if trace is not None:
-                    _check_trace(trace, record, windows, model.backbone)
-                yield Response(record, windows, trace)
+                yield self._response(job, method, item)
             if self._config.timed and self._decoders[method].prefix_conditioned:
-                costs = pass_seconds(model, job.prompts[items[0]])
+                costs = pass_seconds(job.models[method], job.prompts[items[0]])
                 yield Passes({"method": method, "suite": chunk.suite, "item": items[0], **costs})
+
+    def _batch(self, job: SuiteJob, chunk: Chunk) -> Iterator[Result]:
+        """The responses of a chunk, several at once; each may take its time limit once for each of them."""
+        size = self._config.batch
+        if size == "auto":
+            longest = max(len(prompt_P) for prompt_P in job.prompts) + max(m.gen_length for m in job.models.values())
+            free = free_bytes(job.backbones[0].device) // 2
+            size = min(fitting(backbone, longest, free) for backbone in job.backbones)
+        assert isinstance(size, int), "a number, where it is set and not auto"
+        limit = None if job.item_timeout is None else job.item_timeout * size
+        jobs = (partial(self._response, job, method, item, True) for method, item in chunk.responses)
+        yield from at_once(jobs, size, lambda seconds: limited(limit, seconds))
+
+    def _response(self, job: SuiteJob, method: str, item: int, among: bool = False) -> Result:
+        """The response of a method to an item. among: others, as `decode_item` says."""
+        log = EventLog() if self._config.traced else None
+        _, seed = job.draw(item)
+        key, model = (method, job.suite, item), job.models[method]
+        try:
+            record, windows = decode_item(job, method, item, seed, log, among)
+        except TooLong as error:
+            return LeftOut(key, str(error))
+        if log is None:
+            return Response(record, windows)
+        trace = trace_of(key, model.backbone, model.gen_length, log, self._texts[model.backbone.name])
+        _check_trace(trace, record, windows, model.backbone)
+        return Response(record, windows, trace)
+
+
+def _check_batches(jobs: list[SuiteJob]) -> None:
+    """Raise UserError for a model that cannot decode several responses at once."""
+    for model in (model for job in jobs for model in job.models.values()):
+        try:
+            batched(model)
+        except ValueError as error:
+            raise UserError(f"--batch: {error}; leave it out") from error
 
 
 def _check_trace(trace: TraceRecord, record: dict[str, Any], windows: list[dict[str, Any]], backbone: Backbone) -> None:

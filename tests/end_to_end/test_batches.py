@@ -1,0 +1,102 @@
+"""Runs with --batch: the records of a run without, whatever else is decoded at the same time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import harness
+from harness.errors import UserError
+from harness.records.store import read_run
+from model_wrappers.options import Options
+from model_wrappers.request import Request
+
+METHODS = "llada,threshold+dual(block_length=16),fef-2,fef-two-stream"
+KEYS = ["method", "suite", "item"]
+LINE: dict[str, Any] = {"untimed": True, "limit": 3, "threads": 1}
+
+
+def recorded(folder: Path) -> dict[Any, dict[str, Any]]:
+    items = read_run(folder).items.drop(columns="seconds")
+    return {tuple(row[name] for name in KEYS): row for row in items.to_dict("records")}
+
+
+class Own(Options):
+    """No options."""
+
+
+def fails_on_odd_prompts(request: Request, options: Own) -> None:
+    request.backbone.logits(request.x_1L)
+    if int(request.x_1L[0, : request.start].sum()) % 2:  # the first of the three
+        raise KeyError("lost")
+    fill(request)
+
+
+def never_asks(request: Request, options: Own) -> None:
+    while True:
+        pass
+
+
+def ends_the_process(request: Request, options: Own) -> None:
+    import os
+
+    request.backbone.logits(request.x_1L)
+    os._exit(0)
+
+
+def fill(request: Request) -> None:
+    masked = (request.x_1L[0] == request.mask_id).nonzero()[:, 0]
+    request.commit(masked, 5, None, "filled")
+
+
+def test_a_batched_run_has_the_records_of_one_without(tmp_path: Path) -> None:
+    for name, batch in (("alone", None), ("batch", 4), ("auto", "auto")):
+        harness.evaluate(METHODS, "gsm8k,humaneval", out=tmp_path / name, batch=batch, trace=name != "auto", **LINE)
+    alone = recorded(tmp_path / "alone")
+    assert recorded(tmp_path / "batch") == alone == recorded(tmp_path / "auto")
+    assert (tmp_path / "batch" / "windows.jsonl").exists()
+    run = read_run(tmp_path / "batch")
+    assert run.config.batch == 4 and not run.config.timed
+
+
+def test_the_tables_say_that_seconds_do_not_count(tmp_path: Path) -> None:
+    harness.evaluate("llada,threshold", "gsm8k", out=tmp_path / "run", batch=2, limit=1)
+    text = (tmp_path / "run" / "tables" / "main.md").read_text()
+    assert "2 responses were decoded at once" in text and "Speed" not in text
+
+
+def test_a_decoder_that_fails_loses_no_other_response(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="fails_on_odd_prompts on gsm8k, item 0"):
+        harness.evaluate(["threshold", fails_on_odd_prompts], "gsm8k", out=tmp_path / "run", batch=8, **LINE)
+    kept = recorded(tmp_path / "run")
+    assert {method for method, _, _ in kept} == {"threshold", "fails_on_odd_prompts"}
+    assert sum(method == "threshold" for method, _, _ in kept) == 3
+
+
+def test_a_decoder_that_never_asks_is_left_out_by_name(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"left out: never_asks gsm8k 0 \(it took longer than 0.6 s"):
+        harness.evaluate(
+            ["threshold", never_asks], "gsm8k", out=tmp_path / "run", batch=2, item_timeout=0.3, **LINE | {"limit": 1}
+        )
+    assert len(recorded(tmp_path / "run")) == 1
+
+
+def test_a_decoder_that_ends_the_process_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="ends_the_process on gsm8k, item 0"):
+        harness.evaluate(["llada", ends_the_process], "gsm8k", out=tmp_path / "run", batch=4, **LINE)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"batch": 0}, "--batch 0 must be 1 to 1024"),
+        ({"batch": "many"}, "--batch 'many' must be"),
+        ({"batch": 2, "compile": True}, "--batch packs the calls of plain forwards"),
+    ],
+)
+def test_what_cannot_be_a_batch_is_refused(options: dict[str, Any], said: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=said):
+        harness.evaluate("llada", "gsm8k", out=tmp_path / "run", **LINE | options)
+    assert not (tmp_path / "run").exists()
