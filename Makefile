@@ -70,6 +70,10 @@ tables: $(VENV)/.installed
 gate: gate-run
 	$(BIN)/python harness/gate.py results/runs/gate --against $(GOLDEN) --first $(FIRST) \
 	    --against-rev $(BASE) --items $(ITEMS) --methods $(TIMED)
+	rm -rf results/runs/gate-batch
+	$(BIN)/python harness/run.py --methods $(GATE_METHODS) --limit $(FIRST) --threads 2 --batch 8 \
+	    --out results/runs/gate-batch
+	$(BIN)/python harness/gate.py results/runs/gate-batch --against $(GOLDEN) --first $(FIRST)
 
 golden: gate-run
 	$(BIN)/python harness/gate.py results/runs/gate --against $(GOLDEN) --update

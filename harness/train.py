@@ -1,20 +1,21 @@
-"""Train a masked diffusion model with transformers' Trainer.
+"""Train a masked diffusion model, or its autoregressive reference, with transformers' Trainer.
 
     python harness/train.py --objective fef --init FOLDER --data FILE --out training/fef     the paper's recipe
     python harness/train.py --objective fef --preset nano-two-stream --out training/first
     python harness/train.py --objective fef --preset nano --init training/first --out training/nano-fef
     python harness/train.py --objective llada --preset nano-control --out training/control
     python harness/train.py --objective llada --preset nano-base --out training/nano --resume
+    python harness/train.py --objective ar --preset nano-ar --out training/ar
 
 Objective `fef` is position-conditioned prediction (the paper's Algorithm 1), `llada` clean-token prediction (Eq. 2),
-both on absorbing corruption of the response alone. `--mask two-stream` trains `fef` for two-stream verification: one
-forward predicts all positions from a random anchor on. The preset gives every value; options override it.
-`--data` is JSON lines of {"prompt", "response"}, or GSM8K's own train file; without it nano's generated training
-problems. `--out` receives checkpoints, `train.json` (what was asked), `loss.csv`, `loss.png` and, at the end, the model
-in bf16 and its tokenizer. A training that was killed goes on with `--resume` from its last checkpoint and sees the
-same examples as an uninterrupted one. Several GPUs: `torchrun --nproc-per-node 8 harness/train.py --shard ...`, which
-splits the model over them; with `--global-batch` a step sees as many examples on any number. `--trainer` takes any
-TrainingArguments as JSON, such as {"gradient_checkpointing": true}.
+both on absorbing corruption of the response alone; `ar` is next-token prediction, of an autoregressive model. `--mask
+two-stream` trains `fef` for two-stream verification: one forward predicts all positions from a random anchor on. The
+preset gives every value; options override it. `--data` is JSON lines of {"prompt", "response"}, or GSM8K's own train
+file; without it nano's generated training problems. `--out` receives checkpoints, `train.json` (what was asked),
+`loss.csv`, `loss.png` and, at the end, the model in bf16 and its tokenizer. A training that was killed goes on with
+`--resume` from its last checkpoint and sees the same examples as an uninterrupted one. Several GPUs: `torchrun
+--nproc-per-node 8 harness/train.py --shard ...`, which splits the model over them; with `--global-batch` a step sees as
+many examples on any number. `--trainer` takes any TrainingArguments as JSON, such as {"gradient_checkpointing": true}.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from typing import Any, get_type_hints
 from harness.errors import one_line_errors
 from harness.training.recipes import PRESETS, Recipe, recipe
 
-OBJECTIVES = ("fef", "llada")
+OBJECTIVES = ("fef", "llada", "ar")
 JSON = ("mix", "trainer")  # options whose value is a JSON object
 
 

@@ -50,7 +50,7 @@ def decode(
     options = check_options(method, method_options)
     blocks: Blocks | None = getattr(backbone, "blocks", None)
     check_blocks(method, blocks)
-    if blocks is not None:
+    if blocks is not None and not blocks.causal:
         blocks = replace(blocks, length=block_length or blocks.length)
         block_length = blocks.length
     block_length = gen_length if block_length is None else block_length
@@ -121,6 +121,15 @@ def check_temperature(method: Method, temperature: float) -> None:
 def check_blocks(method: Method, blocks: Blocks | None) -> None:
     """ValueError unless a method can decode a model that attends in these blocks, or to the whole sequence (None)."""
     decoder = decoder_named(method)
+    causal = blocks is not None and blocks.causal
+    if causal != decoder.causal:
+        raise ValueError(
+            f"{name_of(method)} decodes diffusion models, and this one is autoregressive: use ar"
+            if causal
+            else f"{name_of(method)} decodes autoregressive models, and this one has a mask"
+        )
+    if causal:
+        return
     if decoder.canvases and (blocks is None or blocks.masks):
         raise ValueError(f"{name_of(method)} decodes models that denoise random tokens, and this one has a mask")
     if blocks is not None and not blocks.masks and not decoder.canvases:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from model_wrappers.backbones.blocks import Blocks
 
 LENGTHS = ("gen_length", "block_length")  # what a preset may have besides options
-ROLES = ("base", "fef", "two-stream", "control", "draft")  # of checkpoints in a run
+ROLES = ("base", "fef", "two-stream", "control", "draft", "ar")  # of checkpoints in a run
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Preset:
         elif "block_length" in own or decoder.semi_autoregressive:
             block = min(own.get("block_length", settings.get("block_length", gen_length)), gen_length)
         check_blocks(self.method, attends)
-        if attends is not None:
+        if attends is not None and not attends.causal:
             block = told.get("block_length", attends.length)
             if {**own, **told}.get("cache", "none") != "none":
                 raise UserError(
@@ -110,7 +110,8 @@ class Preset:
         whole = {"gen_length": gen_length, "block_length": block, **options}
         as_published = bool(source) and published.items() <= whole.items()
         setting.published = source if as_published else UNSET
-        setting.attends = UNSET if attends is None or attends.length == block else attends.length
+        own_blocks = attends is None or attends.causal or attends.length == block
+        setting.attends = UNSET if own_blocks or attends is None else attends.length
         return setting
 
 

@@ -35,7 +35,7 @@ Key = tuple[str, str, int]  # method, suite, item
 
 
 def platform_class(meta: RunRecord) -> dict[str, Any]:
-    """What decides how floating-point numbers round: platform, processor and its vector instructions, torch."""
+    """What decides how floating-point numbers round: platform, processor and its vector instructions, torch, batch."""
     environment = meta.environment
     packages = environment.get("packages") or {}
     cpu = str(environment.get("cpu")).split(" ", 1)[0]
@@ -46,6 +46,7 @@ def platform_class(meta: RunRecord) -> dict[str, Any]:
         "dtype": environment.get("dtype"),
         "torch": packages.get("torch"),
         "transformers": packages.get("transformers"),
+        "responses at once": 1 if meta.config.batch is UNSET else meta.config.batch,
     }
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from msgspec import UNSET
 
 from harness.costs.estimate import BYTES, DEVICES, REACHED
 from harness.errors import UserError
@@ -209,6 +210,8 @@ def described(config: RunConfig, items: dict[str, int], found: dict[Pair, Foreca
     lines.append(f"on one device: {least}{duration(total)}")
     if workers > 1:
         lines.append(f"on {workers} of them: {least}{duration(total / workers)}")
+    if config.batch is not UNSET:
+        lines.append(f"these are seconds of one response after the other: --batch {config.batch} takes less")
     lines.append("besides: loading the models, scoring, tables")
     if unknown:
         lines.append(f"not counted, for it cannot be told without measuring: {'; '.join(unknown)}")

@@ -53,8 +53,8 @@ ROLES_OF = {  # --model NAME, of shipped models
 }
 MOST_AT_ONCE = 1024  # responses of a batch
 BATCHED_CHUNK = 32  # items of a chunk in batches: at its end fewer and fewer responses are under way
-# Whose checkpoint a prefix-conditioned decoder has where its role has none.
-STAND_INS = {"two-stream": ("fef", "base"), "fef": ("base",)}
+# Whose checkpoint a prefix-conditioned or an autoregressive decoder has where its role has none.
+STAND_INS = {"two-stream": ("fef", "base"), "fef": ("base",), "ar": ("base",)}
 
 
 @dataclass(frozen=True)
@@ -252,7 +252,7 @@ def _method(
 ) -> Method:
     """A preset as a row of this run. Raises UserError if the run has no checkpoint for it."""
     decoder = preset.decoder
-    stand_ins = STAND_INS.get(preset.role, ()) if decoder.prefix_conditioned else ()
+    stand_ins = STAND_INS.get(preset.role, ()) if decoder.prefix_conditioned or decoder.causal else ()
     role = next((role for role in (preset.role, *stand_ins) if role in roles), None)
     if role is None:
         raise UserError(f"method {name} needs the role {preset.role}: --model base=...,{preset.role}=...")

@@ -176,6 +176,19 @@ class CorruptedBatches:
         return rng.choice(longer) if rng.random() < 0.1 else length
 
 
+class NextTokenBatches:
+    """Collator: clean sequences, and which of their tokens an autoregressive model learns to predict."""
+
+    def __init__(self, batches: CorruptedBatches) -> None:
+        self._batches = batches
+
+    def __call__(self, examples: list[Example]) -> dict[str, torch.Tensor]:
+        """B examples -> inputs (B, L), predicted (B, L) bool: the responses, each up to one EOS."""
+        batch = self._batches(examples)
+        padding_BL = (batch["response"] & (batch["clean"] == self._batches.eos_id)).cumsum(1) > 1
+        return {"inputs": batch["clean"], "predicted": batch["response"] & ~padding_BL}
+
+
 class PositionBatches:
     """Collator: corrupted batches as position-conditioned rows (the paper's Algorithm 1).
 

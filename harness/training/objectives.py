@@ -74,6 +74,12 @@ def llada_loss(
     return loss_N.sum() / response_BL.sum()
 
 
+def next_token_loss(logits_BLV: torch.Tensor, clean_BL: torch.Tensor, predicted_BL: torch.Tensor) -> torch.Tensor:
+    """Cross-entropy of the next token, the mean over those that are predicted: logits at i are of token i + 1."""
+    wanted_N = predicted_BL[:, 1:]
+    return F.cross_entropy(logits_BLV[:, :-1][wanted_N].float(), clean_BL[:, 1:][wanted_N])
+
+
 class PositionRows(NamedTuple):
     """Position-conditioned inputs: R rows, each with the one position whose clean token it predicts.
 

@@ -148,6 +148,10 @@ PRESETS = {
     "nano-control": structs.replace(
         NANO, batch=32, examples=96_000, steps=6000, lr=5e-4, warmup=100, decay_fraction=0.96
     ),
+    # An autoregressive model of nano's size and beginning, on the examples of nano-fef's first stage, each twice.
+    "nano-ar": structs.replace(
+        NANO, batch=32, examples=96_000, steps=6000, lr=1e-3, warmup=100, decay_fraction=0.96, adam_beta2=0.98
+    ),
     # The control of nano-long-two-stream: its examples, each under two corruptions, one as decoding in blocks meets it.
     # Problems come without solved ones before them, so that none of the training goes to suites that are not compared.
     "nano-long-control": structs.replace(LONG, accumulation=2, repeats=2, shots=False, blocks=0.5),
@@ -208,6 +212,8 @@ def recipe(objective: str, preset: str, given: dict[str, Any]) -> Recipe:
         raise UserError(
             f"--prefixes {made.prefixes} is what FeF-DLLM's targets see, for objective fef; not {objective}"
         )
+    if objective == "ar" and made.block_length is not None:
+        raise UserError(f"--block-length {made.block_length} is of diffusion models, and objective ar trains another")
     if made.mask == "two-stream" and objective != "fef":
         raise UserError(f"--mask two-stream needs objective fef, not {objective}; use --mask full")
     if made.mask == "two-stream" and "positions" in given:

@@ -24,6 +24,7 @@ from harness.training.data import (
     Examples,
     FileExamples,
     NanoExamples,
+    NextTokenBatches,
     PositionBatches,
 )
 from harness.training.recipes import Recipe, Size
@@ -32,6 +33,7 @@ from harness.training.tokenizer import NANO_SUITES, train_tokenizer
 from harness.training.trainer import DiffusionTrainer
 from harness.training.two_stream import TwoStreamBatches
 from model_wrappers import Backbone, load_backbone
+from model_wrappers.backbones import causal
 from model_wrappers.backbones.llada import FAMILY, LLaDAConfig, LLaDAForMaskedLM
 
 
@@ -54,8 +56,10 @@ def new_model(size: Size, tokenizer: PreTrainedTokenizerBase) -> LLaDAForMaskedL
     )
 
 
-def start(recipe: Recipe) -> Backbone:
+def start(recipe: Recipe, objective: str = "llada") -> Backbone:
     """Model and tokenizer to begin with: those of the folder `init`, or new ones where the preset gives their size.
+
+    For objective `ar` a model of LLaDA's architecture becomes a causal Llama with its weights.
 
     Raises UserError for a model that cannot be trained here.
     """
@@ -66,7 +70,7 @@ def start(recipe: Recipe) -> Backbone:
                 f"--init {recipe.init}: {backbone.family.model_type} models predict a token from the one before it "
                 "and cannot be trained here, where every position is trained to predict its own"
             )
-        blocks = backbone.blocks
+        blocks = None if backbone.family.causal else backbone.blocks
         if blocks is not None and blocks.origin != "response":
             raise UserError(
                 f"--init {recipe.init} counts blocks from the sequence's beginning, training from the response's"
@@ -81,6 +85,10 @@ def start(recipe: Recipe) -> Backbone:
         backbone = Backbone(FAMILY, new_model(recipe.size, tokenizer), tokenizer, "new")
     else:
         raise UserError("--init is needed: the folder or hub id of the model to train")
+    if objective == "ar" and isinstance(backbone.model, LLaDAForMaskedLM):
+        backbone = Backbone(causal.LLAMA, causal.of_llada(backbone.model), backbone.tokenizer, backbone.name)
+    if backbone.family.causal != (objective == "ar"):
+        raise UserError(f"--init {recipe.init}: objective ar trains Llamas, and the others diffusion models")
     if recipe.block_length is not None:
         backbone.model.config.update({"block_size": recipe.block_length, "block_origin": "response"})
     backbone.model.train()
@@ -128,6 +136,8 @@ def collator_for(objective: str, recipe: Recipe, batches: CorruptedBatches) -> C
         return BlockBatches(batches, recipe.block_length, recipe.prefixes, recipe.first_weight, two_stream)
     if objective == "llada":
         return batches
+    if objective == "ar":
+        return NextTokenBatches(batches)
     if recipe.mask == "two-stream":
         return TwoStreamBatches(batches, recipe.random_orders)
     return PositionBatches(batches, None if recipe.positions == "all" else recipe.positions)
@@ -247,7 +257,7 @@ def train(
     if save_every < 1:
         raise UserError(f"--save-every {save_every} must be at least 1 step")
     set_seed(recipe.seed)
-    backbone = start(recipe)
+    backbone = start(recipe, objective)
     model: Any = backbone.model
     examples, steps = examples_for(recipe, backbone)
     layer = type(model.model.layers[0]).__name__

@@ -11,15 +11,15 @@ import torch
 from transformers import Trainer
 
 from harness.errors import UserError
-from harness.training.objectives import block_loss, fef_loss, llada_loss, two_stream_loss
+from harness.training.objectives import block_loss, fef_loss, llada_loss, next_token_loss, two_stream_loss
 from harness.training.sharding import set_weights
 
 Inputs = dict[str, torch.Tensor]
 
 
 class DiffusionTrainer(Trainer):
-    """Trainer of batches as the collators make them: rows of either mask of objective `fef` or of blocks, or a
-    corrupted batch.
+    """Trainer of batches as the collators make them: rows of either mask of objective `fef` or of blocks, a corrupted
+    batch, or a clean one whose next tokens are predicted.
 
     loss_weight: of the objective `llada`. rows_per_forward: position-conditioned rows that go through the model at
     once. A larger batch goes in pieces, so that memory does not grow with the number of positions.
@@ -71,6 +71,8 @@ class DiffusionTrainer(Trainer):
                 return block_loss(logits, inputs["target"], inputs["block_weight"])
             draft_BCV, target_BCV = logits.chunk(2, dim=1)
             return two_stream_loss(draft_BCV, target_BCV, inputs["target"], inputs["used"], int(inputs["tokens"]))
+        if "predicted" in inputs:
+            return next_token_loss(model(input_ids=inputs["inputs"]).logits, inputs["inputs"], inputs["predicted"])
         logits_BLV = model(input_ids=inputs["corrupted"]).logits
         return llada_loss(
             logits_BLV, inputs["clean"], inputs["corrupted"], inputs["response"], inputs["share"], self.loss_weight

@@ -26,12 +26,14 @@ class Blocks:
 
     length: tokens of a block. origin: where blocks begin to count: at position 0 of the sequence (SDAR, LLaDA2), or at
     the response (dLLM's BD3LM, which pads the prompt on its left to whole blocks). masks: False for canvases, which
-    begin as random tokens instead (DiffusionGemma).
+    begin as random tokens instead (DiffusionGemma), and where it is causal: an autoregressive model, each of whose
+    tokens is a block.
     """
 
     length: Annotated[int, Meta(ge=1)]
     origin: Literal["sequence", "response"] = "sequence"
     masks: bool = True
+    causal: bool = False
 
 
 @dataclass(frozen=True)
@@ -210,7 +212,7 @@ def ledgers(backbone: BackboneLike, draft: BackboneLike, start: int, blocks: Blo
     """
     if getattr(draft, "blocks", None) != getattr(backbone, "blocks", None):
         raise ValueError("the draft model must attend as the target does, in the same blocks")
-    if blocks is None:
+    if blocks is None or blocks.causal:
         return Ledger(backbone), Ledger(draft)
     grid, kept = Grid.of(blocks, start), Kept()
     return BlockLedger(backbone, grid, kept), BlockLedger(draft, grid, kept if draft is backbone else Kept())

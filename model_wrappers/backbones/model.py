@@ -57,8 +57,8 @@ class Family:
     reads_at: 0 where the model's logits at position i predict token i, -1 where those at i - 1 do. published: settings
     by model and suite. extends: whether `infer` heeds masks and caches; a model without has no `extend`. blocks: of
     models that attend in blocks, by a pattern in the last part of the model's name, in lower case ("" is all); the
-    config's `block_size` (or `bd_size`) and `block_origin` go before these, and make any other model one. backbone: the
-    class that runs it (None: Backbone).
+    config's `block_size` (or `bd_size`) and `block_origin` go before these, and make any other model one. causal: of
+    autoregressive models. backbone: the class that runs it (None: Backbone).
     """
 
     model_type: str
@@ -75,6 +75,7 @@ class Family:
     published: tuple[Published, ...] = ()
     extends: bool = True
     blocks: Mapping[str, Blocks] = field(default_factory=dict)
+    causal: bool = False
     backbone: type[Backbone] | None = None
 
     def blocks_of(self, config: Mapping[str, Any], name: str) -> Blocks | None:
@@ -82,6 +83,8 @@ class Family:
 
         Raises ValueError for a length or an origin that is none.
         """
+        if self.causal:
+            return Blocks(1, masks=False, causal=True)
         if self.mask is None:
             return Blocks(config["canvas_length"], "response", masks=False)
         last, length = Path(name).name.lower(), config.get("block_size", config.get("bd_size"))

@@ -19,13 +19,25 @@ from safetensors import SafetensorError, safe_open
 from transformers import PretrainedConfig, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 from transformers.utils import cached_file
 
-from model_wrappers.backbones import diffusion_gemma, dream, fast_dllm_v2, llada, llada2_moe, llada_moe, qwen3, sdar
+from model_wrappers.backbones import (
+    causal,
+    diffusion_gemma,
+    dream,
+    fast_dllm_v2,
+    llada,
+    llada2_moe,
+    llada_moe,
+    qwen3,
+    sdar,
+)
 from model_wrappers.backbones.model import Backbone, Family, ReadsAt, check_extends, check_graphs
 from model_wrappers.backbones.remote import load_remote
 from model_wrappers.backbones.weights import load_weights
 
 OF_FILES = (llada, llada_moe, dream, qwen3, sdar, llada2_moe, fast_dllm_v2, diffusion_gemma)
-FAMILIES: dict[str, Family] = {each.model_type: each for each in (*(file.FAMILY for file in OF_FILES), sdar.MOE)}
+FAMILIES: dict[str, Family] = {
+    each.model_type: each for each in (*(file.FAMILY for file in OF_FILES), sdar.MOE, *causal.FAMILIES)
+}
 BUILT_IN = frozenset(FAMILIES)
 NANO = Path(__file__).parents[1] / "nano"
 TRAINED = ("fef", "control", "long", "long-control", "block", "block-control")

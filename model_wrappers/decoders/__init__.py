@@ -42,7 +42,8 @@ class Decoder:
     Theorem 2; other windows are steps that were guessed and verified. may_leave_masks: its choice of a token may be the
     mask, which then stays, as with the official sampler. whole_sequence: it reads what stands after the block, or runs
     passes with attention of its own, so that it cannot decode a block model; blocks_only: it decodes no other. label:
-    its row in a table; "" is its name. canvases: it decodes models without a mask, and no others.
+    its row in a table; "" is its name. canvases: it decodes models without a mask, and no others. causal: it decodes
+    autoregressive models, and no others.
     """
 
     source: str | Function
@@ -54,6 +55,7 @@ class Decoder:
     whole_sequence: bool = False
     blocks_only: bool = False
     canvases: bool = False
+    causal: bool = False
     label: str = ""
 
     @cached_property
@@ -99,6 +101,13 @@ METHODS: dict[str, Decoder] = {
         may_leave_masks=True,
         blocks_only=True,
         label="S2D2",
+    ),
+    "ar": Decoder(
+        "model_wrappers.decoders.ar:decode_ar",
+        semi_autoregressive=False,
+        needs_extend=True,
+        causal=True,
+        label="Autoregressive",
     ),
     "renoise": Decoder("model_wrappers.decoders.renoise:decode_renoise", greedy_only=True, canvases=True),
     "klass": Decoder("model_wrappers.decoders.klass:decode_klass", may_leave_masks=True, label="KLASS"),

@@ -88,8 +88,9 @@ def without_seconds(folder: Path) -> list[list[dict[str, Any]]]:
 
 
 @pytest.mark.slow
-def test_a_killed_run_resumes_to_the_records_of_an_uninterrupted_one(tmp_path: Path) -> None:
-    line = ["--suite", "lists,math", "--methods", "llada,fef-2", "--limit", "6", "--chunk", "2", "--threads", "1"]
+@pytest.mark.parametrize("more", [["--chunk", "2"], ["--batch", "4"]], ids="".join)
+def test_a_killed_run_resumes_to_the_records_of_an_uninterrupted_one(tmp_path: Path, more: list[str]) -> None:
+    line = ["--suite", "lists,math", "--methods", "llada,fef-2", "--limit", "6", "--threads", "1", *more]
     command = [sys.executable, str(ROOT / "harness" / "run.py"), *line, "--out", str(tmp_path / "killed")]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
     items = tmp_path / "killed" / "items.jsonl"

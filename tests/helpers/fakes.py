@@ -21,7 +21,7 @@ from model_wrappers.request import Request
 from model_wrappers.sampling import Sampler
 
 # The decoders of models with a mask that attend to the whole sequence.
-WHOLE = [method for method, decoder in METHODS.items() if not decoder.blocks_only and not decoder.canvases]
+WHOLE = [name for name, each in METHODS.items() if not (each.blocks_only or each.canvases or each.causal)]
 # The decoders that run on logits alone, without attention masks and caches: the backbones below have nothing else.
 ON_LOGITS = [method for method in WHOLE if not METHODS[method].needs_extend]
 

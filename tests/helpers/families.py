@@ -12,7 +12,12 @@ from model_wrappers import Backbone
 from model_wrappers.backbones.registry import FAMILIES
 
 # Those that attend to the whole sequence.
-NAMES = [name for name, family in FAMILIES.items() if "" not in family.blocks and family.backbone is None]
+NAMES = [
+    name
+    for name, family in FAMILIES.items()
+    if "" not in family.blocks and not family.causal and family.backbone is None
+]
+CAUSAL = [name for name, family in FAMILIES.items() if family.causal]
 SHIFTED = [name for name in NAMES if FAMILIES[name].reads_at]
 VOCABULARY = 40
 SIZES: dict[str, Any] = {
