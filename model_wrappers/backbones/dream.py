@@ -67,6 +67,22 @@ DREAM_BASE = Published(
     source="ZHZisZZ/dllm, examples/dream/eval.sh; HumanEval and MBPP with temperature 0.2, all with top_p 0.95",
     suites={"gsm8k": _whole(256), "math": _whole(512), "humaneval": _whole(512), "mbpp": _whole(512)},
 )
+CODE = ("humaneval", "mbpp")
+CODER_INSTRUCT = Published(
+    models=r"dream-coder-.*instruct",
+    source="DreamLM/Dream-Coder, instruct/code_eval/evalplus; with temperature 0.1 and the least entropy first",
+    suites=dict.fromkeys(CODE, _whole(768)),
+)
+CODER_BASE = Published(
+    models=r"dream-coder-.*base",
+    source="DreamLM/Dream-Coder, base/eval_code_base.sh; temperature 0.2 (MBPP 0.1), top_p 0.9, least entropy first",
+    suites=dict.fromkeys(CODE, _whole(512)),
+)
+DIFFUCODER = Published(
+    models=r"diffucoder",
+    source="apple/ml-diffucoder, README; with temperature 0.2 (base) or 0.4, top_p 0.95 and the least entropy first",
+    suites=dict.fromkeys(CODE, _whole(256)),
+)
 FAMILY = Family(
     model_type=DreamConfig.model_type,
     model=DreamForMaskedLM,
@@ -76,5 +92,5 @@ FAMILY = Family(
     reads_at=-1,
     also=("dream",),
     tokenizer=Qwen2Tokenizer,  # the folder has its vocabulary and merges alone
-    published=(DREAM_INSTRUCT, DREAM_BASE),
+    published=(DREAM_INSTRUCT, DREAM_BASE, CODER_INSTRUCT, CODER_BASE, DIFFUCODER),
 )

@@ -22,6 +22,7 @@ from model_wrappers.backbones.heads import HeadAtPositions
 from model_wrappers.backbones.model import Family, Published
 
 OFFICIAL_MASK_ID, OFFICIAL_EOT_ID = 126336, 126348  # of GSAI-ML/LLaDA-8B
+ILLADA_VOCABULARY, ILLADA_MASK_ID = 155136, 5  # of GSAI-ML/iLLaDA-8B, by its card and ML-GSAI/LLaDA's README
 
 OFFICIAL_KEYS = {
     "^model.transformer.wte.": "^model.embed_tokens.",
@@ -94,6 +95,8 @@ class LLaDAConfig(LlamaConfig):
             raise ValueError(f"model_type {d['model_type']!r} is not {cls.model_type!r}")
         if not {"d_model", "hidden_size"} & set(d) or "vocab_size" not in d:
             raise ValueError("the config names no sizes: hidden_size or d_model, and vocab_size, are needed")
+        if d["vocab_size"] == ILLADA_VOCABULARY:
+            d = {"mask_token_id": ILLADA_MASK_ID, **d}
         if "d_model" in d:
             refuse_unlike("LLaDA", d, OFFICIAL_CHOICES | {"embedding_size": d["vocab_size"]})
             same = ("vocab_size", "rms_norm_eps", "eos_token_id", "mask_token_id")

@@ -33,6 +33,9 @@ def test_llada_15_has_those_of_its_opencompass_configurations(model: str, suite:
     [
         ("Dream-org/Dream-v0-Instruct-7B", "humaneval", 768, 768),
         ("Dream-org/Dream-v0-Base-7B", "humaneval", 512, 512),
+        ("Dream-org/Dream-Coder-v0-Instruct-7B", "humaneval", 768, 768),
+        ("Dream-org/Dream-Coder-v0-Base-7B", "mbpp", 512, 512),
+        ("apple/DiffuCoder-7B-cpGRPO", "mbpp", 256, 256),
         ("inclusionAI/LLaDA-MoE-7B-A1B-Instruct", "gsm8k", 1024, 64),
         ("dllm-hub/Qwen3-0.6B-diffusion-mdlm-v0.1", "mbpp", 256, 256),
     ],

@@ -10,11 +10,13 @@ from typing import Any
 
 import pytest
 import torch
+from fakes import OFFICIAL_CONFIG
 from families import NAMES, OFFICIAL, SHIFTED, checkpoint, config_of, tiny
 from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
 
 from model_wrappers import Backbone, load_backbone
 from model_wrappers.backbones.blocks import Blocks
+from model_wrappers.backbones.llada import LLaDAConfig, LLaDAForMaskedLM
 from model_wrappers.backbones.model import check_extends
 from model_wrappers.backbones.protocol import Ledger
 from model_wrappers.backbones.registry import FAMILIES
@@ -296,3 +298,13 @@ def test_sdars_mixture_of_experts_is_qwen3s_in_blocks(dtype: str, tmp_path: Path
     expected_1LV = theirs(input_ids=ids_1L, attention_mask=seen_LL[None, None]).logits
     logits_1LV, _ = loaded.extend(ids_1L, torch.arange(12), torch.arange(12), visible_NK=seen_LL)
     assert torch.equal(logits_1LV, expected_1LV)
+
+
+def test_illada_is_a_llada_with_grouped_keys_tied_embeddings_and_a_mask_of_its_own() -> None:
+    config: dict[str, Any] = OFFICIAL_CONFIG | {"vocab_size": 155136, "embedding_size": 155136, "n_kv_heads": 2}
+    del config["mask_token_id"]  # its card and README name it
+    read: Any = LLaDAConfig.from_dict(config | {"weight_tying": True})
+    assert (read.mask_token_id, read.num_key_value_heads, read.tie_word_embeddings) == (5, 2, True)
+    with torch.device("meta"):
+        model = LLaDAForMaskedLM(read)
+    assert model.get_output_embeddings().weight is model.get_input_embeddings().weight
