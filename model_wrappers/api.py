@@ -98,9 +98,16 @@ def decode(
         draft_rows=draft.rows,
         draft_token_forwards=draft.tokens,
         seconds=seconds,
+        block_seconds=_block_seconds(request, began, seconds),
         windows=request.windows,
     )
     return Decoded(decoded_1L[0, start:].clone(), trace)
+
+
+def _block_seconds(request: Request, began: float, seconds: float) -> list[tuple[int, float]]:
+    """As `Trace` has them; the block that a decoder returned from is finished at the end."""
+    noted = [(end - request.start, at - began) for end, at in request.finished if end - request.start < request.length]
+    return [*noted, (request.length, seconds)] if noted or len(request.block_ends) == 1 else []
 
 
 def check_options(method: Method, options: dict[str, Any]) -> Options:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, overload
 
 import torch
 
@@ -13,6 +14,30 @@ from model_wrappers.backbones.blocks import BlockEnds, Grid
 from model_wrappers.backbones.protocol import Ledger
 from model_wrappers.sampling import Sampler
 from model_wrappers.trace import FullObserver, How, Observer, Rejected, Window
+
+
+class TimedEnds(Sequence[int]):
+    """Index after each block. Going through them notes in `finished` each end, and the time when it is passed."""
+
+    def __init__(self, ends: Sequence[int], finished: list[tuple[int, float]]) -> None:
+        self._ends, self._finished = ends, finished
+
+    @overload
+    def __getitem__(self, number: int) -> int: ...
+
+    @overload
+    def __getitem__(self, number: slice) -> Sequence[int]: ...
+
+    def __getitem__(self, number: int | slice) -> int | Sequence[int]:
+        return self._ends[number]
+
+    def __len__(self) -> int:
+        return len(self._ends)
+
+    def __iter__(self) -> Iterator[int]:
+        for end in self._ends:
+            yield end
+            self._finished.append((end, time.perf_counter()))
 
 
 @dataclass(frozen=True)
@@ -25,7 +50,8 @@ class Request:
     sampler: what all randomness goes through. observer: told of every change. windows: those that `record` was given.
     given: positions that were given, prompt and all; they are never masked again. grid: the blocks of a block model,
     the last of which may reach beyond the response; None is LLaDA's blocks, which the model does not know. end: index
-    after the response (None: it ends with the sequence).
+    after the response (None: it ends with the sequence). finished: the ends of blocks that a decoder went past, and
+    when.
     """
 
     backbone: Ledger
@@ -40,6 +66,7 @@ class Request:
     given: frozenset[int] = frozenset()
     grid: Grid | None = None
     end: int | None = None
+    finished: list[tuple[int, float]] = field(default_factory=list)
 
     @property
     def mask_id(self) -> int:
@@ -54,9 +81,10 @@ class Request:
     @property
     def block_ends(self) -> Sequence[int]:
         """Index after the last token of every block; of a block model's one goes through those up to EOS alone."""
+        ends: Sequence[int] = range(self.start + self.block_length, self.x_1L.shape[1] + 1, self.block_length)
         if self.grid is not None:
-            return BlockEnds(self.grid, self.x_1L, self.start, self.backbone.eos_id)
-        return range(self.start + self.block_length, self.x_1L.shape[1] + 1, self.block_length)
+            ends = BlockEnds(self.grid, self.x_1L, self.start, self.backbone.eos_id)
+        return TimedEnds(ends, self.finished)
 
     def block_end(self, position: int) -> int:
         """Index after the last token of the block that holds a position of the response."""

@@ -92,7 +92,8 @@ class Trace:
     forwards: calls of a model (NFE); rows: sequences that went through it, summed over calls; token_forwards: tokens
     that did; cached_tokens: tokens whose keys and values were read from a cache instead. The draft_ numbers are the
     part of these that gave draft probs, by whichever model. seconds: wall-clock of the decoder alone, the device
-    synchronised on both sides.
+    synchronised on both sides. block_seconds: tokens of the response that stood after each block, and the seconds until
+    then; empty where a decoder of several blocks does not take them one by one.
     """
 
     forwards: int = 0
@@ -103,6 +104,7 @@ class Trace:
     draft_rows: int = 0
     draft_token_forwards: int = 0
     seconds: float = 0.0
+    block_seconds: list[tuple[int, float]] = field(default_factory=list)
     windows: list[Window] = field(default_factory=list)
 
 

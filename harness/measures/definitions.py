@@ -18,6 +18,7 @@ from harness.records.store import Run
 
 TOKENS = ["prompt_tokens", "content_tokens", "eos_tokens", "post_stop_tokens"]
 PASSES = ["forwards", "token_forwards", "cached_tokens"]
+UNTIL = ["first_block_seconds", "content_seconds"]
 SHARES = {"seconds_median": 0.5, "seconds_90": 0.9, "seconds_99": 0.99}
 
 
@@ -47,7 +48,7 @@ DEFINITIONS: Mapping[str, Definition] = {
     "tps_seen": Definition("seen", "seconds", "Fast-dLLM v1 on HumanEval"),
 }
 LEDGER = [
-    *(*PAIR, "items", "seconds_per_item", *SHARES, *TOKENS, *PASSES),
+    *(*PAIR, "items", "seconds_per_item", *SHARES, *UNTIL, *TOKENS, *PASSES),
     *DEFINITIONS,
     *("positions_per_token", "committed_per_window"),
 ]
@@ -56,24 +57,24 @@ LEDGER = [
 def token_ledger(run: Run) -> pd.DataFrame:
     """One row per method and suite that has items, in the configuration's order; columns are LEDGER.
 
-    seconds_per_item, TOKENS and PASSES: means a response; SHARES: percentiles of its seconds. post_stop_tokens, in an
-    older record without it, is what the configuration's gen_length leaves beside content and EOS. DEFINITIONS: as each
-    says. positions_per_token: token positions that went through the model for a token of content. NaN where the record
-    has no such counts; whatever needs seconds too where the run was not timed. Raises UserError if there are no items
-    or they are damaged.
+    seconds_per_item, UNTIL, TOKENS and PASSES: means a response; SHARES: percentiles of its seconds. post_stop_tokens,
+    in an older record without it, is what the configuration's gen_length leaves beside content and EOS. DEFINITIONS: as
+    each says. positions_per_token: token positions that went through the model for a token of content. NaN where the
+    record has no such counts; whatever needs seconds too where the run was not timed. Raises UserError if there are no
+    items or they are damaged.
     """
     items = checked_items(run)
     left = _gen_lengths(run, items) - items["content_tokens"] - items["eos_tokens"]
     items["post_stop_tokens"] = items["post_stop_tokens"].fillna(left)
     if not timed(run):
-        items["seconds"] = math.nan
+        items[["seconds", *UNTIL]] = math.nan
     items["content"] = items["content_tokens"]
     items["written"] = items["content"] + items["post_stop_tokens"]
     items["generated"] = items["written"] + items["eos_tokens"]
     items["seen"] = items["written"] + items["prompt_tokens"]
     groups = items.groupby("pair")
-    means = groups[["seconds", *TOKENS, *PASSES, "content", "written", "generated", "seen"]].mean()
-    ledger = means[[*TOKENS, *PASSES]].assign(items=groups.size(), seconds_per_item=means["seconds"])
+    means = groups[["seconds", *UNTIL, *TOKENS, *PASSES, "content", "written", "generated", "seen"]].mean()
+    ledger = means[[*UNTIL, *TOKENS, *PASSES]].assign(items=groups.size(), seconds_per_item=means["seconds"])
     for name, share in SHARES.items():
         ledger[name] = groups["seconds"].quantile(share)
     for name, own in DEFINITIONS.items():

@@ -25,7 +25,7 @@ BOTH_SECONDS = ["seconds_reference", "seconds"]
 COUNTED = ["proposed", "accepted", "rejected"]
 OPTIONAL = [
     *("prompt_tokens", "content_tokens", "eos_tokens", "post_stop_tokens"),
-    *("draft_forwards", "token_forwards", "cached_tokens"),
+    *("draft_forwards", "token_forwards", "cached_tokens", "first_block_seconds", "content_seconds"),
 ]
 MEASURES = [
     *PAIR,

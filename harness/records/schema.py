@@ -159,6 +159,7 @@ class ItemRecord(Struct):
     """One response: whose it is, what it says, whether it is right, what it cost.
 
     worker: whose device decoded it, a key of `workers` in a session of run.json; missing without --workers.
+    first_block_seconds, content_seconds: until the first block stood, and the block of the last token before the end.
     """
 
     method: str
@@ -184,6 +185,8 @@ class ItemRecord(Struct):
     draft_rows: Count | None = None
     draft_token_forwards: Count | None = None
     seconds: Seconds | None = None
+    first_block_seconds: Seconds | None = None
+    content_seconds: Seconds | None = None
     proposed: Count | None = None
     accepted: Count | None = None
     rejected: Count | None = None

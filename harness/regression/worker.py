@@ -44,7 +44,8 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
         **options,
     )
     digest = hashlib.sha256(out.tokens.numpy().tobytes()).hexdigest()
-    costs = {name: value for name, value in vars(out.trace).items() if name not in ("seconds", "windows")}
+    counts = {name: value for name, value in vars(out.trace).items() if not name.endswith("seconds")}
+    costs = {name: value for name, value in counts.items() if name != "windows"}
     windows = [(window.proposed, window.accepted, window.committed) for window in out.trace.windows]
     answered = {"seconds": out.trace.seconds, "forwards": out.trace.forwards, "tokens": digest}
     return answered | {"costs": costs, "windows": windows}

@@ -62,8 +62,11 @@ def cost_and_tokens(
     key: dict[str, Any], seed: int, backbone: Backbone, prompt_P: torch.Tensor, out: Decoded
 ) -> dict[str, Any]:
     """What an item cost, and its tokens in numbers. key: its method, suite and item. prompt_P: LongTensor (P,)."""
-    costs = {name: value for name, value in vars(out.trace).items() if name != "windows"}
+    costs = {name: value for name, value in vars(out.trace).items() if name not in ("windows", "block_seconds")}
     content, eos = content_length(backbone, out.tokens), int((out.tokens == backbone.eos_id).sum())
+    blocks = out.trace.block_seconds
+    until = {"first_block_seconds": blocks[0][1]} if blocks else {}
+    until |= {"content_seconds": next(at for end, at in blocks if end >= content)} if blocks else {}
     return {
         "schema": SCHEMA,
         **key,
@@ -75,6 +78,7 @@ def cost_and_tokens(
         "post_stop_tokens": len(out.tokens) - content - eos,  # behind the end, and no EOS
         "tokens_hash": hash_of(out.tokens),
         **costs,
+        **until,
         **window_sums([(w.proposed, w.accepted, w.committed) for w in out.trace.windows]),
     }
 

@@ -24,6 +24,8 @@ COUNTS: Headings = {
     "seconds_median": ("Seconds", "median", 3),
     "seconds_90": ("Seconds", "90%", 3),
     "seconds_99": ("Seconds", "99%", 3),
+    "first_block_seconds": ("Seconds until", "first block", 3),
+    "content_seconds": ("Seconds until", "last content", 3),
     "prompt_tokens": ("Tokens", "Prompt", 1),
     "content_tokens": ("Tokens", "Content", 1),
     "eos_tokens": ("Tokens", "EOS", 1),
@@ -46,7 +48,8 @@ MEASURES: Headings = {
     "tps_seen": ("Tokens/s", "with prompt", 1),
 }
 OF_COUNTS = (
-    "Seconds, tokens and calls of a response: means, and percentiles of its seconds.",
+    "Seconds, tokens and calls of a response: means, and percentiles of its seconds. Until the first block and the "
+    "block of the last content token stood: in records since version 0.2.0, for decoders that go from block to block.",
     "Content: tokens before the first EOS or end of turn. EOS: EOS tokens, which pad the response. Post-stop: what "
     "else stands behind the end, an end of turn among it.",
     "Model: its calls, the tokens that went through it, and the tokens whose keys and values were read from a cache.",

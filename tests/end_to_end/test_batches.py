@@ -19,7 +19,7 @@ LINE: dict[str, Any] = {"untimed": True, "limit": 3, "threads": 1}
 
 
 def recorded(folder: Path) -> dict[Any, dict[str, Any]]:
-    items = read_run(folder).items.drop(columns="seconds")
+    items = read_run(folder).items.drop(columns=["seconds", "first_block_seconds", "content_seconds"])
     return {tuple(row[name] for name in KEYS): row for row in items.to_dict("records")}
 
 

@@ -83,8 +83,11 @@ def without_seconds(folder: Path) -> list[list[dict[str, Any]]]:
     def place(row: dict[str, Any]) -> list[str]:
         return [str(row.get(key)) for key in (*KEYS, "step", "round")]
 
+    def counts(row: dict[str, Any]) -> dict[str, Any]:
+        return {name: value for name, value in row.items() if not name.endswith("seconds")}
+
     files = [read_lines(folder / name) for name in ("items.jsonl", "windows.jsonl")]
-    return [[{k: v for k, v in row.items() if k != "seconds"} for row in sorted(rows, key=place)] for rows in files]
+    return [[counts(row) for row in sorted(rows, key=place)] for rows in files]
 
 
 @pytest.mark.slow

@@ -56,7 +56,7 @@ def jobs(backbone: Backbone, count: int, way: dict[str, Any]) -> Iterator[Callab
 
 def told(out: Decoded) -> tuple[Any, ...]:
     """All of a response but its seconds."""
-    costs = {name: value for name, value in vars(out.trace).items() if name != "seconds"}
+    costs = {name: value for name, value in vars(out.trace).items() if not name.endswith("seconds")}
     return out.tokens.tolist(), costs
 
 

@@ -41,7 +41,8 @@ def sized(folder: Path, items: list[dict[str, Any]]) -> Run:
 
 def test_every_definition_gives_what_its_source_counts(tmp_path: Path) -> None:
     items = [
-        counted("llada", number, row.index(TURN), seconds=seconds, forwards=calls, token_forwards=100)
+        counted("llada", number, row.index(TURN), seconds=seconds, first_block_seconds=seconds / 2, forwards=calls)
+        | {"token_forwards": 100}
         for number, (row, seconds, calls) in enumerate(zip(RESPONSES, SECONDS, CALLS, strict=True))
     ]
     row = token_ledger(sized(tmp_path, items)).to_dict("records")[0]
@@ -66,6 +67,7 @@ def test_every_definition_gives_what_its_source_counts(tmp_path: Path) -> None:
     assert row["tps_seen"] == int(no_eos.sum()) / sum(SECONDS)  # Fast-dLLM v1 counts what is no EOS, prompt and all
     assert row["positions_per_token"] == 200 / 50
     assert (row["seconds_median"], row["seconds_90"]) == (2.5, pytest.approx(3.7))
+    assert row["first_block_seconds"] == 1.25 and np.isnan(row["content_seconds"])
 
 
 # d3LLM's AUP_leaderboard/data_llada.yaml, MATH: tokens per forward and accuracy; published with Qwen 2.5 in the list.
@@ -119,7 +121,7 @@ def test_a_cache_shows_in_the_tokens_that_went_through_the_model(tmp_path: Path)
     items = [counted(method, 0, 20, **cost) for method, cost in zip(("llada", "dcd"), passes, strict=True)]
     files = render(sized(tmp_path, items), measures=True)
     rows = rows_of(files["tokens.md"])
-    assert rows["LLADA"][9:12] == ["48.0", "580.0", "0.0"] and rows["DCD"][9:12] == ["48.0", "120.0", "460.0"]
+    assert rows["LLADA"][11:14] == ["48.0", "580.0", "0.0"] and rows["DCD"][11:14] == ["48.0", "120.0", "460.0"]
 
 
 def test_an_older_record_has_post_stop_tokens_by_the_generation_length(tmp_path: Path) -> None:
@@ -133,7 +135,7 @@ def test_an_older_record_has_post_stop_tokens_by_the_generation_length(tmp_path:
 
 def test_a_record_without_counts_has_seconds_and_calls_alone(tmp_path: Path) -> None:
     files = render(save(tmp_path, full_items()), measures=True)
-    assert rows_of(files["tokens.md"])["LLaDA"] == ["MATH", *["2.000"] * 4, *["-"] * 4, "48.0", "-", "-"]
+    assert rows_of(files["tokens.md"])["LLaDA"] == ["MATH", *["2.000"] * 4, *["-"] * 6, "48.0", "-", "-"]
     assert set(rows_of(files["measures.md"])["LLaDA"][1:]) == {"-"}
     assert list(pd.read_csv(io.StringIO(files["measures.csv"])).columns) == LEDGER
 
@@ -150,7 +152,7 @@ def test_measures_are_written_when_asked_for(tmp_path: Path, capsys: pytest.Capt
 def test_a_run_that_was_not_timed_has_nothing_per_second(tmp_path: Path) -> None:
     config = {"methods": {"llada": {"label": "LLaDA"}}, "suites": {"gsm8k": {}}, "timed": False}
     files = render(save(tmp_path, [counted("llada", 0, 20)], config=config), measures=True)
-    assert rows_of(files["tokens.md"])["LLaDA"][:7] == ["gsm8k", *["-"] * 4, "10.0", "20.0"]
+    assert rows_of(files["tokens.md"])["LLaDA"][:9] == ["gsm8k", *["-"] * 6, "10.0", "20.0"]
     assert rows_of(files["measures.md"])["LLaDA"] == ["gsm8k", "0.42", "0.42", "0.46", "1.00", *["-"] * 7]
 
 
@@ -158,9 +160,7 @@ def test_latex_groups_the_definitions_and_compiles(tmp_path: Path) -> None:
     run = sized(tmp_path / "run", [counted("llada", 0, 20)])
     run.config.suites["gsm8k"].title = "Suite x"  # no speedup, whatever its last letter
     files = render(run, measures=True)
-    assert (
-        r"\multicolumn{4}{c}{Seconds} & \multicolumn{4}{c}{Tokens} & \multicolumn{3}{c}{Model}" in files["tokens.tex"]
-    )
+    assert r"\multicolumn{4}{c}{Seconds} & \multicolumn{2}{c}{Seconds until} & " in files["tokens.tex"]
     assert "LLADA & Suite x &" in files["measures.tex"]
     if not has_latex():
         pytest.skip("no pdflatex with booktabs and multirow")
