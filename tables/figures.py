@@ -31,7 +31,7 @@ from tables.charts.drawing import (
     UNDATED,
     Skipped,
 )
-from tables.charts.figures import draw_acceptance, draw_curves, draw_tradeoff, draw_window_size
+from tables.charts.figures import draw_acceptance, draw_curves, draw_throughput, draw_tradeoff, draw_window_size
 from tables.charts.series import draw_anchor, draw_front, draw_parallelism
 
 
@@ -58,9 +58,10 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--series", nargs="+", default=[], metavar="TITLE=PATTERN", help="methods that are one line of the front"
     )
+    parser.add_argument("--throughput", type=Path, metavar="FILE", help="record of harness/bench.py --throughput --out")
     options = parser.parse_args(argv)
-    if options.run is None and not (options.curves and options.out):
-        raise UserError("name a run's folder, or both --curves and --out")
+    if options.run is None and not ((options.curves or options.throughput) and options.out):
+        raise UserError("name a run's folder, or --out with --curves or --throughput")
     series = _pairs("--series takes TITLE=PATTERN", options.series)
     drawings: dict[str, Callable[[], tuple[Figure, list[str]]]] = {}
     if options.run is not None:
@@ -82,6 +83,8 @@ def main(argv: list[str] | None = None) -> int:
     if options.curves:
         curves = {name: Path(file) for name, file in _pairs("--curves takes NAME=FILE", options.curves).items()}
         drawings["curves"] = lambda: draw_curves(curves)
+    if options.throughput is not None:
+        drawings["throughput"] = lambda: draw_throughput(options.throughput)
     out = options.out or options.run / "figures"
     style: Any = {**matplotlib.rcParamsDefault, "backend": "agg", **STYLE}  # whatever the machine's matplotlibrc says
     with matplotlib.rc_context(style):

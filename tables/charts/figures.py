@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from pathlib import Path
 from typing import Any
 
@@ -162,6 +163,31 @@ def draw_curves(curves: dict[str, Path]) -> tuple[Figure, list[str]]:
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axes.yaxis.set_minor_formatter(NullFormatter())
     axes.legend()
+    return figure, []
+
+
+def draw_throughput(record: Path) -> tuple[Figure, list[str]]:
+    """Responses a second against how many are decoded at once, means over the suites; of bench.py --throughput --out.
+
+    Raises UserError for a file that is no such record.
+    """
+    try:
+        table = pd.DataFrame(json.loads(record.read_text(encoding="utf-8"))["throughput"])
+        means = table.groupby(["method", "batch"], sort=False)["responses/s"].mean()
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{record} is no record of harness/bench.py --throughput --out: {error}") from error
+    names = list(dict.fromkeys(table["method"]))
+    figure, axes = new_figure(2.3, entries=names)
+    for name, look in zip(names, looks(), strict=False):
+        axes.plot(means[name].index, means[name], linewidth=0.7, label=name, **look)
+    axes.set(xscale="log", yscale="log", xlabel="responses decoded at once", ylabel="responses a second")
+    sizes = sorted(set(table["batch"]))
+    axes.set_xticks(sizes, [str(size) for size in sizes])
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.yaxis.set_minor_formatter(NullFormatter())
+    legend_below(figure, axes)
     return figure, []
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -20,7 +21,7 @@ from harness.methods.presets import PRESETS
 from harness.records.store import Run, write_meta
 from tables import figures as cli
 from tables.charts.drawing import UNDATED, Skipped
-from tables.figures import draw_acceptance, draw_curves, draw_tradeoff, draw_window_size
+from tables.figures import draw_acceptance, draw_curves, draw_throughput, draw_tradeoff, draw_window_size
 
 SIZES = {"fef-4(window=4)": 4, "fef-4": 16, "fef-2": 16}
 
@@ -139,6 +140,24 @@ def test_curves_are_raw_and_smoothed_and_stages_follow_one_another(tmp_path: Pat
             (tmp_path / name).write_text(content)
         with pytest.raises(UserError, match=says):
             draw_curves({name: tmp_path / name})
+
+
+def test_throughput_is_the_mean_over_the_suites(tmp_path: Path) -> None:
+    rows = [
+        {"suite": suite, "method": method, "batch": size, "responses/s": speed * size}
+        for suite, speed in (("gsm8k", 1.0), ("mbpp", 3.0))
+        for method in ("llada", "threshold")
+        for size in (1, 4)
+    ]
+    (tmp_path / "record.json").write_text(json.dumps({"throughput": rows}))
+    figure, _ = draw_throughput(tmp_path / "record.json")
+    lines = {line.get_label(): (list(line.get_xdata()), list(line.get_ydata())) for line in figure.axes[0].get_lines()}
+    assert lines == dict.fromkeys(("llada", "threshold"), ([1, 4], [2.0, 8.0]))
+    (tmp_path / "other.json").write_text("{}")
+    with pytest.raises(UserError, match=r"no record of harness/bench\.py --throughput"):
+        draw_throughput(tmp_path / "other.json")
+    assert cli.main(["--throughput", str(tmp_path / "record.json"), "--out", str(tmp_path / "out")]) == 0
+    assert {path.stem for path in (tmp_path / "out").iterdir()} == {"throughput"}
 
 
 def test_the_command_line_writes_what_it_can_and_the_same_bytes_twice(
