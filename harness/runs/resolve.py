@@ -116,7 +116,7 @@ def resolve(options: RunOptions) -> ResolvedRun:
     if workers is not None and options.isolate:
         raise UserError("--isolate is for a run without --workers: each method has one process of its own")
     load_for(options.methods, options.plugin)
-    suites = suites_named(options.suite)
+    suites = suites_named(options.suite, options.data)
     presets = methods_named(options.methods)
     roles = read_models(options.model, suites)
     forecast = options.plan and options.costs is not None  # from figures of a device that need not be here

@@ -19,6 +19,7 @@ from typing import Any
 from harness.elements import call_of
 from harness.errors import UserError
 from harness.outside import import_file
+from harness.suites import parallelbench
 
 PROMPTS = ("prompt", "question")  # where the prompt is looked for unless its column is named
 ENDINGS = (".jsonl", ".csv")
@@ -29,7 +30,8 @@ Judge = Callable[[str, str], bool]
 
 @dataclass(frozen=True)
 class Questions:
-    """A file of questions. prompt, answer: its columns; prompt "" is the first of PROMPTS that is there.
+    """A file of questions. prompt, answer: its columns; prompt "" is the first of PROMPTS that is there, and
+    parallelbench.PROMPT a task of ParallelBench.
 
     judge: "exact", "number", or the file and the name of a function, "FILE.py:FUNCTION".
     """
@@ -73,6 +75,8 @@ def questions_of(text: str) -> tuple[str, Questions]:
 def read_questions(questions: Questions) -> list[dict[str, str]]:
     """The rows of a file, {answer, prompt}. Raises UserError, with the line, for a file that cannot be used."""
     path = questions.file
+    if questions.prompt == parallelbench.PROMPT:
+        return parallelbench.rows_of(path)
     if path.suffix not in ENDINGS:
         raise UserError(f"questions {path}: the file must end in {' or '.join(ENDINGS)}")
     try:
@@ -139,7 +143,11 @@ def judge_of(judge: str) -> Judge:
     path, _, name = judge.rpartition(":")
     if not Path(path).is_file():
         raise UserError(f"judge {judge}: there is no file {path}")
-    function = _function(Path(path), name, Path(path).stat().st_mtime_ns)
+    version = Path(path).stat().st_mtime_ns
+    if parallelbench.is_metric(Path(path)):
+        function: Callable[[str, str], Any] = parallelbench.metric_of(Path(path), name, f"{version:x}")
+    else:
+        function = _function(Path(path), name, version)
 
     def judged(response: str, answer: str) -> bool:
         try:

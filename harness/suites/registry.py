@@ -12,7 +12,7 @@ from typing import Any
 
 from harness.elements import elements_of
 from harness.errors import UserError
-from harness.suites import code_long, gsm8k, gsm8k_long, humaneval, lists, math, mbpp
+from harness.suites import code_long, gsm8k, gsm8k_long, humaneval, lists, math, mbpp, parallelbench
 from harness.suites.questions import Questions, questions_of
 from harness.suites.shots import with_shots
 from harness.suites.spec import Generator, Rounds, Suite, human
@@ -43,10 +43,11 @@ def suite_named(name: str) -> Suite:
     return SUITES[name]
 
 
-def suites_named(names: str | Iterable[str]) -> dict[str, Suite]:
+def suites_named(names: str | Iterable[str], data: str | None = None) -> dict[str, Suite]:
     """The suites of comma-separated lists, by name. Raises UserError for an unknown or repeated one.
 
-    An element NAME=FILE makes a suite of a file of questions.
+    An element NAME=FILE makes a suite of a file of questions; parallelbench:GROUP/TASK one of a task below `data`, a
+    checkout of ParallelBench.
     """
     chosen: dict[str, Suite] = {}
     for element in elements_of(names if isinstance(names, str) else ";".join(names)):
@@ -54,6 +55,9 @@ def suites_named(names: str | Iterable[str]) -> dict[str, Suite]:
         if "=" in element:
             name, questions = questions_of(element)
             add_questions(name, questions)
+        elif element.startswith(parallelbench.PREFIX):
+            name, file, judge = parallelbench.task_of(element, data)
+            add_questions(name, Questions(file, prompt=parallelbench.PROMPT, judge=judge))
         if name in chosen:
             raise UserError(f"--suite names a suite twice: {name}")
         chosen[name] = suite_named(name)
@@ -71,7 +75,7 @@ def add_questions(name: str, questions: Questions) -> None:
 
 def valid() -> str:
     """What a suite may be, for messages."""
-    return f"{', '.join(SUITES)}, {FOREIGN}NAME, NAME=FILE.jsonl"
+    return f"{', '.join(SUITES)}, {FOREIGN}NAME, {parallelbench.PREFIX}GROUP/TASK, NAME=FILE.jsonl"
 
 
 def generator_of(suite: Suite) -> Generator:
@@ -129,13 +133,17 @@ def generated_dataset(suite: Suite, data: Path) -> dict[str, Any]:
 
 def questions_dataset(suite: Suite, questions: Questions) -> dict[str, Any]:
     """OpenCompass's dataset configuration of a file of questions."""
+    rounds, columns = human("{prompt}"), ["prompt"]
+    if questions.prompt == parallelbench.PROMPT and parallelbench.rows_of(questions.file)[0]["shot"]:
+        rounds = [*human("{shot}"), {"role": "BOT", "prompt": "{shown}"}, *rounds]
+        columns = ["shot", "shown", "prompt"]
     return {
         "abbr": suite.name,
         "type": "harness.sandbox.questions.QuestionsDataset",
         "path": str(questions.file),
         "columns": {"prompt": questions.prompt, "answer": questions.answer},
-        "reader_cfg": {"input_columns": ["prompt"], "output_column": "answer"},
-        "infer_cfg": _inference(human("{prompt}")),
+        "reader_cfg": {"input_columns": columns, "output_column": "answer"},
+        "infer_cfg": _inference(rounds),
         "eval_cfg": {"evaluator": {"type": "harness.sandbox.questions.QuestionsEvaluator", "judge": questions.judge}},
     }
 

@@ -1,0 +1,108 @@
+"""ParallelBench (Kang et al., arXiv 2510.04767) from a checkout that the user has: its problems, prompts and metrics.
+
+They have no licence, so nothing of them is here: `--suite parallelbench:waiting_line/copy --data CHECKOUT` reads the
+task's file, fills its prompt with the problem and with its solved example, and calls the checkout's metric.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from harness.errors import UserError
+from harness.outside import import_file
+
+PREFIX = "parallelbench:"
+PROMPT = "parallelbench"  # what Questions.prompt says of its files: the prompt is made, not a column
+TASKS, METRICS = Path("dataset/parallel_bench/data/output/test"), Path("dataset/parallel_bench/metrics.py")
+GRADED = ("summary_score", "paraphrase_score")  # a share of each response, not right or wrong
+GRAMMAR = ("sentence_to_words_score", "grammar_score", "startwith_score")
+
+
+def task_of(element: str, checkout: str | None) -> tuple[str, Path, str]:
+    """Name, file and judge of an element parallelbench:GROUP/TASK of --suite.
+
+    Raises UserError where the checkout has no such task, or its metric cannot judge here.
+    """
+    task = element.removeprefix(PREFIX)
+    folder = Path(checkout or "").expanduser().resolve() / TASKS
+    if checkout is None or not folder.is_dir():
+        raise UserError(f"--suite {element} needs --data CHECKOUT, a checkout of furiosa-ai/ParallelBench with {TASKS}")
+    file = folder / f"{task}.jsonl"
+    if not file.is_file():
+        known = sorted(str(each.relative_to(folder).with_suffix("")) for each in folder.glob("*/*.jsonl"))
+        raise UserError(f"--suite {element}: {folder} has no such task; it has {', '.join(known)}")
+    metric = str(_config_of(file).get("metric"))
+    if metric in GRADED:
+        raise UserError(f"--suite {element}: its metric {metric} grades a response, and a suite needs right or wrong")
+    if metric in GRAMMAR and (shutil.which("java") is None or find_spec("language_tool_python") is None):
+        raise UserError(f"--suite {element}: its metric {metric} needs Java and the package language_tool_python")
+    root = folder.parents[len(TASKS.parts) - 1]
+    return f"parallelbench-{task.replace('/', '-')}", file, f"{root / METRICS}:{metric}"
+
+
+def rows_of(file: Path) -> list[dict[str, str]]:
+    """The problems of a task: answer (JSON), shot and shown (a solved example, "" where there is none), and prompt.
+
+    Raises UserError for a file that has not its layout.
+    """
+    prompt = str(_config_of(file)["prompt"])
+
+    def filled(given: dict[str, Any]) -> str:
+        return prompt.format(**given).replace("\\n", "\n")
+
+    rows = []
+    try:
+        for line in file.read_text(encoding="utf-8").splitlines():
+            row = json.loads(line)
+            shots = row["input"].get("icl_examples") or [None]
+            solved = shots[0] and (filled(shots[0]["input"]), shots[0]["answer"])
+            shot, shown = solved or ("", "")
+            shown = shown["example"] if isinstance(shown, dict) else shown
+            told = {"shot": shot, "shown": shown, "prompt": filled(row["input"])}
+            rows.append({"answer": json.dumps(row["answer"]), **told})
+            if len(shots) > 1 or bool(shot) != bool(rows[0]["shot"]):
+                raise ValueError("one solved example a problem is known, or none")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UserError(f"{file} is no task of ParallelBench: {type(error).__name__}: {error}") from error
+    return rows
+
+
+def is_metric(judge: Path) -> bool:
+    """Whether a judge's file is a checkout's metrics."""
+    return judge.parts[-len(METRICS.parts) :] == METRICS.parts
+
+
+def metric_of(judge: Path, name: str, version: str) -> Callable[[str, str], bool]:
+    """A metric as a judge: whether it gives a response its full score. Raises UserError where it cannot be imported."""
+    sys.path.insert(0, str(judge.parents[2]))  # it imports other files of the checkout
+    try:
+        metric = getattr(import_file(judge, version), name)
+    except (Exception, SystemExit) as error:
+        raise UserError(f"{judge}: cannot be imported: {type(error).__name__}: {error}") from error
+    finally:
+        sys.path.pop(0)
+
+    def right(response: str, answer: str) -> bool:
+        score = metric(response, json.loads(answer))
+        return float(score["score"] if isinstance(score, dict) else score) == 1.0
+
+    return right
+
+
+def _config_of(file: Path) -> dict[str, Any]:
+    """What task_config.yaml beside a task's file says of it. Raises UserError where it says no prompt."""
+    path = file.with_name("task_config.yaml")
+    try:
+        found = yaml.safe_load(path.read_text(encoding="utf-8"))[f"{file.parent.name}/{file.stem}"]
+        assert isinstance(found["prompt"], str)
+    except (OSError, KeyError, TypeError, AssertionError, yaml.YAMLError) as error:
+        raise UserError(f"{path} says no prompt of {file.stem}: {type(error).__name__}: {error}") from error
+    return dict(found)
