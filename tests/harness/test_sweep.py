@@ -1,0 +1,86 @@
+"""A sweep: levels beside their base by hand, what is varied is named, and the command goes on where it stopped."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from run_records import item, save
+
+from harness import sweep
+from harness.errors import UserError
+from harness.measures.sweeping import by_factor, swept
+from harness.records.store import Run
+
+METHODS = {name: {"label": name.upper()} for name in ("llada", "threshold", "fef")}
+
+
+def run_of(folder: Path, right: dict[str, int]) -> Run:
+    """100 problems, of which a method solves the first ones."""
+    items = [
+        item(name, "gsm8k", number, correct=number < count) for name, count in right.items() for number in range(100)
+    ]
+    return save(folder, items, config={"methods": METHODS, "suites": {"gsm8k": {}}})
+
+
+def test_levels_are_compared_with_the_base_by_hand(tmp_path: Path) -> None:
+    base = run_of(tmp_path / "base", {"llada": 50, "threshold": 52, "fef": 80})
+    levels = {
+        ("seed", "1"): run_of(tmp_path / "seed", {"llada": 53, "threshold": 50, "fef": 80}),  # two alike swap
+        ("gen_length", "96"): run_of(tmp_path / "length", {"llada": 50, "threshold": 52, "fef": 20}),  # fef falls
+        ("dtype", "bfloat16"): run_of(tmp_path / "dtype", {"llada": 50, "threshold": 52, "fef": 80}),
+    }
+    rows = swept(base, levels).set_index("factor")
+    assert rows["methods"].to_list() == [3, 3, 3] and rows["pairs"].to_list() == [2, 2, 2]
+    assert rows["swapped"].to_dict() == {"seed": 1, "gen_length": 2, "dtype": 0}
+    assert rows["swapped_shown"].to_dict() == {"seed": 0, "gen_length": 2, "dtype": 0}
+    assert rows["kendall"].to_list() == pytest.approx([1 / 3, -1 / 3, 1])
+    assert rows.loc["gen_length", ["change", "change_of"]].to_list() == [-60.0, "FEF"]
+    assert rows.loc["gen_length", "change_low"] < -60 < rows.loc["gen_length", "change_high"] < 0
+    assert by_factor(rows.reset_index())["factor"].to_list() == ["gen_length", "seed", "dtype"]
+
+
+def test_a_method_that_a_level_lacks_is_left_out_of_it(tmp_path: Path) -> None:
+    base = run_of(tmp_path / "base", {"llada": 50, "threshold": 52, "fef": 80})
+    rows = swept(base, {("model", "x"): run_of(tmp_path / "model", {"llada": 50, "fef": 80})})
+    assert rows["methods"].to_list() == [2] and rows["pairs"].to_list() == [1]
+
+
+@pytest.mark.parametrize(
+    ("vary", "says"),
+    [
+        ((), "--vary is needed"),
+        (("gen_length",), r"write OPTION=VALUE\|VALUE"),
+        (("gen_length=",), r"write OPTION=VALUE\|VALUE"),
+        (("length=3",), "unknown option length; valid: suite, methods"),
+        (("out=x",), "unknown option out"),
+    ],
+)
+def test_what_is_no_level_is_refused(vary: tuple[str, ...], says: str) -> None:
+    with pytest.raises(UserError, match=says):
+        sweep.levels_of(vary)
+
+
+def test_levels_are_read_as_options_are() -> None:
+    levels = sweep.levels_of(("gen-length=48|96", "stop_at_eos=true", "model=nano-control"))
+    assert levels == {
+        ("gen_length", "48"): 48,
+        ("gen_length", "96"): 96,
+        ("stop_at_eos", "true"): True,
+        ("model", "nano-control"): "nano-control",
+    }
+
+
+@pytest.mark.slow
+def test_a_sweep_has_a_run_for_each_value_and_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    line = ["--methods", "llada,threshold", "--suite", "gsm8k", "--limit", "2", "--threads", "1"]
+    line += ["--vary", "gen_length=32", "--vary", "stop_at_eos=true", "--out", str(tmp_path / "sweep")]
+    assert sweep.main(line) == 0
+    first = (tmp_path / "sweep" / "sweep.md").read_text()
+    assert first in capsys.readouterr().out and "| stop_at_eos | true | 2 |" in first
+    assert {path.name for path in (tmp_path / "sweep").iterdir() if path.is_dir()} == {
+        *("base", "gen_length=32", "stop_at_eos=true")
+    }
+    assert len(pd.read_csv(tmp_path / "sweep" / "sweep.csv")) == 2
+    assert sweep.main(line) == 0 and (tmp_path / "sweep" / "sweep.md").read_text() == first
