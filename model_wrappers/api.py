@@ -133,7 +133,7 @@ def check_blocks(method: Method, blocks: Blocks | None) -> None:
         raise ValueError(
             f"{name_of(method)} decodes diffusion models, and this one is autoregressive: use ar"
             if causal
-            else f"{name_of(method)} decodes autoregressive models, and this one has a mask"
+            else f"{name_of(method)} decodes autoregressive models, and this is a diffusion model"
         )
     if causal:
         return

@@ -103,6 +103,7 @@ def load_backbone(
             remote = load_remote(source, config, str(name), reads_at or 0, dtype=torch_dtype)
             remote.model.to(torch_device)
             return remote
+        _check_sizes(family, config)
         if attn not in family.attention:
             raise ValueError(f"unknown attn {attn!r}; valid: {', '.join(family.attention)}")
         _check_width(source, config)
@@ -134,6 +135,7 @@ def parameters_of(name: str | Path) -> int:
         family = family_of(_config(source))
         if family is None:
             raise ValueError(f"its model_type is unknown; known: {', '.join(FAMILIES)}")
+        _check_sizes(family, _config(source))
         kind: Any = family.model
         config = kind.config_class.from_pretrained(source)
         with torch.device("meta"):
@@ -174,6 +176,13 @@ def _config(source: str) -> dict[str, Any]:
     if len(named) == 1 and config.get("mask_token_id") == config.get("eos_token_id"):
         raise ValueError(f"its config has the same id for mask and EOS, {min(named)}")
     return config
+
+
+def _check_sizes(family: Family, config: dict[str, Any]) -> None:
+    """Raise ValueError for a config of transformers' own that names no sizes: its defaults are 7 B parameters."""
+    lacking = [name for name in ("hidden_size", "num_hidden_layers", "vocab_size") if name not in config]
+    if family.causal and lacking:
+        raise ValueError(f"its config says model_type {family.model_type!r} and no {', '.join(lacking)}")
 
 
 def _check_width(source: str, config: dict[str, Any]) -> None:

@@ -75,4 +75,5 @@ def test_text_that_no_record_can_have_is_refused(text: str) -> None:
 def test_every_decoder_has_options_with_defaults(method: str) -> None:
     decoder = decoder_named(method)
     assert issubclass(decoder.options, Options) and decoder.options() == convert_options(decoder.options, {}, method)
-    assert decoder.takes("stop_at_eos") and not decoder.takes("unheard_of")
+    assert decoder.takes("stop_at_eos") != decoder.causal  # an autoregressive one always does
+    assert not decoder.takes("unheard_of")

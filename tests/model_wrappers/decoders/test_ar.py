@@ -79,9 +79,9 @@ def test_other_decoders_are_refused(method: str) -> None:
         decode(tiny("qwen2"), PROMPT, method, gen_length=LENGTH)
 
 
-@pytest.mark.parametrize("name", ["llada", "sdar"])
+@pytest.mark.parametrize("name", ["llada", "sdar", "diffusion_gemma"])
 def test_it_decodes_no_diffusion_model(name: str) -> None:
-    with pytest.raises(ValueError, match="ar decodes autoregressive models, and this one has a mask"):
+    with pytest.raises(ValueError, match="ar decodes autoregressive models, and this is a diffusion model"):
         decode(tiny(name), PROMPT, "ar", gen_length=LENGTH)
 
 
