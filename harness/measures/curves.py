@@ -99,4 +99,5 @@ def _curve(sums: pd.DataFrame, title: str, methods: list[str], suite: str) -> li
     areas = area(tpf, accuracy, reference)
     ends = np.quantile(areas[1:], [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     points = (len(scored), tpf[0].tolist(), accuracy[0].tolist())
-    return [[title, suite, *points, aup(tpf[0], accuracy[0], best), areas[0], *ends]]
+    found = (aup(tpf[0], accuracy[0], best), areas[0], *ends)
+    return [[title, suite, *points, *(round(float(each), 6) for each in found)]]  # exp differs between processors
