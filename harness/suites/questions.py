@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import lru_cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -141,6 +142,9 @@ def judge_of(judge: str) -> Judge:
     if judge == NUMBER:
         return lambda response, answer: last_number(response) == last_number(answer) is not None
     path, _, name = judge.rpartition(":")
+    if not path.endswith(".py"):  # of a generated suite
+        own: Judge = getattr(import_module(path), name)
+        return own
     if not Path(path).is_file():
         raise UserError(f"judge {judge}: there is no file {path}")
     version = Path(path).stat().st_mtime_ns

@@ -12,7 +12,7 @@ from typing import Any
 
 from harness.elements import elements_of
 from harness.errors import UserError
-from harness.suites import code_long, gsm8k, gsm8k_long, humaneval, lists, math, mbpp, parallelbench
+from harness.suites import code_long, gsm8k, gsm8k_long, humaneval, lists, math, mbpp, parallelbench, waiting_line
 from harness.suites.questions import Questions, questions_of
 from harness.suites.shots import with_shots
 from harness.suites.spec import Generator, Rounds, Suite, human
@@ -22,6 +22,7 @@ ALL = (
     *(gsm8k.SUITE, math.SUITE, math.MATH_500, humaneval.SUITE, mbpp.SUITE, lists.SUITE, *LONG),
     *map(with_shots, (gsm8k.SUITE, math.SUITE, humaneval.SUITE, mbpp.SUITE, *LONG)),
     *(gsm8k_long.HARD, code_long.HARD),
+    *waiting_line.PARALLEL,
 )
 BUILT_IN = frozenset(suite.name for suite in ALL)
 SUITES: dict[str, Suite] = {suite.name: suite for suite in ALL}  # and those of plugins and files, once they are named

@@ -106,8 +106,12 @@ BLOCK_MIX = {
     **{"gsm8k": 2, "math": 2, "humaneval": 1, "mbpp": 1, "lists": 1},
     **{"gsm8k-long": 2, "code-long": 2, "gsm8k-hard": 5, "code-hard": 4},
 }
+PARALLEL_MIX = {"line-fixed": 2, "line-free": 1, "words": 1}
 # Fine-tuning nano, FeF-DLLM's target: the last stage, Algorithm 1 as it stands.
 NANO = Recipe(init="nano", batch=16, steps=300, lr=1e-4, warmup=50, decay_fraction=0.98, min_lr_ratio=0.1, mix=MIX)
+
+# From nano, on tasks after ParallelBench.
+PARALLEL = structs.replace(NANO, batch=32, steps=2000, lr=1e-3, decay_fraction=0.9, min_lr_ratio=0.02, mix=PARALLEL_MIX)
 
 # The last stage for long problems, of `nano-long` and of its control.
 LONG = structs.replace(NANO, steps=6000, lr=6e-4, warmup=100, decay_fraction=0.96, min_lr_ratio=0.05, mix=LONG_MIX)
@@ -148,10 +152,9 @@ PRESETS = {
     "nano-control": structs.replace(
         NANO, batch=32, examples=96_000, steps=6000, lr=5e-4, warmup=100, decay_fraction=0.96
     ),
-    # An autoregressive model of nano's size and beginning, on the examples of nano-fef's first stage, each twice.
-    "nano-ar": structs.replace(
-        NANO, batch=32, examples=96_000, steps=6000, lr=1e-3, warmup=100, decay_fraction=0.96, adam_beta2=0.98
-    ),
+    # An autoregressive model of nano's size and beginning, on the examples of nano-fef's first stage: as many supervised
+    # tokens.
+    "nano-ar": structs.replace(NANO, batch=32, steps=3000, lr=1e-3, warmup=100, decay_fraction=0.96, adam_beta2=0.98),
     # The control of nano-long-two-stream: its examples, each under two corruptions, one as decoding in blocks meets it.
     # Problems come without solved ones before them, so that none of the training goes to suites that are not compared.
     "nano-long-control": structs.replace(LONG, accumulation=2, repeats=2, shots=False, blocks=0.5),
@@ -168,6 +171,9 @@ PRESETS = {
         loss_weight="1/t",
         mix=LONG_MIX,
     ),
+    # Waiting lines and sentences, for FeF-DLLM and as a control: its examples, each under two corruptions.
+    "nano-parallel": structs.replace(PARALLEL, mask="two-stream"),
+    "nano-parallel-control": structs.replace(PARALLEL, accumulation=2, repeats=2),
     "nano-block": structs.replace(BLOCK, mask="two-stream", prefixes=0.75, first_weight=3.0),
     # Its examples under two corruptions each, at random in every block.
     "nano-block-control": structs.replace(BLOCK, accumulation=2, repeats=2),

@@ -15,6 +15,7 @@ from msgspec import to_builtins
 from transformers import PreTrainedTokenizerBase, TrainingArguments, set_seed
 
 from harness.errors import UserError
+from harness.suites.registry import generator_of, suite_named
 from harness.training.blocks import BlockBatches
 from harness.training.data import (
     LENGTHS,
@@ -126,7 +127,8 @@ def lengths_of(recipe: Recipe) -> tuple[int, ...]:
     """Response lengths that some batches are padded to: those that the trained model will be asked for."""
     if recipe.data is not None:
         return ()
-    return LENGTHS if set(recipe.mix or ()) <= set(NANO_SUITES) else LONG_LENGTHS
+    longest = max(generator_of(suite_named(name)).length for name in recipe.mix or NANO_SUITES)
+    return LENGTHS if longest <= LENGTHS[-1] else LONG_LENGTHS
 
 
 def collator_for(objective: str, recipe: Recipe, batches: CorruptedBatches) -> Collator:

@@ -1,0 +1,123 @@
+"""Waiting lines and sentences: what to do with a line of people or with four words, after ParallelBench
+(arXiv 2510.04767), in this project's own words. Generated alone.
+
+`line-fixed` has one right answer to each question, `line-free` many, which differ in several tokens at once, and so has
+`words`: a sentence's number, article and verb agree. Independent predictions can be right of the first alone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from itertools import product
+from random import Random
+from typing import Any
+
+from harness.suites.gsm8k import NAMES
+from harness.suites.lists import WORDS, read_list, write_list
+from harness.suites.spec import Generator, Problem, Suite, human
+
+ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh")
+FIXED = ("copy", "reverse", "sort", "insert at", "remove at", "replace at")
+FREE = ("shuffle", "insert", "remove", "replace")
+VERBS, PLACES, LOOKS = (
+    ("eat", "play", "run", "sing"),
+    ("barn", "box", "lake", "park", "yard"),
+    ("big", "new", "old", "red"),
+)
+PLURALS = {"fox": "foxes", "wolf": "wolves"}
+
+
+def draw_line(rng: Random, suite: str, tasks: tuple[str, ...]) -> Problem:
+    """A task on a line of three to six people."""
+    *people, new = rng.sample(NAMES, rng.randint(3, 6) + 1)
+    task, shown = rng.choice(tasks), write_list(people)
+    place = rng.randrange(len(people) + (task == "insert at"))
+    at = ORDINALS[place]
+    question = {
+        "copy": f"Copy the line {shown}",
+        "reverse": f"Reverse the line {shown}",
+        "sort": f"Sort the line {shown} by name",
+        "shuffle": f"Shuffle the line {shown}",
+        "insert": f"{new} joins the line {shown} anywhere",
+        "remove": f"Anyone leaves the line {shown}",
+        "replace": f"{new} takes anyone's place in the line {shown}",
+        "insert at": f"{new} joins the line {shown} as the {at}",
+        "remove at": f"The {at} leaves the line {shown}",
+        "replace at": f"{new} takes the {at}'s place in the line {shown}",
+    }[task]
+    asked = {"task": task, "people": people, "new": new, "place": place}
+    answer = rng.sample(people, len(people)) if task == "shuffle" else rng.choice(right_lines(**asked))
+    row = {"prompt": question, "answer": json.dumps(asked)}
+    return Problem(f"{suite} {question}", question, write_list(answer), row)
+
+
+def right_lines(task: str, people: list[str], new: str, place: int) -> list[list[str]]:
+    """All right answers, but to `shuffle`, where every order is one."""
+    places = range(len(people) + 1) if task == "insert" else range(len(people)) if task in FREE else (place,)
+    if task in ("copy", "reverse", "sort"):
+        return [{"copy": people, "reverse": people[::-1], "sort": sorted(people)}[task]]
+    kept, put = {"insert": (0, [new]), "remove": (1, []), "replace": (1, [new])}[task.removesuffix(" at")]
+    return [[*people[:at], *put, *people[at + kept :]] for at in places]
+
+
+def line_is_right(response: str, answer: str) -> bool:
+    """Whether a response has a line that was asked for. answer: JSON, what was asked."""
+    asked, line = json.loads(answer), read_list(response)
+    if asked["task"] == "shuffle":
+        return line is not None and Counter(line) == Counter(asked["people"])
+    return line in right_lines(**asked)
+
+
+def draw_sentence(rng: Random, suite: str) -> Problem:
+    """Four words in any order, and a sentence that has them."""
+    words = [rng.choice(kind) for kind in (LOOKS, WORDS, VERBS, PLACES)]
+    sentence = rng.choice(right_sentences(*words))
+    question = f"Write a sentence with the words {write_list(rng.sample(words, 4))}"
+    return Problem(f"{suite} {words}", question, sentence, {"prompt": question, "answer": json.dumps(words)})
+
+
+def right_sentences(look: str, animal: str, verb: str, place: str) -> list[str]:
+    """All right answers: number, article and verb agree."""
+    an = "an" if look[0] in "aeiou" else "a"
+    one = [(f"{article} {look} {animal}", f"{verb}s") for article in ("the", an, "one")]
+    many = [(f"{count} {look} {PLURALS.get(animal, f'{animal}s')}", verb) for count in ("the", "two", "all")]
+    found = []
+    for (subject, does), where, article in product(one + many, ("in", "by"), ("the", "a")):
+        at = f"{where} {article} {place}"
+        found += [f"{subject} {does} {at}.", f"{at} {subject} {does}."]
+    return [f"{each[0].upper()}{each[1:]}" for each in found]
+
+
+def sentence_is_right(response: str, answer: str) -> bool:
+    """Whether a response is a sentence with the words. answer: JSON, the words by kind."""
+    return " ".join(response.split()) in right_sentences(*json.loads(answer))
+
+
+def _suite(name: str, title: str, draw: Callable[..., Problem], judge: Callable[[str, str], bool], **own: Any) -> Suite:
+    generator = Generator(
+        draw=partial(draw, suite=name, **own),
+        file=f"{name}/test.jsonl",
+        dataset="harness.sandbox.questions.QuestionsDataset",
+        load={"columns": {"prompt": "prompt", "answer": "answer"}},
+        columns=("prompt",),
+        output="answer",
+        rounds=human("{prompt}"),
+        evaluation={
+            "evaluator": {
+                "type": "harness.sandbox.questions.QuestionsEvaluator",
+                "judge": f"{judge.__module__}:{judge.__name__}",
+            }
+        },
+        length=32,
+    )
+    return Suite(name, title, {"gen_length": 32, "block_length": 32}, generator=generator)
+
+
+PARALLEL = (
+    _suite("line-fixed", "Line, one answer", draw_line, line_is_right, tasks=FIXED),
+    _suite("line-free", "Line, many answers", draw_line, line_is_right, tasks=FREE),
+    _suite("words", "Words", draw_sentence, sentence_is_right),
+)
