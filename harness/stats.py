@@ -157,6 +157,18 @@ def paired_p_value(lost: float, gained: float) -> float:
     return float(2 * stats.norm.sf(abs(paired_score(lost, gained, max(1, lost + gained), 0.0))))
 
 
+def paired_growth(lost: float, gained: float, level: float) -> float:
+    """How many times as many paired items, as often lost and gained, `paired_interval` needs to exclude 0.
+
+    The score statistic grows with the root of the items. Infinite where as many are lost as gained; at most 1 where the
+    interval excludes 0 already. NaN for a level that is NaN.
+    """
+    if math.isnan(level):
+        return math.nan
+    score = paired_score(lost, gained, max(1, lost + gained), 0.0)
+    return float(stats.norm.ppf((1 + level) / 2) / score) ** 2 if score else math.inf
+
+
 def paired_lower_limit(lost: float, gained: float, n: float, level: float = LEVEL) -> float:
     """One-sided lower confidence limit of (gained - lost) / n, a paired difference of shares; for non-inferiority.
 

@@ -20,13 +20,14 @@ from harness.measures.intervals import Paired, paired
 from harness.measures.table import method_labels, suite_titles
 from harness.measures.together import by_pair_of_all
 from harness.records.store import Run
-from harness.stats import holm_levels, paired_interval, paired_p_value, speedup_interval
+from harness.stats import holm_levels, paired_growth, paired_interval, paired_p_value, speedup_interval
 
 ALL = "all"  # all suites as one
 MARGIN = 2.0  # points
+NOT_SHOWN = "not shown"
 AGAINST = [
     *("method", "suite", "items", "judged", "lost", "gained", "points", "points_low", "points_high"),
-    *("holm_low", "holm_high", "word"),
+    *("holm_low", "holm_high", "word", "needed"),
     *("speed", "speed_low", "speed_high", "same"),
 ]
 
@@ -36,7 +37,8 @@ def against(run: Run, reference: str) -> pd.DataFrame:
 
     items: shared ones. judged: of them those scored for both; lost, gained: those that only the reference, or only the
     method, has right. points: 100 * (gained - lost) / judged, with Tango's 95% interval. holm_low, holm_high: its
-    interval after Holm over all rows; word: what it shows. speed: the reference's total
+    interval after Holm over all rows; word: what it shows; needed: how many problems a difference like this would need
+    for that interval to exclude 0. speed: the reference's total
     seconds / the method's, with its bootstrap interval; of ALL the plain mean over the suites, NaN if one is missing.
     same: items with the same tokens. NaN where there is nothing to compare, and in speed where the run was not timed.
     Of runs together a method is compared within its own run. A method that shares no items has no row. Raises UserError
@@ -62,7 +64,7 @@ def against(run: Run, reference: str) -> pd.DataFrame:
 
 
 def with_words(compared: pd.DataFrame) -> pd.DataFrame:
-    """Comparisons that are made together, with holm_low, holm_high and word.
+    """Comparisons that are made together, with holm_low, holm_high, word, and needed as `against` has it.
 
     compared: columns lost, gained and judged, and worth as `Paired` has it, where that is not 1.
     """
@@ -75,7 +77,9 @@ def with_words(compared: pd.DataFrame) -> pd.DataFrame:
     ]
     found = 100 * pd.DataFrame(ends, columns=["holm_low", "holm_high"], index=compared.index)
     words = [word(low, high) for low, high in found.itertuples(index=False, name=None)]
-    return compared.assign(holm_low=found["holm_low"], holm_high=found["holm_high"], word=words)
+    growth = [paired_growth(lost, gained, level) for (lost, gained, _), level in zip(counts, levels, strict=True)]
+    needed = np.ceil(compared["judged"] * growth)
+    return compared.assign(holm_low=found["holm_low"], holm_high=found["holm_high"], word=words, needed=needed)
 
 
 def word(low: float, high: float, margin: float = MARGIN) -> str:
@@ -84,7 +88,7 @@ def word(low: float, high: float, margin: float = MARGIN) -> str:
         return ""
     if low > 0 or high < 0:
         return "ahead" if low > 0 else "behind"
-    return "level" if -margin < low and high < margin else "not shown"
+    return "level" if -margin < low and high < margin else NOT_SHOWN
 
 
 def _row(method: str, suite: str, pairs: Sequence[Paired], complete: bool = True) -> dict[str, Any]:

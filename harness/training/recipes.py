@@ -110,8 +110,8 @@ PARALLEL_MIX = {"line-fixed": 2, "line-free": 1, "words": 1}
 # Fine-tuning nano, FeF-DLLM's target: the last stage, Algorithm 1 as it stands.
 NANO = Recipe(init="nano", batch=16, steps=300, lr=1e-4, warmup=50, decay_fraction=0.98, min_lr_ratio=0.1, mix=MIX)
 
-# From nano, on tasks after ParallelBench.
-PARALLEL = structs.replace(NANO, batch=32, steps=2000, lr=1e-3, decay_fraction=0.9, min_lr_ratio=0.02, mix=PARALLEL_MIX)
+# On tasks after ParallelBench, of `nano-parallel` and of its control.
+PARALLEL = structs.replace(NANO, steps=1000, lr=7e-4, decay_fraction=0.9, min_lr_ratio=0.02, mix=PARALLEL_MIX)
 
 # The last stage for long problems, of `nano-long` and of its control.
 LONG = structs.replace(NANO, steps=6000, lr=6e-4, warmup=100, decay_fraction=0.96, min_lr_ratio=0.05, mix=LONG_MIX)
@@ -171,9 +171,10 @@ PRESETS = {
         loss_weight="1/t",
         mix=LONG_MIX,
     ),
-    # Waiting lines and sentences, for FeF-DLLM and as a control: its examples, each under two corruptions.
-    "nano-parallel": structs.replace(PARALLEL, mask="two-stream"),
-    "nano-parallel-control": structs.replace(PARALLEL, accumulation=2, repeats=2),
+    # Waiting lines and sentences, from FeF-DLLM's weights and from the control's, whose examples come under two
+    # corruptions each.
+    "nano-parallel": structs.replace(PARALLEL, init="nano-fef", mask="two-stream"),
+    "nano-parallel-control": structs.replace(PARALLEL, init="nano-control", accumulation=2, repeats=2),
     "nano-block": structs.replace(BLOCK, mask="two-stream", prefixes=0.75, first_weight=3.0),
     # Its examples under two corruptions each, at random in every block.
     "nano-block-control": structs.replace(BLOCK, accumulation=2, repeats=2),

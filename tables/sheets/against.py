@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
 import pandas as pd
 
-from harness.measures.against import ALL, MARGIN, against
+from harness.measures.against import ALL, MARGIN, NOT_SHOWN, against
 from harness.measures.table import method_labels, suite_titles, timed
 from harness.records.store import Run
 from tables.sheets.captions import setting, timing
@@ -21,7 +22,7 @@ POINTS_MEANING = (
     "Points: percentage points of accuracy more than {0}'s, over the problems judged for both, with Tango's 95% "
     "interval. A method whose interval begins above -m is not inferior by m points (one-sided, 97.5%). After Holm over "
     "the {1} comparisons of the table: ahead or behind, an interval without 0; level, one within {2:g} points of 0; "
-    "otherwise not shown."
+    "otherwise not shown, with the number of problems at which a difference of this size would be."
 )
 SPEED_MEANING = "Speed: {0}'s total seconds over the method's, with a bootstrap interval over the paired items."
 SAME_MEANING = "Same tokens: responses with {0}'s tokens, of those that both have."
@@ -80,7 +81,10 @@ def _value(row: dict[Any, Any] | None, heading: str) -> str:
 
 
 def _word(row: dict[Any, Any] | None, heading: str) -> str:
-    return str(row["word"]) if row is not None and heading == "Points" else ""
+    if row is None or heading != "Points":
+        return ""
+    of = f" ({row['needed']:,.0f})" if row["word"] == NOT_SHOWN and math.isfinite(row["needed"]) else ""
+    return f"{row['word']}{of}"
 
 
 def _note(row: dict[Any, Any] | None, heading: str) -> str:
