@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from model_wrappers.backbones.blocks import Blocks
 
+PAPER_TABLES = Path(__file__).with_name("paper_tables.json")  # the FeF-DLLM paper's numbers, as it prints them
+
 
 @dataclass(frozen=True)
 class Published:

@@ -152,8 +152,7 @@ PRESETS = {
     "nano-control": structs.replace(
         NANO, batch=32, examples=96_000, steps=6000, lr=5e-4, warmup=100, decay_fraction=0.96
     ),
-    # An autoregressive model of nano's size and beginning, on the examples of nano-fef's first stage: as many supervised
-    # tokens.
+    # An autoregressive model of nano's size and beginning, on nano-fef's first examples: as many supervised tokens.
     "nano-ar": structs.replace(NANO, batch=32, steps=3000, lr=1e-3, warmup=100, decay_fraction=0.96, adam_beta2=0.98),
     # The control of nano-long-two-stream: its examples, each under two corruptions, one as decoding in blocks meets it.
     # Problems come without solved ones before them, so that none of the training goes to suites that are not compared.

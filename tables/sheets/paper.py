@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from harness.measures.table import method_labels, suite_titles, timed
+from harness.methods.published import PAPER_TABLES
 from harness.records.store import Run
 from tables.sheets.captions import setting, timing
 from tables.sheets.layout import (
@@ -27,7 +27,6 @@ from tables.sheets.layout import (
     with_notes,
 )
 
-NUMBERS = Path(__file__).with_name("paper_tables.json")
 SECTIONS = ("main_results", "ablation_training", "ablation_speculative")
 # The other two tables name their rows by draft / verify model and by window size. These are our labels for them.
 NAMED_OTHERWISE = {
@@ -136,7 +135,7 @@ def paper_table(beside: pd.DataFrame, measured: pd.DataFrame, run: Run) -> Table
 
 
 def _paper() -> dict[str, Any]:
-    numbers: dict[str, Any] = json.loads(NUMBERS.read_text(encoding="utf-8"))
+    numbers: dict[str, Any] = json.loads(PAPER_TABLES.read_text(encoding="utf-8"))
     return numbers
 
 

@@ -175,3 +175,21 @@ def test_words_are_of_intervals_after_holm() -> None:
     assert alone["word"].tolist() == ["ahead"]
     assert three["word"].tolist()[:2] == ["not shown", "not shown"]
     assert (three["holm_low"].head(2) < alone["holm_low"].iloc[0]).all()
+
+
+def test_as_many_problems_as_needed_show_a_difference() -> None:
+    few = with_words(pd.DataFrame({"lost": [5], "gained": [8], "judged": [100]}))
+    factor = few["needed"].item() / 100
+    many = with_words(few[["lost", "gained", "judged"]] * factor)
+    assert few["word"].item() == "not shown" and many["needed"].item() == few["needed"].item()
+    assert many["holm_low"].item() == pytest.approx(0, abs=0.01)
+
+
+def test_no_number_of_problems_shows_that_equal_methods_differ() -> None:
+    assert with_words(pd.DataFrame({"lost": [8], "gained": [8], "judged": [100]}))["needed"].item() == math.inf
+
+
+def test_what_is_not_shown_says_how_many_problems_it_needs(tmp_path: Path) -> None:
+    run = save(tmp_path, some_items("gsm8k"))
+    needed = against(run, "llada")["needed"].iloc[0]
+    assert f"not shown ({needed:,.0f})" in render(run, against="llada")["against.md"]

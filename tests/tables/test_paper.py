@@ -12,11 +12,12 @@ from run_records import PAPER_SUITES, full_items, item, rows_of, save, save_pres
 
 from harness.methods.groups import GROUPS
 from harness.methods.presets import PRESETS
+from harness.methods.published import PAPER_TABLES
 from harness.methods.selection import methods_named
 from tables.render import render
-from tables.sheets.paper import NAMED_OTHERWISE, NUMBERS, TIDY, paper_numbers
+from tables.sheets.paper import NAMED_OTHERWISE, TIDY, paper_numbers
 
-PAPER = json.loads(NUMBERS.read_text(encoding="utf-8"))
+PAPER = json.loads(PAPER_TABLES.read_text(encoding="utf-8"))
 ABLATIONS = [method for name in ("training", "speculation", "draft", "window-size") for method in GROUPS[name]]
 
 

@@ -1,0 +1,165 @@
+"""A published number again: its model, problems, lengths and options, and whether what comes out is the same.
+
+    fef-dllm reproduce --list
+    fef-dllm reproduce llada-8b/gsm8k --data FOLDER --device cuda
+    fef-dllm reproduce paper/fef-2/gsm8k --model models.json --data FOLDER --device cuda --limit 200
+
+Each name of --list is one number with its source. What follows the name are options of harness/run.py; --model stands
+for the recipe's own, from a folder, or as roles where a method has weights of its own. A published accuracy is `the
+same` if it lies in the 95% interval (Wilson's) of the measured one, a speed over LLaDA if it lies in the bootstrap
+interval; fewer problems make wider intervals, so the line says how many there were. No source names a revision of the
+weights.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from harness.errors import UserError, one_line_errors
+from harness.methods.presets import PRESETS
+from harness.methods.published import PAPER_TABLES
+
+PAPER_SOURCE = "the FeF-DLLM paper's tables; LLaDA-8B-Instruct, its suites' settings, 8 A100"
+FIXED = ("--suite", "--methods", "--gen-length", "--block-length", "--temperature")  # what a recipe is
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """One published number.
+
+    method: a preset with what it was run with. accuracy: percent. speed: over LLaDA, on the same problems, in seconds.
+    judge: where prompt or judge are not those of OpenCompass's configuration here, whose.
+    """
+
+    model: str
+    suite: str
+    method: str
+    accuracy: float
+    source: str
+    speed: float | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+    judge: str = ""
+
+    @property
+    def element(self) -> str:
+        """The method as an element of --methods."""
+        given = ",".join(f"{name}={json.dumps(value)}" for name, value in self.options.items())
+        return f"{self.method}({given})" if given else self.method
+
+
+def _opencompass() -> Iterator[tuple[str, Recipe]]:
+    """LLaDA's own numbers with the configurations that are the suites' defaults here."""
+    source = "ML-GSAI/LLaDA@b7e6c35 EVAL.md"
+    late_end = {"confidence_eos_eot_inf": True}
+    by_model: dict[str, dict[str, tuple[float, int, int, dict[str, Any]]]] = {
+        "GSAI-ML/LLaDA-8B-Instruct": {
+            "gsm8k": (78.9, 256, 8, {}),
+            "math": (42.7, 512, 64, {}),
+            "humaneval": (47.0, 512, 512, {"logits_eos_inf": True}),
+            "mbpp": (39.6, 256, 256, late_end),
+        },
+        "GSAI-ML/LLaDA-1.5": {
+            "gsm8k": (83.6, 256, 16, late_end),
+            "math": (42.3, 1024, 128, late_end),
+            "humaneval": (51.2, 512, 32, late_end),
+            "mbpp": (42.6, 512, 32, late_end),
+        },
+    }
+    for model, suites in by_model.items():
+        short = model.partition("/")[2].lower().removesuffix("-instruct")
+        for suite, (accuracy, gen_length, block_length, options) in suites.items():
+            lengths = {"gen_length": gen_length, "block_length": block_length}
+            yield f"{short}/{suite}", Recipe(model, suite, "llada", accuracy, source, options={**lengths, **options})
+
+
+def _others() -> Iterator[tuple[str, Recipe]]:
+    own = {"source": "arXiv 2507.18578, 2605.16941, configs/gsm8k.yaml", "judge": "WINO's own script"}
+    lengths = {"gen_length": 256, "block_length": 128}
+    model = "GSAI-ML/LLaDA-8B-Instruct"
+    yield "wino/llada/gsm8k", Recipe(model, "gsm8k", "llada", 73.24, options=lengths, **own)
+    thresholds = {"threshold": 0.6, "threshold_back": 0.9}
+    yield "wino/gsm8k", Recipe(model, "gsm8k", "wino", 75.82, options={**lengths, **thresholds}, **own)
+    own = {"source": "NVlabs/Fast-dLLM@af42f51 v2/eval_script.sh", "judge": "lm-evaluation-harness"}
+    options = {"gen_length": 2048, "block_length": 32, "sub_block": 8, "threshold": 1.0}
+    model = "Efficient-Large-Model/Fast_dLLM_v2_7B"
+    yield "fast-dllm-v2/gsm8k", Recipe(model, "gsm8k", "block", 83.7, options=options, **own)
+
+
+def _paper() -> Iterator[tuple[str, Recipe]]:
+    """The rows of the paper's tables of results and of training that are presets here."""
+    tables = json.loads(PAPER_TABLES.read_text(encoding="utf-8"))
+    presets = {preset.label: name for name, preset in PRESETS.items()}
+    for row in (*tables["main_results"], *tables["ablation_training"]):
+        for suite, accuracy, speed in zip(tables["suites"], row["acc"], row["speed"], strict=True):
+            method = presets[row["method"]]
+            beside = None if method == "llada" else speed
+            made = Recipe("GSAI-ML/LLaDA-8B-Instruct", suite, method, accuracy, PAPER_SOURCE, beside)
+            yield f"paper/{method}/{suite}", made
+
+
+RECIPES = {name: recipe for made in (_opencompass(), _others(), _paper()) for name, recipe in made}
+
+
+def described() -> str:
+    """A line for each recipe."""
+    lines = []
+    for name, recipe in RECIPES.items():
+        speed = "" if recipe.speed is None else f" {recipe.speed:.2f}x"
+        judge = f"; judged by {recipe.judge}" if recipe.judge else ""
+        lines.append(
+            f"{name:32} {recipe.accuracy:5.1f}%{speed:7} {recipe.model} {recipe.element} ({recipe.source}{judge})"
+        )
+    return "\n".join(lines)
+
+
+def verdict(recipe: Recipe, row: dict[str, Any]) -> str:
+    """Published and measured, in a line. row: of `harness.measures.summary.summarise`."""
+    parts = []
+    numbers = [("accuracy", recipe.accuracy, "%", 1), ("speedup", recipe.speed, "x", 2)]
+    for name, published, unit, digits in numbers:
+        low, measured, high = (row[each] for each in (f"{name}_low", name, f"{name}_high"))
+        if published is None or measured != measured:
+            continue
+        same = "the same" if low <= published <= high else "not the same"
+        shown = [f"{value:.{digits}f}" for value in (published, measured, low, high)]
+        parts.append("{}: published {}{u}, measured {}{u} ({} to {}): {}".format(name, *shown, same, u=unit))
+    if not parts:
+        return "nothing was scored"
+    judge = f"; published with {recipe.judge}'s prompt and judge" if recipe.judge else ""
+    return f"{'; '.join(parts)}; {row['scored']:.0f} problems{judge}"
+
+
+def main(line: list[str] | None = None) -> int:
+    """The command line. Raises UserError for an unknown recipe, and for an option that a recipe is made of."""
+    name, *rest = (sys.argv[1:] if line is None else line) or ["--help"]
+    if name in ("-h", "--help"):
+        print(__doc__)
+        return 0
+    if name == "--list":
+        print(described())
+        return 0
+    if name not in RECIPES:
+        raise UserError(f"there is no recipe {name}; see --list")
+    changed = [option for option in FIXED if any(each.split("=")[0] == option for each in rest)]
+    if changed:
+        raise UserError(f"recipe {name} says {', '.join(changed)} itself; leave it out")
+    from harness.options import RunOptions, parsed
+    from harness.run import evaluate
+
+    recipe = RECIPES[name]
+    methods = [recipe.element] if recipe.speed is None else ["llada", recipe.element]
+    options = parsed(RunOptions, ["--model", recipe.model, *rest], __doc__)
+    given = {each: getattr(options, each) for each in vars(options) if each not in ("suite", "methods")}
+    summary = evaluate(methods, recipe.suite, **given).summary
+    print(f"{name}: {verdict(recipe, summary.iloc[-1].to_dict())}")
+    return 0
+
+
+if __name__ == "__main__":
+    logging.disable(logging.WARNING)
+    sys.exit(one_line_errors(main))
