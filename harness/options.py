@@ -37,7 +37,9 @@ T = TypeVar("T", bound="DataclassInstance")
 def option(
     help: str | None, default: Any = None, least: float | None = None, most: float | None = None, **argument: Any
 ) -> Any:
-    """A field with its help, default and range; argument: what else argparse needs."""
+    """A field with its help, default and range; argument: what else argparse needs, with nargs "?" for one without a
+    flag.
+    """
     return field(default=default, metadata={"least": least, "most": most, "argument": {"help": help, **argument}})
 
 
@@ -157,7 +159,8 @@ def parsed(kind: type[T], line: list[str] | None, description: str | None = None
     )
     hints = get_type_hints(kind)
     for each in fields(kind):
-        parser.add_argument(_flag(each.name), **(_argument(hints[each.name]) | each.metadata["argument"]))
+        argument = _argument(hints[each.name]) | each.metadata["argument"]
+        parser.add_argument(each.name if "nargs" in argument else _flag(each.name), **argument)
     return checked(kind, vars(parser.parse_args(line)))
 
 

@@ -17,15 +17,24 @@ import json
 import logging
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from harness.errors import UserError, one_line_errors
 from harness.methods.presets import PRESETS
 from harness.methods.published import PAPER_TABLES
+from harness.options import RunOptions, option, parsed
 
 PAPER_SOURCE = "the FeF-DLLM paper's tables; LLaDA-8B-Instruct, its suites' settings, 8 A100"
-FIXED = ("--suite", "--methods", "--gen-length", "--block-length", "--temperature")  # what a recipe is
+FIXED = ("suite", "methods", "gen_length", "block_length", "temperature")  # what a recipe says
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReproduceOptions(RunOptions):
+    """A run's options, and which number it is to give."""
+
+    name: str | None = option("a name of --list", nargs="?")
+    model: str = option("in the place of the recipe's: a folder, a hub id, or roles", "")
 
 
 @dataclass(frozen=True)
@@ -134,29 +143,27 @@ def verdict(recipe: Recipe, row: dict[str, Any]) -> str:
     return f"{'; '.join(parts)}; {row['scored']:.0f} problems{judge}"
 
 
-def main(line: list[str] | None = None) -> int:
-    """The command line. Raises UserError for an unknown recipe, and for an option that a recipe is made of."""
-    name, *rest = (sys.argv[1:] if line is None else line) or ["--help"]
-    if name in ("-h", "--help"):
-        print(__doc__)
-        return 0
-    if name == "--list":
-        print(described())
-        return 0
-    if name not in RECIPES:
-        raise UserError(f"there is no recipe {name}; see --list")
-    changed = [option for option in FIXED if any(each.split("=")[0] == option for each in rest)]
+def reproduce(options: ReproduceOptions) -> str:
+    """Do a recipe's run, and say what came out. Raises UserError for an unknown one, and for an option that it has."""
+    if options.name not in RECIPES:
+        raise UserError(f"there is no recipe {options.name}; see --list")
+    usual = {each.name: each.default for each in fields(RunOptions)}
+    changed = [f"--{name.replace('_', '-')}" for name in FIXED if getattr(options, name) != usual[name]]
     if changed:
-        raise UserError(f"recipe {name} says {', '.join(changed)} itself; leave it out")
-    from harness.options import RunOptions, parsed
+        raise UserError(f"recipe {options.name} says {', '.join(changed)} itself; leave it out")
     from harness.run import evaluate
 
-    recipe = RECIPES[name]
+    recipe = RECIPES[options.name]
     methods = [recipe.element] if recipe.speed is None else ["llada", recipe.element]
-    options = parsed(RunOptions, ["--model", recipe.model, *rest], __doc__)
-    given = {each: getattr(options, each) for each in vars(options) if each not in ("suite", "methods")}
-    summary = evaluate(methods, recipe.suite, **given).summary
-    print(f"{name}: {verdict(recipe, summary.iloc[-1].to_dict())}")
+    given = {name: getattr(options, name) for name in usual if name not in FIXED}
+    summary = evaluate(methods, recipe.suite, **given | {"model": options.model or recipe.model}).summary
+    return f"{options.name}: {verdict(recipe, summary.iloc[-1].to_dict())}"
+
+
+def main(line: list[str] | None = None) -> int:
+    """The command line."""
+    options = parsed(ReproduceOptions, line, __doc__)
+    print(described() if options.list else reproduce(options))
     return 0
 
 
