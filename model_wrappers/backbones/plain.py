@@ -13,8 +13,9 @@ M tokens of all calls, P positions that the model knows, A = 2 D cosines and sin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import torch
@@ -42,6 +43,7 @@ LONGEST_TABLE = 2**17  # positions; angles of models for longer sequences are co
 Forward = Callable[..., torch.Tensor]  # as `HeadAtPositions.infer`
 Weights = tuple[torch.Tensor, torch.Tensor | None]  # of a projection, and its bias
 Norm = tuple[torch.Tensor, float]  # scale and epsilon
+Attending = tuple[torch.Tensor, torch.Tensor, torch.Tensor]  # queries, keys and values of a call
 
 
 class Call(NamedTuple):
@@ -183,13 +185,17 @@ def _run(
         query, key = (_normed(each, norm) for each, norm in zip((query, key), layer.norms, strict=True))
     # Angles are of positions, the same for all heads: queries and keys are rotated together.
     rotated_MHD = _rotated(torch.cat([query, key], 1), *rotary).to(value.dtype)
-    queries, attended, begin = query.shape[1], [], 0
-    for call, bias_B1NK in zip(calls, biases, strict=True):
+    queries, own, begin = query.shape[1], [], 0
+    for call in calls:
         end = begin + call.ids_BN.numel()
-        own = (rotated_MHD[begin:end, :queries], rotated_MHD[begin:end, queries:], value[begin:end])
-        attended.append(_attended(layer, number, call, bias_B1NK, *own))
+        parts = (rotated_MHD[begin:end, :queries], rotated_MHD[begin:end, queries:], value[begin:end])
+        own.append(_to_attend(layer, number, call, *parts))
         begin = end
-    hidden_ME += F.linear(_together(attended), *layer.out)
+    if len(calls) > 1 and hidden_ME.is_cuda and layer.groups == 1 and all(bias is None for bias in biases):
+        attended_ME = ragged_attention(own, layer.attention.scaling)
+    else:
+        attended_ME = _together([_attended(layer, bias, *each) for bias, each in zip(biases, own, strict=True)])
+    hidden_ME += F.linear(attended_ME, *layer.out)
     normed_ME = _normed(hidden_ME, layer.after)
     if layer.dense is None:
         hidden_ME += layer.experts(normed_ME[None]).view(hidden_ME.shape)
@@ -200,29 +206,52 @@ def _run(
     return hidden_ME
 
 
-def _attended(
-    layer: Layer,
-    number: int,
-    call: Call,
-    bias_B1NK: torch.Tensor | None,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-) -> torch.Tensor:
-    """What the tokens of one call attend to, (B * N, E); query, key and value are (B * N, H, D)."""
+def _to_attend(
+    layer: Layer, number: int, call: Call, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
+) -> Attending:
+    """One call's queries, and all keys and values that it has; query, key and value are (B * N, H, D)."""
     shape = (*call.ids_BN.shape, -1, layer.head)
     query_BHND, key_BHND, value_BHND = (each.view(shape).transpose(1, 2) for each in (query, key, value))
     if call.cache is not None:
         key_BHND, value_BHND = call.cache.update(key_BHND, value_BHND, number)
+    return query_BHND, key_BHND, value_BHND
+
+
+def _attended(
+    layer: Layer,
+    bias_B1NK: torch.Tensor | None,
+    query_BHND: torch.Tensor,
+    key_BHKD: torch.Tensor,
+    value_BHKD: torch.Tensor,
+) -> torch.Tensor:
+    """What the tokens of one call attend to, (B * N, E)."""
     if layer.groups == 1:
         attended_BHND = F.scaled_dot_product_attention(
-            query_BHND, key_BHND, value_BHND, attn_mask=bias_B1NK, scale=layer.attention.scaling
+            query_BHND, key_BHKD, value_BHKD, attn_mask=bias_B1NK, scale=layer.attention.scaling
         )
         attended_BNHD = attended_BHND.transpose(1, 2)
     else:
         how = {"scaling": layer.attention.scaling, "is_causal": False}
-        attended_BNHD, _ = sdpa_attention_forward(layer.attention, query_BHND, key_BHND, value_BHND, bias_B1NK, **how)
-    return attended_BNHD.reshape(len(query), -1)
+        attended_BNHD, _ = sdpa_attention_forward(layer.attention, query_BHND, key_BHKD, value_BHKD, bias_B1NK, **how)
+    return attended_BNHD.reshape(-1, query_BHND.shape[1] * layer.head)
+
+
+def ragged_attention(calls: Sequence[Attending], scale: float) -> torch.Tensor:
+    """What the tokens of several calls without masks attend to, (M, E), by one kernel for sequences of any lengths.
+
+    calls: (B, H, N, D) and twice (B, H, K, D) each. On a GPU torch takes FlashAttention's kernel of variable lengths.
+    """
+
+    def jagged(parts: Iterable[torch.Tensor]) -> torch.Tensor:
+        rows = [row_HND.transpose(0, 1) for part_BHND in parts for row_HND in part_BHND]
+        lengths = [len(row) for row in rows]
+        offsets = torch.tensor([0, *accumulate(lengths)], device=rows[0].device)
+        ends = {"min_seqlen": min(lengths), "max_seqlen": max(lengths)}
+        return torch.nested.nested_tensor_from_jagged(torch.cat(rows), offsets, **ends).transpose(1, 2)
+
+    queries, keys, values = map(jagged, zip(*calls, strict=True))
+    attended = F.scaled_dot_product_attention(queries, keys, values, scale=scale)
+    return attended.transpose(1, 2).values().flatten(1)
 
 
 def _together(parts: list[torch.Tensor]) -> torch.Tensor:
