@@ -5,10 +5,11 @@
     python tables/figures.py --out FOLDER --curves base=training/base/loss.csv
 
 Writes `tradeoff` (accuracy against wall-clock speedup, mean over the suites, 95% intervals), `acceptance` (by position
-in the window, beside independent acceptance), `window-size` (committed length and speedup), `anchor`, `parallelism`
-(accuracy against tokens a forward pass, with AUP), `front` and `front-<suite>` (accuracy against time), the last three
-of decoders at several settings, and `curves` (losses of training). A figure whose records are missing is skipped with
-a line that says why. The same records give the same bytes. All are one column wide and readable in grey.
+in the window, beside independent acceptance), `window-size` (committed length and speedup), of decoders at several
+settings `anchor`, `parallelism` (accuracy against tokens a forward pass, with AUP) and `front` (accuracy against time),
+these two for each suite as well (`front-<suite>`), and `curves` (losses of training). A figure whose records are
+missing is skipped with a line that says why. The same records give the same bytes. All are one column wide and readable
+in grey.
 """
 
 from __future__ import annotations
@@ -74,12 +75,12 @@ def main(argv: list[str] | None = None) -> int:
             "acceptance": lambda: draw_acceptance(run),
             "window-size": lambda: draw_window_size(run),
             "anchor": lambda: draw_anchor(run),
-            "parallelism": lambda: draw_parallelism(run),
+            "parallelism": lambda: draw_parallelism(run, None),
             "front": lambda: draw_front(run, None, series),
         }
-        drawings |= {
-            f"front-{suite}": partial(draw_front, run, suite, series) for suite in suite_titles(run) if suite in ran
-        }
+        for suite in (suite for suite in suite_titles(run) if suite in ran):
+            drawings |= {f"front-{suite}": partial(draw_front, run, suite, series)}
+            drawings |= {f"parallelism-{suite}": partial(draw_parallelism, run, suite)}
     if options.curves:
         curves = {name: Path(file) for name, file in _pairs("--curves takes NAME=FILE", options.curves).items()}
         drawings["curves"] = lambda: draw_curves(curves)

@@ -152,6 +152,7 @@ PRESETS = {
     "fef-2-untrained": replace(_fef(2, "FeF-DLLM w/o train"), role="base"),
     "fef-4-untrained": replace(_fef(4, "FeF-DLLM w/o train"), role="base"),
     "fef-4-untrained-draft": replace(_fef(4, "FeF-DLLM, draft w/o train"), draft_role="base"),
+    "ar": Preset("Autoregressive", "ar", role="ar"),
     # Beyond the paper: the exact savings together, and two-stream verification.
     "fef-fast": _fef(2, "FeF-DLLM fast", skip_root_row=True, reuse_drafts=True, adaptive_window=True),
     "fef-two-stream": _two_stream(2),

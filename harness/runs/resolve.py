@@ -7,6 +7,7 @@ one configuration for ever. Suites and decoders go with it as objects.
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
@@ -47,11 +48,13 @@ from model_wrappers.backbones.registry import SHIPPED, device_named
 from model_wrappers.decoders import Decoder, decoder_named, name_of
 
 ROLES_OF = {  # --model NAME, of shipped models
-    "nano": {"base": "nano", "fef": "nano-fef", "control": "nano-control"},
+    "nano": {"base": "nano", "fef": "nano-fef", "control": "nano-control", "ar": "nano-ar"},
     "nano-long": {"base": "nano-long", "fef": "nano-long", "control": "nano-long-control"},
     "nano-block": {"base": "nano-block", "fef": "nano-block", "control": "nano-block-control"},
+    "nano-parallel": {"base": "nano-parallel-control", "fef": "nano-parallel"},
 }
 MOST_AT_ONCE = 1024  # responses of a batch
+UNTIMED_BATCH, MANY = 16, 100  # how many are decoded at once where seconds do not count, of more items than that
 BATCHED_CHUNK = 32  # items of a chunk in batches: at its end fewer and fewer responses are under way
 # Whose checkpoint a prefix-conditioned or an autoregressive decoder has where its role has none.
 STAND_INS = {"two-stream": ("fef", "base"), "fef": ("base",), "ar": ("base",)}
@@ -177,8 +180,14 @@ def resolve(options: RunOptions) -> ResolvedRun:
 
 
 def _batch(options: RunOptions) -> int | Literal["auto"] | None:
-    """How many responses are decoded at once; None for one. Raises UserError for what is no such number."""
+    """How many responses are decoded at once; None for one. Raises UserError for what is no such number.
+
+    Where it is not said, UNTIMED_BATCH in an untimed run of more than MANY items whose calls can be packed.
+    """
     batch = options.batch
+    alone = options.compile or options.graphs or options.trust_remote_code or options.isolate or options.item_timeout
+    if batch is None and options.untimed and not alone and (options.limit or math.inf) > MANY:
+        return UNTIMED_BATCH
     if isinstance(batch, int) and not 1 <= batch <= MOST_AT_ONCE:
         raise UserError(f"--batch {batch} must be 1 to {MOST_AT_ONCE} responses at once, or auto")
     for name in ("compile", "graphs", "trust_remote_code"):

@@ -143,7 +143,7 @@ def _check_batches(jobs: list[SuiteJob]) -> None:
         try:
             batched(model)
         except ValueError as error:
-            raise UserError(f"--batch: {error}; leave it out") from error
+            raise UserError(f"--batch: {error}; give --batch 1") from error
 
 
 def _check_trace(trace: TraceRecord, record: dict[str, Any], windows: list[dict[str, Any]], backbone: Backbone) -> None:

@@ -74,12 +74,14 @@ def draw_front(run: Run, suite: str | None = None, named: Mapping[str, str] | No
     return figure, left_out
 
 
-def draw_parallelism(run: Run) -> tuple[Figure, list[str]]:
-    """Accuracy against content tokens per forward pass, means over the suites, of decoders at several settings.
+def draw_parallelism(run: Run, suite: str | None) -> tuple[Figure, list[str]]:
+    """Accuracy against content tokens per forward pass of decoders at several settings.
 
-    The legend has the area under each curve as `curves` defines it, in the mean over the suites. Raises Skipped where
-    no decoder has two settings that were scored beside LLaDA.
+    suite: None for means over the suites. The legend has the area under each curve as `curves` defines it. Raises
+    Skipped where no decoder has two settings that were scored beside LLaDA.
     """
+    label = "mean accuracy (%)" if suite is None else f"accuracy on {suite_titles(run)[suite]} (%)"
+    run = run if suite is None else _only(run, suite)
     found, whole, left_out = curves(run), {}, []
     for title, own in found.groupby("series", sort=False):
         if len(own) == found["suite"].nunique() and own["points"].nunique() == 1:
@@ -93,7 +95,7 @@ def draw_parallelism(run: Run) -> tuple[Figure, list[str]]:
     for (title, own), look in zip(whole.items(), looks(), strict=False):
         points = sorted(zip(*(np.mean(own[name].to_list(), axis=0) for name in ("tpf", "accuracy")), strict=True))
         axes.plot(*zip(*points, strict=True), linewidth=0.7, label=names[title], **look)
-    axes.set(xlabel="content tokens a forward pass", ylabel="mean accuracy (%)")
+    axes.set(xlabel="content tokens a forward pass", ylabel=label)
     legend_below(figure, axes)
     return figure, left_out
 

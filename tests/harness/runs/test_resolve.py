@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from harness.errors import UserError
@@ -271,3 +272,19 @@ def test_a_file_of_questions_stands_beside_generated_problems(questions: Path, t
     write_generated(tmp_path, config, [SUITES[suite] for suite in config.suites])
     assert [path.name for path in (tmp_path / "data").iterdir()] == ["gsm8k"]
     assert resolved(*line, "--gen-length", "32").methods["llada"].suites["mine"].gen_length == 32
+
+
+@pytest.mark.parametrize(
+    ("line", "batch"),
+    [
+        (["--untimed"], 16),
+        (["--untimed", "--limit", "101"], 16),
+        (["--untimed", "--limit", "100"], UNSET),
+        (["--untimed", "--batch", "1"], UNSET),
+        (["--untimed", "--isolate"], UNSET),
+        ([], UNSET),
+    ],
+)
+def test_many_items_whose_seconds_do_not_count_are_decoded_in_batches(line: list[str], batch: object) -> None:
+    config = resolved(*line)
+    assert config.batch == batch and config.timed == ("--untimed" not in line)
