@@ -1,4 +1,4 @@
-"""Waiting lines and sentences: what to do with a line of people or with four words, after ParallelBench
+"""Waiting lines and sentences: what to do with a line of animals or with four words, after ParallelBench
 (arXiv 2510.04767), in this project's own words. Generated alone.
 
 `line-fixed` has one right answer to each question, `line-free` many, which differ in several tokens at once, and so has
@@ -15,11 +15,10 @@ from itertools import product
 from random import Random
 from typing import Any
 
-from harness.suites.gsm8k import NAMES
 from harness.suites.lists import WORDS, read_list, write_list
 from harness.suites.spec import Generator, Problem, Suite, human
 
-ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh")
+ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth")
 FIXED = ("copy", "reverse", "sort", "insert at", "remove at", "replace at")
 FREE = ("shuffle", "insert", "remove", "replace")
 VERBS, PLACES, LOOKS = (
@@ -30,53 +29,53 @@ VERBS, PLACES, LOOKS = (
 PLURALS = {"fox": "foxes", "wolf": "wolves"}
 
 
-def draw_line(rng: Random, suite: str, tasks: tuple[str, ...]) -> Problem:
-    """A task on a line of three to six people."""
-    *people, new = rng.sample(NAMES, rng.randint(3, 6) + 1)
-    task, shown = rng.choice(tasks), write_list(people)
-    place = rng.randrange(len(people) + (task == "insert at"))
+def draw_line(rng: Random, tasks: tuple[str, ...]) -> Problem:
+    """A task on a line of three to five animals; what `lists` asks too is in the same split there."""
+    *line, new = rng.sample(WORDS, rng.randint(3, 5) + 1)
+    task, shown = rng.choice(tasks), write_list(line)
+    place = rng.randrange(len(line) + (task == "insert at"))
     at = ORDINALS[place]
     question = {
-        "copy": f"Copy the line {shown}",
-        "reverse": f"Reverse the line {shown}",
-        "sort": f"Sort the line {shown} by name",
-        "shuffle": f"Shuffle the line {shown}",
-        "insert": f"{new} joins the line {shown} anywhere",
-        "remove": f"Anyone leaves the line {shown}",
-        "replace": f"{new} takes anyone's place in the line {shown}",
-        "insert at": f"{new} joins the line {shown} as the {at}",
-        "remove at": f"The {at} leaves the line {shown}",
-        "replace at": f"{new} takes the {at}'s place in the line {shown}",
+        "copy": f"Copy {shown}",
+        "reverse": f"Reverse {shown}",
+        "sort": f"Sort {shown}",
+        "shuffle": f"Shuffle {shown}",
+        "insert": f"Insert {new} anywhere in {shown}",
+        "remove": f"Remove one word of {shown}",
+        "replace": f"Replace one word of {shown} by {new}",
+        "insert at": f"Insert {new} as the {at} word of {shown}",
+        "remove at": f"Remove the {at} word of {shown}",
+        "replace at": f"Replace the {at} word of {shown} by {new}",
     }[task]
-    asked = {"task": task, "people": people, "new": new, "place": place}
-    answer = rng.sample(people, len(people)) if task == "shuffle" else rng.choice(right_lines(**asked))
+    asked = {"task": task, "line": line, "new": new, "place": place}
+    answer = rng.sample(line, len(line)) if task == "shuffle" else rng.choice(right_lines(**asked))
     row = {"prompt": question, "answer": json.dumps(asked)}
-    return Problem(f"{suite} {question}", question, write_list(answer), row)
+    return Problem(question, question, write_list(answer), row)
 
 
-def right_lines(task: str, people: list[str], new: str, place: int) -> list[list[str]]:
+def right_lines(task: str, line: list[str], new: str, place: int) -> list[list[str]]:
     """All right answers, but to `shuffle`, where every order is one."""
-    places = range(len(people) + 1) if task == "insert" else range(len(people)) if task in FREE else (place,)
+    places = range(len(line) + 1) if task == "insert" else range(len(line)) if task in FREE else (place,)
     if task in ("copy", "reverse", "sort"):
-        return [{"copy": people, "reverse": people[::-1], "sort": sorted(people)}[task]]
+        return [{"copy": line, "reverse": line[::-1], "sort": sorted(line)}[task]]
     kept, put = {"insert": (0, [new]), "remove": (1, []), "replace": (1, [new])}[task.removesuffix(" at")]
-    return [[*people[:at], *put, *people[at + kept :]] for at in places]
+    return [[*line[:at], *put, *line[at + kept :]] for at in places]
 
 
 def line_is_right(response: str, answer: str) -> bool:
     """Whether a response has a line that was asked for. answer: JSON, what was asked."""
-    asked, line = json.loads(answer), read_list(response)
+    asked, found = json.loads(answer), read_list(response)
     if asked["task"] == "shuffle":
-        return line is not None and Counter(line) == Counter(asked["people"])
-    return line in right_lines(**asked)
+        return found is not None and Counter(found) == Counter(asked["line"])
+    return found in right_lines(**asked)
 
 
-def draw_sentence(rng: Random, suite: str) -> Problem:
+def draw_sentence(rng: Random) -> Problem:
     """Four words in any order, and a sentence that has them."""
     words = [rng.choice(kind) for kind in (LOOKS, WORDS, VERBS, PLACES)]
     sentence = rng.choice(right_sentences(*words))
     question = f"Write a sentence with the words {write_list(rng.sample(words, 4))}"
-    return Problem(f"{suite} {words}", question, sentence, {"prompt": question, "answer": json.dumps(words)})
+    return Problem(f"words {words}", question, sentence, {"prompt": question, "answer": json.dumps(words)})
 
 
 def right_sentences(look: str, animal: str, verb: str, place: str) -> list[str]:
@@ -98,7 +97,7 @@ def sentence_is_right(response: str, answer: str) -> bool:
 
 def _suite(name: str, title: str, draw: Callable[..., Problem], judge: Callable[[str, str], bool], **own: Any) -> Suite:
     generator = Generator(
-        draw=partial(draw, suite=name, **own),
+        draw=partial(draw, **own),
         file=f"{name}/test.jsonl",
         dataset="harness.sandbox.questions.QuestionsDataset",
         load={"columns": {"prompt": "prompt", "answer": "answer"}},

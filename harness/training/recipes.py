@@ -111,7 +111,7 @@ PARALLEL_MIX = {"line-fixed": 2, "line-free": 1, "words": 1}
 NANO = Recipe(init="nano", batch=16, steps=300, lr=1e-4, warmup=50, decay_fraction=0.98, min_lr_ratio=0.1, mix=MIX)
 
 # On tasks after ParallelBench, of `nano-parallel` and of its control.
-PARALLEL = structs.replace(NANO, steps=1000, lr=7e-4, decay_fraction=0.9, min_lr_ratio=0.02, mix=PARALLEL_MIX)
+PARALLEL = structs.replace(NANO, steps=1000, lr=1e-3, decay_fraction=0.9, min_lr_ratio=0.02, mix=PARALLEL_MIX)
 
 # The last stage for long problems, of `nano-long` and of its control.
 LONG = structs.replace(NANO, steps=6000, lr=6e-4, warmup=100, decay_fraction=0.96, min_lr_ratio=0.05, mix=LONG_MIX)

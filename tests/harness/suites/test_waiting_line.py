@@ -9,7 +9,7 @@ import pytest
 from harness.suites.splits import problems
 from harness.suites.waiting_line import line_is_right, right_sentences, sentence_is_right
 
-PEOPLE = ["Ida", "Ben", "Eva"]
+LINE = ["Ida", "Ben", "Eva"]
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ PEOPLE = ["Ida", "Ben", "Eva"]
     ],
 )
 def test_a_line_is_right_by_what_was_asked(task: str, right: list[str], wrong: list[str]) -> None:
-    answer = json.dumps({"task": task, "people": PEOPLE, "new": "Leo", "place": 1})
+    answer = json.dumps({"task": task, "line": LINE, "new": "Leo", "place": 1})
     assert all(line_is_right(response, answer) for response in right)
     assert not any(line_is_right(response, answer) for response in wrong)
 
