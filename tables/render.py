@@ -163,18 +163,14 @@ def _asked(options: argparse.Namespace) -> Iterator[tuple[Run, Path]]:
 
 
 def _files(sheets: Iterable[Sheet]) -> dict[str, str]:
-    """All files of tables, by file name."""
-    return {name: text for sheet in sheets for name, text in _formats(sheet).items()}
-
-
-def _formats(sheet: Sheet) -> dict[str, str]:
-    """Markdown and LaTeX of the table, and CSV of its numbers, by file name."""
-    table = sheet.table
-    files = {
-        f"{table.name}.md": markdown(table),
-        f"{table.name}.csv": sheet.numbers.to_csv(index=False, lineterminator="\n"),
-    }
-    return files | {f"{table.name}.tex": latex(table)}
+    """Markdown and LaTeX of every table, and CSV of its numbers, by file name."""
+    files = {}
+    for sheet in sheets:
+        name = sheet.table.name
+        files[f"{name}.md"] = markdown(sheet.table)
+        files[f"{name}.csv"] = sheet.numbers.to_csv(index=False, lineterminator="\n")
+        files[f"{name}.tex"] = latex(sheet.table)
+    return files
 
 
 if __name__ == "__main__":

@@ -53,6 +53,15 @@ def _text(value: Any) -> str | None:
     return None if value is None else str(value)
 
 
+def _whole(what: str, value: Callable[[Run], Any]) -> Callable[[Run], Values]:
+    """A check of one value of the whole run; None where the record does not say."""
+    return lambda run: {(what, "", ""): _text(value(run))}
+
+
+def _of_environment(name: str) -> Callable[[Run], Values]:
+    return _whole(name, lambda run: run.meta.environment.get(name))
+
+
 def _device(run: Run) -> Values:
     kind = _text(run.meta.environment.get("device"))
     kind = kind and kind.split(":")[0]  # any GPU of a machine will do
@@ -60,22 +69,6 @@ def _device(run: Run) -> Values:
         ("device", "", ""): kind,
         ("name of the device", "", ""): _text(run.meta.environment.get("gpu" if kind == "cuda" else "cpu")),
     }
-
-
-def _of_environment(name: str) -> Callable[[Run], Values]:
-    return lambda run: {(name, "", ""): _text(run.meta.environment.get(name))}
-
-
-def _compile(run: Run) -> Values:
-    return {("torch.compile", "", ""): "on" if run.config.compile else "off"}
-
-
-def _graphs(run: Run) -> Values:
-    return {("CUDA graphs", "", ""): "on" if run.config.graphs else "off"}
-
-
-def _torch(run: Run) -> Values:
-    return {("torch", "", ""): _text((run.meta.environment.get("packages") or {}).get("torch"))}
 
 
 def _architecture(run: Run) -> Values:
@@ -109,14 +102,6 @@ def _gen_length(run: Run) -> Values:
     }
 
 
-def _temperature(run: Run) -> Values:
-    return {("temperature", "", ""): _text(run.config.temperature)}
-
-
-def _seed(run: Run) -> Values:
-    return {("seed", "", ""): ", ".join(map(str, run.config.draws)) if run.config.temperature else None}
-
-
 def _stop_at_eos(run: Run) -> Values:
     stops: dict[str, bool] = {}
     for (_, suite), own in _settings(run).items():
@@ -138,24 +123,20 @@ def _methods(run: Run) -> Values:
     return found
 
 
-def _timed(run: Run) -> Values:
-    return {("seconds", "", ""): "timed" if run.config.timed else "untimed"}
-
-
 CHECKS: dict[str, Callable[[Run], Values]] = {
     "device": _device,
     "threads": _of_environment("threads"),
     "dtype": _of_environment("dtype"),
-    "compile": _compile,
-    "graphs": _graphs,
+    "compile": _whole("torch.compile", lambda run: "on" if run.config.compile else "off"),
+    "graphs": _whole("CUDA graphs", lambda run: "on" if run.config.graphs else "off"),
     "platform": _of_environment("platform"),
-    "torch": _torch,
-    "timed": _timed,
+    "torch": _whole("torch", lambda run: (run.meta.environment.get("packages") or {}).get("torch")),
+    "timed": _whole("seconds", lambda run: "timed" if run.config.timed else "untimed"),
     "architecture": _architecture,
     "data": _data,
     "gen_length": _gen_length,
-    "temperature": _temperature,
-    "seed": _seed,
+    "temperature": _whole("temperature", lambda run: run.config.temperature),
+    "seed": _whole("seed", lambda run: ", ".join(map(str, run.config.draws)) if run.config.temperature else None),
     "stop_at_eos": _stop_at_eos,
     "methods": _methods,
 }

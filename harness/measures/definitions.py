@@ -12,8 +12,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from harness.measures.table import PAIR, by_name, checked_items, measure_windows, method_labels, suite_titles, timed
-from harness.records.schema import Setting
+from harness.measures.table import PAIR, by_name, checked_items, measure_windows, timed
 from harness.records.store import Run
 
 TOKENS = ["prompt_tokens", "content_tokens", "eos_tokens", "post_stop_tokens"]
@@ -64,7 +63,7 @@ def token_ledger(run: Run) -> pd.DataFrame:
     items or they are damaged.
     """
     items = checked_items(run)
-    left = _gen_lengths(run, items) - items["content_tokens"] - items["eos_tokens"]
+    left = -items["content_tokens"] - items["eos_tokens"] + _gen_lengths(run, items)
     items["post_stop_tokens"] = items["post_stop_tokens"].fillna(left)
     if not timed(run):
         items[["seconds", *UNTIL]] = math.nan
@@ -72,27 +71,27 @@ def token_ledger(run: Run) -> pd.DataFrame:
     items["written"] = items["content"] + items["post_stop_tokens"]
     items["generated"] = items["written"] + items["eos_tokens"]
     items["seen"] = items["written"] + items["prompt_tokens"]
-    groups = items.groupby("pair")
+    groups = items.groupby(PAIR, observed=True)
     means = groups[["seconds", *UNTIL, *TOKENS, *PASSES, "content", "written", "generated", "seen"]].mean()
     ledger = means[[*UNTIL, *TOKENS, *PASSES]].assign(items=groups.size(), seconds_per_item=means["seconds"])
     for name, share in SHARES.items():
         ledger[name] = groups["seconds"].quantile(share)
     for name, own in DEFINITIONS.items():
         if own.mean:
-            ledger[name] = (items[own.counts] / items[own.over]).groupby(items["pair"]).mean()
+            ratios = items[PAIR].assign(ratio=items[own.counts] / items[own.over])
+            ledger[name] = ratios.groupby(PAIR, observed=True)["ratio"].mean()
         else:
             ledger[name] = means[own.counts] / means[own.over]
     ledger["positions_per_token"] = means["token_forwards"] / means["content"].replace(0, math.nan)
-    named = by_name(ledger, run)
+    named = by_name(ledger)
     return named.merge(measure_windows(run)[[*PAIR, "committed_per_window"]], how="left", on=PAIR)[LEDGER]
 
 
-def _gen_lengths(run: Run, items: pd.DataFrame) -> pd.Series[float]:
+def _gen_lengths(run: Run, items: pd.DataFrame) -> list[float]:
     """The configured length of every item's response; NaN where the configuration names none."""
-    methods, suites = run.config.methods, list(suite_titles(run))
-    lengths = {}
-    for number, method in enumerate(method_labels(run)):
-        for position, suite in enumerate(suites):
-            setting = methods[method].suites.get(suite, Setting())
-            lengths[number * len(suites) + position] = float(setting.gen_length or math.nan)
-    return items["pair"].map(lengths)
+    lengths = {
+        (name, suite): float(setting.gen_length or math.nan)
+        for name, method in run.config.methods.items()
+        for suite, setting in method.suites.items()
+    }
+    return [lengths.get(pair, math.nan) for pair in zip(items["method"], items["suite"], strict=True)]

@@ -87,7 +87,7 @@ def measure(run: Run) -> pd.DataFrame:
     Source: items.jsonl, windows.jsonl. Raises UserError if there are no items or they are damaged.
     """
     items = checked_items(run)
-    totals = items.groupby("pair").agg(
+    totals = items.groupby(PAIR, observed=True).agg(
         items=("item", "size"),
         scored=("verdict", "count"),
         right=("verdict", "sum"),
@@ -97,45 +97,44 @@ def measure(run: Run) -> pd.DataFrame:
     )
     totals["accuracy"] = 100 * totals["right"] / totals["scored"]
     totals["acceptance"] = totals["accepted"] / totals["proposed"]
-    totals = totals.join(_against_reference(items)).join(_windows(run, items)["committed_per_window"])
+    totals = totals.join(_against_reference(items)).join(_windows(run)["committed_per_window"])
     totals["shared_items"] = totals["shared_items"].fillna(0).astype(int)
     totals[TRIALS] = totals["scored"].astype(float)
     by_seed: dict[Any, tuple[float, ...]] = {}
     if len(run.config.draws) > 1:
-        for pair, own in items[items["verdict"].notna()].groupby("pair"):
+        for pair, own in items[items["verdict"].notna()].groupby(PAIR, observed=True):
             totals.loc[pair, TRIALS] = effective_trials(own["verdict"].to_numpy(), own["problem"].to_numpy())
             by_seed[pair] = tuple(100 * own.groupby("draw")["verdict"].mean())
     totals[BY_SEED] = [by_seed.get(pair, ()) for pair in totals.index]
     if not timed(run):
         totals[["speedup", "seconds_per_item"]] = math.nan
-    return by_name(totals, run)[[*MEASURES, LENGTH, TRIALS, BY_SEED]]
+    return by_name(totals)[[*MEASURES, LENGTH, TRIALS, BY_SEED]]
 
 
 def measure_windows(run: Run) -> pd.DataFrame:
     """One row per method and suite that has speculative windows, in the configuration's order; WINDOW_MEASURES.
 
     acceptance: accepted / proposed drafts, every proposal counted. alpha: accepted / (accepted + rejected), the rate
-    among judged drafts. committed_per_window: mean positions resolved. windows: how many. Windows whose item is not
-    recorded are left out. Source: items.jsonl, windows.jsonl. Raises UserError as `measure` does.
+    among judged drafts. committed_per_window: mean positions resolved. windows: how many. Source: items.jsonl,
+    windows.jsonl. Raises UserError as `measure` does.
     """
-    items = checked_items(run)
-    sums = items.groupby("pair")[COUNTED].sum()
+    sums = checked_items(run).groupby(PAIR, observed=True)[COUNTED].sum()
     rates = pd.DataFrame(
         {
             "acceptance": sums["accepted"] / sums["proposed"],
             "alpha": sums["accepted"] / (sums["accepted"] + sums["rejected"]),
         }
     )
-    return by_name(rates.join(_windows(run, items), how="inner"), run)[WINDOW_MEASURES]
+    return by_name(rates.join(_windows(run), how="inner"))[WINDOW_MEASURES]
 
 
 def checked_items(run: Run) -> pd.DataFrame:
     """The items by method and suite in the configuration's order, then by number; a fresh frame.
 
-    method, suite: categoricals. pair: the two as one number. item, POSITIVE, COUNTED and OPTIONAL: floats, the last NaN
-    where the record has none. problem, draw: of an item, and the place of its seed among the run's. verdict: 1, 0 or
-    NaN (not scored). tokens: equal where the response's tokens are, NaN without a hash of them. Raises UserError if
-    there are none, or they are damaged.
+    method, suite: categoricals. item, POSITIVE, COUNTED and OPTIONAL: floats, the last NaN where the record has none.
+    problem, draw: of an item, and the place of its seed among the run's. verdict: 1, 0 or NaN (not scored). tokens:
+    equal where the response's tokens are, NaN without a hash of them. Raises UserError if there are none, or they are
+    damaged.
     """
     items = run.items
     if items.empty:
@@ -154,18 +153,10 @@ def checked_items(run: Run) -> pd.DataFrame:
         columns[name] = values
     columns |= {name: _numbers(items, name) for name in OPTIONAL}
     columns |= _draws(run, columns["item"])
-    names = {"method": list(method_labels(run)), "suite": list(suite_titles(run))}
-    for name, known in names.items():
-        codes = _codes(items[name], known)
-        strange = sorted({str(value) for value in items[name][codes < 0].unique()})
-        if strange:
-            raise UserError(f"{run.folder}/items.jsonl: run.json does not name the {name} {', '.join(strange)}")
-        columns[name] = pd.Categorical.from_codes(codes, pd.Index(known))
-    columns["pair"] = columns["method"].codes.astype(np.int64) * len(names["suite"]) + columns["suite"].codes
+    columns |= categoricals(items, run)
     columns["verdict"] = _verdicts(run)
     columns["tokens"] = _token_numbers(run)
-    order = np.lexsort((columns["item"], columns["pair"]))
-    return pd.DataFrame(columns).iloc[order].reset_index(drop=True)
+    return pd.DataFrame(columns).sort_values([*PAIR, "item"], kind="stable", ignore_index=True)
 
 
 def shared_with_reference(items: pd.DataFrame, reference: str = REFERENCE) -> pd.DataFrame:
@@ -175,35 +166,22 @@ def shared_with_reference(items: pd.DataFrame, reference: str = REFERENCE) -> pd
     return items.merge(its, on=["suite", "item"], suffixes=("", "_reference"))
 
 
-def pairs_of(frame: pd.DataFrame, run: Run) -> npt.NDArray[np.int64]:
-    """The `pair` of every row of a frame with method and suite; -1 where the run does not name them."""
-    methods, suites = list(method_labels(run)), list(suite_titles(run))
-    method, suite = _codes(frame["method"], methods), _codes(frame["suite"], suites)
-    return np.where((method < 0) | (suite < 0), -1, method * len(suites) + suite)
+def categoricals(frame: pd.DataFrame, run: Run) -> dict[str, pd.Categorical]:
+    """A frame's methods and suites, in whose order groups are then the configuration's."""
+    known = {"method": method_labels(run), "suite": suite_titles(run)}
+    return {name: pd.Categorical(frame[name], list(names)) for name, names in known.items()}
 
 
-def are_recorded(
-    pair: npt.NDArray[np.int64], item: npt.NDArray[np.float64], items: pd.DataFrame
-) -> npt.NDArray[np.bool_]:
-    """Whether each pair and item, say of windows, is one of `checked_items`."""
-    span = items["item"].max() + 1
-    known = pd.Series(pair * span + item).isin(items["pair"] * span + items["item"]).to_numpy()
-    return known & (pair >= 0) & (item >= 0) & (item < span)
-
-
-def by_name(frame: pd.DataFrame, run: Run) -> pd.DataFrame:
-    """A frame indexed by `pair` with method and suite, strings, as its first columns, in the configuration's order."""
-    methods, suites = list(method_labels(run)), list(suite_titles(run))
-    frame = frame.sort_index()
-    names = [(methods[pair // len(suites)], suites[pair % len(suites)]) for pair in frame.index]
-    return pd.concat([pd.DataFrame(names, columns=PAIR), frame.reset_index(drop=True)], axis=1)
+def by_name(frame: pd.DataFrame) -> pd.DataFrame:
+    """A frame of groups by method and suite with these, strings, as its first columns."""
+    return frame.reset_index().astype(dict.fromkeys(PAIR, str))
 
 
 def _against_reference(items: pd.DataFrame) -> pd.DataFrame:
-    """shared_items, speedup, forward_speedup and length_ratio by pair; absent without items shared with LLaDA."""
+    """shared_items, speedup, forward_speedup and length_ratio by PAIR; absent without items shared with LLaDA."""
     shared = shared_with_reference(items)
     shared.loc[shared[BOTH_SECONDS].isna().any(axis=1), BOTH_SECONDS] = math.nan
-    groups = shared.groupby("pair")
+    groups = shared.groupby(PAIR, observed=True)
     sums = groups[[*POSITIVE, *(f"{name}_reference" for name in POSITIVE)]].sum()
     lengths = groups[["content_tokens", "content_tokens_reference"]].mean()
     return pd.DataFrame(
@@ -226,20 +204,16 @@ def _draws(run: Run, item: npt.NDArray[np.float64]) -> dict[str, npt.NDArray[np.
     return {"problem": problem, "draw": draw}
 
 
-def _windows(run: Run, items: pd.DataFrame) -> pd.DataFrame:
-    """committed_per_window and windows by pair, over the windows of recorded items.
-
-    Counts are integers, so their sums do not depend on the order of the lines.
-    """
+def _windows(run: Run) -> pd.DataFrame:
+    """committed_per_window and windows by PAIR. Counts are integers: sums do not depend on the order of the lines."""
     windows = run.windows.reindex(columns=[*KEY, "committed"])
-    item, committed = _numbers(windows, "item"), _numbers(windows, "committed")
-    if windows[PAIR].isna().any(axis=None) or np.isnan(item).any() or np.isnan(committed).any():
+    committed = _numbers(windows, "committed")
+    if windows[list(KEY)].isna().any(axis=None) or np.isnan(committed).any():
         raise UserError(
             f"{run.folder}/windows.jsonl: a window lacks {', '.join(KEY)} or committed; the record is damaged"
         )
-    pair = pairs_of(windows, run)
-    known = are_recorded(pair, item, items)
-    groups = pd.DataFrame({"pair": pair[known], "committed": committed[known]}).groupby("pair")["committed"]
+    named = pd.DataFrame(categoricals(windows, run)).assign(committed=committed)
+    groups = named.groupby(PAIR, observed=True)["committed"]
     return pd.DataFrame({"committed_per_window": groups.mean(), "windows": groups.size()})
 
 
@@ -249,14 +223,6 @@ def _numbers(frame: pd.DataFrame, name: str) -> npt.NDArray[np.float64]:
         return np.full(len(frame), math.nan)
     numbers: npt.NDArray[np.float64] = pd.to_numeric(frame[name], errors="coerce").to_numpy(float, na_value=math.nan)
     return numbers
-
-
-def _codes(values: pd.Series[Any], known: list[str]) -> npt.NDArray[np.int64]:
-    """Each value's index in `known`, -1 where it is missing; every distinct value is looked up once."""
-    codes, distinct = pd.factorize(values)
-    numbers = {name: number for number, name in enumerate(known)}
-    found = [numbers.get(value, -1) for value in distinct]
-    return np.array([*found, -1], dtype=np.int64)[codes]  # factorize gives -1 for missing values
 
 
 def _verdicts(run: Run) -> npt.NDArray[np.float64]:

@@ -22,13 +22,10 @@ from harness.errors import UserError
 from harness.measures.table import (
     PAIR,
     REFERENCE,
-    are_recorded,
+    categoricals,
     checked_items,
     measure,
     measure_windows,
-    method_labels,
-    pairs_of,
-    suite_titles,
     timed,
 )
 from harness.methods.presets import prefix_conditioned
@@ -90,7 +87,7 @@ def acceleration_ratio(committed: float, c_rho: float, c_pi: float) -> float:
 
 
 def fef_windows(run: Run, others: bool = False) -> pd.DataFrame:
-    """The speculative windows of recorded items of FeF methods: KEY and COUNTS, numbers as floats, names categoricals.
+    """The speculative windows of FeF methods: KEY and COUNTS, numbers as floats, names categoricals.
 
     others: and those of all other methods that proposed something. In the order of their lines. Raises UserError if a
     window, or the run, is damaged.
@@ -102,14 +99,7 @@ def fef_windows(run: Run, others: bool = False) -> pd.DataFrame:
     whole = (numbers["accepted"] <= numbers["proposed"]) & (numbers["proposed"] >= 1) & (numbers["accepted"] >= 0)
     if windows["suite"].isna().any() or numbers.isna().any(axis=None) or not whole.all():
         raise UserError(f"{run.folder}/windows.jsonl: a window has no valid {', '.join(COUNTS)}; the record is damaged")
-    pair, suites = pairs_of(windows, run), list(suite_titles(run))
-    known = are_recorded(pair, numbers["item"].to_numpy(), checked_items(run))
-    pair, numbers = pair[known], numbers[known].reset_index(drop=True)
-    names = {
-        "method": pd.Categorical.from_codes(pair // len(suites), pd.Index(list(method_labels(run)))),
-        "suite": pd.Categorical.from_codes(pair % len(suites), pd.Index(suites)),
-    }
-    return pd.concat([pd.DataFrame(names), numbers], axis=1)
+    return pd.DataFrame(categoricals(windows, run)).join(numbers.reset_index(drop=True))
 
 
 def acceptance_by_position(windows: pd.DataFrame) -> pd.DataFrame:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from statistics import stdev
 from string import ascii_lowercase
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 from msgspec import UNSET
 
 from harness.measures.intervals import Pairs
 from harness.measures.settings import against_reference
-from harness.measures.table import BY_SEED, LENGTH, REFERENCE, timed
+from harness.measures.table import BY_SEED, LENGTH, REFERENCE, method_labels, suite_titles, timed
 from harness.measures.together import by_pair_of_all, joined, notes_of
 from harness.records.schema import SuiteName
 from harness.records.store import Run
@@ -107,6 +107,17 @@ class Metric:
     note: str
     competes: str
 
+
+class Heading(NamedTuple):
+    """A column of a table with a row per method and suite: its group and heading, and how its numbers are printed."""
+
+    group: str
+    text: str
+    decimals: int
+    unit: str = ""
+
+
+Headings = Mapping[str, Heading]  # by column of the frame
 
 ACCURACY = Metric("accuracy", "Acc.", "", "bold", "accuracy_note", "accuracy_full")
 SPEED = Metric("speedup", "Speed", "x", "underline", "speed_note", "speed_full")
@@ -225,6 +236,21 @@ def grid(
     return cells, tuple((letter, text) for text, letter in letters.items())
 
 
+def listed(frame: pd.DataFrame, headings: Headings, run: Run) -> pd.DataFrame:
+    """Cells with a row for each of a frame, its suite first; the rows are called by their series, or their method."""
+    titles = suite_titles(run)
+    rows = [
+        [
+            Cell(titles[row["suite"]]),
+            *(Cell(number_text(row[name], decimals, unit=unit)) for name, (_, _, decimals, unit) in headings.items()),
+        ]
+        for row in frame.to_dict("records")
+    ]
+    names = frame["series"] if "series" in frame else frame["method"].map(method_labels(run))
+    columns = [("", "Suite"), *((heading.group, heading.text) for heading in headings.values())]
+    return pd.DataFrame(rows, index=names.to_list(), columns=pd.MultiIndex.from_tuples(columns), dtype=object)
+
+
 def _bests(rows: list[dict[Any, Any]], metric: Metric) -> set[tuple[str, str]]:
     """(source, value as printed) of the best competing row of every source."""
     best: dict[str, str] = {}
@@ -248,12 +274,12 @@ def _cell(row: dict[Any, Any] | None, metric: Metric, bests: set[tuple[str, str]
     return Cell(text + metric.unit + spread, metric.emphasis if is_best else "", mark)
 
 
-def number_text(value: float, decimals: int, sign: str = "") -> str:
-    """A number with so many decimals, 0 without a sign and positive ones with `sign`; a dash for NaN."""
+def number_text(value: float, decimals: int, sign: str = "", unit: str = "") -> str:
+    """A number with so many decimals and a unit, 0 without a sign, positive ones with `sign`; a dash for NaN."""
     if pd.isna(value):
         return "-"
     text = f"{value:{sign}.{decimals}f}"
-    return text.lstrip("+-") if float(text) == 0 else text
+    return (text.lstrip("+-") if float(text) == 0 else text) + unit
 
 
 def lettered(texts: Iterable[str]) -> dict[str, str]:

@@ -6,46 +6,44 @@ method is faster: a method that pads or writes more has more tokens. Seconds per
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import pandas as pd
 
 from harness.measures.curves import curves
 from harness.measures.definitions import DEFINITIONS, token_ledger
-from harness.measures.table import method_labels, suite_titles
 from harness.measures.together import of_all, runs_of
 from harness.records.store import Run
 from tables.sheets.captions import setting, timing
-from tables.sheets.layout import Cell, Request, Sheet, Table
+from tables.sheets.layout import Heading, Headings, Request, Sheet, Table, listed
 
-Headings = Mapping[str, tuple[str, str, int]]  # column of the frame -> group, heading, decimals
 COUNTS: Headings = {
-    "seconds_per_item": ("Seconds", "mean", 3),
-    "seconds_median": ("Seconds", "median", 3),
-    "seconds_90": ("Seconds", "90%", 3),
-    "seconds_99": ("Seconds", "99%", 3),
-    "first_block_seconds": ("Seconds until", "first block", 3),
-    "content_seconds": ("Seconds until", "last content", 3),
-    "prompt_tokens": ("Tokens", "Prompt", 1),
-    "content_tokens": ("Tokens", "Content", 1),
-    "eos_tokens": ("Tokens", "EOS", 1),
-    "post_stop_tokens": ("Tokens", "Post-stop", 1),
-    "forwards": ("Model", "Calls", 1),
-    "token_forwards": ("Model", "Tokens", 1),
-    "cached_tokens": ("Model", "Cached", 1),
+    "seconds_per_item": Heading("Seconds", "mean", 3),
+    "seconds_median": Heading("Seconds", "median", 3),
+    "seconds_90": Heading("Seconds", "90%", 3),
+    "seconds_99": Heading("Seconds", "99%", 3),
+    "first_block_seconds": Heading("Seconds until", "first block", 3),
+    "content_seconds": Heading("Seconds until", "last content", 3),
+    "prompt_tokens": Heading("Tokens", "Prompt", 1),
+    "content_tokens": Heading("Tokens", "Content", 1),
+    "eos_tokens": Heading("Tokens", "EOS", 1),
+    "post_stop_tokens": Heading("Tokens", "Post-stop", 1),
+    "forwards": Heading("Model", "Calls", 1),
+    "token_forwards": Heading("Model", "Tokens", 1),
+    "cached_tokens": Heading("Model", "Cached", 1),
 }
 MEASURES: Headings = {
-    "tpf_content": ("Tokens/forward", "content", 2),
-    "tpf_content_mean": ("Tokens/forward", "content, mean", 2),
-    "tpf_written": ("Tokens/forward", "without EOS", 2),
-    "tpf_generated": ("Tokens/forward", "generation length", 2),
-    "positions_per_token": ("", "Positions a token", 1),
-    "committed_per_window": ("", "Committed a window", 2),
-    "tps_content": ("Tokens/s", "content", 1),
-    "tps_content_mean": ("Tokens/s", "content, mean", 1),
-    "tps_written": ("Tokens/s", "without EOS", 1),
-    "tps_generated": ("Tokens/s", "generation length", 1),
-    "tps_seen": ("Tokens/s", "with prompt", 1),
+    "tpf_content": Heading("Tokens/forward", "content", 2),
+    "tpf_content_mean": Heading("Tokens/forward", "content, mean", 2),
+    "tpf_written": Heading("Tokens/forward", "without EOS", 2),
+    "tpf_generated": Heading("Tokens/forward", "generation length", 2),
+    "positions_per_token": Heading("", "Positions a token", 1),
+    "committed_per_window": Heading("", "Committed a window", 2),
+    "tps_content": Heading("Tokens/s", "content", 1),
+    "tps_content_mean": Heading("Tokens/s", "content, mean", 1),
+    "tps_written": Heading("Tokens/s", "without EOS", 1),
+    "tps_generated": Heading("Tokens/s", "generation length", 1),
+    "tps_seen": Heading("Tokens/s", "with prompt", 1),
 }
 OF_COUNTS = (
     "Seconds, tokens and calls of a response: means, and percentiles of its seconds. Until the first block and the "
@@ -66,11 +64,11 @@ OF_MEASURES = (
     f"Whose definitions they are: {BY_SOURCE}.",
 )
 CURVES: Headings = {
-    "points": ("", "Settings", 0),
-    "aup": ("AUP", "d3LLM", 1),
-    "area": ("AUP", "beside LLaDA", 1),
-    "area_low": ("95%", "low", 1),
-    "area_high": ("95%", "high", 1),
+    "points": Heading("", "Settings", 0),
+    "aup": Heading("AUP", "d3LLM", 1),
+    "area": Heading("AUP", "beside LLaDA", 1),
+    "area_low": Heading("95%", "low", 1),
+    "area_high": Heading("95%", "high", 1),
 }
 OF_CURVES = (
     "Accuracy under parallelism (AUP) of decoders at several settings: percent of accuracy times content tokens per "
@@ -85,22 +83,7 @@ def counted_table(
     name: str, headings: Headings, caption: tuple[str, ...], ledger: pd.DataFrame, measured: pd.DataFrame, run: Run
 ) -> Table:
     """Columns of `token_ledger` or `curves` as a table; `measured` of `measures.measure`."""
-    titles = suite_titles(run)
-    rows = [
-        [
-            Cell(titles[row["suite"]]),
-            *(Cell("-" if pd.isna(row[column]) else f"{row[column]:.{how[2]}f}") for column, how in headings.items()),
-        ]
-        for row in ledger.to_dict("records")
-    ]
-    columns = [("", "Suite"), *((group, heading) for group, heading, _ in headings.values())]
-    cells = pd.DataFrame(
-        rows,
-        index=ledger["series"].to_list() if "series" in ledger else ledger["method"].map(method_labels(run)).to_list(),
-        columns=pd.MultiIndex.from_tuples(columns),
-        dtype=object,
-    )
-    return Table(name, " ".join([*caption, *setting(measured, run), *timing(run)]), cells)
+    return Table(name, " ".join([*caption, *setting(measured, run), *timing(run)]), listed(ledger, headings, run))
 
 
 def measures(request: Request) -> Iterator[Sheet]:

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from harness.measures.table import method_labels, suite_titles, timed
+from harness.measures.table import timed
 from harness.measures.theory import COSTS, OF_SECONDS, theory
 from harness.measures.together import of_all
 from harness.records.store import Run
 from tables.sheets.captions import setting, timing
-from tables.sheets.layout import Cell, Request, Sheet, Table
+from tables.sheets.layout import Heading, Request, Sheet, Table, listed
 
 CAPTION = (
     "Theory beside measurement. Alpha is accepted / (accepted + rejected) drafts, Acceptance accepted / proposed.",
@@ -33,52 +33,37 @@ CAPTION_END = (
     "the corollary prices a sequential pass like a verification of k rows; and because context passes of two-stream "
     "verification and the decoders' own work are no part of them.",
 )
-HEADINGS = {  # column of the frame -> group, heading, decimals, unit
-    "window": ("", "k", 0, ""),
-    "alpha": ("", "Alpha", 3, ""),
-    "acceptance": ("", "Acceptance", 3, ""),
-    "committed_per_window": ("", "Committed", 2, ""),
-    "expected_committed": ("", "E[C_k]", 2, ""),
-    "expected_committed_windows": ("", "E[C_b]", 2, ""),
-    "passes": ("", "Passes", 2, ""),
-    "c": ("", "c", 2, ""),
-    "c_rho": ("", "c_rho", 2, ""),
-    "c_pi": ("", "c_pi", 2, ""),
-    "predicted_over_sequential": ("Over w/o SD", "predicted", 2, "x"),
-    "over_sequential": ("Over w/o SD", "measured", 2, "x"),
-    "over_sequential_ratio": ("Over w/o SD", "ratio", 2, ""),
-    "predicted_forward_speedup": ("Fwd.", "predicted", 2, "x"),
-    "forward_speedup": ("Fwd.", "measured", 2, "x"),
-    "forward_speedup_ratio": ("Fwd.", "ratio", 2, ""),
-    "predicted_speedup": ("Speed", "predicted", 2, "x"),
-    "speedup": ("Speed", "measured", 2, "x"),
-    "speedup_ratio": ("Speed", "ratio", 2, ""),
+HEADINGS = {
+    "window": Heading("", "k", 0),
+    "alpha": Heading("", "Alpha", 3),
+    "acceptance": Heading("", "Acceptance", 3),
+    "committed_per_window": Heading("", "Committed", 2),
+    "expected_committed": Heading("", "E[C_k]", 2),
+    "expected_committed_windows": Heading("", "E[C_b]", 2),
+    "passes": Heading("", "Passes", 2),
+    "c": Heading("", "c", 2),
+    "c_rho": Heading("", "c_rho", 2),
+    "c_pi": Heading("", "c_pi", 2),
+    "predicted_over_sequential": Heading("Over w/o SD", "predicted", 2, "x"),
+    "over_sequential": Heading("Over w/o SD", "measured", 2, "x"),
+    "over_sequential_ratio": Heading("Over w/o SD", "ratio", 2),
+    "predicted_forward_speedup": Heading("Fwd.", "predicted", 2, "x"),
+    "forward_speedup": Heading("Fwd.", "measured", 2, "x"),
+    "forward_speedup_ratio": Heading("Fwd.", "ratio", 2),
+    "predicted_speedup": Heading("Speed", "predicted", 2, "x"),
+    "speedup": Heading("Speed", "measured", 2, "x"),
+    "speedup_ratio": Heading("Speed", "ratio", 2),
 }
 
 
 def theory_table(frame: pd.DataFrame, measured: pd.DataFrame, run: Run) -> Table:
     """The frame of `theory` as a table, without OF_SECONDS if not timed; `measured` of `measures.measure`."""
-    titles = suite_titles(run)
-    shown = {name: how for name, how in HEADINGS.items() if timed(run) or name not in OF_SECONDS}
-    in_milliseconds = frame.assign(**{name: 1e3 * frame[name] for name in COSTS})
-    cells = [
-        [Cell(titles[row["suite"]]), *(Cell(_text(row[name], *how[2:])) for name, how in shown.items())]
-        for row in in_milliseconds.to_dict("records")
-    ]
-    table = pd.DataFrame(
-        cells,
-        index=frame["method"].map(method_labels(run)).to_list(),
-        columns=pd.MultiIndex.from_tuples([("", "Suite"), *(how[:2] for how in shown.values())]),
-        dtype=object,
-    )
     of_seconds = timed(run)
+    shown = {name: how for name, how in HEADINGS.items() if of_seconds or name not in OF_SECONDS}
+    cells = listed(frame.assign(**{name: 1e3 * frame[name] for name in COSTS}), shown, run)  # in milliseconds
     sentences = [*CAPTION, *(CAPTION_TIMED if of_seconds else ()), CAPTION_FORWARDS]
     sentences += [*([CAPTION_SPEED] if of_seconds else []), *CAPTION_END]
-    return Table("theory", " ".join([*sentences, *setting(measured, run), *timing(run)]), table)
-
-
-def _text(value: float, decimals: int, unit: str) -> str:
-    return "-" if pd.isna(value) else f"{value:.{decimals}f}{unit}"
+    return Table("theory", " ".join([*sentences, *setting(measured, run), *timing(run)]), cells)
 
 
 def theory_sheets(request: Request) -> Iterator[Sheet]:
