@@ -6,29 +6,27 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, overload
+from typing import Any
 
 import torch
 
-from model_wrappers.backbones.blocks import BlockEnds, Grid
+from model_wrappers.backbones.blocks import Grid
 from model_wrappers.backbones.protocol import Ledger
 from model_wrappers.sampling import Sampler
 from model_wrappers.trace import FullObserver, How, Observer, Rejected, Window
 
 
-class TimedEnds(Sequence[int]):
-    """Index after each block. Going through them notes in `finished` each end, and the time when it is passed."""
+class BlockEnds:
+    """Index after each block of a response. Going through them notes in `finished` each end, and the time when it is
+    passed, and ends with the first block after which `done` is true of its end.
+    """
 
-    def __init__(self, ends: Sequence[int], finished: list[tuple[int, float]]) -> None:
-        self._ends, self._finished = ends, finished
+    def __init__(
+        self, ends: range, finished: list[tuple[int, float]], done: Callable[[int], bool] = lambda end: False
+    ) -> None:
+        self._ends, self._finished, self._done = ends, finished, done
 
-    @overload
-    def __getitem__(self, number: int) -> int: ...
-
-    @overload
-    def __getitem__(self, number: slice) -> Sequence[int]: ...
-
-    def __getitem__(self, number: int | slice) -> int | Sequence[int]:
+    def __getitem__(self, number: int) -> int:
         return self._ends[number]
 
     def __len__(self) -> int:
@@ -38,6 +36,8 @@ class TimedEnds(Sequence[int]):
         for end in self._ends:
             yield end
             self._finished.append((end, time.perf_counter()))
+            if self._done(end):
+                return
 
 
 @dataclass(frozen=True)
@@ -79,12 +79,18 @@ class Request:
         return (self.x_1L.shape[1] if self.end is None else self.end) - self.start
 
     @property
-    def block_ends(self) -> Sequence[int]:
+    def block_ends(self) -> BlockEnds:
         """Index after the last token of every block; of a block model's one goes through those up to EOS alone."""
-        ends: Sequence[int] = range(self.start + self.block_length, self.x_1L.shape[1] + 1, self.block_length)
-        if self.grid is not None:
-            ends = BlockEnds(self.grid, self.x_1L, self.start, self.backbone.eos_id)
-        return TimedEnds(ends, self.finished)
+        if self.grid is None:
+            ends = range(self.start + self.block_length, self.x_1L.shape[1] + 1, self.block_length)
+            return BlockEnds(ends, self.finished)
+        return BlockEnds(
+            range(self.grid.end(self.start), self.x_1L.shape[1] + 1, self.grid.length), self.finished, self._has_eos
+        )
+
+    def _has_eos(self, end: int) -> bool:
+        """Whether EOS stands in the response before this index."""
+        return bool((self.x_1L[0, self.start : end] == self.backbone.eos_id).any())
 
     def block_end(self, position: int) -> int:
         """Index after the last token of the block that holds a position of the response."""

@@ -12,13 +12,12 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import pandas as pd
-import torch
 
 from harness.costs.architectures import ARCHITECTURES
 from harness.costs.decoders import dev_prompts, ways_of
 from harness.methods.presets import Preset
 from model_wrappers import Backbone, decode
-from model_wrappers.backbones.key_values import KeyValues
+from model_wrappers.backbones.plain import Call
 
 # Bytes of memory and operations in bfloat16, without sparsity, a second: NVIDIA's data sheets (A100: 80 GB, SXM).
 DEVICES = {
@@ -78,20 +77,14 @@ class _Recording:
         self._run = run
         self.calls: list[Work] = []
 
-    def __call__(
-        self,
-        ids_BN: torch.Tensor,
-        position_BN: torch.Tensor,
-        visible_B1NK: torch.Tensor | None,
-        cache: KeyValues | None,
-        positions: torch.Tensor | None,
-    ) -> Any:
+    def __call__(self, *call: Any) -> Any:
+        ids_BN, _, visible_B1NK, cache, positions = Call(*call)
         rows, tokens = ids_BN.shape
         keys = tokens if cache is None else cache.filled
         pairs = rows * tokens * keys if visible_B1NK is None else int(visible_B1NK.expand(rows, -1, -1, -1).sum())
         read = tokens if positions is None else positions.shape[-1]
         self.calls.append(Work(ids_BN.numel(), rows * read, rows * keys if cache is None else keys, pairs))
-        return self._run(ids_BN, position_BN, visible_B1NK, cache, positions)
+        return self._run(*call)
 
 
 def bench_estimate(

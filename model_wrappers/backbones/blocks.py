@@ -9,9 +9,8 @@ a call, K kept, n positions whose logits are read.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Literal, overload
+from typing import Annotated, Literal
 
 import torch
 from msgspec import Meta
@@ -59,35 +58,6 @@ class Grid:
     def number(self, position_N: torch.Tensor) -> torch.Tensor:
         """The blocks of positions, numbered in their order."""
         return (position_N - self.phase).div(self.length, rounding_mode="floor")
-
-
-class BlockEnds(Sequence[int]):
-    """Index after each block of a response. Going through them ends with the block that holds EOS.
-
-    x_1L: the sequence, which grows blockwise while one goes through it.
-    """
-
-    def __init__(self, grid: Grid, x_1L: torch.Tensor, start: int, eos_id: int) -> None:
-        self._ends = range(grid.end(start), x_1L.shape[1] + 1, grid.length)
-        self._x_1L, self._start, self._eos_id = x_1L, start, eos_id
-
-    @overload
-    def __getitem__(self, number: int) -> int: ...
-
-    @overload
-    def __getitem__(self, number: slice) -> Sequence[int]: ...
-
-    def __getitem__(self, number: int | slice) -> int | Sequence[int]:
-        return self._ends[number]
-
-    def __len__(self) -> int:
-        return len(self._ends)
-
-    def __iter__(self):  # type: ignore[no-untyped-def]
-        for end in self._ends:
-            yield end
-            if bool((self._x_1L[0, self._start : end] == self._eos_id).any()):
-                return
 
 
 @dataclass

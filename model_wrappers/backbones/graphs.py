@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from model_wrappers.backbones.key_values import Buffers, KeyValues
-from model_wrappers.backbones.plain import PlainForward
+from model_wrappers.backbones.plain import Call, PlainForward
 
 Run = Callable[[], torch.Tensor]
 Capture = Callable[[Run, torch.device], Run]
@@ -143,17 +143,11 @@ class GraphedForward:
         self._free: dict[int, list[Buffers]] = {}
         self.count = 0  # graphs made so far
 
-    def __call__(
-        self,
-        ids_BN: torch.Tensor,
-        position_BN: torch.Tensor,
-        visible_B1NK: torch.Tensor | None,
-        cache: KeyValues | None,
-        positions: torch.Tensor | None,
-    ) -> torch.Tensor:
-        """Logits (B, n, V), or (B, N, V) where positions is None."""
+    def __call__(self, *call: Any) -> torch.Tensor:
+        """Logits (B, n, V) of a `Call`, or (B, N, V) where its positions are None."""
+        ids_BN, position_BN, visible_B1NK, cache, positions = Call(*call)
         if len(ids_BN) > 1:
-            return self._forward(ids_BN, position_BN, visible_B1NK, cache, positions)
+            return self._forward(*call)
         count = ids_BN.shape[1]
         tokens = tokens_bucket(count)
         buffers, seen = None, count

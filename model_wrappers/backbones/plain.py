@@ -119,16 +119,9 @@ class PlainForward:
         )
         return keys, values
 
-    def __call__(
-        self,
-        ids_BN: torch.Tensor,
-        position_BN: torch.Tensor,
-        visible_B1NK: torch.Tensor | None,
-        cache: KeyValues | None,
-        positions: torch.Tensor | None,
-    ) -> torch.Tensor:
-        """Logits (B, n, V), or (B, N, V) where positions is None."""
-        return self.packed([Call(ids_BN, position_BN, visible_B1NK, cache, positions)])[0]
+    def __call__(self, *call: Any) -> torch.Tensor:
+        """Logits (B, n, V) of a `Call`, or (B, N, V) where its positions are None."""
+        return self.packed([Call(*call)])[0]
 
     def packed(self, calls: Sequence[Call]) -> list[torch.Tensor]:
         """The logits of several calls. All their tokens go through a layer's products together, M in all; each call has

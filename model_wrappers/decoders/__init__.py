@@ -81,52 +81,29 @@ class Decoder:
         self.function(request, options)
 
 
+def _here(name: str, file: str | None = None, **traits: Any) -> Decoder:
+    """A decoder of this package: `decode_NAME` of the file of its name, or of another one. traits: Decoder's."""
+    return Decoder(f"model_wrappers.decoders.{file or name}:decode_{name}", **traits)
+
+
 METHODS: dict[str, Decoder] = {
-    "llada": Decoder("model_wrappers.decoders.llada:decode_llada", may_leave_masks=True),
-    "ssd": Decoder(
-        "model_wrappers.decoders.ssd:decode_ssd", greedy_only=True, may_leave_masks=True, whole_sequence=True
-    ),
-    "ddosp": Decoder("model_wrappers.decoders.ddosp:decode_ddosp", may_leave_masks=True),
-    "dcd": Decoder("model_wrappers.decoders.dcd:decode_dcd", may_leave_masks=True, whole_sequence=True),
-    "fef": Decoder(
-        "model_wrappers.decoders.fef:decode_fef", semi_autoregressive=False, prefix_conditioned=True, label="FeF-DLLM"
-    ),
-    "threshold": Decoder("model_wrappers.decoders.confidence:decode_threshold", may_leave_masks=True),
-    "factor": Decoder("model_wrappers.decoders.confidence:decode_factor", may_leave_masks=True),
-    "entropy": Decoder("model_wrappers.decoders.confidence:decode_entropy", may_leave_masks=True),
-    "block": Decoder("model_wrappers.decoders.block:decode_block", may_leave_masks=True),
-    "s2d2": Decoder(
-        "model_wrappers.decoders.s2d2:decode_s2d2",
-        needs_extend=True,
-        may_leave_masks=True,
-        blocks_only=True,
-        label="S2D2",
-    ),
-    "ar": Decoder(
-        "model_wrappers.decoders.ar:decode_ar",
-        semi_autoregressive=False,
-        needs_extend=True,
-        causal=True,
-        label="Autoregressive",
-    ),
-    "renoise": Decoder("model_wrappers.decoders.renoise:decode_renoise", greedy_only=True, canvases=True),
-    "klass": Decoder("model_wrappers.decoders.klass:decode_klass", may_leave_masks=True, label="KLASS"),
-    "wino": Decoder(
-        "model_wrappers.decoders.wino:decode_wino",
-        needs_extend=True,
-        may_leave_masks=True,
-        whole_sequence=True,
-        label="WINO",
-    ),
-    "freedave": Decoder(
-        "model_wrappers.decoders.freedave:decode_freedave", greedy_only=True, may_leave_masks=True, label="FreeDave"
-    ),
-    "pc_sampler": Decoder(
-        "model_wrappers.decoders.pc_sampler:decode_pc_sampler", may_leave_masks=True, label="PC-Sampler"
-    ),
-    "prophet": Decoder(
-        "model_wrappers.decoders.prophet:decode_prophet", may_leave_masks=True, whole_sequence=True, label="Prophet"
-    ),
+    "llada": _here("llada", may_leave_masks=True),
+    "ssd": _here("ssd", greedy_only=True, may_leave_masks=True, whole_sequence=True),
+    "ddosp": _here("ddosp", may_leave_masks=True),
+    "dcd": _here("dcd", may_leave_masks=True, whole_sequence=True),
+    "fef": _here("fef", semi_autoregressive=False, prefix_conditioned=True, label="FeF-DLLM"),
+    "threshold": _here("threshold", "confidence", may_leave_masks=True),
+    "factor": _here("factor", "confidence", may_leave_masks=True),
+    "entropy": _here("entropy", "confidence", may_leave_masks=True),
+    "block": _here("block", may_leave_masks=True),
+    "s2d2": _here("s2d2", needs_extend=True, may_leave_masks=True, blocks_only=True, label="S2D2"),
+    "ar": _here("ar", semi_autoregressive=False, needs_extend=True, causal=True, label="Autoregressive"),
+    "renoise": _here("renoise", greedy_only=True, canvases=True),
+    "klass": _here("klass", may_leave_masks=True, label="KLASS"),
+    "wino": _here("wino", needs_extend=True, may_leave_masks=True, whole_sequence=True, label="WINO"),
+    "freedave": _here("freedave", greedy_only=True, may_leave_masks=True, label="FreeDave"),
+    "pc_sampler": _here("pc_sampler", may_leave_masks=True, label="PC-Sampler"),
+    "prophet": _here("prophet", may_leave_masks=True, whole_sequence=True, label="Prophet"),
 }
 Method = str | Decoder | Function  # a name in METHODS, or what could have one
 

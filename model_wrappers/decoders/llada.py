@@ -166,7 +166,6 @@ def unmask(
             token_L = x_1L[0].index_put((position_N,), candidates.token_N)
             confidence_L = score_N.new_zeros(length).index_put((position_N,), candidates.confidence_N.to(score_N))
             request.commit(chosen, token_L[chosen], confidence_L[chosen], "unmasked")
-            cache.committed(chosen)
             if choice.options.stop_at_eos and fill_after_eos(request):
                 return
 

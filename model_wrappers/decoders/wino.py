@@ -61,7 +61,6 @@ def decode_wino(request: Request, options: WINOOptions) -> None:
             confidence_L = confidence_N.new_zeros(length).index_put((position_N,), confidence_N)
             request.commit(chosen, token_L[chosen], confidence_L[chosen], "unmasked")
             masked_L[chosen] = False
-            choice.cache.committed(chosen)
 
             if len(chosen) > 1:
                 doubtful = int((back_N < options.threshold_back).sum())
