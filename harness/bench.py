@@ -18,13 +18,12 @@ forwards alone: the calls it made, replayed and measured interleaved with it. `-
 
 from __future__ import annotations
 
-import json
 import sys
 import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from harness.errors import one_line_errors
 from harness.options import RunOptions, checked, option, parsed
@@ -70,8 +69,7 @@ def main(line: list[str] | None = None) -> int:
     """The command line."""
     options = parsed(BenchOptions, line, __doc__)
     from harness.costs.sections import measure
-    from harness.records.environment import describe
-    from harness.records.store import write_atomically
+    from harness.records.environment import write_tables
 
     if options.workers:
         methods = "llada,fef-2" if options.methods == "decoders" else options.methods
@@ -82,12 +80,7 @@ def main(line: list[str] | None = None) -> int:
         print(f"\n{name}\n{table.to_string(index=False, float_format=shown)}")
     print("", *notes, sep="\n")
     if options.out is not None:
-        record: dict[str, Any] = {"arguments": {k: str(v) for k, v in vars(options).items() if k != "out"}}
-        record["environment"] = describe(options.device, options.dtype or "default")
-        record |= {"notes": notes} if notes else {}
-        for name, table in tables.items():
-            record[name] = table.astype(object).where(table.notna(), None).to_dict("records")
-        write_atomically(options.out, json.dumps(record, indent=1) + "\n")
+        write_tables(options.out, options, tables, {"notes": notes} if notes else {})
     return 0
 
 

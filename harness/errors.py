@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 
 class UserError(Exception):
     """Something the user asked for cannot be done; the message is the whole answer."""
+
+
+@contextmanager
+def cannot(what: str, instead: str = "") -> Iterator[None]:
+    """An OSError in this block as a UserError: what cannot be done, the system's reason, and what to do instead."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"cannot {what}: {error.strerror}" + (f"; {instead}" if instead else "")) from error
 
 
 def one_line_errors(main: Callable[[], int]) -> int:

@@ -24,7 +24,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.errors import UserError, one_line_errors
+from harness.errors import UserError, cannot, one_line_errors
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -166,7 +166,7 @@ def measure(out: Path, device: str, sizes: Sizes, minutes: float) -> bool:
     """
     import torch
 
-    from harness.records.environment import describe
+    from harness.records.environment import describe, rows_of
     from harness.records.receipts import busy_warning, receipt
 
     began = time.monotonic()
@@ -190,9 +190,8 @@ def measure(out: Path, device: str, sizes: Sizes, minutes: float) -> bool:
                 for title, table in tables.items():
                     print(f"\n{name}: {title}\n{table.to_string(index=False)}")
                 print(*notes, sep="\n")
-                rows = {title: table.astype(object).where(table.notna(), None) for title, table in tables.items()}
                 done[name] = {
-                    "tables": {title: table.to_dict("records") for title, table in rows.items()},
+                    "tables": {title: rows_of(table) for title, table in tables.items()},
                     "notes": notes,
                     "seconds": time.monotonic() - start,
                     "machine": machine,
@@ -227,11 +226,9 @@ def _finished(out: Path, record: dict[str, Any]) -> dict[str, Any]:
 def _write(out: Path, record: dict[str, Any]) -> None:
     from harness.records.store import write_atomically
 
-    try:
+    with cannot(f"write {out}", "choose another --out"):
         out.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(out, json.dumps(record, indent=1) + "\n")
-    except OSError as error:
-        raise UserError(f"cannot write {out}: {error.strerror}; choose another --out") from error
 
 
 if __name__ == "__main__":

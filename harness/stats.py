@@ -7,7 +7,8 @@ Pure functions of counts and numbers; nothing here reads records. `lost` are ite
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -120,16 +121,16 @@ def speedup_interval(
     columns = [np.ascontiguousarray(pair.T) for pair in pairs]  # an array of one column is summed fastest
     # Resampling one item always gives the same ratio, and scipy needs two: the item is repeated.
     indices = [np.arange(len(pair)) if len(pair) > 1 else np.zeros(2, dtype=np.int64) for pair in pairs]
-    found = stats.bootstrap(
-        indices,
-        mean_ratio,
-        n_resamples=resamples,
-        batch=max(1, min(BATCH, MOST_DRAWN // max(len(pair) for pair in pairs))),
-        vectorized=True,
-        confidence_level=level,
-        method="percentile",
-        rng=np.random.default_rng(SEED),
-    ).confidence_interval
+    batch = max(1, min(BATCH, MOST_DRAWN // max(len(pair) for pair in pairs)))
+    return percentile_interval(indices, mean_ratio, level, n_resamples=resamples, batch=batch)
+
+
+def percentile_interval(
+    parts: Sequence[npt.NDArray[Any]], statistic: Callable[..., Any], level: float = LEVEL, **how: Any
+) -> tuple[float, float]:
+    """Percentile bootstrap interval of a vectorised statistic at a fixed seed; how: of scipy.stats.bootstrap."""
+    how = {"n_resamples": RESAMPLES, "vectorized": True, "rng": np.random.default_rng(SEED), **how}
+    found = stats.bootstrap(parts, statistic, confidence_level=level, method="percentile", **how).confidence_interval
     return float(found.low), float(found.high)
 
 

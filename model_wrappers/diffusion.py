@@ -1,7 +1,7 @@
-"""Discrete diffusion: the forward kernels and the posterior (Austin et al., D3PM; the paper's Section 2).
+"""Discrete diffusion: the forward kernels (Austin et al., D3PM; the paper's Section 2).
 
 Time runs from 0 (clean) to 1. A kernel gives Qbar(t), an (S, S) matrix whose row x_0 is the distribution of x_t
-given x_0, and Q(s, t) with Qbar(s) Q(s, t) = Qbar(t). Corruption is independent across positions. Shapes: S states (the
+given x_0. Corruption is independent across positions. Shapes: S states (the
 vocabulary, the mask included), N positions. Probs are float64.
 """
 
@@ -24,10 +24,6 @@ class Kernel:
     def cumulative(self, t: float) -> torch.Tensor:
         """Qbar(t), (S, S): row x_0 is the distribution of x_t. Raises ValueError for t outside [0, 1]."""
         return self._matrix(1 - _time(t))
-
-    def between(self, s: float, t: float) -> torch.Tensor:
-        """Q(s, t), (S, S): row x_s is the distribution of x_t. Raises ValueError unless 0 <= s <= t <= 1."""
-        return self._matrix(_kept(s, t))
 
     def corrupt(self, clean_N: torch.Tensor, t: float, sampler: Sampler) -> torch.Tensor:
         """x_t ~ q(x_t | x_0), each position on its own: LongTensor (N,). Raises ValueError for t outside [0, 1]."""
@@ -75,25 +71,7 @@ def make_kernel(name: str, states: int, mask_id: int) -> Kernel:
     return KERNELS[name](states, mask_id)
 
 
-def posterior(kernel: Kernel, x_t_N: torch.Tensor, x_0_N: torch.Tensor, s: float, t: float) -> torch.Tensor:
-    """q(x_s | x_t, x_0), (N, S): x_t Q(s, t)^T * x_0 Qbar(s) / (x_0 Qbar(t) x_t^T).
-
-    Raises ValueError where x_t has probability 0 given x_0.
-    """
-    evidence_N1 = kernel.cumulative(t)[x_0_N].gather(1, x_t_N[:, None])
-    if bool((evidence_N1 <= 0).any()):
-        raise ValueError("x_t has probability 0 given x_0 under this kernel")
-    return kernel.between(s, t)[:, x_t_N].T * kernel.cumulative(s)[x_0_N] / evidence_N1
-
-
 def _time(t: float) -> float:
     if not 0 <= t <= 1:
         raise ValueError(f"time t={t} must lie in [0, 1]")
     return float(t)
-
-
-def _kept(s: float, t: float) -> float:
-    """The share of what is left at s that is left at t."""
-    if not 0 <= s <= t <= 1:
-        raise ValueError(f"times s={s} and t={t} must satisfy 0 <= s <= t <= 1")
-    return 1.0 if s == t else (1 - t) / (1 - s)

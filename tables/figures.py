@@ -24,14 +24,10 @@ from typing import Any
 import matplotlib
 from matplotlib.figure import Figure
 
-from harness.errors import UserError, one_line_errors
+from harness.errors import UserError, cannot, one_line_errors
 from harness.measures.speed import read_measured
 from harness.measures.table import suite_titles
-from tables.charts.drawing import (
-    STYLE,
-    UNDATED,
-    Skipped,
-)
+from tables.charts.drawing import STYLE, UNDATED, Skipped
 from tables.charts.figures import draw_acceptance, draw_curves, draw_throughput, draw_tradeoff, draw_window_size
 from tables.charts.series import draw_anchor, draw_front, draw_parallelism
 
@@ -39,14 +35,10 @@ from tables.charts.series import draw_anchor, draw_front, draw_parallelism
 def save(figure: Figure, stem: Path) -> list[Path]:
     """Write `stem`.pdf and `stem`.png, without dates. Raises UserError if that cannot be done."""
     paths = [stem.with_name(f"{stem.name}.{kind}") for kind in UNDATED]
-    try:
+    with cannot(f"write figures to {stem.parent}", "choose another folder with --out"):
         stem.parent.mkdir(parents=True, exist_ok=True)
         for path, metadata in zip(paths, UNDATED.values(), strict=True):
             figure.savefig(path, dpi=300, metadata=metadata)
-    except OSError as error:
-        raise UserError(
-            f"cannot write figures to {stem.parent}: {error.strerror}; choose another folder with --out"
-        ) from error
     return paths
 
 

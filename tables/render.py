@@ -34,7 +34,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from harness.errors import UserError, one_line_errors
+from harness.errors import UserError, cannot, one_line_errors
 from harness.measures.intervals import paired
 from harness.measures.speed import read_measured
 from harness.measures.table import measure
@@ -92,17 +92,13 @@ def write(files: dict[str, str], folder: Path) -> None:
 
     Raises UserError if that cannot be done.
     """
-    try:
+    with cannot(f"write tables to {folder}", "choose another folder with --out"):
         folder.mkdir(parents=True, exist_ok=True)
         for path in folder.iterdir():
             if path.name == PDF or (path.stem in NAMES and path.suffix in FORMATS and path.name not in files):
                 path.unlink()
         for name, text in files.items():
             write_atomically(folder / name, text)
-    except OSError as error:
-        raise UserError(
-            f"cannot write tables to {folder}: {error.strerror}; choose another folder with --out"
-        ) from error
 
 
 def main(argv: list[str] | None = None) -> int:

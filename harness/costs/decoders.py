@@ -14,6 +14,7 @@ from harness.methods.presets import Preset
 from harness.suites.registry import PAPER_SUITES, generation_settings, suite_named
 from harness.suites.splits import problems
 from model_wrappers import Backbone, Trace, decode
+from model_wrappers.backbones.blocks import Blocks
 from model_wrappers.backbones.key_values import KeyValues
 from model_wrappers.backbones.protocol import BackboneLike
 from model_wrappers.chat import encode_question
@@ -53,12 +54,8 @@ def bench_methods(
     traces: dict[str, list[Trace]] = {}
     calls: dict[str, Callable[[], object]] = {}
     names = list(presets)
-    for name, preset in presets.items():
-        setting = preset.for_suite("bench", {"gen_length": response}, {})
-        lengths = {"gen_length": setting.gen_length, "block_length": setting.block_length}
-        # PC-Sampler's token counts fit one vocabulary, and change no cost.
-        options = {option: value for option, value in setting.options.items() if option != "baseline"}
-        run = partial(_decode_all, prompts, {"method": preset.method, **options, **lengths})
+    for name, way in bench_ways(response, presets).items():
+        run = partial(_decode_all, prompts, way)
         recordings[name] = _Recording(backbone)
         traces[name] = run(recordings[name])
         calls |= {f"{name} decoder": partial(run, backbone), f"{name} bare": recordings[name].replay}
@@ -135,9 +132,22 @@ def dev_prompts(backbone: Backbone, suite: str, count: int) -> list[torch.Tensor
 
 def ways_of(backbone: Backbone, suite: str, presets: dict[str, Preset]) -> dict[str, dict[str, Any]]:
     """What `decode` takes besides backbone and prompt, for each preset on a suite."""
-    settings, ways = generation_settings(suite_named(suite), True), {}
+    return _ways(suite, generation_settings(suite_named(suite), True), presets, backbone.blocks)
+
+
+def bench_ways(response: int, presets: dict[str, Preset]) -> dict[str, dict[str, Any]]:
+    """The same for responses of so many tokens, on no suite."""
+    ways = _ways("bench", {"gen_length": response}, presets)
+    # PC-Sampler's token counts fit one vocabulary, and change no cost.
+    return {name: {option: way[option] for option in way if option != "baseline"} for name, way in ways.items()}
+
+
+def _ways(
+    suite: str, settings: dict[str, Any], presets: dict[str, Preset], attends: Blocks | None = None
+) -> dict[str, dict[str, Any]]:
+    ways = {}
     for name, preset in presets.items():
-        setting = preset.for_suite(suite, settings, {}, attends=backbone.blocks)
+        setting = preset.for_suite(suite, settings, {}, attends=attends)
         lengths = {"gen_length": setting.gen_length, "block_length": setting.block_length}
         ways[name] = {"method": preset.method, **lengths, **setting.options}
     return ways

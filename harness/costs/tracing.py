@@ -10,6 +10,7 @@ import pandas as pd
 import torch
 from scipy import stats
 
+from harness.costs.decoders import bench_ways
 from harness.costs.timing import interleaved
 from harness.methods.presets import Preset
 from model_wrappers import Backbone, decode
@@ -25,16 +26,14 @@ def bench_tracing(
     two responses made one after the other, with its 95% bootstrap interval.
     """
     rows = []
-    for name, preset in presets.items():
-        setting = preset.for_suite("bench", {"gen_length": response}, {})
-        options = {option: value for option, value in setting.options.items() if option != "baseline"}
-        lengths = {"gen_length": setting.gen_length, "block_length": setting.block_length}
+    for name, way in bench_ways(response, presets).items():
         events, measured = 0, []
         for prompt_P in prompts:
-            run = partial(_decoded, backbone, prompt_P, {"method": preset.method, **options, **lengths})
-            calls: dict[str, Callable[[], object]] = {"plain": partial(run, False), "traced": partial(run, True)}
-            events += run(True)
+            plain = partial(decode, backbone, prompt_P, **way)
+            log = EventLog()
+            calls: dict[str, Callable[[], object]] = {"plain": plain, "traced": partial(plain, observer=log)}
             measured.append(interleaved(calls, backbone.device, repeats))
+            events += len(log)  # of the last response alone
         seconds = pd.concat(measured)
         added = 100 * (seconds["traced"] / seconds["plain"] - 1).to_numpy()
         interval = stats.bootstrap((added,), np.median, rng=np.random.default_rng(0)).confidence_interval
@@ -50,10 +49,3 @@ def bench_tracing(
             }
         )
     return pd.DataFrame(rows)
-
-
-def _decoded(backbone: Backbone, prompt_P: torch.Tensor, options: dict[str, object], traced: bool) -> int:
-    """Decode a prompt; how many events there were."""
-    log = EventLog() if traced else None
-    decode(backbone, prompt_P, observer=log, **options)  # type: ignore[arg-type]
-    return 0 if log is None else len(log)

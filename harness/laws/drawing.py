@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
+from matplotlib import colormaps
+from matplotlib.figure import Figure
 
 from harness.laws.exact import Result
 
 
 def draw_laws(results: list[Result], folder: Path) -> None:
     """error.png and .pdf: total variation against expected forward passes, a marker per decoder, bars where sampled."""
-    plt = _pyplot()
-    figure, axes = plt.subplots(figsize=(6.5, 3.8))
+    figure = Figure(figsize=(6.5, 3.8))
+    axes = figure.subplots()
     axes.axhline(0, color="0.6", linewidth=0.8, zorder=0)
     decoders = list(dict.fromkeys(result.case.decoder for result in results))
     for number, decoder in enumerate(decoders):
@@ -23,7 +24,7 @@ def draw_laws(results: list[Result], folder: Path) -> None:
             [result.distance for result in own],
             yerr=[[min(result.measured.bound(), result.distance) for result in own], [r.measured.bound() for r in own]],
             fmt="os^Dv<>pP*X"[number % 11],
-            color=plt.get_cmap("tab20")(2 * number % 20 + number // 10),
+            color=colormaps["tab20"](2 * number % 20 + number // 10),
             fillstyle="none",  # markers of decoders with the same law overlap
             elinewidth=0.8,
             label=decoder,
@@ -35,8 +36,8 @@ def draw_laws(results: list[Result], folder: Path) -> None:
 
 def draw_neural(table: pd.DataFrame, folder: Path) -> None:
     """neural.png and .pdf: total variation against w, a line per column, the last row being the bound."""
-    plt = _pyplot()
-    figure, axes = plt.subplots(figsize=(4.5, 3.2))
+    figure = Figure(figsize=(4.5, 3.2))
+    axes = figure.subplots()
     for name in table:
         style = {"color": "black", "linewidth": 2} if name == "all" else {}
         axes.plot(range(1, len(table)), table[name].iloc[:-1], label=name, **style)
@@ -46,15 +47,6 @@ def draw_neural(table: pd.DataFrame, folder: Path) -> None:
     _save(figure, folder / "neural")
 
 
-def _pyplot() -> Any:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    return pyplot
-
-
-def _save(figure: Any, stem: Path) -> None:
+def _save(figure: Figure, stem: Path) -> None:
     for kind in ("png", "pdf"):
         figure.savefig(stem.with_suffix(f".{kind}"), dpi=150, bbox_inches="tight")

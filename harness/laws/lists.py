@@ -17,6 +17,7 @@ from typing import Any
 
 import pandas as pd
 import torch
+from matplotlib.figure import Figure
 from rich.progress import track
 from scipy.stats import binomtest
 
@@ -143,12 +144,8 @@ def _outcome(
 
 def plot_lists(table: pd.DataFrame, path: Path) -> None:
     """Draw the share that is right, with the separators given, against items per step, beside the closed form."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
-    figure, axes = plt.subplots(figsize=(4.8, 3.8))
+    figure = Figure(figsize=(4.8, 3.8))
+    axes = figure.subplots()
     named = table.set_index("method")
     for name, marker in (("random", "o"), ("low confidence", "s")):
         rows = named.loc[[f"LLaDA, {items} a step, {name}" for items in ITEMS_A_STEP]]
@@ -163,4 +160,3 @@ def plot_lists(table: pd.DataFrame, path: Path) -> None:
     axes.legend(fontsize=7, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncol=2, frameon=False)
     figure.tight_layout()
     figure.savefig(path, dpi=150)
-    plt.close(figure)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import math
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
@@ -23,7 +21,7 @@ from harness.laws.lemma import audit_lemma, lemma_failures
 from harness.laws.lists import lists_section, plot_lists
 from harness.laws.neural import Prompts, audit_neural, check_fit, file_prompts, suite_prompts
 from harness.laws.streams import audit_streams
-from harness.records.environment import describe
+from harness.records.environment import write_tables
 from harness.records.store import write_atomically
 from harness.training.tokenizer import NANO_SUITES
 from model_wrappers import Backbone, load_backbone
@@ -104,17 +102,6 @@ def shown(table: pd.DataFrame, index: bool = False) -> str:
     return str(table.to_string(index=index, float_format="{:.3g}".format, na_rep=""))
 
 
-def rows_of(table: pd.DataFrame) -> list[dict[str, Any]]:
-    """A table's rows for JSON: null where there is no value, text for an infinite one."""
-
-    def plain(value: Any) -> Any:
-        if not isinstance(value, float) or math.isfinite(value):
-            return value
-        return None if math.isnan(value) else str(value)
-
-    return [{str(name): plain(value) for name, value in row.items()} for row in table.to_dict("records")]
-
-
 def audit(options: AuditOptions) -> list[str]:
     """Run the sections of the options and print them; returns the failed checks, one line each."""
     sections = check(options)
@@ -171,10 +158,6 @@ def audit(options: AuditOptions) -> list[str]:
 
 def write_record(options: AuditOptions, out: Path, tables: dict[str, pd.DataFrame], failures: list[str]) -> None:
     """audit.json, with the arguments, the environment and every table, and one CSV file per table."""
-    record: dict[str, Any] = {"arguments": {name: str(value) for name, value in vars(options).items() if name != "out"}}
-    record["environment"] = describe(options.device, options.dtype or "default")
-    record["failures"] = failures
-    record |= {name: rows_of(table) for name, table in tables.items()}
-    write_atomically(out / "audit.json", json.dumps(record, indent=1) + "\n")
+    write_tables(out / "audit.json", options, tables, {"failures": failures})
     for name, table in tables.items():
         write_atomically(out / f"{name}.csv", table.to_csv(index=False))

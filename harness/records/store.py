@@ -17,8 +17,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,7 @@ from typing import Any
 import msgspec
 import pandas as pd
 
-from harness.errors import UserError
+from harness.errors import UserError, cannot
 from harness.records.consistency import KEY, check_run, of_items
 from harness.records.files import as_lines, each_line, opened, packed_of, read_lines, whole_letters
 from harness.records.schema import (
@@ -111,10 +110,8 @@ def write_meta(folder: Path, parts: dict[str, Any]) -> None:
     """Set parts of run.json, which is made if need be. Raises UserError if it is damaged or cannot be written."""
     path = folder / "run.json"
     before = _read_json(path) if path.exists() else {}
-    try:
+    with cannot(f"write to {folder}"):
         write_atomically(path, json.dumps(before | parts, indent=1) + "\n")
-    except OSError as error:
-        raise UserError(f"cannot write to {folder}: {error.strerror}") from error
 
 
 def _read_json(path: Path) -> Any:
@@ -282,15 +279,9 @@ class Recorder:
             write_atomically(self._items, as_lines(list(self.items.values())))
 
 
-@contextmanager
-def _writing(folder: Path) -> Iterator[None]:
+def _writing(folder: Path) -> AbstractContextManager[None]:
     """A disk that is full, or a folder that cannot be written, as a UserError."""
-    try:
-        yield
-    except OSError as error:
-        raise UserError(
-            f"cannot write to {folder}: {error.strerror}; what is finished is kept: make room and go on with --resume"
-        ) from error
+    return cannot(f"write to {folder}", "what is finished is kept: make room and go on with --resume")
 
 
 def _append(path: Path, rows: list[dict[str, Any]]) -> None:

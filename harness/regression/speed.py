@@ -15,19 +15,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from scipy import stats
 
 from harness.errors import UserError
 from harness.measures.table import REFERENCE
 from harness.records.schema import RunConfig
 from harness.regression.process import Worker, request_of
 from harness.regression.revision import ROOT
+from harness.stats import percentile_interval
 
 if TYPE_CHECKING:
     from harness.runs.inference import SuiteJob
 
-LEVEL = 0.95
-RESAMPLES = 4000
 Seconds = npt.NDArray[np.float64]
 
 
@@ -116,14 +114,4 @@ def _ratio(parts: list[Seconds]) -> tuple[float, float, float]:
     value = float(ratio(*parts))
     if len(parts[0]) < 2:
         return value, value, value
-    found = stats.bootstrap(
-        parts,
-        ratio,
-        paired=True,
-        vectorized=True,
-        n_resamples=RESAMPLES,
-        confidence_level=LEVEL,
-        method="percentile",
-        rng=np.random.default_rng(0),
-    ).confidence_interval
-    return value, float(found.low), float(found.high)
+    return (value, *percentile_interval(parts, ratio, paired=True))

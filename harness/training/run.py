@@ -168,20 +168,17 @@ def prepare_folder(out: Path, asked: dict[str, Any], resume: bool) -> None:
 
 def save_curve(history: list[dict[str, Any]], out: Path) -> None:
     """`loss.csv` and `loss.png` from the trainer's log."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
+    from matplotlib.figure import Figure
 
     columns = ["step", "loss", "learning_rate", "grad_norm", "tokens_per_second"]
     frame = pd.DataFrame([entry for entry in history if "loss" in entry])[columns]
     frame.to_csv(out / "loss.csv", index=False)
-    figure, axes = plt.subplots(figsize=(4.5, 3))
+    figure = Figure(figsize=(4.5, 3))
+    axes = figure.subplots()
     axes.plot(frame["step"], frame["loss"], color="black", linewidth=0.8)
     axes.set(xlabel="step", ylabel="loss (nats per response token)", yscale="log")
     figure.tight_layout()
     figure.savefig(out / "loss.png", dpi=150)
-    plt.close(figure)
 
 
 def training_arguments(

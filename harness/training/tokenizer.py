@@ -9,7 +9,7 @@ from __future__ import annotations
 from random import Random
 
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerFast
 
 from harness.suites.registry import suite_named
 from harness.suites.splits import draw
@@ -64,8 +64,3 @@ def train_tokenizer(vocab_size: int = 1024, examples_per_suite: int = 4000, seed
         chat_template=CHAT_TEMPLATE,
         clean_up_tokenization_spaces=False,
     )
-
-
-def token_id(tokenizer: PreTrainedTokenizerBase, token: str) -> int:
-    """The id of a token that the vocabulary holds. Raises KeyError for another."""
-    return tokenizer.get_vocab()[token]

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from harness.errors import UserError
+from harness.errors import UserError, cannot
 
 NAME = "tables.pdf"
 DOCUMENT = r"""\documentclass{article}
@@ -42,9 +42,7 @@ def write_pdf(tables: Sequence[str], folder: Path) -> Path:
             complaints = [line for line in done.stdout.splitlines() if line.startswith("!")]
             raise UserError(f"pdflatex could not compile the tables: {(complaints or ['no reason given'])[0]}")
         path, part = folder / NAME, folder / f".{NAME}.part"
-        try:
+        with cannot(f"write {path}", "choose another folder with --out"):
             shutil.copyfile(build / NAME, part)
             part.replace(path)
-        except OSError as error:
-            raise UserError(f"cannot write {path}: {error.strerror}; choose another folder with --out") from error
     return path

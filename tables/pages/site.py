@@ -9,7 +9,7 @@ from pathlib import Path
 import jinja2
 from plotly.offline import get_plotlyjs
 
-from harness.errors import UserError
+from harness.errors import UserError, cannot
 from harness.records.traces import KINDS
 from tables.charts.palette import PALETTE
 from tables.pages.book import Book
@@ -32,7 +32,7 @@ def write_site(book: Book, out: Path) -> int:
     """
     if out.exists() and not (out / MARK).exists() and (not out.is_dir() or any(out.iterdir())):
         raise UserError(f"{out} exists and holds no report; choose another folder with --out")
-    try:
+    with cannot(f"write a report to {out}", "choose another folder with --out"):
         out.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}-") as scratch:
             made = Path(scratch) / "made"
@@ -41,10 +41,6 @@ def write_site(book: Book, out: Path) -> int:
                 out.rename(Path(scratch) / "old")
             made.rename(out)
             return missing
-    except OSError as error:
-        raise UserError(
-            f"cannot write a report to {out}: {error.strerror}; choose another folder with --out"
-        ) from error
 
 
 def _write(book: Book, out: Path) -> int:

@@ -30,7 +30,7 @@ from harness.laws.exact import (
 from harness.laws.lemma import audit_lemma, lemma_errors, lemma_failures
 from harness.laws.neural import Prompts, audit_neural, chain_terms, file_prompts, hoeffding
 from harness.laws.oracle import TableBackbone, random_table, table_law, total_variation
-from harness.laws.sections import rows_of
+from harness.records.environment import rows_of
 from model_wrappers import METHODS, decode, load_backbone
 from model_wrappers.diffusion import Uniform
 from model_wrappers.sampling import Sampler

@@ -21,7 +21,7 @@ from harness.training.data import CorruptedBatches, FileExamples, NanoExamples
 from harness.training.objectives import corrupt, llada_loss
 from harness.training.recipes import PRESETS, Size
 from harness.training.run import train
-from harness.training.tokenizer import EOT, NANO_SUITES, token_id, train_tokenizer
+from harness.training.tokenizer import EOT, NANO_SUITES, train_tokenizer
 
 TINY = Size(hidden_size=32, layers=1, heads=2, mlp_size=32, max_length=4096)
 SMALL = replace(PRESETS["nano-base"], size=TINY, batch=4, warmup=2, steps=6, positions=2)
@@ -81,7 +81,7 @@ def test_examples_depend_on_seed_and_index_alone() -> None:
     tokenizer = train_tokenizer(examples_per_suite=200)
     data = NanoExamples(tokenizer, 100, 4, seed=3)
     assert data[17] == NanoExamples(tokenizer, 100, 4, seed=3)[17] != NanoExamples(tokenizer, 100, 4, seed=4)[17]
-    assert data[17]["response"][-1] == token_id(tokenizer, EOT)
+    assert data[17]["response"][-1] == tokenizer.get_vocab()[EOT]
 
 
 def test_generated_examples_repeat_with_new_corruptions() -> None:
