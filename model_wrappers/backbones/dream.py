@@ -15,7 +15,7 @@ from huggingface_hub.dataclasses import strict
 from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen2Tokenizer
 
 from model_wrappers.backbones.heads import HeadAtPositions
-from model_wrappers.backbones.llada import refuse_unlike
+from model_wrappers.backbones.llada import Bidirectional
 from model_wrappers.backbones.model import Family, Published
 
 # What the Qwen2 code computes as Dream's own does. Dream's block diffusion descendants name a block size.
@@ -29,20 +29,11 @@ OFFICIAL_CHOICES: dict[str, Any] = {
 
 
 @strict
-class DreamConfig(Qwen2Config):
+class DreamConfig(Bidirectional, Qwen2Config):
     """Qwen2's configuration with Dream's defaults, read in both directions."""
 
     model_type = "Dream"
-    is_causal: bool = False  # the mask builder and the attention both follow this
-    use_cache: bool = False
-    mask_token_id: int | None = None
-
-    @classmethod
-    def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> DreamConfig:
-        """Build from a dictionary. Raises ValueError for an architecture other than Dream's."""
-        refuse_unlike("Dream", config_dict, OFFICIAL_CHOICES)
-        # A padding index would zero and freeze the embedding of <|endoftext|>.
-        return super().from_dict({**config_dict, "pad_token_id": None}, **kwargs)
+    called, choices = "Dream", OFFICIAL_CHOICES
 
 
 class DreamForMaskedLM(HeadAtPositions, Qwen2ForCausalLM):

@@ -7,7 +7,8 @@ the official implementation's bit for bit in fp32 and bf16.
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import torch
 from huggingface_hub.dataclasses import strict
@@ -68,6 +69,34 @@ def refuse_unlike(model: str, config: dict[str, Any], choices: dict[str, Any]) -
     unlike = {key: config[key] for key, value in choices.items() if config.get(key, value) != value}
     if unlike:
         raise ValueError(f"unsupported {model} config: {unlike}; expected {choices}")
+
+
+@dataclass
+class Bidirectional:
+    """What a config of transformers' becomes where its layers are read in both directions.
+
+    called: the model, for messages. choices: what the layers compute; a config that asks for anything else is refused.
+    """
+
+    is_causal: bool = False  # the mask builder and the attention both follow this
+    use_cache: bool = False
+    mask_token_id: int | None = None
+    called: ClassVar[str]
+    choices: ClassVar[dict[str, Any]]
+
+    @classmethod
+    def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
+        """Build from our own dictionary or an official one. Raises ValueError for what this code does not compute."""
+        d = {name: value for name, value in config_dict.items() if value is not None}
+        refuse_unlike(cls.called, d, cls.choices)
+        # A padding index would zero and freeze the embedding of <|endoftext|>.
+        own = {**cls.translated(dict(config_dict)), "model_type": cls.model_type, "pad_token_id": None}  # type: ignore[attr-defined]
+        return super().from_dict(own, **kwargs)  # type: ignore[misc]
+
+    @classmethod
+    def translated(cls, official: dict[str, Any]) -> dict[str, Any]:
+        """An official dictionary in the names that transformers has."""
+        return official
 
 
 @strict

@@ -19,7 +19,7 @@ from transformers.core_model_loading import Split, WeightConverter, WeightRenami
 
 from model_wrappers.backbones.blocks import Blocks
 from model_wrappers.backbones.heads import ExpertsAtPositions
-from model_wrappers.backbones.llada import refuse_unlike
+from model_wrappers.backbones.llada import Bidirectional
 from model_wrappers.backbones.model import Family
 
 OFFICIAL_FIELDS = {"num_experts": "n_routed_experts", "num_shared_experts": "n_shared_experts"}
@@ -38,31 +38,23 @@ OFFICIAL_CHOICES: dict[str, Any] = {
 
 
 @strict
-class LLaDA2MoEConfig(Glm4MoeConfig):
+class LLaDA2MoEConfig(Bidirectional, Glm4MoeConfig):
     """GLM-4-MoE's configuration; `from_dict` also reads the official field names."""
 
     model_type = "llada2_moe"
-    is_causal: bool = False  # the mask builder and the attention both follow this
-    use_cache: bool = False
-    mask_token_id: int | None = None
+    called, choices = "LLaDA2", OFFICIAL_CHOICES
     block_size: int | None = None
 
     @classmethod
-    def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> LLaDA2MoEConfig:
-        """Build from our own dictionary or an official one.
-
-        Raises ValueError for an architecture other than LLaDA2's.
-        """
-        d = dict(config_dict)
-        refuse_unlike("LLaDA2", {name: value for name, value in d.items() if value is not None}, OFFICIAL_CHOICES)
+    def translated(cls, official: dict[str, Any]) -> dict[str, Any]:
+        d = official
         if "num_experts" in d:
             if not d.get("num_shared_experts"):
                 raise ValueError("unsupported LLaDA2 config: it names no shared expert (num_shared_experts)")
             d |= {new: d.pop(old) for old, new in OFFICIAL_FIELDS.items()}
             d = {name: value for name, value in d.items() if name not in OFFICIAL_CHOICES}
             d |= {"use_qk_norm": True, "num_nextn_predict_layers": 0}
-        # A padding index would zero and freeze the embedding of <|endoftext|>.
-        return super().from_dict({**d, "model_type": cls.model_type, "pad_token_id": None}, **kwargs)
+        return d
 
 
 class LLaDA2MoEForMaskedLM(ExpertsAtPositions, Glm4MoeForCausalLM):

@@ -18,7 +18,7 @@ from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
 from transformers.conversion_mapping import get_checkpoint_conversion_mapping, register_checkpoint_conversion_mapping
 
 from model_wrappers.backbones.heads import ExpertsAtPositions
-from model_wrappers.backbones.llada import refuse_unlike
+from model_wrappers.backbones.llada import Bidirectional
 from model_wrappers.backbones.model import Family, Published
 
 OFFICIAL_FIELDS = {"expert_intermediate_size": "moe_intermediate_size", "dense_intermediate_size": "intermediate_size"}
@@ -38,30 +38,22 @@ OFFICIAL_CHOICES: dict[str, Any] = {
 
 
 @strict
-class LLaDAMoEConfig(Qwen3MoeConfig):
+class LLaDAMoEConfig(Bidirectional, Qwen3MoeConfig):
     """Qwen3-MoE's configuration; `from_dict` also reads the official field names."""
 
     model_type = "llada_moe"
-    is_causal: bool = False  # the mask builder and the attention both follow this
-    use_cache: bool = False
-    mask_token_id: int | None = None
+    called, choices = "LLaDA-MoE", OFFICIAL_CHOICES
 
     @classmethod
-    def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> LLaDAMoEConfig:
-        """Build from our own dictionary or an official one.
-
-        Raises ValueError for an architecture other than LLaDA-MoE's.
-        """
-        d = dict(config_dict)
-        refuse_unlike("LLaDA-MoE", {name: value for name, value in d.items() if value is not None}, OFFICIAL_CHOICES)
+    def translated(cls, official: dict[str, Any]) -> dict[str, Any]:
+        d = official
         if "expert_intermediate_size" in d:
             d |= {new: d.pop(old) for old, new in OFFICIAL_FIELDS.items() if d.get(old) is not None}
             sparse = d.pop("moe_layer_freq", None) or [1] * d["num_hidden_layers"]
             d["mlp_only_layers"] = [layer for layer, is_sparse in enumerate(sparse) if not is_sparse]
             d |= {"head_dim": d["hidden_size"] // d["num_attention_heads"], "norm_topk_prob": False}
             d = {name: value for name, value in d.items() if name not in OFFICIAL_CHOICES}
-        # A padding index would zero and freeze the embedding of <|endoftext|>.
-        return super().from_dict({**d, "model_type": cls.model_type, "pad_token_id": None}, **kwargs)
+        return d
 
 
 class LLaDAMoEForMaskedLM(ExpertsAtPositions, Qwen3MoeForCausalLM):

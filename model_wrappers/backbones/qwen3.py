@@ -18,27 +18,18 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from model_wrappers.backbones.blocks import Blocks
 from model_wrappers.backbones.heads import HeadAtPositions
-from model_wrappers.backbones.llada import refuse_unlike
+from model_wrappers.backbones.llada import Bidirectional
 from model_wrappers.backbones.model import Family, Published
 
 OFFICIAL_CHOICES: dict[str, Any] = {"use_sliding_window": False, "rope_scaling": None, "attention_bias": False}
 
 
 @strict
-class MaskedQwen3Config(Qwen3Config):
+class MaskedQwen3Config(Bidirectional, Qwen3Config):
     """Qwen3's configuration, read in both directions."""
 
     model_type = "a2d-qwen3"
-    is_causal: bool = False  # the mask builder and the attention both follow this
-    use_cache: bool = False
-    mask_token_id: int | None = None
-
-    @classmethod
-    def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> MaskedQwen3Config:
-        """Build from a dictionary. Raises ValueError for what this code does not compute."""
-        refuse_unlike("Qwen3", config_dict, OFFICIAL_CHOICES)
-        # A padding index would zero and freeze the embedding of <|endoftext|>.
-        return super().from_dict({**config_dict, "pad_token_id": None}, **kwargs)
+    called, choices = "Qwen3", OFFICIAL_CHOICES
 
 
 class MaskedQwen3(HeadAtPositions, Qwen3ForCausalLM):

@@ -10,7 +10,6 @@ code is ever run.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from huggingface_hub.dataclasses import strict
 from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
@@ -18,7 +17,7 @@ from transformers.conversion_mapping import get_checkpoint_conversion_mapping, r
 
 from model_wrappers.backbones.blocks import Blocks
 from model_wrappers.backbones.heads import ExpertsAtPositions
-from model_wrappers.backbones.llada import refuse_unlike
+from model_wrappers.backbones.llada import Bidirectional
 from model_wrappers.backbones.model import Family, Published
 from model_wrappers.backbones.qwen3 import OFFICIAL_CHOICES, MaskedQwen3, MaskedQwen3Config
 
@@ -38,21 +37,12 @@ class SDAR(MaskedQwen3):
 
 
 @strict
-class SDARMoEConfig(Qwen3MoeConfig):
+class SDARMoEConfig(Bidirectional, Qwen3MoeConfig):
     """Qwen3-MoE's configuration, with the length of a block."""
 
     model_type = "sdar_moe"
-    is_causal: bool = False  # the mask builder and the attention both follow this
-    use_cache: bool = False
-    mask_token_id: int | None = None
+    called, choices = "SDAR-MoE", OFFICIAL_CHOICES
     block_size: int | None = None
-
-    @classmethod
-    def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> SDARMoEConfig:
-        """Build from a dictionary. Raises ValueError for what this code does not compute."""
-        refuse_unlike("SDAR-MoE", config_dict, OFFICIAL_CHOICES)
-        # A padding index would zero and freeze the embedding of <|endoftext|>.
-        return super().from_dict({**config_dict, "pad_token_id": None}, **kwargs)
 
 
 class SDARMoE(ExpertsAtPositions, Qwen3MoeForCausalLM):
