@@ -43,7 +43,10 @@ def with_helpers(path: Path) -> list[Path]:
             if loaded is not None and path.parent not in Path(loaded).parents:  # that is what the name stands for
                 continue
             package = path.parent / name
-            files = [path.parent / f"{name}.py", *sorted(package.rglob("*.py") if _is_package(package) else [])]
+            files = [
+                path.parent / f"{name}.py",
+                *sorted(package.rglob("*.py") if (package / "__init__.py").is_file() else []),
+            ]
             found += [each for each in files if each.is_file() and each not in found]
     return found
 
@@ -54,7 +57,3 @@ def _imported(node: ast.AST) -> list[str]:
     if isinstance(node, ast.ImportFrom) and node.module:
         names = [node.module]
     return [name.partition(".")[0] for name in names]
-
-
-def _is_package(folder: Path) -> bool:
-    return (folder / "__init__.py").is_file()

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from model_wrappers.api import decode
     from model_wrappers.backbones.model import Backbone
-    from model_wrappers.backbones.registry import load_backbone
+    from model_wrappers.backbones.registry import load_backbone, register_family
     from model_wrappers.decoders import METHODS, register
-    from model_wrappers.families import register_family
     from model_wrappers.trace import Decoded, Trace, Window
 
 __all__ = [
@@ -41,7 +40,7 @@ _HOME = {
     "decode": "model_wrappers.api",
     "load_backbone": "model_wrappers.backbones.registry",
     "register": "model_wrappers.decoders",
-    "register_family": "model_wrappers.families",
+    "register_family": "model_wrappers.backbones.registry",
 }
 
 

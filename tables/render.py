@@ -29,6 +29,7 @@ A run made with --untimed has no Speed and nothing per second; one with a timed 
 from __future__ import annotations
 
 import argparse
+import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -41,7 +42,7 @@ from harness.measures.table import measure
 from harness.measures.together import by_pair_of_all, of_all, put_together
 from harness.records.store import Run, read_run, write_atomically
 from tables.output.pdf import NAME as PDF
-from tables.output.pdf import has_pdflatex, write_pdf
+from tables.output.pdf import write_pdf
 from tables.output.writers import latex, markdown
 from tables.sheets.ablations import ABLATIONS, ablations
 from tables.sheets.against import against_sheets
@@ -131,7 +132,7 @@ def main(argv: list[str] | None = None) -> int:
         print(f"written to {out}: {', '.join(files)}")
         if options.paper and "paper.md" not in files:
             print("no paper.md: the paper's tables have none of this run's methods (by label) on its suites")
-        if options.pdf and has_pdflatex():
+        if options.pdf and shutil.which("pdflatex"):
             print(f"compiled: {write_pdf([text for name, text in files.items() if name.endswith('.tex')], out)}")
         elif options.pdf:
             print("no tables.pdf: pdflatex is not installed; install TeX Live, or compile the .tex files elsewhere")

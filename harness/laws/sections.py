@@ -83,14 +83,6 @@ def prepare_neural(options: AuditOptions, backbone: Backbone) -> list[Prompts]:
     return groups
 
 
-def make_folder(folder: Path) -> None:
-    """The folder for what is written. Raises UserError if it cannot be made."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"--out {folder} cannot be made: {error.strerror}; choose another") from error
-
-
 def progress(label: str) -> Callable[[Sequence[T]], Any]:
     """A progress bar on stderr around the items of a section."""
     quiet = not sys.stderr.isatty()
@@ -109,7 +101,10 @@ def audit(options: AuditOptions) -> list[str]:
     backbone = load_backbone(options.model, options.device, options.dtype)
     prompts = prepare_neural(options, backbone) if "neural" in sections else []
     if options.out is not None:
-        make_folder(options.out)
+        try:
+            options.out.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(f"--out {options.out} cannot be made: {error.strerror}; choose another") from error
     budget = Budget(options.branches, options.samples, options.seed)
     size = f"tables of {options.tokens} tokens at {options.positions} positions, seed {options.seed}"
     tables: dict[str, pd.DataFrame] = {}

@@ -25,18 +25,17 @@ def against_reference(run: Run) -> dict[tuple[str, str], str]:
     reference = run.config.methods.get(REFERENCE)
     usual = {} if reference is None else reference.suites
     return {
-        (name, suite): ", ".join([*_attends(own), *(_differences(own, usual[suite]) if suite in usual else [])])
+        (name, suite): ", ".join(_differences(own, usual.get(suite)))
         for name, method in run.config.methods.items()
         for suite, own in method.suites.items()
     }
 
 
-def _attends(own: Setting) -> Iterator[str]:
+def _differences(own: Setting, reference: Setting | None) -> Iterator[str]:
     if own.attends is not UNSET:
         yield f"the model attends in blocks of {own.block_length}, not in its own of {own.attends}"
-
-
-def _differences(own: Setting, reference: Setting) -> Iterator[str]:
+    if reference is None:
+        return
     found = []
     if None not in (own.gen_length, reference.gen_length) and own.gen_length != reference.gen_length:
         found.append(f"responses of {own.gen_length} tokens, LLaDA's of {reference.gen_length}")

@@ -183,7 +183,8 @@ def _predictions(
 ) -> dict[str, float]:
     """The predictions of the theorem and the corollary for one method and suite, and their inputs."""
     method, suite, alpha = row["method"], row["suite"], float(row["alpha"])
-    k = _window_size(run, method, suite)
+    setting = run.config.methods[method].suites.get(suite, Setting())
+    k = int(setting.options.get("window", WINDOW))
     expected = expected_committed(alpha, k)
     lengths, counts = np.unique(windows["proposed"].to_numpy(dtype=int), return_counts=True)
     pairs = zip(lengths.tolist(), counts.tolist(), strict=True)
@@ -202,11 +203,6 @@ def _predictions(
         "predicted_forward_speedup": acceleration_ratio(expected, 1.0, 1.0) / passes,
         "predicted_speedup": expected * c / (c_rho + c_pi) / passes if known else math.nan,
     }
-
-
-def _window_size(run: Run, method: str, suite: str) -> int:
-    setting = run.config.methods[method].suites.get(suite, Setting())
-    return int(setting.options.get("window", WINDOW))
 
 
 def _passes(method: str, suite: str, windows: pd.DataFrame, items: dict[Any, pd.DataFrame]) -> float:

@@ -69,7 +69,8 @@ def write_schedule(options: ScheduleOptions) -> list[str]:
     }
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(out, _a_key_a_line(content))
+        lines = (f" {json.dumps(key)}: {json.dumps(value)}" for key, value in content.items())  # a key a line
+        write_atomically(out, "{\n" + ",\n".join(lines) + "\n}\n")
         draw(content, plot)
     except OSError as error:
         raise UserError(f"cannot write to {out.parent}: {error}") from error
@@ -147,8 +148,3 @@ def draw(content: dict[str, Any], path: Path) -> None:
     )
     below.set(xlabel="step of the block" if blocks > 1 else "step")
     figure.savefig(path, dpi=110)
-
-
-def _a_key_a_line(content: dict[str, Any]) -> str:
-    lines = (f" {json.dumps(key)}: {json.dumps(value)}" for key, value in content.items())
-    return "{\n" + ",\n".join(lines) + "\n}\n"

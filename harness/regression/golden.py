@@ -11,13 +11,12 @@ import dataclasses
 from collections.abc import Collection
 from typing import Any
 
-import msgspec
 import pandas as pd
-from msgspec import UNSET
+from msgspec import UNSET, to_builtins
 from msgspec.structs import replace
 
 from harness.errors import UserError
-from harness.records.schema import Method, RunRecord
+from harness.records.schema import RunRecord
 from harness.records.store import KEY, Run
 from harness.runs.resolve import differences
 from harness.stats import paired_lower_limit
@@ -106,16 +105,17 @@ def _settings(meta: RunRecord) -> dict[str, Any]:
             name: getattr(config, name)
             for name in ("limit", "temperature", "seed", "device", "dtype", "compile", "graphs")
         },
-        "methods": {name: _of_method(method) for name, method in config.methods.items()},
+        "methods": {
+            name: {
+                "method": own.method,
+                "role": own.role,
+                "draft_role": own.draft_role,
+                "suites": to_builtins(own.suites),
+            }
+            for name, own in config.methods.items()
+        },
         "models": config.models,
         "data": {suite: (files.get(suite) or {}).get("sha256") for suite in config.suites},
-    }
-
-
-def _of_method(method: Method) -> dict[str, Any]:
-    return {
-        **{name: getattr(method, name) for name in ("method", "role", "draft_role")},
-        "suites": msgspec.to_builtins(method.suites),
     }
 
 

@@ -26,7 +26,7 @@ from harness.records.schema import PromptRecord
 from harness.runs.judging import Judge
 from harness.runs.problems import Problems, conversations
 from harness.runs.resolve import ResolvedRun
-from harness.runs.responses import Sample, cost_and_tokens, hash_of, prompt_text
+from harness.runs.responses import Sample, cost_and_tokens, hash_of
 from harness.runs.watch import unchanged
 from harness.suites.spec import Suite
 from model_wrappers import Backbone, Decoded
@@ -145,7 +145,7 @@ def prompts_of(job: SuiteJob) -> list[PromptRecord]:
     """The prompts of a suite's items, as records have them."""
     backbone = next(iter(job.models.values())).backbone
     return [
-        PromptRecord(job.suite, item, prompt_text(backbone, prompt_P), hash_of(prompt_P))
+        PromptRecord(job.suite, item, str(backbone.text_tokenizer().decode(prompt_P)), hash_of(prompt_P))
         for item, prompt_P in enumerate(job.prompts)
     ]
 

@@ -41,7 +41,7 @@ from harness.suites.registry import (
     suites_named,
 )
 from harness.suites.spec import Suite
-from harness.suites.splits import split_named, write_drawn
+from harness.suites.splits import drawn, split_named, write_problems
 from model_wrappers.api import check_temperature
 from model_wrappers.backbones.model import check_graphs
 from model_wrappers.backbones.registry import SHIPPED, device_named
@@ -292,7 +292,9 @@ def _distinct(methods: dict[str, Method]) -> dict[str, Method]:
 def write_generated(folder: Path, config: RunConfig, suites: Iterable[Suite]) -> None:
     """Write the generated problems that a configuration asks for of these suites, in the real files' layout."""
     assert isinstance(config.data, str), "a run on real files generates nothing"
-    write_drawn(folder, config.data, config.limit, [suite for suite in suites if suite.questions is None])
+    for suite in suites:
+        if suite.questions is None:
+            write_problems(folder, suite, drawn(suite, config.data, config.limit))
 
 
 def differences(before: Any, after: Any, path: str = "") -> list[str]:

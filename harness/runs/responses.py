@@ -130,8 +130,3 @@ def piece_of(tokenizer: PreTrainedTokenizerBase, token: int) -> str:
     if not all(letter in BYTE_OF for letter in letters):  # not of a byte-level tokenizer
         return text
     return f"<{' '.join(f'0x{BYTE_OF[letter]:02X}' for letter in letters)}>"
-
-
-def prompt_text(backbone: Backbone, prompt_P: torch.Tensor) -> str:
-    """A prompt, LongTensor (P,), as the model reads it, chat template and all."""
-    return str(backbone.text_tokenizer().decode(prompt_P))

@@ -35,7 +35,6 @@ from opencompass.utils.code_execution import TYPE_AWARE_EQUAL_NAME, type_aware_e
 from harness.errors import UserError
 from harness.sandbox.execute import CORES, Isolation, Outcome, Program, execute
 from harness.sandbox.probe import choose
-from harness.sandbox.tally import count_program
 from harness.suites.lists import LIST_TASKS, list_is_right, read_list
 
 # What runs in a program's process before it, in the evaluators' own words. The comparison of MBPP's tests keeps the
@@ -53,6 +52,7 @@ __builtins__ = dict(__builtins__)
 {inspect.getsource(type_aware_equal)}
 """
 IMPORT = re.compile(r"^[ \t]*(?:import[ \t]+([\w., \t]+)|from[ \t]+([\w.]+)[ \t]+import\b)", re.MULTILINE)
+_comparing: list[Outcome] = []  # of programs, counted by the threads that judge them
 MBPP_RESULTS = {"pass": "pass", "timeout": "timeout", "assertion": "wrong_answer", "failed": "failed"}
 
 
@@ -205,8 +205,15 @@ def _loaded_imports(code: str) -> tuple[str, ...]:
 def _counted(outcome: Outcome) -> Outcome:
     """The outcome, once its program is counted if its tests compared an object of a class of its own."""
     if outcome.compared:
-        count_program()
+        _comparing.append(outcome)
     return outcome
+
+
+def taken() -> int:
+    """How many programs had an object of a class of their own compared by a test, since the last call."""
+    found = len(_comparing)
+    del _comparing[:found]
+    return found
 
 
 def _isolation(unsafe: bool) -> Isolation:

@@ -153,6 +153,8 @@ def attempt(program: Program, isolation: Isolation, slot: int = 0) -> tuple[Outc
         if not isolation.wrapper:
             scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="program-", ignore_cleanup_errors=True))
         passed = filter_descriptor(isolation, stack)
+        as_user = isolation.start_as
+        user: dict[str, Any] = {} if as_user is None else {"user": as_user, "group": as_user, "extra_groups": []}
         try:
             process = subprocess.Popen(
                 [*entered(isolation, passed), interpreter(), "-s", "-S", "-B", "-c", SCRIPT],
@@ -163,7 +165,7 @@ def attempt(program: Program, isolation: Isolation, slot: int = 0) -> tuple[Outc
                 env=ENVIRONMENT | {"HOME": scratch, "TMPDIR": scratch},
                 start_new_session=True,
                 pass_fds=passed,
-                **_started_as(isolation.start_as),
+                **user,
             )
         except OSError as error:
             return None, str(error)
@@ -243,10 +245,6 @@ def _judges_part(program: Program, nonce: str) -> dict[str, Any]:
         "names": names,
         "modules": imported,
     }
-
-
-def _started_as(user: int | None) -> dict[str, Any]:
-    return {} if user is None else {"user": user, "group": user, "extra_groups": []}
 
 
 def _read_outcome(process: subprocess.Popen[bytes], nonce: str, killed_after: float) -> Outcome | None:

@@ -10,7 +10,6 @@ equal to nothing but itself, and a test that compares one is counted.
 from __future__ import annotations
 
 import builtins
-import sys
 from importlib import import_module
 
 from harness.sandbox.channel import Broken, Channel
@@ -98,16 +97,15 @@ class Judge:
         judge = self
         base: Any = type(value)
 
-        def equal(own: Any, other: Any) -> Any:
-            judge.compared += 1
-            return base.__eq__(own, other)
+        def counted(compare: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+            def counting(own: Any, other: Any) -> Any:
+                judge.compared += 1
+                return compare(own, other)
 
-        def unequal(own: Any, other: Any) -> Any:
-            judge.compared += 1
-            return base.__ne__(own, other)
+            return counting
 
         if (name, base) not in self._classes:
-            methods = {"__eq__": equal, "__ne__": unequal, "__hash__": base.__hash__}
+            methods = {"__eq__": counted(base.__eq__), "__ne__": counted(base.__ne__), "__hash__": base.__hash__}
             self._classes[name, base] = type(name, (base,), methods)
         return self._classes[name, base](value)
 
@@ -186,8 +184,3 @@ def _failing_line(error: BaseException, tests: str) -> str:
             number = step.tb_lineno
         step = step.tb_next
     return tests.splitlines()[number - 1].strip()[:LONGEST_LINE] if number else ""
-
-
-def silence() -> None:
-    """Keep what tests print away from the report."""
-    sys.stdout = sys.stderr = open("/dev/null", "w")  # noqa: PTH123, SIM115

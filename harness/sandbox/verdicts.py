@@ -17,9 +17,9 @@ from harness.records.store import read_lines, read_meta, write_atomically
 from harness.runs.judging import explanation, has_verdict, verdict_of
 from harness.runs.problems import Problems, dataset_configs, load_problems
 from harness.runs.resolve import problem_files, restored_suites, write_generated
+from harness.sandbox.evaluators import taken
 from harness.sandbox.probe import choose, not_enforced
 from harness.sandbox.supervisor import confine
-from harness.sandbox.tally import taken
 from harness.suites.spec import Suite
 
 ALL_RIGHT = 100.0 - 1e-6  # percent

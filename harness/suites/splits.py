@@ -73,21 +73,16 @@ def drawn(suite: Suite, data: str, limit: int | None) -> list[Problem]:
     return list(problems_of(suite, split, max(TEST_PROBLEMS, limit or 0), seed, fewer=True))
 
 
-def write_drawn(folder: Path, data: str, limit: int | None, suites: Iterable[Suite]) -> None:
-    """Write the problems of `drawn` below `folder/data`, as the real files are laid out."""
-    for suite in suites:
-        _write(folder, suite, drawn(suite, data, limit))
-
-
 def write_suites(
     folder: Path, split: str = "test", count: int = TEST_PROBLEMS, suites: Iterable[str] = GENERATED
 ) -> None:
     """Write `count` generated problems of every suite below `folder/data`, as the real files are laid out."""
     for suite in map(suite_named, suites):
-        _write(folder, suite, problems_of(suite, split, count))
+        write_problems(folder, suite, problems_of(suite, split, count))
 
 
-def _write(folder: Path, suite: Suite, chosen: Iterable[Problem]) -> None:
+def write_problems(folder: Path, suite: Suite, chosen: Iterable[Problem]) -> None:
+    """Write problems of a suite below `folder/data`, as its real file is laid out."""
     generator, path = generator_of(suite), generated_file(suite, folder)
     path.parent.mkdir(parents=True, exist_ok=True)
     text = generator.content([problem.row for problem in chosen])

@@ -127,6 +127,31 @@ def family_of(config: dict[str, Any]) -> Family | None:
     return next(by_architecture, None) or next(by_type, None)
 
 
+def register_family(family: Family) -> Family:
+    """Have `load_backbone` load checkpoints of this family's model_type.
+
+    Raises ValueError for what is no Family, a model without `infer`, and a model_type or an architecture that is taken.
+    """
+    given: Any = family
+    if not isinstance(given, Family):
+        raise ValueError(
+            f"register_family takes a model_wrappers.backbones.model.Family, not {type(given).__name__} {given!r}"
+        )
+    if not callable(getattr(family.model, "infer", None)):
+        raise ValueError(
+            f"the model of the family {family.model_type!r} has no `infer`; derive {family.model.__name__} from "
+            "model_wrappers.backbones.heads.HeadAtPositions as well, or write one"
+        )
+    for known in FAMILIES.values():
+        types = {known.model_type, *known.also} & {family.model_type, *family.also}
+        if types:
+            raise ValueError(f"a family of model_type {min(types)!r} is there already")
+        if shared := set(known.architectures) & set(family.architectures):
+            raise ValueError(f"a family of the architecture {min(shared)!r} is there already")
+    FAMILIES[family.model_type] = family
+    return family
+
+
 def parameters_of(name: str | Path) -> int:
     """How many parameters a checkpoint of a known family has, by its config.json alone. Raises ValueError otherwise."""
     folder = model_folder(name)

@@ -8,8 +8,9 @@ from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 
 from harness.measures.table import timed
 from harness.records.store import Run
@@ -66,6 +67,13 @@ def looks() -> Iterator[dict[str, Any]]:
         turn, position = divmod(number, len(MARKERS))
         fill = "none" if (turn + position) % 2 else "full"
         yield {"marker": MARKERS[position], "fillstyle": fill, "color": PALETTE[number % len(PALETTE)]}
+
+
+def plain_log(axis: Axis, subs: Sequence[int]) -> None:
+    """Ticks of a logarithmic axis at these multiples of powers of ten, written as plain numbers."""
+    axis.set_major_locator(LogLocator(subs=subs))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_formatter(NullFormatter())
 
 
 def speed_axis(axes: Axes, speeds: pd.Series[float]) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
+from matplotlib.ticker import MaxNLocator, NullFormatter, NullLocator
 
 from harness.errors import UserError
 from harness.measures.intervals import tradeoff
@@ -25,6 +25,7 @@ from tables.charts.drawing import (
     looks,
     need_seconds,
     new_figure,
+    plain_log,
     speed_axis,
 )
 from tables.charts.palette import PALETTE
@@ -159,9 +160,7 @@ def draw_curves(curves: dict[str, Path]) -> tuple[Figure, list[str]]:
     everything = pd.concat(list(losses.values()))
     if everything.min() > 0 and everything.max() > 5 * everything.min():
         axes.set_yscale("log")
-        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        axes.yaxis.set_minor_formatter(NullFormatter())
+        plain_log(axes.yaxis, (1, 2, 5))
     axes.legend()
     return figure, []
 
@@ -184,9 +183,7 @@ def draw_throughput(record: Path) -> tuple[Figure, list[str]]:
     sizes = sorted(set(table["batch"]))
     axes.set_xticks(sizes, [str(size) for size in sizes])
     axes.xaxis.set_minor_formatter(NullFormatter())
-    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.yaxis.set_minor_formatter(NullFormatter())
+    plain_log(axes.yaxis, (1, 2, 5))
     legend_below(figure, axes)
     return figure, []
 

@@ -12,7 +12,6 @@ from itertools import cycle
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from msgspec import structs
 
 from harness.measures.curves import curves
@@ -21,7 +20,7 @@ from harness.measures.series import by_option, differ_in_one_option, series_of
 from harness.measures.table import REFERENCE, measure, suite_titles
 from harness.methods.choosing import TUNED
 from harness.records.store import Run
-from tables.charts.drawing import Skipped, legend_below, looks, need_seconds, new_figure
+from tables.charts.drawing import Skipped, legend_below, looks, need_seconds, new_figure, plain_log
 
 WHOLE = "whole"  # the anchor of a step that has one context
 
@@ -67,9 +66,7 @@ def draw_front(run: Run, suite: str | None = None, named: Mapping[str, str] | No
     axes.step(1e3 * seconds[front], accuracy["accuracy"][front], where="post", color="0.8", linewidth=2, zorder=0)
     axes.set(xscale="log", xlabel="milliseconds a response", ylabel=label)
     within_decade = seconds[accuracy.index].max() < 10 * seconds[accuracy.index].min()
-    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 3, 4, 6, 8) if within_decade else (1, 2, 5)))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.xaxis.set_minor_formatter(NullFormatter())
+    plain_log(axes.xaxis, (1, 2, 3, 4, 6, 8) if within_decade else (1, 2, 5))
     legend_below(figure, axes)
     return figure, left_out
 

@@ -20,11 +20,6 @@ TABLES\end{document}
 """
 
 
-def has_pdflatex() -> bool:
-    """Whether pdflatex is on the path."""
-    return shutil.which("pdflatex") is not None
-
-
 def write_pdf(tables: Sequence[str], folder: Path) -> Path:
     """Compile tables, LaTeX as `writers.latex` gives it, into `folder`/tables.pdf; nothing else is left there.
 

@@ -7,6 +7,7 @@ compressed, and is loaded when somebody looks at one of them. Everything is data
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import zlib
 from collections import defaultdict
@@ -16,9 +17,11 @@ from typing import Any, cast
 import numpy as np
 import pandas as pd
 
+from harness.records.store import Run
 from harness.records.traces import TraceRecord, each_frame, read_prompts
+from harness.suites.registry import SUITES
+from harness.suites.splits import drawn, split_named
 from tables.pages.book import Book, numbers_of
-from tables.pages.prompts import generated_prompts
 
 LIKELY = 10_000  # a probability of 1, as a number of a trace
 RIGHT = {True: "1", False: "0"}
@@ -81,6 +84,26 @@ def texts(book: Book) -> Iterator[tuple[str, dict[int, Any]]]:
         entry["said"][series] = [_text(text), _text(why), windows.get((series, suite, item), [])]
     for (suite, number), found in files.items():
         yield f"text/{suite}-{number}", found
+
+
+def generated_prompts(run: Run) -> dict[tuple[str, int], str]:
+    """What was asked in a run that recorded no prompts, by suite and item, without the chat template.
+
+    {} of suites whose problems are not generated. Generated again, they are the run's if their file has the SHA-256
+    that the run recorded.
+    """
+    data = run.config.data
+    found: dict[tuple[str, int], str] = {}
+    for suite in run.config.suites:
+        generator = SUITES[suite].generator if suite in SUITES else None
+        if generator is None or not isinstance(data, str) or split_named(data) is None:
+            continue
+        own = drawn(SUITES[suite], data, run.config.limit)
+        content = generator.content([problem.row for problem in own]).encode()
+        recorded = (run.meta.data.get("files") or {}).get(suite, {}).get("sha256")
+        if recorded in (None, hashlib.sha256(content).hexdigest()):
+            found |= {(suite, item): problem.question for item, problem in enumerate(own)}
+    return found
 
 
 def _text(value: Any) -> str | None:

@@ -37,7 +37,7 @@ def setting(measured: pd.DataFrame, run: Run) -> list[str]:
     together, all machines, each once.
     """
     counts = measured.groupby("suite")["items"].max()
-    configs = [each.config for each in runs_of(run)]
+    configs, names = [each.config for each in runs_of(run)], names_of(run)
     draws = configs[0].draws
     counts = counts // len(draws)
     if counts.nunique() == 1:
@@ -64,7 +64,11 @@ def setting(measured: pd.DataFrame, run: Run) -> list[str]:
         *_machines(run),
         *_uncommitted(run),
         *_left_out(run),
-        *_sources(run),
+        *(
+            [f"Put together from the runs {', '.join(names)}; a speedup is over the LLaDA of its own run."]
+            if names
+            else []
+        ),
     ]
 
 
@@ -218,10 +222,3 @@ def _left_out(run: Run) -> list[str]:
         return []
     reasons = "; ".join(dict.fromkeys(missing.values()))
     return [f"{len(missing)} response{' was' if len(missing) == 1 else 's were'} left out: {reasons}."]
-
-
-def _sources(run: Run) -> list[str]:
-    names = names_of(run)
-    return (
-        [f"Put together from the runs {', '.join(names)}; a speedup is over the LLaDA of its own run."] if names else []
-    )

@@ -20,8 +20,8 @@ from harness.records.store import read_run
 from harness.records.traces import each_frame, replay
 from tables import report
 from tables.pages.book import open_book
+from tables.pages.data import generated_prompts
 from tables.pages.overview import overview
-from tables.pages.prompts import generated_prompts
 
 
 def data(folder: Path, name: str) -> Any:

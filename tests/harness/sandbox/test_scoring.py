@@ -20,10 +20,10 @@ from harness.records.store import read_run
 from harness.runs.problems import Problems
 from harness.runs.resolve import write_generated
 from harness.sandbox import verdicts
+from harness.sandbox.evaluators import taken
 from harness.sandbox.execute import UNSAFE, Isolation
 from harness.sandbox.probe import choose, not_enforced
 from harness.sandbox.scoring import describe_scoring, score_run
-from harness.sandbox.tally import taken
 from harness.sandbox.verdicts import explained_suite, verdicts_of
 from harness.scoring import main
 from harness.suites.configurations import real_datasets, real_files
