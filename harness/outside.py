@@ -43,10 +43,8 @@ def with_helpers(path: Path) -> list[Path]:
             if loaded is not None and path.parent not in Path(loaded).parents:  # that is what the name stands for
                 continue
             package = path.parent / name
-            files = [
-                path.parent / f"{name}.py",
-                *sorted(package.rglob("*.py") if (package / "__init__.py").is_file() else []),
-            ]
+            files = [path.parent / f"{name}.py"]
+            files += sorted(package.rglob("*.py")) if (package / "__init__.py").is_file() else []
             found += [each for each in files if each.is_file() and each not in found]
     return found
 

@@ -106,13 +106,8 @@ def _settings(meta: RunRecord) -> dict[str, Any]:
             for name in ("limit", "temperature", "seed", "device", "dtype", "compile", "graphs")
         },
         "methods": {
-            name: {
-                "method": own.method,
-                "role": own.role,
-                "draft_role": own.draft_role,
-                "suites": to_builtins(own.suites),
-            }
-            for name, own in config.methods.items()
+            name: {part: value for part, value in to_builtins(method).items() if part != "label"}
+            for name, method in config.methods.items()
         },
         "models": config.models,
         "data": {suite: (files.get(suite) or {}).get("sha256") for suite in config.suites},

@@ -21,6 +21,7 @@ from harness.records.store import KEY, Run
 SMALL = 1e9  # with fewer parameters, results are not comparable with the paper's 8B
 INCOMPARABLE = "not comparable with the paper's 8B results."
 UNCOMMITTED = "The code had changes that no commit has."  # so that the record cannot be made again from one
+TOGETHER = "Put together from the runs {}; a speedup is over the LLaDA of its own run."
 UNTIMED = "Seconds were not measured for comparison{}."
 
 
@@ -64,11 +65,7 @@ def setting(measured: pd.DataFrame, run: Run) -> list[str]:
         *_machines(run),
         *_uncommitted(run),
         *_left_out(run),
-        *(
-            [f"Put together from the runs {', '.join(names)}; a speedup is over the LLaDA of its own run."]
-            if names
-            else []
-        ),
+        *([TOGETHER.format(", ".join(names))] if names else []),
     ]
 
 
