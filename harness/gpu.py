@@ -108,54 +108,44 @@ def main(line: list[str] | None = None) -> int:
 
 def parts_of(sizes: Sizes, device: str) -> dict[str, Part]:
     """What each part measures, by its name, the most wanted first. A part loads its own model."""
-    lengths = {f"{prompt + response} tokens": (prompt, response) for prompt, response in sizes.lengths}
-    parts: dict[str, Part] = {"responses": partial(_responses, sizes, device)}
-    parts |= {f"passes, {name}": partial(_passes, sizes, device, *pair) for name, pair in lengths.items()}
-    parts |= {f"memory, {name}": partial(_memory, sizes, device, *pair) for name, pair in lengths.items()}
-    parts |= {"overhead": partial(_overhead, sizes, device), "training": partial(_training, sizes, device)}
+    from harness.costs.architectures import random_backbone
+    from harness.costs.costs import bench_costs, statements
+    from harness.costs.decoders import bench_methods, bench_prompts
+    from harness.costs.memory import bench_memory
+    from harness.costs.training import EVERY, MASKED, bench_training
+    from harness.methods.selection import methods_named
+    from harness.records.store import read_run
+    from harness.regression.elsewhere import bench_responses
+    from model_wrappers import load_backbone
+
+    def responses(cuda_graphs: bool = False) -> Measured:
+        return bench_responses(read_run(GOLDEN, windows=False), device, sizes.problems, sizes.methods, cuda_graphs)
+
+    def passes(prompt: int, response: int, cuda_graphs: bool = False) -> Measured:
+        backbone = random_backbone(sizes.arch, device, DTYPE, cuda_graphs=cuda_graphs)
+        costs, tables = bench_costs(backbone, prompt, response, sizes.repeats, sizes.rows)
+        return tables, statements(costs)
+
+    def memory(prompt: int, response: int) -> Measured:
+        return {"memory": bench_memory(random_backbone(sizes.arch, device, DTYPE), prompt, response)}, []
+
+    def overhead() -> Measured:
+        backbone = load_backbone("nano", device, DTYPE)
+        prompts, presets = bench_prompts(backbone)[: sizes.problems], methods_named(OVERHEAD)
+        return {"overhead": bench_methods(backbone, prompts, sizes.response, sizes.repeats, presets)}, []
+
+    def training() -> Measured:
+        return {"training": bench_training("nano", sizes.steps, ("llada", EVERY, MASKED), sizes.batch, device)}, []
+
+    lengths = {f"{sum(pair)} tokens": pair for pair in sizes.lengths}
+    parts: dict[str, Part] = {"responses": responses}
+    parts |= {f"passes, {name}": partial(passes, *pair) for name, pair in lengths.items()}
+    parts |= {f"memory, {name}": partial(memory, *pair) for name, pair in lengths.items()}
+    parts |= {"overhead": overhead, "training": training}
     if device.startswith("cuda"):
         eager = [name for name in parts if name.split(",")[0] in ("responses", "passes")]
         parts |= {f"{name}, {GRAPHS}": partial(parts[name], cuda_graphs=True) for name in eager}
     return parts
-
-
-def _responses(sizes: Sizes, device: str, cuda_graphs: bool = False) -> Measured:
-    from harness.records.store import read_run
-    from harness.regression.elsewhere import bench_responses
-
-    return bench_responses(read_run(GOLDEN, windows=False), device, sizes.problems, sizes.methods, cuda_graphs)
-
-
-def _passes(sizes: Sizes, device: str, prompt: int, response: int, cuda_graphs: bool = False) -> Measured:
-    from harness.costs.architectures import random_backbone
-    from harness.costs.costs import bench_costs, statements
-
-    backbone = random_backbone(sizes.arch, device, DTYPE, cuda_graphs=cuda_graphs)
-    costs, tables = bench_costs(backbone, prompt, response, sizes.repeats, sizes.rows)
-    return tables, statements(costs)
-
-
-def _memory(sizes: Sizes, device: str, prompt: int, response: int) -> Measured:
-    from harness.costs.architectures import random_backbone
-    from harness.costs.memory import bench_memory
-
-    return {"memory": bench_memory(random_backbone(sizes.arch, device, DTYPE), prompt, response)}, []
-
-
-def _overhead(sizes: Sizes, device: str) -> Measured:
-    from harness.costs.decoders import bench_methods, bench_prompts
-    from harness.methods.selection import methods_named
-    from model_wrappers import load_backbone
-
-    backbone = load_backbone("nano", device, DTYPE)
-    prompts = bench_prompts(backbone)[: sizes.problems]
-    return {"overhead": bench_methods(backbone, prompts, sizes.response, sizes.repeats, methods_named(OVERHEAD))}, []
-
-
-def _training(sizes: Sizes, device: str) -> Measured:
-    from harness.costs.training import EVERY, MASKED, bench_training
-
-    return {"training": bench_training("nano", sizes.steps, ("llada", EVERY, MASKED), sizes.batch, device)}, []
 
 
 def measure(out: Path, device: str, sizes: Sizes, minutes: float) -> bool:
@@ -168,6 +158,7 @@ def measure(out: Path, device: str, sizes: Sizes, minutes: float) -> bool:
 
     from harness.records.environment import describe, rows_of
     from harness.records.receipts import busy_warning, receipt
+    from harness.records.store import write_atomically
 
     began = time.monotonic()
     record = {"sizes": json.loads(json.dumps(asdict(sizes))), "environment": describe(device, DTYPE)}
@@ -196,7 +187,9 @@ def measure(out: Path, device: str, sizes: Sizes, minutes: float) -> bool:
                     "seconds": time.monotonic() - start,
                     "machine": machine,
                 }
-                _write(out, record | {"parts": done})
+                with cannot(f"write {out}", "choose another --out"):
+                    out.parent.mkdir(parents=True, exist_ok=True)
+                    write_atomically(out, json.dumps(record | {"parts": done}, indent=1) + "\n")
             gc.collect()
             if torch.cuda.is_available():
                 torch.cuda.empty_cache()
@@ -221,14 +214,6 @@ def _finished(out: Path, record: dict[str, Any]) -> dict[str, Any]:
     if found:
         raise UserError(f"{out} is of another machine, revision or size: {'; '.join(found)}; choose another --out")
     return parts
-
-
-def _write(out: Path, record: dict[str, Any]) -> None:
-    from harness.records.store import write_atomically
-
-    with cannot(f"write {out}", "choose another --out"):
-        out.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(out, json.dumps(record, indent=1) + "\n")
 
 
 if __name__ == "__main__":

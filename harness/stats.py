@@ -115,8 +115,7 @@ def speedup_interval(
         totals = [
             (above.take(at).sum(-1), below.take(at).sum(-1)) for (above, below), at in zip(columns, drawn, strict=True)
         ]
-        ratios: npt.NDArray[np.float64] = np.mean([above / below for above, below in totals], axis=0)
-        return ratios
+        return np.mean([above / below for above, below in totals], axis=0)
 
     columns = [np.ascontiguousarray(pair.T) for pair in pairs]  # an array of one column is summed fastest
     # Resampling one item always gives the same ratio, and scipy needs two: the item is repeated.

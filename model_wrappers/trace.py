@@ -38,11 +38,9 @@ class Observer(Protocol):
 
         A token may be the mask, where a decoder's choice leaves it. probs: NaN where there is none (filled).
         """
-        ...
 
     def remasked(self, positions: Sequence[int], tokens: Sequence[int]) -> None:
         """Positions of the response that are corrupted again, with the tokens that are there now: masks, or noise."""
-        ...
 
 
 @runtime_checkable
@@ -51,7 +49,6 @@ class FullObserver(Observer, Protocol):
 
     def began(self, forwards: Callable[[], int]) -> None:
         """A response begins, maybe once more; `forwards` counts the calls of its models so far."""
-        ...
 
     def rejected(
         self,
@@ -61,11 +58,9 @@ class FullObserver(Observer, Protocol):
         target_probs: Sequence[float],
     ) -> None:
         """Drafts at positions of the response that were not accepted, as `Rejected` says."""
-        ...
 
     def recorded(self, window: Window) -> None:
         """A window, once its tokens are committed and its other drafts rejected."""
-        ...
 
 
 @dataclass(frozen=True)

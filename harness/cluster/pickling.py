@@ -62,8 +62,7 @@ def unpickled(content: bytes) -> RunOptions:
     """The options again; decoders that were registered have their names here too."""
     options, registered = pickle.loads(content)
     METHODS.update(registered)
-    found: RunOptions = options
-    return found
+    return options
 
 
 def _is_ours(value: Any) -> bool:

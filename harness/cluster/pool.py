@@ -13,7 +13,6 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-from types import TracebackType
 from typing import Any
 
 from harness.cluster.actor import Actor
@@ -92,9 +91,7 @@ class RayPool:
             self._stack = stack.pop_all()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: Any) -> None:
         for worker in self._workers:
             self._ray.kill(worker.actor)
         self._stack.close()
@@ -106,8 +103,7 @@ class RayPool:
 
     def prompts(self) -> list[PromptRecord]:
         """As WorkerPool says."""
-        prompts: list[PromptRecord] = self._ray.get(self._workers[0].actor.ask.remote("prompts"))
-        return prompts
+        return self._ray.get(self._workers[0].actor.ask.remote("prompts"))
 
     def warm_up(self, suite: str, first: dict[str, int]) -> dict[str, Sample]:
         """As WorkerPool says; the mean of the workers."""
@@ -221,8 +217,7 @@ class RayPool:
         """The next result of a worker that decodes; None if it has finished its chunk, or died."""
         assert worker.chunk is not None
         try:
-            result: Result = self._ray.get(next(worker.waits))
-            return result
+            return self._ray.get(next(worker.waits))
         except StopIteration:
             worker.waits = worker.chunk = None
         except self._ray.exceptions.RayError as error:

@@ -101,8 +101,7 @@ class TurnPool:
     def prompts(self) -> list[PromptRecord]:
         """As WorkerPool says."""
         ((prompts),) = next(iter(self._turns.values())).ask("ask", "prompts")
-        found: list[PromptRecord] = prompts
-        return found
+        return prompts
 
     def warm_up(self, suite: str, first: dict[str, int]) -> dict[str, Sample]:
         """As WorkerPool says."""

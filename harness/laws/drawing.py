@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 from matplotlib import colormaps
@@ -39,7 +40,7 @@ def draw_neural(table: pd.DataFrame, folder: Path) -> None:
     figure = Figure(figsize=(4.5, 3.2))
     axes = figure.subplots()
     for name in table:
-        style = {"color": "black", "linewidth": 2} if name == "all" else {}
+        style: dict[str, Any] = {"color": "black", "linewidth": 2} if name == "all" else {}
         axes.plot(range(1, len(table)), table[name].iloc[:-1], label=name, **style)
     axes.set(xlabel="tokens drawn at once, w", ylabel="total variation to the chain law")
     axes.set(xticks=range(1, len(table), 3), ylim=(-0.02, 1.02))

@@ -50,8 +50,7 @@ def area(tpf: Values, accuracy: Values, reference: Values) -> Values:
     order = np.argsort(tpf, axis=-1, kind="stable")
     tpf, accuracy = np.take_along_axis(tpf, order, -1), np.take_along_axis(accuracy, order, -1)
     weighed = accuracy * np.clip(1 - (reference[..., None] - accuracy) / LOSS, 0, 1)
-    found: Values = tpf[..., 0] * weighed[..., 0] + trapezoid(weighed, tpf, axis=-1)
-    return found
+    return tpf[..., 0] * weighed[..., 0] + trapezoid(weighed, tpf, axis=-1)
 
 
 def curves(run: Run) -> pd.DataFrame:
@@ -90,8 +89,7 @@ def _curve(sums: pd.DataFrame, title: str, methods: list[str], suite: str) -> li
     weights = np.vstack([np.ones(len(wide)), drawn])  # the problems themselves, then the resamples
 
     def totals(name: str, of: list[str]) -> Values:
-        found: Values = weights @ wide[name][of].to_numpy(float)
-        return found
+        return weights @ wide[name][of].to_numpy(float)
 
     tpf = totals("content_tokens", scored) / totals("forwards", scored)
     accuracy = 100 * totals("verdict", scored) / totals("count", scored)

@@ -221,8 +221,7 @@ def _numbers(frame: pd.DataFrame, name: str) -> npt.NDArray[np.float64]:
     """A column as floats; NaN where it is not there or no number."""
     if name not in frame:
         return np.full(len(frame), math.nan)
-    numbers: npt.NDArray[np.float64] = pd.to_numeric(frame[name], errors="coerce").to_numpy(float, na_value=math.nan)
-    return numbers
+    return pd.to_numeric(frame[name], errors="coerce").to_numpy(float, na_value=math.nan)
 
 
 def _verdicts(run: Run) -> npt.NDArray[np.float64]:

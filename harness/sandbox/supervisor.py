@@ -67,8 +67,7 @@ def read_part() -> dict[str, Any]:
     while left:
         parts.append(os.read(0, left))
         left -= len(parts[-1])
-    part: dict[str, Any] = marshal.loads(b"".join(parts))
-    return part
+    return marshal.loads(b"".join(parts))
 
 
 def main(request: dict[str, Any]) -> None:

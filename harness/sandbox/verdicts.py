@@ -14,7 +14,7 @@ from harness.options import UNSAFE_OPTION
 from harness.records.hashes import files_hash
 from harness.records.schema import RunRecord
 from harness.records.store import read_lines, read_meta, write_atomically
-from harness.runs.judging import explanation, has_verdict, verdict_of
+from harness.runs.judging import explanation, verdict_in
 from harness.runs.problems import Problems, dataset_configs, load_problems
 from harness.runs.resolve import problem_files, restored_suites, write_generated
 from harness.sandbox.evaluators import taken
@@ -132,7 +132,7 @@ def explained(dataset: dict[str, Any], items: list[int], texts: list[str]) -> li
     """
     result = _evaluated(dataset, items, texts)
     details = result.get("details") or []
-    verdicts = [(verdict_of(detail), explanation(detail)) for detail in details if has_verdict(detail)]
+    verdicts = [(said, explanation(detail)) for detail in details if (said := verdict_in(detail)) is not None]
     if len(verdicts) == len(items):
         return verdicts
     if len(items) > 1:

@@ -175,8 +175,7 @@ def _function(path: Path, name: str, version: int) -> Callable[[str, str], Any]:
     function: Any = getattr(module, name, None)
     if not callable(function):
         raise UserError(f"judge {path} has no function {name}")
-    found: Callable[[str, str], Any] = function
-    return found
+    return function
 
 
 def last_number(text: str) -> Decimal | None:

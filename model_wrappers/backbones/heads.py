@@ -45,8 +45,7 @@ class HeadAtPositions(torch.nn.Module):
                 is_causal=False,
             )
         hidden_BND = self.model.norm(hidden_BND)
-        logits: torch.Tensor = self.lm_head(hidden_BND if positions is None else read_positions(hidden_BND, positions))
-        return logits
+        return self.lm_head(hidden_BND if positions is None else read_positions(hidden_BND, positions))
 
     def forward(self, *args: Any, positions: torch.Tensor | None = None, **kwargs: Any) -> Any:
         """The model's own, with the vocabulary head at `positions` alone if they are given (see read_positions)."""

@@ -166,13 +166,11 @@ class Backbone:
 
     @property
     def device(self) -> torch.device:
-        device: torch.device = self.model.device
-        return device
+        return self.model.device
 
     @property
     def dtype(self) -> torch.dtype:
-        dtype: torch.dtype = self.model.dtype
-        return dtype
+        return self.model.dtype
 
     @property
     def graphed(self) -> bool:
@@ -204,8 +202,7 @@ class Backbone:
         if causal:
             mask = torch.ones(length, length, dtype=torch.bool, device=ids_BL.device).tril()[None, None]
         read = self._read_in_whole(positions, length, ids_BL.device)
-        logits_BNV: torch.Tensor = self._run(ids_BL, torch.arange(length, device=ids_BL.device)[None], mask, None, read)
-        return logits_BNV
+        return self._run(ids_BL, torch.arange(length, device=ids_BL.device)[None], mask, None, read)
 
     @torch.inference_mode()
     def extend(

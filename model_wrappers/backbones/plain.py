@@ -101,8 +101,7 @@ class PlainForward:
     @property
     def device(self) -> torch.device:
         """Where the weights are."""
-        device: torch.device = self._model.device
-        return device
+        return self._model.device
 
     @property
     def is_static(self) -> bool:

@@ -26,7 +26,6 @@ class BackboneLike(Protocol):
 
     def logits(self, ids_BL: torch.Tensor, positions: torch.Tensor | None = None, causal: bool = False) -> torch.Tensor:
         """Logits (B, L, V); with positions (n,) those positions of every row, with (B, n) each row's own: (B, n, V)."""
-        ...
 
 
 class Ledger:

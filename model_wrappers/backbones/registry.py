@@ -262,8 +262,7 @@ def _tokenizer(source: str, family: Family) -> PreTrainedTokenizerBase | None:
     if family.tokenizer is not None and not _has(source, "tokenizer.json") and _has(source, "vocab.json"):
         kind = family.tokenizer
     try:
-        tokenizer: PreTrainedTokenizerBase = kind.from_pretrained(source)
-        return tokenizer
+        return kind.from_pretrained(source)
     except Exception as error:  # tokenizers raises nothing more special
         if any((Path(source) / file).exists() for file in ("tokenizer.json", "vocab.json")):
             reason = str(error) if isinstance(error, OSError | ValueError) else f"{type(error).__name__}: {error}"

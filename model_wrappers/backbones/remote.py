@@ -72,7 +72,6 @@ def load_remote(source: str, config: dict[str, Any], name: str, reads_at: ReadsA
 def _tokenizer(source: str) -> PreTrainedTokenizerBase | None:
     """The tokenizer, by its own code where it has some; None where there is none."""
     try:
-        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(source, trust_remote_code=True)
-        return tokenizer
+        return AutoTokenizer.from_pretrained(source, trust_remote_code=True)
     except (OSError, ValueError, TypeError, KeyError):
         return None

@@ -64,8 +64,7 @@ class Decoder:
         if not isinstance(self.source, str):
             return self.source
         module, _, name = self.source.partition(":")
-        found: Callable[[Request, Any], None] = getattr(import_module(module), name)
-        return found
+        return getattr(import_module(module), name)
 
     @cached_property
     def options(self) -> type[Options]:

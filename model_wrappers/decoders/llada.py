@@ -75,11 +75,9 @@ class Rule(Protocol):
 
     def steps(self, masked: int) -> int:
         """The most steps for a block with this many masks."""
-        ...
 
     def select(self, step: int, position_N: torch.Tensor, candidates: Candidates) -> tuple[torch.Tensor, int]:
         """Scores (N,) of the candidates at positions (N,), the highest to be committed first; how many to commit."""
-        ...
 
 
 class Even:

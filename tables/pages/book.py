@@ -61,16 +61,11 @@ class Book:
     @cached_property
     def items(self) -> pd.DataFrame:
         """All items of all runs, by suite, item and series: the records' columns, `series` and `suite` as numbers."""
-        parts = []
-        for number, run in enumerate(self.runs):
-            series = run.items["method"].map({m: n for (r, m), n in self.series_numbers.items() if r == number})
-            suites = run.items["suite"].map(self.suite_numbers[number])
-            parts.append(run.items.drop(columns=["method", "suite"]).assign(series=series, suite=suites))
-        items = pd.concat(parts, ignore_index=True)
+        items = pd.concat([self.numbered(number, run.items) for number, run in enumerate(self.runs)], ignore_index=True)
         return items.sort_values(["suite", "item", "series"], kind="stable", ignore_index=True)
 
     def numbered(self, run: int, frame: pd.DataFrame) -> pd.DataFrame:
-        """A run's windows, or other lines with KEY, with `series` and `suite` as numbers."""
+        """A run's items or windows, with `series` and `suite` as numbers."""
         if frame.empty:
             return pd.DataFrame(columns=["series", "suite", "item"])
         series = frame["method"].map({m: n for (r, m), n in self.series_numbers.items() if r == run})

@@ -132,10 +132,9 @@ def traces(book: Book) -> Iterator[tuple[str, dict[str, Any]]]:
     vocabularies: list[dict[str, dict[int, str]]] = []
     for number, run in enumerate(book.runs):
         vocabulary: dict[str, dict[int, str]] = defaultdict(dict)
-        known = {s.method: n for n, s in enumerate(book.series) if s.run == number}
         for _, trace in each_frame(run.folder):
             vocabulary[trace.tokenizer].update(trace.pieces)
-            series, suite = known.get(trace.method), book.suite_numbers[number].get(trace.suite)
+            series, suite = book.series_numbers.get((number, trace.method)), book.suite_numbers[number].get(trace.suite)
             if series is not None and suite is not None:
                 files[suite, trace.item // book.items_a_file].append((trace.item, series, trace))
         vocabularies.append(vocabulary)

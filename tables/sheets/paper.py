@@ -135,8 +135,7 @@ def paper_table(beside: pd.DataFrame, measured: pd.DataFrame, run: Run) -> Table
 
 
 def _paper() -> dict[str, Any]:
-    numbers: dict[str, Any] = json.loads(PAPER_TABLES.read_text(encoding="utf-8"))
-    return numbers
+    return json.loads(PAPER_TABLES.read_text(encoding="utf-8"))
 
 
 def paper(request: Request) -> Iterator[Sheet]:

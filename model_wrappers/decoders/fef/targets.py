@@ -52,26 +52,21 @@ class Verifier(Protocol):
 
     def segment(self, unresolved: list[int]) -> tuple[list[int], PositionLogits]:
         """The positions that come next of the unresolved ones, and the logits at them if a pass gave some just now."""
-        ...
 
     def draft(self, segment: list[int]) -> PositionLogits:
         """Draft logits of the next window at least, given what is resolved, by a pass of their own."""
-        ...
 
     def in_doubt(self, segment: list[int], best_W: torch.Tensor) -> torch.Tensor:
         """Which of the first positions want another context first, bool (W,).
 
         best_W: the probability of their best token.
         """
-        ...
 
     def verify(self, segment: list[int], proposal: Proposal) -> Verified:
         """Targets of the window: as many positions as there are drafts, one if there are none, fewer before doubt."""
-        ...
 
     def advance(self, count: int, accepted: int) -> None:
         """The first `count` positions of the segment are resolved, `accepted` of them by drafts."""
-        ...
 
 
 class FullVerifier:
