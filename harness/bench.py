@@ -123,10 +123,8 @@ def _decoded(run: ResolvedRun) -> dict[str, float]:
             ready, size = time.perf_counter() - began, pool.size
             for suite in run.suites:
                 pool.warm_up(suite, dict.fromkeys(methods, 0))
-            queue, began = (
-                Queue(pool.items, methods, lambda *key: False, run.config.chunk or 1, size),
-                time.perf_counter(),
-            )
+            queue = Queue(pool.items, methods, lambda *key: False, run.config.chunk or 1, size)
+            began = time.perf_counter()
             done = [time.perf_counter() - began for _, result in pool.results(queue) if isinstance(result, Response)]
     return {"workers": size, "seconds to start": ready, "responses a second": len(done) / done[-1]}
 

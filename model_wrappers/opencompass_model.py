@@ -8,6 +8,7 @@ In a plain OpenCompass configuration (docs/usage.md has a whole one):
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -70,14 +71,8 @@ class DiffusionModel(BaseModel):
 
     def respond(self, prompt_P: torch.Tensor, seed: int, observer: FullObserver | None = None) -> Decoded:
         """Decode one response to an encoded prompt, LongTensor (P,); an observer may be told of it twice."""
-        graphs = self.backbone.graphs
-        out = self._decode(prompt_P, seed, observer)
-        if self.backbone.graphs > graphs:  # the seconds hold a compilation: once more, for the same tokens
-            out = self._decode(prompt_P, seed, observer)
-        return out
-
-    def _decode(self, prompt_P: torch.Tensor, seed: int, observer: FullObserver | None) -> Decoded:
-        return decode(
+        once = partial(
+            decode,
             self.backbone,
             prompt_P,
             method=self.method,
@@ -88,6 +83,9 @@ class DiffusionModel(BaseModel):
             observer=observer,
             **self.options,
         )
+        graphs = self.backbone.graphs
+        out = once()
+        return once() if self.backbone.graphs > graphs else out  # its seconds held a compilation: the same tokens again
 
     def get_token_len(self, prompt: str) -> int:
         """Tokens of a text."""

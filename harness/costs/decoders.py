@@ -50,15 +50,14 @@ def bench_methods(
     The bare forwards are the calls the decoder made, recorded once and replayed; the rest is the decoder's own work.
     prompts: LongTensors (P,). presets: by name; ratios are relative to the first.
     """
-    recordings: dict[str, _Recording] = {}
     traces: dict[str, list[Trace]] = {}
     calls: dict[str, Callable[[], object]] = {}
     names = list(presets)
     for name, way in bench_ways(response, presets).items():
         run = partial(_decode_all, prompts, way)
-        recordings[name] = _Recording(backbone)
-        traces[name] = run(recordings[name])
-        calls |= {f"{name} decoder": partial(run, backbone), f"{name} bare": recordings[name].replay}
+        recording = _Recording(backbone)
+        traces[name] = run(recording)
+        calls |= {f"{name} decoder": partial(run, backbone), f"{name} bare": recording.replay}
     seconds = interleaved(calls, backbone.device, repeats)
     rows = []
     for name in names:

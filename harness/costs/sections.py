@@ -39,7 +39,7 @@ INSTRUMENT_METHODS = "llada,llada/2,llada/4,llada/8"
 def measure(options: BenchOptions) -> tuple[dict[str, pd.DataFrame], list[str]]:
     """The tables by name, and what they say in words.
 
-    Raises UserError, before anything is measured, for options that clash.
+    Raises UserError, before anything is measured, for options that clash, and for what is not known.
     """
     if options.out is not None and not os.access(options.out.parent, os.W_OK):
         raise UserError(f"--out {options.out} cannot be written: {options.out.parent} is no folder to write to")
@@ -55,18 +55,24 @@ def measure(options: BenchOptions) -> tuple[dict[str, pd.DataFrame], list[str]]:
         return {"training": bench_training(options.model, options.repeats)}, []
     if options.recording is not None:
         return bench_recording(options.recording), []
+    if options.estimate not in (None, *DEVICES):
+        raise UserError(f"--estimate {options.estimate}: nothing is known of it; valid: {', '.join(DEVICES)}")
+    load_for(options.methods)
+    suites, presets = [*suites_named(options.suite)], methods_named(options.methods)
     if options.throughput:
-        return {"throughput": throughput_table(options)}, []
+        backbone = load_backbone(options.model, options.device, options.dtype)
+        in_batch(backbone)  # refused here if it decodes no batches
+        return {"throughput": bench_throughput(backbone, suites, options.limit, options.repeats, presets)}, []
     if options.estimate is not None:
-        return {"estimate": estimate_table(options, options.estimate)}, []
+        backbone = load_backbone(options.model)
+        return {"estimate": bench_estimate(backbone, options.estimate, suites, options.limit, presets)}, []
     backbone = backbone_of(options)
     size = (options.response, options.repeats)
-    load_for(options.methods)
     if options.tracing:
-        return {"tracing": bench_tracing(backbone, bench_prompts(backbone), *size, methods_named(options.methods))}, []
+        return {"tracing": bench_tracing(backbone, bench_prompts(backbone), *size, presets)}, []
     return {
         "forwards": bench_forwards(backbone, options.prompt, *size),
-        "methods": bench_methods(backbone, bench_prompts(backbone), *size, methods_named(options.methods)),
+        "methods": bench_methods(backbone, bench_prompts(backbone), *size, presets),
     }, []
 
 
@@ -99,24 +105,6 @@ def cost_tables(options: BenchOptions) -> tuple[dict[str, pd.DataFrame], list[st
         tables["speedups"] = predicted_speedups(items, costs)
         notes.append(assumptions(run, costs))
     return tables, notes
-
-
-def throughput_table(options: BenchOptions) -> pd.DataFrame:
-    """The table of --throughput. Raises UserError for a model that decodes no batches, or an unknown suite."""
-    load_for(options.methods)
-    suites, presets = [*suites_named(options.suite)], methods_named(options.methods)
-    backbone = load_backbone(options.model, options.device, options.dtype)
-    in_batch(backbone)
-    return bench_throughput(backbone, suites, options.limit, options.repeats, presets)
-
-
-def estimate_table(options: BenchOptions, device: str) -> pd.DataFrame:
-    """The table of --estimate. Raises UserError for an unknown device, or a suite without dev problems."""
-    if device not in DEVICES:
-        raise UserError(f"--estimate {device}: nothing is known of it; valid: {', '.join(DEVICES)}")
-    load_for(options.methods)
-    suites, presets = [*suites_named(options.suite)], methods_named(options.methods)
-    return bench_estimate(load_backbone(options.model), device, suites, options.limit, presets)
 
 
 def row_counts(text: str) -> list[int]:

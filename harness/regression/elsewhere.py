@@ -50,8 +50,9 @@ class Responder:
         self._movable = {
             name: Backbone(own.family, own.model, own.tokenizer, name) for name, own in self.backbones.items()
         }
+        tokenizer = self.backbones[names[0]].text_tokenizer()
         self._prompts = {
-            (suite, item): torch.tensor(encode_question(self._tokenizer, problem.question))
+            (suite, item): torch.tensor(encode_question(tokenizer, problem.question))
             for suite in golden.config.suites
             for item, problem in enumerate(problems(suite, "test", count))
         }
@@ -60,10 +61,6 @@ class Responder:
                 raise UserError(
                     f"{golden.folder} has another prompt of {suite}, item {item}; the problems have changed"
                 )
-
-    @property
-    def _tokenizer(self) -> Any:
-        return next(iter(self.backbones.values())).text_tokenizer()
 
     def answer(self, key: Key, moved_by: int | None = None) -> dict[str, Any]:
         """An item's record but for its verdict. moved_by: a seed; the logits are moved by rounding's size."""

@@ -172,9 +172,8 @@ def limited(seconds: float | None, known: float = 0.0) -> Iterator[None]:
         raise TooLong(f"it took longer than {seconds:g} s")
 
     before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(
-        signal.ITIMER_REAL, max(1e-3, seconds - known), 1.0
-    )  # once more for a decoder that catches everything
+    # Once more and again, for a decoder that catches everything.
+    signal.setitimer(signal.ITIMER_REAL, max(1e-3, seconds - known), 1.0)
     try:
         yield
     finally:

@@ -22,9 +22,8 @@ from model_wrappers.backbones.graphs import GraphedForward
 from model_wrappers.backbones.key_values import KeyValues, Write
 from model_wrappers.backbones.plain import PlainForward, forward_of
 
-RECOMPILATIONS = (
-    64  # kinds of calls that a compiled model may see; beyond it torch.compile silently falls back to eager
-)
+# Kinds of calls that a compiled model may see; beyond it torch.compile silently falls back to eager.
+RECOMPILATIONS = 64
 ReadsAt = Literal[0, -1]
 
 

@@ -133,10 +133,8 @@ def draw_anchor(run: Run) -> tuple[Figure, list[str]]:
     anchors = sorted({n for row in series.values() for n in row}, key=lambda n: (n == WHOLE, n if n != WHOLE else 0))
     figure, (above, below) = new_figure(3.6, rows=2, entries=[*series, "LLaDA"])
     for (name, row), look in zip(series.items(), looks(), strict=False):
-        rows, positions = (
-            frame.loc[[row[n] for n in anchors if n in row]],
-            [i for i, n in enumerate(anchors) if n in row],
-        )
+        rows = frame.loc[[row[n] for n in anchors if n in row]]
+        positions = [i for i, n in enumerate(anchors) if n in row]
         for axes, value in ((above, "accuracy"), (below, "speedup")):
             whiskers = [rows[value] - rows[f"{value}_low"], rows[f"{value}_high"] - rows[value]]
             whiskers = [length.clip(lower=0) for length in whiskers]  # rounding can make a width of 0 negative
