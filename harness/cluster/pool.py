@@ -170,7 +170,11 @@ class RayPool:
         try:
             self._go_on(worker, self._ray.get(worker.waits))
         except self._ray.exceptions.RayError as error:
-            self._start_failed(worker, error, queue)
+            # While a run is going on it is tried again; before, what is wrong is the user's to put right.
+            wrong = _user_error(error) or UserError(f"a worker could not start: {_reason(error)}")
+            if queue is None:
+                raise wrong from error
+            self._replace(worker, first_line(wrong), worker.failures + 1)
         except UserError as error:  # no cores for it there, or it is not like the others
             if queue is None:
                 raise
@@ -233,13 +237,6 @@ class RayPool:
                     "what is finished is kept: put that right and go on with --resume"
                 ) from error
         return None
-
-    def _start_failed(self, worker: RemoteWorker, error: BaseException, queue: Queue | None) -> None:
-        """Try again while a run is going on; before, what is wrong is the user's to put right. Raises UserError."""
-        wrong = _user_error(error) or UserError(f"a worker could not start: {_reason(error)}")
-        if queue is None:
-            raise wrong from error
-        self._replace(worker, first_line(wrong), worker.failures + 1)
 
     def _replace(self, worker: RemoteWorker, message: str, failures: int = 0) -> None:
         """Another worker in the place of one that is gone, unless that place failed too often."""

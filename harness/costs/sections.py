@@ -13,13 +13,12 @@ import pandas as pd
 
 from harness.costs.architectures import ARCHITECTURES, random_backbone
 from harness.costs.costs import ROWS, bench_costs, statements
-from harness.costs.decoders import bench_forwards, bench_methods, bench_prompts
+from harness.costs.decoders import bench_forwards, bench_methods, bench_prompts, bench_tracing
 from harness.costs.estimate import DEVICES, bench_estimate
 from harness.costs.memory import bench_memory
 from harness.costs.prediction import assumptions, fef_items, predicted_speedups
 from harness.costs.recording import bench_recording
 from harness.costs.throughput import bench_throughput
-from harness.costs.tracing import bench_tracing
 from harness.costs.training import bench_training
 from harness.errors import UserError
 from harness.methods.selection import methods_named

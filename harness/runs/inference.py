@@ -14,8 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from copy import copy
 from dataclasses import dataclass
-from typing import Any
-from unittest import mock
+from typing import Any, NoReturn
 
 import torch
 from greenlet import GreenletExit
@@ -193,30 +192,26 @@ def warm_up(job: SuiteJob, method: str, item: int) -> Sample:
     return Sample(trace.seconds, trace.forwards)
 
 
-def _refused(status: int) -> None:
+def _refused(status: int) -> NoReturn:
     """What os._exit does while a decoder from outside runs: it would end the run without a word."""
     raise SystemExit(f"os._exit({status})")
 
 
-_refusing: list[Any] = []  # a patch for each response under way; the first one's is the one that holds
+_exit = os._exit
+_refusing: list[None] = []  # one for each response under way
 
 
 @contextmanager
 def _exit_refused() -> Iterator[None]:
     """os._exit is `_refused` in this block, and in others that end before or after it."""
-    if not _refusing:
-        _refusing.append(mock.patch.object(os, "_exit", _refused))
-        _refusing[0].start()
-    else:
-        _refusing.append(None)
+    _refusing.append(None)
+    os._exit = _refused
     try:
         yield
     finally:
-        if len(_refusing) == 1:
-            _refusing[0].stop()
-            _refusing.clear()
-        else:
-            _refusing.pop()
+        _refusing.pop()
+        if not _refusing:
+            os._exit = _exit
 
 
 def batched(model: DiffusionModel) -> DiffusionModel:

@@ -1,9 +1,7 @@
 """Scoring: a stage of its own, on finished records, through OpenCompass's evaluators; it can be repeated at any time.
 
-The evaluators run in a process of their own, and of two suites (HumanEval, MBPP) they execute code that a model wrote:
-every program in a bubblewrap sandbox of its own, without network, with a read-only view of the system's folders, an
-empty scratch folder, and limits on memory, processes, files and time. Where no sandbox works, the items of these suites
-are not scored, and the tables say so and what to do; with --unsafe-code-execution such code then runs unprotected.
+The evaluators run in a process of their own, and of two suites (HumanEval, MBPP) they execute code that a model wrote,
+in sandboxes or not at all, as harness/scoring.py says.
 """
 
 from __future__ import annotations
@@ -42,13 +40,12 @@ def score_run(folder: Path, unsafe: bool = False, pending: bool = False) -> dict
     meta = read_meta(folder)  # refused here, if it is damaged, and not in the process of the evaluators
     recorder = Recorder(folder)
     unjudged = {item["suite"] for item in recorder.items.values() if item.get("correct") is None or not pending}
+    scoring: dict[str, Any] = {"sandbox": "none", "not_scored": {}, "not_enforced": [], "own_objects": {}}
     if pending and not unjudged:
-        scoring: dict[str, Any] = {"sandbox": "none", "not_scored": {}, "not_enforced": [], "own_objects": {}}
         scoring |= meta.scoring
         write_meta(folder, {"scoring": scoring})
         return scoring
-    earlier = meta.scoring.get("own_objects", {}) if pending else {}
-    scoring = {"sandbox": "none", "not_scored": {}, "not_enforced": [], "own_objects": dict(earlier)}
+    scoring["own_objects"] |= meta.scoring.get("own_objects", {}) if pending else {}
     specs = restored_suites(meta, [suite for suite in meta.config.suites if suite in unjudged])
     foreign = [name for name, suite in specs.items() if suite.foreign]
     for suites in ([name for name in specs if name not in foreign], foreign):

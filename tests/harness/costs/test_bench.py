@@ -11,8 +11,7 @@ from fakes import tiny_llada
 
 from harness.bench import main
 from harness.costs import sections
-from harness.costs.decoders import ROWS, bench_forwards, bench_methods
-from harness.costs.tracing import bench_tracing
+from harness.costs.decoders import ROWS, bench_forwards, bench_methods, bench_tracing
 from harness.costs.training import bench_training
 from harness.errors import UserError
 from harness.methods.selection import methods_named
