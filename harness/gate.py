@@ -71,7 +71,7 @@ def judged(asked: argparse.Namespace) -> bool:
     """Whether the run passes; prints what was found."""
     from harness.records.store import read_run
     from harness.regression.judgement import judge_records, update
-    from harness.regression.rounds import judge_speed
+    from harness.regression.speed import judge_speed
 
     run = read_run(asked.run)
     if run.items.empty:

@@ -34,7 +34,6 @@ from harness.suites.registry import PAPER_SUITES
 
 if TYPE_CHECKING:
     from harness.measures.summary import Evaluation
-    from harness.records.schema import RunConfig
     from model_wrappers.decoders import Method
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -137,7 +136,10 @@ def _run(options: RunOptions, scratch: Path, tables: bool) -> Path:
             left_out = record(folder, resolved, pool)
         print(describe_scoring(score_run(folder, options.unsafe_code_execution, pending=True)))
         if tables:
-            render(folder, config, options.quiet)
+            # By a command of their own: tables read the records and nothing else.
+            beside = set(GROUPS["main"]) <= set(config.methods) and set(config.suites) & set(PAPER_SUITES)
+            paper = ["--paper"] if beside else []
+            follow("render.py", folder, "the tables were not made", options.quiet, *paper)
     print(f"records and tables: {folder}")
     if config.traced:
         follow("report.py", folder, "the report was not made", options.quiet)
@@ -145,13 +147,6 @@ def _run(options: RunOptions, scratch: Path, tables: bool) -> Path:
         named = "; ".join(f"{' '.join(map(str, key))} ({reason})" for key, reason in left_out.items())
         raise UserError(f"left out: {named}; all else is recorded, and --resume --out {folder} tries it again")
     return folder
-
-
-def render(folder: Path, config: RunConfig, quiet: bool = False) -> None:
-    """The tables of a finished run, by a command of their own: tables read the records and nothing else."""
-    beside = set(GROUPS["main"]) <= set(config.methods) and set(config.suites) & set(PAPER_SUITES)
-    paper = ["--paper"] if beside else []
-    follow("render.py", folder, "the tables were not made", quiet, *paper)
 
 
 def follow(command: str, folder: Path, failed: str, quiet: bool, *options: str) -> None:

@@ -14,7 +14,7 @@ from run_records import item, save
 
 from harness import gate
 from harness.errors import UserError
-from harness.regression import revision, rounds
+from harness.regression import revision, speed
 
 HOLD = """
 import sys, time
@@ -124,7 +124,7 @@ def test_the_gate_ends_in_order_when_it_is_ended(tmp_path: Path, monkeypatch: py
         os.kill(os.getpid(), signal.SIGTERM)
         return True
 
-    monkeypatch.setattr(rounds, "judge_speed", ended)
+    monkeypatch.setattr(speed, "judge_speed", ended)
     before = signal.getsignal(signal.SIGTERM)
     run = save(tmp_path / "run", [item("llada", "gsm8k", 0)])
     with pytest.raises(SystemExit) as left:

@@ -13,8 +13,8 @@ from gate_runs import items_of, run_of
 
 from harness import gate
 from harness.errors import UserError
-from harness.regression import rounds
-from harness.regression.rounds import same_responses, slower_methods
+from harness.regression import speed
+from harness.regression.speed import same_responses, slower_methods
 
 METHODS = ["llada", "ssd", "dcd", "entropy", "fef-2"]
 
@@ -75,10 +75,10 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[pd.DataFrame]:
     def measure(tree: Path, config: Any, jobs: Any, items: int, methods: Collection[str]) -> Any:
         return frames[-1], []
 
-    monkeypatch.setattr(rounds, "checkout", checkout)
-    monkeypatch.setattr(rounds, "recorded", lambda *given: None)  # its methods are none of ours
-    monkeypatch.setattr(rounds, "load", lambda *given: ([], {}))
-    monkeypatch.setattr(rounds, "measure_both", measure)
+    monkeypatch.setattr(speed, "checkout", checkout)
+    monkeypatch.setattr(speed, "recorded", lambda *given: None)  # its methods are none of ours
+    monkeypatch.setattr(speed, "load", lambda *given: ([], {}))
+    monkeypatch.setattr(speed, "measure_both", measure)
     return frames
 
 
