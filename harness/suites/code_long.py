@@ -10,9 +10,9 @@ from functools import partial
 from random import Random
 
 from harness.suites import mbpp
-from harness.suites.mbpp import CHANGES, ELEMENTS, LISTS, TESTS, as_test_rows
-from harness.suites.programs import NOUNS, RESULTS, function_of
-from harness.suites.spec import Generator, Problem, Suite, human
+from harness.suites.mbpp import CHANGES, ELEMENTS, LISTS, TESTS, problem_of
+from harness.suites.programs import NOUNS, RESULTS, defined, function_of
+from harness.suites.spec import Problem, Suite
 
 PARTS = ("find", "make", "calc", "solve")  # how the names of the four functions begin
 MORE = ("find", "make", "pick", "build", "calc", "solve")  # and of the six
@@ -53,20 +53,14 @@ def draw(rng: Random, suite: str = "code-long", parts: tuple[str, ...] = PARTS) 
         asserts = [f"assert {solve}({numbers}) == {function(numbers)}" for numbers in lists]
     except (ValueError, IndexError):  # nothing was kept the second time
         return draw(rng, suite, parts)
-    question = f"{text}\n{asserts[0]}"
-    row = {"text": question, "code": response, "test_list": asserts, "test_setup_code": "", "challenge_test_list": []}
     key = " ".join(f"{test} {k} {operator} {j}" for test, k, operator, j in drawn)
-    return Problem(f"{suite} {kind} {key}", question, response, row)
+    return problem_of(f"{suite} {kind} {key}", text, response, asserts)
 
 
 def _drawn_pair(rng: Random) -> tuple[str, int, str, int]:
     """A test and its number, a change and its number."""
     test, k = rng.choice(tuple(TESTS)), rng.randint(2, 7)
     return test, k, rng.choice(tuple(CHANGES)), rng.randint(2, 15)
-
-
-def _defined(name: str, numbers: str, lines: list[str]) -> str:
-    return f"def {name}({numbers}):\n" + "".join(f"    {line}\n" for line in lines)
 
 
 def _function(rng: Random, name: str, names: Names, value: str, condition: str) -> str:
@@ -78,7 +72,7 @@ def _function(rng: Random, name: str, names: Names, value: str, condition: str) 
     inner = [f"   {where}:", f"        {appended}"] if where else [f"    {appended}"]
     styles = ([f"return {some}"], [f"{out} = {some}", f"return {out}"])
     loop = [f"{out} = []", f"for {e} in {numbers}:", *inner, f"return {out}"]
-    return _defined(name, numbers, rng.choice((*styles, loop)))
+    return defined(name, numbers, rng.choice((*styles, loop)))
 
 
 def _reducer(rng: Random, name: str, names: Names, kind: str) -> str:
@@ -91,7 +85,7 @@ def _reducer(rng: Random, name: str, names: Names, kind: str) -> str:
         "minimum": (f"{numbers}[0]", f"{out} = min({out}, {e})"),
     }[kind]
     loop = [f"{out} = {begin}", f"for {e} in {numbers}:", f"    {step}", f"return {out}"]
-    return _defined(name, numbers, rng.choice(([f"return {call}"], [f"{out} = {call}", f"return {out}"], loop)))
+    return defined(name, numbers, rng.choice(([f"return {call}"], [f"{out} = {call}", f"return {out}"], loop)))
 
 
 def _solver(rng: Random, name: str, names: Names, functions: tuple[str, ...]) -> str:
@@ -102,21 +96,10 @@ def _solver(rng: Random, name: str, names: Names, functions: tuple[str, ...]) ->
     for each in others:
         nested = f"{each}({nested})"
     lines = [f"{out} = {first}({numbers})", *(f"{out} = {each}({out})" for each in others[:-1])]
-    return _defined(name, numbers, rng.choice(([f"return {nested}"], [*lines, f"return {others[-1]}({out})"])))
+    return defined(name, numbers, rng.choice(([f"return {nested}"], [*lines, f"return {others[-1]}({out})"])))
 
 
-GENERATOR = Generator(
-    draw=draw,
-    file="code-long/mbpp.jsonl",
-    content=as_test_rows,
-    dataset="opencompass.datasets.MBPPDataset",
-    columns=("text", "test_list"),
-    output="test_list_2",
-    rounds=human("{text}"),
-    evaluation=mbpp.EVALUATION,
-    length=160,
-    block_length=32,
-)
+GENERATOR = replace(mbpp.GENERATOR, draw=draw, file="code-long/mbpp.jsonl", length=160, block_length=32)
 SUITE = Suite("code-long", "Code-long", {"gen_length": 256, "block_length": 256}, generator=GENERATOR, executes=True)
 HARD = Suite(
     "code-hard",

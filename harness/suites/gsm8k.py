@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from random import Random
-from typing import Any
 
 from harness.suites.spec import BOXED, Generator, Problem, Suite, Training, human
 
@@ -85,28 +84,28 @@ def without_annotations(answer: str) -> str:
     return re.sub(r"<<[^>]*>>", "", answer)
 
 
-EVALUATION: dict[str, Any] = {
-    "evaluator": {"type": "opencompass.datasets.Gsm8kEvaluator"},
-    "pred_postprocessor": {"type": "opencompass.datasets.gsm8k_postprocess"},
-    "dataset_postprocessor": {"type": "opencompass.datasets.gsm8k_dataset_postprocess"},
-}
+GENERATOR = Generator(
+    draw=draw,
+    file="gsm8k/test.jsonl",
+    train_file="train.jsonl",  # the loader wants it; nothing reads its rows
+    dataset="opencompass.datasets.GSM8KDataset",
+    by_folder=True,
+    columns=("question",),
+    output="answer",
+    rounds=human("{question}"),
+    evaluation={
+        "evaluator": {"type": "opencompass.datasets.Gsm8kEvaluator"},
+        "pred_postprocessor": {"type": "opencompass.datasets.gsm8k_postprocess"},
+        "dataset_postprocessor": {"type": "opencompass.datasets.gsm8k_dataset_postprocess"},
+    },
+    length=48,
+)
 SUITE = Suite(
     name="gsm8k",
     title="GSM8K",
     configuration="gsm8k_gen_1d7fe4",
     file="gsm8k/test.jsonl",
     lengths={"gen_length": 256, "block_length": 8},
-    generator=Generator(
-        draw=draw,
-        file="gsm8k/test.jsonl",
-        train_file="train.jsonl",  # the loader wants it; nothing reads its rows
-        dataset="opencompass.datasets.GSM8KDataset",
-        by_folder=True,
-        columns=("question",),
-        output="answer",
-        rounds=human("{question}"),
-        evaluation=EVALUATION,
-        length=48,
-    ),
+    generator=GENERATOR,
     training=Training("question", "answer", "{question}" + BOXED, without_annotations),
 )

@@ -9,7 +9,7 @@ from random import Random
 
 from harness.suites import gsm8k
 from harness.suites.gsm8k import BOXES, GAINS, ITEMS, LOSSES, NAMES, equation, word_ending
-from harness.suites.spec import Generator, Problem, Suite, human
+from harness.suites.spec import Problem, Suite
 
 
 def draw(
@@ -63,19 +63,7 @@ def _told(rng: Random, name: str, items: str, steps: list[str]) -> str:
     return " ".join(told)
 
 
-GENERATOR = Generator(
-    draw=draw,
-    file="gsm8k-long/test.jsonl",
-    train_file="train.jsonl",
-    dataset="opencompass.datasets.GSM8KDataset",
-    by_folder=True,
-    columns=("question",),
-    output="answer",
-    rounds=human("{question}"),
-    evaluation=gsm8k.EVALUATION,
-    length=128,
-    block_length=32,
-)
+GENERATOR = replace(gsm8k.GENERATOR, draw=draw, file="gsm8k-long/test.jsonl", length=128, block_length=32)
 SUITE = Suite("gsm8k-long", "GSM8K-long", {"gen_length": 256, "block_length": 8}, generator=GENERATOR)
 HARD = Suite(
     "gsm8k-hard",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from random import Random
-from typing import Any
 
 from harness.suites.programs import NOUNS, RESULTS, VERBS, function_of
 from harness.suites.spec import Generator, Problem, Row, Suite, human, json_lines
@@ -62,10 +61,6 @@ def numbered(rows: list[Row]) -> str:
     return json_lines([{"task_id": f"HumanEval/{number}", **row} for number, row in enumerate(rows)])
 
 
-EVALUATION: dict[str, Any] = {
-    "evaluator": {"type": "harness.sandbox.evaluators.SandboxedHumanEval", "k": [1]},
-    "pred_postprocessor": {"type": "opencompass.datasets.humaneval_postprocess_v2"},
-}
 SUITE = Suite(
     name="humaneval",
     title="HumanEval",
@@ -81,7 +76,10 @@ SUITE = Suite(
         output="task_id",
         reader={"train_split": "test"},
         rounds=human("{prompt}"),
-        evaluation=EVALUATION,
+        evaluation={
+            "evaluator": {"type": "harness.sandbox.evaluators.SandboxedHumanEval", "k": [1]},
+            "pred_postprocessor": {"type": "opencompass.datasets.humaneval_postprocess_v2"},
+        },
         length=48,
     ),
     executes=True,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from random import Random
-from typing import Any
 
 from harness.suites.spec import BOXED, Generator, Problem, Row, Suite, Training, human
 
@@ -58,10 +57,6 @@ def numbered(rows: list[Row]) -> str:
     return json.dumps({str(number): row for number, row in enumerate(rows)}, indent=0)
 
 
-EVALUATION: dict[str, Any] = {
-    "evaluator": {"type": "opencompass.datasets.MATHEvaluator", "version": "v2"},
-    "pred_postprocessor": {"type": "opencompass.datasets.math_postprocess_v2"},
-}
 LENGTHS = {"gen_length": 512, "block_length": 64}
 CONFIGURATION = "math_0shot_gen_11c4b5"
 SUITE = Suite(
@@ -80,7 +75,10 @@ SUITE = Suite(
         columns=("problem",),
         output="solution",
         rounds=human("{problem}"),
-        evaluation=EVALUATION,
+        evaluation={
+            "evaluator": {"type": "opencompass.datasets.MATHEvaluator", "version": "v2"},
+            "pred_postprocessor": {"type": "opencompass.datasets.math_postprocess_v2"},
+        },
         length=48,
     ),
     training=Training("problem", "solution", "{problem}" + BOXED),

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from random import Random
-from typing import Any
 
-from harness.suites.programs import NOUNS, RESULTS, VERBS, function_of
+from harness.suites.programs import NOUNS, RESULTS, VERBS, defined, function_of
 from harness.suites.spec import Generator, Problem, Row, Suite, human, json_lines
 
 ELEMENTS = ("v", "e", "item", "num")
@@ -31,9 +30,14 @@ def draw(rng: Random) -> Problem:
         numbers = [rng.choice(kept), *rng.sample(range(10), 2)]
         rng.shuffle(numbers)
         asserts.append(f"assert {name}({numbers}) == {function(numbers)}")
-    question = f"{text}\n{asserts[0]}"  # one assert tells the function's name; the others stay for scoring
+    return problem_of(f"mbpp {reduce} {test} {k} {change} {j}", text, response, asserts)
+
+
+def problem_of(key: str, text: str, response: str, asserts: list[str]) -> Problem:
+    """A problem in MBPP's format: one assert tells the function's name, the others stay for scoring."""
+    question = f"{text}\n{asserts[0]}"
     row = {"text": question, "code": response, "test_list": asserts, "test_setup_code": "", "challenge_test_list": []}
-    return Problem(f"mbpp {reduce} {test} {k} {change} {j}", question, response, row)
+    return Problem(key, question, response, row)
 
 
 def _list_program(rng: Random, name: str, condition: str, change: str, reduce: str) -> str:
@@ -53,7 +57,7 @@ def _list_program(rng: Random, name: str, condition: str, change: str, reduce: s
             lines = [f"{out} = 0", *loop, f"        {out} += {each}", f"return {out}"]
         else:
             lines = [f"{out} = []", *loop, f"        {out}.append({each})", returned]
-    return f"def {name}({numbers}):\n" + "".join(f"    {line}\n" for line in lines)
+    return defined(name, numbers, lines)
 
 
 def as_test_rows(rows: list[Row]) -> str:
@@ -62,23 +66,23 @@ def as_test_rows(rows: list[Row]) -> str:
     return json_lines([{"task_id": number, **row} for number, row in enumerate(rows, 1)])
 
 
-EVALUATION: dict[str, Any] = {"evaluator": {"type": "harness.sandbox.evaluators.SandboxedMBPP"}}
+GENERATOR = Generator(
+    draw=draw,
+    file="mbpp/mbpp.jsonl",
+    content=as_test_rows,
+    dataset="opencompass.datasets.MBPPDataset",
+    columns=("text", "test_list"),
+    output="test_list_2",
+    rounds=human("{text}"),
+    evaluation={"evaluator": {"type": "harness.sandbox.evaluators.SandboxedMBPP"}},
+    length=64,
+)
 SUITE = Suite(
     name="mbpp",
     title="MBPP",
     configuration="mbpp_gen",
     file="mbpp/mbpp.jsonl",
     lengths={"gen_length": 256, "block_length": 256, "options": {"confidence_eos_eot_inf": True}},
-    generator=Generator(
-        draw=draw,
-        file="mbpp/mbpp.jsonl",
-        content=as_test_rows,
-        dataset="opencompass.datasets.MBPPDataset",
-        columns=("text", "test_list"),
-        output="test_list_2",
-        rounds=human("{text}"),
-        evaluation=EVALUATION,
-        length=64,
-    ),
+    generator=GENERATOR,
     executes=True,
 )

@@ -14,6 +14,11 @@ VERBS = ("calc", "find", "get", "make", "solve", "work")
 NOUNS = ("amount", "level", "number", "rate", "score", "sum")
 
 
+def defined(name: str, parameters: str, lines: list[str]) -> str:
+    """A function of these lines."""
+    return f"def {name}({parameters}):\n" + "".join(f"    {line}\n" for line in lines)
+
+
 def function_of(code: str, name: str) -> Any:
     """The function that our own generated code defines."""
     scope: dict[str, Any] = {}
