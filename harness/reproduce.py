@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -87,7 +87,7 @@ def _opencompass() -> Iterator[tuple[str, Recipe]]:
 
 
 def _others() -> Iterator[tuple[str, Recipe]]:
-    own = {"source": "arXiv 2507.18578, 2605.16941, configs/gsm8k.yaml", "judge": "WINO's own script"}
+    own: dict[str, Any] = {"source": "arXiv 2507.18578, 2605.16941, configs/gsm8k.yaml", "judge": "WINO's own script"}
     lengths = {"gen_length": 256, "block_length": 128}
     model = "GSAI-ML/LLaDA-8B-Instruct"
     yield "wino/llada/gsm8k", Recipe(model, "gsm8k", "llada", 73.24, options=lengths, **own)
@@ -126,7 +126,7 @@ def described() -> str:
     return "\n".join(lines)
 
 
-def verdict(recipe: Recipe, row: dict[str, Any]) -> str:
+def verdict(recipe: Recipe, row: Mapping[Any, Any]) -> str:
     """Published and measured, in a line. row: of `harness.measures.summary.summarise`."""
     parts = []
     numbers = [("accuracy", recipe.accuracy, "%", 1), ("speedup", recipe.speed, "x", 2)]

@@ -47,7 +47,7 @@ def draw_line(rng: Random, tasks: tuple[str, ...]) -> Problem:
         "remove at": f"Remove the {at} word of {shown}",
         "replace at": f"Replace the {at} word of {shown} by {new}",
     }[task]
-    asked = {"task": task, "line": line, "new": new, "place": place}
+    asked: dict[str, Any] = {"task": task, "line": line, "new": new, "place": place}
     answer = rng.sample(line, len(line)) if task == "shuffle" else rng.choice(right_lines(**asked))
     row = {"prompt": question, "answer": json.dumps(asked)}
     return Problem(question, question, write_list(answer), row)

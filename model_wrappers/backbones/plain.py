@@ -238,7 +238,7 @@ def ragged_attention(calls: Sequence[Attending], scale: float) -> torch.Tensor:
         rows = [row_HND.transpose(0, 1) for part_BHND in parts for row_HND in part_BHND]
         lengths = [len(row) for row in rows]
         offsets = torch.tensor([0, *accumulate(lengths)], device=rows[0].device)
-        ends = {"min_seqlen": min(lengths), "max_seqlen": max(lengths)}
+        ends: dict[str, Any] = {"min_seqlen": min(lengths), "max_seqlen": max(lengths)}
         return torch.nested.nested_tensor_from_jagged(torch.cat(rows), offsets, **ends).transpose(1, 2)
 
     queries, keys, values = map(jagged, zip(*calls, strict=True))
