@@ -15,12 +15,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from fakes import official_checkpoint, tiny_llada
+from fakes import add_nanos_tokenizer, official_checkpoint, tiny_llada
 from hypothesis import HealthCheck, settings
 from registered import forgotten
 
 from model_wrappers import Backbone, load_backbone
-from model_wrappers.backbones.registry import NANO
 
 torch.set_num_threads(1)
 # Examples of a property: few in every change, ten times as many at night (--hypothesis-profile=nightly).
@@ -56,10 +55,7 @@ def official_with_tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     nano = load_backbone("nano")
     sizes = {"vocab_size": nano.vocab_size, "embedding_size": nano.vocab_size, "max_sequence_length": 4096}
     ids = {"eos_token_id": nano.eos_id, "pad_token_id": nano.eos_id, "mask_token_id": nano.mask_id}
-    folder = official_checkpoint(tmp_path_factory.mktemp("official_with_tokenizer"), **sizes, **ids)
-    for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
-        (folder / name).write_bytes((NANO / name).read_bytes())
-    return folder
+    return add_nanos_tokenizer(official_checkpoint(tmp_path_factory.mktemp("official_with_tokenizer"), **sizes, **ids))
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from decoders import LEFT_TO_RIGHT
 from registered import forgotten
 
 import harness
@@ -19,6 +18,23 @@ from model_wrappers.options import Options, Positive
 from model_wrappers.request import Request
 
 pytestmark = pytest.mark.slow
+
+
+LEFT_TO_RIGHT = """
+from model_wrappers import register
+from model_wrappers.options import Options
+from model_wrappers.sampling import draw, token_probs
+
+
+@register("mine")
+def mine(request, options: Options):
+    for position in range(request.start, request.x_1L.shape[1]):
+        position_1 = (request.x_1L[0] == request.mask_id).nonzero()[:1, 0]
+        logits_1V = request.backbone.logits(request.x_1L, positions=position_1)[0]
+        probs_1V = token_probs(logits_1V, request.temperature, exclude=request.mask_id)
+        token_1 = draw(probs_1V, request.temperature, request.sampler)
+        request.commit(position_1, token_1, probs_1V.gather(1, token_1[:, None])[:, 0], "unmasked")
+"""
 
 
 class Fill(Options):

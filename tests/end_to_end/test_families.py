@@ -2,35 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import shutil
 from pathlib import Path
 
 import pytest
-from families import NAMES, OFFICIAL, checkpoint
+from command_lines import refused
+from families import NAMES, with_nanos_tokenizer
 
-from harness.errors import one_line_errors
 from harness.records.store import read_run
 from harness.run import main
-from model_wrappers.backbones.registry import NANO
 
 METHODS = "llada,klass,wino,freedave,threshold+dual,fef-two-stream"
 BLOCKWISE = "llada,llada/2,threshold,klass,freedave,fef-2,fef-fast,fef-two-stream-1,s2d2"
 SHIFTED = "llada,threshold,freedave,fef-2,fef-fast,block(threshold=0.5,sub_block=2)"
-TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
-
-
-def with_nanos_tokenizer(family: str, folder: Path) -> Path:
-    """A tiny checkpoint."""
-    config = json.loads((NANO / "config.json").read_text())
-    ids = {name: config[name] for name in ("vocab_size", "mask_token_id", "eos_token_id")}
-    changes = ids | {"max_position_embeddings": 512}
-    if family == "diffusion_gemma":
-        changes = {"text_config": OFFICIAL[family]["text_config"] | changes, "image_token_id": ids["vocab_size"] - 1}
-    checkpoint(family, folder, **changes)
-    for name in TOKENIZER:
-        shutil.copy(NANO / name, folder)
-    return folder
 
 
 @pytest.fixture(params=[name for name in NAMES if name != "llada"])
@@ -55,14 +38,20 @@ def test_every_family_runs_published_decoders_caches_and_two_streams(model: Path
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("family", "methods"),
-    [("llada2_moe", BLOCKWISE), ("Fast_dLLM_Qwen", SHIFTED), ("diffusion_gemma", "renoise(steps=3)")],
+    [
+        ("sdar", BLOCKWISE),
+        ("llada2_moe", BLOCKWISE),
+        ("Fast_dLLM_Qwen", SHIFTED),
+        ("diffusion_gemma", "renoise(steps=3)"),
+    ],
 )
-def test_other_block_models_run_decoders_traced(family: str, methods: str, tmp_path: Path) -> None:
+def test_block_models_run_decoders_traced(family: str, methods: str, tmp_path: Path) -> None:
     model, out = with_nanos_tokenizer(family, tmp_path / "model"), tmp_path / "run"
     line = ["--suite", "gsm8k", "--limit", "2", "--threads", "1", "--model", str(model), "--data", "generated"]
     assert main([*line, "--methods", methods, "--trace", "--seed", "0", "--out", str(out)]) == 0
     items = read_run(out).items.set_index(["method", "item"])
-    assert (out / "report" / "index.html").exists() and (items["cached_tokens"] > 0).all()
+    assert (out / "report" / "index.html").exists() and (items["cached_tokens"] > 0).all()  # finished blocks
+    assert "not in its own of" not in (out / "tables" / "main.md").read_text()
     for lossless, of in (("freedave", "llada"), ("fef-fast", "fef-2")):
         if lossless in methods:
             assert (items.loc[lossless, "tokens_hash"] == items.loc[of, "tokens_hash"]).all()
@@ -75,43 +64,26 @@ def test_what_a_model_without_a_mask_cannot_do_is_said_first(
     model = with_nanos_tokenizer("diffusion_gemma", tmp_path / "model")
     line = ["--suite", "gsm8k", "--limit", "1", "--model", str(model), "--data", "generated"]
     for methods in ("renoise,llada", "fef-2"):
-        out = tmp_path / "no"
-        assert (
-            one_line_errors(
-                lambda line=line, out=out, methods=methods: main([*line, "--methods", methods, "--out", str(out)])
-            )
-            == 2
-        )
-        assert "reads masks, and this model has none" in capsys.readouterr().err and not out.exists()
+        error = refused(main, [*line, "--methods", methods, "--out", str(tmp_path / "no")], capsys)
+        assert "reads masks, and this model has none" in error and not (tmp_path / "no").exists()
 
 
 @pytest.mark.slow
-def test_a_block_model_runs_decoders_traced_and_says_what_it_cannot(
+def test_a_block_model_says_when_its_blocks_are_others_and_what_it_cannot(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     model = with_nanos_tokenizer("sdar", tmp_path / "model")
     line = ["--suite", "gsm8k,mbpp", "--limit", "2", "--threads", "1", "--model", str(model), "--data", "generated"]
-    out = tmp_path / "run"
-    assert main([*line, "--methods", BLOCKWISE, "--trace", "--out", str(out)]) == 0
-    run = read_run(out)
-    items = run.items.set_index(["method", "suite", "item"])
-    assert (items.loc["freedave", "tokens_hash"] == items.loc["llada", "tokens_hash"]).all()
-    assert (items.loc["fef-fast", "tokens_hash"] == items.loc["fef-2", "tokens_hash"]).all()
-    assert (items["cached_tokens"] > 0).all()  # finished blocks are kept by all
-    assert {setting.block_length for method in run.config.methods.values() for setting in method.suites.values()} == {4}
-    assert (out / "report" / "index.html").exists() and "blocks of 4" not in (out / "tables" / "main.md").read_text()
     wide = ["--methods", "llada,block(threshold=0.5,block_length=8)", "--untimed", "--out", str(tmp_path / "wide")]
     assert main([*line, *wide]) == 0
     markdown = (tmp_path / "wide" / "tables" / "main.md").read_text()
+    assert read_run(tmp_path / "wide").config.methods["llada"].suites["gsm8k"].block_length == 4
     assert "the model attends in blocks of 8, not in its own of 4, blocks of 8, LLaDA's blocks of 4" in markdown
-    assert one_line_errors(lambda: main([*line, "--methods", "llada", "--plan", "--costs", "h100"])) == 2
-    assert "attends in blocks: leave it out, and --plan measures" in capsys.readouterr().err
+    error = refused(main, [*line, "--methods", "llada", "--plan", "--costs", "h100"], capsys)
+    assert "attends in blocks: leave it out, and --plan measures" in error
     for methods, says in (
         ("llada,wino", "wino attends to the whole sequence, and the model in blocks of 4"),
         ("threshold+dual", "a block model keeps finished blocks by itself"),
     ):
-        assert (
-            one_line_errors(lambda methods=methods: main([*line, "--methods", methods, "--out", str(tmp_path / "no")]))
-            == 2
-        )
-        assert says in capsys.readouterr().err and not (tmp_path / "no").exists()
+        assert says in refused(main, [*line, "--methods", methods, "--out", str(tmp_path / "no")], capsys)
+        assert not (tmp_path / "no").exists()

@@ -9,10 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from command_lines import refused
 from paths import ROOT
 
 import harness
-from harness.errors import UserError, one_line_errors
+from harness.errors import UserError
 from harness.records.store import read_lines, read_run
 from harness.run import main
 from harness.suites.registry import SUITES
@@ -24,8 +25,10 @@ pytestmark = pytest.mark.usefixtures("registries")
 PLUGIN = """
 from dataclasses import replace
 
+import torch
 from model_wrappers import register
 from model_wrappers.options import Options
+from model_wrappers.trace import Window
 from harness.methods.presets import Preset
 from harness.plugins import register_preset, register_suite
 from harness.suites import lists
@@ -73,16 +76,6 @@ def line_of(folder: Path, methods: str = "mine", suites: str = "") -> list[str]:
     return [*line, "--limit", "3", "--out", str(folder / "run")]
 
 
-def refused(line: list[str], capsys: pytest.CaptureFixture[str]) -> str:
-    """What a refused command line prints: one line on stderr, exit code 2."""
-    capsys.readouterr()
-    assert one_line_errors(lambda: main(line)) == 2
-    said = capsys.readouterr().err.splitlines(keepends=True)
-    error = "".join(line for line in said if not line.startswith("warning: other programs"))  # of a busy machine
-    assert error.startswith("error: ") and error.count("\n") == 1
-    return error
-
-
 def scored_again(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
     """harness/scoring.py on a run, in a process that knows nothing of it."""
     command = [sys.executable, str(ROOT / "harness" / "scoring.py"), str(folder), *(options or ("--trust-plugins",))]
@@ -118,14 +111,14 @@ def test_it_is_scored_again_with_what_it_was_made_with_and_with_nothing_else(
     assert read_run(outside / "run").items["correct"].tolist() == verdicts
 
     (outside / "mine.py").write_text(PLUGIN.replace("until: int = 1000", "until: int = 999"))
-    error = refused([*line, "--resume"], capsys)
+    error = refused(main, [*line, "--resume"], capsys)
     assert (
         "code.decoders.mine.sha256" in error and "until (1000 there, 999 now)" in error and "plugins.mine.py" in error
     )
     assert "own-lists is of the plugin" in scored_again(outside / "run").stderr
     (outside / "mine.py").write_text(PLUGIN)
     (outside / "judge.py").write_text(JUDGE + "\n")
-    assert "judge_sha256" in refused([*line, "--resume"], capsys)
+    assert "judge_sha256" in refused(main, [*line, "--resume"], capsys)
     assert "the judge of suite mine is not what it was" in scored_again(outside / "run").stderr
     (outside / "q.jsonl").unlink()
     assert "the file of suite mine is gone" in scored_again(outside / "run").stderr
@@ -153,9 +146,9 @@ def test_a_prompt_with_braces_is_sent_as_it_is(outside: Path) -> None:
 
 def test_an_exception_in_a_decoder_keeps_what_is_finished(outside: Path, capsys: pytest.CaptureFixture[str]) -> None:
     # One call before the first item, to warm up.
-    error = refused(line_of(outside, "mine(until=3)"), capsys)
+    error = refused(main, line_of(outside, "mine(until=3)"), capsys)
     assert (
-        "mine(until=3) on own-lists, item 2: plugin mine.py, line 27: decoder mine: IndexError: one too many" in error
+        "mine(until=3) on own-lists, item 2: plugin mine.py, line 29: decoder mine: IndexError: one too many" in error
     )
     assert len(read_lines(outside / "run" / "items.jsonl")) == 2
 
@@ -165,8 +158,8 @@ def test_a_decoder_that_leaves_the_process_is_named(
     outside: Path, capsys: pytest.CaptureFixture[str], leaves: str
 ) -> None:
     (outside / "mine.py").write_text(PLUGIN.replace('IndexError("one too many")', leaves))
-    error = refused(line_of(outside, "mine(until=3)"), capsys)
-    assert f"item 2: plugin mine.py, line 27: decoder mine: {leaves.partition('(')[0]}" in error
+    error = refused(main, line_of(outside, "mine(until=3)"), capsys)
+    assert f"item 2: plugin mine.py, line 29: decoder mine: {leaves.partition('(')[0]}" in error
     assert len(read_lines(outside / "run" / "items.jsonl")) == 2
 
 
@@ -186,63 +179,59 @@ def test_a_base_model_is_prompted_with_plain_text(outside: Path, official_with_t
 def test_a_response_that_takes_too_long_is_left_out_by_name(outside: Path, capsys: pytest.CaptureFixture[str]) -> None:
     endless = "while calls == 2:\n        try:\n            sum(range(99))\n        except Exception:\n            pass"
     (outside / "mine.py").write_text(PLUGIN.replace("if calls > options.until:", f"{endless}\n    if False:"))
-    error = refused([*line_of(outside), "--untimed", "--item-timeout", "2"], capsys)
+    error = refused(main, [*line_of(outside), "--untimed", "--item-timeout", "2"], capsys)
     assert "left out: mine own-lists 1 (it took longer than 2 s); all else is recorded" in error
     rows = read_lines(outside / "run" / "items.jsonl")
     assert [row["item"] for row in rows if row["suite"] == "own-lists"] == [0, 2]
     assert "1 response was left out: it took longer than 2 s." in (outside / "run" / "tables" / "main.md").read_text()
 
 
-def test_windows_that_the_trace_does_not_have_are_refused(outside: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    made_up = "from model_wrappers.trace import Window\n\nregister_preset"
-    told = 'None, "filled")\n    request.record(Window(0, 0, 0, 16, 16, 16))'
-    plugin = PLUGIN.replace('None, "filled")', told).replace("\nregister_preset", f"\n{made_up}", 1)
-    (outside / "mine.py").write_text(plugin)
-    error = refused([*line_of(outside), "--untimed", "--trace"], capsys)
-    assert "mine on own-lists, item 0: its windows are not what its trace has of them" in error
-
-
-def test_a_decoder_that_ends_the_process_is_named(outside: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    ended = PLUGIN.replace("    if calls > options.until:", "    __import__('os')._exit(0)\n    if False:")
-    (outside / "mine.py").write_text(ended)
-    error = refused([*line_of(outside), "--untimed"], capsys)
-    assert "mine.py, line 26: decoder mine: SystemExit: os._exit(0)" in error
-
-
 @pytest.mark.parametrize("more", [[], ["--untimed"], ["--untimed", "--trace"]])
 def test_a_decoder_that_fails_at_once_leaves_no_folder(
     outside: Path, capsys: pytest.CaptureFixture[str], more: list[str]
 ) -> None:
-    assert "one too many" in refused([*line_of(outside, "mine(until=0)"), *more], capsys)
+    assert "one too many" in refused(main, [*line_of(outside, "mine(until=0)"), *more], capsys)
     assert not (outside / "run").exists()
 
 
-def test_a_decoder_that_leaves_masks_is_named_with_the_rule(outside: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (outside / "mine.py").write_text(PLUGIN.replace("request.commit(masked,", "request.commit(masked[1:],"))
-    assert "own-lists, item 0: decoder mine left 1 of 32 positions masked" in refused(line_of(outside), capsys)
+COMMIT = 'request.commit(masked, options.token, None, "filled")'
+WRONG = {
+    "the model is not asked": ("request.backbone.logits(", "dict(x=", [], "the decoder made no forward of the model"),
+    "the process is changed": (COMMIT, f"{COMMIT}; torch.rand(1)", [], "the decoder leaves torch's random state"),
+    "tokens are not told": (
+        COMMIT,
+        "request.x_1L[0, masked] = options.token",
+        ["--untimed", "--trace"],
+        "its trace gives other tokens than its response has",
+    ),
+    "a window is made up": (
+        COMMIT,
+        f"{COMMIT}; request.record(Window(0, 0, 0, 16, 16, 16))",
+        ["--untimed", "--trace"],
+        "its windows are not what its trace has of them",
+    ),
+    "the process ends": (
+        COMMIT,
+        "__import__('os')._exit(0)",
+        ["--untimed"],
+        "mine.py, line 27: decoder mine: SystemEx",
+    ),
+}
 
 
-def test_a_decoder_that_never_asks_the_model_is_refused(outside: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (outside / "mine.py").write_text(PLUGIN.replace("request.backbone.logits(request.x_1L, positions=masked)", "pass"))
-    assert "own-lists, item 0: the decoder made no forward of the model" in refused(line_of(outside), capsys)
-
-
-def test_a_decoder_that_changes_the_process_is_refused(outside: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (outside / "mine.py").write_text(PLUGIN.replace("    global calls\n", "    global calls\n    torch.rand(1)\n"))
-    (outside / "mine.py").write_text("import torch\n" + (outside / "mine.py").read_text())
-    assert "own-lists, item 0: the decoder leaves torch's random state" in refused(line_of(outside), capsys)
-
-
-def test_a_trace_that_does_not_give_the_response_is_refused(outside: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    committed = 'request.commit(masked, options.token, None, "filled")'
-    (outside / "mine.py").write_text(PLUGIN.replace(committed, "request.x_1L[0, masked] = options.token"))
-    error = refused([*line_of(outside), "--untimed", "--trace"], capsys)
-    assert "own-lists, item 0: its trace gives other tokens than its response has" in error
+@pytest.mark.parametrize("what", WRONG)
+def test_a_decoder_that_does_what_it_must_not_is_named(
+    outside: Path, capsys: pytest.CaptureFixture[str], what: str
+) -> None:
+    right, wrong, more, says = WRONG[what]
+    (outside / "mine.py").write_text(PLUGIN.replace(right, wrong))
+    error = refused(main, [*line_of(outside), *more], capsys)
+    assert "own-lists, item 0: " in error and says in error
 
 
 def test_a_judge_that_fails_is_named_with_the_item(outside: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (outside / "judge.py").write_text("def right(response, answer):\n    return answer[9]\n")
-    error = refused(line_of(outside, suites=f"mine={outside}/q.jsonl(judge={outside}/judge.py:right)"), capsys)
+    error = refused(main, line_of(outside, suites=f"mine={outside}/q.jsonl(judge={outside}/judge.py:right)"), capsys)
     assert "mine on mine, item 0: judge judge.py:right fails: IndexError: string index out of range" in error
 
 
@@ -297,8 +286,6 @@ def test_only_a_timed_run_decodes_and_measures_beside_its_items(outside: Path, u
         ({"limit": "x"}, "--limit 'x' must be a whole number or None"),
         ({"limit": 0}, "--limit 0 must be at least 1"),
         ({"dtype": "int8"}, "--dtype 'int8' must be .*'float32'"),
-        ({"no_such_option": 1}, "unknown option no_such_option; valid: suite, methods, "),
-        ({"suites": "gsm9k"}, "unknown suite gsm9k"),
         ({"methods": ["fef-3"]}, "unknown method fef-3"),
     ],
 )

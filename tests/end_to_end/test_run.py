@@ -14,9 +14,9 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from command_lines import refused
 from paths import ROOT
 
-from harness.errors import one_line_errors
 from harness.records.store import read_lines, read_run
 from harness.run import main
 from harness.suites.splits import write_suites
@@ -60,21 +60,11 @@ def test_windows_add_up_to_their_items(run_folder: Path) -> None:
     pd.testing.assert_frame_equal(sums, items[["proposed", "accepted", "committed"]], check_dtype=False)
 
 
-def test_speculation_changes_no_token(run_folder: Path) -> None:
-    items = read_run(run_folder).items.set_index(KEYS)["tokens_hash"]
-    assert items["fef-2"].equals(items["fef-2-nosd"])
-
-
 def test_the_run_says_what_it_was(run_folder: Path) -> None:
     meta = json.loads((run_folder / "run.json").read_text())
     assert set(meta) >= {"schema", "name", "created", "config", "config_hash", "environment", "weights", "data"}
     assert meta["weights"]["nano"]["sha256"] and meta["environment"]["packages"]["opencompass"]
     assert set(meta["data"]["files"]) == set(LENGTHS)
-
-
-def test_tables_are_rendered(run_folder: Path) -> None:
-    table = (run_folder / "tables" / "main.md").read_text()
-    assert "FeF-DLLM (step=2)" in table and "nano" in table
 
 
 def without_seconds(folder: Path) -> list[list[dict[str, Any]]]:
@@ -137,19 +127,13 @@ def test_real_files_and_an_official_checkpoint_go_the_same_way(tmp_path: Path, o
     assert f"Prompts and evaluators are OpenCompass's: GSM8K gsm8k_gen_1d7fe4 ({digest}), MATH math_0shot" in caption
 
 
-def refused(line: list[str], capsys: pytest.CaptureFixture[str]) -> str:
-    """What a refused command line prints: one line on stderr, exit code 2."""
-    assert one_line_errors(lambda: main(line)) == 2
-    error = capsys.readouterr().err
-    assert error.startswith("error: ") and error.count("\n") == 1
-    return error
-
-
 def test_a_model_that_cannot_be_loaded_is_refused_before_anything_is_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "run"
-    assert "no-such-model" in refused(["--model", "no-such-model", "--data", "generated", "--out", str(out)], capsys)
+    assert "no-such-model" in refused(
+        main, ["--model", "no-such-model", "--data", "generated", "--out", str(out)], capsys
+    )
     assert not out.exists()
 
 
@@ -157,14 +141,14 @@ def test_a_malformed_data_file_is_named(tmp_path: Path, capsys: pytest.CaptureFi
     real_layout(tmp_path, 3)
     (tmp_path / "data" / "gsm8k" / "test.jsonl").write_text("{broken\n")
     line = ["--data", str(tmp_path), "--suite", "gsm8k", "--out", str(tmp_path / "run")]
-    assert "gsm8k is malformed" in refused(line, capsys)
+    assert "gsm8k is malformed" in refused(main, line, capsys)
 
 
 def test_a_prompt_beyond_the_models_limit_is_refused_with_its_item(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     line = ["--suite", "lists", "--limit", "2", "--gen-length", "4090", "--out", str(tmp_path / "run")]
-    error = refused(line, capsys)
+    error = refused(main, line, capsys)
     assert "lists, item 0" in error and "4096" in error and not (tmp_path / "run").exists()
 
 
@@ -172,11 +156,6 @@ def test_resume_with_another_configuration_changes_nothing(
     run_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = {path.name: path.read_bytes() for path in run_folder.glob("*.json*")}
-    assert "limit" in refused(["--limit", "3", "--out", str(run_folder), "--resume"], capsys)
-    assert "already holds a run" in refused(["--limit", "2", "--out", str(run_folder)], capsys)
+    assert "limit" in refused(main, ["--limit", "3", "--out", str(run_folder), "--resume"], capsys)
+    assert "already holds a run" in refused(main, ["--limit", "2", "--out", str(run_folder)], capsys)
     assert before == {path.name: path.read_bytes() for path in run_folder.glob("*.json*")}
-
-
-def test_the_presets_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--list"]) == 0
-    assert "fef-2" in capsys.readouterr().out

@@ -7,16 +7,20 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 from harness.laws.chains import random_llada
 from harness.laws.oracle import RowBackbone
-from model_wrappers import METHODS, Backbone
+from harness.records.traces import TraceRecord, packed_columns
+from model_wrappers import METHODS, Backbone, Decoded
 from model_wrappers.backbones.protocol import BackboneLike, Ledger
+from model_wrappers.backbones.registry import NANO
+from model_wrappers.events import EventLog
 from model_wrappers.request import Request
 from model_wrappers.sampling import Sampler
 
@@ -84,6 +88,12 @@ def request_for(backbone: BackboneLike, row: list[int], start: int = 0) -> Reque
     return Request(ledger, ledger, torch.tensor([row]), start, len(row) - start, 0.0, Sampler(0))
 
 
+def trace_of(log: EventLog, out: Decoded, mask_id: int) -> TraceRecord:
+    """The record of what was logged of a response."""
+    columns = packed_columns(log)
+    return TraceRecord(method="m", suite="s", item=0, length=len(out.tokens), mask=mask_id, columns=columns)
+
+
 def tiny_llada(
     seed: int = 0,
     vocab_size: int = 40,
@@ -98,6 +108,22 @@ def tiny_llada(
         backbone.eos_id = eos_id
     backbone.eot_id = eot_id
     return backbone
+
+
+def changed_weights(folder: Path, change: Callable[[dict[str, torch.Tensor]], Any]) -> Path:
+    """A checkpoint in one file whose weights `change` alters."""
+    file = folder / "model.safetensors"
+    weights = load_file(file)
+    change(weights)
+    save_file(weights, file, metadata={"format": "pt"})
+    return folder
+
+
+def add_nanos_tokenizer(folder: Path) -> Path:
+    """A checkpoint that has nano's tokenizer and chat template too."""
+    for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
+        (folder / name).write_bytes((NANO / name).read_bytes())
+    return folder
 
 
 OFFICIAL_CONFIG: dict[str, Any] = {

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from fakes import add_nanos_tokenizer
 
 from model_wrappers import Backbone
-from model_wrappers.backbones.registry import FAMILIES
+from model_wrappers.backbones.registry import FAMILIES, NANO
 
 # Those that attend to the whole sequence.
 NAMES = [
@@ -158,3 +159,13 @@ def checkpoint(name: str, folder: Path, seed: int = 0, **changes: Any) -> Path:
     if name in OFFICIAL:
         (folder / "config.json").write_text(json.dumps({"model_type": name} | OFFICIAL[name] | changes))
     return folder
+
+
+def with_nanos_tokenizer(name: str, folder: Path) -> Path:
+    """A tiny checkpoint of at most 512 tokens with nano's tokenizer and its ids."""
+    config = json.loads((NANO / "config.json").read_text())
+    ids = {key: config[key] for key in ("vocab_size", "mask_token_id", "eos_token_id")}
+    changes = ids | {"max_position_embeddings": 512}
+    if name == "diffusion_gemma":
+        changes = {"text_config": OFFICIAL[name]["text_config"] | changes, "image_token_id": ids["vocab_size"] - 1}
+    return add_nanos_tokenizer(checkpoint(name, folder, **changes))

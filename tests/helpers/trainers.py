@@ -1,10 +1,11 @@
-"""A trainer of a tiny random model."""
+"""A trainer of a tiny random model, and what a model predicts of the rows of a batch."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
+import torch
 from fakes import tiny_llada
 from transformers import TrainingArguments
 
@@ -21,3 +22,16 @@ def trainer(folder: Path, arguments: TrainingArguments | None = None, **attribut
     for name, value in attributes.items():
         setattr(made, name, value)
     return made
+
+
+def logits_of(model: Any, rows: Any) -> torch.Tensor:
+    """A model's logits (B, C, V) at the positions of rows with a mask of their own."""
+    with torch.no_grad():
+        output = model(
+            input_ids=rows.inputs,
+            attention_mask=rows.visible,
+            position_ids=rows.position_ids,
+            positions=rows.positions,
+        )
+    logits_BCV: torch.Tensor = output.logits
+    return logits_BCV

@@ -14,22 +14,35 @@ from model_wrappers.sampling import token_probs
 def query_logits(backbone: Backbone, row: list[int], segment: list[int], clean: list[int]) -> torch.Tensor:
     """Logits (V,) at position len(clean) of the segment, without a cache: context, the clean tokens, one query.
 
-    row: the context, the whole segment corrupted. clean: the segment's tokens before the position.
+    row: the context, the whole segment corrupted. clean: the segment's tokens before the position. Where logits come
+    from the token before, the query stands behind a copy of that token, which sees what the query sees.
     """
     length, m = len(row), len(clean)
-    ids = torch.tensor([[*row, *clean, row[segment[m]]]])
-    positions = torch.tensor([[*range(length), *segment[: m + 1]]])
-    visible = torch.zeros(length + m + 1, length + m + 1, dtype=torch.bool)
+    at, lead = segment[m], -backbone.reads_at
+    filled = list(row)
+    for position, token in zip(segment, clean, strict=False):
+        filled[position] = token
+    behind = list(range(at - lead, at + 1))
+    ids = torch.tensor([[*row, *clean, *(filled[position] for position in behind)]])
+    positions = torch.tensor([[*range(length), *segment[:m], *behind]])
+    total = ids.shape[1]
+    visible = torch.zeros(total, total, dtype=torch.bool)
     visible[:length, :length] = True
-    for n in range(m + 1):
+    for n in range(m):  # clean token n: the context but for the segment up to it, and the clean tokens up to it
         visible[length + n, :length] = True
         visible[length + n, segment[: n + 1]] = False
         visible[length + n, length : length + n + 1] = True
+    for query in range(length + m, total):
+        visible[query] = True
+        visible[query, segment[:m]] = False
+        visible[query, behind] = False  # at its positions it sees what stands behind alone
+        for n in range(m):
+            visible[query, length + n] = segment[n] not in behind
     with torch.inference_mode():
         output = backbone.model(
             input_ids=ids, position_ids=positions, attention_mask=visible[None, None], use_cache=False
         )
-    return output.logits[0, -1]
+    return output.logits[0, -1 - lead]
 
 
 def sequential_law(

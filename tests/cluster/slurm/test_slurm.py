@@ -15,12 +15,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from opencompass_config import write_config
 from paths import ROOT
 
 from harness.records.store import read_run
 from harness.run import main
-from harness.suites.registry import generated_dataset, suite_named
-from harness.suites.splits import write_suites
 
 pytestmark = pytest.mark.long
 HERE = Path(__file__).parent
@@ -77,24 +76,8 @@ def test_the_batch_script_runs_on_both_nodes_and_gives_the_tokens_of_one_process
 
 
 def test_opencompass_runs_the_same_suites_with_its_slurm_runner(slurm: dict[str, str], tmp_path: Path) -> None:
-    write_suites(tmp_path, "test", 4, ["gsm8k"])
-    dataset = generated_dataset(suite_named("gsm8k"), tmp_path)
-    dataset["reader_cfg"]["test_range"] = "[0:4]"
-    models = [
-        {
-            "type": "model_wrappers.opencompass_model.DiffusionModel",
-            "abbr": abbr,
-            "path": path,
-            "method": method,
-            "options": options,
-            "gen_length": 48,
-            "batch_size": 1,
-            "max_out_len": 48,
-            "run_cfg": {"num_gpus": 0},
-        }
-        for abbr, path, method, options in [("llada", "nano", "llada", {}), ("fef-2", "nano-fef", "fef", {"steps": 2})]
-    ]
-    (tmp_path / "config.py").write_text(f"datasets = [{dataset!r}]\nmodels = {models!r}\n")
+    models = {"llada": ("nano", "llada", {}), "fef-2": ("nano-fef", "fef", {"steps": 2})}
+    write_config(tmp_path, 4, **models)
     line = ["opencompass", "config.py", "--slurm", "-p", "test", "--max-num-workers", "2", "-w", "out"]
     own = {"HF_DATASETS_CACHE": str(tmp_path / "cache"), "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
@@ -104,7 +87,7 @@ def test_opencompass_runs_the_same_suites_with_its_slurm_runner(slurm: dict[str,
     assert main([*LINE, "--suite", "gsm8k", "--out", str(tmp_path / "run")]) == 0
     items = read_run(tmp_path / "run").items
     for model in models:
-        (predictions,) = tmp_path.glob(f"out/*/predictions/{model['abbr']}/gsm8k.json")
+        (predictions,) = tmp_path.glob(f"out/*/predictions/{model}/gsm8k.json")
         found = json.loads(predictions.read_text())
-        texts = items[items["method"] == model["abbr"]].sort_values("item")["text"].to_list()
+        texts = items[items["method"] == model].sort_values("item")["text"].to_list()
         assert [found[str(item)]["prediction"] for item in range(4)] == texts
