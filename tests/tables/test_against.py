@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import math
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import msgspec
 import pandas as pd
 import pytest
-from run_records import has_latex, item, rows_of, save
+from run_records import item, rows_of, save
 
 from harness.errors import UserError
 from harness.measures.against import ALL, against, with_words, word
@@ -18,8 +17,7 @@ from harness.measures.intervals import paired
 from harness.measures.together import put_together
 from harness.records.store import Run
 from harness.stats import paired_interval, speedup_interval
-from tables.output.pdf import write_pdf
-from tables.render import main, render
+from tables.render import render
 
 
 def some_items(suite: str) -> list[dict[str, Any]]:
@@ -105,11 +103,8 @@ def test_the_table_has_intervals_below_and_no_sign_at_zero(tmp_path: Path) -> No
     assert rows_of(render(even_run, against="dcd")["against.md"])["LLaDA"][0] == "0.0"
 
 
-def test_an_untimed_run_has_no_speed(tmp_path: Path) -> None:
-    runs = two_runs(tmp_path, second_is_timed=False)
-    assert against(runs[1], "llada")["speed"].isna().all()
-    assert "Speed" not in render(runs[1], against="llada")["against.md"]
-    together = against(put_together(runs, ["timed"]), "llada")
+def test_an_untimed_run_has_no_speed_beside_one_that_has(tmp_path: Path) -> None:
+    together = against(put_together(two_runs(tmp_path, second_is_timed=False), ["timed"]), "llada")
     assert by_suite(together, "llada/2")["speed"].notna().all() and by_suite(together, "dcd")["speed"].isna().all()
 
 
@@ -135,22 +130,6 @@ def test_a_method_that_the_run_lacks_is_refused_with_those_it_has(tmp_path: Path
         render(run, against="threshold")
     with pytest.raises(UserError, match="--against dcd: there are no items of it yet"):
         render(run, against="dcd")
-
-
-def test_the_command_writes_three_files_and_their_numbers(tmp_path: Path) -> None:
-    run = save(tmp_path / "run", some_items("gsm8k"), suites={"gsm8k": "GSM8K"})
-    assert main([str(run.folder), "--against", "llada"]) == 0
-    written = {path.name for path in (run.folder / "tables").iterdir()}
-    assert {"against.md", "against.tex", "against.csv"} < written
-    numbers = pd.read_csv(io.StringIO((run.folder / "tables" / "against.csv").read_text()))
-    assert numbers.loc[0, ["lost", "gained", "same"]].tolist() == [2, 3, 2]
-    assert main([str(run.folder)]) == 0 and not (run.folder / "tables" / "against.md").exists()
-
-
-@pytest.mark.skipif(not has_latex(), reason="needs pdflatex")
-def test_latex_takes_it(tmp_path: Path) -> None:
-    run = save(tmp_path, [*some_items("gsm8k"), *some_items("math")])
-    assert write_pdf([render(run, against="llada")["against.tex"]], tmp_path).stat().st_size > 1000
 
 
 @pytest.mark.parametrize(

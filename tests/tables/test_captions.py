@@ -5,18 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from run_records import NANO_SHA256, full_items, save
 
 from tables.render import render
-
-
-def test_caption_names_nano_plainly(tmp_path: Path) -> None:
-    weights = {"base": {"name": "nano", "parameters": 2_512_345, "sha256": NANO_SHA256}}
-    files = render(save(tmp_path, full_items(), weights=weights), paper=True)
-    assert all("Measured on nano, the 2.5 M" in text for name, text in files.items() if not name.endswith(".csv"))
-    assert "Environment" not in render(save(tmp_path, full_items(), environment={}))["main.md"]
 
 
 def test_caption_names_other_models_and_not_where_they_lie(tmp_path: Path) -> None:
@@ -41,11 +33,6 @@ def test_a_model_that_is_called_nano_and_has_other_weights_is_not_nano(tmp_path:
         weights = {"nano": {"name": "nano", "parameters": 2_512_345, "sha256": sha256}}
         caption = render(save(tmp_path, full_items(), weights=weights))["main.md"]
         assert "Measured on nano (2.5 M parameters); not comparable" in caption and "shipped" not in caption
-
-
-def test_caption_gives_unequal_suites_one_by_one(tmp_path: Path) -> None:
-    items = [row for row in full_items() if row["suite"] == "gsm8k" or row["item"] < 3]
-    assert "Items: GSM8K 4, MATH 3, generated" in render(save(tmp_path, items))["main.md"]
 
 
 def workers_of(*kinds: tuple[str, str]) -> dict[str, Any]:
@@ -81,12 +68,3 @@ def test_captions_say_what_was_left_out_and_not_decoded_later(tmp_path: Path) ->
     rows = [{"method": "llada", "suite": "gsm8k", "item": number, "reason": "killed"} for number in (0, 4, 5)]
     run = save(tmp_path, full_items(), sessions=[{"left_out": rows}])
     assert "2 responses were left out: killed." in render(run)["main.md"]
-
-
-def test_a_caption_says_which_weights_were_trained_for_fef(tmp_path: Path) -> None:
-    config = msgspec.to_builtins(save(tmp_path, full_items()).config)
-    config["models"] = {"base": {"gsm8k": "nano-long"}, "fef": {"gsm8k": "nano-long", "math": "x/other"}}
-    caption = render(save(tmp_path, full_items(), config=config))["main.md"]
-    assert "Trained for FeF-DLLM: the weights of nano-long, other." in caption
-    del config["models"]["fef"]
-    assert "Trained for FeF-DLLM" not in render(save(tmp_path, full_items(), config=config))["main.md"]

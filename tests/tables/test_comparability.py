@@ -10,10 +10,11 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from command_lines import refused
 from msgspec import structs
 from run_records import item, rows_of, save
 
-from harness.errors import UserError, one_line_errors
+from harness.errors import UserError
 from harness.measures.comparability import NAMES, differences
 from harness.measures.together import put_together
 from harness.records.store import Run
@@ -280,12 +281,6 @@ def test_runs_of_one_name_are_numbered(tmp_path: Path) -> None:
     assert put_together(runs).names == ("run (1)", "run (2)", "run (3)")
 
 
-def test_the_first_runs_items_are_shown_whatever_the_order_of_the_lines(tmp_path: Path) -> None:
-    one, two = two_runs(tmp_path)
-    turned = [Run(run.folder, run.meta, run.items[::-1], run.windows[::-1]) for run in (one, two)]
-    assert render(put_together([one, two])) == render(put_together(turned))
-
-
 def test_the_command_line_puts_together_and_prints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folders = [str(run.folder) for run in two_runs(tmp_path, CHANGES["threads"][0])]
     out = tmp_path / "out"
@@ -311,5 +306,4 @@ def test_a_line_that_cannot_be_meant_is_refused(
 ) -> None:
     two_runs(tmp_path)
     monkeypatch.chdir(tmp_path)
-    assert one_line_errors(lambda: cli.main(arguments)) == 2
-    assert says in capsys.readouterr().err and not (tmp_path / "out").exists()
+    assert says in refused(cli.main, arguments, capsys) and not (tmp_path / "out").exists()

@@ -10,17 +10,14 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from run_records import full_items, has_latex, item, rows_of, save, save_presets
+from run_records import full_items, item, rows_of, save
 from transformers.models.diffusion_gemma.generation_diffusion_gemma import DiffusionGemmaGenerationMixin
 
 from harness.measures.curves import area, aup, curves
 from harness.measures.definitions import LEDGER, token_ledger
 from harness.records.store import Run
-from tables import render as cli
-from tables.output.pdf import write_pdf
 from tables.render import render
 
-SUITE = {"gsm8k": "GSM8K"}
 EOS, TURN, PROMPT = 0, 1, 10  # what a response ends with, and the tokens before it
 RESPONSES = ([5] * 20 + [TURN, 7] + [EOS] * 26, [6] * 30 + [TURN, 7] + [EOS] * 16)
 SECONDS, CALLS = (1.0, 4.0), (8, 12)
@@ -140,31 +137,12 @@ def test_a_record_without_counts_has_seconds_and_calls_alone(tmp_path: Path) -> 
     assert list(pd.read_csv(io.StringIO(files["measures.csv"])).columns) == LEDGER
 
 
-def test_measures_are_written_when_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = save_presets(tmp_path / "run", "llada", "ssd")
-    assert "measures.md" not in render(run)
-    assert cli.main([str(run.folder), "--measures"]) == 0
-    written = {path.name for path in (run.folder / "tables").iterdir()}
-    assert {f"{name}.{kind}" for name in ("measures", "tokens") for kind in ("md", "csv", "tex")} <= written
-    assert "Tokens/s content" in capsys.readouterr().out
-
-
-def test_a_run_that_was_not_timed_has_nothing_per_second(tmp_path: Path) -> None:
-    config = {"methods": {"llada": {"label": "LLaDA"}}, "suites": {"gsm8k": {}}, "timed": False}
-    files = render(save(tmp_path, [counted("llada", 0, 20)], config=config), measures=True)
-    assert rows_of(files["tokens.md"])["LLaDA"][:9] == ["gsm8k", *["-"] * 6, "10.0", "20.0"]
-    assert rows_of(files["measures.md"])["LLaDA"] == ["gsm8k", "0.42", "0.42", "0.46", "1.00", *["-"] * 7]
-
-
-def test_latex_groups_the_definitions_and_compiles(tmp_path: Path) -> None:
+def test_latex_groups_the_definitions(tmp_path: Path) -> None:
     run = sized(tmp_path / "run", [counted("llada", 0, 20)])
     run.config.suites["gsm8k"].title = "Suite x"  # no speedup, whatever its last letter
     files = render(run, measures=True)
     assert r"\multicolumn{4}{c}{Seconds} & \multicolumn{2}{c}{Seconds until} & " in files["tokens.tex"]
     assert "LLADA & Suite x &" in files["measures.tex"]
-    if not has_latex():
-        pytest.skip("no pdflatex with booktabs and multirow")
-    assert write_pdf([files["tokens.tex"], files["measures.tex"]], tmp_path).exists()
 
 
 @pytest.mark.parametrize(("content", "says"), [(17, "85%"), (18, ""), (20, ""), (22, ""), (23, "115%")])
@@ -174,16 +152,6 @@ def test_responses_of_another_length_are_noted_on_speed_alone(tmp_path: Path, co
     mark = " [a]" if says else ""
     assert rows_of(files["main.md"])["DCD"] == ["**100.00**", f"<ins>2.00x</ins>{mark}", "1.00x"]
     assert (f"[a] responses are {says} as long as LLaDA's" in files["main.md"]) == bool(says)
-
-
-def test_lengths_are_compared_over_shared_items_and_stand_beside_other_notes(tmp_path: Path) -> None:
-    items = [counted("llada", n, 20) for n in range(3)]
-    items += [counted("dcd", 0, 10, seconds=1.0), counted("dcd", 7, 40, seconds=1.0)]
-    files = render(sized(tmp_path, items))
-    assert "[a] accuracy over 2 of 3 items" in files["main.md"]
-    note = "speedups over the 1 items shared with LLaDA"
-    assert f"[b] {note}; responses are 50% as long as LLaDA's" in files["main.md"]
-    assert rows_of(files["main.md"])["DCD"][1:] == ["2.00x [b]", "1.00x [c]"] and f"[c] {note}\n" in files["main.md"]
 
 
 def test_llada_without_content_is_no_length_to_compare_with(tmp_path: Path) -> None:

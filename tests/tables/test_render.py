@@ -13,11 +13,14 @@ import pytest
 from run_records import PAPER_SUITES, full_items, item, rows_of, save, window
 
 from harness.errors import UserError
-from harness.measures.table import MEASURES, WINDOW_MEASURES, measure, measure_windows
+from harness.measures.table import WINDOW_MEASURES, measure, measure_windows
 from tables.output.writers import escape_latex, escape_markdown
 from tables.pages.book import open_book
 from tables.pages.overview import overview
 from tables.render import render
+
+EVERYTHING: dict[str, Any] = {"paper": True, "intervals": True, "measures": True, "against": "llada"}
+ROW = {"method": "fef-2", "suite": "math", "drafts": 4, "draft": 0.1, "verification": 0.5}
 
 
 def test_table_has_the_methods_that_were_run_in_config_order_and_their_means(tmp_path: Path) -> None:
@@ -27,14 +30,6 @@ def test_table_has_the_methods_that_were_run_in_config_order_and_their_means(tmp
     assert rows["LLaDA"] == suite * 3
     assert rows["FeF-DLLM (step=2)"] == ["**100.00**", "<ins>4.00x</ins>", "2.00x"] * 3
     assert rows["Method"][:3] == ["GSM8K Acc.", "GSM8K Speed", "GSM8K Fwd."] and rows["Method"][-3] == "Mean Acc."
-
-
-def test_latex_has_multirow_headings_bold_and_underline(tmp_path: Path) -> None:
-    latex = render(save(tmp_path, full_items()))["main.tex"]
-    assert r"FeF-DLLM (step=2) & \textbf{100.00} & $\underline{4.00\times}$ & $2.00\times$" in latex
-    assert r"LLaDA & 75.00 & $1.00\times$" in latex
-    assert r"\multirow{2}{*}{Methods} & \multicolumn{3}{c}{GSM8K}" in latex and r"\cmidrule(lr){5-7}" in latex
-    assert "DCD" not in latex and "LLaDA/2" not in latex
 
 
 def test_columns_are_chosen_by_suite_mean_and_heading(tmp_path: Path) -> None:
@@ -63,12 +58,6 @@ def test_a_table_may_do_without_its_caption(tmp_path: Path) -> None:
     assert files["main.tex"].startswith("% \\usepackage{booktabs,multirow,graphicx}\n")
 
 
-def test_equal_accuracies_as_printed_are_both_bold(tmp_path: Path) -> None:
-    items = [item(method, "gsm8k", number) for method in ("llada", "dcd") for number in range(2)]
-    rows = rows_of(render(save(tmp_path, items))["main.md"])
-    assert rows["LLaDA"][0] == rows["DCD"][0] == "**100.00**"
-
-
 def test_speedups_are_ratios_of_totals_over_shared_items(tmp_path: Path) -> None:
     items = [
         item("llada", "gsm8k", n, seconds=s, forwards=f) for n, (s, f) in enumerate([(1.0, 10), (3.0, 30), (9, 9)])
@@ -78,18 +67,6 @@ def test_speedups_are_ratios_of_totals_over_shared_items(tmp_path: Path) -> None
     row = measure(save(tmp_path, items)).to_dict("records")[1]
     assert (row["speedup"], row["forward_speedup"], row["shared_items"]) == (0.5, 4.0, 2)
     assert row["seconds_per_item"] == 36.0 and row["items"] == 3
-
-
-def test_partial_methods_are_footnoted_and_do_not_compete(tmp_path: Path) -> None:
-    items = [item("llada", "gsm8k", n, correct=n > 0) for n in range(4)]
-    items += [item("dcd", "gsm8k", n, seconds=1.0) for n in range(2)]
-    files = render(save(tmp_path, items, suites={"gsm8k": "GSM8K"}))
-    rows = rows_of(files["main.md"])
-    assert rows["LLaDA"] == ["**75.00**", "<ins>1.00x</ins>", "1.00x"]
-    assert rows["DCD"] == ["100.00 [a]", "2.00x [b]", "1.00x [b]"]
-    assert "[a] accuracy over 2 of 4 items" in files["main.md"]
-    assert "[b] speedups over the 2 items shared with LLaDA" in files["main.md"]
-    assert r"\textsuperscript{a}\,accuracy over 2 of 4 items" in files["main.tex"]
 
 
 def test_unscored_suites_say_so_and_why(tmp_path: Path) -> None:
@@ -132,18 +109,6 @@ def test_mean_needs_every_suite_of_the_run(tmp_path: Path) -> None:
     assert "Mean" not in render(save(tmp_path, alone, suites={"gsm8k": "GSM8K"}))["main.md"]
 
 
-def test_csv_is_tidy_and_unformatted(tmp_path: Path) -> None:
-    items = [*full_items(), item("llada", "gsm8k", 4, seconds=1 / 3)]
-    frame = pd.read_csv(io.StringIO(render(save(tmp_path, items))["main.csv"]))
-    assert list(frame.columns) == MEASURES
-    assert frame[["method", "suite"]].to_numpy().tolist() == [
-        [method, suite] for method in ("llada", "fef-2") for suite in ("gsm8k", "math")
-    ]
-    row = frame.to_dict("records")[0]
-    assert row["seconds_per_item"] == pytest.approx((8 + 1 / 3) / 5, abs=1e-12) and row["accuracy"] == 80.0
-    assert pd.isna(row["acceptance"]) and frame["acceptance"].to_list()[2:] == [0.5, 0.5]
-
-
 def test_windows_are_counted_per_method_and_suite(tmp_path: Path) -> None:
     windows = [window("fef-2", "gsm8k", 0, 3), window("fef-2", "gsm8k", 1, 2), window("fef-2", "gsm8k", 99, 50)]
     items = [row for row in full_items() if row["method"] == "llada" or (row["suite"], row["item"]) < ("gsm8k", 2)]
@@ -164,9 +129,10 @@ def test_a_run_without_windows_has_no_table_of_them(tmp_path: Path) -> None:
 def test_same_records_in_any_order_give_the_same_bytes(tmp_path: Path) -> None:
     items = [row | {"seconds": 0.1 + 0.017 * number**1.3} for number, row in enumerate(full_items(PAPER_SUITES))]
     windows = [window("fef-2", "math", n, 1 + n) for n in range(4)]
-    once = render(save(tmp_path / "one", items, windows, PAPER_SUITES), paper=True)
-    again = render(save(tmp_path / "two", items[::-1], windows[::-1], PAPER_SUITES), paper=True)
-    assert once == again
+    run = save(tmp_path, items, windows, PAPER_SUITES)
+    passes = pd.DataFrame([ROW | {"item": number, "plain": 0.1 + number} for number in range(3)])
+    turned = replace(run, items=run.items[::-1], windows=run.windows[::-1], passes=passes[::-1])
+    assert render(replace(run, passes=passes), **EVERYTHING) == render(turned, **EVERYTHING)
 
 
 def test_methods_and_suites_may_be_strings_or_categoricals(tmp_path: Path) -> None:
@@ -177,13 +143,13 @@ def test_methods_and_suites_may_be_strings_or_categoricals(tmp_path: Path) -> No
         "all that the run names": pd.CategoricalDtype(["other", *run.config.methods, *PAPER_SUITES]),
         "objects": object,
     }
-    expected = render(run, paper=True, intervals=True, measures=True)
+    expected = render(run, **EVERYTHING)
     for name, kind in kinds.items():
         items, own_windows = (
             frame.astype(dict.fromkeys(("method", "suite"), kind)) for frame in (run.items, run.windows)
         )
         recast = replace(run, items=items, windows=own_windows)
-        assert render(recast, paper=True, intervals=True, measures=True) == expected, name
+        assert render(recast, **EVERYTHING) == expected, name
 
 
 @pytest.mark.parametrize("verdicts", [["yes", True], [1, 0], [True, 2], [0.5, None]])
@@ -191,6 +157,12 @@ def test_a_verdict_is_true_false_or_null(tmp_path: Path, verdicts: list[Any]) ->
     run = save(tmp_path, [item("llada", "gsm8k", n) for n in range(2)])
     with pytest.raises(UserError, match="must be true, false or null"):
         measure(replace(run, items=run.items.assign(correct=pd.Series(verdicts, dtype=object))))
+
+
+def test_windows_without_what_is_measured_of_them_are_refused(tmp_path: Path) -> None:
+    run = save(tmp_path, full_items(), [window("fef-2", "gsm8k", 0, 3)])
+    with pytest.raises(UserError, match=r"windows\.jsonl: a window lacks .*committed"):
+        measure_windows(replace(run, windows=run.windows.drop(columns="committed")))
 
 
 @pytest.mark.parametrize("config", [{}, {"methods": [], "suites": {}}, {"methods": {}, "suites": {}}])
@@ -204,8 +176,9 @@ def test_a_run_that_was_not_timed_has_no_speed_anywhere(tmp_path: Path) -> None:
     run = save(tmp_path, full_items(PAPER_SUITES), windows, PAPER_SUITES)
     run.config.timed = False
     run.config.methods["fef-2"].method = "fef"
-    files = render(run, paper=True, measures=True)
+    files = render(run, **EVERYTHING)
     assert rows_of(files["measures.md"])["LLaDA"][-5:] == ["-"] * 5
+    assert rows_of(files["tokens.md"])["LLaDA"][1:7] == ["-"] * 6 and "Speed" not in files["against.md"]
     rows = rows_of(files["main.md"])
     assert rows["Method"][:3] == ["GSM8K Acc.", "GSM8K Fwd.", "MATH Acc."] and len(rows["Method"]) == 10
     assert rows["FeF-DLLM (step=2)"] == ["**100.00**", "2.00x"] * 5
@@ -228,26 +201,6 @@ def test_labels_are_escaped(tmp_path: Path) -> None:
     assert escape_markdown("a|b *c* [d]") == r"a\|b \*c\* \[d\]"
     run = save(tmp_path, full_items(), suites={"gsm8k": "G_S & M", "math": "100%"})
     assert r"{G\_S \& M}" in render(run)["main.tex"] and r"{100\%}" in render(run)["main.tex"]
-
-
-def test_rows_of_several_checkpoints_say_whose_weights_decode(tmp_path: Path) -> None:
-    config = {
-        "data": "generated",
-        "models": {"base": {"gsm8k": "nano"}, "fef": {"gsm8k": "some/where/nano-fef"}},
-        "methods": {
-            "llada": {"label": "LLaDA", "method": "llada", "role": "base"},
-            "fef-2": {"label": "FeF-DLLM (step=2)", "method": "fef", "role": "fef"},
-        },
-        "suites": {"gsm8k": {"title": "GSM8K"}},
-    }
-    run = save(tmp_path / "two", full_items({"gsm8k": ""}), config=config)
-    for intervals in (False, True):
-        files = render(run, intervals=intervals)
-        rows = rows_of(files["main.md"])
-        assert rows["Method"][0] == "Checkpoint" and rows["LLaDA"][0] == "nano"
-        assert rows["FeF-DLLM (step=2)"][0] == "nano-fef" and "nano-fef" in files["main.tex"]
-    one = config | {"models": {"base": {"gsm8k": "nano"}, "fef": {"gsm8k": "nano"}}}
-    assert "Checkpoint" not in render(save(tmp_path / "one", full_items({"gsm8k": ""}), config=one))["main.md"]
 
 
 def test_the_reports_overview_names_the_checkpoint_of_each_row(tmp_path: Path) -> None:

@@ -107,12 +107,6 @@ def test_a_report_replaces_a_report_and_nothing_else(made: Path, tmp_path: Path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["mine", "run"]
 
 
-def test_a_run_without_items_is_refused(tmp_path: Path) -> None:
-    save(tmp_path / "run", [])
-    with pytest.raises(UserError, match="holds no items yet"):
-        report.main([str(tmp_path / "run")])
-
-
 def test_all_that_comes_from_a_run_is_escaped_in_the_page(tmp_path: Path) -> None:
     hostile = "<script>alert(1)</script>\"'&{{ 7 * 7 }}"
     traced_run(tmp_path / "run", 1, {0: hostile}, {"llada": hostile, "fef-2": hostile}, name=hostile)

@@ -10,6 +10,7 @@ from typing import Any
 import browsers
 import pytest
 from browsers import Visit, chromium, visit
+from paths import ROOT
 from traced_run import LENGTH, METHODS, traced_run
 
 from tables import report
@@ -60,6 +61,16 @@ CONTRAST = """() => {
     if (contrast < least[0]) least = [contrast, `${element.className}: ${element.textContent.slice(0, 40)}`];
   }
   return least;
+}"""
+
+
+FIGURES = ("front", "acceptance", "calls")
+# Pixels from above: end of the ticks' numbers, begin and end of the axis title and of the legend, end of the figure.
+EDGES = """(name) => {
+  const plot = document.querySelector(`#plot-${name}`);
+  const [title, legend] = [".xtitle", ".legend"].map((each) => plot.querySelector(each).getBoundingClientRect());
+  const ticks = Math.max(...[...plot.querySelectorAll(".xtick")].map((each) => each.getBoundingClientRect().bottom));
+  return [ticks, title.top, title.bottom, legend.top, legend.bottom, plot.getBoundingClientRect().bottom];
 }"""
 
 
@@ -302,3 +313,15 @@ def test_the_first_tab_skips_to_the_page_and_all_that_is_clicked_can_be_reached(
     assert opened.page.evaluate("document.activeElement.id") == "main"
     mute = "elements => elements.filter(e => !(e.textContent.trim() || e.getAttribute('aria-label'))).length"
     assert opened.page.locator("button, a[href]").evaluate_all(mute) == 0
+
+
+def test_a_long_legend_covers_nothing_and_is_whole(browser: Any, tmp_path: Path) -> None:
+    """In the figures of 32 methods with long names."""
+    report.main([str(ROOT / "results" / "reference" / "front"), "--out", str(tmp_path / "report")])
+    for width in (1280, 390):
+        with visit(browser, tmp_path / "report", width=width) as opened:
+            for name in FIGURES:
+                opened.page.wait_for_selector(f"#plot-{name}[data-drawn]")
+                edges = [round(edge) for edge in opened.page.evaluate(EDGES, name)]
+                assert edges == sorted(edges), name
+            assert opened.complaints == []

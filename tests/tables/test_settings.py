@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from run_records import full_items, item, rows_of, save
+from run_records import full_items, item, save
 
 from harness.measures.settings import against_reference
 from harness.records.store import Run
@@ -50,12 +50,6 @@ def test_options_about_the_end_that_a_decoder_lacks_are_noted(tmp_path: Path) ->
     own = BLOCKS | {"options": {"logits_eos_inf": True, "stop_at_eos": True}}
     assert note(tmp_path, own, BLOCKS) == "without logits_eos_inf, without stop_at_eos"
     assert note(tmp_path, BLOCKS, own) == "with logits_eos_inf, with stop_at_eos"
-
-
-def test_the_note_stands_below_the_table(tmp_path: Path) -> None:
-    table = render(run_of(tmp_path, BLOCKS, {"gen_length": 256, "block_length": 32}))["main.md"]
-    assert rows_of(table)["DCD"] == ["**100.00** [a]", "<ins>1.00x</ins> [a]", "1.00x"]
-    assert "- [a] blocks of 32, LLaDA's blocks of 8" in table
 
 
 def test_a_run_without_llada_has_no_such_notes(tmp_path: Path) -> None:

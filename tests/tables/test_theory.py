@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import itertools
 import json
 import math
@@ -10,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
 from run_records import drafted_window as window
@@ -73,19 +71,8 @@ def test_expected_committed_is_the_mean_over_all_outcomes(alpha: float, k: int) 
     assert expected_committed(alpha, k) == pytest.approx(mean, rel=1e-12)
 
 
-@pytest.mark.parametrize(("alpha", "k"), [(0.5, 4), (0.9, 16), (0.99, 32)])
-def test_expected_committed_is_what_independent_acceptance_gives(alpha: float, k: int) -> None:
-    draws = 20_000
-    accepts = np.random.default_rng(0).random((draws, k)) < alpha
-    mean = np.mean([committed(tuple(row)) for row in accepts.tolist()])
-    # Hoeffding: C_k lies in [1, k], so the mean is this near but for one seed in a million.
-    bound = (k - 1) * math.sqrt(math.log(2e6) / (2 * draws))
-    assert abs(mean - expected_committed(alpha, k)) < bound
-
-
-def test_expected_committed_is_the_closed_form_and_continuous_at_one() -> None:
-    assert expected_committed(0.9, 16) == pytest.approx((1 - 0.9**16) / (1 - 0.9), rel=1e-12)
-    assert expected_committed(1.0, 16) == 16 and expected_committed(0.0, 16) == 1
+def test_expected_committed_is_continuous_at_one() -> None:
+    assert expected_committed(1.0, 16) == 16
     assert expected_committed(1 - 1e-13, 16) == pytest.approx(16, rel=1e-11)
 
 
@@ -142,15 +129,6 @@ def test_another_clock_changes_what_is_measured_and_not_what_is_predicted(tmp_pa
     assert theory(dearer).iloc[0]["predicted_speedup"] < before["predicted_speedup"]
 
 
-def test_the_theory_table_is_rendered_with_csv(tmp_path: Path) -> None:
-    files = render(fef_run(tmp_path))
-    row = rows_of(files["theory.md"])["FeF"]
-    assert row[:6] == ["GSM8K", "4", "0.933", "0.778", "3.20", f"{expected_committed(14 / 15, 4):.2f}"]
-    assert row[8:11] == ["80.00", "100.00", "500.00"] and row[12] == "0.50x" and row[18] == "0.34x"
-    assert list(pd.read_csv(io.StringIO(files["theory.csv"])).columns) == THEORY
-    assert r"\label{tab:theory}" in files["theory.tex"]
-
-
 def test_what_the_records_lack_is_a_dash(tmp_path: Path) -> None:
     run = fef_run(tmp_path)
     alone = run.items[run.items["method"] == "fef-2"]
@@ -165,11 +143,9 @@ def test_what_the_records_lack_is_a_dash(tmp_path: Path) -> None:
     assert rows_of(render(unmeasured)["theory.md"])["FeF"][8:12] == ["-"] * 4
 
 
-def test_without_windows_there_is_no_theory_and_order_does_not_matter(tmp_path: Path) -> None:
+def test_without_windows_there_is_no_theory(tmp_path: Path) -> None:
     run = fef_run(tmp_path / "run")
     assert "theory.md" not in render(replace(run, windows=run.windows[:0]))
-    turned = replace(run, items=run.items[::-1], windows=run.windows[::-1], passes=run.passes[::-1])
-    assert render(turned) == render(run)
 
 
 def test_windows_of_other_methods_are_left_out_and_damage_is_refused(tmp_path: Path) -> None:
@@ -196,17 +172,6 @@ def test_acceptance_by_position_is_a_hand_count() -> None:
     alpha = (3 + 1 + 0 + 2 + 1) / 9  # two of five windows end in a rejection
     assert positions["independent"].to_list() == pytest.approx([alpha, alpha**2, alpha**3])
     assert acceptance_by_position(windows[:0]).empty
-
-
-def test_acceptance_by_position_of_independent_acceptance_is_alpha_to_the_position() -> None:
-    draws, k, alpha = 20_000, 6, 0.8
-    accepts = np.random.default_rng(0).random((draws, k)) < alpha
-    accepted = np.cumprod(accepts, axis=1).sum(axis=1)
-    positions = acceptance_by_position(pd.DataFrame({"proposed": k, "accepted": accepted}))
-    # Hoeffding for each of the six means, and for alpha, whose power moves by k times as much at most.
-    bound = math.sqrt(math.log(2e7) / (2 * draws)) * (1 + k)
-    assert (positions["unconditional"] - alpha ** positions["position"]).abs().max() < bound
-    assert (positions["independent"] - positions["unconditional"]).abs().max() < 2 * bound
 
 
 def test_all_tables_go_into_one_pdf_and_nothing_else_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
