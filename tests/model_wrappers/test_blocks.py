@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
+from fakes import trace_of
 from families import VOCABULARY, tiny
 
 from harness.laws.oracle import enumerate_law, total_variation
-from harness.records.traces import TraceRecord, packed_columns, replay, window_sums
+from harness.records.traces import replay, window_sums
 from model_wrappers import METHODS, Backbone, decode
 from model_wrappers.backbones.blocks import BlockLedger, Blocks, Grid, Kept
 from model_wrappers.events import EventLog
@@ -184,8 +186,10 @@ def test_windows_drafts_and_savings_change_no_token(model: Backbone) -> None:
         assert len(tokens) == 1
 
 
-def blockwise_law(model: Backbone, prompt: list[int], length: int) -> dict[tuple[int, ...], float]:
-    """The law of the paper's targets, position after position: earlier blocks, the clean prefix of the block, masks."""
+def chain_law(
+    model: Backbone, prompt: list[int], length: int, target: Callable[[Backbone, torch.Tensor, Grid, int], torch.Tensor]
+) -> dict[tuple[int, ...], float]:
+    """The law of filling position after position from a target's logits; after a block that holds EOS all is EOS."""
     assert model.blocks is not None
     grid = Grid.of(model.blocks, len(prompt))
     laws = {(): 1.0}
@@ -195,13 +199,18 @@ def blockwise_law(model: Backbone, prompt: list[int], length: int) -> dict[tuple
             if model.eos_id in tokens[: grid.begin(at) - len(prompt)]:  # a finished block holds it
                 following[*tokens, model.eos_id] = share
                 continue
-            ids_L = torch.tensor([*prompt, *tokens, *[model.mask_id] * (grid.end(at) - len(prompt) - len(tokens))])
-            probs_V = token_probs(whole(model, ids_L, grid)[[at]], 1.0, exclude=model.mask_id)[0]
-            for token, prob in enumerate(probs_V.tolist()):
+            logits_1V = target(model, torch.tensor([*prompt, *tokens]), grid, at)
+            for token, prob in enumerate(token_probs(logits_1V, 1.0, exclude=model.mask_id)[0].tolist()):
                 if prob:
-                    following[*tokens, token] = following.get((*tokens, token), 0.0) + share * prob
+                    following[*tokens, token] = share * prob
         laws = following
     return laws
+
+
+def before_masks(model: Backbone, ids_L: torch.Tensor, grid: Grid, at: int) -> torch.Tensor:
+    """Logits (1, V) of the paper's target: earlier blocks, the clean prefix of the block, masks."""
+    masks = torch.full((grid.end(at) - at,), model.mask_id)
+    return whole(model, torch.cat([ids_L, masks]), grid)[[at]]
 
 
 VARIANTS: list[dict[str, Any]] = [
@@ -229,7 +238,7 @@ def test_fefs_law_on_blocks_is_the_chain_of_the_papers_targets(origin: Any, vari
 
         return enumerate_law(run)
 
-    assert total_variation(law(**options), blockwise_law(small, prompt, 4)) < 1e-12
+    assert total_variation(law(**options), chain_law(small, prompt, 4, before_masks)) < 1e-12
     two_streams = {name: value for name, value in options.items() if name != "reuse_drafts"}
     assert total_variation(law(verify="two-stream", **two_streams), law(verify="two-stream", speculative=False)) < 1e-12
 
@@ -250,19 +259,6 @@ def test_s2d2s_law_is_the_models_own_at_block_length_1(origin: Any) -> None:
     small.blocks = Blocks(2, origin)
     small.model.double()
     small.model.lm_head.register_forward_hook(lambda *at: at[2].index_fill(-1, torch.tensor([2]), -torch.inf))
-    grid = Grid.of(small.blocks, len(prompt))
-    laws = {(): 1.0}
-    for at in range(len(prompt), len(prompt) + 4):
-        following: dict[tuple[int, ...], float] = {}
-        for tokens, share in laws.items():
-            if small.eos_id in tokens[: grid.begin(at) - len(prompt)]:
-                following[*tokens, small.eos_id] = share
-                continue
-            logits_1V = one_by_one(small, torch.tensor([*prompt, *tokens]), grid, at)
-            for token, prob in enumerate(token_probs(logits_1V, 1.0)[0].tolist()):
-                if prob:
-                    following[*tokens, token] = share * prob
-        laws = following
 
     def run(sampler: Any) -> torch.Tensor:
         return decode(small, torch.tensor(prompt), "s2d2", gen_length=4, temperature=1.0, sampler=sampler).tokens
@@ -275,7 +271,7 @@ def test_s2d2s_law_is_the_models_own_at_block_length_1(origin: Any) -> None:
             found[tokens[:cut]] = found.get(tokens[:cut], 0.0) + share
         return found
 
-    assert total_variation(ended(enumerate_law(run)), ended(laws)) < 1e-12
+    assert total_variation(ended(enumerate_law(run)), ended(chain_law(small, prompt, 4, one_by_one))) < 1e-12
 
 
 def test_linear_speculation_gives_the_tokens_of_one_at_a_time(model: Backbone) -> None:
@@ -295,7 +291,7 @@ def test_a_trace_replays_to_the_tokens_and_windows_of_the_response(model: Backbo
     for way in (each for each in speculative if each in ways(model)):
         log = EventLog()
         out = respond(model, **WAYS[way], observer=log)
-        trace = TraceRecord(method=way, suite="s", item=0, length=16, mask=model.mask_id, columns=packed_columns(log))
+        trace = trace_of(log, out, model.mask_id)
         assert replay(trace).tolist() == out.tokens.tolist()
         for name, counted in window_sums(trace).items():
             assert counted.tolist() == [getattr(window, name) for window in out.trace.windows]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import pytest
 import torch
 from fakes import RandomConditionals, tiny_llada
@@ -72,18 +70,6 @@ def test_the_first_step_of_a_block_is_a_plain_forward(tiny: Backbone, name: str)
     torch.testing.assert_close(cache.logits(ids, read), tiny.logits(ids, positions=read)[0])
 
 
-@pytest.mark.parametrize("method", ["llada", "threshold", "factor", "entropy", "klass", "wino", "ddosp", "pc_sampler"])
-@pytest.mark.parametrize("cache", CACHED)
-def test_every_decoder_that_unmasks_fills_the_response_on_a_cache(
-    prompt: torch.Tensor, method: str, cache: str
-) -> None:
-    options = {"steps": 16} if method == "ddosp" else {}
-    out = decode(tiny_llada(), prompt, method, gen_length=16, block_length=4, cache=cache, **options)
-    plain = decode(tiny_llada(), prompt, method, gen_length=16, block_length=4, **options)
-    assert not (out.tokens == 39).any() or (plain.tokens == 39).any()
-    assert out.trace.cached_tokens > 0 and plain.trace.cached_tokens == 0
-
-
 @pytest.mark.parametrize(("cache", "later"), [("prefix", lambda left: left), ("dual", lambda left: 4)])
 def test_tokens_of_a_step_are_those_of_the_paper(prompt: torch.Tensor, cache: str, later: object) -> None:
     """The whole sequence at a block's first step; then the block and all after it, or the block alone."""
@@ -92,11 +78,6 @@ def test_tokens_of_a_step_are_those_of_the_paper(prompt: torch.Tensor, cache: st
     length = len(prompt) + 16
     assert trace.token_forwards == sum(length + 3 * later(left) for left in (16, 12, 8, 4))
     assert trace.token_forwards + trace.cached_tokens == trace.forwards * length
-
-
-def test_with_one_step_a_block_a_cache_changes_nothing(prompt: torch.Tensor) -> None:
-    run = partial(decode, tiny_llada(2), prompt, "llada", gen_length=16, block_length=4, steps=4)
-    assert all(torch.equal(run(cache=name).tokens, run().tokens) for name in CACHED)
 
 
 def test_guidance_and_a_cache_are_refused_together(tiny: Backbone, prompt: torch.Tensor) -> None:

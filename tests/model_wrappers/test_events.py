@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
-from fakes import WHOLE, request_for, tiny_llada
+from fakes import WHOLE, request_for, tiny_llada, trace_of
 
-from harness.records.traces import TraceRecord, packed_columns, replay, window_sums
+from harness.records.traces import TraceRecord, replay, window_sums
 from model_wrappers import Backbone, Decoded, decode
 from model_wrappers.events import KINDS, NO_WINDOW, EventLog
 from model_wrappers.options import Options
@@ -20,6 +22,7 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     *((method, {}) for method in WHOLE),
     *((method, {"stop_at_eos": True}) for method in WHOLE),
     ("llada", {"cache": "dual"}),
+    ("llada", {"remasking": "random"}),
     ("dcd", {"sequential": True}),
     ("fef", {"speculative": False}),
     ("fef", {"kernel": "uniform", "window": 4}),
@@ -34,8 +37,7 @@ def traced(backbone: Backbone, prompt: torch.Tensor, method: Any, **options: Any
     """A response of 16 tokens and its trace."""
     log = EventLog()
     out = decode(backbone, prompt, method, gen_length=16, observer=log, **options)
-    columns = packed_columns(log)
-    return out, TraceRecord(method=str(method), suite="s", item=0, length=16, mask=backbone.mask_id, columns=columns)
+    return out, trace_of(log, out, backbone.mask_id)
 
 
 @pytest.mark.parametrize(("method", "options"), VARIANTS, ids=str)
@@ -47,6 +49,8 @@ def test_a_trace_replays_to_the_tokens_and_sums_to_the_windows(
     assert replay(trace).tolist() == out.tokens.tolist()
     for name, counted in window_sums(trace).items():
         assert counted.tolist() == [getattr(window, name) for window in out.trace.windows]
+    known = ~np.isin(trace.column("kind"), [KINDS.index("filled"), KINDS.index("remasked")])
+    assert ((trace.column("prob")[known] >= 0) & (trace.column("prob")[known] <= 1 + 1e-6)).all()
 
 
 @pytest.mark.parametrize("method", WHOLE)
@@ -63,6 +67,15 @@ def test_a_window_of_a_trace_begins_where_its_record_does(tiny: Backbone, prompt
     for number, window in enumerate(out.trace.windows):
         assert positions[windows == number].min() == window.start
         assert set(steps[windows == number].tolist()) == {window.step}
+
+
+def test_windows_and_ways_of_fef_agree(tiny: Backbone, prompt: torch.Tensor) -> None:
+    out, trace = traced(tiny, prompt, "fef", window=4, draft=tiny_llada(50))
+    count = Counter(KINDS[kind] for kind in trace.column("kind"))
+    accepted, committed = (
+        sum(getattr(window, name) for window in out.trace.windows) for name in ("accepted", "committed")
+    )
+    assert count["accepted"] == accepted and count["corrected"] == committed - accepted > 0 and count["remasked"] == 8
 
 
 def test_rejected_drafts_have_both_probabilities(tiny: Backbone, prompt: torch.Tensor) -> None:

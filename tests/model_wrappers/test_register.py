@@ -166,11 +166,6 @@ def test_a_label_that_no_row_can_have_is_refused(registries: None, label: Any) -
         register("fill-it", label=label)(fill)
 
 
-def test_a_decoder_of_caches_says_that_it_needs_them(registries: None) -> None:
-    register("fill-it", needs_extend=True)(fill)
-    assert METHODS["fill-it"].needs_extend and not METHODS["llada"].needs_extend
-
-
 @pytest.mark.parametrize(
     ("changes", "named"),
     [

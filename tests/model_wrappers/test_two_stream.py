@@ -1,4 +1,7 @@
-"""Two-stream verification: targets, costs and refusals (its law is held in test_chains.py)."""
+"""Two-stream verification: costs, fresh contexts, orders, refusals.
+
+Its targets are held in test_two_stream_families.py, its laws in test_chains.py.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,15 @@ import pytest
 import torch
 from fakes import RandomConditionals, request_for, tiny_llada
 from fef_reference import LENGTH, tokens
-from two_stream_reference import query_logits
+from trainers import logits_of
+from two_stream_reference import sequential_law
 
+from harness.laws.oracle import enumerate_law, total_variation
 from harness.training.objectives import corrupt
 from harness.training.two_stream import two_stream_rows
 from model_wrappers import Backbone, decode
 from model_wrappers.decoders.fef.targets import Proposal
-from model_wrappers.decoders.fef.two_stream import TwoStreamVerifier
+from model_wrappers.decoders.fef.two_stream import TwoStreamVerifier, by_confidence
 
 two_stream = partial(tokens, verify="two-stream")
 
@@ -27,55 +32,7 @@ def test_the_anchor_and_the_verification_change_the_tokens(prompt: torch.Tensor)
     assert len({tuple(response) for response in responses}) == 3
 
 
-@pytest.mark.parametrize("steps", [1, 2])
-def test_with_one_position_a_segment_the_target_is_the_full_one(prompt: torch.Tensor, steps: int) -> None:
-    backbone = tiny_llada(5)
-    assert two_stream(backbone, prompt, anchor=1, steps=steps) == tokens(backbone, prompt, steps=steps)
-
-
 # One verification
-
-
-def verifier(backbone: Backbone, row: list[int], segment: list[int]) -> TwoStreamVerifier:
-    made = TwoStreamVerifier(request_for(backbone, row), window=8)
-    made.begin(segment)
-    return made
-
-
-def verified(made: TwoStreamVerifier, segment: list[int], drafts: list[int]) -> torch.Tensor:
-    """Target logits of a window, (W, V)."""
-    return made.verify(segment, Proposal(drafts, None, None)).logits_WV
-
-
-ROW, SEGMENT = [3, 14, 39, 39, 9, 39, 39, 26, 39], [2, 3, 5, 6, 8]  # 39 is the tiny models' mask
-
-
-@pytest.mark.parametrize("changed", range(5))
-def test_changing_a_draft_leaves_the_targets_up_to_it_unchanged(tiny: Backbone, changed: int) -> None:
-    drafts = [5, 6, 7, 8, 9]
-    other = [*drafts[:changed], 20, *drafts[changed + 1 :]]
-    first, second = (verified(verifier(tiny, ROW, SEGMENT), SEGMENT, each) for each in (drafts, other))
-    assert torch.equal(first[: changed + 1], second[: changed + 1])
-    assert all(not torch.allclose(a, b) for a, b in zip(first[changed + 1 :], second[changed + 1 :], strict=True))
-
-
-def test_targets_equal_those_without_a_cache(tiny: Backbone) -> None:
-    drafts = [5, 6, 7, 8, 9]
-    target_WV = verified(verifier(tiny, ROW, SEGMENT), SEGMENT, drafts)
-    expected_WV = torch.stack([query_logits(tiny, ROW, SEGMENT, drafts[:m]) for m in range(len(SEGMENT))])
-    torch.testing.assert_close(target_WV, expected_WV, atol=1e-5, rtol=1e-4)
-
-
-def test_rejected_drafts_leave_nothing_behind(tiny: Backbone) -> None:
-    """After a rejection the kept states are those of the committed tokens alone."""
-    request = request_for(tiny, ROW)
-    made = TwoStreamVerifier(request, window=8)
-    made.begin(SEGMENT)
-    verified(made, SEGMENT, [5, 6, 7, 8, 9])
-    request.commit(SEGMENT[:2], [5, 30], None, "drawn")  # the second draft was rejected
-    again_WV = verified(made, SEGMENT[2:], [11, 12, 13])
-    expected_WV = torch.stack([query_logits(tiny, ROW, SEGMENT, [5, 30, 11, 12, 13][:m]) for m in range(2, 5)])
-    torch.testing.assert_close(again_WV, expected_WV, atol=1e-5, rtol=1e-4)
 
 
 def test_training_and_decoding_have_the_same_targets(tiny: Backbone) -> None:
@@ -86,12 +43,11 @@ def test_training_and_decoding_have_the_same_targets(tiny: Backbone) -> None:
     )
     segment_BL = corrupted_BL != clean_BL
     rows = two_stream_rows(clean_BL, segment_BL, tiny.mask_id)
-    with torch.inference_mode():
-        trained = tiny.model(
-            input_ids=rows.inputs, position_ids=rows.position_ids, attention_mask=rows.visible, positions=rows.positions
-        ).logits[0]
+    trained = logits_of(tiny.model, rows)[0]
     segment = segment_BL[0].nonzero()[:, 0].tolist()
-    decoded_WV = verified(verifier(tiny, corrupted_BL[0].tolist(), segment), segment, clean_BL[0, segment].tolist())
+    verifier = TwoStreamVerifier(request_for(tiny, corrupted_BL[0].tolist()), window=8)
+    verifier.begin(segment)
+    decoded_WV = verifier.verify(segment, Proposal(clean_BL[0, segment].tolist(), None, None)).logits_WV
     torch.testing.assert_close(trained[len(segment) :], decoded_WV, atol=1e-4, rtol=1e-4)
 
 
@@ -126,6 +82,8 @@ def test_a_backbone_without_cached_attention_is_refused() -> None:
         ({"anchor": 0, "verify": "two-stream"}, "anchor=0"),
         ({"reuse_drafts": True, "verify": "two-stream"}, "reuse_drafts needs verify='full'"),
         ({"verify": "three-stream"}, "'full' or 'two-stream'"),
+        ({"refresh_below": 0.7}, "refresh_below=0.7 needs verify='two-stream', not 'full'"),
+        ({"order": "confidence"}, "order='confidence' needs verify='two-stream', not 'full'"),
     ],
 )
 def test_bad_options_are_refused(prompt: torch.Tensor, options: dict[str, Any], named: str) -> None:
@@ -141,3 +99,62 @@ def test_cached_context_gives_the_plain_logits_in_half_precision(prompt: torch.T
     assert torch.equal(logits, backbone.logits(prompt[None])) and logits.dtype == torch.bfloat16
     again, _ = backbone.extend(prompt[None, :2], positions[:2], positions[:2], cache)
     assert again.dtype == torch.bfloat16
+
+
+# A fresh context where verification is in doubt
+
+
+@pytest.fixture(scope="module")
+def small() -> Backbone:
+    """Two tokens and a mask; what it is in doubt about depends on the threshold."""
+    return tiny_llada(3, vocab_size=3)
+
+
+def test_thresholds_lead_from_the_law_of_two_streams_to_the_papers(small: Backbone) -> None:
+    """In doubt nowhere, somewhere, everywhere: the laws differ, and the last one is the full verification's."""
+    laws = [sequential_law(small, [0, 1], 3, 1.0, refresh_below=below) for below in (0.0, 0.65, 1.1)]
+    run = partial(tokens, small, torch.tensor([0, 1]), gen_length=3, temperature=1.0, steps=1)
+    full = enumerate_law(lambda sampler: torch.tensor(run(sampler=sampler)))
+    distances = [total_variation(law, full) for law in laws]
+    assert distances[0] > distances[1] > 1e-3 and distances[2] < 1e-5
+
+
+def test_at_one_every_position_is_fresh_and_tokens_are_the_papers(prompt: torch.Tensor) -> None:
+    backbone = tiny_llada(5)
+    assert two_stream(backbone, prompt, refresh_below=1.0) == tokens(backbone, prompt)
+
+
+def test_windows_are_what_was_up_for_acceptance(prompt: torch.Tensor) -> None:
+    run = partial(decode, tiny_llada(0), prompt, gen_length=LENGTH, verify="two-stream", steps=1, window=4)
+    trace = run(refresh_below=0.25).trace
+    assert sum(window.committed for window in trace.windows) == LENGTH
+    assert all(window.committed == min(window.accepted + 1, window.proposed) for window in trace.windows)
+
+
+def test_a_fresh_context_costs_a_query_that_doubts_and_a_context_pass(prompt: torch.Tensor) -> None:
+    """By its draft probs nothing after a doubtful position is reached: the query that finds the doubt comes alone."""
+    run = partial(decode, tiny_llada(0), prompt, gen_length=LENGTH, verify="two-stream", steps=1, refresh_below=1.0)
+    trace = run(skip_root_row=True, adaptive_window=True).trace
+    assert trace.forwards == LENGTH + (LENGTH - 1)
+    assert trace.token_forwards == LENGTH * (len(prompt) + LENGTH) + 2 * (LENGTH - 1)
+
+
+# From the most confident position to the least
+
+
+def test_the_likeliest_comes_first_and_ties_from_left_to_right() -> None:
+    context = {4: torch.tensor([1.0, 0, 9]), 7: torch.tensor([0.0, 5, 9]), 9: torch.tensor([0.0, 1, 9])}
+    assert by_confidence(context, never=[2]) == [7, 4, 9]
+
+
+def test_a_response_ends_at_an_eos_that_nothing_unresolved_precedes(prompt: torch.Tensor) -> None:
+    """Tokens up to the first EOS are those without stopping, whichever token is EOS."""
+    backbone = tiny_llada(0)
+    run = partial(two_stream, backbone, prompt, order="confidence", gen_length=16, steps=1, window=2)
+    free, stopped_early = run(), 0
+    for place, token in enumerate(free):
+        backbone.eos_id = token
+        stopped, end = run(stop_at_eos=True), free.index(token)
+        assert stopped[: end + 1] == free[: end + 1] and end <= place
+        stopped_early += stopped != free
+    assert stopped_early

@@ -1,7 +1,4 @@
-"""Two-stream verification on every family: one chain distribution, whatever the window, the draft or what was accepted.
-
-Where logits come from the token before, every query stands behind a copy of that token, which sees what the query sees.
-"""
+"""Two-stream verification on every family: its targets, whatever the window, the draft or what was accepted."""
 
 from __future__ import annotations
 
@@ -13,6 +10,7 @@ import torch
 from fakes import request_for
 from families import NAMES, SHIFTED, tiny
 from fef_reference import tokens
+from two_stream_reference import query_logits
 
 from model_wrappers import Backbone, decode
 from model_wrappers.decoders.fef.targets import Proposal
@@ -39,38 +37,8 @@ def verified(made: TwoStreamVerifier, segment: list[int], drafts: list[int]) -> 
     return made.verify(segment, Proposal(drafts, None, None)).logits_WV
 
 
-def target_logits(backbone: Backbone, clean: list[int]) -> torch.Tensor:
-    """Logits (V,) at position len(clean) of the segment, without a cache: context, clean tokens, what the query is."""
-    length, m = len(ROW), len(clean)
-    at, lead = SEGMENT[m], -backbone.reads_at
-    filled = list(ROW)
-    for position, token in zip(SEGMENT, clean, strict=False):
-        filled[position] = token
-    behind = list(range(at - lead, at + 1))
-    ids = torch.tensor([[*ROW, *clean, *(filled[position] for position in behind)]])
-    positions = torch.tensor([[*range(length), *SEGMENT[:m], *behind]])
-    total = ids.shape[1]
-    visible = torch.zeros(total, total, dtype=torch.bool)
-    visible[:length, :length] = True
-    for n in range(m):  # clean token n: the context but for the segment up to it, and the clean tokens up to it
-        visible[length + n, :length] = True
-        visible[length + n, SEGMENT[: n + 1]] = False
-        visible[length + n, length : length + n + 1] = True
-    for row in range(length + m, total):
-        visible[row] = True
-        visible[row, SEGMENT[:m]] = False
-        visible[row, behind] = False  # at its positions it sees what stands behind alone
-        for n in range(m):
-            visible[row, length + n] = SEGMENT[n] not in behind
-    with torch.inference_mode():
-        output = backbone.model(
-            input_ids=ids, position_ids=positions, attention_mask=visible[None, None], use_cache=False
-        )
-    return output.logits[0, -1 - lead]
-
-
 def test_targets_equal_those_without_a_cache(backbone: Backbone) -> None:
-    expected_WV = torch.stack([target_logits(backbone, DRAFTS[:m]) for m in range(len(SEGMENT))])
+    expected_WV = torch.stack([query_logits(backbone, ROW, SEGMENT, DRAFTS[:m]) for m in range(len(SEGMENT))])
     torch.testing.assert_close(verified(verifier(backbone), SEGMENT, DRAFTS), expected_WV, **CLOSE)
 
 

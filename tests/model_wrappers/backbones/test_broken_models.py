@@ -10,23 +10,14 @@ from typing import Any
 
 import pytest
 import torch
-from fakes import FixedLogits, official_checkpoint
-from safetensors.torch import load_file, save_file
+from fakes import FixedLogits, changed_weights, official_checkpoint
+from safetensors.torch import load_file
 
 from model_wrappers import decode, load_backbone
 from model_wrappers.chat import encode_question
 
 Weights = dict[str, torch.Tensor]
 MATRIX = "model.transformer.blocks.1.q_proj.weight"
-
-
-def changed_weights(folder: Path, change: Callable[[Weights], Any]) -> Path:
-    """A checkpoint with other weights."""
-    file = official_checkpoint(folder) / "model.safetensors"
-    weights = load_file(file)
-    change(weights)
-    save_file(weights, file, metadata={"format": "pt"})
-    return folder
 
 
 def changed_config(folder: Path, **fields: Any) -> Path:
@@ -49,7 +40,7 @@ def changed_config(folder: Path, **fields: Any) -> Path:
 )
 def test_weights_that_make_no_model_are_refused(tmp_path: Path, change: Callable[[Weights], Any], says: str) -> None:
     with pytest.raises(ValueError, match=rf"cannot load model .*{says}"):
-        load_backbone(changed_weights(tmp_path, change))
+        load_backbone(changed_weights(official_checkpoint(tmp_path), change))
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,11 @@ from unittest import mock
 
 import pytest
 import torch
-from fakes import tiny_llada
+from fakes import tiny_llada, trace_of
 from families import VOCABULARY, checkpoint, tiny
 from transformers.models.diffusion_gemma.generation_diffusion_gemma import EntropyBoundSamplerConfig
 
-from harness.records.traces import TraceRecord, packed_columns, replay
+from harness.records.traces import replay
 from model_wrappers import METHODS, Backbone, decode, load_backbone
 from model_wrappers.backbones.blocks import Blocks
 from model_wrappers.events import EventLog
@@ -86,9 +86,7 @@ def test_a_seed_gives_its_tokens_and_the_response_is_watched(model: Backbone) ->
     first = decode(model, PROMPT, "renoise", gen_length=LENGTH, seed=3, steps=4, observer=log)
     assert first.tokens.tolist() == decode(model, PROMPT, "renoise", gen_length=LENGTH, seed=3, steps=4).tokens.tolist()
     assert first.tokens.tolist() != decode(model, PROMPT, "renoise", gen_length=LENGTH, seed=4, steps=4).tokens.tolist()
-    columns = packed_columns(log)
-    trace = TraceRecord(method="m", suite="s", item=0, length=LENGTH, mask=model.mask_id, columns=columns)
-    assert replay(trace).tolist() == first.tokens.tolist()
+    assert replay(trace_of(log, first, model.mask_id)).tolist() == first.tokens.tolist()
 
 
 def test_a_checkpoint_loads_and_has_no_mask(tmp_path: Path) -> None:

@@ -3,29 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from fakes import official_checkpoint
+from fakes import changed_weights, official_checkpoint
 from families import NAMES, checkpoint
-from safetensors.torch import load_file, save_file
 
 from model_wrappers import load_backbone
 from model_wrappers.backbones.registry import FAMILIES
 
 Weights = dict[str, torch.Tensor]
-
-
-def changed(folder: Path, change: Callable[[Weights], Any]) -> Path:
-    """The same checkpoint with other weights."""
-    file = folder / "model.safetensors"
-    weights = load_file(file)
-    change(weights)
-    save_file(weights, file, metadata={"format": "pt"})
-    return folder
 
 
 def refusal(folder: Path, capfd: pytest.CaptureFixture[str]) -> str:
@@ -47,7 +36,7 @@ def matching(weights: Weights, part: str) -> str:
 @pytest.mark.parametrize("name", NAMES)
 def test_a_missing_tensor_is_named(name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     part = "1.attn_norm" if name == "llada" else "1.input_layernorm"
-    folder = changed(checkpoint(name, tmp_path), lambda weights: weights.pop(matching(weights, part)))
+    folder = changed_weights(checkpoint(name, tmp_path), lambda weights: weights.pop(matching(weights, part)))
     assert "no weights for model.layers.1.input_layernorm.weight" in refusal(folder, capfd)
 
 
@@ -59,13 +48,15 @@ def test_a_misshapen_tensor_is_named_with_both_shapes(
         key = matching(weights, "0.q_proj" if name == "llada" else "0.self_attn.q_proj.weight")
         weights[key] = weights[key][:16].clone()
 
-    message = refusal(changed(checkpoint(name, tmp_path), cut), capfd)
+    message = refusal(changed_weights(checkpoint(name, tmp_path), cut), capfd)
     whole = "64x32" if name == "a2d-qwen3" else "32x32"
     assert f"model.layers.0.self_attn.q_proj.weight (16x32, not {whole})" in message
 
 
 def test_many_missing_tensors_are_counted(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    folder = changed(checkpoint("Dream", tmp_path), lambda w: [w.pop(key) for key in list(w) if "layers.1" in key])
+    folder = changed_weights(
+        checkpoint("Dream", tmp_path), lambda w: [w.pop(key) for key in list(w) if "layers.1" in key]
+    )
     assert "and 7 more" in refusal(folder, capfd)
 
 
@@ -74,7 +65,7 @@ def test_a_missing_expert_is_refused_with_what_it_belongs_to(
     part: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     folder = checkpoint("llada_moe", tmp_path, moe_layer_freq=[1, 1])
-    message = refusal(changed(folder, lambda w: w.pop(matching(w, part))), capfd)
+    message = refusal(changed_weights(folder, lambda w: w.pop(matching(w, part))), capfd)
     merged = "down_proj" if "down_proj" in part else "gate_up_proj"
     assert f"model.layers.{part[0]}.mlp.experts.{merged}" in message
 
@@ -86,7 +77,7 @@ def test_a_misshapen_expert_is_refused_with_what_it_belongs_to(
         key = matching(weights, "experts.3.up_proj")
         weights[key] = weights[key][:8].clone()
 
-    message = refusal(changed(checkpoint("llada_moe", tmp_path), cut), capfd)
+    message = refusal(changed_weights(checkpoint("llada_moe", tmp_path), cut), capfd)
     assert "model.layers.0.mlp.experts.gate_up_proj" in message
 
 

@@ -45,17 +45,16 @@ def test_the_gap_is_that_of_the_answer(start: int, length: int, gap: float) -> N
     assert forwards(early=gap - 0.01, **where) == 1 and forwards(early=gap + 0.01, **where) == 4
 
 
-def test_an_exit_fills_the_later_blocks_too() -> None:
-    assert forwards(block_length=2, early=3.7) == 1
-
-
-def test_the_last_step_of_all_blocks_is_the_last_one() -> None:
-    """With two blocks of two steps, step 2 is still 50% of all."""
-    assert forwards(block_length=2, early=1e9, mid=3.7, late=0) == 2
-
-
-def test_half_as_many_steps_begin_late_sooner() -> None:
-    assert forwards(steps=2, early=1e9, mid=1e9, late=0.0) == 2
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"block_length": 2, "early": 3.7}, 1),  # an exit fills the later blocks too
+        ({"block_length": 2, "early": 1e9, "mid": 3.7, "late": 0}, 2),  # of two blocks of two steps, 2 is 50% of all
+        ({"steps": 2, "early": 1e9, "mid": 1e9, "late": 0.0}, 2),  # half as many steps begin late sooner
+    ],
+)
+def test_steps_are_counted_over_all_blocks(options: dict[str, float], expected: int) -> None:
+    assert forwards(**options) == expected
 
 
 def test_what_was_given_stays() -> None:

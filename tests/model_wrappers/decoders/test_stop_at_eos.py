@@ -16,13 +16,19 @@ EOS, MASK = 2, 3
 PROMPT = torch.tensor([1, 0])
 
 
+WAYS: list[tuple[str, dict[str, Any]]] = [
+    *((method, {}) for method in ON_LOGITS),
+    *(("fef", {"speculative": on, "temperature": heat}) for on in (True, False) for heat in (0.0, 1.0)),
+]
+
+
 @pytest.mark.parametrize("block_length", [16, 4])
-@pytest.mark.parametrize("method", ON_LOGITS)
-def test_the_text_stays_and_costs_less(method: str, block_length: int) -> None:
+@pytest.mark.parametrize(("method", "options"), WAYS, ids=str)
+def test_the_text_stays_and_costs_less(method: str, options: dict[str, Any], block_length: int) -> None:
     saved = 0
     for seed in range(6):
         backbone = Unmasked(real=3, seed=seed, eos_id=EOS)
-        run = partial(decode, backbone, PROMPT, method, gen_length=16, block_length=block_length)
+        run = partial(decode, backbone, PROMPT, method, gen_length=16, block_length=block_length, seed=seed, **options)
         full, stopped = run(stop_at_eos=False), run(stop_at_eos=True)
         saved += full.trace.forwards - stopped.trace.forwards
         response = full.tokens.tolist()

@@ -10,10 +10,7 @@ import torch
 from fakes import FixedLogits, RandomConditionals, Recorder, tiny_llada
 
 from harness.laws.oracle import enumerate_law, total_variation
-from harness.suites.registry import generator_of, suite_named
-from harness.training.tokenizer import NANO_SUITES
-from model_wrappers import decode, load_backbone
-from model_wrappers.chat import encode_question
+from model_wrappers import decode
 
 LENGTH = 8
 
@@ -81,15 +78,6 @@ def test_a_file_that_is_no_schedule_is_refused(prompt: torch.Tensor, tmp_path: P
     path.write_text(text)
     with pytest.raises(ValueError, match=r"schedule\.json cannot be read"):
         decode(tiny_llada(), prompt, "ddosp", gen_length=LENGTH, schedule=path)
-
-
-@pytest.mark.parametrize("suite", NANO_SUITES)
-def test_nanos_schedules_take_one_forward_for_two_tokens(suite: str) -> None:
-    length = generator_of(suite_named(suite)).length
-    backbone = load_backbone("nano")
-    prompt_P = torch.tensor(encode_question(backbone.text_tokenizer(), "Copy [ cat, dog ]"))
-    out = decode(backbone, prompt_P, "ddosp", gen_length=length, schedule=f"nano/{suite}")
-    assert out.trace.forwards == length // 2
 
 
 def test_dcd_at_alpha_zero_is_the_causal_model_alone(prompt: torch.Tensor) -> None:
