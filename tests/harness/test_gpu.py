@@ -49,10 +49,12 @@ def with_parts(monkeypatch: pytest.MonkeyPatch, **parts: Any) -> None:
     monkeypatch.setattr(gpu, "parts_of", lambda sizes, device: parts)
 
 
-def test_a_rerun_skips_what_is_finished(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_part_that_fails_is_named_and_a_rerun_skips_what_is_finished(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with_parts(monkeypatch, one=part("one"), broken=part("broken"), two=part("two"))
     assert not measure(tmp_path / "gpu.json", "cpu", SMALL, 1)
-    assert calls == ["one", "broken", "two"]
+    assert calls == ["one", "broken", "two"] and "broken: failed: CUDA out of memory" in capsys.readouterr().out
     with_parts(monkeypatch, one=part("one"), broken=part("mended"), two=part("two"))
     assert measure(tmp_path / "gpu.json", "cpu", SMALL, 1)
     assert calls == ["one", "broken", "two", "mended"]
@@ -68,14 +70,6 @@ def test_a_part_is_on_disk_before_the_next_begins(monkeypatch: pytest.MonkeyPatc
     record = json.loads((tmp_path / "gpu.json").read_text())
     assert list(record["parts"]) == ["one"] and record["sizes"]["arch"] == SMALL.arch
     assert record["parts"]["one"]["tables"] == {"rows": [{"pass": "plain", "ms": 1.5, "note": None}]}
-
-
-def test_a_part_that_fails_is_named_and_left(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with_parts(monkeypatch, broken=part("broken"))
-    assert not measure(tmp_path / "gpu.json", "cpu", SMALL, 1)
-    assert "broken: failed: CUDA out of memory" in capsys.readouterr().out
 
 
 def test_no_part_begins_after_the_minutes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -139,51 +140,41 @@ def test_what_is_not_there_is_named() -> None:
 
 
 @pytest.fixture
-def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An importable package with a plugin module, and an installed distribution that names it as an entry point."""
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An importable package with a plugin module, which is forgotten afterwards."""
     folder = tmp_path / "own_package"
     folder.mkdir()
     (folder / "__init__.py").write_text("")
     (folder / "decoders.py").write_text(f"from own_package.helper import *\n{DECODER}\n\ndef setup(): ...\n")
     (folder / "helper.py").write_text("")
     monkeypatch.syspath_prepend(str(tmp_path))
-    return folder
-
-
-def forget_modules() -> None:
-    """Modules of the package are imported anew by the next test."""
+    yield folder
     for name in [name for name in sys.modules if name.startswith("own_package")]:
         del sys.modules[name]
 
 
 @pytest.mark.parametrize("asked", ["own_package.decoders", "own_package.decoders:setup"])
 def test_a_module_is_a_plugin_and_all_of_its_package_is_hashed(package: Path, asked: str) -> None:
-    forget_modules()
     first = load(asked)
     assert first.registered == {"decoders": ["mine"]} and Path(first.path).name == "decoders.py"
     (package / "helper.py").write_text("changed = True\n")
     assert load(asked).sha256 != first.sha256
     with pytest.raises(UserError, match="has no function nothing"):
         load("own_package.helper:nothing")
-    forget_modules()
 
 
 def test_a_module_that_was_imported_before_is_a_plugin_all_the_same(package: Path) -> None:
-    forget_modules()
     __import__("own_package.decoders")
     assert load("own_package.decoders").registered == {"decoders": ["mine"]}
-    forget_modules()
 
 
 def test_installed_entry_points_are_loaded_for_every_run(package: Path) -> None:
-    forget_modules()
     information = package.parent / "own-1.0.dist-info"
     information.mkdir()
     (information / "METADATA").write_text("Metadata-Version: 2.1\nName: own\nVersion: 1.0\n")
     (information / "entry_points.txt").write_text("[fef_dllm_harness]\nown-decoders = own_package.decoders\n")
     load_all([])
     assert "mine" in METHODS and load("own-decoders").plugin == "own-decoders"
-    forget_modules()
 
 
 def config_of(*line: str) -> RunConfig:

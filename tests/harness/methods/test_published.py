@@ -95,16 +95,3 @@ def test_the_family_is_that_of_the_config_or_of_the_name(model: str, family: str
 def test_a_damaged_config_is_left_to_the_loader(tmp_path: Path, text: str) -> None:
     (tmp_path / "config.json").write_text(text)
     assert family_of(str(tmp_path)) in ("", "5")
-
-
-def test_klass_and_wino_have_the_settings_of_their_repositories() -> None:
-    settings, _ = published_settings("klass", "llada", "gsm8k")
-    assert settings == {
-        "gen_length": 256,
-        "block_length": 64,
-        "history": 2,
-        "conf_threshold": 0.6,
-        "kl_threshold": 0.015,
-    }
-    assert published_settings("wino", "llada", "mbpp")[0]["threshold"] == 0.8
-    assert published_settings("klass", "llada", "lists") == ({}, "")

@@ -10,16 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from fakes import Recorder, official_checkpoint, tiny_llada
+from command_lines import refused
+from fakes import Recorder, tiny_llada
 
-from harness.errors import one_line_errors
 from harness.laws.oracle import TableBackbone, random_table
 from harness.methods import estimation
 from harness.methods.unmasking import estimate_profiles, monotone, optimal_schedule, schedule_error
 from harness.schedule import main
 from harness.training.responses import Example
-from model_wrappers import load_backbone
-from model_wrappers.backbones.registry import NANO
 from model_wrappers.sampling import quotas
 
 
@@ -170,17 +168,21 @@ def test_without_out_the_schedule_goes_where_it_is_said_to_go(
     assert json.loads(written.read_text())["steps"] == 2 and str(written) in capsys.readouterr().out
 
 
-def test_another_model_takes_a_file_of_responses_and_lladas_own_lengths(tmp_path: Path) -> None:
-    nano = load_backbone("nano")
-    sizes = {"vocab_size": nano.vocab_size, "embedding_size": nano.vocab_size, "max_sequence_length": 2048}
-    ids = {"eos_token_id": nano.eos_id, "pad_token_id": nano.eos_id, "mask_token_id": nano.mask_id}
-    model = official_checkpoint(tmp_path / "official", **sizes, **ids)
-    for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
-        (model / name).write_bytes((NANO / name).read_bytes())
+def test_another_model_takes_a_file_of_responses_and_lladas_own_lengths(
+    tmp_path: Path, official_with_tokenizer: Path
+) -> None:
     responses = tmp_path / "train.jsonl"
     responses.write_text('{"question": "1 + 1?", "answer": "<<1+1=2>>2\\n#### 2"}\n' * 2)
     content = made(
-        tmp_path, "--model", str(model), "--suite", "gsm8k", "--responses", str(responses), "--gen-length", "16"
+        tmp_path,
+        "--model",
+        str(official_with_tokenizer),
+        "--suite",
+        "gsm8k",
+        "--responses",
+        str(responses),
+        "--gen-length",
+        "16",
     )
     assert (content["block_length"], content["steps"]) == (8, 8)
     assert [(len(block), sum(block)) for block in content["quotas"]] == [(4, 8)] * 2
@@ -208,6 +210,4 @@ def test_another_model_takes_a_file_of_responses_and_lladas_own_lengths(tmp_path
 def test_bad_input_is_one_line_that_names_what_is_wrong(
     line: list[str], named: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert one_line_errors(lambda: main([*line])) == 2
-    error = capsys.readouterr().err
-    assert named in error and error.startswith("error: ") and error.count("\n") == 1
+    assert named in refused(main, line, capsys)

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_lines import refused
 from msgspec import convert
 
-from harness.errors import UserError, one_line_errors
+from harness.errors import UserError
 from harness.methods.schedule_files import Purpose, describe_schedules
 from harness.options import RunOptions, parsed
 from harness.records.hashes import model_hashes
@@ -121,9 +122,8 @@ def test_a_schedule_made_for_something_else_is_refused_by_name(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], changes: dict[str, Any], named: str
 ) -> None:
     line = ["--suite", "gsm8k", "--methods", "ddosp", "--schedules", str(given(tmp_path, **changes))]
-    assert one_line_errors(lambda: main([*line, "--out", str(tmp_path / "run")])) == 2
-    error = capsys.readouterr().err
-    assert named in error and error.startswith("error: schedule ") and error.count("\n") == 1
+    error = refused(main, [*line, "--out", str(tmp_path / "run")], capsys)
+    assert named in error and error.startswith("error: schedule ")
     assert "python harness/schedule.py --model nano --suite gsm8k --steps 24 --gen-length 48" in error
     assert not (tmp_path / "run").exists()
 

@@ -72,16 +72,14 @@ DEV = rows(
 )
 
 
-def test_the_fast_one_is_the_fastest_within_a_point_of_lladas_best() -> None:
-    assert picked(DEV, decoder="threshold", goal="fast") == [2]
-
-
-def test_the_accurate_one_is_the_most_accurate() -> None:
-    assert picked(DEV, decoder="threshold", goal="accurate") == [3]
-
-
-def test_where_none_is_accurate_enough_the_most_accurate_is_taken_and_of_equals_the_faster() -> None:
-    assert picked(DEV, decoder="factor", goal="fast") == picked(DEV, decoder="factor", goal="accurate") == [6]
+@pytest.mark.parametrize(
+    ("decoder", "fast", "accurate"),
+    [("threshold", 2, 3), ("factor", 6, 6)],
+    ids=["the fastest within a point of LLaDA's best", "none within: the most accurate, of equals the faster"],
+)
+def test_the_rule_chooses_a_fast_and_an_accurate_one(decoder: str, fast: int, accurate: int) -> None:
+    assert picked(DEV, decoder=decoder, goal="fast") == [fast]
+    assert picked(DEV, decoder=decoder, goal="accurate") == [accurate]
 
 
 def test_the_checkpoint_is_chosen_over_the_means_of_the_suites() -> None:

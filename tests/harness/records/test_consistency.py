@@ -8,14 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_lines import refused
 from run_records import drafted_window, item, save
 
-from harness.errors import UserError, one_line_errors
+from harness.errors import UserError
 from harness.records.schema import RunConfig
 from harness.records.store import config_hash, read_run
 from harness.scoring import main as score
 from tables.figures import main as draw
 from tables.render import main as render
+from tables.report import main as report
 
 Rows = list[dict[str, Any]]
 CONFIG: dict[str, Any] = {
@@ -140,12 +142,11 @@ def test_a_scoring_of_another_type_is_refused(tmp_path: Path) -> None:
         read_run(tmp_path)
 
 
-@pytest.mark.parametrize("command", [render, draw, score], ids=["render", "figures", "scoring"])
+@pytest.mark.parametrize("command", [render, draw, report, score], ids=["render", "figures", "report", "scoring"])
 def test_a_run_without_items_is_refused_by_every_command(
     tmp_path: Path, command: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write(tmp_path, [], [])
     before = sorted(path.name for path in tmp_path.iterdir())
-    assert one_line_errors(lambda: command([str(tmp_path)])) == 2
-    assert "holds no items yet" in capsys.readouterr().err
+    assert "holds no items yet" in refused(command, [str(tmp_path)], capsys)
     assert sorted(path.name for path in tmp_path.iterdir()) == before

@@ -9,17 +9,11 @@ from harness.records.hashes import file_hash, model_hashes, nano_hashes
 from model_wrappers.backbones.registry import SHIPPED
 
 
-def test_a_file_is_named_by_its_content(tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    path.write_bytes(b"content")
-    assert file_hash(path) == hashlib.sha256(b"content").hexdigest()
-
-
-def test_weights_are_all_safetensors_of_the_folder_as_they_are_now(tmp_path: Path) -> None:
-    for name in ("b.safetensors", "a.safetensors", "config.json"):
+def test_weights_are_all_files_of_weights_in_the_folder_as_they_are_now(tmp_path: Path) -> None:
+    for name in ("b.safetensors", "a.safetensors", "c.bin", "d.pt", "config.json"):
         (tmp_path / name).write_bytes(name.encode())
     before = model_hashes(tmp_path)
-    assert before == {name: file_hash(tmp_path / name) for name in ("a.safetensors", "b.safetensors")}
+    assert before == {name: file_hash(tmp_path / name) for name in ("a.safetensors", "b.safetensors", "c.bin", "d.pt")}
     (tmp_path / "a.safetensors").write_bytes(b"trained further")
     assert model_hashes(tmp_path) == before | {"a.safetensors": hashlib.sha256(b"trained further").hexdigest()}
     assert model_hashes(tmp_path / "hub" / "id") == {}

@@ -15,43 +15,28 @@ from harness.records import receipts
 from harness.records.receipts import receipt
 
 
-class FakeNvml(SimpleNamespace):
-    """NVML with one throttled GPU."""
+class NvmlError(Exception):
+    """Of NVML."""
 
-    class NVMLError(Exception):
-        pass
 
-    NVML_CLOCK_SM, NVML_CLOCK_MEM, NVML_TEMPERATURE_GPU = 1, 2, 0
+def nvml_of(asked: list[str], broken: bool = False) -> SimpleNamespace:
+    """NVML with one throttled GPU; `asked` gets the identities that it is asked for."""
 
-    def __init__(self, broken: bool = False) -> None:
-        self.broken = broken
-        self.asked: list[str] = []
+    def begin() -> None:
+        if broken:
+            raise NvmlError("Driver Not Loaded")
 
-    def nvmlInit(self) -> None:
-        if self.broken:
-            raise self.NVMLError("Driver Not Loaded")
-
-    def nvmlShutdown(self) -> None:
-        pass
-
-    def nvmlDeviceGetHandleByUUID(self, identity: str) -> str:
-        self.asked.append(identity)
-        return identity
-
-    def nvmlDeviceGetClockInfo(self, handle: str, clock: int) -> int:
-        return {1: 1980, 2: 2619}[clock]
-
-    def nvmlDeviceGetTemperature(self, handle: str, sensor: int) -> int:
-        return 61
-
-    def nvmlDeviceGetPowerUsage(self, handle: str) -> int:
-        return 512_340
-
-    def nvmlDeviceGetUtilizationRates(self, handle: str) -> Any:
-        return SimpleNamespace(gpu=7)
-
-    def nvmlDeviceGetCurrentClocksThrottleReasons(self, handle: str) -> int:
-        return 0x4
+    return SimpleNamespace(
+        **{"NVMLError": NvmlError, "NVML_CLOCK_SM": 1, "NVML_CLOCK_MEM": 2, "NVML_TEMPERATURE_GPU": 0},
+        nvmlInit=begin,
+        nvmlShutdown=lambda: None,
+        nvmlDeviceGetHandleByUUID=asked.append,
+        nvmlDeviceGetClockInfo=lambda handle, clock: {1: 1980, 2: 2619}[clock],
+        nvmlDeviceGetTemperature=lambda handle, sensor: 61,
+        nvmlDeviceGetPowerUsage=lambda handle: 512_340,
+        nvmlDeviceGetUtilizationRates=lambda handle: SimpleNamespace(gpu=7),
+        nvmlDeviceGetCurrentClocksThrottleReasons=lambda handle: 0x4,
+    )
 
 
 @pytest.fixture
@@ -92,15 +77,15 @@ def test_a_busy_start_is_warned_of(processor: float | None, gpu: dict[str, Any] 
 
 
 def test_a_gpu_is_asked_by_its_own_identity(monkeypatch: pytest.MonkeyPatch, one_gpu: None) -> None:
-    nvml = FakeNvml()
-    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    asked: list[str] = []
+    monkeypatch.setitem(sys.modules, "pynvml", nvml_of(asked))
     gpu = receipt("cuda:1")["gpu"]
-    assert nvml.asked == ["GPU-abc"]
+    assert asked == ["GPU-abc"]
     assert gpu["sm_mhz"] == 1980 and gpu["power_w"] == 512.3 and gpu["throttle_reasons"] == "0x4"
 
 
 def test_a_gpu_that_says_nothing_says_why(monkeypatch: pytest.MonkeyPatch, one_gpu: None) -> None:
-    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(broken=True))
+    monkeypatch.setitem(sys.modules, "pynvml", nvml_of([], broken=True))
     assert "Driver Not Loaded" in receipt("cuda")["gpu"]["unknown"]
     monkeypatch.setitem(sys.modules, "pynvml", None)
     assert "nvidia-ml-py" in receipt("cuda")["gpu"]["unknown"]

@@ -81,13 +81,6 @@ def test_a_number_that_no_float_holds_is_named_with_its_line(folder: Path) -> No
         read_run(folder)
 
 
-def test_an_item_recorded_twice_is_refused(folder: Path) -> None:
-    with (folder / "items.jsonl").open("a") as file:
-        file.write(json.dumps(item(1)) + "\n")
-    with pytest.raises(UserError, match="twice"):
-        read_run(folder)
-
-
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"schema": 99}'])
 def test_a_bad_run_file_is_refused(folder: Path, content: str) -> None:
     (folder / "run.json").write_text(content)

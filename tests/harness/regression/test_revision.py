@@ -34,8 +34,8 @@ def git(folder: Path, *line: str) -> str:
 
 
 @pytest.fixture
-def repository(tmp_path: Path) -> Path:
-    """A repository of two commits, with another file changed and not committed."""
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """This project: a repository of two commits, with another file changed and not committed."""
     folder = tmp_path / "repository"
     (folder / "package").mkdir(parents=True)
     git(folder, "init", "--quiet")
@@ -45,11 +45,11 @@ def repository(tmp_path: Path) -> Path:
         git(folder, "commit", "--quiet", "--message", content)
     (folder / "package" / "code.py").write_text("third")
     git(folder, "add", "--all")
+    monkeypatch.setattr(revision, "ROOT", folder)
     return folder
 
 
-def test_a_folder_came_with_the_last_commit_that_changed_it(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(revision, "ROOT", repository)
+def test_a_folder_came_with_the_last_commit_that_changed_it(repository: Path) -> None:
     git(repository, "reset", "--quiet", "--hard")
     (repository / "other.py").write_text("other")
     git(repository, "add", "--all")
@@ -57,16 +57,12 @@ def test_a_folder_came_with_the_last_commit_that_changed_it(repository: Path, mo
     assert revision.revision_of(repository / "package") == git(repository, "rev-parse", "HEAD~1").strip()
 
 
-def test_a_folder_changed_since_its_commit_has_no_revision(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(revision, "ROOT", repository)
+def test_a_folder_changed_since_its_commit_has_no_revision(repository: Path) -> None:
     with pytest.raises(UserError, match="package has changes that are not committed"):
         revision.revision_of(repository / "package")
 
 
-def test_a_folder_outside_the_repository_has_no_revision(
-    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(revision, "ROOT", repository)
+def test_a_folder_outside_the_repository_has_no_revision(repository: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="outside repository"):
         revision.revision_of(tmp_path)
 
@@ -81,10 +77,7 @@ def test_a_shallow_clone_does_not_take_its_only_commit_for_a_folders(
         revision.revision_of(shallow / "package")
 
 
-def test_a_revision_is_checked_out_and_the_clone_keeps_no_trace(
-    repository: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(revision, "ROOT", repository)
+def test_a_revision_is_checked_out_and_the_clone_keeps_no_trace(repository: Path) -> None:
     before = git(repository, "status", "--porcelain")
     with revision.checkout("HEAD~1") as tree:
         assert (tree / "package" / "code.py").read_text() == "first"
@@ -93,8 +86,7 @@ def test_a_revision_is_checked_out_and_the_clone_keeps_no_trace(
 
 
 @pytest.mark.parametrize("rev", ["no-such-revision", "--help", "HEAD:package"])
-def test_what_is_no_revision_is_refused(repository: Path, monkeypatch: pytest.MonkeyPatch, rev: str) -> None:
-    monkeypatch.setattr(revision, "ROOT", repository)
+def test_what_is_no_revision_is_refused(repository: Path, rev: str) -> None:
     with pytest.raises(UserError, match=f"--against-rev {rev}: "), revision.checkout(rev):
         pass
 

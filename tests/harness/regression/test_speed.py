@@ -64,12 +64,14 @@ def test_a_worker_answers_with_tokens_or_with_its_error() -> None:
         assert "unheard_of" in worker.decode({**request, "options": {"unheard_of": 1}})["error"]
 
 
-@pytest.mark.parametrize(("compiled", "pairs"), [(False, 4), (True, 1)])
-def test_the_sides_alternate_in_a_pair_of_processes_for_each_item(
-    monkeypatch: pytest.MonkeyPatch, compiled: bool, pairs: int
-) -> None:
+def measure_with(
+    monkeypatch: pytest.MonkeyPatch, answer: Callable[[str, str], dict[str, Any]], *suites: str, **config: Any
+) -> tuple[Any, list[str]]:
+    """Items of two methods, three a suite, of which two are measured, with sides that give a method these answers.
+
+    Also which sides were started, in their order.
+    """
     made: list[str] = []
-    calls: list[str] = []
 
     class Side:
         def __init__(self, tree: Path, threads: int) -> None:
@@ -82,56 +84,48 @@ def test_the_sides_alternate_in_a_pair_of_processes_for_each_item(
         def __exit__(self, *error: object) -> None: ...
 
         def decode(self, request: dict[str, Any]) -> dict[str, Any]:
-            if request["method"] == "unknown":
-                return {"error": "no such method"}
-            calls.append(self.name)
-            return {"seconds": {"old": 1.0, "new": 3.0}[self.name], "forwards": 2, "tokens": "same"}
-
-    def request(config: Any, model: str, prompt: list[int]) -> dict[str, Any]:
-        return {"method": model}
+            return answer(self.name, request["method"])
 
     monkeypatch.setattr(speed, "Worker", Side)
-    monkeypatch.setattr(speed, "request_of", request)
+    monkeypatch.setattr(speed, "request_of", lambda config, model, prompt: {"method": model})
     models = {"llada": "llada", "other": "unknown"}
-    jobs: Any = [SimpleNamespace(suite=s, models=models, prompts=[torch.tensor([1])] * 3) for s in ("gsm8k", "math")]
-    config = RunConfig(device="cpu", compile=compiled, threads=1)
-    measured, notes = speed.measure_both(Path("old"), config, jobs, items=2)
+    prompts = [torch.tensor([1])] * 3
+    jobs: Any = [SimpleNamespace(suite=suite, models=models, prompts=prompts) for suite in suites]
+    return speed.measure_both(Path("old"), RunConfig(device="cpu", threads=1, **config), jobs, items=2), made
+
+
+@pytest.mark.parametrize(("compiled", "pairs"), [(False, 4), (True, 1)])
+def test_the_sides_alternate_in_a_pair_of_processes_for_each_item(
+    monkeypatch: pytest.MonkeyPatch, compiled: bool, pairs: int
+) -> None:
+    calls: list[str] = []
+
+    def answer(side: str, method: str) -> dict[str, Any]:
+        if method == "unknown":
+            return {"error": "no such method"}
+        calls.append(side)
+        return {"seconds": {"old": 1.0, "new": 3.0}[side], "forwards": 2, "tokens": "same"}
+
+    (measured, notes), made = measure_with(monkeypatch, answer, "gsm8k", "math", compile=compiled)
     assert made == ["old", "new"] * pairs and calls == ["old", "new"] * 3 * 4
     assert len(measured) == 4 and set(measured["old"]) == {1.0} and set(measured["new"]) == {3.0}
     assert notes == [f"other on {suite} is left out: no such method" for suite in ("gsm8k", "math")]
 
 
 def test_the_faster_of_two_responses_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    given = iter([9.0, 9.0, 2.0, 4.0, 1.0, 8.0])  # both warm up, then old, new, old, new
-    measured, _ = measure_with(monkeypatch, lambda name: {"seconds": next(given), "forwards": 2, "tokens": "same"})
-    assert measured[["old", "new"]].to_numpy().tolist() == [[1.0, 4.0]]
+    given = iter([9.0, 9.0, 2.0, 4.0, 1.0, 8.0] * 2)  # both warm up, then old, new, old, new
+
+    def answer(side: str, method: str) -> dict[str, Any]:
+        return {"error": ""} if method == "unknown" else {"seconds": next(given), "forwards": 2, "tokens": "same"}
+
+    (measured, _), _ = measure_with(monkeypatch, answer, "math")
+    assert measured[["old", "new"]].to_numpy().tolist() == [[1.0, 4.0]] * 2
 
 
 def test_a_method_that_this_tree_alone_cannot_run_is_no_method_to_leave_out(monkeypatch: pytest.MonkeyPatch) -> None:
     answers = {"old": {"seconds": 1.0, "forwards": 2, "tokens": "same"}, "new": {"error": "broken"}}
     with pytest.raises(UserError, match="llada on math is decoded by the other revision, not by this: broken"):
-        measure_with(monkeypatch, answers.__getitem__)
-
-
-def measure_with(monkeypatch: pytest.MonkeyPatch, answer: Callable[[str], dict[str, Any]]) -> Any:
-    """One item of one method, measured with sides that give these answers."""
-
-    class Side:
-        def __init__(self, tree: Path, threads: int) -> None:
-            self.name = "old" if tree == Path("old") else "new"
-
-        def __enter__(self) -> Side:
-            return self
-
-        def __exit__(self, *error: object) -> None: ...
-
-        def decode(self, request: dict[str, Any]) -> dict[str, Any]:
-            return answer(self.name)
-
-    monkeypatch.setattr(speed, "Worker", Side)
-    monkeypatch.setattr(speed, "request_of", lambda *asked: {})
-    jobs: Any = [SimpleNamespace(suite="math", models={"llada": "llada"}, prompts=[torch.tensor([1])])]
-    return speed.measure_both(Path("old"), RunConfig(device="cpu", threads=1), jobs, items=1)
+        measure_with(monkeypatch, lambda side, method: answers[side], "math")
 
 
 @pytest.mark.slow

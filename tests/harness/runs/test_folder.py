@@ -139,13 +139,6 @@ def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
         pass
 
 
-def test_another_configuration_does_not_resume(tmp_path: Path) -> None:
-    start(tmp_path)
-    assert claim_folder(tmp_path, convert(CONFIG, RunConfig), resume=True) == tmp_path
-    with pytest.raises(UserError, match=r"another configuration.*methods"):
-        claim_folder(tmp_path, convert({**CONFIG, "methods": {"llada": {}}}, RunConfig), resume=True)
-
-
 def test_every_session_has_its_receipts(tmp_path: Path) -> None:
     start(tmp_path)
     with session(tmp_path, "cpu"):

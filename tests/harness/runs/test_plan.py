@@ -61,9 +61,12 @@ def test_measuring_ends_with_the_budget_but_not_before_every_method_was_there(po
     assert found["llada", "mbpp"] == Forecast(longer * 4.0, longer * 48.0, 0)
 
 
+MEASURED = {"prompt": "32", "response": "48", "model": "nano", "arch": "None"}
+
+
 def costs_file(folder: Path, **changes: Any) -> Path:
     record = {
-        "arguments": {"prompt": "32", "response": "48", "model": "nano", "arch": "None"},
+        "arguments": MEASURED,
         "environment": {"cpu": "Test CPU", "gpu": None},
         "passes": [{"pass": "plain forward", "ms": 100.0}],
         "speedups": [{"method": "fef-2", "suite": "gsm8k", "predicted speedup": 2.0}],
@@ -81,21 +84,20 @@ def test_from_costs_a_step_is_a_forward_and_fef_goes_by_its_speedup(tmp_path: Pa
     assert source.endswith("a forward of 80 tokens in 100 ms on Test CPU")
 
 
-def test_costs_of_another_model_are_refused(tmp_path: Path) -> None:
-    arguments = {"prompt": "32", "response": "48", "model": "other", "arch": None}
-    with pytest.raises(UserError, match=r"is of the model other, and the run of nano: .* --model nano"):
-        from_costs(resolved(), costs_file(tmp_path, arguments=arguments))
-
-
-def test_costs_of_a_part_of_the_layers_price_no_whole_model(tmp_path: Path) -> None:
-    arguments = {"prompt": "32", "response": "48", "model": "nano", "arch": "llada-8b", "layers": "2"}
-    with pytest.raises(UserError, match="is of 2 layers alone, and prices no whole model"):
-        from_costs(resolved(), costs_file(tmp_path, arguments=arguments))
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"model": "other", "arch": None}, r"is of the model other, and the run of nano: .* --model nano"),
+        ({"arch": "llada-8b", "layers": "2"}, "is of 2 layers alone, and prices no whole model"),
+    ],
+)
+def test_costs_of_another_model_are_refused(tmp_path: Path, change: dict[str, Any], says: str) -> None:
+    with pytest.raises(UserError, match=says):
+        from_costs(resolved(), costs_file(tmp_path, arguments=MEASURED | change))
 
 
 def test_costs_of_another_checkpoint_of_the_same_shape_serve(tmp_path: Path) -> None:
-    arguments = {"prompt": "32", "response": "48", "model": "nano-fef", "arch": "None"}
-    found, _ = from_costs(resolved(), costs_file(tmp_path, arguments=arguments))
+    found, _ = from_costs(resolved(), costs_file(tmp_path, arguments=MEASURED | {"model": "nano-fef"}))
     assert found["llada", "gsm8k"].seconds == pytest.approx(4.8)
 
 

@@ -9,14 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 import harness
 from harness.errors import UserError
-from harness.records.hashes import model_hashes
 from harness.records.schema import Method, RunConfig
 from harness.records.sources import describe_code
-from harness.records.store import read_meta
 from harness.runs import folder as folders
 from harness.runs.folder import begin_meta, made_with
 from harness.runs.resolve import recorded
@@ -87,11 +84,21 @@ def test_other_problems_are_refused(begun: Begun) -> None:
         begun.again(data)
 
 
-def test_a_decoder_that_was_edited_is_refused(begun: Begun, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("part", "change", "says"),
+    [
+        ("", {"sha256": "edited"}, r"code.decoders.fef.sha256 \(.* there, edited now\)"),
+        ("defaults", {"remask_fraction": 0.25}, r"fef.defaults.remask_fraction \(0.5 there, 0.25 now\)"),
+    ],
+)
+def test_a_decoder_that_was_edited_or_has_another_default_is_refused(
+    begun: Begun, monkeypatch: pytest.MonkeyPatch, part: str, change: dict[str, Any], says: str
+) -> None:
     code = describe_code({"fef": METHODS["fef"]})
-    code["decoders"]["fef"]["sha256"] = "edited"
+    fef = code["decoders"]["fef"]
+    (fef[part] if part else fef).update(change)
     monkeypatch.setattr(folders, "describe_code", lambda decoders: code)
-    with pytest.raises(UserError, match=r"code.decoders.fef.sha256 \(.* there, edited now\)"):
+    with pytest.raises(UserError, match=says):
         begun.again()
 
 
@@ -105,31 +112,20 @@ def test_a_file_of_the_harness_that_was_edited_is_refused(
         begun.again()
 
 
-def test_a_default_that_changed_is_refused(begun: Begun, monkeypatch: pytest.MonkeyPatch) -> None:
-    code = describe_code({"fef": METHODS["fef"]})
-    code["decoders"]["fef"]["defaults"]["remask_fraction"] = 0.25
-    monkeypatch.setattr(folders, "describe_code", lambda decoders: code)
-    with pytest.raises(UserError, match=r"fef.defaults.remask_fraction \(0.5 there, 0.25 now\)"):
-        begun.again()
-
-
-def test_another_commit_is_refused_and_named(begun: Begun, monkeypatch: pytest.MonkeyPatch) -> None:
-    commit = read_meta(begun.folder).environment["commit"]
-    environment_with(monkeypatch, {"commit": "0123abcd"})
-    with pytest.raises(UserError, match=rf"environment.commit \({commit} there, 0123abcd now\).*git checkout {commit}"):
-        begun.again()
-
-
-def test_another_package_is_refused(begun: Begun, monkeypatch: pytest.MonkeyPatch) -> None:
-    packages = read_meta(begun.folder).environment["packages"]
-    environment_with(monkeypatch, {"packages": packages | {"torch": "0.1"}})
-    with pytest.raises(UserError, match=r"packages.torch \(.* there, 0.1 now\)"):
-        begun.again()
-
-
-def test_another_machine_is_refused_where_seconds_are_compared(begun: Begun, monkeypatch: pytest.MonkeyPatch) -> None:
-    environment_with(monkeypatch, {"cpu": "another"})
-    with pytest.raises(UserError, match=r"environment.cpu \(.* there, another now\)"):
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"commit": "0123abcd"}, r"environment.commit \((\w+) there, 0123abcd now\).*git checkout \1"),
+        ({"packages": {"torch": "0.1"}}, r"packages.torch \(.* there, 0.1 now\)"),
+        ({"cpu": "another"}, r"environment.cpu \(.* there, another now\)"),  # where seconds are compared
+    ],
+    ids=["commit", "package", "machine"],
+)
+def test_another_environment_is_refused_and_named(
+    begun: Begun, monkeypatch: pytest.MonkeyPatch, change: dict[str, Any], says: str
+) -> None:
+    environment_with(monkeypatch, change)
+    with pytest.raises(UserError, match=says):
         begun.again()
 
 
@@ -137,12 +133,6 @@ def test_another_machine_is_refused_where_seconds_are_compared(begun: Begun, mon
 def test_another_machine_may_go_on_with_an_untimed_run(begun: Begun, monkeypatch: pytest.MonkeyPatch) -> None:
     environment_with(monkeypatch, {"cpu": "another"})
     begun.again()
-
-
-def test_every_file_of_weights_is_hashed(tmp_path: Path) -> None:
-    for name in ("a.safetensors", "b.bin", "c.pt", "config.json"):
-        torch.save({}, tmp_path / name)
-    assert set(model_hashes(tmp_path)) == {"a.safetensors", "b.bin", "c.pt"}
 
 
 def test_run_json_has_the_defaults_and_the_source_of_every_decoder(begun: Begun) -> None:

@@ -25,14 +25,22 @@ def test_prompts_and_responses_are_taken_as_they_are(tmp_path: Path) -> None:
     assert read_exchanges(path, "--data", "mbpp", 2) == [Exchange("Say hello.", "hello")] * 2
 
 
-def test_gsm8ks_own_lines_get_the_suites_prompt_and_lose_their_annotations(tmp_path: Path) -> None:
-    path = lines_file(tmp_path, {"question": "How many?", "answer": "48/2 = <<48/2=24>>24 clips.\n#### 24"})
-    assert read_exchanges(path, "--data", "gsm8k", 1) == [Exchange("How many?" + BOXED, "48/2 = 24 clips.\n#### 24")]
-
-
-def test_maths_own_lines_get_the_suites_prompt(tmp_path: Path) -> None:
-    path = lines_file(tmp_path, {"problem": "Find $x$.", "solution": r"\boxed{1}", "level": "Level 1"})
-    assert read_exchanges(path, "--data", "math", 1) == [Exchange("Find $x$." + BOXED, r"\boxed{1}")]
+@pytest.mark.parametrize(
+    ("suite", "line", "question", "answer"),
+    [
+        (
+            "gsm8k",
+            {"question": "How many?", "answer": "48/2 = <<48/2=24>>24 clips.\n#### 24"},
+            "How many?",
+            "48/2 = 24 clips.\n#### 24",  # without annotations
+        ),
+        ("math", {"problem": "Find $x$.", "solution": r"\boxed{1}", "level": "Level 1"}, "Find $x$.", r"\boxed{1}"),
+    ],
+)
+def test_a_suites_own_lines_get_its_prompt(
+    tmp_path: Path, suite: str, line: dict[str, str], question: str, answer: str
+) -> None:
+    assert read_exchanges(lines_file(tmp_path, line), "--data", suite, 1) == [Exchange(question + BOXED, answer)]
 
 
 @pytest.mark.parametrize(
@@ -71,8 +79,3 @@ def test_a_file_with_too_few_lines_is_refused(tmp_path: Path) -> None:
 def test_training_takes_every_line_of_any_known_format(tmp_path: Path) -> None:
     path = lines_file(tmp_path, GOOD, {"question": "a", "answer": "b"}, {"problem": "c", "solution": "d"})
     assert [exchange.response for exchange in read_exchanges(path, "--data")] == ["hello", "b", "d"]
-
-
-def test_an_empty_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"--data .* has 0 lines; at least 1"):
-        read_exchanges(lines_file(tmp_path), "--data")

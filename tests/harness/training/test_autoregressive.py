@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from harness.errors import UserError
 from harness.training.data import CorruptedBatches, NextTokenBatches
 from harness.training.objectives import next_token_loss
-from harness.training.recipes import PRESETS, Size, recipe
+from harness.training.recipes import PRESETS, Size
 from harness.training.run import train
 from model_wrappers import decode, load_backbone
 from model_wrappers.backbones.causal import of_llada
@@ -60,9 +60,7 @@ def test_what_training_writes_decodes(tmp_path: Path) -> None:
     assert decode(backbone, [5, 6, 7], "ar", gen_length=8).trace.forwards <= 8
 
 
-def test_what_makes_no_sense_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="--block-length 16 is of diffusion models"):
-        recipe("ar", "nano-block-control", {})
+def test_a_llama_is_trained_by_no_other_objective(tmp_path: Path) -> None:
     train("ar", replace(PRESETS["nano-ar"], init=None, size=TINY, batch=4, warmup=1, steps=1), tmp_path / "ar")
     with pytest.raises(UserError, match="objective ar trains Llamas, and the others diffusion models"):
         train("llada", replace(PRESETS["nano"], init=str(tmp_path / "ar")), tmp_path / "llada")

@@ -9,6 +9,7 @@ import pytest
 import torch
 from fakes import tiny_llada
 from families import checkpoint
+from trainers import logits_of
 
 from harness.errors import UserError
 from harness.train import main
@@ -30,26 +31,23 @@ EXAMPLES: list[Example] = [
 ]
 
 
+MODEL = tiny_llada(0)
+MODEL.blocks = Blocks(LENGTH, "response")
+CLEAN_BL = torch.randint(0, 38, (2, 18), generator=torch.Generator().manual_seed(1))
+STARTS = (6, 3)
+MASKED_BR = torch.rand(2, 12, generator=torch.Generator().manual_seed(2)) < 0.5
+ROWS = block_rows(CLEAN_BL, torch.tensor(STARTS), MASKED_BR, MASKED_BR.float(), LENGTH, MASK)
+
+
 def batches(**how: float) -> dict[str, torch.Tensor]:
     return BlockBatches(CorruptedBatches(EOS, MASK, 0, lengths=()), LENGTH, **how)(EXAMPLES)
 
 
 def test_a_corrupted_block_is_predicted_from_what_decoding_has_before_it() -> None:
-    model = tiny_llada(0)
-    model.blocks = Blocks(LENGTH, "response")
-    clean_BL = torch.randint(0, 38, (2, 18), generator=torch.Generator().manual_seed(1))
-    start_B = torch.tensor([6, 3])
-    masked_BR = torch.rand(2, 12, generator=torch.Generator().manual_seed(2)) < 0.5
-    rows = block_rows(clean_BL, start_B, masked_BR, masked_BR.float(), LENGTH, MASK)
-    with torch.no_grad():
-        logits_BRV = model.model(
-            input_ids=rows.inputs,
-            attention_mask=rows.visible,
-            position_ids=rows.position_ids,
-            positions=rows.positions,
-        ).logits
-    for clean_L, start, masked_R, logits_RV in zip(clean_BL, start_B.tolist(), masked_BR, logits_BRV, strict=True):
-        ledger = BlockLedger(model, Grid.of(model.blocks, start), Kept())
+    logits_BRV = logits_of(MODEL.model, ROWS)
+    assert MODEL.blocks is not None
+    for clean_L, start, masked_R, logits_RV in zip(CLEAN_BL, STARTS, MASKED_BR, logits_BRV, strict=True):
+        ledger = BlockLedger(MODEL, Grid.of(MODEL.blocks, start), Kept())
         for block in range(3):
             at = slice(block * LENGTH, (block + 1) * LENGTH)
             own_K = torch.arange(start + at.start, start + at.stop)
@@ -60,24 +58,13 @@ def test_a_corrupted_block_is_predicted_from_what_decoding_has_before_it() -> No
 
 
 def test_the_queries_are_those_of_two_stream_verification_in_every_block() -> None:
-    model = tiny_llada(0)
-    model.blocks = Blocks(LENGTH, "response")
-    clean_BL = torch.randint(0, 38, (2, 18), generator=torch.Generator().manual_seed(1))
-    start_B = torch.tensor([6, 3])
-    segment_BR = torch.rand(2, 12, generator=torch.Generator().manual_seed(2)) < 0.5
-    without = block_rows(clean_BL, start_B, segment_BR, segment_BR.float(), LENGTH, MASK)
-    rows = with_queries(without, segment_BR, LENGTH, MASK)
-    with torch.no_grad():
-        logits_BCV = model.model(
-            input_ids=rows.inputs,
-            attention_mask=rows.visible,
-            position_ids=rows.position_ids,
-            positions=rows.positions[:, 12:],
-        ).logits
+    rows = with_queries(ROWS, MASKED_BR, LENGTH, MASK)
+    logits_BCV = logits_of(MODEL.model, rows)[:, 12:]
+    assert MODEL.blocks is not None
     for clean_L, start, segment_R, logits_CV, weight_C in zip(
-        clean_BL, start_B.tolist(), segment_BR, logits_BCV, rows.block_weight[:, 12:], strict=True
+        CLEAN_BL, STARTS, MASKED_BR, logits_BCV, rows.block_weight[:, 12:], strict=True
     ):
-        grid, slot = Grid.of(model.blocks, start), 0
+        grid, slot = Grid.of(MODEL.blocks, start), 0
         for block in range(3):
             at = start + block * LENGTH
             masked = [at + k for k in range(LENGTH) if segment_R[block * LENGTH + k]]
@@ -85,7 +72,7 @@ def test_the_queries_are_those_of_two_stream_verification_in_every_block() -> No
                 continue
             ids_L = clean_L[: at + LENGTH].clone()
             ids_L[masked] = MASK
-            ledger = BlockLedger(model, grid, Kept())
+            ledger = BlockLedger(MODEL, grid, Kept())
             request = Request(ledger, ledger, ids_L[None], start, LENGTH, 0.0, Sampler(0), grid=grid)
             verifier = TwoStreamVerifier(request, window=LENGTH)
             verifier.segment(masked)
@@ -129,33 +116,8 @@ def test_a_training_in_blocks_gives_a_block_model(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "fef" / "train.json").read_text())["prefixes"] == 0.75
     with pytest.raises(UserError, match="attends in blocks of 16: add --block-length 16"):
         main(
-            [
-                "--preset",
-                "nano",
-                "--steps",
-                "1",
-                "--objective",
-                "llada",
-                "--init",
-                str(tmp_path / "fef"),
-                "--out",
-                str(tmp_path / "no"),
-            ]
+            ["--preset", "nano", "--objective", "llada", "--init", str(tmp_path / "fef"), "--out", str(tmp_path / "no")]
         )
-
-
-@pytest.mark.parametrize(
-    ("objective", "given", "says"),
-    [
-        ("fef", {"prefixes": 0.5}, "--prefixes and --first-weight are of blocks: add --block-length"),
-        ("llada", {"prefixes": 0.5, "block_length": 8}, "--prefixes 0.5 is what FeF-DLLM's targets see"),
-        ("fef", {"mask": "two-stream", "block_length": 8, "random_orders": 0.5}, "without --block-length"),
-        ("fef", {"block_length": 0}, "--block-length 0"),
-    ],
-)
-def test_blocks_that_make_no_sense_are_refused(objective: str, given: dict[str, object], says: str) -> None:
-    with pytest.raises(UserError, match=says):
-        recipe(objective, "nano", given)
 
 
 def test_a_model_whose_blocks_count_from_the_sequence_is_not_trained(tmp_path: Path) -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import pytest
 import torch
 
-from harness.errors import UserError
-from harness.train import arguments_of, recipe_of
 from harness.training.data import CorruptedBatches, NanoExamples
 from harness.training.objectives import BLOCK_LENGTHS, corrupt_in_blocks
 from model_wrappers import load_backbone
@@ -50,9 +48,3 @@ def test_each_batch_of_examples_comes_twice_corrupted_otherwise_and_without_solv
         assert responses == [once[4 * number + n]["response"] for n in range(4)]
         assert max(len(example["prompt"]) for example in first) < 150
         assert not torch.equal(batches(first)["corrupted"], batches(second)["corrupted"])
-
-
-def test_blocks_are_for_plain_prediction() -> None:
-    line = ["--objective", "fef", "--preset", "nano-long-control", "--out", "x"]
-    with pytest.raises(UserError, match="nano-long-control corrupts in blocks"):
-        recipe_of(arguments_of(line))

@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from families import SHIFTED, checkpoint
+from families import SHIFTED, with_nanos_tokenizer
 
 from harness.errors import UserError
 from harness.train import main
 from model_wrappers import load_backbone
-from model_wrappers.backbones.registry import NANO
 
 
 @pytest.fixture(scope="module")
@@ -23,20 +22,17 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def with_tokenizer(name: str, folder: Path) -> Path:
-    """A tiny checkpoint with nano's tokenizer."""
-    nano = load_backbone("nano")
-    sizes = {"vocab_size": nano.vocab_size, "max_position_embeddings": 512}
-    checkpoint(name, folder, eos_token_id=nano.eos_id, mask_token_id=nano.mask_id, **sizes)
-    for file in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
-        (folder / file).write_bytes((NANO / file).read_bytes())
-    return folder
-
-
 @pytest.mark.parametrize("objective", ["fef", "llada"])
 @pytest.mark.parametrize("name", SHIFTED)
 def test_a_shifted_model_is_refused_in_one_line(name: str, objective: str, tmp_path: Path, data: Path) -> None:
-    command = ["--objective", objective, "--init", str(with_tokenizer(name, tmp_path / "init")), "--data", str(data)]
+    command = [
+        "--objective",
+        objective,
+        "--init",
+        str(with_nanos_tokenizer(name, tmp_path / "init")),
+        "--data",
+        str(data),
+    ]
     with pytest.raises(UserError, match=f"{name} models predict a token from the one before it") as refused:
         main([*command, "--out", str(tmp_path / "out")])
     assert "\n" not in str(refused.value) and not (tmp_path / "out").exists()
@@ -45,7 +41,7 @@ def test_a_shifted_model_is_refused_in_one_line(name: str, objective: str, tmp_p
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["a2d-qwen3", "llada_moe"])
 def test_what_a_training_writes_loads_as_the_same_family(name: str, tmp_path: Path, data: Path) -> None:
-    folder, out = with_tokenizer(name, tmp_path / "init"), tmp_path / "out"
+    folder, out = with_nanos_tokenizer(name, tmp_path / "init"), tmp_path / "out"
     command = ["--objective", "fef", "--init", str(folder), "--data", str(data), "--lr", "1e-3", "--warmup", "0"]
     assert main([*command, "--out", str(out), "--steps", "2", "--save-every", "1"]) == 0
     before, after = load_backbone(folder), load_backbone(out)

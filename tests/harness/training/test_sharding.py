@@ -48,11 +48,6 @@ def test_a_global_batch_that_cannot_be_divided_is_refused(monkeypatch: pytest.Mo
         accumulation(given("--batch", "2", "--global-batch", "12"))
 
 
-def test_a_global_batch_and_an_accumulation_are_refused_together() -> None:
-    with pytest.raises(UserError, match="leave --accumulation out"):
-        given("--global-batch", "12", "--accumulation", "2")
-
-
 def test_one_process_cannot_shard(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("WORLD_SIZE", raising=False)
     with pytest.raises(UserError, match="--shard needs several processes: torchrun"):

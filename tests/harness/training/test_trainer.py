@@ -60,14 +60,10 @@ def test_a_loss_that_is_no_number_ends_the_training_with_a_line(tmp_path: Path) 
         made.training_step(made.model, broken)
 
 
-def test_unknown_training_arguments_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="--trainer"):
-        training_arguments(replace(PRESETS["nano"], trainer={"no_such_thing": 1}), tmp_path, 10, 10)
-
-
 @pytest.mark.parametrize(
     "arguments",
     [
+        {"no_such_thing": 1},
         {"max_grad_norm": "much"},
         {"gradient_checkpointing": 5},
         {"dataloader_num_workers": 1.5},
@@ -76,8 +72,8 @@ def test_unknown_training_arguments_are_refused(tmp_path: Path) -> None:
         {"logging_nan_inf_filter": {}},
     ],
 )
-def test_training_arguments_of_another_type_are_refused(tmp_path: Path, arguments: dict[str, object]) -> None:
-    with pytest.raises(UserError, match=f"--trainer {next(iter(arguments))}"):
+def test_unknown_training_arguments_and_other_types_are_refused(tmp_path: Path, arguments: dict[str, object]) -> None:
+    with pytest.raises(UserError, match=f"--trainer .*{next(iter(arguments))}"):
         training_arguments(replace(PRESETS["nano"], trainer=arguments), tmp_path, 10, 10)
 
 
