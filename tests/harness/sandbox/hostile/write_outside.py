@@ -1,6 +1,23 @@
 # expect: fail
-# Makes a file outside its scratch folder.
+# Writes outside its scratch folder: new files, over one that is there, through another process, its own interpreter.
+import os
+
+FILES = {
+    "@OUTSIDE@/new.txt": "w",
+    "/new.txt": "w",
+    "/dev/new.txt": "w",
+    "@OUTSIDE@/planted.txt": "r+",
+    "/proc/1/root/@OUTSIDE@/planted.txt": "r+",
+    os.__file__: "a",
+}
+
+
 def double(x):
-    with open("@OUTSIDE@/new.txt", "w") as file:
-        file.write("new")
-    return 2 * x
+    for name, mode in FILES.items():
+        try:
+            with open(name, mode) as file:
+                file.write("")
+                return 2 * x
+        except OSError:
+            pass
+    raise PermissionError
