@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +53,17 @@ def refused(error: BaseException) -> bool:
     return isinstance(error, UserError | ValueError) and bool(str(error).strip())
 
 
+@contextmanager
+def used_or_refused() -> Iterator[None]:
+    """What is done meanwhile succeeds, or is refused with what is wrong, by argparse or by an error of its own."""
+    try:
+        yield
+    except SystemExit as error:
+        assert error.code == 2
+    except Exception as error:
+        assert refused(error), repr(error)
+
+
 @st.composite
 def command_line(draw: st.DrawFn) -> list[str]:
     """Options of a run, some of them nonsense."""
@@ -72,14 +85,9 @@ def command_line(draw: st.DrawFn) -> list[str]:
 
 
 @given(line=command_line())
-def test_a_command_line_is_a_configuration_or_refused(line: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    try:
+def test_a_command_line_is_a_configuration_or_refused(line: list[str]) -> None:
+    with used_or_refused():
         config = resolve(parsed(RunOptions, line)).config
-    except SystemExit as error:  # argparse has said what was wrong
-        assert error.code == 2 and "error:" in capsys.readouterr().err
-    except Exception as error:
-        assert refused(error), repr(error)
-    else:
         assert config.methods and config.suites
 
 
@@ -101,13 +109,8 @@ def element(draw: st.DrawFn) -> str:
 @settings(max_examples=4 * settings.default.max_examples if settings.default else 200)
 @given(methods=element())
 def test_options_of_a_method_are_used_or_refused(methods: str) -> None:
-    try:
+    with used_or_refused():
         config = resolve(parsed(RunOptions, ["--suite", "gsm8k", f"--methods={methods}"])).config
-    except SystemExit as error:
-        assert error.code == 2
-    except Exception as error:
-        assert refused(error), repr(error)
-    else:
         json.dumps(config.to_json(), ensure_ascii=False).encode()  # what a record can hold
 
 
@@ -125,15 +128,8 @@ def test_a_table_of_models_is_used_or_refused(tmp_path: Path, table: Any) -> Non
             [
                 *("model_type", "d_model", "n_layers", "n_heads", "n_kv_heads", "mlp_hidden_size", "vocab_size"),
                 *("max_sequence_length", "embedding_size", "mask_token_id", "eos_token_id", "rope_theta"),
-                *(
-                    "rms_norm_eps",
-                    "weight_tying",
-                    "block_type",
-                    "hidden_size",
-                    "architectures",
-                    "auto_map",
-                    "torch_dtype",
-                ),
+                *("rms_norm_eps", "weight_tying", "block_type", "hidden_size", "architectures", "auto_map"),
+                "torch_dtype",
             ]
         ),
         JSON,
@@ -146,11 +142,8 @@ def test_a_model_with_any_config_decodes_or_is_refused(tmp_path: Path, fields: d
         (tmp_path / "official.json").write_text(content)
     config = json.loads((tmp_path / "official.json").read_text()) | fields
     (tmp_path / "config.json").write_text(json.dumps(config))
-    try:
-        backbone = load_backbone(tmp_path)
-        decode(backbone, torch.tensor([1, 2, 3]), method="llada", gen_length=2)
-    except Exception as error:
-        assert refused(error), repr(error)
+    with used_or_refused():
+        decode(load_backbone(tmp_path), torch.tensor([1, 2, 3]), method="llada", gen_length=2)
 
 
 @given(
@@ -191,20 +184,13 @@ def test_options_of_a_decoder_are_used_or_refused(method: str, options: st.DataO
     asked = options.draw(st.dictionaries(st.sampled_from(names), JSON, max_size=3))
     lengths = {"gen_length": options.draw(JSON), "block_length": options.draw(JSON)}
     lengths = {name: value for name, value in lengths.items() if type(value) is not int or value <= 8}
-
-    try:
-        decode(
-            FixedLogits(torch.zeros(10, 6)),
-            torch.tensor([1, 2]),
-            method=method,
-            **{"gen_length": 4, **lengths, **asked},
-        )
-    except Exception as error:
-        assert refused(error), repr(error)
+    backbone = FixedLogits(torch.zeros(10, 6))
+    with used_or_refused():
+        decode(backbone, torch.tensor([1, 2]), method=method, **{"gen_length": 4, **lengths, **asked})
 
 
 @given(options=st.data())
-def test_a_training_is_configured_or_refused(options: st.DataObject, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_training_is_configured_or_refused(options: st.DataObject) -> None:
     values = {
         **dict.fromkeys(("--steps", "--batch", "--accumulation", "--lr", "--warmup", "--seed", "--epochs"), NUMBERS),
         **dict.fromkeys(("--decay-fraction", "--examples", "--positions", "--rows-per-forward"), NUMBERS),
@@ -212,9 +198,5 @@ def test_a_training_is_configured_or_refused(options: st.DataObject, capsys: pyt
     }
     names = options.draw(st.lists(st.sampled_from(sorted(values)), unique=True, max_size=4))
     line = [f"{name}={options.draw(st.sampled_from(values[name]))}" for name in names]
-    try:
+    with used_or_refused():
         recipe_of(training_arguments_of(["--objective", "fef", "--out", "x", *line]))
-    except SystemExit as error:
-        assert error.code == 2 and "error:" in capsys.readouterr().err
-    except Exception as error:
-        assert refused(error), repr(error)
