@@ -144,22 +144,14 @@ def test_a_prompt_with_braces_is_sent_as_it_is(outside: Path) -> None:
     assert [turn["prompt"] for turn in turns] == ["Say {answer} to {prompt}."]
 
 
-def test_an_exception_in_a_decoder_keeps_what_is_finished(outside: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    # One call before the first item, to warm up.
-    error = refused(main, line_of(outside, "mine(until=3)"), capsys)
-    assert (
-        "mine(until=3) on own-lists, item 2: plugin mine.py, line 29: decoder mine: IndexError: one too many" in error
-    )
-    assert len(read_lines(outside / "run" / "items.jsonl")) == 2
-
-
-@pytest.mark.parametrize("leaves", ["SystemExit(0)", "BaseException('odd')", "GeneratorExit()"])
-def test_a_decoder_that_leaves_the_process_is_named(
+@pytest.mark.parametrize("leaves", ["IndexError('odd')", "SystemExit(0)", "BaseException('odd')", "GeneratorExit()"])
+def test_a_decoder_that_fails_is_named_and_what_is_finished_is_kept(
     outside: Path, capsys: pytest.CaptureFixture[str], leaves: str
 ) -> None:
     (outside / "mine.py").write_text(PLUGIN.replace('IndexError("one too many")', leaves))
-    error = refused(main, line_of(outside, "mine(until=3)"), capsys)
-    assert f"item 2: plugin mine.py, line 29: decoder mine: {leaves.partition('(')[0]}" in error
+    error = refused(main, line_of(outside, "mine(until=3)"), capsys)  # one call before the first item, to warm up
+    named = f"plugin mine.py, line 29: decoder mine: {leaves.partition('(')[0]}"
+    assert f"mine(until=3) on own-lists, item 2: {named}" in error
     assert len(read_lines(outside / "run" / "items.jsonl")) == 2
 
 

@@ -158,18 +158,14 @@ def test_remask_below_takes_the_least_confident_of_those_below(prompt: torch.Ten
 # Refusals
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_savings_about_drafts_need_drafts(prompt: torch.Tensor, name: str) -> None:
-    with pytest.raises(ValueError, match="speculative=True"):
-        decode(tiny_llada(), prompt, gen_length=4, speculative=False, **{name: True})
-
-
-def test_a_window_above_the_models_limit_is_refused(prompt: torch.Tensor) -> None:
-    with pytest.raises(ValueError, match="window=65 exceeds the model's limit of 64 tokens"):
-        decode(tiny_llada(), prompt, gen_length=4, window=65)
-
-
-@pytest.mark.parametrize("bound", [-0.1, 1.1])
-def test_a_bound_of_confidence_outside_0_to_1_is_refused(prompt: torch.Tensor, bound: float) -> None:
-    with pytest.raises(ValueError, match="remask_below"):
-        decode(tiny_llada(), prompt, gen_length=4, remask_below=bound)
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        *(({"speculative": False, name: True}, "speculative=True") for name in NAMES),
+        ({"window": 65}, "window=65 exceeds the model's limit of 64 tokens"),
+        *(({"remask_below": bound}, "remask_below") for bound in (-0.1, 1.1)),
+    ],
+)
+def test_what_saves_nothing_is_refused(prompt: torch.Tensor, options: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        decode(tiny_llada(), prompt, gen_length=4, **options)
