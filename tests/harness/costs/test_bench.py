@@ -8,13 +8,15 @@ from pathlib import Path
 import pytest
 import torch
 from fakes import tiny_llada
+from families import SHIFTED, checkpoint, tiny
 
 from harness.bench import main
 from harness.costs import sections
-from harness.costs.decoders import ROWS, bench_forwards, bench_methods, bench_tracing
+from harness.costs.decoders import ROWS, _Recording, bench_forwards, bench_methods, bench_tracing
 from harness.costs.training import bench_training
 from harness.errors import UserError
 from harness.methods.selection import methods_named
+from model_wrappers import decode
 
 
 def test_forwards_are_timed_for_every_number_of_rows() -> None:
@@ -72,3 +74,30 @@ def test_training_is_measured_for_all_positions_and_for_subsets() -> None:
     assert table.loc["fef, all positions", "rows a batch"] > table.loc["fef, 16 positions", "rows a batch"]
     assert table.loc["fef, two-stream mask", "rows a batch"] == 16
     assert (table["tokens a second"] > 0).all()
+
+
+# Families: where logits are read, and what becomes of new keys
+
+
+@pytest.mark.parametrize("name", SHIFTED)
+def test_a_shifted_model_is_benched_with_two_streams(name: str, prompt: torch.Tensor) -> None:
+    frame = bench_methods(tiny(name), [prompt], 8, 1, methods_named("llada,fef-two-stream"))
+    assert len(frame) == 2
+
+
+@pytest.mark.parametrize("cache", ["prefix", "dual"])
+@pytest.mark.parametrize("name", SHIFTED)
+def test_calls_on_a_cache_are_replayed_as_they_were_made(name: str, cache: str, prompt: torch.Tensor) -> None:
+    backbone = tiny(name)
+    recording = _Recording(backbone)
+    options = {"gen_length": 8, "block_length": 4, "cache": cache}
+    out = decode(recording, prompt, "llada", **options)  # type: ignore[arg-type]
+    assert torch.equal(out.tokens, decode(backbone, prompt, "llada", **options).tokens)  # type: ignore[arg-type]
+    assert len(recording._calls) == out.trace.forwards
+    recording.replay()
+
+
+@pytest.mark.parametrize("name", ["sdar", "diffusion_gemma"])
+def test_a_block_model_is_refused_at_once(name: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"attends in blocks of \d, and whole sequences are measured here"):
+        main(["--model", str(checkpoint(name, tmp_path / "model")), "--costs"])

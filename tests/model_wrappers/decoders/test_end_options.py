@@ -11,6 +11,7 @@ from fakes import ON_LOGITS, RandomConditionals, request_for, tiny_llada
 
 from model_wrappers import METHODS, decode
 from model_wrappers.decoders.llada import Choice
+from model_wrappers.events import KINDS, EventLog
 from model_wrappers.options import EndOptions
 from model_wrappers.request import Request
 
@@ -64,31 +65,28 @@ def test_savings_keep_the_tokens_with_both_options(options: dict[str, Any]) -> N
         assert torch.equal(run(gen_length=12, window=4, **options).tokens, plain.tokens)
 
 
-class Remasked:
-    """An observer that keeps which positions were re-masked, and the tokens that were there."""
-
-    def __init__(self, length: int) -> None:
-        self.response = [-1] * length
-        self.tokens: list[int] = []
-
-    def committed(self, positions: Any, tokens: Any, probs: Any, how: Any) -> None:
-        for position, token in zip(positions, tokens, strict=True):
-            self.response[position] = token
-
-    def remasked(self, positions: Any, tokens: Any) -> None:
-        self.tokens += [self.response[position] for position in positions]
+def remasked(log: EventLog) -> list[int]:
+    """The tokens that stood where positions were masked again."""
+    now: dict[int, int] = {}
+    found = []
+    for kind, position, token in zip(log.kind, log.position, log.token, strict=True):
+        if KINDS[kind] == "remasked":
+            found.append(now[position])
+        if KINDS[kind] not in ("rejected", "discarded"):
+            now[position] = token
+    return found
 
 
 def test_fef_remasks_ends_first() -> None:
     """Half of the positions are re-masked: of those that hold EOS or EoT all, as long as they are not more."""
     seen = 0
     for seed in range(8):
-        backbone, watch = with_eot(RandomConditionals(real=5, seed=seed, eos_id=EOS)), Remasked(12)
+        backbone, log = with_eot(RandomConditionals(real=5, seed=seed, eos_id=EOS)), EventLog()
         first = decode(backbone, PROMPT, "fef", gen_length=12, steps=1, confidence_eos_eot_inf=True).tokens.tolist()
-        options = {"gen_length": 12, "steps": 2, "confidence_eos_eot_inf": True, "observer": watch}
+        options = {"gen_length": 12, "steps": 2, "confidence_eos_eot_inf": True, "observer": log}
         decode(backbone, PROMPT, "fef", **options)
         ends = first.count(EOS) + first.count(EOT)
-        assert sum(token in (EOS, EOT) for token in watch.tokens) == min(ends, 6)
+        assert sum(token in (EOS, EOT) for token in remasked(log)) == min(ends, 6)
         seen += ends
     assert seen > 8
 

@@ -34,7 +34,7 @@ def test_the_text_stays_and_costs_less(method: str, options: dict[str, Any], blo
         response = full.tokens.tolist()
         end = response.index(EOS) + 1 if EOS in response else len(response)
         assert stopped.tokens[:end].tolist() == response[:end]
-        assert MASK not in stopped.tokens.tolist()
+        assert (stopped.tokens[stopped.tokens != full.tokens] == EOS).all() and MASK not in stopped.tokens.tolist()
     assert saved > 0 or (method, block_length) == ("block", 16)  # it ends with a block
 
 
