@@ -19,6 +19,8 @@ from fakes import add_nanos_tokenizer, official_checkpoint, tiny_llada
 from hypothesis import HealthCheck, settings
 from registered import forgotten
 
+from harness.sandbox.execute import Isolation
+from harness.sandbox.probe import choose
 from model_wrappers import Backbone, load_backbone
 
 torch.set_num_threads(1)
@@ -38,6 +40,12 @@ def tiny() -> Backbone:
 
 
 @pytest.fixture(scope="session")
+def nano() -> Backbone:
+    """The shipped model."""
+    return load_backbone("nano")
+
+
+@pytest.fixture(scope="session")
 def prompt() -> torch.Tensor:
     """A prompt of five tokens of the tiny models."""
     return torch.tensor([3, 14, 15, 9, 26])
@@ -50,12 +58,21 @@ def official_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def official_with_tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def official_with_tokenizer(nano: Backbone, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny random checkpoint in the official format, with nano's tokenizer."""
-    nano = load_backbone("nano")
     sizes = {"vocab_size": nano.vocab_size, "embedding_size": nano.vocab_size, "max_sequence_length": 4096}
     ids = {"eos_token_id": nano.eos_id, "pad_token_id": nano.eos_id, "mask_token_id": nano.mask_id}
     return add_nanos_tokenizer(official_checkpoint(tmp_path_factory.mktemp("official_with_tokenizer"), **sizes, **ids))
+
+
+@pytest.fixture(scope="session")
+def isolation() -> Isolation:
+    """The sandbox that works here; the test is skipped, with the reason, where none does, and fails where one leaks."""
+    choice = choose()
+    if choice.isolation is None:
+        assert "does not isolate" not in choice.missing, choice.missing
+        pytest.skip(choice.missing)
+    return choice.isolation
 
 
 @pytest.fixture

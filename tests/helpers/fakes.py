@@ -88,6 +88,19 @@ def request_for(backbone: BackboneLike, row: list[int], start: int = 0) -> Reque
     return Request(ledger, ledger, torch.tensor([row]), start, len(row) - start, 0.0, Sampler(0))
 
 
+def logits_under(backbone: Backbone, ids: list[int], positions: list[int], visible_LL: torch.Tensor) -> torch.Tensor:
+    """Logits (L, V) of ids at positions under a mask of their own (row sees column), in one pass without a cache."""
+    with torch.inference_mode():
+        output = backbone.model(
+            input_ids=torch.tensor([ids]),
+            position_ids=torch.tensor([positions]),
+            attention_mask=visible_LL[None, None],
+            use_cache=False,
+        )
+    logits_LV: torch.Tensor = output.logits[0]
+    return logits_LV
+
+
 def trace_of(log: EventLog, out: Decoded, mask_id: int) -> TraceRecord:
     """The record of what was logged of a response."""
     columns = packed_columns(log)

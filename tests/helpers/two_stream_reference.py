@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 import torch
+from fakes import logits_under
 
 from harness.laws.oracle import Law
 from model_wrappers import Backbone
@@ -23,9 +24,8 @@ def query_logits(backbone: Backbone, row: list[int], segment: list[int], clean: 
     for position, token in zip(segment, clean, strict=False):
         filled[position] = token
     behind = list(range(at - lead, at + 1))
-    ids = torch.tensor([[*row, *clean, *(filled[position] for position in behind)]])
-    positions = torch.tensor([[*range(length), *segment[:m], *behind]])
-    total = ids.shape[1]
+    ids = [*row, *clean, *(filled[position] for position in behind)]
+    total = len(ids)
     visible = torch.zeros(total, total, dtype=torch.bool)
     visible[:length, :length] = True
     for n in range(m):  # clean token n: the context but for the segment up to it, and the clean tokens up to it
@@ -38,11 +38,7 @@ def query_logits(backbone: Backbone, row: list[int], segment: list[int], clean: 
         visible[query, behind] = False  # at its positions it sees what stands behind alone
         for n in range(m):
             visible[query, length + n] = segment[n] not in behind
-    with torch.inference_mode():
-        output = backbone.model(
-            input_ids=ids, position_ids=positions, attention_mask=visible[None, None], use_cache=False
-        )
-    return output.logits[0, -1 - lead]
+    return logits_under(backbone, ids, [*range(length), *segment[:m], *behind], visible)[-1 - lead]
 
 
 def sequential_law(

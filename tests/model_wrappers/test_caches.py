@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from fakes import RandomConditionals, tiny_llada
+from fakes import RandomConditionals, logits_under, tiny_llada
 
 from model_wrappers import Backbone, decode
 from model_wrappers.backbones.protocol import Ledger
@@ -26,14 +26,8 @@ def hidden_keys_logits(
     visible[length:, list(piece)] = False
     if piece.stop < length:
         visible[length:, piece.stop : length] = True
-    with torch.inference_mode():
-        output = backbone.model(
-            input_ids=torch.tensor([[*first, *(now[at] for at in piece)]]),
-            position_ids=torch.tensor([[*range(length), *piece]]),
-            attention_mask=visible[None, None],
-            use_cache=False,
-        )
-    return output.logits[0, [length + at - piece.start for at in read]]
+    logits_LV = logits_under(backbone, [*first, *(now[at] for at in piece)], [*range(length), *piece], visible)
+    return logits_LV[[length + at - piece.start for at in read]]
 
 
 @pytest.mark.parametrize(("name", "piece"), [("prefix", range(START, len(ROW))), ("dual", range(START, END))])

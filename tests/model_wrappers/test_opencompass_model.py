@@ -8,15 +8,10 @@ import pytest
 import torch
 from fakes import tiny_llada
 
-from model_wrappers import Backbone, Decoded, load_backbone
+from model_wrappers import Backbone, Decoded
 from model_wrappers import decode as api_decode
 from model_wrappers.chat import content_length, response_text
 from model_wrappers.opencompass_model import DiffusionModel, encode_chat
-
-
-@pytest.fixture(scope="module")
-def nano() -> Backbone:
-    return load_backbone("nano")
 
 
 def test_a_conversation_becomes_the_chat_template(nano: Backbone) -> None:

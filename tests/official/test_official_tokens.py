@@ -12,14 +12,9 @@ from official_cases import CASES, GOLDENS, PROBLEMS, SOURCES, Case, hash_of, nan
 from parity_table import table
 
 from harness.suites.registry import PAPER_SUITES
-from model_wrappers import Backbone, load_backbone
+from model_wrappers import Backbone
 
 FEW = ("gsm8k", "humaneval")  # suites whose first problem every change meets
-
-
-@pytest.fixture(scope="module")
-def nano() -> Backbone:
-    return load_backbone("nano")
 
 
 def of_source(source: str) -> dict[str, Any]:

@@ -12,7 +12,6 @@ import pytest
 
 from harness.sandbox.execute import MIB, TOTAL_BYTES, TOTAL_FILES, Isolation, Outcome, Program, attempt
 from harness.sandbox.memory import can_watch, held_bytes
-from harness.sandbox.probe import choose
 
 HOSTILE = Path(__file__).parent / "hostile"
 GREEDY = ("shared_memory_segments", "memory_files", "namespace_with_scratch", "memory_of_several_processes")
@@ -48,21 +47,16 @@ def taken_while_running(isolation: Isolation, code: str) -> tuple[int, Outcome |
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", GREEDY)
-def test_a_program_gets_no_more_than_its_share_seen_from_outside(name: str) -> None:
-    isolation = choose().isolation
-    if isolation is None:
-        pytest.skip(choose().missing)
+def test_a_program_gets_no_more_than_its_share_seen_from_outside(isolation: Isolation, name: str) -> None:
     most, outcome = taken_while_running(isolation, (HOSTILE / f"{name}.py").read_text())
     assert outcome is not None and outcome.kind == "failed"
     assert most < TOTAL_BYTES + OVERSHOOT < WANTED
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(not can_watch(), reason="this kernel does not list the children of a process")
 @pytest.mark.parametrize("folder", ["/tmp", "/dev/shm"])
-def test_empty_files_are_limited_though_they_are_no_ones_memory(folder: str) -> None:
-    isolation = choose().isolation
-    if isolation is None or not can_watch():
-        pytest.skip(choose().missing)
+def test_empty_files_are_limited_though_they_are_no_ones_memory(isolation: Isolation, folder: str) -> None:
     code = (HOSTILE / "empty_files.py").read_text().replace('f"empty', f'f"{folder}/empty')
     program = Program(code, 10.0, 11.0, tests="assert double(2) == 4")
     outcome = attempt(program, isolation)[0]

@@ -37,16 +37,6 @@ PLANTED = "planted before any program ran"
 LEFT_BEHIND = {"3607", "3608"}  # seconds that programs of the folder sleep in processes they leave
 
 
-@pytest.fixture(scope="module")
-def isolation() -> Isolation:
-    """The sandbox that works here; the test is skipped, with the reason, where none does, and fails where one leaks."""
-    choice = choose()
-    if choice.isolation is None:
-        assert "does not isolate" not in choice.missing, choice.missing
-        pytest.skip(choice.missing)
-    return choice.isolation
-
-
 @dataclass(frozen=True)
 class Scene:
     """The host around the hostile programs: what they may want to touch, and the verdicts they got."""

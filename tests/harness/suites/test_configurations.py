@@ -15,8 +15,8 @@ from paths import ROOT
 from verdicts_only import evaluate
 
 from harness.errors import UserError
-from harness.sandbox.execute import entered, filter_descriptor
-from harness.sandbox.probe import choose, whole_process
+from harness.sandbox.execute import Isolation, entered, filter_descriptor
+from harness.sandbox.probe import whole_process
 from harness.sandbox.verdicts import explained_suite
 from harness.suites.configurations import configuration_hash, real_datasets, real_files
 from harness.suites.registry import generated_dataset, suite_named, suites_named
@@ -169,20 +169,17 @@ os._exit(0)
 """
 
 
-def test_a_whole_evaluation_gets_nowhere_but_into_its_scratch_folder(tmp_path: Path) -> None:
-    chosen = choose().isolation
-    if chosen is None:
-        pytest.skip("no sandbox here")
+def test_a_whole_evaluation_gets_nowhere_but_into_its_scratch_folder(isolation: Isolation, tmp_path: Path) -> None:
     scratch, secret = tmp_path / "scratch", tmp_path / "secret.txt"
     scratch.mkdir()
     secret.write_text("secret")
     with socket.socket(socket.AF_UNIX) as server, ExitStack() as stack:
         server.bind(str(tmp_path / "server"))
         server.listen()
-        isolation, user = whole_process(chosen, str(scratch), [str(ROOT)])
-        passed = filter_descriptor(isolation, stack)
+        within, user = whole_process(isolation, str(scratch), [str(ROOT)])
+        passed = filter_descriptor(within, stack)
         paths = [scratch, tmp_path / "outside.txt", secret, tmp_path / "server"]
-        command = [*entered(isolation, passed), sys.executable, "-c", ESCAPES, str(user), *map(str, paths)]
+        command = [*entered(within, passed), sys.executable, "-c", ESCAPES, str(user), *map(str, paths)]
         done = subprocess.run(
             command, env={"PYTHONPATH": str(ROOT)}, pass_fds=passed, capture_output=True, text=True, check=False
         )

@@ -9,6 +9,7 @@ import pytest
 import torch
 from fakes import tiny_llada
 from trainers import logits_of, trainer
+from two_stream_reference import query_logits
 
 from harness.train import main
 from harness.training.data import CorruptedBatches, Example
@@ -27,7 +28,8 @@ from model_wrappers import load_backbone
 
 MASK, LENGTH = 39, 12
 SEGMENTS = ([3, 5, 6, 9, 11], [7], [4, 5, 6, 7, 8, 9, 10, 11])
-MODEL = tiny_llada(0).model
+BACKBONE = tiny_llada(0)
+MODEL = BACKBONE.model
 CLEAN = torch.randint(0, 38, (3, LENGTH), generator=torch.Generator().manual_seed(0))
 
 
@@ -42,26 +44,6 @@ def log_probs(rows: TwoStreamRows) -> tuple[torch.Tensor, torch.Tensor]:
     """Logarithms of the draft and target probs, (B, C, V) each."""
     draft_BCV, target_BCV = logits_of(MODEL, rows).log_softmax(-1).chunk(2, 1)
     return draft_BCV, target_BCV
-
-
-def log_probs_of_one_query(clean: list[int], segment: list[int], m: int) -> torch.Tensor:
-    """The target's log probs at slot m from a separate forward: context | clean tokens before m | the query."""
-    context = [MASK if position in segment else token for position, token in enumerate(clean)]
-    ids = [*context, *(clean[position] for position in segment[:m]), MASK]
-    positions = [*range(LENGTH), *segment[: m + 1]]
-
-    def sees(one: int, other: int) -> bool:
-        if one < LENGTH:
-            return other < LENGTH
-        slot = one - LENGTH
-        return other not in segment[: slot + 1] if other < LENGTH else other <= one
-
-    visible = torch.tensor([[sees(one, other) for other in range(len(ids))] for one in range(len(ids))])
-    with torch.no_grad():
-        logits = MODEL(
-            input_ids=torch.tensor([ids]), attention_mask=visible[None, None], position_ids=torch.tensor([positions])
-        ).logits
-    return logits[0, -1].log_softmax(-1)
 
 
 @pytest.mark.parametrize("orders", [SEGMENTS, ([9, 3, 11, 6, 5], [7], [11, 10, 4, 8, 5, 9, 7, 6])])
@@ -79,7 +61,8 @@ def test_the_predictions_are_those_of_separate_forwards(orders: tuple[list[int],
         assert rows.target[b, : len(segment)].tolist() == CLEAN[b, segment].tolist()
         torch.testing.assert_close(draft_BCV[b, : len(segment)], context_BLV[b, segment], rtol=0, atol=1e-4)
         for m in range(len(segment)):
-            expected = log_probs_of_one_query(CLEAN[b].tolist(), segment, m)
+            context = CLEAN.masked_fill(segment_of(*SEGMENTS), MASK)[b].tolist()
+            expected = query_logits(BACKBONE, context, segment, CLEAN[b, segment[:m]].tolist()).log_softmax(-1)
             torch.testing.assert_close(target_BCV[b, m], expected, rtol=0, atol=1e-4)
 
 

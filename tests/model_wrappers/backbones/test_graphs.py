@@ -93,11 +93,6 @@ def test_filled_up_pieces_have_the_same_logits_and_keep_the_same(name: str, writ
         torch.testing.assert_close(ours, theirs, **CLOSE)
 
 
-@pytest.fixture(scope="module")
-def nano() -> Backbone:
-    return load_backbone("nano")
-
-
 def graphed(nano: Backbone, **options: Any) -> tuple[Backbone, GraphedForward]:
     """nano in calls of a few shapes, without a GPU."""
     own = Backbone(nano.family, nano.model, nano.tokenizer, "graphed")

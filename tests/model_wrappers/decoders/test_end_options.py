@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from fakes import ON_LOGITS, RandomConditionals, request_for, tiny_llada
+from fakes import ON_LOGITS, RandomConditionals, Unmasked, request_for, tiny_llada
 
 from model_wrappers import METHODS, decode
 from model_wrappers.decoders.llada import Choice
@@ -19,20 +19,11 @@ EOS, EOT = 2, 1
 PROMPT = torch.tensor([3, 0])
 
 
-class Unmasked(RandomConditionals):
-    """Never predicts the mask, which LLaDA's choice would leave where it is; `without`: another id it does not know."""
-
-    without: tuple[int, ...] = ()
-
-    def row_logits(self, row: tuple[int, ...], causal: bool) -> torch.Tensor:
-        never = torch.tensor([self.mask_id, *self.without])
-        return super().row_logits(row, causal).index_fill(1, never, -torch.inf)
-
-
 class WithoutEos(Unmasked):
     """The same conditionals, EOS having no probability."""
 
-    without = (EOS,)
+    def row_logits(self, row: tuple[int, ...], causal: bool) -> torch.Tensor:
+        return super().row_logits(row, causal).index_fill(1, torch.tensor([EOS]), -1e4)
 
 
 def with_eot(backbone: RandomConditionals) -> RandomConditionals:

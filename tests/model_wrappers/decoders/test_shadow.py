@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from fakes import request_for
+from fakes import logits_under, request_for
 from families import NAMES, tiny
 
 from model_wrappers import Backbone
@@ -47,15 +47,9 @@ def test_a_mask_of_the_shadow_sees_all_but_what_is_at_its_position(backbone: Bac
         return is_mask[other] or judged[one] == judged[other]
 
     visible = torch.tensor([[sees(one, other) for other in range(len(ids))] for one in range(len(ids))])
-    with torch.inference_mode():
-        output = backbone.model(
-            input_ids=torch.tensor([ids]),
-            position_ids=torch.tensor([positions]),
-            attention_mask=visible[None, None],
-            use_cache=False,
-        )
+    logits_LV = logits_under(backbone, ids, positions, visible)
     at_masks = [index for index in range(len(ids)) if is_mask[index] and judged[index] in HELD]
-    expected_NV = output.logits[0, [index - lead for index in at_masks]]
+    expected_NV = logits_LV[[index - lead for index in at_masks]]
     torch.testing.assert_close(shadow_logits(backbone, ROW), expected_NV, atol=1e-5, rtol=1e-4)
 
 

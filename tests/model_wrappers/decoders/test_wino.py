@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 import torch
-from fakes import RandomConditionals, tiny_llada
+from fakes import RandomConditionals, logits_under, tiny_llada
 
 from model_wrappers import Backbone, decode
 
@@ -45,14 +45,8 @@ def with_shadow(backbone: Backbone, row: list[int], block: range) -> tuple[torch
     visible[:length, length:] = False
     for number, at in enumerate(block):
         visible[length + number, at] = False
-    with torch.inference_mode():
-        logits = backbone.model(
-            input_ids=torch.tensor([[*row, *[backbone.mask_id] * wide]]),
-            position_ids=torch.tensor([[*range(length), *block]]),
-            attention_mask=visible[None, None],
-            use_cache=False,
-        ).logits[0]
-    probs = torch.softmax(logits.double(), -1)
+    logits_LV = logits_under(backbone, [*row, *[backbone.mask_id] * wide], [*range(length), *block], visible)
+    probs = torch.softmax(logits_LV.double(), -1)
     return probs[:length], probs[length:]
 
 
