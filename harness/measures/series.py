@@ -17,7 +17,8 @@ from harness.records.store import Run
 
 
 def series_of(run: Run, named: Mapping[str, str]) -> dict[str, list[str]]:
-    """The run's methods by title: those of one decoder, verification and checkpoint, by the shortest of their labels.
+    """The run's methods by title: those of one decoder, verification and checkpoint, by the shortest of their labels,
+    and their role where an earlier series has that title.
 
     What a decoder was tuned to is a series, with all its checkpoints; so are all that have one cache. named: title ->
     pattern (fnmatch); what fits it is of that series alone. Raises UserError if nothing fits a pattern.
@@ -34,7 +35,8 @@ def series_of(run: Run, named: Mapping[str, str]) -> dict[str, list[str]]:
         kinds.setdefault(_kind(name, methods[name]), []).append(name)
     for kind, names in kinds.items():
         shortest = min((methods[name].label or name for name in names), key=len)
-        found[kind if isinstance(kind, str) else shortest.partition(" (")[0]] = names
+        title = kind if isinstance(kind, str) else shortest.partition(" (")[0]
+        found[f"{title}, {methods[names[0]].role}" if title in found else title] = names
     return found
 
 

@@ -67,6 +67,15 @@ def test_a_series_is_one_decoder_with_one_verification_and_checkpoint(tmp_path: 
     }
 
 
+def test_a_decoder_with_two_checkpoints_is_two_series(tmp_path: Path) -> None:
+    methods = "llada,threshold,threshold(tau=0.5),threshold(role=fef),threshold(tau=0.5,role=fef)"
+    assert series_of(run_with(tmp_path, methods), {}) == {
+        "LLaDA": ["llada"],
+        "Threshold": ["threshold", "threshold(tau=0.5)"],
+        "Threshold, fef": ["threshold(role=fef)", "threshold(role=fef,tau=0.5)"],
+    }
+
+
 def test_what_differs_in_more_than_one_option_is_not_joined(tmp_path: Path) -> None:
     two_stream = "fef-two-stream,fef-two-stream-1(anchor=8)"
     figure, _ = draw_front(run_with(tmp_path, f"llada,llada/2,{THRESHOLDS},{two_stream},llada+dual,threshold+dual"))
