@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
@@ -27,6 +28,7 @@ from harness.options import RunOptions, option, parsed
 
 PAPER_SOURCE = "the FeF-DLLM paper's tables; LLaDA-8B-Instruct, its suites' settings, 8 A100"
 FIXED = ("suite", "methods", "gen_length", "block_length", "temperature")  # what a recipe says
+ELSEWHERE = ("plan", "costs", "status")  # options of harness/run.py alone
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,7 +134,7 @@ def verdict(recipe: Recipe, row: Mapping[Any, Any]) -> str:
     numbers = [("accuracy", recipe.accuracy, "%", 1), ("speedup", recipe.speed, "x", 2)]
     for name, published, unit, digits in numbers:
         low, measured, high = (row[each] for each in (f"{name}_low", name, f"{name}_high"))
-        if published is None or measured != measured:
+        if published is None or math.isnan(measured):
             continue
         same = "the same" if low <= published <= high else "not the same"
         shown = [f"{value:.{digits}f}" for value in (published, measured, low, high)]
@@ -148,9 +150,11 @@ def reproduce(options: ReproduceOptions) -> str:
     if options.name not in RECIPES:
         raise UserError(f"there is no recipe {options.name}; see --list")
     usual = {each.name: each.default for each in fields(RunOptions)}
-    changed = [f"--{name.replace('_', '-')}" for name in FIXED if getattr(options, name) != usual[name]]
-    if changed:
-        raise UserError(f"recipe {options.name} says {', '.join(changed)} itself; leave it out")
+    changed = {name: f"--{name.replace('_', '-')}" for name in usual if getattr(options, name) != usual[name]}
+    for names, why in ((FIXED, "is what the recipe says"), (ELSEWHERE, "is an option of harness/run.py")):
+        for name in names:
+            if name in changed:
+                raise UserError(f"recipe {options.name}: {changed[name]} {why}; leave it out")
     from harness.run import evaluate
 
     recipe = RECIPES[options.name]

@@ -36,21 +36,38 @@ def draw(rng: Random) -> Problem:
     n = rng.choice((3, 3, 3, 4, 4, 5))
     *items, new = rng.sample(WORDS, n + 1)
     task = rng.choice(LIST_TASKS)
-    shown = write_list(items)
     index = rng.randrange(n)
-    question, answer = {
-        "copy": (f"Copy {shown}", items),
-        "reverse": (f"Reverse {shown}", items[::-1]),
-        "sort": (f"Sort {shown}", sorted(items)),
-        "replace": (f"Replace one word of {shown} by {new}", [*items[:index], new, *items[index + 1 :]]),
-        "insert": (f"Insert {new} anywhere in {shown}", [*items[:index], new, *items[index:]]),
-        "shuffle": (f"Shuffle {shown}", rng.sample(items, n)),
+    question = question_of(task, items, new)
+    answer = {
+        "copy": items,
+        "reverse": items[::-1],
+        "sort": sorted(items),
+        "replace": [*items[:index], new, *items[index + 1 :]],
+        "insert": [*items[:index], new, *items[index:]],
+        "shuffle": rng.sample(items, n),
     }[task]
     row = {"question": question, "task": task, "items": items, "new": new, "answer": write_list(answer)}
     return Problem(question, question, write_list(answer), row)
 
 
 LIST_TASKS = ("copy", "reverse", "sort", "replace", "insert", "shuffle")
+
+
+def question_of(task: str, items: list[str], new: str, at: str = "") -> str:
+    """What is asked of a list. at: which place, in words, of the tasks that say one ("insert at")."""
+    shown = write_list(items)
+    return {
+        "copy": f"Copy {shown}",
+        "reverse": f"Reverse {shown}",
+        "sort": f"Sort {shown}",
+        "shuffle": f"Shuffle {shown}",
+        "insert": f"Insert {new} anywhere in {shown}",
+        "remove": f"Remove one word of {shown}",
+        "replace": f"Replace one word of {shown} by {new}",
+        "insert at": f"Insert {new} as the {at} word of {shown}",
+        "remove at": f"Remove the {at} word of {shown}",
+        "replace at": f"Replace the {at} word of {shown} by {new}",
+    }[task]
 
 
 def write_list(items: list[str]) -> str:
@@ -66,20 +83,29 @@ def read_list(text: str) -> list[str] | None:
     return [word.strip() for word in text[start + 1 : end].split(",")]
 
 
-def list_is_right(task: str, items: list[str], new: str, answer: list[str] | None) -> bool:
+def right_lists(task: str, items: list[str], new: str, place: int = 0) -> list[list[str]]:
+    """All right answers, but to `shuffle`, where every order is one. place: of the tasks that say one.
+
+    Raises ValueError for an unknown task.
+    """
+    whole = {"copy": items, "reverse": items[::-1], "sort": sorted(items)}
+    if task in whole:
+        return [whole[task]]
+    kind = task.removesuffix(" at")
+    if kind not in ("insert", "remove", "replace"):
+        raise ValueError(f"unknown list task {task!r}; valid: {', '.join(LIST_TASKS)}")
+    places = (place,) if task != kind else range(len(items) + (kind == "insert"))
+    put, gone = [] if kind == "remove" else [new], int(kind != "insert")
+    return [[*items[:at], *put, *items[at + gone :]] for at in places]
+
+
+def list_is_right(task: str, items: list[str], new: str, answer: list[str] | None, place: int = 0) -> bool:
     """Whether `answer` has the property that `task` asks for; a shuffle may be any order, the given one too."""
     if answer is None:
         return False
     if task == "shuffle":
         return Counter(answer) == Counter(items)
-    if task == "replace":
-        return any(answer == [*items[:i], new, *items[i + 1 :]] for i in range(len(items)))
-    if task == "insert":
-        return any(answer == [*items[:i], new, *items[i:]] for i in range(len(items) + 1))
-    expected = {"copy": items, "reverse": items[::-1], "sort": sorted(items)}
-    if task not in expected:
-        raise ValueError(f"unknown list task {task!r}; valid: {', '.join(LIST_TASKS)}")
-    return answer == expected[task]
+    return answer in right_lists(task, items, new, place)
 
 
 EVALUATION: dict[str, Any] = {"evaluator": {"type": "harness.sandbox.evaluators.ListsEvaluator"}}

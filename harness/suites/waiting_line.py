@@ -8,66 +8,39 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from itertools import product
 from random import Random
 from typing import Any
 
-from harness.suites.lists import WORDS, read_list, write_list
+from harness.suites.lists import WORDS, list_is_right, question_of, read_list, right_lists, write_list
 from harness.suites.spec import Generator, Problem, Suite, human
 
 ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth")
 FIXED = ("copy", "reverse", "sort", "insert at", "remove at", "replace at")
 FREE = ("shuffle", "insert", "remove", "replace")
-VERBS, PLACES, LOOKS = (
-    ("eat", "play", "run", "sing"),
-    ("barn", "box", "lake", "park", "yard"),
-    ("big", "new", "old", "red"),
-)
+LOOKS = ("big", "new", "old", "red")
+VERBS = ("eat", "play", "run", "sing")
+PLACES = ("barn", "box", "lake", "park", "yard")
 PLURALS = {"fox": "foxes", "wolf": "wolves"}
 
 
 def draw_line(rng: Random, tasks: tuple[str, ...]) -> Problem:
     """A task on a line of three to five animals; what `lists` asks too is in the same split there."""
-    *line, new = rng.sample(WORDS, rng.randint(3, 5) + 1)
-    task, shown = rng.choice(tasks), write_list(line)
-    place = rng.randrange(len(line) + (task == "insert at"))
-    at = ORDINALS[place]
-    question = {
-        "copy": f"Copy {shown}",
-        "reverse": f"Reverse {shown}",
-        "sort": f"Sort {shown}",
-        "shuffle": f"Shuffle {shown}",
-        "insert": f"Insert {new} anywhere in {shown}",
-        "remove": f"Remove one word of {shown}",
-        "replace": f"Replace one word of {shown} by {new}",
-        "insert at": f"Insert {new} as the {at} word of {shown}",
-        "remove at": f"Remove the {at} word of {shown}",
-        "replace at": f"Replace the {at} word of {shown} by {new}",
-    }[task]
-    asked: dict[str, Any] = {"task": task, "line": line, "new": new, "place": place}
-    answer = rng.sample(line, len(line)) if task == "shuffle" else rng.choice(right_lines(**asked))
-    row = {"prompt": question, "answer": json.dumps(asked)}
-    return Problem(question, question, write_list(answer), row)
-
-
-def right_lines(task: str, line: list[str], new: str, place: int) -> list[list[str]]:
-    """All right answers, but to `shuffle`, where every order is one."""
-    places = range(len(line) + 1) if task == "insert" else range(len(line)) if task in FREE else (place,)
-    if task in ("copy", "reverse", "sort"):
-        return [{"copy": line, "reverse": line[::-1], "sort": sorted(line)}[task]]
-    kept, put = {"insert": (0, [new]), "remove": (1, []), "replace": (1, [new])}[task.removesuffix(" at")]
-    return [[*line[:at], *put, *line[at + kept :]] for at in places]
+    *items, new = rng.sample(WORDS, rng.randint(3, 5) + 1)
+    task = rng.choice(tasks)
+    place = rng.randrange(len(items) + (task == "insert at"))
+    question = question_of(task, items, new, ORDINALS[place])
+    asked = {"task": task, "line": items, "new": new, "place": place}
+    answer = rng.sample(items, len(items)) if task == "shuffle" else rng.choice(right_lists(task, items, new, place))
+    return Problem(question, question, write_list(answer), {"prompt": question, "answer": json.dumps(asked)})
 
 
 def line_is_right(response: str, answer: str) -> bool:
     """Whether a response has a line that was asked for. answer: JSON, what was asked."""
-    asked, found = json.loads(answer), read_list(response)
-    if asked["task"] == "shuffle":
-        return found is not None and Counter(found) == Counter(asked["line"])
-    return found in right_lines(**asked)
+    asked = json.loads(answer)
+    return list_is_right(asked["task"], asked["line"], asked["new"], read_list(response), asked["place"])
 
 
 def draw_sentence(rng: Random) -> Problem:

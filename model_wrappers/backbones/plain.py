@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import accumulate
 from typing import Any, NamedTuple
 
@@ -236,14 +237,20 @@ def ragged_attention(calls: Sequence[Attending], scale: float) -> torch.Tensor:
 
     def jagged(parts: Iterable[torch.Tensor]) -> torch.Tensor:
         rows = [row_HND.transpose(0, 1) for part_BHND in parts for row_HND in part_BHND]
-        lengths = [len(row) for row in rows]
-        offsets = torch.tensor([0, *accumulate(lengths)], device=rows[0].device)
+        lengths = tuple(map(len, rows))
         ends: dict[str, Any] = {"min_seqlen": min(lengths), "max_seqlen": max(lengths)}
+        offsets = _offsets(lengths, rows[0].device)
         return torch.nested.nested_tensor_from_jagged(torch.cat(rows), offsets, **ends).transpose(1, 2)
 
     queries, keys, values = map(jagged, zip(*calls, strict=True))
     attended = F.scaled_dot_product_attention(queries, keys, values, scale=scale)
     return attended.transpose(1, 2).values().flatten(1)
+
+
+@lru_cache(maxsize=64)
+def _offsets(lengths: tuple[int, ...], device: torch.device) -> torch.Tensor:
+    """Where sequences begin and end, made once for keys, values and all layers."""
+    return torch.tensor([0, *accumulate(lengths)], device=device)
 
 
 def _together(parts: list[torch.Tensor]) -> torch.Tensor:

@@ -22,7 +22,7 @@ POINTS_MEANING = (
     "Points: percentage points of accuracy more than {0}'s, over the problems judged for both, with Tango's 95% "
     "interval. A method whose interval begins above -m is not inferior by m points (one-sided, 97.5%). After Holm over "
     "the {1} comparisons of the table: ahead or behind, an interval without 0; level, one within {2:g} points of 0; "
-    "otherwise not shown, with the number of problems at which a difference of this size would be."
+    "otherwise not shown, in brackets the problems that a difference of this size would need."
 )
 SPEED_MEANING = "Speed: {0}'s total seconds over the method's, with a bootstrap interval over the paired items."
 SAME_MEANING = "Same tokens: responses with {0}'s tokens, of those that both have."

@@ -52,7 +52,11 @@ def test_another_prompt_or_judge_is_said() -> None:
 
 @pytest.mark.parametrize(
     ("line", "said"),
-    [(["nothing"], "no recipe nothing"), (["llada-8b/gsm8k", "--gen-length=8"], "says --gen-length itself")],
+    [
+        (["nothing"], "no recipe nothing"),
+        (["llada-8b/gsm8k", "--gen-length=8"], "--gen-length is what"),
+        (["llada-8b/gsm8k", "--plan"], "--plan is an option of"),
+    ],
 )
 def test_what_is_no_recipe_is_refused(line: list[str], said: str) -> None:
     with pytest.raises(UserError, match=said):
