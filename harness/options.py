@@ -130,7 +130,7 @@ def checked(kind: type[T], values: Mapping[str, Any]) -> T:
         try:
             converted[name] = msgspec.convert(value, hint, dec_hook=path_from)
         except msgspec.ValidationError as error:
-            wanted = describe_type(msgspec.inspect.type_info(hint))
+            wanted = describe_type(msgspec.inspect.type_info(hint)).removesuffix(" or None")  # no text stands for it
             raise UserError(f"{_flag(name)} {value!r} must be {wanted}") from error
         if least is not None and converted[name] < least:
             raise UserError(f"{_flag(name)} {value} must be at least {least}")

@@ -57,22 +57,26 @@ def levels_of(vary: tuple[str, ...]) -> dict[tuple[str, str], Any]:
 
 
 def sweep(options: SweepOptions) -> str:
-    """Do the runs that are not there, and write the table; returns it. Raises UserError as a run does."""
+    """Do the runs that are not there, and write the table; returns it. Raises UserError as a run does, before any."""
     from harness.measures.sweeping import by_factor, swept
     from harness.records.store import read_run, write_atomically
     from harness.run import run
+    from harness.runs.resolve import resolve
 
     levels = levels_of(options.vary)
     if options.out is None:
         raise UserError("--out is needed: the folder of the sweep's runs")
     same = {each.name: getattr(options, each.name) for each in fields(RunOptions) if each.name not in KEPT}
-    found = {}
+    runs: dict[tuple[str, str], tuple[Path, RunOptions]] = {}
     for key, value in {("base", ""): None, **levels}.items():
         folder = options.out / (key[0] if value is None else f"{key[0]}={key[1].replace('/', '_')}")
         own = same | ({} if value is None else {key[0]: value}) | {"untimed": True, "out": folder}
-        resume = (folder / "run.json").exists()
+        runs[key] = folder, checked(RunOptions, own | {"resume": (folder / "run.json").exists()})
+        resolve(runs[key][1])  # what cannot be decoded is refused before hours of the other values
+    found = {}
+    for key, (folder, each_run) in runs.items():
         with tempfile.TemporaryDirectory(prefix="harness-") as scratch:
-            run(checked(RunOptions, own | {"resume": resume}), Path(scratch), tables=False)
+            run(each_run, Path(scratch), tables=False)
         found[key] = read_run(folder)
     base = found.pop(("base", ""))
     rows = by_factor(swept(base, found))
