@@ -148,7 +148,8 @@ def verdict(recipe: Recipe, row: Mapping[Any, Any]) -> str:
 def reproduce(options: ReproduceOptions) -> str:
     """Do a recipe's run, and say what came out. Raises UserError for an unknown one, and for an option that it has."""
     if options.name not in RECIPES:
-        raise UserError(f"there is no recipe {options.name}; see --list")
+        unknown = f"there is no recipe {options.name}" if options.name else "a recipe's name is needed"
+        raise UserError(f"{unknown}; --list has them")
     usual = {each.name: each.default for each in fields(RunOptions)}
     changed = {name: f"--{name.replace('_', '-')}" for name in usual if getattr(options, name) != usual[name]}
     for names, why in ((FIXED, "is what the recipe says"), (ELSEWHERE, "is an option of harness/run.py")):

@@ -306,7 +306,8 @@ def differences(before: Any, after: Any, path: str = "") -> list[str]:
             for key in keys
             for difference in differences(before.get(key), after.get(key), f"{path}.{key}" if path else str(key))
         ]
-    return [] if before == after else [f"{path} ({before} there, {after} now)"]
+    there, now = ("all of it" if isinstance(each, dict) else each for each in (before, after))
+    return [] if before == after else [f"{path} ({there} there, {now} now)"]
 
 
 def restored_suites(meta: RunRecord, suites: Collection[str]) -> dict[str, Suite]:

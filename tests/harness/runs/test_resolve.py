@@ -214,6 +214,7 @@ def test_two_streams_use_the_checkpoint_trained_for_them_or_fefs() -> None:
 
 def test_differences_name_the_place() -> None:
     assert differences({"a": {"b": 1}, "c": 2}, {"a": {"b": 3}, "c": 2}) == ["a.b (1 there, 3 now)"]
+    assert differences({"a": {"b": 1}}, {}) == ["a (all of it there, None now)"]
 
 
 def test_every_preset_is_listed_with_its_options() -> None:
