@@ -128,7 +128,7 @@ def main(argv: list[str] | None = None) -> int:
         files = render(run, *wanted)
         write(files, out)
         if options.together or len(options.runs) == 1:
-            print("\n".join(text for name, text in files.items() if name.endswith(".md")))
+            print(as_printed(text for name, text in files.items() if name.endswith(".md")))
         print(f"written to {out}: {', '.join(files)}")
         if options.paper and "paper.md" not in files:
             print("no paper.md: the paper's tables have none of this run's methods (by label) on its suites")
@@ -137,6 +137,21 @@ def main(argv: list[str] | None = None) -> int:
         elif options.pdf:
             print("no tables.pdf: pdflatex is not installed; install TeX Live, or compile the .tex files elsewhere")
     return 0
+
+
+def as_printed(texts: Iterable[str]) -> str:
+    """Markdown tables as a terminal shows them: what an earlier caption says is not said again."""
+    said: set[str] = set()
+    shown = []
+    for text in texts:
+        caption, _, table = text.partition("\n\n")
+        if not caption.startswith("|"):
+            sentences = caption.removesuffix(".").split(". ")
+            new = [each for each in sentences if each not in said]
+            said.update(sentences)
+            text = "\n\n".join([". ".join(new) + "."] * bool(new) + [table])
+        shown.append(text)
+    return "\n".join(shown)
 
 
 def _asked(options: argparse.Namespace) -> Iterator[tuple[Run, Path]]:

@@ -28,7 +28,19 @@ def test_command_line_writes_and_prints(tmp_path: Path, capsys: pytest.CaptureFi
     assert cli.main([str(tmp_path / "run"), "--out", str(tmp_path / "out"), *more]) == 0
     kinds = {f"{name}.{kind}" for name in ("paper", "measures", "tokens", "against") for kind in ("md", "tex", "csv")}
     assert {path.name for path in (tmp_path / "out").iterdir()} == written | kinds
-    assert "p vs LLaDA (Holm)" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "p vs LLaDA (Holm)" in said and said.count("Environment:") == 1  # captions that end alike
+
+
+def test_a_sentence_of_captions_is_printed_once_and_tables_all() -> None:
+    tables = [
+        "Means. On 1.5 GHz.\n\n| a |\n",
+        "Windows. On 1.5 GHz. Busy.\n\n| b |\n",
+        "Means. Busy.\n\n| c |\n",
+        "| d |\n",
+    ]
+    parts = ["Means. On 1.5 GHz.\n\n| a |\n", "Windows. Busy.\n\n| b |\n", "| c |\n", "| d |\n"]
+    assert cli.as_printed(tables) == "\n".join(parts)
 
 
 def test_tables_of_an_earlier_rendering_do_not_stay(tmp_path: Path) -> None:
