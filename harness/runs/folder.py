@@ -30,6 +30,7 @@ RUNS = Path(__file__).resolve().parents[2] / "results" / "runs"
 LOCK = ".lock"
 LINES = ("items.jsonl", "windows.jsonl", "passes.jsonl", "prompts.jsonl")
 RECORDS = ("run.json", "progress.json", TRACES, *LINES, *(f"{name}.gz" for name in LINES))
+NAMED = 6  # differences of configurations in a message
 SAME = ("commit", "python", "packages")  # of the environment, what sessions of a run have in common
 SAME_MACHINE = ("platform", "cpu", "cpu_capability", "gpu")  # and where seconds are for comparison
 BOTH = " and "  # between the names of unlike devices
@@ -67,7 +68,11 @@ def claim_folder(out: Path | None, config: RunConfig, resume: bool, overwrite: b
         )
     changed = differences(read_meta(out).config.to_json(), config.to_json())
     if changed:
-        raise UserError(f"--resume with another configuration than {out} has: {'; '.join(changed)}")
+        more = [f"and {len(changed) - NAMED} more"] if len(changed) > NAMED else []
+        raise UserError(
+            f"--resume with another configuration than {out} has: {'; '.join(changed[:NAMED] + more)}; give the "
+            "options that it was begun with"
+        )
     return out
 
 

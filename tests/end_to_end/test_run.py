@@ -147,6 +147,6 @@ def test_resume_with_another_configuration_changes_nothing(
     run_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = {path.name: path.read_bytes() for path in run_folder.glob("*.json*")}
-    assert "limit" in refused(main, ["--limit", "3", "--out", str(run_folder), "--resume"], capsys)
+    assert "another configuration" in refused(main, ["--limit", "3", "--out", str(run_folder), "--resume"], capsys)
     assert "already holds a run" in refused(main, ["--limit", "2", "--out", str(run_folder)], capsys)
     assert before == {path.name: path.read_bytes() for path in run_folder.glob("*.json*")}
