@@ -72,7 +72,10 @@ def rows_of(folder: Path, name: str) -> list[dict[str, Any]]:
     def place(row: dict[str, Any]) -> list[str]:
         return [str(row.get(key)) for key in (*KEYS, "step", "round")]
 
-    rows = [{k: v for k, v in row.items() if k not in ("seconds", "worker")} for row in read_lines(folder / name)]
+    rows = [
+        {key: value for key, value in row.items() if key != "worker" and not key.endswith("seconds")}
+        for row in read_lines(folder / name)
+    ]
     return sorted(rows, key=place)
 
 
