@@ -51,14 +51,17 @@ def fill(request: Request) -> None:
     request.commit(masked, 5, None, "filled")
 
 
-def test_a_batched_run_has_the_records_of_one_without(tmp_path: Path) -> None:
-    for name, batch in (("alone", None), ("batch", 4), ("auto", "auto")):
-        harness.evaluate(METHODS, "gsm8k,humaneval", out=tmp_path / name, batch=batch, trace=name != "auto", **LINE)
-    alone = recorded(tmp_path / "alone")
-    assert recorded(tmp_path / "batch") == alone == recorded(tmp_path / "auto")
+@pytest.mark.parametrize(
+    ("suites", "batch"),
+    [("gsm8k", 4), pytest.param("gsm8k,humaneval", "auto", marks=pytest.mark.slow)],
+)
+def test_a_batched_run_has_the_records_of_one_without(tmp_path: Path, suites: str, batch: int | str) -> None:
+    for name, at_once in (("alone", None), ("batch", batch)):
+        harness.evaluate(METHODS, suites, out=tmp_path / name, batch=at_once, trace=batch == 4, **LINE | {"limit": 2})
+    assert recorded(tmp_path / "alone") == recorded(tmp_path / "batch")
     assert (tmp_path / "batch" / "windows.jsonl").exists()
     run = read_run(tmp_path / "batch")
-    assert run.config.batch == 4 and not run.config.timed
+    assert run.config.batch == batch and not run.config.timed
 
 
 def test_the_tables_say_that_seconds_do_not_count(tmp_path: Path) -> None:

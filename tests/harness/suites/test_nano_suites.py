@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 from random import Random
 
@@ -12,7 +13,7 @@ from harness.suites import lists, mbpp
 from harness.suites.lists import LIST_TASKS, list_is_right, read_list, write_list
 from harness.suites.registry import GENERATED, generated_file, generator_of, suite_named
 from harness.suites.shots import SHOTS
-from harness.suites.spec import split_of
+from harness.suites.spec import Problem, split_of
 from harness.suites.splits import (
     SPLITS,
     TEST_PROBLEMS,
@@ -25,6 +26,12 @@ from harness.suites.splits import (
 from model_wrappers import load_backbone
 
 
+@cache
+def all_of(suite: str, split: str) -> list[Problem]:
+    """As many problems as a suite has by default."""
+    return list(problems(suite, split, TEST_PROBLEMS))
+
+
 @pytest.mark.parametrize("suite", GENERATED)
 def test_problems_are_the_same_for_the_same_arguments(suite: str) -> None:
     assert list(problems(suite, "dev", 20)) == list(problems(suite, "dev", 20))
@@ -33,7 +40,7 @@ def test_problems_are_the_same_for_the_same_arguments(suite: str) -> None:
 
 @pytest.mark.parametrize("suite", GENERATED)
 def test_splits_never_share_what_is_asked(suite: str) -> None:
-    keys = {split: {problem.key for problem in problems(suite, split, 150)} for split in SPLITS}
+    keys = {split: {problem.key for problem in all_of(suite, split)} for split in SPLITS}
     assert not keys["train"] & keys["test"] and not keys["train"] & keys["dev"] and not keys["dev"] & keys["test"]
 
 
@@ -76,7 +83,7 @@ def test_a_long_word_problem_takes_so_many_right_equations(suite: str, least: in
 @pytest.mark.parametrize("suite", GENERATED)
 def test_a_response_fits_into_the_suites_length(suite: str) -> None:
     tokenizer = load_backbone("nano").text_tokenizer()
-    for problem in problems(suite, "test", TEST_PROBLEMS):
+    for problem in all_of(suite, "test"):
         assert len(tokenizer(problem.response).input_ids) < generator_of(suite_named(suite)).length  # EoT closes it
 
 
@@ -87,7 +94,7 @@ def test_solved_problems_come_from_training_and_precede_the_same_problems(suite:
     assert list(problems(suite, "test", 20)) == list(problems(generator.problems_of, "test", 20))
     roles = [turn["role"] for turn in generator.rounds]
     assert roles == ["HUMAN", "BOT"] * SHOTS + ["HUMAN"]
-    asked = {problem.question for split in ("dev", "test") for problem in problems(suite, split, TEST_PROBLEMS)}
+    asked = {problem.question for split in ("dev", "test") for problem in all_of(suite, split)}
     assert not asked & {turn["prompt"] for turn in generator.shots}
 
 
@@ -136,7 +143,7 @@ def test_written_lists_are_read_back() -> None:
 @pytest.mark.parametrize("suite", GENERATED)
 @pytest.mark.parametrize("split", ["dev", "test"])
 def test_every_suite_has_two_hundred_test_problems(suite: str, split: str) -> None:
-    assert len({problem.question for problem in problems(suite, split, TEST_PROBLEMS)}) == TEST_PROBLEMS
+    assert len({problem.question for problem in all_of(suite, split)}) == TEST_PROBLEMS
 
 
 def test_more_problems_than_there_are_is_an_error() -> None:
