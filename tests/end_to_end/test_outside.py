@@ -275,7 +275,7 @@ def test_only_a_timed_run_decodes_and_measures_beside_its_items(outside: Path, u
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"limit": "x"}, "--limit 'x' must be a whole number"),
+        ({"limit": "x"}, "--limit 'x' must be a whole number$"),
         ({"limit": 0}, "--limit 0 must be at least 1"),
         ({"dtype": "int8"}, "--dtype 'int8' must be .*'float32'"),
         ({"methods": ["fef-3"]}, "unknown method fef-3"),

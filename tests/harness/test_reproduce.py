@@ -54,6 +54,7 @@ def test_another_prompt_or_judge_is_said() -> None:
     ("line", "said"),
     [
         (["nothing"], "no recipe nothing"),
+        ([], "a recipe's name is needed"),
         (["llada-8b/gsm8k", "--gen-length=8"], "--gen-length is what"),
         (["llada-8b/gsm8k", "--plan"], "--plan is an option of"),
     ],
