@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import socket
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from paths import ROOT
+from command_lines import refused
 
 from harness.cluster.connect import check_machine, check_reachable, check_room
 from harness.errors import UserError
 from harness.options import RunOptions, parsed
+from harness.run import main
 from harness.runs.pool import Workers, workers_of
 
 
@@ -103,16 +103,10 @@ def test_workers_must_fit_on_the_nodes_one_by_one() -> None:
         check_room([node(64, gpus=1)], sure("--workers", "2", "--device", "cuda", *line))
 
 
-def test_without_ray_the_message_says_how_to_install_it(tmp_path: Path) -> None:
-    code = (
-        "import sys\n"
-        "sys.modules['ray'] = None\n"
-        "from harness.run import main\n"
-        "from harness.errors import one_line_errors\n"
-        f"line = ['--workers', '1', '--threads', '1', '--suite', 'lists', '--out', {str(tmp_path / 'run')!r}]\n"
-        "sys.exit(one_line_errors(lambda: main(line)))\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 2 and done.stderr.count("\n") == 1
-    assert 'install it: python -m pip install --editable ".[cluster]"' in done.stderr
+def test_without_ray_the_message_says_how_to_install_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    line = ["--workers", "1", "--threads", "1", "--suite", "lists", "--out", str(tmp_path / "run")]
+    assert 'install it: python -m pip install --editable ".[cluster]"' in refused(main, line, capsys)
     assert not (tmp_path / "run").exists()

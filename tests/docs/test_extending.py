@@ -21,6 +21,8 @@ from harness.suites.questions import judge_of
 from model_wrappers import decode, load_backbone
 from model_wrappers.backbones.registry import FAMILIES
 
+pytestmark = pytest.mark.usefixtures("one_process")
+
 PAGE = ROOT / "docs" / "extending.md"
 FILE = re.compile(r"`([\w.]+\.(?:py|jsonl))`:\n\n```\w+\n(.*?)```", re.DOTALL)
 COMMAND = re.compile(r"^python (harness/run\.py .*)$", re.MULTILINE)

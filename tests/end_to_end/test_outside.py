@@ -20,7 +20,7 @@ from harness.suites.registry import SUITES
 from model_wrappers.options import Options
 from model_wrappers.request import Request
 
-pytestmark = pytest.mark.usefixtures("registries")
+pytestmark = pytest.mark.usefixtures("registries", "one_process")
 
 PLUGIN = """
 from dataclasses import replace

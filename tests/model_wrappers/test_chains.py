@@ -20,7 +20,12 @@ from harness.laws.oracle import enumerate_law, total_variation
 from model_wrappers import Backbone
 
 two_stream = partial(tokens, verify="two-stream")
-SAVINGS = [dict(zip(("skip_root_row", "adaptive_window"), on, strict=True)) for on in product((False, True), repeat=2)]
+SAVINGS = [
+    pytest.param(
+        dict(zip(("skip_root_row", "adaptive_window"), on, strict=True)), marks=[pytest.mark.slow] * (sum(on) == 1)
+    )
+    for on in product((False, True), repeat=2)
+]
 ORDERS = ("left-to-right", "confidence")
 PROMPT = torch.tensor([0, 1])
 
@@ -67,11 +72,11 @@ def test_greedy_tokens_are_the_same_for_every_window_draft_and_saving(
     "variant",
     [
         {"speculative": False},
-        {"window": 1},
+        pytest.param({"window": 1}, marks=pytest.mark.slow),
         {"window": 2},
-        {"window": 4},
+        pytest.param({"window": 4}, marks=pytest.mark.slow),
         {"window": 2, "draft": tiny_llada(2, vocab_size=3)},
-        {"window": 2, "adaptive_window": True},
+        pytest.param({"window": 2, "adaptive_window": True}, marks=pytest.mark.slow),
         {"window": 4, "skip_root_row": True, "adaptive_window": True},
     ],
 )
@@ -91,7 +96,7 @@ def test_the_law_of_two_steps_is_that_of_sequential_decoding(small: Backbone, va
     assert total_variation(measured, sequential_law(small, PROMPT.tolist(), 2, 1.0, steps=2)) < 1e-5
 
 
-@pytest.mark.parametrize("chain", chains([None], [0.0, 0.65]), ids=str)
+@pytest.mark.parametrize("chain", chains([None], [0.65])[1:], ids=str)
 def test_a_broken_residual_shows(small: Backbone, broken_residual: None, chain: dict[str, Any]) -> None:
     options: dict[str, Any] = {"gen_length": 3, "temperature": 1.0, "steps": 1, **chain}
     run = partial(two_stream, small, PROMPT, window=2, draft=tiny_llada(2, vocab_size=3))

@@ -12,6 +12,7 @@ from harness.costs.recording import bench_recording
 from harness.errors import UserError
 
 
+@pytest.mark.slow
 def test_tables_are_made_of_as_many_records_as_were_asked_for(tmp_path: Path) -> None:
     items = full_items()
     zeros = {"step": 0, "round": 0, "start": 0}

@@ -237,8 +237,8 @@ def test_a_prompt_file_without_prompts_or_that_is_missing_is_refused(tmp_path: P
 def test_everything_is_printed_and_recorded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     prompts, out = tmp_path / "mine.jsonl", tmp_path / "out"
     prompts.write_text('{"prompt": "Sort [ cat, ant ]"}')
-    line = ["--positions", "2", "--samples", "300", "--prompts", str(prompts), "--gen-length", "8", "--span", "3"]
-    assert main([*line, "--chains", "4", "--out", str(out)]) == 0
+    line = ["--sections", "law,lemma,neural", "--positions", "2", "--samples", "300", "--prompts", str(prompts)]
+    assert main([*line, "--gen-length", "8", "--span", "3", "--chains", "4", "--out", str(out)]) == 0
     printed = capsys.readouterr().out
     assert "SSD is left out" in printed and "Selection bias" in printed and "x_t^>=i" in printed and "mine" in printed
     record = json.loads((out / "audit.json").read_text())

@@ -15,6 +15,7 @@ def table() -> pd.DataFrame:
     return audit_chains(tokens=2, seed=0)
 
 
+@pytest.mark.slow
 def test_every_chain_has_one_law(table: pd.DataFrame) -> None:
     assert chains_failures(table) == []
     assert set(table["chain"]) == set(CHAINS) and len(table) == 6 * len(CHAINS)
@@ -22,11 +23,13 @@ def test_every_chain_has_one_law(table: pd.DataFrame) -> None:
     assert shipped["TV to no speculation"].max() < 1e-12
 
 
+@pytest.mark.slow
 def test_the_chains_are_different_ones(table: pd.DataFrame) -> None:
     apart = table[table["decoded with"] == NO_SPECULATION].set_index("chain")["TV to full verification"]
     assert apart["one context"] > apart["fresh below 0.65"] > 1e-3 and apart["by confidence"] > 1e-3
 
 
+@pytest.mark.slow
 def test_a_broken_residual_that_nobody_notices_fails(table: pd.DataFrame) -> None:
     unseen = table.assign(**{"TV to no speculation": 0.0})
     assert len(chains_failures(unseen)) == len(CHAINS) and "is not caught" in chains_failures(unseen)[0]

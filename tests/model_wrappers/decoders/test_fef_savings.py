@@ -18,12 +18,15 @@ from model_wrappers.decoders.fef.targets import FullVerifier, Proposal
 NAMES = ("skip_root_row", "reuse_drafts", "adaptive_window")
 COMBINATIONS = [dict(zip(NAMES, values, strict=True)) for values in product((False, True), repeat=3) if any(values)]
 FAST = dict.fromkeys(NAMES, True)
-every_combination = pytest.mark.parametrize(
-    "savings",
-    # Each alone and all together in every change, pairs at night.
-    [pytest.param(each, marks=[pytest.mark.slow] if sum(each.values()) == 2 else []) for each in COMBINATIONS],
-    ids=lambda c: "+".join(k for k in c if c[k]),
-)
+
+
+def savings_at_night(*counts: int) -> pytest.MarkDecorator:
+    """Every combination of savings; those of so many savings at night."""
+    return pytest.mark.parametrize(
+        "savings",
+        [pytest.param(each, marks=[pytest.mark.slow] if sum(each.values()) in counts else []) for each in COMBINATIONS],
+        ids=lambda c: "+".join(k for k in c if c[k]),
+    )
 
 
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -31,7 +34,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("model_wrappers.decoders.fef.drafts.REACHED", 0.3)
 
 
-@every_combination
+@savings_at_night(2)
 @pytest.mark.parametrize("block_length", [16, 8])
 @pytest.mark.parametrize("steps", [1, 2, 4])
 def test_greedy_tokens_stay(prompt: torch.Tensor, steps: int, block_length: int, savings: dict[str, bool]) -> None:
@@ -42,8 +45,8 @@ def test_greedy_tokens_stay(prompt: torch.Tensor, steps: int, block_length: int,
     assert [run(**variant, **savings) for variant in variants] == [expected] * len(variants)
 
 
-@every_combination
-@pytest.mark.parametrize("window", [1, 2, 3])
+@savings_at_night(2)
+@pytest.mark.parametrize("window", [pytest.param(1, marks=pytest.mark.slow), 2, 3])
 @pytest.mark.parametrize("draft", [None, unlike()], ids=["own draft", "other draft"])
 def test_law_of_one_step_stays(
     monkeypatch: pytest.MonkeyPatch, savings: dict[str, bool], window: int, draft: RandomConditionals | None
@@ -53,7 +56,7 @@ def test_law_of_one_step_stays(
     assert total_variation(law, reference_law(target(), 3, 1, 1.0)) < 1e-9
 
 
-@every_combination
+@savings_at_night(1, 2)
 @pytest.mark.parametrize("draft", [None, unlike(2)], ids=["own draft", "other draft"])
 def test_law_of_two_steps_stays(
     monkeypatch: pytest.MonkeyPatch, savings: dict[str, bool], draft: RandomConditionals | None
