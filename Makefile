@@ -32,7 +32,7 @@ run: $(VENV)/.installed
 
 # The tests of every change: those that take seconds.
 test: $(VENV)/.installed
-	$(PYTEST) -n logical --dist loadfile -m "not slow and not long"
+	$(PYTEST) -n logical --dist loadfile --no-loadscope-reorder -m "not slow and not long"
 
 # Every test but the longest, with ten times the examples; those that measure speed have the machine to themselves.
 test-all: $(VENV)/.installed

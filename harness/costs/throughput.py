@@ -34,16 +34,17 @@ def bench_throughput(
 ) -> pd.DataFrame:
     """A row for each suite, method and batch size: medians over rounds, in which all take the same problems in turn.
 
-    limit: dev problems of each suite. Columns: responses and content tokens a second, the former over that at batch 1,
-    percentiles of a response's seconds from its beginning to its end, in the last round, and GB, the most memory:
-    allocated on a GPU, of the process on a CPU.
+    limit: dev problems of each suite; no batch is larger. Columns: responses and content tokens a second, the former
+    over that at batch 1, percentiles of a response's seconds from its beginning to its end, in the last round, and GB,
+    the most memory: allocated on a GPU, of the process on a CPU.
     """
     rows = []
+    sizes = [size for size in SIZES if size <= limit]
     for suite in suites:
         prompts = dev_prompts(backbone, suite, limit)
         measured = {
             (name, size): _Batch(backbone, size, [partial(decode, prompt_ids=prompt_P, **way) for prompt_P in prompts])
-            for size in SIZES
+            for size in sizes
             for name, way in ways_of(backbone, suite, presets).items()
         }
         calls: dict[Any, Callable[[], object]] = dict(measured)

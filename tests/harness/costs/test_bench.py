@@ -13,10 +13,11 @@ from families import SHIFTED, checkpoint, tiny
 from harness.bench import main
 from harness.costs import sections
 from harness.costs.decoders import ROWS, _Recording, bench_forwards, bench_methods, bench_tracing
+from harness.costs.throughput import bench_throughput
 from harness.costs.training import bench_training
 from harness.errors import UserError
 from harness.methods.selection import methods_named
-from model_wrappers import decode
+from model_wrappers import Backbone, decode
 
 
 def test_forwards_are_timed_for_every_number_of_rows() -> None:
@@ -40,6 +41,13 @@ def test_tracing_is_timed_beside_none_with_an_interval() -> None:
     table = bench_tracing(tiny_llada(), prompts, response=8, repeats=2, presets=methods_named("llada,fef-2"))
     assert table["events"].iloc[0] == 8 and table["events"].iloc[1] > 8
     assert (table["low"] <= table["added, %"]).all() and (table["added, %"] <= table["high"]).all()
+
+
+def test_throughput_is_of_no_more_responses_at_once_than_there_are(nano: Backbone) -> None:
+    table = bench_throughput(nano, ["lists"], limit=3, repeats=1, presets=methods_named("threshold"))
+    assert table["batch"].tolist() == [1, 2] and table["over batch 1"].iloc[0] == 1
+    tokens = table["tokens/s"] / table["responses/s"]  # of a response, at every size the same ones
+    assert tokens.iloc[0] == pytest.approx(tokens.iloc[1]) and tokens.iloc[0] > 1
 
 
 def test_the_record_holds_tables_and_environment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
