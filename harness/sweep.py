@@ -3,6 +3,8 @@
     python harness/sweep.py --methods "llada,threshold,fef-two-stream" --limit 50 --out FOLDER \\
         --vary "gen_length=64|96" --vary "block_length=16" --vary "stop_at_eos=true" --vary "dtype=bfloat16" \\
         --vary "prompt=plain" --vary "model=nano-control" --vary "seed=1" --vary "methods=llada/2,threshold"
+    python harness/sweep.py --data FOLDER --model GSAI-ML/LLaDA-8B-Instruct --suite gsm8k --out FOLDER \\
+        --vary "suite=opencompass:gsm8k_0shot_gen_a58960"     another configuration of the same problems
 
 All other options are those of harness/run.py. The base and each value are a run of their own, untimed, in
 FOLDER/base and FOLDER/OPTION=VALUE; the same command goes on where it was stopped. Then sweep.md and sweep.csv say for
@@ -13,6 +15,7 @@ for how many of them both runs show it, and by how much it moves a method's accu
 from __future__ import annotations
 
 import logging
+import math
 import sys
 import tempfile
 from dataclasses import dataclass, fields
@@ -89,10 +92,13 @@ def described(rows: Any) -> str:
     """The rows of `swept` as a page."""
     lines = [f"| {' | '.join(HEADINGS)} |", "|---|---|---:|---:|---:|---:|---:|---:|---|---|"]
     for row in rows.to_dict("records"):
-        ends = f"{row['change_low']:+.1f} to {row['change_high']:+.1f}"
         counts = [row[name] for name in ("pairs", "swapped", "swapped_shown")]
         cells = [row["factor"], row["level"], row["methods"], f"{row['kendall']:.2f}", *counts]
-        cells += [f"{row['change']:+.1f}", row["change_of"], ends]
+        if math.isnan(row["change"]):
+            cells += ["no problem in both", "", ""]
+        else:
+            cells += [f"{row['change']:+.1f}", row["change_of"]]
+            cells += [f"{row['change_low']:+.1f} to {row['change_high']:+.1f}"]
         lines.append(f"| {' | '.join(map(str, cells))} |")
     return "\n".join(lines) + "\n"
 

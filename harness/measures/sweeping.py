@@ -10,7 +10,7 @@ import pandas as pd
 from scipy.stats import kendalltau
 
 from harness.measures.intervals import paired
-from harness.measures.table import PAIR, checked_items, measure, method_labels
+from harness.measures.table import measure, method_labels
 from harness.records.store import Run
 from harness.stats import LEVEL, holm, paired_interval, paired_p_value
 
@@ -18,6 +18,7 @@ SWEEP = [
     *("factor", "level", "methods", "kendall", "pairs", "swapped", "swapped_shown"),
     *("change", "change_of", "change_low", "change_high"),
 ]
+PROBLEM = ["suite", "item", "gold"]
 Pair = tuple[str, str]
 
 
@@ -27,9 +28,9 @@ def swept(base: Run, levels: Mapping[tuple[str, str], Run]) -> pd.DataFrame:
     kendall: Kendall's tau-b between the methods' mean accuracies over the suites, there and in the base; NaN where one
     has no order. pairs: of methods whose order the base shows (the score test of paired differences over all problems,
     Holm over the pairs of a run); swapped: of all pairs, how many stand the other way round; swapped_shown: how many of
-    them both runs show. change: the largest change of a method's accuracy in points over the problems of both,
-    change_of which one, and its 95% interval (Tango's), which is for this method alone and not for the largest of
-    several. Raises UserError as `measure` does.
+    them both runs show. change: the largest change of a method's accuracy in points over the problems of both, NaN
+    without any, change_of which one, and its 95% interval (Tango's), which is for this method alone and not for the
+    largest of several. Raises UserError as `measure` does.
     """
     before, shown_before = _means(base), _shown(base)
     rows = []
@@ -89,13 +90,18 @@ def _shown(run: Run) -> dict[Pair, int]:
 
 def _change(base: Run, run: Run, method: str) -> tuple[float, float, float]:
     """Points of accuracy that a method gains by a level, on the problems of both, and its interval."""
-    frames = [checked_items(each) for each in (base, run)]
-    own = [frame[frame["method"].astype(str) == method] for frame in frames]
-    keys = [PAIR[1], "item"]
-    sides = [each.assign(suite=each["suite"].astype(str))[[*keys, "verdict"]].dropna() for each in own]
-    both = sides[0].merge(sides[1], on=keys)
+    # Another configuration of a suite has its problems under another name, in the same place and with the same answers.
+    names = dict(zip(run.config.suites, base.config.suites, strict=False)) | {
+        suite: suite for suite in base.config.suites
+    }
+    sides = []
+    for each in (base, run):
+        own = each.items[each.items["method"].astype(str) == method].dropna(subset="correct")
+        own = own.reindex(columns=[*PROBLEM, "correct"]).astype({"correct": bool})
+        sides.append(own.assign(suite=own["suite"].astype(str).map(names)))
+    both = sides[0].merge(sides[1], on=PROBLEM)
     if both.empty:
         return math.nan, math.nan, math.nan
-    lost, gained = ((both["verdict_x"] > both["verdict_y"]).sum(), (both["verdict_x"] < both["verdict_y"]).sum())
+    lost, gained = ((both["correct_x"] > both["correct_y"]).sum(), (both["correct_x"] < both["correct_y"]).sum())
     low, high = paired_interval(int(lost), int(gained), len(both))
     return 100 * (gained - lost) / len(both), 100 * low, 100 * high

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pandas as pd
@@ -39,6 +40,17 @@ def test_levels_are_compared_with_the_base_by_hand(tmp_path: Path) -> None:
     assert rows.loc["gen_length", ["change", "change_of"]].to_list() == [-60.0, "FEF"]
     assert rows.loc["gen_length", "change_low"] < -60 < rows.loc["gen_length", "change_high"] < 0
     assert by_factor(rows.reset_index())["factor"].to_list() == ["gen_length", "seed", "dtype"]
+
+
+def test_another_configuration_of_a_suite_is_compared_problem_by_problem(tmp_path: Path) -> None:
+    def asked(name: str, right: int, first: int = 0) -> Run:
+        items = [item("fef", name, at, correct=at < right, gold=str(first + at)) for at in range(10)]
+        return save(tmp_path / f"{name}{first}", items, config={"methods": METHODS, "suites": {name: {}}})
+
+    base, levels = asked("gsm8k", 8), {("suite", "x"): asked("gsm8k-4shot", 5), ("suite", "y"): asked("math", 5, 99)}
+    rows = swept(base, levels)
+    assert rows["change"].to_list() == pytest.approx([-30, math.nan], nan_ok=True)
+    assert "| -30.0 | FEF |" in sweep.described(rows) and "| no problem in both |" in sweep.described(rows)
 
 
 def test_a_method_that_a_level_lacks_is_left_out_of_it(tmp_path: Path) -> None:
