@@ -88,12 +88,13 @@ gpu: ANY := PYTHONPATH=. $(or $(wildcard $(BIN)/python),$(PYTHON))
 gpu:
 	$(ANY) harness/gpu.py --out $(GPU)
 
+# Compiling all modules of all packages takes as long as the rest; Python compiles those that are imported.
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -c 'import sys; sys.exit("%d.%d" % sys.version_info[:2] != "$(TRIED)")' \
 	    && constraint="--constraint constraints.txt"; \
-	    $(BIN)/python -m pip install --quiet $$constraint --editable ".[dev]"
+	    $(BIN)/python -m pip install --quiet --no-compile $$constraint --editable ".[dev]"
 	touch $@
 
 clean:
