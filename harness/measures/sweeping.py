@@ -90,10 +90,10 @@ def _shown(run: Run) -> dict[Pair, int]:
 
 def _change(base: Run, run: Run, method: str) -> tuple[float, float, float]:
     """Points of accuracy that a method gains by a level, on the problems of both, and its interval."""
-    # Another configuration of a suite has its problems under another name, in the same place and with the same answers.
-    names = dict(zip(run.config.suites, base.config.suites, strict=False)) | {
-        suite: suite for suite in base.config.suites
-    }
+    # Another configuration of a suite has its problems under another name, in the same order and with the same answers.
+    new = [suite for suite in run.config.suites if suite not in base.config.suites]
+    gone = [suite for suite in base.config.suites if suite not in run.config.suites]
+    names = {suite: suite for suite in base.config.suites} | dict(zip(new, gone, strict=False))
     sides = []
     for each in (base, run):
         own = each.items[each.items["method"].astype(str) == method].dropna(subset="correct")

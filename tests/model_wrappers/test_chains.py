@@ -96,8 +96,10 @@ def test_the_law_of_two_steps_is_that_of_sequential_decoding(small: Backbone, va
     assert total_variation(measured, sequential_law(small, PROMPT.tolist(), 2, 1.0, steps=2)) < 1e-5
 
 
-@pytest.mark.parametrize("chain", chains([None], [0.65])[1:], ids=str)
-def test_a_broken_residual_shows(small: Backbone, broken_residual: None, chain: dict[str, Any]) -> None:
+@pytest.mark.parametrize("doubt", [pytest.param(0.0, marks=pytest.mark.slow), 0.65])
+@pytest.mark.parametrize("order", [pytest.param("left-to-right", marks=pytest.mark.slow), "confidence"])
+def test_a_broken_residual_shows(small: Backbone, broken_residual: None, order: str, doubt: float) -> None:
+    chain: dict[str, Any] = {"refresh_below": doubt, "order": order}
     options: dict[str, Any] = {"gen_length": 3, "temperature": 1.0, "steps": 1, **chain}
     run = partial(two_stream, small, PROMPT, window=2, draft=tiny_llada(2, vocab_size=3))
     measured = enumerate_law(lambda sampler: torch.tensor(run(sampler=sampler, **options)))

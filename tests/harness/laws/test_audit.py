@@ -234,15 +234,20 @@ def test_a_prompt_file_without_prompts_or_that_is_missing_is_refused(tmp_path: P
 # The command line
 
 
-def test_everything_is_printed_and_recorded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "sections", [["law", "lemma", "neural"], pytest.param(["law", "lemma", "chains", "neural"], marks=pytest.mark.slow)]
+)
+def test_everything_is_printed_and_recorded(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], sections: list[str]
+) -> None:
     prompts, out = tmp_path / "mine.jsonl", tmp_path / "out"
     prompts.write_text('{"prompt": "Sort [ cat, ant ]"}')
-    line = ["--sections", "law,lemma,neural", "--positions", "2", "--samples", "300", "--prompts", str(prompts)]
+    line = ["--sections", ",".join(sections), "--positions", "2", "--samples", "300", "--prompts", str(prompts)]
     assert main([*line, "--gen-length", "8", "--span", "3", "--chains", "4", "--out", str(out)]) == 0
     printed = capsys.readouterr().out
     assert "SSD is left out" in printed and "Selection bias" in printed and "x_t^>=i" in printed and "mine" in printed
     record = json.loads((out / "audit.json").read_text())
-    assert record["failures"] == [] and {"arguments", "environment", "law", "lemma", "neural"} <= set(record)
+    assert record["failures"] == [] and {"arguments", "environment", *sections} <= set(record)
     assert list(pd.read_csv(out / "neural.csv")["w"]) == ["1", "2", "3", "95% bound"]
     assert len(pd.read_csv(out / "law.csv")) == len(record["law"])
     for figure in ("error", "neural"):
