@@ -23,6 +23,7 @@ from harness.records.store import Recorder, Run, read_meta, write_meta
 from harness.runs.resolve import restored_suites
 from harness.sandbox.execute import entered, filter_descriptor
 from harness.sandbox.probe import choose, whole_process
+from harness.suites.configurations import sandboxed
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -47,17 +48,17 @@ def score_run(folder: Path, unsafe: bool = False, pending: bool = False) -> dict
         return scoring
     scoring["own_objects"] |= meta.scoring.get("own_objects", {}) if pending else {}
     specs = restored_suites(meta, [suite for suite in meta.config.suites if suite in unjudged])
-    foreign = [name for name, suite in specs.items() if suite.foreign]
-    for suites in ([name for name in specs if name not in foreign], foreign):
+    together = [name for name, suite in specs.items() if suite.foreign and not sandboxed(suite)]
+    for suites in ([name for name in specs if name not in together], together):
         if not suites:
             continue
-        shown = _shown(meta) if suites is foreign else None
+        shown = _shown(meta) if suites is together else None
         found = _verdicts(folder, suites, unsafe, pending, shown)
         verdicts = {(method, suite, item): correct for method, suite, item, correct in found["rows"]}
         recorder.score(verdicts, {(method, suite, item): said for method, suite, item, said in found["why"]})
         scoring["sandbox"] = found["sandbox"]
         scoring["not_scored"] |= found["not_scored"]
-        missing = [f"{', '.join(suites)}: one sandbox for all programs"] if suites is foreign else []
+        missing = [f"{', '.join(suites)}: one sandbox for all programs"] if suites is together else []
         scoring["not_enforced"] = list(dict.fromkeys([*scoring["not_enforced"], *found["not_enforced"], *missing]))
         for suite, programs in found["own_objects"].items():
             scoring["own_objects"][suite] = scoring["own_objects"].get(suite, 0) + programs

@@ -18,7 +18,8 @@ from harness.runs.judging import explanation, verdict_in
 from harness.runs.problems import Problems, dataset_configs, load_problems
 from harness.runs.resolve import problem_files, restored_suites, write_generated
 from harness.sandbox.evaluators import taken
-from harness.sandbox.probe import choose, not_enforced
+from harness.sandbox.execute import Isolation
+from harness.sandbox.probe import Choice, choose, not_enforced
 from harness.sandbox.supervisor import confine
 from harness.suites.spec import Suite
 
@@ -28,10 +29,13 @@ GIB = 2**30
 LIMITS = {"RLIMIT_AS": 32 * GIB, "RLIMIT_FSIZE": GIB, "RLIMIT_CORE": 0, "RLIMIT_NPROC": 1024}
 
 
-def verdicts_of(folder: Path, suites: list[str], unsafe: bool = False, pending: bool = False) -> dict[str, Any]:
+def verdicts_of(
+    folder: Path, suites: list[str], unsafe: bool = False, pending: bool = False, confined: bool = False
+) -> dict[str, Any]:
     """Run OpenCompass's evaluation task on these suites of a run, or on what of them has no verdicts if `pending`.
 
-    A response that several methods gave to a problem is judged once. Returns {"rows": [(method, suite, item, correct)],
+    A response that several methods gave to a problem is judged once. confined: this process is in bubblewrap's sandbox,
+    in which no other can be made and none is needed. Returns {"rows": [(method, suite, item, correct)],
     "why": [(method, suite, item, what the evaluator said)],
     "sandbox": what model-written code ran in, "not_scored": {suite: why}, "not_enforced": [what that does not keep a
     program from], "own_objects": {suite: how many programs had objects of their own classes compared}}; correct is None
@@ -39,7 +43,7 @@ def verdicts_of(folder: Path, suites: list[str], unsafe: bool = False, pending: 
     """
     meta = read_meta(folder)
     specs = restored_suites(meta, suites)
-    choice = choose(unsafe)
+    choice = Choice(Isolation("bubblewrap")) if confined else choose(unsafe)
     draws, files = len(meta.config.draws), meta.data["files"]
     groups: dict[tuple[str, str, int], list[dict[str, Any]]] = {}
     for item in read_lines(folder / "items.jsonl"):
@@ -69,7 +73,7 @@ def verdicts_of(folder: Path, suites: list[str], unsafe: bool = False, pending: 
                 rows += [(method, suite, number, None) for number in numbers]
                 continue
             if suite not in problems:
-                problems[suite] = _problems(spec, meta, data, unsafe)
+                problems[suite] = _problems(spec, meta, data, unsafe or confined)
             before = draw * sum(map(len, problems[suite]))  # items of other seeds
             responses = [(suite, item["item"] - before, item["text"]) for item in items]
             new = [response for response in responses if response not in judged]
@@ -89,7 +93,7 @@ def verdicts_of(folder: Path, suites: list[str], unsafe: bool = False, pending: 
         "why": why,
         "sandbox": "none" if choice.isolation is None else choice.isolation.name,
         "not_scored": not_scored,
-        "not_enforced": [] if choice.isolation is None else not_enforced(choice.isolation),
+        "not_enforced": [] if confined or choice.isolation is None else not_enforced(choice.isolation),
         "own_objects": own_objects,
     }
 
@@ -184,9 +188,10 @@ def main(line: list[str] | None = None) -> int:
     parser.add_argument(UNSAFE_OPTION, action="store_true")
     parser.add_argument("--confined", nargs="?", type=int, const=0, help="within limits, as this user if one is given")
     asked = parser.parse_args(line)
-    if asked.confined is not None:
+    confined = asked.confined is not None
+    if confined:
         confine(LIMITS, asked.confined or None)
-    found = verdicts_of(asked.run, asked.suites, asked.unsafe_code_execution, asked.pending)
+    found = verdicts_of(asked.run, asked.suites, asked.unsafe_code_execution, asked.pending, confined)
     write_atomically(asked.verdicts, json.dumps(found))
     return 0
 

@@ -40,10 +40,18 @@ def real_datasets(suite: Suite, data: Path) -> list[dict[str, Any]]:
         if not inferencer.rsplit(".", 1)[-1].endswith("GenInferencer"):
             raise UserError(f"configuration {suite.configuration} does not generate text, it uses {inferencer}")
         dataset["path"] = str(_local(suite, str(dataset.get("path", "")), data))
-        evaluator = dataset["eval_cfg"]["evaluator"]
-        if isinstance(evaluator.get("type"), str):
-            dataset["eval_cfg"]["evaluator"] = SANDBOXED.get(evaluator["type"].rsplit(".", 1)[-1], evaluator)
+        dataset["eval_cfg"]["evaluator"] = SANDBOXED.get(_evaluator(dataset), dataset["eval_cfg"]["evaluator"])
     return found
+
+
+def sandboxed(suite: Suite) -> bool:
+    """Whether the evaluators of a suite's configuration give every program a sandbox of its own."""
+    return all(_evaluator(dataset) in SANDBOXED for dataset in _shipped(suite))
+
+
+def _evaluator(dataset: dict[str, Any]) -> str:
+    """The class of a dataset's evaluator, without its module."""
+    return str(dataset["eval_cfg"]["evaluator"].get("type")).rsplit(".", 1)[-1]
 
 
 def real_files(suite: Suite, data: Path) -> list[Path]:

@@ -14,7 +14,7 @@ from run_records import PAPER_SUITES, item, save
 from verdicts_only import evaluate
 
 from harness.errors import UserError
-from harness.records.hashes import file_hash
+from harness.records.hashes import file_hash, files_hash
 from harness.records.schema import RunConfig
 from harness.records.store import read_run
 from harness.runs.problems import Problems
@@ -73,6 +73,29 @@ def test_real_math_wants_the_answer_in_a_box_and_gsm8k_as_the_last_number(tmp_pa
     (config,) = real_datasets(suite_named("gsm8k"), tmp_path)
     assert evaluate(config, [0], [f"The answer is {answer}"]) == [True]
     assert evaluate(config, [0], ["The answer is -1"]) == [False]
+
+
+@pytest.mark.parametrize(
+    ("configuration", "own"),
+    [("gsm8k_0shot_gen_a58960", False), pytest.param("humaneval_gen_8e312c", True, marks=pytest.mark.slow)],
+)
+def test_another_configuration_is_scored(configuration: str, own: bool, tmp_path: Path) -> None:
+    """In one sandbox for all its programs, unless it is known to give each its `own`."""
+    if (choice := choose()).isolation is None:
+        pytest.skip(choice.missing)
+    name, real = f"opencompass:{configuration}", tmp_path / "real"
+    write_suites(real, "dev", 2)
+    sha256 = files_hash(real_files(suite_named(name), real))
+    row = next(iter(problems("humaneval" if own else "gsm8k", "dev", 1))).row
+    right = row["prompt"] + row["canonical_solution"] if own else row["answer"].replace("####", "The answer is")
+    items = [item("llada", name, number, text=text, correct=None) for number, text in enumerate([right, "nonsense"])]
+    methods = {"llada": {"label": "LLaDA", "method": "llada"}}
+    config = {"data": {name: sha256}, "methods": methods, "suites": {name: {"title": name}}}
+    data = {"folder": str(real), "files": {name: {"sha256": sha256}}}
+    save(tmp_path / "run", items, config=config, data=data)
+    scoring = score_run(tmp_path / "run")
+    assert (f"{name}: one sandbox for all programs" in scoring["not_enforced"]) is not own
+    assert read_run(tmp_path / "run").items["correct"].tolist() == [True, False]
 
 
 @pytest.fixture

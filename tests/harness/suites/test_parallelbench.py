@@ -98,6 +98,7 @@ def test_another_layout_is_refused(line: str, checkout: Path) -> None:
         rows_of(file)
 
 
+@pytest.mark.usefixtures("one_process")
 def test_a_task_is_decoded_and_judged(checkout: Path, tmp_path: Path) -> None:
     given = {"data": str(checkout), "threads": 1, "untimed": True, "gen_length": 32}
     suites = "parallelbench:line/copy,parallelbench:line/mix"
