@@ -19,8 +19,8 @@ GPU ?= results/runs/gpu.json
 # At night, where it can be had.
 SLURM := $(if $(and $(filter root,$(shell whoami)),$(wildcard /etc/debian_version)),test-slurm,no-slurm)
 
-# The versions in constraints.txt were tried with this Python; with another one pip chooses.
-TRIED := 3.11
+# The versions in constraints.txt were tried with these Pythons; with another one pip chooses.
+TRIED := 3.11 3.12
 # One process a core; threads that wait must not spin, or they take the other processes' time.
 PYTEST := OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -q
 
@@ -92,7 +92,7 @@ gpu:
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -c 'import sys; sys.exit("%d.%d" % sys.version_info[:2] != "$(TRIED)")' \
+	$(BIN)/python -c 'import sys; sys.exit("%d.%d" % sys.version_info[:2] not in "$(TRIED)".split())' \
 	    && constraint="--constraint constraints.txt"; \
 	    $(BIN)/python -m pip install --quiet --no-compile $$constraint --editable ".[dev]"
 	touch $@
