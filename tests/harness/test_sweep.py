@@ -43,12 +43,17 @@ def test_levels_are_compared_with_the_base_by_hand(tmp_path: Path) -> None:
 
 
 def test_another_configuration_of_a_suite_is_compared_problem_by_problem(tmp_path: Path) -> None:
-    def asked(name: str, right: int, first: int = 0) -> Run:
-        items = [item("fef", name, at, correct=at < right, gold=str(first + at)) for at in range(10)]
-        return save(tmp_path / f"{name}{first}", items, config={"methods": METHODS, "suites": {name: {}}})
+    def asked(name: str, right: int, first: int = 0, *same: str) -> Run:
+        """Ten items of a suite, and ten of each of the `same`, all right."""
+        items = [item("fef", suite, at, gold=str(at), correct=True) for suite in same for at in range(10)]
+        items += [item("fef", name, at, correct=at < right, gold=str(first + at)) for at in range(10)]
+        suites = {suite: {} for suite in (*same, name)}
+        return save(tmp_path / f"{name}{first}{len(same)}", items, config={"methods": METHODS, "suites": suites})
 
     base, levels = asked("gsm8k", 8), {("suite", "x"): asked("gsm8k-4shot", 5), ("suite", "y"): asked("math", 5, 99)}
     rows = swept(base, levels)
+    beside = swept(asked("gsm8k", 8, 0, "math"), {("suite", "z"): asked("gsm8k-4shot", 5, 0, "math")})
+    assert beside["change"].to_list() == [-15]  # of 20 problems: a suite of both runs is compared with itself
     assert rows["change"].to_list() == pytest.approx([-30, math.nan], nan_ok=True)
     assert "| -30.0 | FEF |" in sweep.described(rows) and "| no problem in both |" in sweep.described(rows)
 
