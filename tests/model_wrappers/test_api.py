@@ -35,6 +35,7 @@ DRAWING = [name for name in WHOLE if not METHODS[name].greedy_only]
         ({"temperature": float("nan")}, "not negative"),
         ({"temperature": "hot"}, "number"),
         ({"method": "ssd", "temperature": 0.5}, "temperature 0, not 0.5"),
+        ({"method": "freedave", "temperature": 0.5}, "temperature 0, not 0.5"),
         # Ranges of single options; how values are converted and named: test_options.py.
         ({"window": 0}, "window=0.*at least 1"),
         ({"steps": 0}, r"steps=0.*in \[1, 1000\]"),
@@ -48,7 +49,29 @@ DRAWING = [name for name in WHOLE if not METHODS[name].greedy_only]
         ({"method": "llada", "steps": 0}, "steps=0.*at least 1"),
         ({"method": "ddosp", "schedule": 3}, "schedule=3.*a path or None"),
         ({"method": "threshold", "tau": float("nan")}, "tau=nan"),
+        ({"method": "threshold", "tau": 1.5}, "tau"),
         ({"method": "factor", "f": float("inf")}, "f=inf must be finite"),
+        ({"method": "factor", "f": 0.0}, "option f"),
+        ({"method": "entropy", "gamma": -1.0}, "gamma"),
+        ({"method": "dcd", "alpha": -0.5}, "alpha"),
+        ({"method": "klass", "conf_threshold": 1.5}, "conf_threshold"),
+        ({"method": "klass", "kl_threshold": -1}, "kl_threshold"),
+        ({"method": "klass", "history": 0}, "history"),
+        ({"method": "ssd", "draft_length": 0}, "draft_length"),
+        ({"remask_below": -0.1}, "remask_below"),
+        ({"remask_below": 1.1}, "remask_below"),
+        ({"window": 65}, "window=65 exceeds the model's limit of 64 tokens"),
+        # Options of FeF-DLLM that do not go together.
+        ({"speculative": False, "skip_root_row": True}, "speculative=True"),
+        ({"speculative": False, "reuse_drafts": True}, "speculative=True"),
+        ({"speculative": False, "adaptive_window": True}, "speculative=True"),
+        ({"anchor": 4}, "anchor=4 needs verify='two-stream'"),
+        ({"anchor": 0, "verify": "two-stream"}, "anchor=0"),
+        ({"reuse_drafts": True, "verify": "two-stream"}, "reuse_drafts needs verify='full'"),
+        ({"verify": "three-stream"}, "'full' or 'two-stream'"),
+        ({"refresh_below": 0.7}, "refresh_below=0.7 needs verify='two-stream', not 'full'"),
+        ({"order": "confidence"}, "order='confidence' needs verify='two-stream', not 'full'"),
+        ({"method": "llada", "cfg_scale": 1.0, "cache": "dual"}, "cache"),
     ],
 )
 def test_what_is_no_request_is_refused_with_what_is_valid(
@@ -115,6 +138,20 @@ def test_a_backbone_with_only_the_required_attributes_decodes(method: str) -> No
     assert not any(hasattr(backbone, name) for name in ("max_length", "device", "eot_id"))
     out = decode(backbone, torch.tensor([1, 2]), method=method, gen_length=6)
     assert out.tokens.shape == (6,) and out.trace.forwards > 0 and out.trace.seconds > 0
+
+
+@pytest.mark.parametrize(
+    ("options", "lacks"),
+    [
+        ({"method": "threshold", "cache": "prefix"}, "cached attention"),
+        ({"method": "threshold", "cache": "dual"}, "cached attention"),
+        ({"verify": "two-stream"}, "cached attention"),
+        ({"method": "wino"}, "wino needs a backbone with an attention mask"),
+    ],
+)
+def test_what_logits_alone_cannot_give_is_refused(options: dict[str, Any], lacks: str) -> None:
+    with pytest.raises(ValueError, match=lacks):
+        decode(RandomConditionals(), torch.tensor([0]), gen_length=4, **options)
 
 
 def half_given(backbone: Backbone) -> torch.Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from model_wrappers.diffusion import Absorbing, Kernel, Uniform, make_kernel
+from model_wrappers.diffusion import Absorbing, Kernel, Uniform
 from model_wrappers.sampling import Sampler
 
 STATES = 5
@@ -38,12 +38,6 @@ def test_corruption_follows_the_kernel(kernel: Kernel) -> None:
     assert ((counts - expected).abs() <= 6 * expected.sqrt()).all()
 
 
-@pytest.mark.parametrize("kernel", kernels(), ids=lambda k: type(k).__name__)
-def test_time_zero_corrupts_nothing(kernel: Kernel) -> None:
-    clean = torch.arange(STATES)
-    assert torch.equal(kernel.corrupt(clean, 0.0, Sampler(0)), clean)
-
-
 def test_the_uniform_kernel_draws_no_mask() -> None:
     assert (Uniform(STATES, mask_id=4).cumulative(0.7)[:4, 4] == 0).all()
 
@@ -59,7 +53,3 @@ def test_a_time_outside_zero_and_one_is_refused(t: float) -> None:
     for kernel in kernels():
         with pytest.raises(ValueError, match=r"\[0, 1\]"):
             kernel.cumulative(t)
-
-
-def test_kernels_are_made_by_name() -> None:
-    assert isinstance(make_kernel("absorbing", 5, 4), Absorbing) and isinstance(make_kernel("uniform", 5, 4), Uniform)

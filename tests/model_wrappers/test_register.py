@@ -13,7 +13,6 @@ import torch
 from transformers import Qwen2ForCausalLM
 
 from model_wrappers import METHODS, Backbone, decode, register, register_family
-from model_wrappers.api import check_options
 from model_wrappers.backbones.registry import FAMILIES
 from model_wrappers.decoders import TAKEN, Decoder, add_decoder
 from model_wrappers.options import Options, Positive
@@ -65,12 +64,6 @@ def test_a_registered_function_decodes_by_its_name(registries: None, tiny: Backb
     assert decode(tiny, prompt, "fill-it", gen_length=4).tokens.tolist() == [7] * 4
     with pytest.raises(ValueError, match="fill-it is defined at temperature 0"):
         decode(tiny, prompt, "fill-it", gen_length=4, temperature=1.0)
-
-
-@pytest.mark.parametrize("options", [{"token": 0}, {"tokn": 3}])
-def test_options_are_checked(options: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r"for fill must be a whole number of at least 1|valid: token"):
-        check_options(fill, options)
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,10 @@ Its targets are held in test_two_stream_families.py, its laws in test_chains.py.
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 import pytest
 import torch
-from fakes import RandomConditionals, request_for, tiny_llada
+from fakes import request_for, tiny_llada
 from fef_reference import LENGTH, tokens
 from trainers import logits_of
 from two_stream_reference import sequential_law
@@ -51,7 +50,7 @@ def test_training_and_decoding_have_the_same_targets(tiny: Backbone) -> None:
     torch.testing.assert_close(trained[len(segment) :], decoded_WV, atol=1e-4, rtol=1e-4)
 
 
-# Costs and refusals
+# Costs
 
 
 @pytest.mark.parametrize("anchor", [None, 4])
@@ -68,27 +67,6 @@ def test_cost_is_a_context_a_segment_and_two_tokens_a_draft(prompt: torch.Tensor
 def test_windows_do_not_cross_the_grid(prompt: torch.Tensor) -> None:
     windows = decode(tiny_llada(), prompt, gen_length=LENGTH, verify="two-stream", anchor=4, steps=1).trace.windows
     assert all(window.start // 4 == (window.start + window.proposed - 1) // 4 for window in windows)
-
-
-def test_a_backbone_without_cached_attention_is_refused() -> None:
-    with pytest.raises(ValueError, match="cached attention"):
-        decode(RandomConditionals(), torch.tensor([0]), gen_length=4, verify="two-stream")
-
-
-@pytest.mark.parametrize(
-    ("options", "named"),
-    [
-        ({"anchor": 4}, "anchor=4 needs verify='two-stream'"),
-        ({"anchor": 0, "verify": "two-stream"}, "anchor=0"),
-        ({"reuse_drafts": True, "verify": "two-stream"}, "reuse_drafts needs verify='full'"),
-        ({"verify": "three-stream"}, "'full' or 'two-stream'"),
-        ({"refresh_below": 0.7}, "refresh_below=0.7 needs verify='two-stream', not 'full'"),
-        ({"order": "confidence"}, "order='confidence' needs verify='two-stream', not 'full'"),
-    ],
-)
-def test_bad_options_are_refused(prompt: torch.Tensor, options: dict[str, Any], named: str) -> None:
-    with pytest.raises(ValueError, match=named):
-        decode(tiny_llada(), prompt, gen_length=4, **options)
 
 
 def test_cached_context_gives_the_plain_logits_in_half_precision(prompt: torch.Tensor) -> None:

@@ -22,7 +22,6 @@ from harness.methods.selection import methods_named
 from model_wrappers import decode
 from model_wrappers.decoders.fef.two_stream import TwoStreamVerifier
 
-CPU = torch.device("cpu")
 COSTS = Costs(
     length=20,
     plain=1.0,

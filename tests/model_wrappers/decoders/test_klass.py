@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from fakes import FixedLogits, RandomConditionals, tiny_llada
+from fakes import FixedLogits, tiny_llada
 
 from model_wrappers import decode
 from model_wrappers.backbones.protocol import BackboneLike
@@ -45,27 +45,8 @@ def test_tokens_are_those_of_the_algorithm(prompt: torch.Tensor, seed: int, bloc
     assert out.tokens.tolist() == reference(backbone, prompt.tolist(), 16, block_length, 0.03, 0.02, history)
 
 
-def test_what_is_stable_saves_forwards(prompt: torch.Tensor) -> None:
-    options = {"conf_threshold": 0.03, "kl_threshold": 0.02}
-    assert decode(tiny_llada(0, std=0.1), prompt, "klass", gen_length=16, **options).trace.forwards < 16
-
-
 @pytest.mark.parametrize(("history", "forwards"), [(1, 3), (2, 4), (3, 5)])
 def test_nothing_is_stable_before_the_history_is_full(history: int, forwards: int) -> None:
     """One position a step so long, then all that is sure at once, then the last."""
     out = decode(FixedLogits(SURE_LV), torch.tensor([0]), "klass", gen_length=6, history=history)
     assert out.trace.forwards == forwards and out.tokens.tolist() == [1, 1, 1, 1, 1, 0]
-
-
-def test_without_stable_positions_it_is_llada() -> None:
-    backbone = RandomConditionals(seed=3)
-    expected = decode(backbone, torch.tensor([0]), "llada", gen_length=6)
-    assert torch.equal(
-        decode(backbone, torch.tensor([0]), "klass", gen_length=6, kl_threshold=0.0).tokens, expected.tokens
-    )
-
-
-@pytest.mark.parametrize("options", [{"conf_threshold": 1.5}, {"kl_threshold": -1}, {"history": 0}])
-def test_bad_values_are_refused(options: dict[str, float]) -> None:
-    with pytest.raises(ValueError, match=next(iter(options))):
-        decode(RandomConditionals(), torch.tensor([0]), "klass", gen_length=2, **options)

@@ -57,10 +57,3 @@ def test_masks_after_the_first_eos_are_filled_once_none_is_left_before_it(
     made = request(response)
     assert fill_after_eos(made) == (filled is not None)
     assert made.x_1L[0, len(PROMPT) :].tolist() == (filled or response)
-
-
-@pytest.mark.parametrize("method", ["llada", "fef"])
-def test_it_is_off_unless_asked_for(method: str) -> None:
-    backbone = RandomConditionals(real=3, seed=1, eos_id=EOS)
-    plain: Any = decode(backbone, PROMPT, method, gen_length=16)
-    assert plain.trace.forwards == decode(backbone, PROMPT, method, gen_length=16, stop_at_eos=False).trace.forwards

@@ -36,13 +36,6 @@ def test_ddosp_follows_its_schedule(prompt: torch.Tensor, tmp_path: Path) -> Non
     assert not (out.tokens == backbone.mask_id).any() and out.trace.forwards == 6
 
 
-def test_the_uniform_schedule_in_a_file_is_lladas_own(prompt: torch.Tensor, tmp_path: Path) -> None:
-    lengths = {"gen_length": LENGTH, "block_length": 4, "steps": 4}
-    path = schedule_file(tmp_path, [[2, 2], [2, 2]])
-    scheduled = decode(tiny_llada(), prompt, "ddosp", **lengths, schedule=str(path))
-    assert torch.equal(scheduled.tokens, decode(tiny_llada(), prompt, "llada", **lengths).tokens)
-
-
 @pytest.mark.parametrize(
     ("quotas", "named"),
     [
@@ -137,15 +130,6 @@ def test_entropy_commits_the_largest_set_within_gamma() -> None:
     budget = float(entropies[0] + entropies[1])
     assert forwards("entropy", [0.95, 0.92, 0.8, 0.6], gamma=budget + 1e-4) == 2  # three, then one
     assert forwards("entropy", [0.95, 0.92, 0.8, 0.6], gamma=0.0) == 4
-
-
-@pytest.mark.parametrize(
-    ("method", "options"),
-    [("threshold", {"tau": 1.5}), ("factor", {"f": 0.0}), ("entropy", {"gamma": -1.0}), ("dcd", {"alpha": -0.5})],
-)
-def test_bad_values_are_refused(method: str, options: dict[str, float]) -> None:
-    with pytest.raises(ValueError, match=next(iter(options))):
-        decode(fixed([0.9, 0.8]), torch.tensor([0]), method, gen_length=2, **options)
 
 
 def test_sequential_dcd_keeps_the_tokens_that_it_filled_in() -> None:
