@@ -1,14 +1,16 @@
-"""Figures from synthetic records: what their lines hold, what is skipped, and that the same records give same bytes."""
+"""Figures from synthetic records: what their lines hold, what is skipped, that same records give same bytes; colors."""
 
 from __future__ import annotations
 
 import json
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from command_lines import refused
+from matplotlib.colors import to_rgb
 from run_records import drafted_window as window
 from run_records import item, lines_of, save, save_presets
 from scipy import stats
@@ -20,6 +22,7 @@ from harness.methods.presets import PRESETS
 from harness.records.store import Run, write_meta
 from tables import figures as cli
 from tables.charts.drawing import UNDATED, Skipped
+from tables.charts.palette import PALETTE
 from tables.figures import draw_acceptance, draw_curves, draw_throughput, draw_tradeoff, draw_window_size
 
 SIZES = {"fef-4(window=4)": 4, "fef-4": 16, "fef-2": 16}
@@ -188,3 +191,41 @@ def test_a_line_that_asks_for_nothing_clear_is_refused(line: list[str], capsys: 
 def test_more_methods_than_a_reader_can_distinguish_are_not_drawn(tmp_path: Path) -> None:
     with pytest.raises(Skipped, match="too many to distinguish"):
         draw_tradeoff(save_presets(tmp_path, *list(PRESETS)[:21]))
+
+
+# Colors: seen on paper and on a dark page, and told apart by every eye
+
+
+# Linear RGB as a dichromat sees it: Machado, Oliveira and Fernandes (2009), severity 1.
+EYES = {
+    "normal": np.eye(3),
+    "protanopia": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
+    "deuteranopia": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.01182, 0.04294, 0.968881]],
+}
+TO_XYZ = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])
+WHITE = TO_XYZ @ np.ones(3)
+
+
+def linear(color: str) -> np.ndarray:
+    return np.array([part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in to_rgb(color)])
+
+
+def lab(color: str, eye: str) -> np.ndarray:
+    """CIELAB of a color as an eye sees it."""
+    x, y, z = np.cbrt(TO_XYZ @ np.clip(EYES[eye] @ linear(color), 1e-3, 1) / WHITE)
+    return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
+
+
+@pytest.mark.parametrize("paper", ["#ffffff", "#161618"])
+def test_a_line_stands_out_from_the_paper(paper: str) -> None:
+    """WCAG asks a ratio of 3 for graphics."""
+    for color in PALETTE:
+        dark, light = sorted(0.05 + TO_XYZ[1] @ linear(each) for each in (color, paper))
+        assert light / dark >= 3, color
+
+
+@pytest.mark.parametrize("eye", EYES)
+def test_two_colors_differ_to_every_eye(eye: str) -> None:
+    """A difference of 2.3 in CIELAB is just seen; a few times that is seen at a glance."""
+    for one, other in combinations(PALETTE, 2):
+        assert np.linalg.norm(lab(one, eye) - lab(other, eye)) > 10, (one, other)

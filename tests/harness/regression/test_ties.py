@@ -1,7 +1,8 @@
-"""On another class of platform a proven tie is excused, and nothing else."""
+"""On another class of platform a proven tie is excused, and costs that the golden revision has there too."""
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,10 +12,12 @@ import pandas as pd
 import pytest
 import torch
 from gate_runs import ENVIRONMENT, ITEMS, items_of, run_of, verdict
+from paths import ROOT
 
 from harness.options import RunOptions, parsed
-from harness.records.store import Run
-from harness.regression import judgement, ties
+from harness.records.store import Run, read_run
+from harness.regression import judgement, ties, unchanged
+from harness.regression.elsewhere import Responder
 from harness.regression.golden import Key
 from harness.runs.loading import load
 from harness.runs.resolve import resolve
@@ -181,3 +184,91 @@ def test_two_tokens_of_nano_tie_only_if_their_logits_are_a_rounding_apart(
     key = ("entropy", "gsm8k", 0)
     found, _ = ties.tied_items(golden, run, [key])  # type: ignore[arg-type]
     assert found == ([key] if excused else [])
+
+
+# Costs of another class of platform
+
+
+WINDOW = {"proposed": 5, "accepted": 4, "rejected": 1, "committed": 5}
+
+
+@pytest.fixture
+def windowed(tmp_path: Path) -> Run:
+    return run_of(tmp_path / "golden", items_of(**WINDOW))
+
+
+@pytest.fixture
+def dearer(tmp_path: Path) -> Run:
+    return run_of(tmp_path / "run", items_of(forwards=49, **WINDOW), ELSEWHERE)
+
+
+def answer_of(dearer: Run) -> dict[str, Any]:
+    """What a worker answers to the item of KEY where it takes as much as in the run."""
+    row = dearer.items.set_index(["method", "suite", "item"]).loc[KEY].to_dict()
+    return {"tokens": f"{row['tokens_hash']}ffff", "costs": row, "windows": [(5, 4, 5)]}
+
+
+def answered(monkeypatch: pytest.MonkeyPatch, answer: dict[str, Any]) -> None:
+    """The golden records' revision gives this answer to every item."""
+    monkeypatch.setattr(unchanged, "_answers", lambda windowed, dearer, keys: [answer] * len(keys))
+
+
+def test_costs_that_the_golden_revision_has_here_are_excused_and_named(
+    windowed: Run, dearer: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answered(monkeypatch, answer_of(dearer))
+    assert verdict(dearer, windowed.folder) == 0
+    assert "excused, the golden records' revision takes as much here: fef-2 math 7" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *({"costs": costs} for costs in ({"forwards": 48}, {"forwards": 50}, {"draft_rows": 1})),
+        *({"tokens": "other"}, {"windows": []}, {"error": "unheard of"}),
+    ],
+    ids=str,
+)
+def test_what_the_golden_revision_does_otherwise_here_is_a_change(
+    windowed: Run, dearer: Run, monkeypatch: pytest.MonkeyPatch, change: dict[str, Any]
+) -> None:
+    usual = answer_of(dearer)
+    costs = {"costs": usual["costs"] | change.get("costs", {})}
+    answered(monkeypatch, change if "error" in change else usual | change | costs)
+    assert verdict(dearer, windowed.folder) == 1
+
+
+@pytest.mark.parametrize("measure", ["tokens_hash", "text", "correct", "prompt_hash"])
+def test_of_an_item_with_another_response_or_verdict_that_revision_is_not_asked(
+    windowed: Run, dearer: Run, monkeypatch: pytest.MonkeyPatch, measure: str
+) -> None:
+    monkeypatch.setattr(unchanged, "_answers", lambda *asked: pytest.fail("asked"))
+    assert unchanged.unchanged_items(windowed, dearer, {KEY: {"forwards", measure}}) == ([], [])
+
+
+def test_on_the_same_class_of_platform_that_revision_is_not_asked(
+    windowed: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unchanged, "_answers", lambda *asked: pytest.fail("asked"))
+    assert verdict(run_of(tmp_path / "here", items_of(forwards=49, **WINDOW)), windowed.folder) == 1
+
+
+def test_golden_records_outside_the_history_excuse_nothing_and_say_so(
+    windowed: Run, dearer: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert verdict(dearer, windowed.folder) == 1
+    assert "the golden records' revision cannot be asked for its costs here: " in capsys.readouterr().out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("more", "excused"), [(0, True), (1, False)])
+def test_ssd_on_nano_takes_here_what_it_took_under_the_golden_revision(more: int, excused: bool) -> None:
+    """Whatever processor this is: golden costs that are not its own are excused, one forward more is not."""
+    if not (ROOT / ".git").exists() or shutil.which("git") is None:
+        pytest.skip("needs a git checkout")
+    windowed = read_run(ROOT / "results" / "golden" / "nano", windows=False)
+    key: Key = ("ssd", "math", 0)
+    row = Responder(windowed, "cpu", 1, ["ssd"]).answer(key)
+    row["forwards"] += more
+    dearer = Run(windowed.folder, windowed.meta, pd.DataFrame([row]), windowed.windows)
+    assert unchanged.unchanged_items(windowed, dearer, {key: {"forwards"}}) == ([key] if excused else [], [])
