@@ -229,11 +229,7 @@ def test_a_draft_that_passes_its_calls_on_to_the_target_is_no_call_around_the_le
 PROMPT = torch.tensor([5, 9, 2])
 
 
-class Own(Options):
-    """No options."""
-
-
-def slowly(request: Request, options: Own) -> None:
+def slowly(request: Request, options: Options) -> None:
     request.backbone.logits(request.x_1L)
     for end in request.block_ends:
         time.sleep(0.02)

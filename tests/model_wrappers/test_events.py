@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -71,15 +70,6 @@ def test_a_window_of_a_trace_begins_where_its_record_does(tiny: Backbone, prompt
         assert set(steps[windows == number].tolist()) == {window.step}
 
 
-def test_windows_and_ways_of_fef_agree(tiny: Backbone, prompt: torch.Tensor) -> None:
-    out, trace = traced(tiny, prompt, "fef", window=4, draft=tiny_llada(50))
-    count = Counter(KINDS[kind] for kind in trace.column("kind"))
-    accepted, committed = (
-        sum(getattr(window, name) for window in out.trace.windows) for name in ("accepted", "committed")
-    )
-    assert count["accepted"] == accepted and count["corrected"] == committed - accepted > 0 and count["remasked"] == 8
-
-
 def test_rejected_drafts_have_both_probabilities(tiny: Backbone, prompt: torch.Tensor) -> None:
     _, trace = traced(tiny, prompt, "fef", window=4, draft=tiny_llada(50))
     kinds = [KINDS[kind] for kind in trace.column("kind")]
@@ -92,13 +82,6 @@ def test_rejected_drafts_have_both_probabilities(tiny: Backbone, prompt: torch.T
     # Greedy: a draft is rejected because the target's best token is another one.
     first = targets[[kind for kind in kinds if kind in ("rejected", "discarded")].index("rejected")]
     assert first <= 0.5
-
-
-@pytest.mark.parametrize("method", ["ssd", "freedave"])
-def test_whoever_drafts_says_what_was_rejected(tiny: Backbone, prompt: torch.Tensor, method: str) -> None:
-    out, trace = traced(tiny, prompt, method)
-    refused = sum(KINDS[kind] in ("rejected", "discarded") for kind in trace.column("kind"))
-    assert refused == sum(window.proposed - window.accepted for window in out.trace.windows)
 
 
 def test_steps_of_a_decoder_without_windows_count_its_commits(tiny: Backbone, prompt: torch.Tensor) -> None:

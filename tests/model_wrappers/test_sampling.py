@@ -47,10 +47,6 @@ def test_the_residual_of_laws_that_differ_by_rounding_is_the_target() -> None:
     assert residual(PI_V, rounded_V).equal(PI_V)
 
 
-def test_residual_is_the_normalised_excess_of_the_target() -> None:
-    torch.testing.assert_close(residual(PI_V, RHO_V), torch.tensor([1.0, 0.0, 0.0], dtype=torch.float64))
-
-
 def test_accepting_and_correcting_gives_the_target() -> None:
     kept_V = torch.minimum(PI_V, RHO_V)
     torch.testing.assert_close(kept_V + (1 - kept_V.sum()) * residual(PI_V, RHO_V), PI_V)

@@ -10,43 +10,14 @@ import torch
 from fakes import request_for, tiny_llada
 from families import NAMES, SHIFTED, tiny
 from fef_reference import LENGTH, tokens
-from trainers import logits_of
 from two_stream_reference import query_logits, sequential_law
 
 from harness.laws.oracle import enumerate_law, total_variation
-from harness.training.objectives import corrupt
-from harness.training.two_stream import two_stream_rows
 from model_wrappers import Backbone, decode
 from model_wrappers.decoders.fef.targets import Proposal
 from model_wrappers.decoders.fef.two_stream import TwoStreamVerifier, by_confidence
 
 two_stream = partial(tokens, verify="two-stream")
-
-
-def test_the_anchor_and_the_verification_change_the_tokens(prompt: torch.Tensor) -> None:
-    backbone = tiny_llada(0)
-    responses = [two_stream(backbone, prompt, anchor=anchor) for anchor in (None, 4)]
-    responses.append(tokens(backbone, prompt))
-    assert len({tuple(response) for response in responses}) == 3
-
-
-# One verification
-
-
-def test_training_and_decoding_have_the_same_targets(tiny: Backbone) -> None:
-    clean_BL = torch.randint(0, 38, (1, 12), generator=torch.Generator().manual_seed(4))
-    response_BL = torch.arange(12)[None] >= 3
-    corrupted_BL, _ = corrupt(
-        clean_BL, response_BL, torch.tensor([0.7]), tiny.mask_id, torch.Generator().manual_seed(1)
-    )
-    segment_BL = corrupted_BL != clean_BL
-    rows = two_stream_rows(clean_BL, segment_BL, tiny.mask_id)
-    trained = logits_of(tiny.model, rows)[0]
-    segment = segment_BL[0].nonzero()[:, 0].tolist()
-    verifier = TwoStreamVerifier(request_for(tiny, corrupted_BL[0].tolist()), window=8)
-    verifier.begin(segment)
-    decoded_WV = verifier.verify(segment, Proposal(clean_BL[0, segment].tolist(), None, None)).logits_WV
-    torch.testing.assert_close(trained[len(segment) :], decoded_WV, atol=1e-4, rtol=1e-4)
 
 
 # Costs
@@ -81,12 +52,6 @@ def test_cached_context_gives_the_plain_logits_in_half_precision(prompt: torch.T
 # A fresh context where verification is in doubt
 
 
-@pytest.fixture(scope="module")
-def small() -> Backbone:
-    """Two tokens and a mask; what it is in doubt about depends on the threshold."""
-    return tiny_llada(3, vocab_size=3)
-
-
 def test_thresholds_lead_from_the_law_of_two_streams_to_the_papers(small: Backbone) -> None:
     """In doubt nowhere, somewhere, everywhere: the laws differ, and the last one is the full verification's."""
     laws = [sequential_law(small, [0, 1], 3, 1.0, refresh_below=below) for below in (0.0, 0.65, 1.1)]
@@ -94,11 +59,6 @@ def test_thresholds_lead_from_the_law_of_two_streams_to_the_papers(small: Backbo
     full = enumerate_law(lambda sampler: torch.tensor(run(sampler=sampler)))
     distances = [total_variation(law, full) for law in laws]
     assert distances[0] > distances[1] > 1e-3 and distances[2] < 1e-5
-
-
-def test_at_one_every_position_is_fresh_and_tokens_are_the_papers(prompt: torch.Tensor) -> None:
-    backbone = tiny_llada(5)
-    assert two_stream(backbone, prompt, refresh_below=1.0) == tokens(backbone, prompt)
 
 
 def test_windows_are_what_was_up_for_acceptance(prompt: torch.Tensor) -> None:
@@ -190,16 +150,6 @@ def test_rejected_drafts_leave_nothing_behind(backbone: Backbone, accepted: int)
     rest = SEGMENT[len(kept) :]
     fresh_WV = verified(verifier(backbone), SEGMENT, [*kept, *DRAFTS[len(kept) :]])
     torch.testing.assert_close(verified(made, rest, DRAFTS[len(kept) :]), fresh_WV[len(kept) :], **CLOSE)
-
-
-@pytest.mark.parametrize("changed", range(5))
-def test_changing_a_draft_leaves_the_targets_up_to_it_unchanged(backbone: Backbone, changed: int) -> None:
-    other = [*DRAFTS[:changed], 20, *DRAFTS[changed + 1 :]]
-    first, second = (verified(verifier(backbone), SEGMENT, each) for each in (DRAFTS, other))
-    torch.testing.assert_close(first[: changed + 1], second[: changed + 1], **CLOSE)
-    assert all(
-        not torch.allclose(a, b, atol=1e-4) for a, b in zip(first[changed + 1 :], second[changed + 1 :], strict=True)
-    )
 
 
 def test_the_context_pass_gives_the_target_of_the_first_position(backbone: Backbone) -> None:
