@@ -89,32 +89,30 @@ def run_of(folder: Path, llada: dict[str, Any], other: dict[str, Any]) -> Run:
     return save(folder, [item(name, "gsm8k", number) for name in methods for number in range(2)], config=config)
 
 
-def note(folder: Path, llada: dict[str, Any], other: dict[str, Any]) -> str:
-    """What is noted on the other method."""
-    return against_reference(run_of(folder, llada, other))["dcd", "gsm8k"]
-
-
 BLOCKS = {"gen_length": 256, "block_length": 8}
+ENDS = {"logits_eos_inf": True, "stop_at_eos": True}
 
 
-def test_equal_settings_have_no_note(tmp_path: Path) -> None:
-    assert note(tmp_path, BLOCKS | {"options": {"steps": 256}}, BLOCKS | {"options": {"tau": 0.9}}) == ""
-    assert note(tmp_path, {}, BLOCKS) == ""  # an older record does not say
-
-
-def test_lengths_and_their_source_are_noted(tmp_path: Path) -> None:
-    other = {"gen_length": 128, "block_length": 32, "published": SOURCE}
-    expected = (
-        "responses of 128 tokens, LLaDA's of 256, blocks of 32, LLaDA's blocks of 8, as published (owner/name@0123456)"
-    )
-    assert note(tmp_path, BLOCKS, other) == expected
-    assert note(tmp_path, BLOCKS, {"gen_length": 256, "block_length": 256}) == "full sequence, LLaDA's blocks of 8"
-
-
-def test_options_about_the_end_that_a_decoder_lacks_are_noted(tmp_path: Path) -> None:
-    own = BLOCKS | {"options": {"logits_eos_inf": True, "stop_at_eos": True}}
-    assert note(tmp_path, own, BLOCKS) == "without logits_eos_inf, without stop_at_eos"
-    assert note(tmp_path, BLOCKS, own) == "with logits_eos_inf, with stop_at_eos"
+@pytest.mark.parametrize(
+    ("llada", "other", "says"),
+    [
+        (BLOCKS | {"options": {"steps": 256}}, BLOCKS | {"options": {"tau": 0.9}}, ""),
+        ({}, BLOCKS, ""),  # an older record does not say
+        (
+            BLOCKS,
+            {"gen_length": 128, "block_length": 32, "published": SOURCE},
+            "responses of 128 tokens, LLaDA's of 256, blocks of 32, LLaDA's blocks of 8, "
+            "as published (owner/name@0123456)",
+        ),
+        (BLOCKS, {"gen_length": 256, "block_length": 256}, "full sequence, LLaDA's blocks of 8"),
+        (BLOCKS | {"options": ENDS}, BLOCKS, "without logits_eos_inf, without stop_at_eos"),
+        (BLOCKS, BLOCKS | {"options": ENDS}, "with logits_eos_inf, with stop_at_eos"),
+    ],
+)
+def test_settings_that_are_not_lladas_are_noted(
+    tmp_path: Path, llada: dict[str, Any], other: dict[str, Any], says: str
+) -> None:
+    assert against_reference(run_of(tmp_path, llada, other))["dcd", "gsm8k"] == says
 
 
 def test_a_run_without_llada_has_no_such_notes(tmp_path: Path) -> None:

@@ -113,14 +113,6 @@ def test_an_area_changes_with_no_rival_and_its_interval_holds_it(tmp_path: Path)
     assert np.isfinite([*own["aup"], *beside["aup"]]).all() and own["aup"][0] > beside["aup"][0]
 
 
-def test_a_cache_shows_in_the_tokens_that_went_through_the_model(tmp_path: Path) -> None:
-    passes = ({"token_forwards": 580, "cached_tokens": 0}, {"token_forwards": 120, "cached_tokens": 460})
-    items = [counted(method, 0, 20, **cost) for method, cost in zip(("llada", "dcd"), passes, strict=True)]
-    files = render(sized(tmp_path, items), measures=True)
-    rows = rows_of(files["tokens.md"])
-    assert rows["LLADA"][11:14] == ["48.0", "580.0", "0.0"] and rows["DCD"][11:14] == ["48.0", "120.0", "460.0"]
-
-
 def test_an_older_record_has_post_stop_tokens_by_the_generation_length(tmp_path: Path) -> None:
     items = [counted("llada", n, 20 + n) for n in range(3)]
     older = [{key: value for key, value in row.items() if key != "post_stop_tokens"} for row in items]

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
-import pytest
-from run_records import PAPER_SUITES, full_items, item, rows_of, save, save_presets
+from run_records import PAPER_SUITES, full_items, item, rows_of, save
 
 from harness.methods.groups import GROUPS
-from harness.methods.published import PAPER_TABLES
 from harness.methods.selection import methods_named
 from tables.render import render
-from tables.sheets.paper import NAMED_OTHERWISE, paper_numbers
+from tables.sheets.paper import paper_numbers
 
-PAPER = json.loads(PAPER_TABLES.read_text(encoding="utf-8"))
 ABLATIONS = [method for name in ("training", "speculation", "draft", "window-size") for method in GROUPS[name]]
 
 
@@ -48,33 +44,3 @@ METHODS = methods_named(",".join({"main": 0, **dict.fromkeys(ABLATIONS)}))
 
 def test_every_label_of_the_paper_is_that_of_a_method() -> None:
     assert set(paper_numbers()["label"]) <= {preset.label for preset in METHODS.values()}
-
-
-def test_rows_named_by_window_size_are_the_methods_of_that_size() -> None:
-    sizes = {preset.label: preset.asked.get("window", 16) for preset in METHODS.values()}
-    named = NAMED_OTHERWISE["ablation_window_size"]
-    assert {str(sizes[label]): label for label in named.values()} == named
-
-
-@pytest.mark.parametrize("section", NAMED_OTHERWISE)
-def test_no_row_of_the_tables_named_otherwise_is_left_out(section: str) -> None:
-    assert [name for name, row in PAPER[section].items() if isinstance(row, dict)] == list(NAMED_OTHERWISE[section])
-
-
-def test_tables_of_the_paper_that_share_a_row_agree() -> None:
-    once = paper_numbers().set_index(["label", "suite"])
-    sections = ("main_results", "ablation_training", "ablation_speculative")
-    rows = [(row["method"], row) for section in sections for row in PAPER[section]]
-    rows += [
-        (label, PAPER[section][name]) for section, named in NAMED_OTHERWISE.items() for name, label in named.items()
-    ]
-    for label, row in rows:
-        own = once.loc[label].loc[PAPER["suites"]]
-        assert own["paper_accuracy"].to_list() == row["acc"] and own["paper_speedup"].to_list() == row["speed"]
-
-
-def test_a_run_the_paper_has_nothing_of_has_no_such_table(tmp_path: Path) -> None:
-    lists = save_presets(tmp_path / "lists", "llada", "fef-4", suites=("lists",))
-    own = save_presets(tmp_path / "own", "threshold", "fef-1")
-    for run in (lists, own):
-        assert render(run, paper=True) == render(run)

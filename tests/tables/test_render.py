@@ -13,7 +13,7 @@ import pytest
 from run_records import PAPER_SUITES, full_items, item, rows_of, save, window
 
 from harness.errors import UserError
-from harness.measures.table import WINDOW_MEASURES, measure, measure_windows
+from harness.measures.table import measure, measure_windows
 from tables.output.writers import escape_latex, escape_markdown
 from tables.pages.book import open_book
 from tables.pages.overview import overview
@@ -107,19 +107,6 @@ def test_mean_needs_every_suite_of_the_run(tmp_path: Path) -> None:
     assert len(rows["Method"]) == 6 and all(cell.startswith("- [") for cell in rows["LLaDA"][3:])
     alone = [row for row in full_items() if row["suite"] == "gsm8k"]
     assert "Mean" not in render(save(tmp_path, alone, suites={"gsm8k": "GSM8K"}))["main.md"]
-
-
-def test_windows_are_counted_per_method_and_suite(tmp_path: Path) -> None:
-    windows = [window("fef-2", "gsm8k", 0, 3), window("fef-2", "gsm8k", 1, 2), window("fef-2", "gsm8k", 99, 50)]
-    items = [row for row in full_items() if row["method"] == "llada" or (row["suite"], row["item"]) < ("gsm8k", 2)]
-    run = save(tmp_path, items, windows)
-    frame = measure_windows(run)
-    assert list(frame.columns) == WINDOW_MEASURES and len(frame) == 1
-    row = frame.to_dict("records")[0]
-    assert (row["acceptance"], row["alpha"], row["committed_per_window"], row["windows"]) == (0.5, 8 / 12, 2.5, 2)
-    files = render(run)
-    assert rows_of(files["windows.md"])["FeF-DLLM (step=2)"] == ["GSM8K", "0.500", "0.667", "2.50", "2"]
-    assert measure(run)["committed_per_window"].to_list()[2] == 2.5
 
 
 def test_a_run_without_windows_has_no_table_of_them(tmp_path: Path) -> None:
