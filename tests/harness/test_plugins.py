@@ -8,16 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_lines import resolved_run
 
 from harness.errors import UserError
 from harness.methods.presets import PRESETS, Preset
 from harness.methods.selection import methods_named
-from harness.options import RunOptions, parsed
 from harness.outside import with_helpers
 from harness.plugins import blame, load, load_all, register_preset, register_suite, restore, used_by
 from harness.records.hashes import file_hash
 from harness.records.schema import Method, RunConfig, SuiteName
-from harness.runs.resolve import resolve
 from harness.suites.registry import SUITES
 from harness.suites.spec import Suite
 from model_wrappers import METHODS
@@ -67,7 +66,7 @@ def test_two_versions_of_a_decoder_stand_in_one_run(tmp_path: Path) -> None:
     first = plugin(tmp_path, DECODER, "v1.py")
     second = plugin(tmp_path, DECODER.replace("options.k", "9"), "v2.py")
     methods = f"llada,{first}:mine,{second}:mine(k=2)"
-    config = resolve(parsed(RunOptions, ["--methods", methods, "--suite", "gsm8k"])).config
+    config = resolved_run("--methods", methods, "--suite", "gsm8k").config
     assert list(config.methods) == ["llada", "mine", "mine.v2(k=2)"]
     assert METHODS["mine.v2"].function is not METHODS["mine"].function
     assert [Path(each.path).name for each in used_by(config)] == ["v1.py", "v2.py"]
@@ -180,7 +179,7 @@ def test_installed_entry_points_are_loaded_for_every_run(package: Path) -> None:
 
 def config_of(*line: str) -> RunConfig:
     """A configuration on nano."""
-    return resolve(parsed(RunOptions, ["--suite", "gsm8k", *line])).config
+    return resolved_run("--suite", "gsm8k", *line).config
 
 
 def test_a_method_may_name_its_file(tmp_path: Path) -> None:
@@ -223,11 +222,7 @@ def test_a_plugin_is_found_again_or_what_is_wrong_is_said(tmp_path: Path) -> Non
         restore([record], ["own-lists"])
 
 
-class Nothing(Options):
-    """No options."""
-
-
-def given_to_evaluate(request: Request, options: Nothing) -> None:
+def given_to_evaluate(request: Request, options: Options) -> None:
     """A decoder that nobody registered."""
 
 
@@ -245,7 +240,7 @@ def test_a_registered_function_has_the_name_that_it_was_given(tmp_path: Path) ->
 
 
 def test_a_function_with_the_name_of_a_method_is_refused() -> None:
-    def main(request: Request, options: Nothing) -> None:
+    def main(request: Request, options: Options) -> None:
         """A decoder."""
 
     with pytest.raises(ValueError, match="a method 'main' is there already; give the function another name"):

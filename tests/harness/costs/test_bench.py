@@ -14,7 +14,7 @@ from run_records import full_items, item, save, window
 
 from harness.bench import main
 from harness.costs import architectures, sections
-from harness.costs.architectures import ARCHITECTURES, random_backbone
+from harness.costs.architectures import random_backbone
 from harness.costs.decoders import ROWS, _Recording, bench_forwards, bench_methods, bench_tracing
 from harness.costs.memory import bench_memory, peak_bytes
 from harness.costs.recording import bench_recording
@@ -170,12 +170,6 @@ def test_random_weights_have_the_shape_and_dtype_that_were_asked_for(layers: int
     matrices = torch.cat([weight.flatten() for weight in weights if weight.dim() > 1]).float()
     assert matrices.std().item() == pytest.approx(0.02, rel=0.05)
     assert backbone.logits(torch.zeros(1, 5, dtype=torch.long)).isfinite().all()
-
-
-def test_the_shape_of_llada_8b_has_its_parameters() -> None:
-    shape = ARCHITECTURES["llada-8b"]
-    sizes = (shape[name] for name in ("hidden_size", "num_hidden_layers", "intermediate_size", "vocab_size"))
-    assert parameters(*sizes) == 8_015_581_184
 
 
 def test_weights_that_do_not_fit_are_refused_before_they_are_made(

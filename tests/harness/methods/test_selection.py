@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import pytest
+from command_lines import config_of
 
 from harness.errors import UserError
 from harness.methods.groups import GROUPS
 from harness.methods.selection import methods_named
-from harness.options import RunOptions, parsed
-from harness.runs.resolve import resolve
 from model_wrappers import register
 from model_wrappers.options import Options
 from model_wrappers.request import Request
@@ -37,11 +36,6 @@ def one(text: str) -> tuple[str, str, dict[str, Any]]:
     """Key, label and what was asked of one method."""
     ((key, preset),) = methods_named(text).items()
     return key, preset.label, dict(preset.asked)
-
-
-def config_of(*line: str) -> dict[str, Any]:
-    """As run.json has it."""
-    return resolve(parsed(RunOptions, list(line))).config.to_json()
 
 
 @pytest.mark.parametrize(

@@ -11,16 +11,17 @@ from typing import Any
 import pandas as pd
 import pytest
 import torch
+from command_lines import resolved_run
 from gate_runs import ENVIRONMENT, ITEMS, items_of, run_of, verdict
+from msgspec.structs import replace
 from paths import ROOT
 
-from harness.options import RunOptions, parsed
+from harness.errors import UserError
 from harness.records.store import Run, read_run
 from harness.regression import judgement, ties, unchanged
-from harness.regression.elsewhere import Responder
+from harness.regression.elsewhere import Responder, bench_responses, compared
 from harness.regression.golden import Key
 from harness.runs.loading import load
-from harness.runs.resolve import resolve
 from model_wrappers import load_backbone
 
 ELSEWHERE = {**ENVIRONMENT, "cpu_capability": "AVX512"}
@@ -148,7 +149,7 @@ class Twins:
 
     def __init__(self, folder: Path) -> None:
         line = ["--suite", "gsm8k", "--methods", "entropy", "--limit", "1", "--threads", "1"]
-        run = resolve(parsed(RunOptions, line))
+        run = resolved_run(*line)
         self.config, self.loaded = run.config, load(run, folder)
 
     def decode(self, share: float) -> dict[str, Any]:
@@ -272,3 +273,71 @@ def test_ssd_on_nano_takes_here_what_it_took_under_the_golden_revision(more: int
     row["forwards"] += more
     dearer = Run(windowed.folder, windowed.meta, pd.DataFrame([row]), windowed.windows)
     assert unchanged.unchanged_items(windowed, dearer, {key: {"forwards"}}) == ([key] if excused else [], [])
+
+
+# Responses beside golden ones: equal, different by a proven tie, or named
+
+
+METHOD = "fef-two-stream"
+
+
+@pytest.fixture(scope="module")
+def four() -> Run:
+    """Four items of the golden record."""
+    run = read_run(Path(ROOT) / "results" / "golden" / "nano", windows=False)
+    items = run.items[(run.items["method"] == METHOD) & (run.items["item"] == 0)]
+    config = replace(run.config, methods={METHOD: run.config.methods[METHOD]})
+    return Run(run.folder, replace(run.meta, config=config), items, run.windows)
+
+
+def recorded(four: Run) -> dict[Key, dict[str, Any]]:
+    rows = four.items.drop(columns="correct").to_dict("records")
+    return {(str(row["method"]), str(row["suite"]), int(row["item"])): {str(k): row[k] for k in row} for row in rows}
+
+
+def test_responses_here_are_the_golden_ones(four: Run) -> None:
+    tables, notes = bench_responses(four, "cpu", 1)
+    assert tables["parity"].to_dict("records") == [
+        {"method": METHOD, "responses": 4, "equal": 4, "other costs": 0, "ties": 0, "unlike": 0}
+    ]
+    assert notes == [] and tables["suites"]["ms"].gt(0).all()
+
+
+def test_an_equal_record_has_no_differences(four: Run) -> None:
+    found = compared(four, recorded(four), lambda key, seed: pytest.fail("decoded again"))
+    assert not any(found.values())
+
+
+def test_golden_tokens_at_other_costs_are_counted_apart(four: Run) -> None:
+    answers = recorded(four)
+    key = next(iter(answers))
+    there = answers[key]["forwards"]
+    answers[key] |= {"forwards": there + 1, "accepted": 0}
+    found = compared(four, answers, lambda key, seed: pytest.fail("decoded again"))
+    told = f"{METHOD} gsm8k 0 has the golden tokens at other costs (forwards: golden {there}, here {there + 1})"
+    assert found == {"other costs": {key: told}, "ties": {}, "unlike": {}}
+
+
+def test_a_response_that_rounding_explains_is_a_tie(four: Run) -> None:
+    answers = recorded(four)
+    key = next(iter(answers))
+    right, wrong = answers[key], answers[key] | {"tokens_hash": "other"}
+    answers[key] = wrong
+    found = compared(four, answers, lambda _, seed: right if seed == 3 else wrong)
+    told = f"{METHOD} gsm8k 0 differs by a proven tie"
+    assert found == {"other costs": {}, "ties": {key: told}, "unlike": {}}
+
+
+def test_one_that_nothing_explains_is_named(four: Run) -> None:
+    answers = recorded(four)
+    key = list(answers)[1]
+    answers[key] |= {"tokens_hash": "other", "forwards": answers[key]["forwards"] + 1}
+    found = compared(four, answers, lambda key, seed: answers[key])
+    assert not found["ties"] and list(found["unlike"]) == [key]
+    assert found["unlike"][key].startswith(f"{METHOD} math 0 is no tie")
+
+
+def test_a_record_with_other_problems_is_refused(four: Run) -> None:
+    changed = Run(four.folder, four.meta, four.items.assign(prompt_hash="other"), pd.DataFrame())
+    with pytest.raises(UserError, match=r"has another prompt of gsm8k, item 0; the problems have changed"):
+        Responder(changed, "cpu", 1)

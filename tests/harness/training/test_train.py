@@ -10,7 +10,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import torch
-from families import SHIFTED, with_nanos_tokenizer
+from families import SHIFTED, tiny, with_nanos_tokenizer
 from msgspec import to_builtins
 from msgspec.structs import replace
 from paths import ROOT
@@ -19,13 +19,14 @@ from trainers import trainer
 
 from harness.errors import UserError
 from harness.train import main
-from harness.training.data import CorruptedBatches, FileExamples, NanoExamples
-from harness.training.objectives import corrupt, llada_loss, position_rows
+from harness.training.data import CorruptedBatches, FileExamples, NanoExamples, NextTokenBatches
+from harness.training.objectives import corrupt, llada_loss, next_token_loss, position_rows
 from harness.training.recipes import PRESETS, Size
 from harness.training.responses import encode, generated_exchanges
 from harness.training.run import train, training_arguments
 from harness.training.tokenizer import EOT, NANO_SUITES, train_tokenizer
-from model_wrappers import load_backbone
+from model_wrappers import decode, load_backbone
+from model_wrappers.backbones.causal import of_llada
 
 TINY = Size(hidden_size=32, layers=1, heads=2, mlp_size=32, max_length=4096)
 SMALL = replace(PRESETS["nano-base"], size=TINY, batch=4, warmup=2, steps=6, positions=2)
@@ -73,12 +74,6 @@ def test_loss_is_the_weighted_cross_entropy_per_response_token() -> None:
     for weight, value in expected.items():
         loss = llada_loss(logits_BLV, clean_BL, corrupted_BL, response_BL, share_B, weight)
         assert float(loss) == pytest.approx(value, rel=1e-5)
-
-
-def test_an_unknown_weight_is_refused() -> None:
-    clean_BL, response_BL, time_B = batch(0.4)
-    with pytest.raises(ValueError, match="1/t, none"):
-        llada_loss(torch.zeros(2, 20, 100), clean_BL, clean_BL, response_BL, time_B, "t")
 
 
 def test_examples_depend_on_seed_and_index_alone() -> None:
@@ -389,3 +384,54 @@ def test_training_arguments_of_the_documentation_are_taken(tmp_path: Path) -> No
     asked = {"gradient_checkpointing": True, "max_grad_norm": 1, "save_total_limit": None, "report_to": "none"}
     made = training_arguments(replace(PRESETS["nano"], trainer=asked), tmp_path, 10, 10)
     assert made.gradient_checkpointing and made.max_grad_norm == 1
+
+
+# The autoregressive reference
+
+
+EOS, MASK = 1, 39
+EXAMPLES = [
+    {"prompt": [5, 6], "response": [7, 8, 2], "index": 0},
+    {"prompt": [9], "response": [4, 2], "index": 1},
+]
+
+
+def test_a_response_is_predicted_up_to_one_eos() -> None:
+    batch = NextTokenBatches(CorruptedBatches(EOS, MASK, 0, lengths=()))(EXAMPLES)  # type: ignore[arg-type]
+    inputs, predicted = batch["inputs"], batch["predicted"]
+    assert inputs.tolist() == [[5, 6, 7, 8, 2, EOS], [9, 4, 2, EOS, EOS, EOS]]
+    assert predicted.tolist() == [[False, False, *[True] * 4], [False, *[True] * 3, False, False]]
+
+
+def test_the_loss_is_that_of_transformers() -> None:
+    model = tiny("llama").model
+    batch = NextTokenBatches(CorruptedBatches(EOS, MASK, 0))(EXAMPLES)  # type: ignore[arg-type]
+    labels = batch["inputs"].masked_fill(~batch["predicted"], -100)
+    with torch.no_grad():
+        theirs = model(input_ids=batch["inputs"], labels=labels).loss
+        own = next_token_loss(model(input_ids=batch["inputs"]).logits, batch["inputs"], batch["predicted"])
+    torch.testing.assert_close(own, theirs)
+
+
+def test_a_llada_becomes_a_llama_of_its_weights_that_sees_the_past_alone() -> None:
+    llada = tiny("llada").model
+    made = of_llada(llada)
+    assert all(torch.equal(weight, made.state_dict()[name]) for name, weight in llada.state_dict().items())
+    ids = torch.tensor([[3, 4, 5, 6]])
+    other = torch.tensor([[3, 4, 5, 9]])
+    with torch.no_grad():
+        torch.testing.assert_close(made(input_ids=ids).logits[:, :3], made(input_ids=other).logits[:, :3])
+
+
+def test_what_training_writes_decodes(tmp_path: Path) -> None:
+    small = replace(PRESETS["nano-ar"], init=None, size=TINY, batch=4, warmup=1, steps=2, examples=8)
+    train("ar", small, tmp_path / "ar")
+    backbone = load_backbone(tmp_path / "ar")
+    assert backbone.family.causal and backbone.tokenizer is not None
+    assert decode(backbone, [5, 6, 7], "ar", gen_length=8).trace.forwards <= 8
+
+
+def test_a_llama_is_trained_by_no_other_objective(tmp_path: Path) -> None:
+    train("ar", replace(PRESETS["nano-ar"], init=None, size=TINY, batch=4, warmup=1, steps=1), tmp_path / "ar")
+    with pytest.raises(UserError, match="objective ar trains Llamas, and the others diffusion models"):
+        train("llada", replace(PRESETS["nano"], init=str(tmp_path / "ar")), tmp_path / "llada")
