@@ -91,16 +91,6 @@ def test_a_draft_equal_to_the_target_is_accepted_at_the_first_position(temperatu
     assert all(w.accepted >= 1 for w in windows)
 
 
-def test_verification_inputs_hold_the_drafts_before_their_position_only() -> None:
-    recorder = Recorder(target())
-    decode(recorder, torch.tensor(PROMPT), gen_length=4, window=3, steps=1, draft=unlike())
-    mask = recorder.mask_id
-    first, second, third = recorder.inputs[0].tolist()
-    assert first == [*PROMPT, mask, mask, mask, mask]
-    assert mask not in second[:3] and second == [*first[:2], second[2], *first[3:]]
-    assert mask not in third[:4] and third == [*second[:3], third[3], *second[4:]]
-
-
 def test_draft_probs_come_from_the_draft_model_alone() -> None:
     draft = Recorder(unlike())
     trace = decode(target(), torch.tensor(PROMPT), gen_length=4, window=3, draft=draft).trace
