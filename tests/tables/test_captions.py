@@ -148,21 +148,24 @@ def timed_run(folder: Path, paces: list[float], suite: str = "gsm8k", **meta: An
     return save(folder, items, [window("dcd", suite, 0, 2)], {suite: suite.upper()}, **meta)
 
 
-def test_drift_is_of_medians_of_the_last_third_over_the_first(tmp_path: Path) -> None:
-    paces = [1.0, 9.0, 1.0, 1.0, 5.0, 5.0, 5.0, 1.2, 1.2, 0.1, 1.2]
-    moved = drift(timed_run(tmp_path, paces))  # of 11 items, 3 and 3
-    assert moved is not None and moved == (pytest.approx(0.2), "gsm8k")
+@pytest.mark.parametrize(
+    ("paces", "moved"),
+    [
+        ([1.0, 9.0, 1.0, 1.0, 5.0, 5.0, 5.0, 1.2, 1.2, 0.1, 1.2], 0.2),  # of 11 items, 3 and 3
+        ([1.0] * (FEWEST - 3) + [2.0] * 3, 1.0),
+        ([1.0] * (FEWEST - 4) + [2.0] * 3, None),
+    ],
+)
+def test_drift_is_of_medians_of_the_last_third_over_the_first(
+    tmp_path: Path, paces: list[float], moved: float | None
+) -> None:
+    assert drift(timed_run(tmp_path, paces)) == (None if moved is None else (pytest.approx(moved), "gsm8k"))
 
 
 def test_drift_goes_by_the_order_of_the_lines_and_not_of_the_items(tmp_path: Path) -> None:
     run = timed_run(tmp_path, [1.0] * 6 + [1.5] * 3)
     turned = Run(run.folder, run.meta, run.items[::-1], run.windows)
     assert drift(run) == (pytest.approx(0.5), "gsm8k") and drift(turned) == (pytest.approx(-1 / 3), "gsm8k")
-
-
-def test_too_few_items_are_no_drift(tmp_path: Path) -> None:
-    assert drift(timed_run(tmp_path / "few", [1.0] * (FEWEST - 4) + [2.0] * 3)) is None
-    assert drift(timed_run(tmp_path / "enough", [1.0] * (FEWEST - 3) + [2.0] * 3)) == (pytest.approx(1.0), "gsm8k")
 
 
 def test_the_drift_of_a_run_is_that_of_the_suite_that_moved_farthest(tmp_path: Path) -> None:
@@ -176,13 +179,10 @@ def receipt(busy: float = 3.0, reasons: str | None = None) -> dict[str, Any]:
     return {"busy_percent": busy, "gpu": None if reasons is None else {"throttle_reasons": reasons}}
 
 
-def test_a_run_without_receipts_says_nothing_of_the_machine(tmp_path: Path) -> None:
-    assert timing_sentences(timed_run(tmp_path, [1.0])) == []
-
-
 @pytest.mark.parametrize(
     ("sessions", "says"),
     [
+        ([], []),
         ([{"start": receipt(), "end": receipt()}], []),
         ([{"start": receipt(BUSY), "end": receipt(100.0)}], []),  # the end is the run's own work
         ([{"start": receipt(BUSY + 1), "end": None}], ["The machine was 26% busy before the start."]),
@@ -190,6 +190,10 @@ def test_a_run_without_receipts_says_nothing_of_the_machine(tmp_path: Path) -> N
         ([{"start": receipt(reasons="0x4"), "end": receipt(reasons="0x0")}], []),
         ([{"start": receipt(), "end": receipt(reasons="0x1")}], []),
         ([{"start": receipt(), "end": receipt(reasons="0x5")}], ["The GPU reported throttling at the end (0x4)."]),
+        (
+            [{"start": receipt(), "end": receipt(), "workers": {"a": {"end": receipt(reasons="0x8")}}}],
+            ["The GPU reported throttling at the end (0x8)."],
+        ),
         ([{"start": receipt(), "end": receipt()}] * 2, ["The run had 2 sessions."]),
         (
             [{"start": receipt(), "end": end} for end in (None, None, receipt())],
@@ -217,10 +221,3 @@ def test_each_worker_drifts_by_itself(tmp_path: Path) -> None:
     assert drift(save(tmp_path / "unlike", fast + slow)) == (0.0, "gsm8k")
     slow[-3:] = [row | {"seconds": 3.0} for row in slow[-3:]]
     assert drift(save(tmp_path / "moved", fast + slow)) == (pytest.approx(0.5), "gsm8k")
-
-
-def test_a_gpu_of_a_worker_that_was_throttled_is_in_the_caption(tmp_path: Path) -> None:
-    session = {"start": receipt(), "end": receipt(), "workers": {"a": {"end": receipt(reasons="0x8")}}}
-    assert timing_sentences(timed_run(tmp_path, [1.0], sessions=[session])) == [
-        "The GPU reported throttling at the end (0x8)."
-    ]

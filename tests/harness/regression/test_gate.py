@@ -164,17 +164,15 @@ def test_an_update_says_what_changed_and_then_passes(
     assert verdict(run, golden) == 0
 
 
-def test_nothing_to_compare_with_is_refused(golden: Path) -> None:
-    with pytest.raises(UserError, match="nothing to compare"):
-        main([str(golden)])
-
-
-def test_an_unknown_revision_is_refused(golden: Path) -> None:
-    with pytest.raises(UserError, match=r"--against-rev no-such-revision"):
-        main([str(golden), "--against-rev", "no-such-revision"])
-
-
 # A golden record must hold what its configuration promises
+
+
+@pytest.mark.parametrize(
+    ("line", "says"), [([], "nothing to compare"), (["--against-rev", "no-such-rev"], r"--against-rev no-such-rev")]
+)
+def test_what_cannot_be_compared_with_is_refused(golden: Path, line: list[str], says: str) -> None:
+    with pytest.raises(UserError, match=says):
+        main([str(golden), *line])
 
 
 Kept = Callable[[dict[str, Any]], bool]
@@ -189,14 +187,13 @@ def golden_of(folder: Path, kept: Kept, **config: Any) -> Path:
     return run_of(folder, [row for row in items_of() if kept(row)], **config).folder
 
 
-def test_an_emptied_golden_record_is_refused(tmp_path: Path, run: Run) -> None:
-    with pytest.raises(UserError, match="holds no items"):
-        verdict(run, golden_of(tmp_path / "golden", lambda row: False))
-
-
-def test_a_golden_record_of_one_line_is_refused(tmp_path: Path, run: Run) -> None:
-    with pytest.raises(UserError, match=r"llada on gsm8k \(1 of 100 items\), fef-2 on gsm8k \(0 of 100 items\)"):
-        verdict(run, run_of(tmp_path / "golden", items_of()[:1]).folder)
+@pytest.mark.parametrize(
+    ("lines", "says"),
+    [(0, "holds no items"), (1, r"llada on gsm8k \(1 of 100 items\), fef-2 on gsm8k \(0 of 100 items\)")],
+)
+def test_an_emptied_golden_record_is_refused(tmp_path: Path, run: Run, lines: int, says: str) -> None:
+    with pytest.raises(UserError, match=says):
+        verdict(run, run_of(tmp_path / "golden", items_of()[:lines]).folder)
 
 
 @pytest.mark.parametrize("missing", ["run.json", "items.jsonl"])
