@@ -39,7 +39,7 @@ DRAWING = [name for name in WHOLE if not METHODS[name].greedy_only]
         ({"temperature": "hot"}, "number"),
         ({"method": "ssd", "temperature": 0.5}, "temperature 0, not 0.5"),
         ({"method": "freedave", "temperature": 0.5}, "temperature 0, not 0.5"),
-        # Ranges of single options; how values are converted and named: test_options.py.
+        # Ranges of single options; how values are converted and named: test_register.py.
         ({"window": 0}, "window=0.*at least 1"),
         ({"steps": 0}, r"steps=0.*in \[1, 1000\]"),
         ({"remask_fraction": 1.5}, r"\[0, 1\]"),

@@ -301,6 +301,7 @@ def test_the_command_line_puts_together_and_prints(tmp_path: Path, capsys: pytes
     [
         (["one", "--together", "--out", "out"], "--together takes two runs or more, 1 was given"),
         (["one", "two", "--together"], "--together needs --out"),
+        (["one", "two", "--out", "out"], "--out is for one run, 2 were given"),
         (["one", "--allow", "threads"], "--allow is for --together"),
         (["one", "two", "--together", "--out", "out", "--allow", "speed"], "no such check; they are device, threads,"),
     ],

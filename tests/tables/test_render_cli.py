@@ -107,13 +107,6 @@ def test_several_runs_are_rendered_each_into_its_own_folder(tmp_path: Path, caps
     ]
 
 
-def test_one_folder_for_several_runs_is_refused(tmp_path: Path) -> None:
-    runs = [str(save_presets(tmp_path / name, "llada").folder) for name in ("one", "two")]
-    with pytest.raises(UserError, match="--out is for one run, 2 were given"):
-        cli.main([*runs, "--out", str(tmp_path / "out")])
-    assert not (tmp_path / "out").exists()
-
-
 def test_make_tables_renders_every_committed_run_in_one_go() -> None:
     if shutil.which("make") is None:
         pytest.skip("no make")

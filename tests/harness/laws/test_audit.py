@@ -299,27 +299,27 @@ def test_a_record_has_no_number_that_json_has_not() -> None:
 
 
 @pytest.fixture(scope="module")
-def made_table() -> pd.DataFrame:
+def chains_table() -> pd.DataFrame:
     return audit_chains(tokens=2, seed=0)
 
 
 @pytest.mark.slow
-def test_every_chain_has_one_law(made_table: pd.DataFrame) -> None:
-    assert chains_failures(made_table) == []
-    assert set(made_table["chain"]) == set(CHAINS) and len(made_table) == 6 * len(CHAINS)
-    shipped = made_table[made_table["decoded with"] != SELF_CHECK]
+def test_every_chain_has_one_law(chains_table: pd.DataFrame) -> None:
+    assert chains_failures(chains_table) == []
+    assert set(chains_table["chain"]) == set(CHAINS) and len(chains_table) == 6 * len(CHAINS)
+    shipped = chains_table[chains_table["decoded with"] != SELF_CHECK]
     assert shipped["TV to no speculation"].max() < 1e-12
 
 
 @pytest.mark.slow
-def test_the_chains_are_different_ones(made_table: pd.DataFrame) -> None:
-    apart = made_table[made_table["decoded with"] == NO_SPECULATION].set_index("chain")["TV to full verification"]
+def test_the_chains_are_different_ones(chains_table: pd.DataFrame) -> None:
+    apart = chains_table[chains_table["decoded with"] == NO_SPECULATION].set_index("chain")["TV to full verification"]
     assert apart["one context"] > apart["fresh below 0.65"] > 1e-3 and apart["by confidence"] > 1e-3
 
 
 @pytest.mark.slow
-def test_a_broken_residual_that_nobody_notices_fails(made_table: pd.DataFrame) -> None:
-    unseen = made_table.assign(**{"TV to no speculation": 0.0})
+def test_a_broken_residual_that_nobody_notices_fails(chains_table: pd.DataFrame) -> None:
+    unseen = chains_table.assign(**{"TV to no speculation": 0.0})
     assert len(chains_failures(unseen)) == len(CHAINS) and "is not caught" in chains_failures(unseen)[0]
 
 

@@ -203,15 +203,15 @@ def dearer(tmp_path: Path) -> Run:
     return run_of(tmp_path / "run", items_of(forwards=49, **WINDOW), ELSEWHERE)
 
 
-def answer_of(dearer: Run) -> dict[str, Any]:
+def answer_of(run: Run) -> dict[str, Any]:
     """What a worker answers to the item of KEY where it takes as much as in the run."""
-    row = dearer.items.set_index(["method", "suite", "item"]).loc[KEY].to_dict()
+    row = run.items.set_index(["method", "suite", "item"]).loc[KEY].to_dict()
     return {"tokens": f"{row['tokens_hash']}ffff", "costs": row, "windows": [(5, 4, 5)]}
 
 
 def answered(monkeypatch: pytest.MonkeyPatch, answer: dict[str, Any]) -> None:
     """The golden records' revision gives this answer to every item."""
-    monkeypatch.setattr(unchanged, "_answers", lambda windowed, dearer, keys: [answer] * len(keys))
+    monkeypatch.setattr(unchanged, "_answers", lambda golden, run, keys: [answer] * len(keys))
 
 
 def test_costs_that_the_golden_revision_has_here_are_excused_and_named(
@@ -267,12 +267,12 @@ def test_ssd_on_nano_takes_here_what_it_took_under_the_golden_revision(more: int
     """Whatever processor this is: golden costs that are not its own are excused, one forward more is not."""
     if not (ROOT / ".git").exists() or shutil.which("git") is None:
         pytest.skip("needs a git checkout")
-    windowed = read_run(ROOT / "results" / "golden" / "nano", windows=False)
+    golden = read_run(ROOT / "results" / "golden" / "nano", windows=False)
     key: Key = ("ssd", "math", 0)
-    row = Responder(windowed, "cpu", 1, ["ssd"]).answer(key)
+    row = Responder(golden, "cpu", 1, ["ssd"]).answer(key)
     row["forwards"] += more
-    dearer = Run(windowed.folder, windowed.meta, pd.DataFrame([row]), windowed.windows)
-    assert unchanged.unchanged_items(windowed, dearer, {key: {"forwards"}}) == ([key] if excused else [], [])
+    run = Run(golden.folder, golden.meta, pd.DataFrame([row]), golden.windows)
+    assert unchanged.unchanged_items(golden, run, {key: {"forwards"}}) == ([key] if excused else [], [])
 
 
 # Responses beside golden ones: equal, different by a proven tie, or named
