@@ -42,6 +42,12 @@ def tiny() -> Backbone:
 
 
 @pytest.fixture(scope="session")
+def small() -> Backbone:
+    """Two tokens and a mask: what it is in doubt about depends on the threshold."""
+    return tiny_llada(3, vocab_size=3)
+
+
+@pytest.fixture(scope="session")
 def nano() -> Backbone:
     """The shipped model."""
     return load_backbone("nano")

@@ -18,6 +18,7 @@ from typing import Any
 
 import psutil
 import pytest
+from command_lines import resolved_run
 from fake_actor import FOLDER, FakeActor, fault
 from paths import ROOT
 from ray_nodes import Nodes, ray_nodes
@@ -25,14 +26,12 @@ from ray_nodes import Nodes, ray_nodes
 from harness.cluster import pool as pools
 from harness.cluster.pool import RayPool
 from harness.errors import UserError, one_line_errors
-from harness.options import RunOptions, parsed
 from harness.records import store
 from harness.records.store import read_lines, read_run
 from harness.run import main
 from harness.runs.decoding import Missing, record
 from harness.runs.folder import claim_folder, exclusive
 from harness.runs.progress import describe_status
-from harness.runs.resolve import resolve
 
 pytestmark = pytest.mark.slow
 METHODS = ["llada", "llada/2"]
@@ -63,7 +62,7 @@ def faults(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def decode(nodes: Nodes, out: Path, workers: int = 2, resume: bool = False) -> Missing:
     """The part of a run that decodes and records; the responses that were left out."""
-    run = resolve(parsed(RunOptions, line_for(nodes, out, workers)))
+    run = resolved_run(*line_for(nodes, out, workers))
     folder = claim_folder(out, run.config, resume)
     with exclusive(folder), pools.pool_for(run, out.parent) as pool:
         return record(folder, run, pool)

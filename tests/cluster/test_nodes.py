@@ -13,17 +13,16 @@ import time
 from pathlib import Path
 
 import pytest
+from command_lines import resolved_run
 from paths import ROOT
 from ray_nodes import ray_nodes, with_it
 
 from harness.cluster.pool import pool_for
-from harness.options import RunOptions, parsed
 from harness.records.store import read_lines
 from harness.run import main
 from harness.runs.decoding import record
 from harness.runs.folder import claim_folder, exclusive
 from harness.runs.progress import describe_status
-from harness.runs.resolve import resolve
 
 pytestmark = pytest.mark.slow
 KEYS = ("method", "suite", "item")
@@ -72,7 +71,7 @@ def test_a_worker_and_then_a_node_are_killed_and_the_run_has_every_token(tmp_pat
                 driver.wait()
     deaths = [line for line in (tmp_path / "said").read_text().splitlines() if " died: " in line]
     assert len(deaths) >= 2, "a worker of each node"
-    one = resolve(parsed(RunOptions, LINE))
+    one = resolved_run(*LINE)
     folder = claim_folder(tmp_path / "one", one.config, resume=False)
     with exclusive(folder), pool_for(one, tmp_path) as pool:
         record(folder, one, pool)

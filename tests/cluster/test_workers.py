@@ -13,7 +13,6 @@ import harness
 from harness.bench import bench_workers
 from harness.records.store import read_lines, read_run
 from harness.records.traces import each_frame, replay
-from harness.runs.progress import describe_status
 from model_wrappers.options import Options, Positive
 from model_wrappers.request import Request
 
@@ -119,19 +118,6 @@ def test_the_configuration_does_not_depend_on_workers(runs: tuple[Path, Path]) -
     one, two = (json.loads((folder / "run.json").read_text()) for folder in runs)
     assert one["config_hash"] == two["config_hash"] and one["weights"] == two["weights"]
     assert one["environment"] == two["environment"] and one["code"] == two["code"]
-
-
-def test_the_caption_says_how_many_workers_there_were(runs: tuple[Path, Path]) -> None:
-    caption = (runs[1] / "tables" / "main.md").read_text().splitlines()[0]
-    assert "2 workers on 1 host." in caption and (runs[1] / "report").is_dir()
-
-
-def test_the_status_of_a_finished_run_counts_its_responses(runs: tuple[Path, Path]) -> None:
-    assert describe_status(runs[1]).splitlines() == [
-        "finished",
-        "GSM8K: 20 of 20 responses",
-        "Lists: 20 of 20 responses",
-    ]
 
 
 def test_the_bench_decodes_with_one_worker_and_with_two() -> None:

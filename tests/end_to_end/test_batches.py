@@ -25,23 +25,19 @@ def recorded(folder: Path) -> dict[Any, dict[str, Any]]:
     return {tuple(row[name] for name in KEYS): row for row in items.to_dict("records")}
 
 
-class Own(Options):
-    """No options."""
-
-
-def fails_on_odd_prompts(request: Request, options: Own) -> None:
+def fails_on_odd_prompts(request: Request, options: Options) -> None:
     request.backbone.logits(request.x_1L)
     if int(request.x_1L[0, : request.start].sum()) % 2:  # the first of the three
         raise KeyError("lost")
     fill(request)
 
 
-def never_asks(request: Request, options: Own) -> None:
+def never_asks(request: Request, options: Options) -> None:
     while True:
         pass
 
 
-def ends_the_process(request: Request, options: Own) -> None:
+def ends_the_process(request: Request, options: Options) -> None:
     import os
 
     request.backbone.logits(request.x_1L)

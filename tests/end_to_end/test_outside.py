@@ -132,18 +132,6 @@ def test_scoring_runs_no_file_that_a_record_names_unless_it_is_trusted(outside: 
     assert done.stderr.strip().endswith("add --trust-plugins")
 
 
-def test_a_prompt_with_braces_is_sent_as_it_is(outside: Path) -> None:
-    from harness.runs.problems import conversations, dataset_configs, load_problems
-    from harness.suites.registry import suites_named
-    from model_wrappers import load_backbone
-    from model_wrappers.opencompass_model import DiffusionModel
-
-    mine = suites_named(f"mine={outside}/q.jsonl")["mine"]
-    (problems,) = load_problems(mine, dataset_configs(mine, False, outside), 1)
-    (turns,) = conversations(problems, DiffusionModel(load_backbone("nano"), "llada", gen_length=8))
-    assert [turn["prompt"] for turn in turns] == ["Say {answer} to {prompt}."]
-
-
 @pytest.mark.parametrize("leaves", ["IndexError('odd')", "SystemExit(0)", "BaseException('odd')", "GeneratorExit()"])
 def test_a_decoder_that_fails_is_named_and_what_is_finished_is_kept(
     outside: Path, capsys: pytest.CaptureFixture[str], leaves: str
@@ -227,11 +215,7 @@ def test_a_judge_that_fails_is_named_with_the_item(outside: Path, capsys: pytest
     assert "mine on mine, item 0: judge judge.py:right fails: IndexError: string index out of range" in error
 
 
-class Nothing(Options):
-    """No options."""
-
-
-def fives(request: Request, options: Nothing) -> None:
+def fives(request: Request, options: Options) -> None:
     """Fill the response with one token."""
     request.backbone.logits(request.x_1L)
     request.commit(list(range(request.start, request.x_1L.shape[1])), 5, None, "filled")
@@ -255,7 +239,7 @@ def test_in_python_a_run_is_frames(outside: Path) -> None:
 def test_only_a_timed_run_decodes_and_measures_beside_its_items(outside: Path, untimed: bool, beside: int) -> None:
     decoded: list[bytes] = []
 
-    def counted(request: Request, options: Nothing) -> None:
+    def counted(request: Request, options: Options) -> None:
         """Fill the response, and say so."""
         decoded.append(request.x_1L.numpy().tobytes())
         fives(request, options)

@@ -14,9 +14,13 @@ from typing import Any
 
 import pytest
 from command_lines import refused
+from fakes import WHOLE
+from opencompass_config import write_config
 from paths import ROOT
 
-from harness.records.store import read_lines, read_run
+import harness
+from harness.records.store import Recorder, read_lines, read_run
+from harness.records.traces import each_frame, read_prompts, replay
 from harness.run import main
 from harness.sandbox.probe import choose
 from harness.suites.splits import write_suites
@@ -50,13 +54,6 @@ def test_costs_are_those_of_the_methods(run_folder: Path) -> None:
         assert (forwards["llada"] == length).all() and (forwards["llada/2"] == length // 2).all()
         assert (forwards["fef-2-nosd"] == length + length // 2).all()
         assert (of_suite["token_forwards"] == of_suite["rows"] * (of_suite["prompt_tokens"] + length)).all()
-
-
-def test_the_run_says_what_it_was(run_folder: Path) -> None:
-    meta = json.loads((run_folder / "run.json").read_text())
-    assert set(meta) >= {"schema", "name", "created", "config", "config_hash", "environment", "weights", "data"}
-    assert meta["weights"]["nano"]["sha256"] and meta["environment"]["packages"]["opencompass"]
-    assert set(meta["data"]["files"]) == set(LENGTHS)
 
 
 def without_seconds(folder: Path) -> list[list[dict[str, Any]]]:
@@ -128,13 +125,6 @@ def test_a_model_that_cannot_be_loaded_is_refused_before_anything_is_written(
     assert not out.exists()
 
 
-def test_a_malformed_data_file_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    real_layout(tmp_path, 3)
-    (tmp_path / "data" / "gsm8k" / "test.jsonl").write_text("{broken\n")
-    line = ["--data", str(tmp_path), "--suite", "gsm8k", "--out", str(tmp_path / "run")]
-    assert "gsm8k is malformed" in refused(main, line, capsys)
-
-
 def test_a_prompt_beyond_the_models_limit_is_refused_with_its_item(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -150,3 +140,62 @@ def test_resume_with_another_configuration_changes_nothing(
     assert "another configuration" in refused(main, ["--limit", "3", "--out", str(run_folder), "--resume"], capsys)
     assert "already holds a run" in refused(main, ["--limit", "1", "--out", str(run_folder)], capsys)
     assert before == {path.name: path.read_bytes() for path in run_folder.glob("*.json*")}
+
+
+@pytest.mark.slow
+def test_a_plain_configuration_of_two_items_runs(tmp_path: Path) -> None:
+    command = Path(sys.executable).with_name("opencompass")
+    if not command.exists():
+        pytest.skip("opencompass has no command here")
+    write_config(tmp_path, 2, fef=("nano", "fef", {"steps": 2}))
+    line = [str(command), "config.py", "--work-dir", "out", "--debug"]
+    environment = os.environ | {"HF_DATASETS_CACHE": str(tmp_path / "cache"), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(line, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    (predictions,) = tmp_path.glob("out/*/predictions/fef/gsm8k.json")
+    found = json.loads(predictions.read_text())
+    assert len(found) == 2 and all(
+        isinstance(each["prediction"], str) and each["prediction"] for each in found.values()
+    )
+    (results,) = tmp_path.glob("out/*/results/fef/gsm8k.json")
+    assert 0 <= json.loads(results.read_text())["accuracy"] <= 100
+
+
+# A traced run of every decoder, which is not recorded unless it replays to its tokens and windows
+
+
+PRESETS = (
+    "llada,ssd,ddosp,dcd,threshold,factor,entropy,klass,wino,freedave,pc-sampler,prophet,fef-2,fef-fast,"
+    "block(editing_threshold=0.99)"
+)
+
+
+@pytest.fixture(scope="module")
+def traced(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A traced run of every decoder on two problems."""
+    folder = tmp_path_factory.mktemp("traced") / "run"
+    harness.evaluate(PRESETS, "gsm8k,math", limit=1, trace=True, threads=1, out=folder)
+    return folder
+
+
+@pytest.mark.slow
+def test_the_pieces_of_a_trace_are_the_text_of_its_response(traced: Path) -> None:
+    run, pieces = read_run(traced), dict[str, dict[int, str]]()
+    texts = run.items.set_index(["method", "suite", "item"])["text"]
+    for _, trace in each_frame(traced):
+        known = pieces.setdefault(trace.tokenizer, {})
+        known.update(trace.pieces)
+        tokens = replay(trace).tolist()
+        end = next((number for number, token in enumerate(tokens) if token in trace.ends), len(tokens))
+        said = "".join(known[token] for token in tokens[:end] if token != trace.mask)
+        assert said.split() == str(texts[trace.key]).split()
+
+
+@pytest.mark.slow
+def test_a_traced_run_has_its_prompts_its_reasons_and_its_report(traced: Path) -> None:
+    run = read_run(traced)
+    assert {method.method for method in run.config.methods.values()} == set(WHOLE)
+    assert set(read_prompts(traced)) == {("gsm8k", 0), ("math", 0)}
+    assert run.items["why"].str.startswith("read ").all()
+    assert (traced / "report" / "index.html").is_file()
+    Recorder(traced).check_traced()

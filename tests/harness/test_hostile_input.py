@@ -10,16 +10,15 @@ from typing import Any
 
 import pytest
 import torch
+from command_lines import resolved_run
 from fakes import FixedLogits, official_checkpoint
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.errors import UserError
-from harness.options import RunOptions, parsed
 from harness.records.store import Recorder, read_run
 from harness.runs.inference import prepare
 from harness.runs.problems import dataset_configs, load_problems
-from harness.runs.resolve import resolve
 from harness.suites.registry import SUITES
 from harness.train import arguments_of as training_arguments_of
 from harness.train import recipe_of
@@ -87,7 +86,7 @@ def command_line(draw: st.DrawFn) -> list[str]:
 @given(line=command_line())
 def test_a_command_line_is_a_configuration_or_refused(line: list[str]) -> None:
     with used_or_refused():
-        config = resolve(parsed(RunOptions, line)).config
+        config = resolved_run(*line).config
         assert config.methods and config.suites
 
 
@@ -110,7 +109,7 @@ def element(draw: st.DrawFn) -> str:
 @given(methods=element())
 def test_options_of_a_method_are_used_or_refused(methods: str) -> None:
     with used_or_refused():
-        config = resolve(parsed(RunOptions, ["--suite", "gsm8k", f"--methods={methods}"])).config
+        config = resolved_run("--suite", "gsm8k", f"--methods={methods}").config
         json.dumps(config.to_json(), ensure_ascii=False).encode()  # what a record can hold
 
 
@@ -118,7 +117,7 @@ def test_options_of_a_method_are_used_or_refused(methods: str) -> None:
 def test_a_table_of_models_is_used_or_refused(tmp_path: Path, table: Any) -> None:
     (tmp_path / "models.json").write_text(json.dumps(table))
     with pytest.raises((UserError, ValueError)) as error:
-        resolve(parsed(RunOptions, ["--model", str(tmp_path / "models.json"), "--data", "generated"]))
+        resolved_run("--model", str(tmp_path / "models.json"), "--data", "generated")
     assert refused(error.value)
 
 

@@ -1,7 +1,8 @@
-"""A run's options are the fields of one struct, for the command line and for Python alike."""
+"""A run's options are the fields of one struct, for the command line and for Python alike; the command fef-dllm."""
 
 from __future__ import annotations
 
+import sys
 from dataclasses import fields, make_dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 import harness
 from harness import run
+from harness.cli import COMMANDS, main
 from harness.errors import UserError
 from harness.options import RunOptions, checked, option, parsed
 
@@ -77,3 +79,30 @@ def test_one_value_stands_for_several_and_none_and_false_for_none(monkeypatch: p
     paths = checked(RunOptions, {"model": Path("m"), "data": Path("d"), "out": "o", "limit": np.int64(3)})
     assert (paths.model, paths.data, paths.out, paths.limit) == ("m", "d", Path("o"), 3)
     assert from_evaluate(monkeypatch, limit=None, temperature=None, untimed=False, stop_at_eos=False) == RunOptions()
+
+
+# The command fef-dllm
+
+
+def test_without_a_command_all_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 0
+    printed = capsys.readouterr().out
+    assert all(f"\n  {name} " in printed for name in COMMANDS)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help(name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["fef-dllm"])
+    with pytest.raises(SystemExit) as left:
+        main([name, "--help"])
+    assert left.value.code == 0 and capsys.readouterr().out.startswith(f"usage: fef-dllm {name} ")
+
+
+def test_a_command_does_what_its_file_does(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list"]) == 0
+    assert "fef-two-stream" in capsys.readouterr().out
+
+
+def test_an_unknown_command_is_refused() -> None:
+    with pytest.raises(UserError, match="there is no command runs; valid: run, plan"):
+        main(["runs"])

@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_lines import resolved_run
 
 from harness.errors import UserError
 from harness.methods.presets import PRESETS, Preset
 from harness.methods.selection import methods_named
-from harness.options import RunOptions, parsed
+from harness.outside import with_helpers
 from harness.plugins import blame, load, load_all, register_preset, register_suite, restore, used_by
 from harness.records.hashes import file_hash
 from harness.records.schema import Method, RunConfig, SuiteName
-from harness.runs.resolve import resolve
 from harness.suites.registry import SUITES
 from harness.suites.spec import Suite
 from model_wrappers import METHODS
@@ -66,7 +66,7 @@ def test_two_versions_of_a_decoder_stand_in_one_run(tmp_path: Path) -> None:
     first = plugin(tmp_path, DECODER, "v1.py")
     second = plugin(tmp_path, DECODER.replace("options.k", "9"), "v2.py")
     methods = f"llada,{first}:mine,{second}:mine(k=2)"
-    config = resolve(parsed(RunOptions, ["--methods", methods, "--suite", "gsm8k"])).config
+    config = resolved_run("--methods", methods, "--suite", "gsm8k").config
     assert list(config.methods) == ["llada", "mine", "mine.v2(k=2)"]
     assert METHODS["mine.v2"].function is not METHODS["mine"].function
     assert [Path(each.path).name for each in used_by(config)] == ["v1.py", "v2.py"]
@@ -179,7 +179,7 @@ def test_installed_entry_points_are_loaded_for_every_run(package: Path) -> None:
 
 def config_of(*line: str) -> RunConfig:
     """A configuration on nano."""
-    return resolve(parsed(RunOptions, ["--suite", "gsm8k", *line])).config
+    return resolved_run("--suite", "gsm8k", *line).config
 
 
 def test_a_method_may_name_its_file(tmp_path: Path) -> None:
@@ -222,11 +222,7 @@ def test_a_plugin_is_found_again_or_what_is_wrong_is_said(tmp_path: Path) -> Non
         restore([record], ["own-lists"])
 
 
-class Nothing(Options):
-    """No options."""
-
-
-def given_to_evaluate(request: Request, options: Nothing) -> None:
+def given_to_evaluate(request: Request, options: Options) -> None:
     """A decoder that nobody registered."""
 
 
@@ -244,7 +240,7 @@ def test_a_registered_function_has_the_name_that_it_was_given(tmp_path: Path) ->
 
 
 def test_a_function_with_the_name_of_a_method_is_refused() -> None:
-    def main(request: Request, options: Nothing) -> None:
+    def main(request: Request, options: Options) -> None:
         """A decoder."""
 
     with pytest.raises(ValueError, match="a method 'main' is there already; give the function another name"):
@@ -297,3 +293,43 @@ def test_a_preset_has_settings_by_suite() -> None:
     gsm8k, math = (preset.for_suite(suite, {"gen_length": 48}, {}) for suite in ("gsm8k", "math"))
     assert (gsm8k.block_length, gsm8k.options) == (24, {"tau": 0.5})
     assert (math.block_length, math.options) == (12, {"tau": 0.7})
+
+
+# What a Python file from outside consists of
+
+
+def test_a_file_comes_with_what_it_imports_from_beside_it(tmp_path: Path) -> None:
+    files = {
+        "mine.py": "import json, rules\n\ndef f():\n    from parts.inner import part\n",
+        "rules.py": "import mine, more.rules\n",
+        "more/__init__.py": "",
+        "more/rules.py": "",
+        "parts/__init__.py": "",
+        "parts/inner.py": "import nothing",
+        "other.py": "",
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    found = [path.relative_to(tmp_path).as_posix() for path in with_helpers(tmp_path / "mine.py")]
+    assert found[0] == "mine.py" and sorted(found) == sorted(files.keys() - {"other.py"})
+
+
+def test_a_folder_that_only_has_the_name_of_an_import_is_not_gone_through(tmp_path: Path) -> None:
+    for name in ("harness/__init__.py", "stuff/deep/one.py", "mine.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("import harness, stuff, nowhere")
+    assert with_helpers(tmp_path / "mine.py") == [tmp_path / "mine.py"]  # harness lies elsewhere, stuff is no package
+
+
+def test_a_file_that_cannot_be_read_stands_for_itself(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("def (")
+    assert with_helpers(tmp_path / "mine.py") == [tmp_path / "mine.py"]
+
+
+def test_an_installed_file_stands_for_itself(tmp_path: Path) -> None:
+    installed = tmp_path / "site-packages"
+    installed.mkdir()
+    for name, text in {"mine.py": "import other", "other.py": ""}.items():
+        (installed / name).write_text(text)
+    assert with_helpers(installed / "mine.py") == [installed / "mine.py"]

@@ -1,12 +1,15 @@
-"""Command lines that a command refuses."""
+"""Command lines: what they resolve to, and what a command says that refuses them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 
 from harness.errors import one_line_errors
+from harness.options import RunOptions, parsed
+from harness.runs.resolve import ResolvedRun, resolve
 
 
 def refused(main: Callable[[list[str]], int], line: Sequence[str], capsys: pytest.CaptureFixture[str]) -> str:
@@ -17,3 +20,13 @@ def refused(main: Callable[[list[str]], int], line: Sequence[str], capsys: pytes
     error = "".join(line for line in said if not line.startswith("warning: other programs"))  # of a busy machine
     assert error.startswith("error: ") and error.count("\n") == 1, error
     return error
+
+
+def resolved_run(*line: str) -> ResolvedRun:
+    """The run that a command line asks for."""
+    return resolve(parsed(RunOptions, list(line)))
+
+
+def config_of(*line: str) -> dict[str, Any]:
+    """Its configuration as run.json has it."""
+    return resolved_run(*line).config.to_json()

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
 import torch
 from fakes import ON_LOGITS, WHOLE, RandomConditionals, Recorder, tiny_llada
+from families import tiny
 
 from harness.laws.oracle import RowBackbone
+from harness.runs.responses import cost_and_tokens
 from model_wrappers import METHODS, Backbone, decode
 from model_wrappers.options import Options
 from model_wrappers.request import Request
@@ -35,7 +38,8 @@ DRAWING = [name for name in WHOLE if not METHODS[name].greedy_only]
         ({"temperature": float("nan")}, "not negative"),
         ({"temperature": "hot"}, "number"),
         ({"method": "ssd", "temperature": 0.5}, "temperature 0, not 0.5"),
-        # Ranges of single options; how values are converted and named: test_options.py.
+        ({"method": "freedave", "temperature": 0.5}, "temperature 0, not 0.5"),
+        # Ranges of single options; how values are converted and named: test_register.py.
         ({"window": 0}, "window=0.*at least 1"),
         ({"steps": 0}, r"steps=0.*in \[1, 1000\]"),
         ({"remask_fraction": 1.5}, r"\[0, 1\]"),
@@ -48,7 +52,29 @@ DRAWING = [name for name in WHOLE if not METHODS[name].greedy_only]
         ({"method": "llada", "steps": 0}, "steps=0.*at least 1"),
         ({"method": "ddosp", "schedule": 3}, "schedule=3.*a path or None"),
         ({"method": "threshold", "tau": float("nan")}, "tau=nan"),
+        ({"method": "threshold", "tau": 1.5}, "tau"),
         ({"method": "factor", "f": float("inf")}, "f=inf must be finite"),
+        ({"method": "factor", "f": 0.0}, "option f"),
+        ({"method": "entropy", "gamma": -1.0}, "gamma"),
+        ({"method": "dcd", "alpha": -0.5}, "alpha"),
+        ({"method": "klass", "conf_threshold": 1.5}, "conf_threshold"),
+        ({"method": "klass", "kl_threshold": -1}, "kl_threshold"),
+        ({"method": "klass", "history": 0}, "history"),
+        ({"method": "ssd", "draft_length": 0}, "draft_length"),
+        ({"remask_below": -0.1}, "remask_below"),
+        ({"remask_below": 1.1}, "remask_below"),
+        ({"window": 65}, "window=65 exceeds the model's limit of 64 tokens"),
+        # Options of FeF-DLLM that do not go together.
+        ({"speculative": False, "skip_root_row": True}, "speculative=True"),
+        ({"speculative": False, "reuse_drafts": True}, "speculative=True"),
+        ({"speculative": False, "adaptive_window": True}, "speculative=True"),
+        ({"anchor": 4}, "anchor=4 needs verify='two-stream'"),
+        ({"anchor": 0, "verify": "two-stream"}, "anchor=0"),
+        ({"reuse_drafts": True, "verify": "two-stream"}, "reuse_drafts needs verify='full'"),
+        ({"verify": "three-stream"}, "'full' or 'two-stream'"),
+        ({"refresh_below": 0.7}, "refresh_below=0.7 needs verify='two-stream', not 'full'"),
+        ({"order": "confidence"}, "order='confidence' needs verify='two-stream', not 'full'"),
+        ({"method": "llada", "cfg_scale": 1.0, "cache": "dual"}, "cache"),
     ],
 )
 def test_what_is_no_request_is_refused_with_what_is_valid(
@@ -117,6 +143,20 @@ def test_a_backbone_with_only_the_required_attributes_decodes(method: str) -> No
     assert out.tokens.shape == (6,) and out.trace.forwards > 0 and out.trace.seconds > 0
 
 
+@pytest.mark.parametrize(
+    ("options", "lacks"),
+    [
+        ({"method": "threshold", "cache": "prefix"}, "cached attention"),
+        ({"method": "threshold", "cache": "dual"}, "cached attention"),
+        ({"verify": "two-stream"}, "cached attention"),
+        ({"method": "wino"}, "wino needs a backbone with an attention mask"),
+    ],
+)
+def test_what_logits_alone_cannot_give_is_refused(options: dict[str, Any], lacks: str) -> None:
+    with pytest.raises(ValueError, match=lacks):
+        decode(RandomConditionals(), torch.tensor([0]), gen_length=4, **options)
+
+
 def half_given(backbone: Backbone) -> torch.Tensor:
     """A response of 8 with masks at places 0, 1, 4 and 7."""
     given = torch.tensor([1, 2, 3, 4, 5, 6, 7, 8])
@@ -181,3 +221,45 @@ def test_a_draft_that_passes_its_calls_on_to_the_target_is_no_call_around_the_le
 ) -> None:
     out = decode(tiny, prompt, "fef", gen_length=8, draft=Recorder(tiny))
     assert out.trace.draft_forwards > 0
+
+
+# Seconds until each block stood
+
+
+PROMPT = torch.tensor([5, 9, 2])
+
+
+def slowly(request: Request, options: Options) -> None:
+    request.backbone.logits(request.x_1L)
+    for end in request.block_ends:
+        time.sleep(0.02)
+        request.commit(range(end - request.block_length, end), 7, None, "filled")
+
+
+def test_each_block_has_the_time_at_which_it_stood() -> None:
+    trace = decode(tiny("llada"), PROMPT, slowly, gen_length=12, block_length=4).trace
+    ends, seconds = zip(*trace.block_seconds, strict=True)
+    assert ends == (4, 8, 12) and seconds[2] == trace.seconds
+    assert all(later - earlier >= 0.02 for earlier, later in zip((0.0, *seconds), seconds, strict=False))
+
+
+@pytest.mark.parametrize("method", ["llada", "threshold", "fef", "freedave"])
+def test_all_that_go_from_block_to_block_have_them(method: str) -> None:
+    trace = decode(tiny("llada"), PROMPT, method, gen_length=12, block_length=4).trace
+    assert [end for end, _ in trace.block_seconds] == [4, 8, 12]
+
+
+def test_a_decoder_that_does_not_take_them_one_by_one_has_none_but_of_a_single_block() -> None:
+    assert decode(tiny("llada"), PROMPT, "ssd", gen_length=12, block_length=4).trace.block_seconds == []
+    trace = decode(tiny("llada"), PROMPT, "ssd", gen_length=12).trace
+    assert trace.block_seconds == [(12, trace.seconds)]
+
+
+def test_a_record_has_the_block_of_the_last_content() -> None:
+    backbone = tiny("sdar")
+    outs = (decode(backbone, PROMPT, "llada", gen_length=20, temperature=1.0, seed=seed) for seed in range(99))
+    out = next(out for out in outs if backbone.eos_id in out.tokens[6:12] and backbone.eos_id not in out.tokens[:6])
+    item = cost_and_tokens({}, 0, backbone, PROMPT, out)
+    assert item["first_block_seconds"] == out.trace.block_seconds[0][1] < item["content_seconds"] <= item["seconds"]
+    ends = [end for end, at in out.trace.block_seconds if at <= item["content_seconds"]]
+    assert ends[-1] >= item["content_tokens"] > ends[-2]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from fakes import RandomConditionals, logits_under, tiny_llada
+from fakes import logits_under, tiny_llada
 
 from model_wrappers import Backbone, decode
 from model_wrappers.backbones.protocol import Ledger
@@ -72,14 +72,3 @@ def test_tokens_of_a_step_are_those_of_the_paper(prompt: torch.Tensor, cache: st
     length = len(prompt) + 16
     assert trace.token_forwards == sum(length + 3 * later(left) for left in (16, 12, 8, 4))
     assert trace.token_forwards + trace.cached_tokens == trace.forwards * length
-
-
-def test_guidance_and_a_cache_are_refused_together(tiny: Backbone, prompt: torch.Tensor) -> None:
-    with pytest.raises(ValueError, match="cache"):
-        decode(tiny, prompt, "llada", gen_length=4, cfg_scale=1.0, cache="dual")
-
-
-@pytest.mark.parametrize("cache", CACHED)
-def test_a_backbone_without_cached_attention_is_refused(cache: str) -> None:
-    with pytest.raises(ValueError, match="cached attention"):
-        decode(RandomConditionals(), torch.tensor([0]), "threshold", gen_length=4, cache=cache)

@@ -38,12 +38,6 @@ def chains(anchors: list[int | None], doubts: list[float]) -> list[dict[str, Any
     ]
 
 
-@pytest.fixture(scope="module")
-def small() -> Backbone:
-    """Two tokens and a mask; what it is in doubt about depends on the threshold."""
-    return tiny_llada(3, vocab_size=3)
-
-
 @pytest.mark.parametrize("chain", chains([None, 4], [0.0, 0.2, 0.3]), ids=str)
 @pytest.mark.parametrize("steps", [1, 2])
 def test_greedy_tokens_are_those_of_sequential_decoding(

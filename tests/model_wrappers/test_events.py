@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from fakes import WHOLE, request_for, tiny_llada, trace_of
+from fakes import WHOLE, RandomConditionals, request_for, tiny_llada, trace_of
 
 from harness.records.traces import TraceRecord, replay, window_sums
 from model_wrappers import Backbone, Decoded, decode
@@ -69,15 +70,6 @@ def test_a_window_of_a_trace_begins_where_its_record_does(tiny: Backbone, prompt
         assert set(steps[windows == number].tolist()) == {window.step}
 
 
-def test_windows_and_ways_of_fef_agree(tiny: Backbone, prompt: torch.Tensor) -> None:
-    out, trace = traced(tiny, prompt, "fef", window=4, draft=tiny_llada(50))
-    count = Counter(KINDS[kind] for kind in trace.column("kind"))
-    accepted, committed = (
-        sum(getattr(window, name) for window in out.trace.windows) for name in ("accepted", "committed")
-    )
-    assert count["accepted"] == accepted and count["corrected"] == committed - accepted > 0 and count["remasked"] == 8
-
-
 def test_rejected_drafts_have_both_probabilities(tiny: Backbone, prompt: torch.Tensor) -> None:
     _, trace = traced(tiny, prompt, "fef", window=4, draft=tiny_llada(50))
     kinds = [KINDS[kind] for kind in trace.column("kind")]
@@ -90,13 +82,6 @@ def test_rejected_drafts_have_both_probabilities(tiny: Backbone, prompt: torch.T
     # Greedy: a draft is rejected because the target's best token is another one.
     first = targets[[kind for kind in kinds if kind in ("rejected", "discarded")].index("rejected")]
     assert first <= 0.5
-
-
-@pytest.mark.parametrize("method", ["ssd", "freedave"])
-def test_whoever_drafts_says_what_was_rejected(tiny: Backbone, prompt: torch.Tensor, method: str) -> None:
-    out, trace = traced(tiny, prompt, method)
-    refused = sum(KINDS[kind] in ("rejected", "discarded") for kind in trace.column("kind"))
-    assert refused == sum(window.proposed - window.accepted for window in out.trace.windows)
 
 
 def test_steps_of_a_decoder_without_windows_count_its_commits(tiny: Backbone, prompt: torch.Tensor) -> None:
@@ -133,3 +118,38 @@ def test_a_response_that_is_decoded_again_is_logged_once(tiny: Backbone, prompt:
         decode(tiny, prompt, "fef", gen_length=16, observer=log)
         lengths.append(len(log))
     assert isinstance(log, FullObserver) and lengths[0] == lengths[1] >= 16
+
+
+# What an observer is told is all that happens
+
+
+def test_an_observer_changes_nothing(tiny: Backbone, prompt: torch.Tensor) -> None:
+    plain = decode(tiny, prompt, "fef", gen_length=16, temperature=1.0, seed=3)
+    watched = decode(tiny, prompt, "fef", gen_length=16, temperature=1.0, seed=3, observer=EventLog())
+    assert torch.equal(plain.tokens, watched.tokens) and plain.trace.windows == watched.trace.windows
+
+
+@pytest.mark.parametrize("counts", [{"proposed": -16}, {"accepted": 5}, {"committed": -1}, {"start": -1}])
+def test_a_window_that_cannot_be_is_refused(tiny: Backbone, counts: dict[str, int]) -> None:
+    window = Window(**{"step": 0, "round": 0, "start": 0, "proposed": 4, "accepted": 2, "committed": 3} | counts)
+    with pytest.raises(ValueError, match="cannot be"):
+        request_for(tiny, [3, 39, 39]).record(window)
+
+
+def test_a_window_counts_what_is_in_the_response(tiny: Backbone) -> None:
+    request = replace(request_for(tiny, [3, 39, 39, 39, 39]), end=3)  # the model's last block has two positions more
+    window = Window(0, 0, 1, proposed=3, accepted=3, committed=3)
+    request.record(window)  # scattered: where it stands is not known
+    request.record(window, [1, 2, 3])
+    request.record(window, [4, 2, 1])
+    request.record(window, [3, 4])
+    assert request.windows == [window, Window(0, 0, 1, 2, 2, 2), Window(0, 0, 1, 2, 2, 2)]
+
+
+def test_a_filled_token_has_no_probability() -> None:
+    log = EventLog()
+    request = replace(request_for(RandomConditionals(real=3), [0, 3, 3, 3], start=1), observer=log)
+    request.commit([1, 3], 2, None, "filled")
+    request.remask([1])
+    assert [KINDS[kind] for kind in log.kind] == ["filled", "filled", "remasked"] and all(map(math.isnan, log.prob))
+    assert (log.position, log.token) == ([0, 2, 0], [2, 2, 3]) and request.x_1L.tolist() == [[0, 3, 3, 2]]

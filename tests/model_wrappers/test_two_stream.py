@@ -1,7 +1,4 @@
-"""Two-stream verification: costs, fresh contexts, orders, refusals.
-
-Its targets are held in test_two_stream_families.py, its laws in test_chains.py.
-"""
+"""Two-stream verification: its targets on every family, costs, fresh contexts, orders. Its laws: test_chains.py."""
 
 from __future__ import annotations
 
@@ -10,14 +7,12 @@ from typing import Any
 
 import pytest
 import torch
-from fakes import RandomConditionals, request_for, tiny_llada
+from fakes import request_for, tiny_llada
+from families import NAMES, SHIFTED, tiny
 from fef_reference import LENGTH, tokens
-from trainers import logits_of
-from two_stream_reference import sequential_law
+from two_stream_reference import query_logits, sequential_law
 
 from harness.laws.oracle import enumerate_law, total_variation
-from harness.training.objectives import corrupt
-from harness.training.two_stream import two_stream_rows
 from model_wrappers import Backbone, decode
 from model_wrappers.decoders.fef.targets import Proposal
 from model_wrappers.decoders.fef.two_stream import TwoStreamVerifier, by_confidence
@@ -25,33 +20,7 @@ from model_wrappers.decoders.fef.two_stream import TwoStreamVerifier, by_confide
 two_stream = partial(tokens, verify="two-stream")
 
 
-def test_the_anchor_and_the_verification_change_the_tokens(prompt: torch.Tensor) -> None:
-    backbone = tiny_llada(0)
-    responses = [two_stream(backbone, prompt, anchor=anchor) for anchor in (None, 4)]
-    responses.append(tokens(backbone, prompt))
-    assert len({tuple(response) for response in responses}) == 3
-
-
-# One verification
-
-
-def test_training_and_decoding_have_the_same_targets(tiny: Backbone) -> None:
-    clean_BL = torch.randint(0, 38, (1, 12), generator=torch.Generator().manual_seed(4))
-    response_BL = torch.arange(12)[None] >= 3
-    corrupted_BL, _ = corrupt(
-        clean_BL, response_BL, torch.tensor([0.7]), tiny.mask_id, torch.Generator().manual_seed(1)
-    )
-    segment_BL = corrupted_BL != clean_BL
-    rows = two_stream_rows(clean_BL, segment_BL, tiny.mask_id)
-    trained = logits_of(tiny.model, rows)[0]
-    segment = segment_BL[0].nonzero()[:, 0].tolist()
-    verifier = TwoStreamVerifier(request_for(tiny, corrupted_BL[0].tolist()), window=8)
-    verifier.begin(segment)
-    decoded_WV = verifier.verify(segment, Proposal(clean_BL[0, segment].tolist(), None, None)).logits_WV
-    torch.testing.assert_close(trained[len(segment) :], decoded_WV, atol=1e-4, rtol=1e-4)
-
-
-# Costs and refusals
+# Costs
 
 
 @pytest.mark.parametrize("anchor", [None, 4])
@@ -70,27 +39,6 @@ def test_windows_do_not_cross_the_grid(prompt: torch.Tensor) -> None:
     assert all(window.start // 4 == (window.start + window.proposed - 1) // 4 for window in windows)
 
 
-def test_a_backbone_without_cached_attention_is_refused() -> None:
-    with pytest.raises(ValueError, match="cached attention"):
-        decode(RandomConditionals(), torch.tensor([0]), gen_length=4, verify="two-stream")
-
-
-@pytest.mark.parametrize(
-    ("options", "named"),
-    [
-        ({"anchor": 4}, "anchor=4 needs verify='two-stream'"),
-        ({"anchor": 0, "verify": "two-stream"}, "anchor=0"),
-        ({"reuse_drafts": True, "verify": "two-stream"}, "reuse_drafts needs verify='full'"),
-        ({"verify": "three-stream"}, "'full' or 'two-stream'"),
-        ({"refresh_below": 0.7}, "refresh_below=0.7 needs verify='two-stream', not 'full'"),
-        ({"order": "confidence"}, "order='confidence' needs verify='two-stream', not 'full'"),
-    ],
-)
-def test_bad_options_are_refused(prompt: torch.Tensor, options: dict[str, Any], named: str) -> None:
-    with pytest.raises(ValueError, match=named):
-        decode(tiny_llada(), prompt, gen_length=4, **options)
-
-
 def test_cached_context_gives_the_plain_logits_in_half_precision(prompt: torch.Tensor) -> None:
     backbone = tiny_llada(2)
     backbone.model.to(torch.bfloat16)
@@ -104,12 +52,6 @@ def test_cached_context_gives_the_plain_logits_in_half_precision(prompt: torch.T
 # A fresh context where verification is in doubt
 
 
-@pytest.fixture(scope="module")
-def small() -> Backbone:
-    """Two tokens and a mask; what it is in doubt about depends on the threshold."""
-    return tiny_llada(3, vocab_size=3)
-
-
 def test_thresholds_lead_from_the_law_of_two_streams_to_the_papers(small: Backbone) -> None:
     """In doubt nowhere, somewhere, everywhere: the laws differ, and the last one is the full verification's."""
     laws = [sequential_law(small, [0, 1], 3, 1.0, refresh_below=below) for below in (0.0, 0.65, 1.1)]
@@ -117,11 +59,6 @@ def test_thresholds_lead_from_the_law_of_two_streams_to_the_papers(small: Backbo
     full = enumerate_law(lambda sampler: torch.tensor(run(sampler=sampler)))
     distances = [total_variation(law, full) for law in laws]
     assert distances[0] > distances[1] > 1e-3 and distances[2] < 1e-5
-
-
-def test_at_one_every_position_is_fresh_and_tokens_are_the_papers(prompt: torch.Tensor) -> None:
-    backbone = tiny_llada(5)
-    assert two_stream(backbone, prompt, refresh_below=1.0) == tokens(backbone, prompt)
 
 
 def test_windows_are_what_was_up_for_acceptance(prompt: torch.Tensor) -> None:
@@ -158,3 +95,96 @@ def test_a_response_ends_at_an_eos_that_nothing_unresolved_precedes(prompt: torc
         assert stopped[: end + 1] == free[: end + 1] and end <= place
         stopped_early += stopped != free
     assert stopped_early
+
+
+# Targets on every family, whatever the window, the draft or what was accepted
+
+
+ROW, SEGMENT = [3, 14, 39, 39, 9, 39, 39, 26, 39], [2, 3, 5, 6, 8]  # 39 is the tiny models' mask
+DRAFTS = [5, 6, 7, 8, 9]
+CLOSE = {"atol": 1e-5, "rtol": 1e-4}
+
+
+@pytest.fixture(scope="module", params=NAMES)
+def backbone(request: pytest.FixtureRequest) -> Backbone:
+    return tiny(request.param, seed=2)
+
+
+def verifier(backbone: Backbone) -> TwoStreamVerifier:
+    made = TwoStreamVerifier(request_for(backbone, ROW), window=8)
+    made.begin(SEGMENT)
+    return made
+
+
+def verified(made: TwoStreamVerifier, segment: list[int], drafts: list[int]) -> torch.Tensor:
+    """Target logits of a window, (W, V)."""
+    return made.verify(segment, Proposal(drafts, None, None)).logits_WV
+
+
+def test_targets_equal_those_without_a_cache(backbone: Backbone) -> None:
+    expected_WV = torch.stack([query_logits(backbone, ROW, SEGMENT, DRAFTS[:m]) for m in range(len(SEGMENT))])
+    torch.testing.assert_close(verified(verifier(backbone), SEGMENT, DRAFTS), expected_WV, **CLOSE)
+
+
+@pytest.mark.parametrize("window", [1, 2, 3, 5])
+def test_targets_do_not_depend_on_the_window(backbone: Backbone, window: int) -> None:
+    whole_WV = verified(verifier(backbone), SEGMENT, DRAFTS)
+    request = request_for(backbone, ROW)
+    made = TwoStreamVerifier(request, window=window)
+    made.begin(SEGMENT)
+    for start in range(0, len(SEGMENT), window):
+        part = slice(start, start + window)
+        logits_WV = verified(made, SEGMENT[start:], DRAFTS[part])
+        torch.testing.assert_close(logits_WV, whole_WV[part], **CLOSE)
+        request.commit(SEGMENT[part], DRAFTS[part], None, "accepted")
+
+
+@pytest.mark.parametrize("accepted", [0, 1, 3])
+def test_rejected_drafts_leave_nothing_behind(backbone: Backbone, accepted: int) -> None:
+    request = request_for(backbone, ROW)
+    made = TwoStreamVerifier(request, window=8)
+    made.begin(SEGMENT)
+    verified(made, SEGMENT, DRAFTS)
+    kept = [*DRAFTS[:accepted], 30]  # the draft after those was rejected
+    request.commit(SEGMENT[: len(kept)], kept, None, "corrected")
+    rest = SEGMENT[len(kept) :]
+    fresh_WV = verified(verifier(backbone), SEGMENT, [*kept, *DRAFTS[len(kept) :]])
+    torch.testing.assert_close(verified(made, rest, DRAFTS[len(kept) :]), fresh_WV[len(kept) :], **CLOSE)
+
+
+def test_the_context_pass_gives_the_target_of_the_first_position(backbone: Backbone) -> None:
+    made = TwoStreamVerifier(request_for(backbone, ROW), window=8)
+    root_V = made.begin(SEGMENT)[SEGMENT[0]]
+    torch.testing.assert_close(root_V, verified(made, SEGMENT, DRAFTS)[0], **CLOSE)
+
+
+@pytest.mark.parametrize("savings", [{}, {"skip_root_row": True}, {"adaptive_window": True}], ids=str)
+@pytest.mark.parametrize("chain", [{}, {"anchor": 5}, {"order": "confidence"}, {"refresh_below": 0.3}], ids=str)
+def test_greedy_tokens_are_the_same_for_every_window(
+    backbone: Backbone, prompt: torch.Tensor, chain: dict[str, Any], savings: dict[str, bool]
+) -> None:
+    run = partial(tokens, backbone, prompt, verify="two-stream", **chain)
+    expected = run(speculative=False)
+    assert [run(window=window, **savings) for window in (1, 3, 16)] == [expected] * 3
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_greedy_tokens_are_the_same_with_a_draft_model_that_is_mostly_rejected(name: str, prompt: torch.Tensor) -> None:
+    run = partial(decode, tiny(name, seed=2), prompt, "fef", gen_length=16, verify="two-stream")
+    expected = run(speculative=False).tokens
+    out = run(draft=tiny(name, seed=7), window=4)
+    assert torch.equal(out.tokens, expected)
+    assert any(window.accepted < window.proposed for window in out.trace.windows)
+
+
+def test_with_one_position_a_segment_the_target_is_the_full_one(backbone: Backbone, prompt: torch.Tensor) -> None:
+    assert tokens(backbone, prompt, verify="two-stream", anchor=1) == tokens(backbone, prompt)
+
+
+@pytest.mark.parametrize("name", SHIFTED)
+def test_a_draft_costs_a_shifted_model_three_tokens(name: str, prompt: torch.Tensor) -> None:
+    run = partial(decode, tiny(name), prompt, gen_length=16, verify="two-stream", steps=1)
+    trace = run(window=4).trace
+    spent = trace.token_forwards - (len(prompt) + 16) - trace.draft_token_forwards
+    # A clean token, and a query behind a copy of the token before it; a corrected clean token is computed once more.
+    assert spent <= sum(3 * window.proposed for window in trace.windows)

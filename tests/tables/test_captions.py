@@ -1,4 +1,4 @@
-"""What captions say of a run: its model, its items, its machine and workers, its code, what is missing."""
+"""What captions and notes say of a run: its model, items, machine, workers, code and settings, and what is missing."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from run_records import NANO_SHA256, full_items, save
+from run_records import NANO_SHA256, full_items, item, rows_of, save, window
 
+from harness.measures.drift import BUSY, FEWEST, drift, timing_sentences
+from harness.measures.settings import against_reference
+from harness.records.store import Run
 from tables.render import render
 
 
@@ -68,3 +71,153 @@ def test_captions_say_what_was_left_out_and_not_decoded_later(tmp_path: Path) ->
     rows = [{"method": "llada", "suite": "gsm8k", "item": number, "reason": "killed"} for number in (0, 4, 5)]
     run = save(tmp_path, full_items(), sessions=[{"left_out": rows}])
     assert "2 responses were left out: killed." in render(run)["main.md"]
+
+
+# Settings that are not those of LLaDA's row
+
+
+SOURCE = "owner/name@0123456789abcdef scripts/*.sh"
+
+
+def run_of(folder: Path, llada: dict[str, Any], other: dict[str, Any]) -> Run:
+    """A run of LLaDA and another method on GSM8K, with these settings."""
+    methods = {
+        "llada": {"label": "LLaDA", "method": "llada", "suites": {"gsm8k": llada}},
+        "dcd": {"label": "DCD", "method": "dcd", "suites": {"gsm8k": other}},
+    }
+    config = {"data": "generated", "methods": methods, "suites": {"gsm8k": {"title": "GSM8K"}}}
+    return save(folder, [item(name, "gsm8k", number) for name in methods for number in range(2)], config=config)
+
+
+BLOCKS = {"gen_length": 256, "block_length": 8}
+ENDS = {"logits_eos_inf": True, "stop_at_eos": True}
+
+
+@pytest.mark.parametrize(
+    ("llada", "other", "says"),
+    [
+        (BLOCKS | {"options": {"steps": 256}}, BLOCKS | {"options": {"tau": 0.9}}, ""),
+        ({}, BLOCKS, ""),  # an older record does not say
+        (
+            BLOCKS,
+            {"gen_length": 128, "block_length": 32, "published": SOURCE},
+            "responses of 128 tokens, LLaDA's of 256, blocks of 32, LLaDA's blocks of 8, "
+            "as published (owner/name@0123456)",
+        ),
+        (BLOCKS, {"gen_length": 256, "block_length": 256}, "full sequence, LLaDA's blocks of 8"),
+        (BLOCKS | {"options": ENDS}, BLOCKS, "without logits_eos_inf, without stop_at_eos"),
+        (BLOCKS, BLOCKS | {"options": ENDS}, "with logits_eos_inf, with stop_at_eos"),
+    ],
+)
+def test_settings_that_are_not_lladas_are_noted(
+    tmp_path: Path, llada: dict[str, Any], other: dict[str, Any], says: str
+) -> None:
+    assert against_reference(run_of(tmp_path, llada, other))["dcd", "gsm8k"] == says
+
+
+def test_a_run_without_llada_has_no_such_notes(tmp_path: Path) -> None:
+    run = save(tmp_path, [row for row in full_items() if row["method"] != "llada"])
+    assert set(against_reference(run).values()) <= {""}
+
+
+def test_files_of_questions_are_in_the_caption_and_not_code(tmp_path: Path) -> None:
+    own = {"file": "q.jsonl", "sha256": "a" * 64, "judge": "judge.py:right", "judge_sha256": "b" * 64}
+    suites = {"gsm8k": {"title": "GSM8K"}, "mine": {"title": "mine", "questions": own, "executes": False}}
+    methods = {"llada": {"label": "LLaDA", "method": "llada"}}
+    items = [item("llada", suite, 0) for suite in suites]
+    scoring = {"not_enforced": ["memory is limited"]}
+    config = {"data": "generated", "methods": methods, "suites": suites}
+    table = render(save(tmp_path, items, config=config, scoring=scoring))["main.md"]
+    caption = table.splitlines()[0].replace("\\", "")
+    assert "generated in the suites' formats but for mine." in caption
+    assert "Own questions: mine is q.jsonl (aaaaaaaa), judged by judge.py:right (bbbbbbbb)." in caption
+    assert "memory is limited" not in table
+
+
+# The machine while a run was timed
+
+
+def timed_run(folder: Path, paces: list[float], suite: str = "gsm8k", **meta: Any) -> Run:
+    """LLaDA's items of one suite in the order of their lines, with these seconds a forward pass, and as many of DCD."""
+    items = []
+    for number, pace in enumerate(paces):
+        forwards = 40 + number
+        items.append(item("llada", suite, number, seconds=pace * forwards, forwards=forwards))
+        items.append(item("dcd", suite, number, seconds=1.0 + number))
+    items[1] |= {"proposed": 4, "accepted": 2}
+    return save(folder, items, [window("dcd", suite, 0, 2)], {suite: suite.upper()}, **meta)
+
+
+@pytest.mark.parametrize(
+    ("paces", "moved"),
+    [
+        ([1.0, 9.0, 1.0, 1.0, 5.0, 5.0, 5.0, 1.2, 1.2, 0.1, 1.2], 0.2),  # of 11 items, 3 and 3
+        ([1.0] * (FEWEST - 3) + [2.0] * 3, 1.0),
+        ([1.0] * (FEWEST - 4) + [2.0] * 3, None),
+    ],
+)
+def test_drift_is_of_medians_of_the_last_third_over_the_first(
+    tmp_path: Path, paces: list[float], moved: float | None
+) -> None:
+    assert drift(timed_run(tmp_path, paces)) == (None if moved is None else (pytest.approx(moved), "gsm8k"))
+
+
+def test_drift_goes_by_the_order_of_the_lines_and_not_of_the_items(tmp_path: Path) -> None:
+    run = timed_run(tmp_path, [1.0] * 6 + [1.5] * 3)
+    turned = Run(run.folder, run.meta, run.items[::-1], run.windows)
+    assert drift(run) == (pytest.approx(0.5), "gsm8k") and drift(turned) == (pytest.approx(-1 / 3), "gsm8k")
+
+
+def test_the_drift_of_a_run_is_that_of_the_suite_that_moved_farthest(tmp_path: Path) -> None:
+    items = []
+    for suite, end in (("gsm8k", 1.2), ("math", 0.7)):
+        items += [item("llada", suite, n, seconds=1.0 if n < 6 else end, forwards=1) for n in range(9)]
+    assert drift(save(tmp_path, items)) == (pytest.approx(-0.3), "math")
+
+
+def receipt(busy: float = 3.0, reasons: str | None = None) -> dict[str, Any]:
+    return {"busy_percent": busy, "gpu": None if reasons is None else {"throttle_reasons": reasons}}
+
+
+@pytest.mark.parametrize(
+    ("sessions", "says"),
+    [
+        ([], []),
+        ([{"start": receipt(), "end": receipt()}], []),
+        ([{"start": receipt(BUSY), "end": receipt(100.0)}], []),  # the end is the run's own work
+        ([{"start": receipt(BUSY + 1), "end": None}], ["The machine was 26% busy before the start."]),
+        ([{"start": receipt(None), "end": {"gpu": {"unknown": "NVML: no"}}}], []),  # type: ignore[arg-type]
+        ([{"start": receipt(reasons="0x4"), "end": receipt(reasons="0x0")}], []),
+        ([{"start": receipt(), "end": receipt(reasons="0x1")}], []),
+        ([{"start": receipt(), "end": receipt(reasons="0x5")}], ["The GPU reported throttling at the end (0x4)."]),
+        (
+            [{"start": receipt(), "end": receipt(), "workers": {"a": {"end": receipt(reasons="0x8")}}}],
+            ["The GPU reported throttling at the end (0x8)."],
+        ),
+        ([{"start": receipt(), "end": receipt()}] * 2, ["The run had 2 sessions."]),
+        (
+            [{"start": receipt(), "end": end} for end in (None, None, receipt())],
+            ["The run had 3 sessions, 2 of them without an end."],
+        ),
+    ],
+)
+def test_each_receipt_gives_a_short_sentence(tmp_path: Path, sessions: list[dict[str, Any]], says: list[str]) -> None:
+    run = timed_run(tmp_path, [1.0], sessions=sessions)
+    assert timing_sentences(run) == says and all(sentence in render(run)["main.md"] for sentence in says)
+
+
+def test_a_run_that_was_not_timed_says_only_that(tmp_path: Path) -> None:
+    run = timed_run(tmp_path, [1.0] * 6 + [2.0] * 3, sessions=[{"start": receipt(90.0), "end": None}] * 2)
+    run.config.timed = False
+    caption = render(run)["main.md"].splitlines()[0]
+    assert caption.endswith("Seconds were not measured for comparison.")
+    assert not any(word in caption for word in ("drifted", "busy", "sessions"))
+    assert rows_of(render(run)["main.md"])["Method"] == ["GSM8K Acc.", "GSM8K Fwd."]
+
+
+def test_each_worker_drifts_by_itself(tmp_path: Path) -> None:
+    fast = [item("llada", "gsm8k", n, seconds=1.0, forwards=1, worker="a") for n in range(9)]
+    slow = [item("llada", "gsm8k", 9 + n, seconds=2.0, forwards=1, worker="b") for n in range(9)]
+    assert drift(save(tmp_path / "unlike", fast + slow)) == (0.0, "gsm8k")
+    slow[-3:] = [row | {"seconds": 3.0} for row in slow[-3:]]
+    assert drift(save(tmp_path / "moved", fast + slow)) == (pytest.approx(0.5), "gsm8k")

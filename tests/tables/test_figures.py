@@ -1,14 +1,18 @@
-"""Figures from synthetic records: what their lines hold, what is skipped, and that the same records give same bytes."""
+"""Figures from synthetic records: what their lines hold, what is skipped, that same records give same bytes; colors."""
 
 from __future__ import annotations
 
 import json
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from command_lines import refused
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
 from run_records import drafted_window as window
 from run_records import item, lines_of, save, save_presets
 from scipy import stats
@@ -17,9 +21,12 @@ from harness.errors import UserError
 from harness.measures.intervals import tradeoff
 from harness.measures.theory import acceptance_by_position, expected_committed, fef_windows
 from harness.methods.presets import PRESETS
+from harness.methods.selection import methods_named
 from harness.records.store import Run, write_meta
 from tables import figures as cli
 from tables.charts.drawing import UNDATED, Skipped
+from tables.charts.palette import PALETTE
+from tables.charts.series import WHOLE, by_option, draw_anchor, draw_front, front_of, series_of
 from tables.figures import draw_acceptance, draw_curves, draw_throughput, draw_tradeoff, draw_window_size
 
 SIZES = {"fef-4(window=4)": 4, "fef-4": 16, "fef-2": 16}
@@ -188,3 +195,181 @@ def test_a_line_that_asks_for_nothing_clear_is_refused(line: list[str], capsys: 
 def test_more_methods_than_a_reader_can_distinguish_are_not_drawn(tmp_path: Path) -> None:
     with pytest.raises(Skipped, match="too many to distinguish"):
         draw_tradeoff(save_presets(tmp_path, *list(PRESETS)[:21]))
+
+
+# Colors: seen on paper and on a dark page, and told apart by every eye
+
+
+# Linear RGB as a dichromat sees it: Machado, Oliveira and Fernandes (2009), severity 1.
+EYES = {
+    "normal": np.eye(3),
+    "protanopia": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
+    "deuteranopia": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.01182, 0.04294, 0.968881]],
+}
+TO_XYZ = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])
+WHITE = TO_XYZ @ np.ones(3)
+
+
+def linear(color: str) -> np.ndarray:
+    return np.array([part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in to_rgb(color)])
+
+
+def lab(color: str, eye: str) -> np.ndarray:
+    """CIELAB of a color as an eye sees it."""
+    x, y, z = np.cbrt(TO_XYZ @ np.clip(EYES[eye] @ linear(color), 1e-3, 1) / WHITE)
+    return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
+
+
+@pytest.mark.parametrize("paper", ["#ffffff", "#161618"])
+def test_a_line_stands_out_from_the_paper(paper: str) -> None:
+    """WCAG asks a ratio of 3 for graphics."""
+    for color in PALETTE:
+        dark, light = sorted(0.05 + TO_XYZ[1] @ linear(each) for each in (color, paper))
+        assert light / dark >= 3, color
+
+
+@pytest.mark.parametrize("eye", EYES)
+def test_two_colors_differ_to_every_eye(eye: str) -> None:
+    """A difference of 2.3 in CIELAB is just seen; a few times that is seen at a glance."""
+    for one, other in combinations(PALETTE, 2):
+        assert np.linalg.norm(lab(one, eye) - lab(other, eye)) > 10, (one, other)
+
+
+# Figures of one option at several values
+
+
+def run_with(folder: Path, methods: str, **of: dict[str, str]) -> Run:
+    """Ten items of two suites: method n takes 1 / (n + 1) s and 96 - n forwards, and solves the first 9 - n % 5.
+
+    methods: elements of --methods. of: method -> label and decoder, of what is no such element.
+    """
+    named: dict[str, Any] = dict(of)
+    for key, preset in methods_named(methods).items():
+        setting = preset.for_suite("gsm8k", {"gen_length": 48, "block_length": 48}, {})
+        options = {"gen_length": 48, "block_length": setting.block_length, "options": setting.options}
+        suites = {"gsm8k": options, "math": options}
+        named[key] = {"label": preset.label, "method": preset.method, "role": preset.role, "suites": suites}
+    items = [
+        item(method, suite, number, seconds=1 / (at + 1), forwards=96 - at, correct=number < 9 - at % 5)
+        for suite in ("gsm8k", "math")
+        for at, method in enumerate(named)
+        for number in range(10)
+    ]
+    suites = {"gsm8k": {"title": "GSM8K"}, "math": {"title": "MATH"}}
+    return save(folder, items, config={"data": "generated", "methods": named, "suites": suites})
+
+
+THRESHOLDS = "threshold(tau=0.8),threshold,threshold(tau=0.5)"
+
+
+def test_a_front_has_a_line_for_each_series_by_milliseconds_and_accuracy(tmp_path: Path) -> None:
+    figure, left_out = draw_front(run_with(tmp_path, f"llada,llada/2,{THRESHOLDS},ssd"), "math")
+    lines = {drawn.get_label(): drawn.lines[0] for drawn in figure.axes[0].containers}
+    assert left_out == [] and list(lines) == ["LLaDA", "Threshold", "SSD"]
+    assert list(lines["LLaDA"].get_xdata()) == pytest.approx([500, 1000])  # in the order of time
+    assert list(lines["Threshold"].get_xdata()) == pytest.approx([200, 250, 1000 / 3])
+    assert list(lines["Threshold"].get_ydata()) == pytest.approx([50, 60, 70])
+
+
+def test_a_front_needs_a_decoder_with_two_settings_beside_llada(tmp_path: Path) -> None:
+    with pytest.raises(Skipped, match="no decoder but LLaDA has two settings"):
+        draw_front(run_with(tmp_path, "llada,llada/2,ssd,threshold"), "math")
+
+
+def test_a_series_is_one_decoder_with_one_verification_and_checkpoint(tmp_path: Path) -> None:
+    methods = f"llada,llada-trained,{THRESHOLDS},fef-2,fef-fast,fef-two-stream,fef-two-stream-1(anchor=8),llada+dual"
+    assert series_of(run_with(tmp_path, f"{methods},threshold+dual"), {}) == {
+        "LLaDA": ["llada"],
+        "LLaDA w/ train": ["llada-trained"],
+        "Threshold": THRESHOLDS.split(","),
+        "FeF-DLLM": ["fef-2", "fef-fast"],
+        "FeF-DLLM two-stream": ["fef-two-stream", "fef-two-stream-1(anchor=8)"],
+        "dual cache": ["llada+dual", "threshold+dual"],
+    }
+
+
+def test_a_decoder_with_two_checkpoints_is_two_series(tmp_path: Path) -> None:
+    methods = "llada,threshold,threshold(tau=0.5),threshold(role=fef),threshold(tau=0.5,role=fef)"
+    assert series_of(run_with(tmp_path, methods), {}) == {
+        "LLaDA": ["llada"],
+        "Threshold": ["threshold", "threshold(tau=0.5)"],
+        "Threshold, fef": ["threshold(role=fef)", "threshold(role=fef,tau=0.5)"],
+    }
+
+
+def test_what_differs_in_more_than_one_option_is_not_joined(tmp_path: Path) -> None:
+    two_stream = "fef-two-stream,fef-two-stream-1(anchor=8)"
+    figure, _ = draw_front(run_with(tmp_path, f"llada,llada/2,{THRESHOLDS},{two_stream},llada+dual,threshold+dual"))
+    joined = {drawn.get_label(): drawn.lines[0].get_linestyle() != "None" for drawn in figure.axes[0].containers}
+    assert joined == {"LLaDA": True, "Threshold": True, "FeF-DLLM two-stream": False, "dual cache": False}
+
+
+def own_series(figure: Figure) -> dict[str, list[float]]:
+    """Milliseconds of every line of a front, by its name."""
+    (axes,) = figure.axes
+    return {str(each.get_label()): list(each.lines[0].get_xdata()) for each in axes.containers}
+
+
+def test_a_decoder_of_ones_own_is_a_series(tmp_path: Path) -> None:
+    of = {f"margin(low={low})": {"label": f"Margin (low={low})", "method": "margin"} for low in (0.2, 0.8)}
+    figure, _ = draw_front(run_with(tmp_path, "llada", **of), "math")
+    assert own_series(figure)["Margin"] == pytest.approx([500, 1000])
+
+
+def test_a_series_is_named_by_a_pattern_that_something_fits(tmp_path: Path) -> None:
+    run = run_with(
+        tmp_path, "llada", **{name: {"label": name.upper(), "method": name} for name in ("one", "other", "two")}
+    )
+    figure, _ = draw_front(run, "math", {"Mine": "o*"})
+    assert len(own_series(figure)["Mine"]) == 2 and len(own_series(figure)["TWO"]) == 1
+    with pytest.raises(UserError, match=r"--series Mine=three: no method fits; the run has one, other, two, llada"):
+        draw_front(run, "math", {"Mine": "three"})
+
+
+def test_the_front_is_what_nothing_beats() -> None:
+    seconds = pd.Series({"slow": 4.0, "slower": 5.0, "fast": 1.0, "middling": 2.0, "same": 2.0})
+    accuracy = pd.Series({"slow": 90.0, "slower": 89.0, "fast": 50.0, "middling": 70.0, "same": 60.0})
+    assert front_of(seconds, accuracy) == ["fast", "middling", "slow"]
+
+
+def test_methods_that_differ_in_one_option_alone_are_by_its_value(tmp_path: Path) -> None:
+    run = run_with(
+        tmp_path, "llada,fef-2,fef-4,fef-4(window=4),fef-two-stream,fef-two-stream-1,fef-two-stream(window=4)"
+    )
+    assert by_option(run, "window", 16) == {
+        "FeF-DLLM (step=4)": {16: "fef-4", 4: "fef-4(window=4)"},
+        "FeF-DLLM two-stream (step=2)": {16: "fef-two-stream", 4: "fef-two-stream(window=4)"},
+    }
+
+
+def test_anchors_are_in_order_with_llada_beside(tmp_path: Path) -> None:
+    run = run_with(tmp_path, "llada,fef-two-stream,fef-two-stream(anchor=32),fef-two-stream(anchor=8)")
+    assert list(by_option(run, "anchor", WHOLE)["FeF-DLLM two-stream (step=2)"]) == [WHOLE, 32, 8]
+    figure, _ = draw_anchor(run)
+    above, below = figure.axes
+    assert lines_of(above)["LLaDA"] == [90, 90]
+    (drawn,) = below.containers
+    assert list(drawn.lines[0].get_xdata()) == [0, 1, 2] and list(drawn.lines[0].get_ydata()) == pytest.approx(
+        [4, 3, 2]
+    )
+    assert [tick.get_text() for tick in below.get_xticklabels()] == ["8", "32", "whole"]
+
+
+def test_tuned_settings_of_a_decoder_share_a_look_and_no_line(tmp_path: Path) -> None:
+    def tuned(decoder: str, label: str, *names: str) -> dict[str, dict[str, str]]:
+        return {f"{decoder}-tuned-{name}": {"label": f"{label}, tuned ({name})", "method": decoder} for name in names}
+
+    own = tuned("entropy", "Entropy", "fast", "accurate", "fast/control") | tuned("fef", "FeF-DLLM", "fast", "accurate")
+    figure, _ = draw_front(run_with(tmp_path, "llada", **own))
+    points = {drawn.get_label(): drawn.lines[0] for drawn in figure.axes[0].containers}
+    assert {name: len(line.get_xdata()) for name, line in points.items()} == {
+        "Entropy, tuned": 3,
+        "FeF-DLLM, tuned": 2,
+        "LLaDA": 1,
+    }
+    assert points["Entropy, tuned"].get_linestyle() == "None"
+
+
+def test_one_anchor_is_no_figure(tmp_path: Path) -> None:
+    with pytest.raises(Skipped, match="two anchors"):
+        draw_anchor(run_with(tmp_path, "llada,fef-two-stream"))

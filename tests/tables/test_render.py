@@ -1,4 +1,4 @@
-"""Tables from synthetic records: what they say."""
+"""Tables from synthetic records: what they say, the paper's numbers beside a run's too."""
 
 from __future__ import annotations
 
@@ -13,11 +13,14 @@ import pytest
 from run_records import PAPER_SUITES, full_items, item, rows_of, save, window
 
 from harness.errors import UserError
-from harness.measures.table import WINDOW_MEASURES, measure, measure_windows
+from harness.measures.table import measure, measure_windows
+from harness.methods.groups import GROUPS
+from harness.methods.selection import methods_named
 from tables.output.writers import escape_latex, escape_markdown
 from tables.pages.book import open_book
 from tables.pages.overview import overview
 from tables.render import render
+from tables.sheets.paper import paper_numbers
 
 EVERYTHING: dict[str, Any] = {"paper": True, "intervals": True, "measures": True, "against": "llada"}
 ROW = {"method": "fef-2", "suite": "math", "drafts": 4, "draft": 0.1, "verification": 0.5}
@@ -109,19 +112,6 @@ def test_mean_needs_every_suite_of_the_run(tmp_path: Path) -> None:
     assert "Mean" not in render(save(tmp_path, alone, suites={"gsm8k": "GSM8K"}))["main.md"]
 
 
-def test_windows_are_counted_per_method_and_suite(tmp_path: Path) -> None:
-    windows = [window("fef-2", "gsm8k", 0, 3), window("fef-2", "gsm8k", 1, 2), window("fef-2", "gsm8k", 99, 50)]
-    items = [row for row in full_items() if row["method"] == "llada" or (row["suite"], row["item"]) < ("gsm8k", 2)]
-    run = save(tmp_path, items, windows)
-    frame = measure_windows(run)
-    assert list(frame.columns) == WINDOW_MEASURES and len(frame) == 1
-    row = frame.to_dict("records")[0]
-    assert (row["acceptance"], row["alpha"], row["committed_per_window"], row["windows"]) == (0.5, 8 / 12, 2.5, 2)
-    files = render(run)
-    assert rows_of(files["windows.md"])["FeF-DLLM (step=2)"] == ["GSM8K", "0.500", "0.667", "2.50", "2"]
-    assert measure(run)["committed_per_window"].to_list()[2] == 2.5
-
-
 def test_a_run_without_windows_has_no_table_of_them(tmp_path: Path) -> None:
     assert set(render(save(tmp_path, [item("llada", "gsm8k", 0)]))) == {"main.md", "main.tex", "main.csv"}
 
@@ -209,3 +199,41 @@ def test_the_reports_overview_names_the_checkpoint_of_each_row(tmp_path: Path) -
     config["methods"]["fef-2"]["role"] = "fef"
     rows = overview(open_book([save(tmp_path, full_items(), config=config)])).rows
     assert {row.name: row.checkpoint for row in rows} == {"LLaDA": "nano", "FeF-DLLM (step=2)": "nano-fef"}
+
+
+# The paper's numbers
+
+
+ABLATIONS = [method for name in ("training", "speculation", "draft", "window-size") for method in GROUPS[name]]
+
+
+def test_paper_stands_beside_the_measured_numbers(tmp_path: Path) -> None:
+    suites = {**PAPER_SUITES, "lists": "Lists"}
+    items = full_items(suites) + [item("dcd", "lists", n) for n in range(4)]
+    files = render(save(tmp_path, items, suites=suites), paper=True)
+    rows = rows_of(files["paper.md"])
+    assert rows["FeF-DLLM (step=2), paper"][:2] == ["**79.38**", "<ins>3.55x</ins>"]
+    assert rows["FeF-DLLM (step=2), measured"] == ["**100.00**", "<ins>4.00x</ins>"] * 5
+    assert "DCD" not in files["paper.md"] and "Lists" not in files["paper.md"]
+
+
+def test_paper_means_need_the_four_suites(tmp_path: Path) -> None:
+    assert "Mean" not in render(save(tmp_path, full_items()), paper=True)["paper.md"]
+
+
+def test_paper_numbers_are_the_papers() -> None:
+    numbers = [tuple(row) for row in paper_numbers().to_numpy().tolist()]
+    assert len({row[:2] for row in numbers}) == len(numbers) == 15 * 5
+    found = {row[:4] for row in numbers}
+    assert ("DCD", "humaneval", 50.0, 0.43) in found and ("LLaDA w/ train", "mean", 46.28, 1.0) in found
+    assert ("FeF-DLLM w/o SD (step=4)", "mbpp", 42.6, 0.4) in found
+    assert ("FeF-DLLM (step=4, window=8)", "mean", 52.06, 1.42) in found
+    assert ("FeF-DLLM (step=4)", "gsm8k", 79.68, 2.14, 63.29) in numbers
+    assert ("FeF-DLLM, draft w/o train (step=4)", "mbpp", 42.6, 2.89, 91.77) in numbers
+
+
+METHODS = methods_named(",".join({"main": 0, **dict.fromkeys(ABLATIONS)}))
+
+
+def test_every_label_of_the_paper_is_that_of_a_method() -> None:
+    assert set(paper_numbers()["label"]) <= {preset.label for preset in METHODS.values()}

@@ -1,18 +1,26 @@
-"""Rendering as a command: what it writes, what it refuses, what it imports, and that LaTeX takes it."""
+"""Rendering as a command: what it writes, what it refuses, that LaTeX takes it; which tables a run has."""
 
 from __future__ import annotations
 
+import io
 import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from command_lines import refused
 from paths import ROOT
-from run_records import PAPER_SUITES, full_items, has_latex, item, save, save_presets
+from run_records import PAPER_SUITES, full_items, has_latex, item, rows_of, save, save_presets
 
 from harness.errors import UserError
+from harness.measures.table import MEASURES
+from harness.measures.together import put_together
+from harness.methods.groups import GROUPS
+from harness.methods.presets import PRESETS
+from harness.methods.selection import methods_named
+from harness.records.store import Run
 from tables import render as cli
 from tables.output.pdf import write_pdf
 from tables.render import render
@@ -99,13 +107,6 @@ def test_several_runs_are_rendered_each_into_its_own_folder(tmp_path: Path, caps
     ]
 
 
-def test_one_folder_for_several_runs_is_refused(tmp_path: Path) -> None:
-    runs = [str(save_presets(tmp_path / name, "llada").folder) for name in ("one", "two")]
-    with pytest.raises(UserError, match="--out is for one run, 2 were given"):
-        cli.main([*runs, "--out", str(tmp_path / "out")])
-    assert not (tmp_path / "out").exists()
-
-
 def test_make_tables_renders_every_committed_run_in_one_go() -> None:
     if shutil.which("make") is None:
         pytest.skip("no make")
@@ -122,3 +123,68 @@ def test_latex_of_every_table_compiles(tmp_path: Path) -> None:
     run = save(tmp_path / "run", items, suites=suites, scoring={"not_scored": {"gsm8k": "no_sandbox & 100%"}})
     files = render(run, paper=True, intervals=True, measures=True, against="llada")
     assert write_pdf([text for name, text in files.items() if name.endswith(".tex")], tmp_path).exists()
+
+
+# Which tables a run has
+
+
+ABLATIONS = ("training", "speculation", "draft", "window-size")
+
+
+def run_of(folder: Path, *methods: str) -> dict[str, str]:
+    return render(save_presets(folder, *methods))
+
+
+def in_csv(text: str) -> list[str]:
+    """The methods of a CSV file, each once, in its order."""
+    frame = pd.read_csv(io.StringIO(text))
+    assert list(frame.columns) == MEASURES and len(frame) == 2 * frame["method"].nunique()
+    return frame["method"].drop_duplicates().to_list()
+
+
+def test_groups_have_methods_as_the_records_name_them() -> None:
+    for name, methods in GROUPS.items():
+        assert list(methods_named(name)) == methods
+
+
+def test_there_is_no_main_table_if_the_ablations_show_all_of_it(tmp_path: Path) -> None:
+    ablations = dict.fromkeys(method for name in ABLATIONS for method in GROUPS[name])
+    files = run_of(tmp_path / "all", *ablations)
+    assert not {"main.tex", "main.md"} & set(files) and {f"{name}.tex" for name in ABLATIONS} <= set(files)
+    without_training = run_of(tmp_path / "draft", *GROUPS["draft"])
+    assert "LLaDA" in rows_of(without_training["main.md"])
+
+
+def test_a_method_whose_ablation_is_not_there_is_in_the_main_table(tmp_path: Path) -> None:
+    files = run_of(tmp_path, "llada", "llada-trained")
+    assert in_csv(files["main.csv"]) == ["llada", "llada-trained"] and "training.csv" not in files
+
+
+def with_hashes(run: Run, folder: Path, **other: str) -> Run:
+    """A run of presets with hashes of tokens, the same for all methods but fef-4 on the suites of `other`."""
+    config = run.config.to_json()
+    for name, method in config["methods"].items():
+        options = {"steps": PRESETS[name].options.get("steps", 48)}
+        method["suites"] = {suite: {"options": options} for suite in config["suites"]}
+    items = [
+        row | {"tokens_hash": other.get(row["suite"], "same") if row["method"] == "fef-4" else "same"}
+        for row in run.items.dropna(axis=1).to_dict("records")
+    ]
+    return save(folder, items, config=config, name=folder.name)
+
+
+def test_the_caption_names_responses_that_speculation_changed(tmp_path: Path) -> None:
+    run = with_hashes(save_presets(tmp_path, *GROUPS["speculation"]), tmp_path / "hashed", math="other")
+    caption = render(run)["speculation.md"]
+    assert "on 6 of 8 responses, not on MATH 0 (step=4), MATH 1 (step=4)." in caption
+
+
+def test_runs_together_that_form_an_ablation_have_its_table(tmp_path: Path) -> None:
+    """The shown rows of both runs together are the speculation table, whose caption compares tokens."""
+    first, second = (
+        with_hashes(save_presets(tmp_path / name, "llada", *methods), tmp_path / f"{name}-hashed")
+        for name, methods in (("one", ["fef-4-nosd"]), ("two", ["fef-4"]))
+    )
+    files = render(put_together([first, second]))
+    assert in_csv(files["speculation.csv"]) == ["fef-4-nosd", "fef-4"]
+    assert "the same tokens on 4 of 4 responses." in files["speculation.md"]

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from fakes import tiny_llada
 from families import SHIFTED, checkpoint, tiny
+from run_records import full_items, item, save, window
 
 from harness.bench import main
-from harness.costs import sections
+from harness.costs import architectures, sections
+from harness.costs.architectures import random_backbone
 from harness.costs.decoders import ROWS, _Recording, bench_forwards, bench_methods, bench_tracing
+from harness.costs.memory import bench_memory, peak_bytes
+from harness.costs.recording import bench_recording
 from harness.costs.throughput import bench_throughput
 from harness.costs.training import bench_training
 from harness.errors import UserError
@@ -109,3 +114,111 @@ def test_calls_on_a_cache_are_replayed_as_they_were_made(name: str, cache: str, 
 def test_a_block_model_is_refused_at_once(name: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"attends in blocks of \d, and whole sequences are measured here"):
         main(["--model", str(checkpoint(name, tmp_path / "model")), "--costs"])
+
+
+# Peak memory of passes, and random weights in a given shape
+
+
+CPU = torch.device("cpu")
+
+
+def test_the_peak_is_the_most_that_is_held_at_once() -> None:
+    def call() -> None:
+        first = torch.zeros(1000)
+        second = torch.zeros(2000)
+        del first, second
+        torch.zeros(1500)
+
+    assert peak_bytes(call, CPU) == 4 * 3000
+    assert peak_bytes(lambda: None, CPU) == 0
+
+
+def test_memory_is_relative_to_a_plain_forward() -> None:
+    table = bench_memory(tiny_llada(), prompt=8, response=16).set_index("pass")
+    assert table.loc["plain forward", "plain forwards"] == table.loc["plain forward", "with weights"] == 1
+    literal = table.loc["literal verification, 16 rows"]
+    assert literal["plain forwards"] > literal["with weights"] > 1
+    assert "two-stream verification, window 64" not in table.index  # of 24 tokens
+    assert "two-stream verification, window 64" in set(bench_memory(tiny_llada(), 32, 32)["pass"])
+
+
+def test_a_pass_that_does_not_fit_is_left_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    backbone = tiny_llada()
+    logits = backbone.logits
+
+    def one_row(ids_BL: torch.Tensor, **kwargs: Any) -> torch.Tensor:
+        if len(ids_BL) > 1:
+            raise torch.OutOfMemoryError
+        return logits(ids_BL, **kwargs)
+
+    monkeypatch.setattr(backbone, "logits", one_row)
+    table = bench_memory(backbone, prompt=8, response=16).set_index("pass")
+    assert table["MB"].isna().to_dict() == {name: name.startswith("literal") for name in table.index}
+
+
+def parameters(hidden: int, layers: int, mlp: int, vocabulary: int) -> int:
+    """Those of a LLaDA model: four square projections, three of the MLP and two norms a layer; two vocabularies."""
+    return layers * (4 * hidden**2 + 3 * hidden * mlp + 2 * hidden) + 2 * vocabulary * hidden + hidden
+
+
+@pytest.mark.parametrize("layers", [None, 1, 3])
+def test_random_weights_have_the_shape_and_dtype_that_were_asked_for(layers: int | None) -> None:
+    backbone = random_backbone("llada-tiny", dtype="bfloat16", layers=layers)
+    weights = list(backbone.model.parameters())
+    assert sum(weight.numel() for weight in weights) == parameters(64, layers or 2, 192, 512)
+    assert backbone.dtype == torch.bfloat16 and backbone.tokenizer is None
+    matrices = torch.cat([weight.flatten() for weight in weights if weight.dim() > 1]).float()
+    assert matrices.std().item() == pytest.approx(0.02, rel=0.05)
+    assert backbone.logits(torch.zeros(1, 5, dtype=torch.long)).isfinite().all()
+
+
+def test_weights_that_do_not_fit_are_refused_before_they_are_made(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(architectures, "free_bytes", lambda device: 10**9)
+    with pytest.raises(UserError, match=r"16\.03 GB, and 1\.00 GB are free on cpu"):
+        random_backbone("llada-8b", dtype="bfloat16")
+    assert "need 16.03 GB" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("arch", "layers"), [("llama", None), ("llada-tiny", 0)])
+def test_unknown_shapes_are_refused(arch: str, layers: int | None) -> None:
+    with pytest.raises(UserError, match=r"valid: llada-8b|at least 1"):
+        random_backbone(arch, layers=layers)
+
+
+# Records: the right items, all of them
+
+
+@pytest.mark.slow
+def test_tables_are_made_of_as_many_records_as_were_asked_for(tmp_path: Path) -> None:
+    items = full_items()
+    zeros = {"step": 0, "round": 0, "start": 0}
+    windows = [window(row["method"], row["suite"], row["item"], 2) | zeros for row in items if row["method"] == "fef-2"]
+    save(tmp_path / "run", items, windows)
+    before = sorted(tmp_path.rglob("*"))
+    tables = bench_recording(tmp_path / "run", items=2, windows=3 * len(windows) - 1)
+    steps = tables["size"].to_dict("records")
+    assert [step["step"] for step in steps] == ["written", "opened again", "read and tables"]
+    for step in steps:
+        assert (step["items"], step["windows"]) == (3 * len(items), 3 * len(windows))
+        assert step["processor seconds"] > 0 and 10 < step["peak MiB"] < 10_000
+    recording = tables["recording"].set_index("method")
+    # LLaDA's items take 2 s, FeF's 0.5: the same milliseconds are four times the share.
+    assert recording["% of decoding"]["fef-2"] == pytest.approx(4 * recording["% of decoding"]["llada"])
+    assert sorted(tmp_path.rglob("*")) == before
+    assert (bench_recording(tmp_path / "run", items=len(items) + 1, windows=1)["size"]["items"] == 2 * len(items)).all()
+
+
+@pytest.mark.parametrize("items", [[], [item("llada", "gsm8k", 0, seconds=None)]])
+def test_a_run_without_seconds_is_refused(tmp_path: Path, items: list[dict[str, Any]]) -> None:
+    save(tmp_path, items)
+    with pytest.raises(UserError, match="no items with seconds"):
+        bench_recording(tmp_path)
+
+
+def test_tables_that_cannot_be_made_are_said(tmp_path: Path) -> None:
+    save(tmp_path, [item("fef-2", "gsm8k", 0)])  # nothing to relate speed to, and no label
+    (tmp_path / "run.json").write_text('{"schema": 1, "config": {}}')
+    with pytest.raises(UserError, match="cannot be used so"):
+        bench_recording(tmp_path, 1, 1)

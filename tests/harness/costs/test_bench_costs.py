@@ -16,13 +16,16 @@ from run_records import item, save
 from harness.bench import main
 from harness.costs.costs import Costs, bench_costs, cost_at, goals, linear_fit, statements
 from harness.costs.decoders import bench_methods
+from harness.costs.estimate import DEVICES, REACHED, Shape, Work, bench_estimate
 from harness.costs.prediction import context_passes, fef_items, item_seconds, predicted_speedups
 from harness.errors import UserError
 from harness.methods.selection import methods_named
-from model_wrappers import decode
+from harness.records.store import Recorder, read_run
+from harness.runs.worker import pass_seconds
+from model_wrappers import decode, load_backbone
 from model_wrappers.decoders.fef.two_stream import TwoStreamVerifier
+from model_wrappers.opencompass_model import DiffusionModel
 
-CPU = torch.device("cpu")
 COSTS = Costs(
     length=20,
     plain=1.0,
@@ -276,3 +279,71 @@ def test_the_record_of_the_costs_holds_all_tables(tmp_path: Path, capsys: pytest
 def test_options_that_do_not_go_together_are_refused(line: list[str], message: str) -> None:
     with pytest.raises(UserError, match=message):
         main(line)
+
+
+# --- estimates by data sheets ---
+
+
+LLADA = Shape.of("llada-8b")
+
+
+def test_the_shape_of_llada_is_8_billion_weights() -> None:
+    embedding = LLADA.head
+    assert (LLADA.layers + LLADA.head + embedding) / 1e9 == pytest.approx(8.02, abs=0.01)
+    assert LLADA.keys == 2 * 32 * 4096
+
+
+def test_a_call_reads_weights_and_keys_and_does_two_operations_a_weight() -> None:
+    call = Work(tokens=16, read=4, keys=100, pairs=16 * 100)
+    assert LLADA.bytes_of(call) == 2 * (LLADA.layers + LLADA.head) + 2 * 100 * LLADA.keys
+    products = 16 * LLADA.layers + 4 * LLADA.head
+    assert LLADA.operations_of(call) == 2 * products + 4 * 4096 * 32 * 1600
+
+
+def test_llada_decodes_a_whole_sequence_at_every_call_and_arithmetic_bounds_it() -> None:
+    methods = methods_named("llada,threshold")
+    table = bench_estimate(load_backbone("nano-long"), "h100", ["gsm8k-long"], 1, methods).set_index("method")
+    calls, tokens = table.loc["llada", ["calls", "tokens"]]
+    assert calls == 128 and tokens % 128 == 0
+    assert table.loc["llada", "speed"] == 1 < table.loc["threshold", "speed"]
+    assert table.loc["llada", "memory-bound, %"] == (100 if tokens / 128 < 140 else 0)
+
+
+def test_one_token_a_step_of_a_block_model_is_bound_by_its_weights() -> None:
+    table = bench_estimate(load_backbone("nano-block"), "h100", ["gsm8k"], 1, methods_named("llada")).iloc[0]
+    assert table["memory-bound, %"] == 100
+    weights = 2 * (LLADA.layers + LLADA.head) / DEVICES["h100"][0]
+    assert 1e3 * weights <= table["ms"] / table["calls"] <= 1.02 * 1e3 * weights
+    assert REACHED < 1
+
+
+# --- single passes beside a run ---
+
+
+PROMPT = torch.tensor([5, 6, 7, 8])
+ROW = {"method": "fef-2", "suite": "gsm8k", "item": 0, "drafts": 4, "plain": 0.1, "draft": 0.1, "verification": 0.3}
+
+
+@pytest.mark.parametrize("options", [{"window": 4}, {"verify": "two-stream", "window": 4, "anchor": 6}, {}])
+@pytest.mark.parametrize("draft", [None, "nano-fef"])
+def test_passes_of_the_method_are_timed(options: dict[str, Any], draft: str | None) -> None:
+    model = DiffusionModel(load_backbone("nano"), "fef", options, gen_length=12, draft=draft)
+    found = pass_seconds(model, PROMPT)
+    assert found["drafts"] == min(options.get("window", 16), 12)
+    assert all(0 < found[name] < 60 for name in ("plain", "draft", "verification"))
+
+
+def test_passes_are_recorded_read_and_checked(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text('{"schema": 1, "config": {}}')
+    recorder = Recorder(tmp_path)
+    for number in (0, 5):
+        recorder.add({name: ROW[name] for name in ("method", "suite")} | {"item": number}, [])
+    recorder.add_passes(ROW)
+    with (tmp_path / "passes.jsonl").open("a") as file:
+        file.write('{"method": "fef')  # torn by a kill
+    Recorder(tmp_path).add_passes(ROW | {"item": 5})
+    assert read_run(tmp_path).passes["item"].to_list() == [0, 5]
+    with (tmp_path / "passes.jsonl").open("a") as file:
+        file.write('{"method": "fef-2", "suite": "gsm8k", "item": 1, "plain": -1}\n')
+    with pytest.raises(UserError, match=r"passes\.jsonl, line 3"):
+        read_run(tmp_path)

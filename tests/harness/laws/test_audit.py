@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from contextlib import nullcontext
@@ -15,6 +16,8 @@ from fakes import tiny_llada
 
 from harness.audit import main
 from harness.errors import UserError
+from harness.laws import chains
+from harness.laws.chains import CHAINS, NO_SPECULATION, SELF_CHECK, audit_chains, chains_failures
 from harness.laws.exact import (
     EXACT,
     PROMPT,
@@ -29,12 +32,16 @@ from harness.laws.exact import (
     sampling_bound,
 )
 from harness.laws.lemma import audit_lemma, lemma_errors, lemma_failures
+from harness.laws.lists import ROWS, distinct_probability, lists_section, plot_lists
 from harness.laws.neural import Prompts, audit_neural, chain_terms, file_prompts, hoeffding
 from harness.laws.oracle import TableBackbone, random_table, table_law, total_variation
+from harness.laws.streams import Contexts, distances, paper_targets, probs_along
 from harness.records.environment import rows_of
-from model_wrappers import METHODS, decode, load_backbone
+from harness.training.responses import Example
+from model_wrappers import METHODS, Backbone, decode, load_backbone
+from model_wrappers.decoders.fef.two_stream import TwoStreamVerifier
 from model_wrappers.diffusion import Uniform
-from model_wrappers.sampling import Sampler
+from model_wrappers.sampling import Sampler, token_probs
 from model_wrappers.trace import Decoded
 
 SMALL = Budget(branches=400, samples=300)
@@ -50,7 +57,7 @@ def fef_only(cases: list[Case]) -> list[Case]:
     return [case for case in cases if case.method == "fef"]
 
 
-def distances(results: list[Result], decoder: str) -> list[float]:
+def distances_of(results: list[Result], decoder: str) -> list[float]:
     return [result.distance for result in results if result.case.decoder == decoder]
 
 
@@ -64,14 +71,14 @@ def test_nothing_fails_on_decoders_as_shipped(results: list[Result]) -> None:
 
 
 def test_one_step_of_fef_and_one_token_in_random_order_are_exact(results: list[Result]) -> None:
-    assert max(distances(results, "FeF, 1 step")) < EXACT
-    one, three = distances(results, "LLaDA, random order")
+    assert max(distances_of(results, "FeF, 1 step")) < EXACT
+    one, three = distances_of(results, "LLaDA, random order")
     assert one < EXACT and three > 0.01
 
 
 def test_confidence_ranking_and_parallel_commits_are_not_exact(results: list[Result]) -> None:
     for decoder in ("LLaDA, low confidence", "DDOSP", "FeF, 2 steps", "FeF, 4 steps"):
-        assert min(distances(results, decoder)) > 0.01
+        assert min(distances_of(results, decoder)) > 0.01
 
 
 @pytest.mark.parametrize("steps", ["2 steps", "4 steps"])
@@ -84,7 +91,7 @@ def test_more_steps_of_fef_have_one_law_for_all_windows_and_drafts(results: list
 
 
 def test_the_broken_residual_is_seen(results: list[Result]) -> None:
-    assert distances(results, "FeF, broken residual")[0] > 0.01
+    assert distances_of(results, "FeF, broken residual")[0] > 0.01
 
 
 def test_forwards_are_expected_ones(results: list[Result]) -> None:
@@ -286,3 +293,115 @@ def test_what_makes_no_audit_is_refused_in_one_line(
 def test_a_record_has_no_number_that_json_has_not() -> None:
     (row,) = rows_of(pd.DataFrame({"KL": [math.inf], "bound": [float("nan")], "TV": [0.5], "runs": [3]}))
     assert row == {"KL": "inf", "bound": None, "TV": 0.5, "runs": 3} and json.dumps(row, allow_nan=False)
+
+
+# The chains section
+
+
+@pytest.fixture(scope="module")
+def chains_table() -> pd.DataFrame:
+    return audit_chains(tokens=2, seed=0)
+
+
+@pytest.mark.slow
+def test_every_chain_has_one_law(chains_table: pd.DataFrame) -> None:
+    assert chains_failures(chains_table) == []
+    assert set(chains_table["chain"]) == set(CHAINS) and len(chains_table) == 6 * len(CHAINS)
+    shipped = chains_table[chains_table["decoded with"] != SELF_CHECK]
+    assert shipped["TV to no speculation"].max() < 1e-12
+
+
+@pytest.mark.slow
+def test_the_chains_are_different_ones(chains_table: pd.DataFrame) -> None:
+    apart = chains_table[chains_table["decoded with"] == NO_SPECULATION].set_index("chain")["TV to full verification"]
+    assert apart["one context"] > apart["fresh below 0.65"] > 1e-3 and apart["by confidence"] > 1e-3
+
+
+@pytest.mark.slow
+def test_a_broken_residual_that_nobody_notices_fails(chains_table: pd.DataFrame) -> None:
+    unseen = chains_table.assign(**{"TV to no speculation": 0.0})
+    assert len(chains_failures(unseen)) == len(CHAINS) and "is not caught" in chains_failures(unseen)[0]
+
+
+def test_doubt_that_depends_on_a_draft_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A window that ends at its last draft instead of where its target is in doubt has another law."""
+    monkeypatch.setattr(chains, "CHAINS", {"fresh": CHAINS["fresh below 0.65"]})
+    monkeypatch.setattr(TwoStreamVerifier, "before_doubt", lambda self, segment, logits_WV: min(2, len(logits_WV)))
+    failures = chains_failures(audit_chains(tokens=2, seed=0))
+    assert failures and "has another law than without speculation" in failures[0]
+
+
+# The lists section
+
+
+def enumerated(counts: list[int], left: frozenset[int]) -> float:
+    """Probability of drawing different items, over every independent draw of counts[0] from those left, and so on."""
+    if not counts:
+        return 1.0
+    draws = list(itertools.product(sorted(left), repeat=counts[0]))
+    different = [draw for draw in draws if len(set(draw)) == counts[0]]
+    return sum(enumerated(counts[1:], left - set(draw)) for draw in different) / len(draws)
+
+
+@pytest.mark.parametrize("counts", [[1, 1, 1], [3], [2, 2], [2, 2, 1], [4], [3, 2]])
+def test_the_closed_form_is_the_share_of_draws_that_are_all_different(counts: list[int]) -> None:
+    assert distinct_probability(counts) == pytest.approx(enumerated(counts, frozenset(range(sum(counts)))))
+
+
+def test_every_method_is_measured_on_the_same_shuffles(tmp_path: Path) -> None:
+    table = lists_section(load_backbone("nano"), count=2)
+    assert table["method"].tolist() == [row.label for row in ROWS]
+    by_name = table.set_index("method").to_dict("index")
+    one, three = (by_name[f"LLaDA, {n} a step, random"] for n in (1, 3))
+    assert one["closed form, %"] == 100 and one["separators given, forwards"] > three["separators given, forwards"]
+    assert 2 * by_name["DDOSP"]["whole response, forwards"] == by_name["LLaDA"]["whole response, forwards"]
+    plot_lists(table, tmp_path / "lists.png")
+    assert (tmp_path / "lists.png").stat().st_size > 0
+
+
+# The streams section: the distance of the two-stream target to the paper's
+
+
+EXAMPLE = Example([3, 4, 5, 6], [7, 8, 9, 10, 11, 12])
+
+
+@pytest.fixture(scope="module")
+def backbone() -> Backbone:
+    return tiny_llada()
+
+
+def apart(backbone: Backbone, contexts: Contexts) -> pd.DataFrame:
+    return distances(backbone, [EXAMPLE], paper_targets(backbone, [EXAMPLE]), contexts)
+
+
+def test_the_papers_target_is_that_of_the_sequence_with_the_tokens_before_filled_in(backbone: Backbone) -> None:
+    found = probs_along(backbone, EXAMPLE, None)[0]
+    prompt, response = EXAMPLE
+    for position in range(len(response)):
+        row = prompt + response[:position] + [backbone.mask_id] * (len(response) - position)
+        logits = backbone.logits(torch.tensor([row]))[0, len(prompt) + position]
+        torch.testing.assert_close(found[position], token_probs(logits[None], 1.0, exclude=backbone.mask_id)[0])
+
+
+def test_with_a_context_for_every_position_the_targets_are_equal(backbone: Backbone) -> None:
+    found = apart(backbone, Contexts(anchor=1))
+    assert found["tv"].max() < 1e-5 and found["agree"].min() == 1.0
+
+
+def test_in_a_longer_segment_they_differ_except_at_its_first_position(backbone: Backbone) -> None:
+    full, two_stream = (probs_along(backbone, EXAMPLE, contexts)[0] for contexts in (None, Contexts(anchor=3)))
+    away = (full - two_stream).abs().sum(1)
+    assert away[[0, 3]].max() < 1e-5 < away[[1, 2, 4, 5]].min()
+
+
+def test_where_it_is_in_doubt_the_target_is_the_papers(backbone: Backbone) -> None:
+    """Below every probability: the same context throughout. Above all of them: a fresh one for each position."""
+    one, some, all_fresh = (apart(backbone, Contexts(fresh_below=c)).loc[0] for c in (0.0, 0.2, 1.1))
+    assert [one["contexts"], all_fresh["contexts"]] == [1, 6] and 1 < some["contexts"] < 6
+    assert one["tv"] > some["tv"] > 1e-3 and all_fresh["tv"] < 1e-5
+
+
+def test_the_section_prints_a_row_per_model_and_anchor(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--sections", "streams", "--models", "nano", "--prompts-per-suite", "1"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.count("nano  ") >= 9 and "whole" in printed

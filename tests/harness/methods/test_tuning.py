@@ -1,4 +1,4 @@
-"""Tuning: which settings are tried, what the rule chooses, and its file as an element of --methods."""
+"""Tuning: which settings are tried, what the rule chooses, its file as an element of --methods, and the command."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from harness import tune
 from harness.errors import UserError
 from harness.methods.choosing import choice_of, choose
 from harness.methods.selection import methods_named
@@ -140,3 +141,19 @@ def test_blocks_and_caches_of_a_block_model_are_not_tuned() -> None:
     assert settings("llada", 64, 10, 0, in_blocks=True) == ["llada"]
     found = settings("threshold", 64, 10, 0, in_blocks=True)
     assert len(found) == 6 and not any("block_length" in each or "cache" in each for each in found)
+
+
+LINE = ["--suite", "mbpp", "--decoders", "llada,threshold", "--budget", "2", "--limit", "1", "--threads", "1"]
+
+
+@pytest.mark.slow
+def test_a_tuning_ends_with_a_choice_and_the_same_command_goes_on(tmp_path: Path) -> None:
+    line = [*LINE, "--out", str(tmp_path / "tuned")]
+    assert tune.main(line) == 0
+    path = tmp_path / "tuned" / "choice.json"
+    first = json.loads(path.read_text())
+    assert {"llada-tuned-fast", "threshold-tuned-fast"} <= set(methods_named(str(path)))
+    assert {method["role"] for method in first["methods"].values()} == {"base", "fef", "control"}
+    assert "| **threshold** | fast |" in (tmp_path / "tuned" / "choice.md").read_text()
+    path.unlink()
+    assert tune.main(line) == 0 and json.loads(path.read_text()) == first

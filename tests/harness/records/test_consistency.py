@@ -110,35 +110,27 @@ def test_windows_of_an_item_in_flight_are_left_out(tmp_path: Path) -> None:
     assert set(read_run(tmp_path).windows["item"]) == {0, 1}
 
 
-def test_the_problems_of_a_run_bound_its_items(tmp_path: Path) -> None:
-    items, windows = records()
-    write(tmp_path, items, windows)
-    meta = json.loads((tmp_path / "run.json").read_text())
-    (tmp_path / "run.json").write_text(json.dumps(meta | {"data": {"files": {"gsm8k": {"items": 2}}}}))
-    with pytest.raises(UserError, match="items of gsm8k, 0 to 1"):
-        read_run(tmp_path)
+MADE_WITH = RunConfig(threads=2)
+EDITED = "configuration is not the one that the run was made with"
 
 
-def test_a_configuration_edited_by_hand_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"data": {"files": {"gsm8k": {"items": 2}}}}, "items of gsm8k, 0 to 1"),
+        ({"config": MADE_WITH.to_json() | {"threads": 4}, "config_hash": config_hash(MADE_WITH)}, EDITED),
+        ({"config": MADE_WITH.to_json(), "config_hash": ""}, EDITED),
+        (
+            {"scoring": {"not_scored": "x"}},
+            r"run.json is damaged: Expected `object`, got `str` - at `\$.scoring.not_scored`",
+        ),
+    ],
+)
+def test_a_run_json_that_disagrees_is_refused(tmp_path: Path, change: dict[str, Any], says: str) -> None:
     write(tmp_path, *records())
     meta = json.loads((tmp_path / "run.json").read_text())
-    config = RunConfig(threads=2).to_json()
-    right = {"schema": 1, "config": config, "config_hash": config_hash(RunConfig(threads=2))}
-    (tmp_path / "run.json").write_text(json.dumps(meta | right | {"config": config | {"threads": 4}}))
-    with pytest.raises(UserError, match="configuration is not the one that the run was made with"):
-        read_run(tmp_path)
-    (tmp_path / "run.json").write_text(json.dumps(meta | right | {"config_hash": ""}))
-    with pytest.raises(UserError, match="configuration is not the one that the run was made with"):
-        read_run(tmp_path)
-
-
-def test_a_scoring_of_another_type_is_refused(tmp_path: Path) -> None:
-    write(tmp_path, *records())
-    meta = json.loads((tmp_path / "run.json").read_text())
-    (tmp_path / "run.json").write_text(json.dumps(meta | {"scoring": {"not_scored": "x"}}))
-    with pytest.raises(
-        UserError, match=r"run.json is damaged: Expected `object`, got `str` - at `\$.scoring.not_scored`"
-    ):
+    (tmp_path / "run.json").write_text(json.dumps(meta | change))
+    with pytest.raises(UserError, match=says):
         read_run(tmp_path)
 
 

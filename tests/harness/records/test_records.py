@@ -1,8 +1,9 @@
-"""Records: whole after a kill, and refused when damaged."""
+"""Records: whole after a kill, and refused when damaged; hashes of what they were made with."""
 
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -13,8 +14,10 @@ import pytest
 from paths import ROOT
 
 from harness.errors import UserError
+from harness.records.hashes import file_hash, model_hashes, nano_hashes
 from harness.records.schema import SCHEMA, RunConfig
 from harness.records.store import Recorder, config_hash, read_lines, read_meta, read_run
+from model_wrappers.backbones.registry import SHIPPED
 
 
 def item(number: int, **more: Any) -> dict[str, Any]:
@@ -64,19 +67,11 @@ def test_scores_come_later_and_change_nothing_else(folder: Path) -> None:
     assert [row["correct"] for row in read_lines(folder / "items.jsonl")] == [None, True, None]
 
 
-def test_a_damaged_line_is_named(folder: Path) -> None:
+@pytest.mark.parametrize("line", ["{broken", json.dumps(item(1))[:-1] + ', "seconds": 1e400}'])
+def test_a_damaged_line_is_named(folder: Path, line: str) -> None:
     path = folder / "items.jsonl"
     lines = path.read_text().splitlines()
-    path.write_text("\n".join([lines[0], "{broken", lines[2]]) + "\n")
-    with pytest.raises(UserError, match="line 2"):
-        read_run(folder)
-
-
-def test_a_number_that_no_float_holds_is_named_with_its_line(folder: Path) -> None:
-    path = folder / "items.jsonl"
-    lines = path.read_text().splitlines()
-    lines[1] = f'{lines[1][:-1]}, "seconds": 1e400}}'
-    path.write_text("\n".join(lines) + "\n")
+    path.write_text("\n".join([lines[0], line, lines[2]]) + "\n")
     with pytest.raises(UserError, match=r"items.jsonl, line 2: .*repair or remove that line"):
         read_run(folder)
 
@@ -124,3 +119,18 @@ def test_the_hash_of_a_committed_run_is_that_of_its_configuration() -> None:
     for folder in ("golden/nano", "reference/main", "reference/front"):
         meta = read_meta(ROOT / "results" / folder)
         assert meta.config_hash == config_hash(meta.config)
+
+
+def test_weights_are_all_files_of_weights_in_the_folder_as_they_are_now(tmp_path: Path) -> None:
+    for name in ("b.safetensors", "a.safetensors", "c.bin", "d.pt", "config.json"):
+        (tmp_path / name).write_bytes(name.encode())
+    before = model_hashes(tmp_path)
+    assert before == {name: file_hash(tmp_path / name) for name in ("a.safetensors", "b.safetensors", "c.bin", "d.pt")}
+    (tmp_path / "a.safetensors").write_bytes(b"trained further")
+    assert model_hashes(tmp_path) == before | {"a.safetensors": hashlib.sha256(b"trained further").hexdigest()}
+    assert model_hashes(tmp_path / "hub" / "id") == {}
+
+
+def test_the_hashes_of_the_shipped_weights_are_theirs() -> None:
+    files = [path for folder in SHIPPED.values() for path in model_hashes(folder).values()]
+    assert nano_hashes() == set(files) and len(files) == len(SHIPPED)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,13 +17,16 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from gate_runs import items_of, run_of
 from paths import ROOT
+from run_records import item, save
 
+from harness import gate
 from harness.errors import UserError
 from harness.records.schema import RunConfig
-from harness.regression import speed
+from harness.regression import revision, speed
 from harness.regression.process import Worker
-from harness.regression.speed import compare_seconds
+from harness.regression.speed import compare_seconds, same_responses, slower_methods
 
 
 def seconds(slower: float, seed: int, items: int = 20) -> pd.DataFrame:
@@ -151,3 +157,207 @@ def test_a_planted_slowdown_is_caught_between_two_trees(tmp_path: Path) -> None:
     done = subprocess.run(gate, cwd=clone, env={"PYTHONPATH": str(clone)}, capture_output=True, text=True, check=False)
     assert done.returncode == 1, done.stdout + done.stderr
     assert "speed: REGRESSED by more than 5% in 2 rounds: fef-fast\n" in done.stdout, done.stdout
+
+
+# Rounds of measuring
+
+
+METHODS = ["llada", "ssd", "dcd", "entropy", "fef-2"]
+
+
+def fixed(**new: float) -> pd.DataFrame:
+    """Seconds of every method's eight items, 1 before; `new` now, 1 by default."""
+    rows = [{"method": method, "suite": "math", "item": item, "old": 1.0} for method in METHODS for item in range(8)]
+    return pd.DataFrame(rows).assign(new=lambda frame: frame["method"].map(new).fillna(1.0))
+
+
+def test_what_is_slower_in_one_round_alone_passes_and_both_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    given = [fixed(ssd=1.3, dcd=1.3), fixed(entropy=1.3)]
+    asked: list[set[str]] = []
+
+    def measure(methods: Collection[str], number: int) -> pd.DataFrame:
+        asked.append(set(methods))
+        frame = given[len(asked) - 1]
+        return frame[frame["method"].isin(list(methods))]
+
+    assert slower_methods(measure, METHODS, tolerance=0.05) == []
+    assert asked == [set(METHODS), {"ssd", "dcd", "llada"}]
+    printed = capsys.readouterr().out
+    assert "round 1" in printed and "round 2" in printed and "measured again on more items: ssd, dcd" in printed
+
+
+def responses(**changes: Any) -> pd.DataFrame:
+    rows = [{"method": "fef-2", "suite": "math", "item": item, "old": 1.0, "new": 1.0} for item in range(4)]
+    same = {"old_forwards": 48, "new_forwards": 48, "same_tokens": True}
+    return pd.DataFrame([row | same | (changes if row["item"] == 2 else {}) for row in rows])
+
+
+OTHER_RESPONSES = [{"same_tokens": False}, {"new_forwards": 49}]
+
+
+@pytest.mark.parametrize("change", OTHER_RESPONSES)
+def test_another_token_or_one_more_forward_than_the_revision_fails_unless_it_is_meant(
+    change: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert not same_responses(responses(**change), allow_changed_responses=False)
+    assert "fef-2 (math 2)" in capsys.readouterr().out
+    assert same_responses(responses(**change), allow_changed_responses=True)
+
+
+def test_fewer_forwards_than_the_revision_pass_and_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert same_responses(responses(new_forwards=40), allow_changed_responses=False)
+    assert "fewer forwards: fef-2 (math 2)" in capsys.readouterr().out
+
+
+@pytest.fixture
+def measured(monkeypatch: pytest.MonkeyPatch) -> list[pd.DataFrame]:
+    """What the gate's command measures, instead of measuring; the last frame is given again and again."""
+    frames = [responses()]
+
+    @contextmanager
+    def checkout(rev: str) -> Iterator[Path]:
+        yield Path("old")
+
+    def measure(tree: Path, config: Any, jobs: Any, items: int, methods: Collection[str]) -> Any:
+        return frames[-1], []
+
+    monkeypatch.setattr(speed, "checkout", checkout)
+    monkeypatch.setattr(speed, "recorded", lambda *given: None)  # its methods are none of ours
+    monkeypatch.setattr(speed, "load", lambda *given: ([], {}))
+    monkeypatch.setattr(speed, "measure_both", measure)
+    return frames
+
+
+@pytest.mark.parametrize("change", [{}, *OTHER_RESPONSES])
+def test_the_command_fails_if_responses_differ_from_the_revisions(
+    tmp_path: Path, measured: list[pd.DataFrame], change: dict[str, Any]
+) -> None:
+    measured.append(responses(**change))
+    line = [str(run_of(tmp_path / "run", items_of()).folder), "--against-rev", "HEAD"]
+    assert gate.main(line) == (1 if change else 0)
+    assert gate.main([*line, "--allow-changed-responses"]) == 0
+
+
+def test_the_command_fails_if_a_method_is_slower_in_both_rounds(
+    tmp_path: Path, measured: list[pd.DataFrame], capsys: pytest.CaptureFixture[str]
+) -> None:
+    measured.append(responses().assign(new=1.3))
+    assert gate.main([str(run_of(tmp_path / "run", items_of()).folder), "--against-rev", "HEAD"]) == 1
+    assert "REGRESSED by more than 5% in 2 rounds: fef-2" in capsys.readouterr().out
+
+
+def test_a_revision_that_can_run_nothing_is_refused(tmp_path: Path, measured: list[pd.DataFrame]) -> None:
+    measured.append(pd.DataFrame())
+    with pytest.raises(UserError, match="HEAD can run none of the methods"):
+        gate.main([str(run_of(tmp_path / "run", items_of()).folder), "--against-rev", "HEAD"])
+
+
+# The checkout of another revision, and that nothing is left of it
+
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from harness.regression import revision
+revision.ROOT = Path(sys.argv[1])
+with revision.cleaned_up(), revision.checkout("HEAD") as tree:
+    print(tree, flush=True)
+    time.sleep(60)
+"""
+
+
+def git(folder: Path, *line: str) -> str:
+    names = ["-c", "user.name=a", "-c", "user.email=a@b"]
+    command = ["git", "-C", str(folder), *names, *line]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+@pytest.fixture
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """This project: a repository of two commits, with another file changed and not committed."""
+    folder = tmp_path / "repository"
+    (folder / "package").mkdir(parents=True)
+    git(folder, "init", "--quiet")
+    for content in ("first", "second"):
+        (folder / "package" / "code.py").write_text(content)
+        git(folder, "add", "--all")
+        git(folder, "commit", "--quiet", "--message", content)
+    (folder / "package" / "code.py").write_text("third")
+    git(folder, "add", "--all")
+    monkeypatch.setattr(revision, "ROOT", folder)
+    return folder
+
+
+def test_a_folder_came_with_the_last_commit_that_changed_it(repository: Path) -> None:
+    git(repository, "reset", "--quiet", "--hard")
+    (repository / "other.py").write_text("other")
+    git(repository, "add", "--all")
+    git(repository, "commit", "--quiet", "--message", "other")
+    assert revision.revision_of(repository / "package") == git(repository, "rev-parse", "HEAD~1").strip()
+
+
+def test_a_folder_changed_since_its_commit_has_no_revision(repository: Path) -> None:
+    with pytest.raises(UserError, match="package has changes that are not committed"):
+        revision.revision_of(repository / "package")
+
+
+def test_a_folder_outside_the_repository_has_no_revision(repository: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="outside repository"):
+        revision.revision_of(tmp_path)
+
+
+def test_a_shallow_clone_does_not_take_its_only_commit_for_a_folders(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shallow = tmp_path / "shallow"
+    git(tmp_path, "clone", "--quiet", "--depth", "1", f"file://{repository}", str(shallow))
+    monkeypatch.setattr(revision, "ROOT", shallow)
+    with pytest.raises(UserError, match=r"this clone's history does not have the commit that .*package came with"):
+        revision.revision_of(shallow / "package")
+
+
+def test_a_revision_is_checked_out_and_the_clone_keeps_no_trace(repository: Path) -> None:
+    before = git(repository, "status", "--porcelain")
+    with revision.checkout("HEAD~1") as tree:
+        assert (tree / "package" / "code.py").read_text() == "first"
+        assert len(git(repository, "worktree", "list").splitlines()) == 1
+    assert not tree.exists() and git(repository, "status", "--porcelain") == before
+
+
+@pytest.mark.parametrize("rev", ["no-such-revision", "--help", "HEAD:package"])
+def test_what_is_no_revision_is_refused(repository: Path, rev: str) -> None:
+    with pytest.raises(UserError, match=f"--against-rev {rev}: "), revision.checkout(rev):
+        pass
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
+def test_a_process_that_is_ended_leaves_no_worktree(repository: Path, tmp_path: Path, number: signal.Signals) -> None:
+    environment = os.environ | {"TMPDIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(repository)],
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),  # whoever runs the tests may ignore it
+    )
+    assert process.stdout is not None
+    tree = Path(process.stdout.readline().strip())
+    assert (tree / "package" / "code.py").read_text() == "second"
+    process.send_signal(number)
+    process.communicate()
+    assert len(git(repository, "worktree", "list").splitlines()) == 1
+    if number != signal.SIGKILL:  # no process can clean up after that
+        assert process.returncode == 128 + number and not tree.exists()
+
+
+def test_the_gate_ends_in_order_when_it_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def ended(*asked: object) -> bool:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return True
+
+    monkeypatch.setattr(speed, "judge_speed", ended)
+    before = signal.getsignal(signal.SIGTERM)
+    run = save(tmp_path / "run", [item("llada", "gsm8k", 0)])
+    with pytest.raises(SystemExit) as left:
+        gate.main([str(run.folder), "--against-rev", "HEAD"])
+    assert left.value.code == 128 + signal.SIGTERM and signal.getsignal(signal.SIGTERM) is before

@@ -1,7 +1,8 @@
-"""On another class of platform a proven tie is excused, and nothing else."""
+"""On another class of platform a proven tie is excused, and costs that the golden revision has there too."""
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,14 +11,17 @@ from typing import Any
 import pandas as pd
 import pytest
 import torch
+from command_lines import resolved_run
 from gate_runs import ENVIRONMENT, ITEMS, items_of, run_of, verdict
+from msgspec.structs import replace
+from paths import ROOT
 
-from harness.options import RunOptions, parsed
-from harness.records.store import Run
-from harness.regression import judgement, ties
+from harness.errors import UserError
+from harness.records.store import Run, read_run
+from harness.regression import judgement, ties, unchanged
+from harness.regression.elsewhere import Responder, bench_responses, compared
 from harness.regression.golden import Key
 from harness.runs.loading import load
-from harness.runs.resolve import resolve
 from model_wrappers import load_backbone
 
 ELSEWHERE = {**ENVIRONMENT, "cpu_capability": "AVX512"}
@@ -145,7 +149,7 @@ class Twins:
 
     def __init__(self, folder: Path) -> None:
         line = ["--suite", "gsm8k", "--methods", "entropy", "--limit", "1", "--threads", "1"]
-        run = resolve(parsed(RunOptions, line))
+        run = resolved_run(*line)
         self.config, self.loaded = run.config, load(run, folder)
 
     def decode(self, share: float) -> dict[str, Any]:
@@ -181,3 +185,159 @@ def test_two_tokens_of_nano_tie_only_if_their_logits_are_a_rounding_apart(
     key = ("entropy", "gsm8k", 0)
     found, _ = ties.tied_items(golden, run, [key])  # type: ignore[arg-type]
     assert found == ([key] if excused else [])
+
+
+# Costs of another class of platform
+
+
+WINDOW = {"proposed": 5, "accepted": 4, "rejected": 1, "committed": 5}
+
+
+@pytest.fixture
+def windowed(tmp_path: Path) -> Run:
+    return run_of(tmp_path / "golden", items_of(**WINDOW))
+
+
+@pytest.fixture
+def dearer(tmp_path: Path) -> Run:
+    return run_of(tmp_path / "run", items_of(forwards=49, **WINDOW), ELSEWHERE)
+
+
+def answer_of(run: Run) -> dict[str, Any]:
+    """What a worker answers to the item of KEY where it takes as much as in the run."""
+    row = run.items.set_index(["method", "suite", "item"]).loc[KEY].to_dict()
+    return {"tokens": f"{row['tokens_hash']}ffff", "costs": row, "windows": [(5, 4, 5)]}
+
+
+def answered(monkeypatch: pytest.MonkeyPatch, answer: dict[str, Any]) -> None:
+    """The golden records' revision gives this answer to every item."""
+    monkeypatch.setattr(unchanged, "_answers", lambda golden, run, keys: [answer] * len(keys))
+
+
+def test_costs_that_the_golden_revision_has_here_are_excused_and_named(
+    windowed: Run, dearer: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answered(monkeypatch, answer_of(dearer))
+    assert verdict(dearer, windowed.folder) == 0
+    assert "excused, the golden records' revision takes as much here: fef-2 math 7" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *({"costs": costs} for costs in ({"forwards": 48}, {"forwards": 50}, {"draft_rows": 1})),
+        *({"tokens": "other"}, {"windows": []}, {"error": "unheard of"}),
+    ],
+    ids=str,
+)
+def test_what_the_golden_revision_does_otherwise_here_is_a_change(
+    windowed: Run, dearer: Run, monkeypatch: pytest.MonkeyPatch, change: dict[str, Any]
+) -> None:
+    usual = answer_of(dearer)
+    costs = {"costs": usual["costs"] | change.get("costs", {})}
+    answered(monkeypatch, change if "error" in change else usual | change | costs)
+    assert verdict(dearer, windowed.folder) == 1
+
+
+@pytest.mark.parametrize("measure", ["tokens_hash", "text", "correct", "prompt_hash"])
+def test_of_an_item_with_another_response_or_verdict_that_revision_is_not_asked(
+    windowed: Run, dearer: Run, monkeypatch: pytest.MonkeyPatch, measure: str
+) -> None:
+    monkeypatch.setattr(unchanged, "_answers", lambda *asked: pytest.fail("asked"))
+    assert unchanged.unchanged_items(windowed, dearer, {KEY: {"forwards", measure}}) == ([], [])
+
+
+def test_on_the_same_class_of_platform_that_revision_is_not_asked(
+    windowed: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unchanged, "_answers", lambda *asked: pytest.fail("asked"))
+    assert verdict(run_of(tmp_path / "here", items_of(forwards=49, **WINDOW)), windowed.folder) == 1
+
+
+def test_golden_records_outside_the_history_excuse_nothing_and_say_so(
+    windowed: Run, dearer: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert verdict(dearer, windowed.folder) == 1
+    assert "the golden records' revision cannot be asked for its costs here: " in capsys.readouterr().out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("more", "excused"), [(0, True), (1, False)])
+def test_ssd_on_nano_takes_here_what_it_took_under_the_golden_revision(more: int, excused: bool) -> None:
+    """Whatever processor this is: golden costs that are not its own are excused, one forward more is not."""
+    if not (ROOT / ".git").exists() or shutil.which("git") is None:
+        pytest.skip("needs a git checkout")
+    golden = read_run(ROOT / "results" / "golden" / "nano", windows=False)
+    key: Key = ("ssd", "math", 0)
+    row = Responder(golden, "cpu", 1, ["ssd"]).answer(key)
+    row["forwards"] += more
+    run = Run(golden.folder, golden.meta, pd.DataFrame([row]), golden.windows)
+    assert unchanged.unchanged_items(golden, run, {key: {"forwards"}}) == ([key] if excused else [], [])
+
+
+# Responses beside golden ones: equal, different by a proven tie, or named
+
+
+METHOD = "fef-two-stream"
+
+
+@pytest.fixture(scope="module")
+def four() -> Run:
+    """Four items of the golden record."""
+    run = read_run(Path(ROOT) / "results" / "golden" / "nano", windows=False)
+    items = run.items[(run.items["method"] == METHOD) & (run.items["item"] == 0)]
+    config = replace(run.config, methods={METHOD: run.config.methods[METHOD]})
+    return Run(run.folder, replace(run.meta, config=config), items, run.windows)
+
+
+def recorded(four: Run) -> dict[Key, dict[str, Any]]:
+    rows = four.items.drop(columns="correct").to_dict("records")
+    return {(str(row["method"]), str(row["suite"]), int(row["item"])): {str(k): row[k] for k in row} for row in rows}
+
+
+def test_responses_here_are_the_golden_ones(four: Run) -> None:
+    tables, notes = bench_responses(four, "cpu", 1)
+    assert tables["parity"].to_dict("records") == [
+        {"method": METHOD, "responses": 4, "equal": 4, "other costs": 0, "ties": 0, "unlike": 0}
+    ]
+    assert notes == [] and tables["suites"]["ms"].gt(0).all()
+
+
+def test_an_equal_record_has_no_differences(four: Run) -> None:
+    found = compared(four, recorded(four), lambda key, seed: pytest.fail("decoded again"))
+    assert not any(found.values())
+
+
+def test_golden_tokens_at_other_costs_are_counted_apart(four: Run) -> None:
+    answers = recorded(four)
+    key = next(iter(answers))
+    there = answers[key]["forwards"]
+    answers[key] |= {"forwards": there + 1, "accepted": 0}
+    found = compared(four, answers, lambda key, seed: pytest.fail("decoded again"))
+    told = f"{METHOD} gsm8k 0 has the golden tokens at other costs (forwards: golden {there}, here {there + 1})"
+    assert found == {"other costs": {key: told}, "ties": {}, "unlike": {}}
+
+
+def test_a_response_that_rounding_explains_is_a_tie(four: Run) -> None:
+    answers = recorded(four)
+    key = next(iter(answers))
+    right, wrong = answers[key], answers[key] | {"tokens_hash": "other"}
+    answers[key] = wrong
+    found = compared(four, answers, lambda _, seed: right if seed == 3 else wrong)
+    told = f"{METHOD} gsm8k 0 differs by a proven tie"
+    assert found == {"other costs": {}, "ties": {key: told}, "unlike": {}}
+
+
+def test_one_that_nothing_explains_is_named(four: Run) -> None:
+    answers = recorded(four)
+    key = list(answers)[1]
+    answers[key] |= {"tokens_hash": "other", "forwards": answers[key]["forwards"] + 1}
+    found = compared(four, answers, lambda key, seed: answers[key])
+    assert not found["ties"] and list(found["unlike"]) == [key]
+    assert found["unlike"][key].startswith(f"{METHOD} math 0 is no tie")
+
+
+def test_a_record_with_other_problems_is_refused(four: Run) -> None:
+    changed = Run(four.folder, four.meta, four.items.assign(prompt_hash="other"), pd.DataFrame())
+    with pytest.raises(UserError, match=r"has another prompt of gsm8k, item 0; the problems have changed"):
+        Responder(changed, "cpu", 1)

@@ -101,7 +101,8 @@ def test_code_without_its_prompt_is_refused(tmp_path: Path, broken: Row) -> None
     ("template", "says"),
     [
         ("{% for message in messages %}", "chat template .* fails"),
-        ("{{ messages[7].content }}", "chat template .*"),
+        ("{{ messages[7].content }}", "chat template .* fails"),
+        ("{% for i in range(10**30) %}x{% endfor %}", "chat template .* fails"),
         ("{{ raise_exception('not so') }}", "chat template .* fails: not so"),
         ("{% for message in messages %}{{ message['text'] }}{% endfor %}", "leaves out what the user says"),
         ("nothing", "leaves out what the user says"),

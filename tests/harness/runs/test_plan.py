@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_lines import resolved_run
 
 from harness.errors import UserError
-from harness.options import RunOptions, parsed
 from harness.runs import plan
 from harness.runs.plan import Forecast, described, from_costs, measured
-from harness.runs.resolve import ResolvedRun, resolve
+from harness.runs.resolve import ResolvedRun
 from harness.runs.responses import Sample
 
 SECONDS = {"llada": 4.0, "llada/2": 2.0}
@@ -40,7 +40,7 @@ def pool(monkeypatch: pytest.MonkeyPatch) -> FakePool:
 
 
 def resolved(*line: str) -> ResolvedRun:
-    return resolve(parsed(RunOptions, ["--suite", "gsm8k,mbpp", "--methods", "llada,llada/2", *line]))
+    return resolved_run("--suite", "gsm8k,mbpp", "--methods", "llada,llada/2", *line)
 
 
 def test_every_method_is_measured_on_every_suite_after_one_that_is_discarded(pool: FakePool) -> None:

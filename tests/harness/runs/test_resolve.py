@@ -4,30 +4,24 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
+from command_lines import config_of, resolved_run
 from msgspec import UNSET
 from msgspec.structs import replace
 
 from harness.errors import UserError
 from harness.methods.presets import PRESETS, describe_presets
-from harness.options import RunOptions, parsed
 from harness.records.hashes import file_hash
 from harness.records.schema import RunConfig
 from harness.runs.folder import claim_folder
-from harness.runs.resolve import differences, read_models, resolve, write_generated
+from harness.runs.resolve import read_models, write_generated
 from harness.suites.registry import SUITES
 from harness.suites.splits import write_suites
 
 
 def resolved(*line: str) -> RunConfig:
-    return resolve(parsed(RunOptions, list(line))).config
-
-
-def config_of(*line: str) -> dict[str, Any]:
-    """As run.json has it."""
-    return resolved(*line).to_json()
+    return resolved_run(*line).config
 
 
 def test_defaults_are_nano_on_its_generated_suites() -> None:
@@ -212,11 +206,6 @@ def test_two_streams_use_the_checkpoint_trained_for_them_or_fefs() -> None:
         assert roles == {"llada": "nano", "fef-two-stream": used, "fef-two-stream-1(role=base)": "nano"}
     alone = config_of("--model", "base=nano", "--methods", "fef-two-stream")["methods"]["fef-two-stream"]
     assert (alone["role"], alone["label"]) == ("base", "FeF-DLLM w/o train two-stream (step=2)")
-
-
-def test_differences_name_the_place() -> None:
-    assert differences({"a": {"b": 1}, "c": 2}, {"a": {"b": 3}, "c": 2}) == ["a.b (1 there, 3 now)"]
-    assert differences({"a": {"b": 1}}, {}) == ["a (all of it there, None now)"]
 
 
 def test_every_preset_is_listed_with_its_options() -> None:

@@ -1,4 +1,4 @@
-"""A run goes on only with the weights, problems, code, options and packages it was begun with."""
+"""A run goes on, and workers join it, only with the weights, problems, code, options and packages it was begun with."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from harness.errors import UserError
 from harness.records.schema import Method, RunConfig
 from harness.records.sources import describe_code
 from harness.runs import folder as folders
-from harness.runs.folder import begin_meta, made_with
+from harness.runs.folder import begin_meta, check_alike, device_name, made_with
 from harness.runs.resolve import recorded
 from model_wrappers import METHODS, load_backbone
 
@@ -139,3 +139,60 @@ def test_run_json_has_the_defaults_and_the_source_of_every_decoder(begun: Begun)
     code = json.loads((begun.folder / "run.json").read_text())["code"]
     assert code["decoders"]["fef"]["defaults"]["window"] == 16
     assert len(code["decoders"]["fef"]["sha256"]) == len(code["shared"]) == 64
+
+
+# Workers
+
+
+def has(gpu: str | None = "H100", **environment: Any) -> dict[str, Any]:
+    return {
+        "environment": {"commit": "c", "packages": {"torch": "2"}, "cpu": "Xeon", "gpu": gpu, **environment},
+        "weights": {"nano": {"sha256": "5"}},
+        "data": {"files": {"gsm8k": {"sha256": "6"}}},
+        "code": {"shared": "7"},
+    }
+
+
+def test_workers_that_are_alike_pass_and_nothing_changes() -> None:
+    first = has()
+    check_alike(first, has(), "n2", [])
+    assert first == has()
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        (("environment", "commit"), "environment.commit"),
+        (("environment", "packages", "torch"), "environment.packages.torch"),
+        (("weights", "nano", "sha256"), "weights.nano.sha256"),
+        (("data", "files", "gsm8k", "sha256"), "data.gsm8k.sha256"),
+        (("code", "shared"), "code.shared"),
+    ],
+)
+def test_what_makes_tokens_must_be_the_same(path: tuple[str, ...], said: str) -> None:
+    other = deepcopy(has())
+    part: Any = other
+    for name in path[:-1]:
+        part = part[name]
+    part[path[-1]] = "x"
+    with pytest.raises(
+        UserError, match=rf"worker n2 has something else than the first one: {said} \(.* there, x now\)"
+    ):
+        check_alike(has(), other, "n2", ["H100"])
+
+
+def test_unlike_devices_are_refused_with_the_option_that_allows_them() -> None:
+    with pytest.raises(UserError, match=r'unlike devices, A100 and H100, .* --allow-devices "A100; H100"$'):
+        check_alike(has(), has("A100"), "n2", ["H100"])
+
+
+def test_devices_that_are_allowed_are_named_together_whatever_comes_later() -> None:
+    first = has()
+    for gpu in ("A100", "H100", "A100", "L4"):
+        check_alike(first, has(gpu), "n2", ["A100", "H100", "L4"])
+    assert device_name(first) == "A100 and H100 and L4"
+
+
+def test_processors_are_devices_where_there_is_no_gpu() -> None:
+    with pytest.raises(UserError, match=r'--allow-devices "EPYC; Xeon"'):
+        check_alike(has(None), has(None, cpu="EPYC"), "n2", [])

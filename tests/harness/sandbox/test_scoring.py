@@ -1,5 +1,5 @@
 """Scoring through OpenCompass's evaluators: references are right, nonsense is wrong, any subset can be scored; where no
-sandbox works, model-written code is not run."""
+sandbox works, model-written code is not run. Responses are judged alike while they come."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 import os
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec import convert
@@ -17,6 +18,7 @@ from harness.errors import UserError
 from harness.records.hashes import file_hash, files_hash
 from harness.records.schema import RunConfig
 from harness.records.store import read_run
+from harness.runs.judging import Judge, verdict_of
 from harness.runs.problems import Problems
 from harness.runs.resolve import write_generated
 from harness.sandbox import verdicts
@@ -245,3 +247,39 @@ def test_of_mbpps_solutions_those_are_wrong_that_opencompass_says() -> None:
     rows = [json.loads(line) for line in real_files(suite_named("mbpp"), folder)[0].read_text().splitlines()][10:510]
     verdicts = evaluate(real_datasets(suite_named("mbpp"), folder)[0], list(range(500)), [row["code"] for row in rows])
     assert {row["task_id"] for row, right in zip(rows, verdicts, strict=True) if not right} == MBPP_FAILING
+
+
+# As soon as a response is there
+
+
+TEXT_SUITES = [name for name in GENERATED if not SUITES[name].executes]
+
+
+@pytest.mark.parametrize("suite", TEXT_SUITES)
+def test_the_verdict_is_that_of_opencompass_own_evaluation(suite: str, tmp_path: Path) -> None:
+    from mmengine.config import ConfigDict
+    from opencompass.utils.build import build_dataset_from_cfg
+
+    write_suites(tmp_path, "dev", 6, [suite])
+    config = generated_dataset(suite_named(suite), tmp_path)
+    test = build_dataset_from_cfg(ConfigDict(config)).test
+    golds = [str(gold) for gold in test[config["reader_cfg"]["output_column"]]]
+    right = [problem.response for problem in problems(suite, "dev", 6)]
+    texts = [right[0], "nonsense", right[2], "", right[4], right[0]]
+    judge = Judge(config["eval_cfg"], test, golds)
+    verdicts = [judge.explained(item, text)[0] for item, text in enumerate(texts)]
+    assert verdicts == evaluate(config, list(range(6)), texts)
+    assert verdicts[0] and verdicts[2] and verdicts[4] and not verdicts[1] and not verdicts[3]
+
+
+@pytest.mark.parametrize(
+    ("detail", "verdict"), [({"correct": True}, True), ({"is_correct": [False]}, False), ({"correct": [True]}, True)]
+)
+def test_a_verdict_is_read(detail: dict[str, Any], verdict: bool) -> None:
+    assert verdict_of(detail) is verdict
+
+
+@pytest.mark.parametrize("detail", [{}, {"correct": [True, False]}, {"pred": "x"}])
+def test_an_evaluator_without_a_verdict_per_item_is_refused(detail: dict[str, Any]) -> None:
+    with pytest.raises(UserError, match="no verdict per item"):
+        verdict_of(detail)

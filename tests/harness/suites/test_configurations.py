@@ -108,7 +108,7 @@ def test_an_evaluator_without_verdicts_is_asked_item_by_item(tmp_path: Path) -> 
     """With one item, its one number says whether that item is right."""
     write_suites(tmp_path, "dev", 3)
     config = generated_dataset(suite_named("lists"), tmp_path)
-    config["eval_cfg"] = {"evaluator": {"type": "one_number.OneNumber"}}
+    config["eval_cfg"] = {"evaluator": {"type": "verdicts_only.OneNumber"}}
     golds = [problem.row["answer"] for problem in problems("lists", "dev", 3)]
     assert evaluate(config, [0, 1, 2], [golds[0], "nonsense", golds[2]]) == [True, False, True]
 

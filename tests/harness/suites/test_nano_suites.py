@@ -17,12 +17,12 @@ from harness.suites.spec import Problem, split_of
 from harness.suites.splits import (
     SPLITS,
     TEST_PROBLEMS,
-    draw,
     drawn,
     problems,
     split_named,
     write_suites,
 )
+from harness.suites.waiting_line import line_is_right, right_sentences, sentence_is_right
 from model_wrappers import load_backbone
 
 SHOT = [name for name in GENERATED if name.endswith("-4shot")]  # of the problems of the suites before
@@ -133,11 +133,6 @@ def test_lists_have_three_to_five_different_words_and_all_tasks() -> None:
     assert all(len(set(p.row["items"])) == len(p.row["items"]) in (3, 4, 5) for p in drawn)
 
 
-def test_an_unknown_list_task_is_refused() -> None:
-    with pytest.raises(ValueError, match="shuffle"):
-        list_is_right("rotate", ["ant"], "owl", ["ant"])
-
-
 def test_written_lists_are_read_back() -> None:
     assert read_list(f"here: {write_list(['ant', 'owl'])}!") == ["ant", "owl"]
     assert read_list("no list") is None
@@ -153,11 +148,6 @@ def test_more_problems_than_there_are_is_an_error() -> None:
     with pytest.raises(ValueError, match="fewer than 400"):
         for _ in problems("math", "test", 400):
             pass
-
-
-def test_draw_refuses_an_unknown_split() -> None:
-    with pytest.raises(ValueError, match="train, dev, test"):
-        draw(suite_named("gsm8k"), "validation", Random(0))
 
 
 def test_written_suites_hold_the_split_in_the_real_layout(tmp_path: Path) -> None:
@@ -200,3 +190,64 @@ def test_another_seed_draws_other_problems_of_the_same_split() -> None:
 def test_a_split_with_fewer_problems_than_the_limit_gives_all_of_them() -> None:
     asked = [problem.question for problem in drawn(suite_named("math"), "generated:3", 400)]
     assert TEST_PROBLEMS < len(asked) == len(set(asked)) < 400
+
+
+# Waiting lines and sentences: which responses are right
+
+
+LINE = ["Ida", "Ben", "Eva"]
+
+
+@pytest.mark.parametrize(
+    ("task", "right", "wrong"),
+    [
+        ("copy", ["[ Ida, Ben, Eva ]"], ["[ Ida, Ben ]", "Ida, Ben, Eva", ""]),
+        ("reverse", ["[ Eva, Ben, Ida ]"], ["[ Ida, Ben, Eva ]"]),
+        ("sort", ["[ Ben, Eva, Ida ]"], ["[ Ben, Ida, Eva ]"]),
+        ("insert at", ["[ Ida, Leo, Ben, Eva ]"], ["[ Leo, Ida, Ben, Eva ]", "[ Ida, Leo, Eva ]"]),
+        ("remove at", ["[ Ida, Eva ]"], ["[ Ida, Ben ]"]),
+        ("replace at", ["[ Ida, Leo, Eva ]"], ["[ Leo, Ben, Eva ]"]),
+        ("shuffle", ["[ Ida, Ben, Eva ]", "[ Eva, Ida, Ben ]"], ["[ Ida, Ida, Ben ]", "[ Ida, Ben ]"]),
+        (
+            "insert",
+            ["[ Leo, Ida, Ben, Eva ]", "[ Ida, Ben, Eva, Leo ]"],
+            ["[ Ida, Ben, Eva ]", "[ Leo, Ben, Ida, Eva ]"],
+        ),
+        ("remove", ["[ Ben, Eva ]", "[ Ida, Ben ]"], ["[ Eva, Ben ]", "[ Ida, Ben, Eva ]"]),
+        ("replace", ["[ Leo, Ben, Eva ]", "[ Ida, Ben, Leo ]"], ["[ Leo, Ben, Leo ]", "[ Ida, Ben, Eva ]"]),
+    ],
+)
+def test_a_line_is_right_by_what_was_asked(task: str, right: list[str], wrong: list[str]) -> None:
+    answer = json.dumps({"task": task, "line": LINE, "new": "Leo", "place": 1})
+    assert all(line_is_right(response, answer) for response in right)
+    assert not any(line_is_right(response, answer) for response in wrong)
+
+
+@pytest.mark.parametrize(
+    ("sentence", "right"),
+    [
+        ("The old fox runs in the park.", True),
+        ("In a park two old foxes run.", True),
+        ("An old fox runs by a park.", True),
+        ("A old fox runs in the park.", False),
+        ("Two old fox run in the park.", False),
+        ("The old foxes runs in the park.", False),
+        ("The fox runs in the park.", False),
+        ("in the park the old fox runs.", False),
+    ],
+)
+def test_a_sentence_is_right_when_it_has_the_words_and_they_agree(sentence: str, right: bool) -> None:
+    assert sentence_is_right(sentence, json.dumps(["old", "fox", "run", "park"])) is right
+
+
+def test_every_right_sentence_is_another_one() -> None:
+    sentences = right_sentences("big", "ant", "sing", "lake")
+    assert len(set(sentences)) == len(sentences) == 2 * 6 * 4
+
+
+@pytest.mark.parametrize(
+    ("suite", "is_right"), [("line-fixed", line_is_right), ("line-free", line_is_right), ("words", sentence_is_right)]
+)
+def test_generated_responses_are_right(suite: str, is_right: object) -> None:
+    drawn = list(problems(suite, "dev", 100))
+    assert all(is_right(problem.response, problem.row["answer"]) for problem in drawn)  # type: ignore[operator]

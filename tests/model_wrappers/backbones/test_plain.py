@@ -1,7 +1,9 @@
-"""The forward in torch's functions: transformers' numbers bit for bit, and its own code where a layer is unknown."""
+"""The forward in torch's functions: transformers' numbers bit for bit, or its own code; buffers; torch.compile."""
 
 from __future__ import annotations
 
+import shutil
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,7 +13,7 @@ from torch import nn
 
 from model_wrappers import Backbone, decode, load_backbone
 from model_wrappers.backbones import plain
-from model_wrappers.backbones.key_values import KeyValues, Write
+from model_wrappers.backbones.key_values import ROOM, KeyValues, Write
 from model_wrappers.backbones.plain import PlainForward, forward_of
 
 DTYPES = [torch.float32, torch.bfloat16]
@@ -150,3 +152,88 @@ def test_attention_of_many_calls_at_once_is_that_of_each() -> None:
     ]
     together = plain.ragged_attention(calls, 0.3)  # type: ignore[arg-type]
     assert torch.allclose(together, torch.cat(alone), atol=1e-5)
+
+
+# Buffers of keys and values
+
+
+def numbers(first: int, count: int) -> torch.Tensor:
+    """Keys (1, 2, count, 3) that are all different."""
+    return (first + torch.arange(count * 6.0).view(count, 2, 3)).transpose(0, 1)[None]
+
+
+def put(cache: KeyValues, new: torch.Tensor, write: Write = "append", slots: list[int] | None = None) -> torch.Tensor:
+    """One call of one layer whose values are its keys' negatives; the keys that it gets back."""
+    cache.begin(new.shape[2], write, None if slots is None else torch.tensor(slots))
+    keys, values = cache.update(new, -new, 0)
+    assert torch.equal(values, -keys)
+    cache.end()
+    return keys.clone()
+
+
+def kept(cache: KeyValues) -> torch.Tensor:
+    ((keys, values),) = cache.layers()
+    assert torch.equal(values, -keys)
+    return keys
+
+
+@pytest.mark.parametrize("sizes", [(3, 2), (1, 1, 1), (10, ROOM, 200, 1000)])
+def test_what_is_appended_stays_in_order_however_often_buffers_grow(sizes: tuple[int, ...]) -> None:
+    cache, pieces = KeyValues(), list[torch.Tensor]()
+    for number, size in enumerate(sizes):
+        pieces.append(numbers(10_000 * number, size))
+        assert torch.equal(put(cache, pieces[-1]), torch.cat(pieces, 2))
+        assert torch.equal(kept(cache), torch.cat(pieces, 2)) and cache.get_seq_length() == sum(sizes[: number + 1])
+
+
+def test_a_buffer_with_room_is_the_same_one() -> None:
+    cache = KeyValues()
+    put(cache, numbers(0, 5))
+    place = kept(cache).data_ptr()
+    put(cache, numbers(100, ROOM))
+    assert kept(cache).data_ptr() == place
+    put(cache, numbers(200, 1))
+    assert kept(cache).data_ptr() != place
+
+
+def test_what_replaces_takes_its_slots_and_no_more() -> None:
+    cache = KeyValues()
+    put(cache, numbers(0, 5))
+    expected = numbers(0, 5).index_copy(2, torch.tensor([4, 1]), numbers(100, 2))
+    assert torch.equal(put(cache, numbers(100, 2), "replace", [4, 1]), expected)
+    assert torch.equal(kept(cache), expected)
+
+
+@pytest.mark.parametrize("count", [-1, 6])
+def test_more_than_there_is_cannot_be_forgotten(count: int) -> None:
+    cache = KeyValues()
+    put(cache, numbers(0, 5))
+    with pytest.raises(ValueError, match=f"{count} of 5 tokens"):
+        cache.forget(count)
+
+
+# Through torch.compile
+
+
+# A dense family and one of experts are compiled for this machine, half a minute each; of the others the graphs are
+# captured and run as they are, and that is what depends on the family.
+COMPILED = ("llada", "llada_moe")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler on a CPU")
+@pytest.mark.parametrize("name", NAMES)
+def test_logits_and_tokens_are_those_of_the_plain_model(
+    name: str, prompt: torch.Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if name not in COMPILED:
+        monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
+    plain = tiny(name, 3)
+    compiled = Backbone(plain.family, plain.model, None, "compiled", compiled=True)
+    assert (plain.graphs, plain.compiled) == (0, False)
+    before = compiled.graphs
+    ids_BL = torch.randint(0, 38, (2, 12), generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(compiled.logits(ids_BL), plain.logits(ids_BL), atol=1e-4, rtol=1e-4)
+    assert compiled.graphs > before
+    expected = decode(plain, prompt, gen_length=4, steps=1, verify="two-stream").tokens
+    assert torch.equal(decode(compiled, prompt, gen_length=4, steps=1, verify="two-stream").tokens, expected)

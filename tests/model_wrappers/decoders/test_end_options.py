@@ -1,4 +1,4 @@
-"""The official sampler's options about EOS and EoT, with every decoder: one meaning for all rows of a suite."""
+"""EOS and EoT with every decoder: the official sampler's options about them, and ending a response at EOS."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from model_wrappers import METHODS, decode
 from model_wrappers.decoders.llada import Choice
 from model_wrappers.events import KINDS, EventLog
 from model_wrappers.options import EndOptions
-from model_wrappers.request import Request
+from model_wrappers.request import Request, fill_after_eos
 
 EOS, EOT = 2, 1
 PROMPT = torch.tensor([3, 0])
@@ -96,3 +96,53 @@ def test_what_has_no_confidence_is_what_the_official_sampler_leaves_out(temperat
 def test_the_ends_of_a_model_without_eot_are_eos() -> None:
     ledger = request_for(tiny_llada(), [3, 39]).backbone
     assert ledger.ends_out_of_confidence(0.0) == [38] and ledger.ends_out_of_confidence(1.0) == []
+
+
+# Ending at EOS: the same text for fewer forwards
+
+
+MASK = 3
+SHORT = torch.tensor([1, 0])
+
+
+WAYS: list[tuple[str, dict[str, Any]]] = [
+    *((method, {}) for method in ON_LOGITS),
+    *(("fef", {"speculative": on, "temperature": heat}) for on in (True, False) for heat in (0.0, 1.0)),
+]
+
+
+@pytest.mark.parametrize("block_length", [16, 4])
+@pytest.mark.parametrize(("method", "options"), WAYS, ids=str)
+def test_the_text_stays_and_costs_less(method: str, options: dict[str, Any], block_length: int) -> None:
+    saved = 0
+    for seed in range(6):
+        backbone = Unmasked(real=3, seed=seed, eos_id=EOS)
+        run = partial(decode, backbone, SHORT, method, gen_length=16, block_length=block_length, seed=seed, **options)
+        full, stopped = run(stop_at_eos=False), run(stop_at_eos=True)
+        saved += full.trace.forwards - stopped.trace.forwards
+        response = full.tokens.tolist()
+        end = response.index(EOS) + 1 if EOS in response else len(response)
+        assert stopped.tokens[:end].tolist() == response[:end]
+        assert (stopped.tokens[stopped.tokens != full.tokens] == EOS).all() and MASK not in stopped.tokens.tolist()
+    assert saved > 0 or (method, block_length) == ("block", 16)  # it ends with a block
+
+
+def request(response: list[int]) -> Request:
+    return request_for(RandomConditionals(real=3, eos_id=EOS), [*SHORT.tolist(), *response], start=len(SHORT))
+
+
+@pytest.mark.parametrize(
+    ("response", "filled"),
+    [
+        ([1, EOS, MASK, 0, MASK], [1, EOS, EOS, 0, EOS]),
+        ([EOS, MASK, MASK], [EOS, EOS, EOS]),
+        ([1, MASK, EOS, MASK], None),
+        ([1, 0, MASK], None),
+    ],
+)
+def test_masks_after_the_first_eos_are_filled_once_none_is_left_before_it(
+    response: list[int], filled: list[int] | None
+) -> None:
+    made = request(response)
+    assert fill_after_eos(made) == (filled is not None)
+    assert made.x_1L[0, len(SHORT) :].tolist() == (filled or response)

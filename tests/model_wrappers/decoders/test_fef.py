@@ -40,25 +40,6 @@ def test_greedy_tokens_are_the_reference_ones(steps: int) -> None:
         assert tokens(backbone, torch.tensor(PROMPT), steps=steps, window=4) == list(expected)
 
 
-def test_greedy_steps_change_the_tokens(prompt: torch.Tensor) -> None:
-    one, two, four = (tokens(tiny_llada(0), prompt, steps=steps) for steps in DIFFUSION_STEPS)
-    assert one != two != four
-
-
-def test_blocks_change_the_tokens(prompt: torch.Tensor) -> None:
-    assert tokens(tiny_llada(0), prompt, block_length=8) != tokens(tiny_llada(0), prompt)
-
-
-def test_one_step_without_speculation_fills_left_to_right_from_the_target(prompt: torch.Tensor) -> None:
-    backbone = tiny_llada(3)
-    row = torch.cat([prompt, torch.full((LENGTH,), backbone.mask_id)])
-    for position in range(len(prompt), len(row)):
-        logits_V = backbone.logits(row[None])[0, position].clone()
-        logits_V[backbone.mask_id] = -torch.inf
-        row[position] = logits_V.argmax()
-    assert tokens(backbone, prompt, steps=1, speculative=False) == row[len(prompt) :].tolist()
-
-
 # Costs and trace
 
 
@@ -110,16 +91,6 @@ def test_a_draft_equal_to_the_target_is_accepted_at_the_first_position(temperatu
     assert all(w.accepted >= 1 for w in windows)
 
 
-def test_verification_inputs_hold_the_drafts_before_their_position_only() -> None:
-    recorder = Recorder(target())
-    decode(recorder, torch.tensor(PROMPT), gen_length=4, window=3, steps=1, draft=unlike())
-    mask = recorder.mask_id
-    first, second, third = recorder.inputs[0].tolist()
-    assert first == [*PROMPT, mask, mask, mask, mask]
-    assert mask not in second[:3] and second == [*first[:2], second[2], *first[3:]]
-    assert mask not in third[:4] and third == [*second[:3], third[3], *second[4:]]
-
-
 def test_draft_probs_come_from_the_draft_model_alone() -> None:
     draft = Recorder(unlike())
     trace = decode(target(), torch.tensor(PROMPT), gen_length=4, window=3, draft=draft).trace
@@ -127,35 +98,7 @@ def test_draft_probs_come_from_the_draft_model_alone() -> None:
     assert all(len(ids_BL) == 1 for ids_BL in draft.inputs)
 
 
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_the_mask_is_never_a_token(temperature: float) -> None:
-    for seed in range(10):
-        backbone = RandomConditionals(seed=seed)
-        response = tokens(backbone, torch.tensor(PROMPT), temperature=temperature, seed=seed, draft=unlike())
-        assert backbone.mask_id not in response
-
-
 # Confidence scope
-
-
-def remasked(scope: str, seed: int) -> list[list[bool]]:
-    """Which positions each of passes 2, 3 and 4 found masked."""
-    recorder = Recorder(RandomConditionals(real=5, seed=seed))
-    tokens(recorder, torch.tensor(PROMPT), steps=4, speculative=False, confidence_scope=scope)
-    firsts = [recorder.inputs[call] for call in (16, 24, 32)]
-    return [(ids_BL[0] == recorder.mask_id).tolist() for ids_BL in firsts]
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_scope_pass_remasks_the_same_positions_in_every_pass(seed: int) -> None:
-    second, third, fourth = remasked("pass", seed)
-    assert second == third == fourth and sum(second) == LENGTH // 2
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_scope_all_remasks_as_many_positions_but_others(seed: int) -> None:
-    second, third, fourth = remasked("all", seed)
-    assert sum(second) == sum(third) == sum(fourth) == LENGTH // 2 and second != third
 
 
 @pytest.mark.parametrize("speculative", [True, False])

@@ -156,19 +156,3 @@ def test_remask_below_takes_the_least_confident_of_those_below(prompt: torch.Ten
     expected = sorted(position for position in ranked if confidence[position] < bound)
     again = (backbone.inputs[LENGTH][0, len(PROMPT) :] == backbone.mask_id).nonzero()[:, 0].tolist()
     assert again == expected and 0 < len(expected) < LENGTH // 2
-
-
-# Refusals
-
-
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        *(({"speculative": False, name: True}, "speculative=True") for name in NAMES),
-        ({"window": 65}, "window=65 exceeds the model's limit of 64 tokens"),
-        *(({"remask_below": bound}, "remask_below") for bound in (-0.1, 1.1)),
-    ],
-)
-def test_what_saves_nothing_is_refused(prompt: torch.Tensor, options: dict[str, Any], says: str) -> None:
-    with pytest.raises(ValueError, match=says):
-        decode(tiny_llada(), prompt, gen_length=4, **options)

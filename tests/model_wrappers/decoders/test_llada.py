@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import pytest
 import torch
 from fakes import FixedLogits, RandomConditionals, Recorder, tiny_llada
 
-from harness.laws.oracle import TableBackbone, enumerate_law, random_table, total_variation
 from model_wrappers import decode
 from model_wrappers.backbones.protocol import BackboneLike
 from model_wrappers.sampling import Sampler
@@ -141,22 +139,6 @@ def test_equals_the_official_sampler_where_the_mask_is_often_chosen(block_length
     assert backbone.mask_id in expected
 
 
-def test_a_chosen_mask_uses_up_one_of_the_steps_commits(prompt: torch.Tensor) -> None:
-    logits_LV = torch.zeros(len(prompt) + 4, 40)
-    logits_LV[-4:, 7] = torch.tensor([2.0, 2.0, 3.0, 4.0])
-    logits_LV[-3, 39] = 9.0
-    backbone = FixedLogits(logits_LV)
-    expected = [backbone.mask_id, backbone.mask_id, 7, 7]
-    assert tokens(backbone, prompt, gen_length=4, steps=2) == expected
-    assert expected == official_tokens(backbone, prompt, 4, 4, 2)
-
-
-def test_eos_is_never_chosen_when_its_logit_is_infinite(prompt: torch.Tensor) -> None:
-    backbone = RandomConditionals(real=3, eos_id=1)
-    assert 1 in tokens(backbone, prompt % 3)
-    assert 1 not in tokens(backbone, prompt % 3, logits_eos_inf=True)
-
-
 @pytest.mark.parametrize("steps", [16, 8, 4])
 def test_costs_one_row_a_step(prompt: torch.Tensor, steps: int) -> None:
     trace = decode(tiny_llada(), prompt, method="llada", gen_length=LENGTH, steps=steps).trace
@@ -164,27 +146,6 @@ def test_costs_one_row_a_step(prompt: torch.Tensor, steps: int) -> None:
     assert trace.windows == [] and trace.draft_forwards == 0
 
 
-def test_half_the_steps_take_half_the_forwards_of_the_default(prompt: torch.Tensor) -> None:
-    run = partial(decode, tiny_llada(), prompt, method="llada", gen_length=LENGTH, block_length=8)
-    assert run().trace.forwards == LENGTH == 2 * run(steps=LENGTH // 2).trace.forwards
-
-
 def test_guidance_doubles_the_rows_and_not_the_forwards(prompt: torch.Tensor) -> None:
     trace = decode(tiny_llada(), prompt, method="llada", gen_length=LENGTH, cfg_scale=1.0).trace
     assert (trace.forwards, trace.rows) == (LENGTH, 2 * LENGTH)
-
-
-def joint_distance(steps: int, remasking: str) -> float:
-    """How far the law of the response at temperature 1 is from the oracle's joint, in total variation."""
-    table = random_table(2, 3)
-    backbone = TableBackbone(table)
-    prompt = torch.tensor([0])
-    run = partial(
-        decode, backbone, prompt, method="llada", gen_length=3, steps=steps, temperature=1.0, remasking=remasking
-    )
-    joint = {tuple(x): float(table[tuple(x)]) for x in torch.cartesian_prod(*[torch.arange(2)] * 3).tolist()}
-    return total_variation(enumerate_law(lambda sampler: run(sampler=sampler).tokens), joint)
-
-
-def test_random_order_one_token_a_step_gives_the_exact_joint_of_an_oracle() -> None:
-    assert joint_distance(steps=3, remasking="random") < 1e-12

@@ -8,7 +8,6 @@ import pytest
 import torch
 from fakes import FixedLogits, tiny_llada
 
-from harness.laws.oracle import TableBackbone, random_table
 from model_wrappers import decode
 
 LENGTH = 16
@@ -61,16 +60,3 @@ def test_windows_of_ssd_add_up_to_the_response(prompt: torch.Tensor) -> None:
     trace = decode(tiny_llada(1), prompt, "ssd", gen_length=LENGTH, block_length=8, draft_length=3).trace
     assert sum(w.committed for w in trace.windows) == LENGTH - 1  # the first forward has no chain
     assert trace.rows == 1 + sum(w.proposed + 1 for w in trace.windows)
-
-
-@pytest.mark.parametrize(
-    ("method", "options", "named"),
-    [
-        ("ssd", {"draft_length": 0}, "draft_length"),
-        ("ssd", {"temperature": 0.5}, "temperature 0"),
-        ("freedave", {"temperature": 0.5}, "temperature 0"),
-    ],
-)
-def test_bad_values_are_refused(method: str, options: dict[str, float], named: str) -> None:
-    with pytest.raises(ValueError, match=named):
-        decode(TableBackbone(random_table(3, 2)), torch.tensor([0]), method, gen_length=2, **options)

@@ -1,4 +1,5 @@
-"""Decoders on LLaDA's loop: DDOSP's schedules, DCD's causal proposals, and commits by confidence."""
+"""Decoders on LLaDA's loop: DDOSP's schedules, DCD's causal proposals, KLASS, PC-Sampler, Prophet. Of commits by
+confidence the official tokens say all (tests/official)."""
 
 from __future__ import annotations
 
@@ -7,10 +8,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from fakes import FixedLogits, RandomConditionals, Recorder, tiny_llada
+from fakes import FixedLogits, RandomConditionals, Recorder, Unmasked, tiny_llada
 
 from harness.laws.oracle import enumerate_law, total_variation
 from model_wrappers import decode
+from model_wrappers.backbones.protocol import BackboneLike
+from model_wrappers.decoders.pc_sampler import read_frequencies
+from model_wrappers.trace import How
 
 LENGTH = 8
 
@@ -34,13 +38,6 @@ def test_ddosp_follows_its_schedule(prompt: torch.Tensor, tmp_path: Path) -> Non
     masks = [int((ids_1L == backbone.mask_id).sum()) for ids_1L in backbone.inputs]
     assert masks == [8, 7, 6, 4, 2, 1]  # every block its own quotas
     assert not (out.tokens == backbone.mask_id).any() and out.trace.forwards == 6
-
-
-def test_the_uniform_schedule_in_a_file_is_lladas_own(prompt: torch.Tensor, tmp_path: Path) -> None:
-    lengths = {"gen_length": LENGTH, "block_length": 4, "steps": 4}
-    path = schedule_file(tmp_path, [[2, 2], [2, 2]])
-    scheduled = decode(tiny_llada(), prompt, "ddosp", **lengths, schedule=str(path))
-    assert torch.equal(scheduled.tokens, decode(tiny_llada(), prompt, "llada", **lengths).tokens)
 
 
 @pytest.mark.parametrize(
@@ -90,62 +87,9 @@ def test_dcd_at_alpha_zero_is_the_causal_model_alone(prompt: torch.Tensor) -> No
     assert torch.equal(out.tokens, alone.tokens)
 
 
-def test_dcd_makes_two_rows_a_step(prompt: torch.Tensor) -> None:
-    trace = decode(tiny_llada(), prompt, "dcd", gen_length=LENGTH).trace
-    assert trace.rows == 2 * LENGTH
-
-
 def test_sequential_dcd_reads_each_position_after_the_fills_before_it(prompt: torch.Tensor) -> None:
     trace = decode(tiny_llada(), prompt, "dcd", gen_length=LENGTH, sequential=True).trace
     assert trace.forwards == sum(1 + masked for masked in range(1, LENGTH + 1))
-
-
-def test_sequential_dcd_at_one_step_is_greedy_left_to_right() -> None:
-    backbone = RandomConditionals(real=4, seed=2)
-    row = [0, *[backbone.mask_id] * 4]
-    for position in range(1, 5):
-        logits_LV = backbone.row_logits(tuple(row), causal=True)
-        row[position] = int(logits_LV[position].argmax())
-    out = decode(backbone, torch.tensor([0]), "dcd", gen_length=4, steps=1, alpha=0.0, sequential=True)
-    assert out.tokens.tolist() == row[1:]
-
-
-def fixed(confidences: list[float]) -> FixedLogits:
-    """Independent distributions over two tokens with these confidences in token 1; the prompt is one token."""
-    rows = [[0.0, 0.0, -60.0]] + [[0.0, float(torch.logit(torch.tensor(c))), -60.0] for c in confidences]
-    return FixedLogits(torch.tensor(rows))
-
-
-def forwards(method: str, confidences: list[float], **options: float) -> int:
-    return decode(fixed(confidences), torch.tensor([0]), method, gen_length=len(confidences), **options).trace.forwards
-
-
-def test_threshold_commits_all_above_tau_and_at_least_one() -> None:
-    assert forwards("threshold", [0.95, 0.92, 0.8, 0.6]) == 3  # two at once, then one by one
-    assert forwards("threshold", [0.95, 0.92, 0.8, 0.6], tau=0.5) == 1
-    assert forwards("threshold", [0.95, 0.92, 0.8, 0.6], tau=1.0) == 4
-
-
-def test_factor_commits_the_largest_n_within_f() -> None:
-    # (n + 1)(1 - c_(n)): 0.10, 0.24, 0.80, 2.0 for f = 1: three at once, then one.
-    assert forwards("factor", [0.95, 0.92, 0.8, 0.6]) == 2
-    assert forwards("factor", [0.95, 0.92, 0.8, 0.6], f=0.2) == 4
-
-
-def test_entropy_commits_the_largest_set_within_gamma() -> None:
-    entropies = torch.distributions.Bernoulli(torch.tensor([0.95, 0.92, 0.8, 0.6])).entropy()
-    budget = float(entropies[0] + entropies[1])
-    assert forwards("entropy", [0.95, 0.92, 0.8, 0.6], gamma=budget + 1e-4) == 2  # three, then one
-    assert forwards("entropy", [0.95, 0.92, 0.8, 0.6], gamma=0.0) == 4
-
-
-@pytest.mark.parametrize(
-    ("method", "options"),
-    [("threshold", {"tau": 1.5}), ("factor", {"f": 0.0}), ("entropy", {"gamma": -1.0}), ("dcd", {"alpha": -0.5})],
-)
-def test_bad_values_are_refused(method: str, options: dict[str, float]) -> None:
-    with pytest.raises(ValueError, match=next(iter(options))):
-        decode(fixed([0.9, 0.8]), torch.tensor([0]), method, gen_length=2, **options)
 
 
 def test_sequential_dcd_keeps_the_tokens_that_it_filled_in() -> None:
@@ -160,3 +104,181 @@ def test_sequential_dcd_keeps_the_tokens_that_it_filled_in() -> None:
     options = {"gen_length": 2, "steps": 1, "alpha": 0.0, "sequential": True, "temperature": 1.0}
     law = enumerate_law(lambda s: decode(backbone, torch.tensor([0]), "dcd", sampler=s, **options).tokens)  # type: ignore[arg-type]
     assert total_variation(law, expected) < 1e-12
+
+
+# KLASS: what is sure and stable is committed, else the most confident position
+
+
+# Token 1 with confidence 0.97, 0.96, .., at positions 1 to 5, token 0 at position 6; the mask, id 2, is impossible.
+SURE_LV = torch.tensor([[1 - p, p, 0.0] for p in (0.5, 0.97, 0.96, 0.95, 0.94, 0.93, 0.2)]).log()
+
+
+def reference(backbone: BackboneLike, prompt: list[int], length: int, block: int, c: float, d: float, h: int) -> list:
+    """KLASS with every distribution of every position kept, as the paper's Algorithm 1 says it."""
+    row, start = [*prompt, *[backbone.mask_id] * length], len(prompt)
+    before = torch.zeros(len(row), backbone.vocab_size, dtype=torch.float64)
+    history = torch.full((len(row), h), torch.inf, dtype=torch.float64)
+    for first in range(start, start + length, block):
+        for step in range(block):
+            masked = [at for at in range(first, first + block) if row[at] == backbone.mask_id]
+            if not masked:
+                break
+            probs = torch.softmax(backbone.logits(torch.tensor([row]))[0].double(), -1)
+            divergence = (probs * ((probs + 1e-12).log() - (before + 1e-12).log())).sum(-1)
+            history, before = torch.cat([history[:, 1:], divergence[:, None]], 1), probs
+            confidence, token = probs.max(-1)
+            ready = [at for at in masked if bool((history[at] < d).all()) and float(confidence[at]) > c]
+            if step < h - 1 or not ready:
+                ready = [max(masked, key=lambda at: float(confidence[at]))]
+            for at in ready:
+                row[at] = int(token[at])
+    return row[start:]
+
+
+@pytest.mark.parametrize("history", [1, 2, 3])
+@pytest.mark.parametrize("block_length", [4, 8, 16])
+@pytest.mark.parametrize("seed", range(3))
+def test_tokens_are_those_of_the_algorithm(prompt: torch.Tensor, seed: int, block_length: int, history: int) -> None:
+    backbone = tiny_llada(seed, std=0.1)  # flat enough for small divergences
+    options = {"conf_threshold": 0.03, "kl_threshold": 0.02, "history": history}
+    out = decode(backbone, prompt, "klass", gen_length=16, block_length=block_length, **options)
+    assert out.tokens.tolist() == reference(backbone, prompt.tolist(), 16, block_length, 0.03, 0.02, history)
+
+
+@pytest.mark.parametrize(("history", "forwards"), [(1, 3), (2, 4), (3, 5)])
+def test_nothing_is_stable_before_the_history_is_full(history: int, forwards: int) -> None:
+    """One position a step so long, then all that is sure at once, then the last."""
+    out = decode(FixedLogits(SURE_LV), torch.tensor([0]), "klass", gen_length=6, history=history)
+    assert out.trace.forwards == forwards and out.tokens.tolist() == [1, 1, 1, 1, 1, 0]
+
+
+# PC-Sampler: earlier positions and rarer tokens first
+
+
+class Order:
+    """An observer that notes the order in which positions are committed."""
+
+    def __init__(self) -> None:
+        self.positions: list[int] = []
+
+    def committed(self, positions: list[int], tokens: list[int], probs: list[float], how: list[How]) -> None:
+        self.positions += positions
+
+    def remasked(self, positions: list[int], tokens: list[int]) -> None:
+        raise AssertionError("nothing is masked again")
+
+
+def order(logits_LV: torch.Tensor, **options: object) -> list[int]:
+    observer = Order()
+    backbone = FixedLogits(logits_LV)
+    decode(backbone, torch.tensor([0]), "pc_sampler", gen_length=len(logits_LV) - 1, observer=observer, **options)
+    return observer.positions
+
+
+def baseline(folder: Path, counts: dict[int, int], total: int) -> Path:
+    path = folder / "frequencies.json"
+    path.write_text(json.dumps({"num_token": total, "p_baseline_dict": {str(k): v for k, v in counts.items()}}))
+    return path
+
+
+# Token 0 at position 1, token 1 at 2, token 0 at 3, each less confident than the next one.
+LOGITS_LV = torch.tensor([[0.0, 0, -9, -9], [1.0, 0, -9, -9], [0.0, 2, -9, -9], [3.0, 0, -9, -9]])
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_without_weights_it_is_llada_one_token_a_step(seed: int) -> None:
+    backbone, prompt = Unmasked(real=5, seed=seed), torch.tensor([0, 1])
+    expected = decode(backbone, prompt, "llada", gen_length=16, block_length=8)
+    got = decode(backbone, prompt, "pc_sampler", gen_length=16, block_length=8, lambd=0.0, alpha=1e9)
+    assert torch.equal(got.tokens, expected.tokens)
+
+
+def test_a_large_lambda_decodes_from_left_to_right() -> None:
+    assert order(LOGITS_LV, lambd=0.0) == [2, 1, 0]
+    assert order(LOGITS_LV, lambd=50.0) == [0, 1, 2]
+
+
+def test_a_rare_token_comes_before_a_frequent_one(tmp_path: Path) -> None:
+    path = baseline(tmp_path, {0: 999, 1: 1}, 1000)
+    assert order(LOGITS_LV, lambd=0.0, baseline=path) == [1, 2, 0]
+
+
+def test_alpha_bounds_how_much_rarity_counts(tmp_path: Path) -> None:
+    path = baseline(tmp_path, {0: 500, 1: 1}, 1000)
+    unbounded, bounded = (order(LOGITS_LV, lambd=0.4, alpha=alpha, baseline=path) for alpha in (10.0, 0.4))
+    assert unbounded[0] == 1 and bounded[0] == 0
+
+
+def test_a_token_that_the_corpus_lacks_counts_as_one(tmp_path: Path) -> None:
+    frequency_V = read_frequencies(baseline(tmp_path, {1: 30}, 40), 3)
+    torch.testing.assert_close(frequency_V, torch.tensor([1 / 40, 30 / 40, 1 / 40]))
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"num_token": 0, "p_baseline_dict": {}}', '{"num_token": 3}'])
+def test_a_bad_baseline_is_refused(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "frequencies.json"
+    path.write_text(content)
+    with pytest.raises(ValueError, match="baseline"):
+        decode(RandomConditionals(), torch.tensor([0]), "pc_sampler", gen_length=2, baseline=path)
+
+
+def test_nanos_own_baseline_is_for_its_vocabulary_alone() -> None:
+    with pytest.raises(ValueError, match="not 40; make one"):
+        decode(tiny_llada(), torch.tensor([0]), "pc_sampler", gen_length=2, baseline="nano")
+
+
+def test_a_baseline_of_another_vocabulary_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="vocabulary"):
+        read_frequencies(baseline(tmp_path, {7: 1}, 1), 4)
+
+
+# Prophet: LLaDA until the answer is clear, and then everything at once
+
+
+PROMPT = torch.tensor([0])
+# Gaps of 1, 2, 3 and 9 at the four positions of the response; token 0 everywhere, token 3 is the mask.
+GAPS_LV = torch.tensor([[0.0, 0, 0, -9], [1.0, 0, 0, -9], [2.0, 0, 0, -9], [3.0, 0, 0, -9], [9.0, 0, 0, -9]])
+
+
+def forwards(**options: object) -> int:
+    out = decode(FixedLogits(GAPS_LV), PROMPT, "prophet", gen_length=4, **options)  # type: ignore[arg-type]
+    assert out.tokens.tolist() == [0, 0, 0, 0]
+    return out.trace.forwards
+
+
+@pytest.mark.parametrize(
+    ("thresholds", "expected"),
+    [((3.7, 0, 0), 1), ((3.8, 3.7, 0), 2), ((3.8, 3.8, 3.7), 3), ((3.8, 3.8, 3.8), 4)],
+)
+def test_the_threshold_falls_with_the_steps(thresholds: tuple[float, float, float], expected: int) -> None:
+    """The mean gap is 3.75; steps 1, 2 and 3 of 4 are 25, 50 and 75% of them."""
+    assert forwards(**dict(zip(("early", "mid", "late"), thresholds, strict=True))) == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"block_length": 2, "early": 3.7}, 1),  # an exit fills the later blocks too
+        ({"block_length": 2, "early": 1e9, "mid": 3.7, "late": 0}, 2),  # of two blocks of two steps, 2 is 50% of all
+        ({"steps": 2, "early": 1e9, "mid": 1e9, "late": 0.0}, 2),  # half as many steps begin late sooner
+    ],
+)
+def test_steps_are_counted_over_all_blocks(options: dict[str, float], expected: int) -> None:
+    assert forwards(**options) == expected
+
+
+def test_what_was_given_stays() -> None:
+    given = torch.tensor([3, 1, 3, 3])
+    out = decode(FixedLogits(GAPS_LV), PROMPT, "prophet", gen_length=4, given=given, early=0.0)
+    assert out.tokens.tolist() == [0, 1, 0, 0] and out.trace.forwards == 1
+
+
+def test_a_step_reads_as_many_tokens_as_llada() -> None:
+    out = decode(tiny_llada(), torch.tensor([1, 2]), "prophet", gen_length=8, early=1e9, mid=1e9, late=1e9)
+    assert out.trace.token_forwards == 8 * 10
+
+
+@pytest.mark.parametrize("start", [-1, 4, 100])
+def test_an_answer_outside_the_response_is_refused(start: int) -> None:
+    with pytest.raises(ValueError, match=f"answer_start={start} must be in the response, 0 to 3"):
+        forwards(answer_start=start)

@@ -1,4 +1,4 @@
-"""WINO: what is committed and what is revoked, by another implementation on sets of positions."""
+"""WINO: what is committed and revoked, by another implementation on sets of positions; its shadow on every family."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ from functools import partial
 
 import pytest
 import torch
-from fakes import RandomConditionals, logits_under, tiny_llada
+from fakes import logits_under, request_for, tiny_llada
+from families import NAMES, tiny
 
 from model_wrappers import Backbone, decode
+from model_wrappers.caches import NoCache
+from model_wrappers.decoders.wino import Shadow
 
 
 def reference(
@@ -87,11 +90,6 @@ def test_without_revocation_every_step_commits_what_is_sure(prompt: torch.Tensor
     assert trace.token_forwards == 2 * (len(prompt) + 2 * 16)
 
 
-def test_a_backbone_without_an_attention_mask_is_refused() -> None:
-    with pytest.raises(ValueError, match="wino needs a backbone with an attention mask"):
-        decode(RandomConditionals(), torch.tensor([0]), "wino", gen_length=4)
-
-
 @pytest.mark.parametrize("seed", [0, 1])
 def test_ending_at_eos_keeps_the_text(prompt: torch.Tensor, seed: int) -> None:
     run = partial(decode, prompt_ids=prompt, method="wino", gen_length=32, block_length=8)
@@ -101,3 +99,57 @@ def test_ending_at_eos_keeps_the_text(prompt: torch.Tensor, seed: int) -> None:
     end = full.tokens.tolist().index(eos) + 1
     assert torch.equal(stopped.tokens[:end], full.tokens[:end]) and (stopped.tokens[8:] == eos).all()
     assert stopped.trace.forwards < full.trace.forwards
+
+
+# The shadow: what a mask behind the sequence sees, and what precedes it where logits shift
+
+
+ROW, BLOCK = [3, 14, 5, 6, 39, 8, 26, 39], [3, 4, 5, 6]  # 39 is the tiny models' mask
+HELD = [3, 5, 6]  # committed
+
+
+@pytest.fixture(scope="module", params=NAMES)
+def backbone(request: pytest.FixtureRequest) -> Backbone:
+    return tiny(request.param, seed=2)
+
+
+def shadow_logits(backbone: Backbone, row: list[int]) -> torch.Tensor:
+    """Logits (held, V) as the decoder asks for them."""
+    request = request_for(backbone, row)
+    shadow = Shadow(request, torch.tensor(BLOCK))
+    cache = NoCache(request.backbone, len(row))
+    read = shadow.of(torch.tensor(HELD))
+    return cache.logits(shadow.behind(request.x_1L), read, shadow.position_M, shadow.visible_MM)
+
+
+def test_a_mask_of_the_shadow_sees_all_but_what_is_at_its_position(backbone: Backbone) -> None:
+    length, lead = len(ROW), -backbone.reads_at
+    ids, positions, judged, is_mask = list(ROW), list(range(length)), [-1] * length, [False] * length
+    for at in BLOCK:
+        for back in range(lead, -1, -1):
+            ids.append(ROW[at - 1] if back else backbone.mask_id)
+            positions.append(at - back)
+            judged.append(at)
+            is_mask.append(back == 0)
+
+    def sees(one: int, other: int) -> bool:
+        if one < length:
+            return other < length
+        if other < length:  # in the sequence: all but its position and, where that is copied, the one before
+            return not judged[one] - lead <= other <= judged[one]
+        return is_mask[other] or judged[one] == judged[other]
+
+    visible = torch.tensor([[sees(one, other) for other in range(len(ids))] for one in range(len(ids))])
+    logits_LV = logits_under(backbone, ids, positions, visible)
+    at_masks = [index for index in range(len(ids)) if is_mask[index] and judged[index] in HELD]
+    expected_NV = logits_LV[[index - lead for index in at_masks]]
+    torch.testing.assert_close(shadow_logits(backbone, ROW), expected_NV, atol=1e-5, rtol=1e-4)
+
+
+def test_the_shadow_does_not_change_what_the_sequence_gives(backbone: Backbone) -> None:
+    request = request_for(backbone, ROW)
+    shadow = Shadow(request, torch.tensor(BLOCK))
+    read = torch.arange(1, len(ROW))
+    cache = NoCache(request.backbone, len(ROW))
+    logits_NV = cache.logits(shadow.behind(request.x_1L), read, shadow.position_M, shadow.visible_MM)
+    torch.testing.assert_close(logits_NV, backbone.logits(request.x_1L)[0, 1:], atol=1e-5, rtol=1e-4)
