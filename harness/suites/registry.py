@@ -140,12 +140,12 @@ def questions_dataset(suite: Suite, questions: Questions) -> dict[str, Any]:
         columns = ["shot", "shown", "prompt"]
     return {
         "abbr": suite.name,
-        "type": "harness.sandbox.questions.QuestionsDataset",
+        "type": "harness.sandbox.evaluators.QuestionsDataset",
         "path": str(questions.file),
         "columns": {"prompt": questions.prompt, "answer": questions.answer},
         "reader_cfg": {"input_columns": columns, "output_column": "answer"},
         "infer_cfg": _inference(rounds),
-        "eval_cfg": {"evaluator": {"type": "harness.sandbox.questions.QuestionsEvaluator", "judge": questions.judge}},
+        "eval_cfg": {"evaluator": {"type": "harness.sandbox.evaluators.QuestionsEvaluator", "judge": questions.judge}},
     }
 
 

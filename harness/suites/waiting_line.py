@@ -72,14 +72,14 @@ def _suite(name: str, title: str, draw: Callable[..., Problem], judge: Callable[
     generator = Generator(
         draw=partial(draw, **own),
         file=f"{name}/test.jsonl",
-        dataset="harness.sandbox.questions.QuestionsDataset",
+        dataset="harness.sandbox.evaluators.QuestionsDataset",
         load={"columns": {"prompt": "prompt", "answer": "answer"}},
         columns=("prompt",),
         output="answer",
         rounds=human("{prompt}"),
         evaluation={
             "evaluator": {
-                "type": "harness.sandbox.questions.QuestionsEvaluator",
+                "type": "harness.sandbox.evaluators.QuestionsEvaluator",
                 "judge": f"{judge.__module__}:{judge.__name__}",
             }
         },
