@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from copy import copy
+from functools import partial
 from typing import Any, TypeVar
 
 import torch
@@ -65,7 +66,7 @@ def in_batch(backbone: Backbone) -> Backbone:
             "this code does not know"
         )
     own = copy(backbone)
-    own.calls, own._run = 0, _Waiting(backbone)
+    own.calls, own._run = 0, partial(_call_of_all, backbone)
     return own
 
 
@@ -81,15 +82,10 @@ def fitting(backbone: Backbone, length: int, free: int) -> int:
     return max(1, min(MOST, free // each))
 
 
-class _Waiting:
-    """Takes and gives what `HeadAtPositions.infer` does; its calls are made by `at_once`."""
-
-    def __init__(self, backbone: Backbone) -> None:
-        self.backbone = backbone
-
-    def __call__(self, *call: Any) -> torch.Tensor:
-        logits: torch.Tensor = getcurrent().parent.switch((self.backbone, Call(*call)))
-        return logits
+def _call_of_all(backbone: Backbone, *call: Any) -> torch.Tensor:
+    """Takes and gives what `HeadAtPositions.infer` does; the call is made by `at_once`."""
+    logits: torch.Tensor = getcurrent().parent.switch((backbone, Call(*call)))
+    return logits
 
 
 class _Batch:
