@@ -26,11 +26,7 @@ if TYPE_CHECKING:
 DEFAULT_SUITES = ",".join(PAPER_SUITES)
 UNSAFE_OPTION = "--unsafe-code-execution"  # of every command that scores
 UNSAFE_HELP = "where no sandbox works, run model-written code unprotected instead of not scoring it"
-
-
 LONGEST_NAME = 255  # bytes, of the usual file systems
-
-
 T = TypeVar("T", bound="DataclassInstance")
 
 
