@@ -9,10 +9,11 @@ from functools import partial
 from typing import Any
 
 import torch
+from enumerated import enumerate_law
 from fakes import RandomConditionals
 from scipy.stats import chisquare
 
-from harness.laws.oracle import Law, enumerate_law
+from harness.laws.oracle import Law
 from model_wrappers import decode
 from model_wrappers.backbones.protocol import BackboneLike
 from model_wrappers.sampling import Sampler

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 import torch
+from enumerated import enumerate_law
 from fakes import trace_of
 from families import VOCABULARY, tiny
 
-from harness.laws.oracle import enumerate_law, total_variation
+from harness.laws.oracle import total_variation
 from harness.records.traces import replay, window_sums
 from model_wrappers import METHODS, Backbone, decode
 from model_wrappers.backbones.blocks import BlockLedger, Blocks, Grid, Kept

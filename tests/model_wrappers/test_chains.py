@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 import torch
+from enumerated import enumerate_law
 from fakes import tiny_llada
 from fef_reference import tokens
 from two_stream_reference import sequential_law
 
-from harness.laws.oracle import enumerate_law, total_variation
+from harness.laws.oracle import total_variation
 from model_wrappers import Backbone
 
 two_stream = partial(tokens, verify="two-stream")

@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 import torch
+from enumerated import enumerate_law
 from fakes import RandomConditionals, request_for, tiny_llada
 from fef_reference import LENGTH, tokens
 from trainers import logits_of
 from two_stream_reference import sequential_law
 
-from harness.laws.oracle import enumerate_law, total_variation
+from harness.laws.oracle import total_variation
 from harness.training.objectives import corrupt
 from harness.training.two_stream import two_stream_rows
 from model_wrappers import Backbone, decode

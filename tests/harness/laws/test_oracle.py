@@ -9,6 +9,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from enumerated import enumerate_law
 
 from harness.laws.oracle import (
     BranchSampler,
@@ -16,7 +17,6 @@ from harness.laws.oracle import (
     TableBackbone,
     branches,
     count_branches,
-    enumerate_law,
     information_profile,
     kl,
     posterior_table,

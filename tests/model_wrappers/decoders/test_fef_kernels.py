@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 import torch
+from enumerated import enumerate_law
 from fakes import RandomConditionals, Recorder
 
-from harness.laws.oracle import Law, enumerate_law, total_variation
+from harness.laws.oracle import Law, total_variation
 from model_wrappers import decode
 from model_wrappers.sampling import token_probs
 

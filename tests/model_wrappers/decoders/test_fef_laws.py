@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 import torch
+from enumerated import enumerate_law
 from fef_reference import PROMPT, enumerated_law, fit, reference_law, target, unlike
 
-from harness.laws.oracle import TableBackbone, enumerate_law, random_table, total_variation
+from harness.laws.oracle import TableBackbone, random_table, total_variation
 from model_wrappers import decode
 
 every_temperature = pytest.mark.parametrize("temperature", [1.0, 0.7])

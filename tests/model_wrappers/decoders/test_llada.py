@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 import torch
+from enumerated import enumerate_law
 from fakes import FixedLogits, RandomConditionals, Recorder, tiny_llada
 
-from harness.laws.oracle import TableBackbone, enumerate_law, random_table, total_variation
+from harness.laws.oracle import TableBackbone, random_table, total_variation
 from model_wrappers import decode
 from model_wrappers.backbones.protocol import BackboneLike
 from model_wrappers.sampling import Sampler

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from enumerated import enumerate_law
 from fakes import FixedLogits, RandomConditionals, Recorder, tiny_llada
 
-from harness.laws.oracle import enumerate_law, total_variation
+from harness.laws.oracle import total_variation
 from model_wrappers import decode
 
 LENGTH = 8
