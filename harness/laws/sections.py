@@ -147,15 +147,10 @@ def audit(options: AuditOptions) -> list[str]:
         tables["streams"] = audit_streams(backbones, options.prompts_per_suite, progress=progress("streams"))
         print(f"\nstreams: {options.models}\n{shown(tables['streams'])}\n{STREAMS_NOTE}")
     if options.out is not None:
-        write_record(options, options.out, tables, failures)
+        write_tables(options.out / "audit.json", options, tables, {"failures": failures})
+        for name, table in tables.items():
+            write_atomically(options.out / f"{name}.csv", table.to_csv(index=False))
     return failures
-
-
-def write_record(options: AuditOptions, out: Path, tables: dict[str, pd.DataFrame], failures: list[str]) -> None:
-    """audit.json, with the arguments, the environment and every table, and one CSV file per table."""
-    write_tables(out / "audit.json", options, tables, {"failures": failures})
-    for name, table in tables.items():
-        write_atomically(out / f"{name}.csv", table.to_csv(index=False))
 
 
 def draw_laws(results: list[Result], folder: Path) -> None:

@@ -40,7 +40,7 @@ from model_wrappers.sampling import Sampler
 
 
 class Worker:
-    """The models and the problems of a run, ready to decode; by itself the pool of a run without --workers.
+    """The models and the problems of a run, ready to decode; by itself the WorkerPool of a run without --workers.
 
     data: folder of the problems. jobs, backbones: as `harness.runs.loading.load` gives them. description: what
     run.json says of the machine, the weights, the problems and the code.
@@ -65,12 +65,10 @@ class Worker:
         return {suite: len(job.prompts) for suite, job in self._jobs.items()}
 
     def results(self, queue: Queue) -> Iterator[tuple[str, Result]]:
-        """As WorkerPool says."""
         while (chunk := queue.take()) is not None:
             yield from (("", result) for result in self.decode(chunk))
 
     def about(self) -> dict[str, Any]:
-        """As WorkerPool says."""
         return {}
 
     def prompts(self) -> list[PromptRecord]:
