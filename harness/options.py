@@ -4,8 +4,6 @@ A new option is a field here, the code that uses it, and its line in docs/usage.
 same kind. Light: `--help` waits for nothing.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 from collections.abc import Mapping

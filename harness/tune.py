@@ -10,8 +10,6 @@ is an element of --methods. A tuning that was stopped goes on when the same comm
 no earlier choice has seen are drawn by `--data generated:SEED` with a new seed.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import logging

@@ -5,8 +5,6 @@ products of a layer run over the tokens of all, and each response attends to its
 that nothing is padded. A finished response makes room for the next one. What its ledger counts is what it costs alone.
 """
 
-from __future__ import annotations
-
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator

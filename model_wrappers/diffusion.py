@@ -5,8 +5,6 @@ given x_0. Corruption is independent across positions. Shapes: S states (the
 vocabulary, the mask included), N positions. Probs are float64.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import torch

@@ -4,8 +4,6 @@ Light: no torch. The rules of a single field are in its type (`Annotated[int, Me
 between fields in the struct's `check`.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterable

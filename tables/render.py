@@ -26,8 +26,6 @@ A run made with --untimed has no Speed and nothing per second; one with a timed 
 `speed` has that run's (harness/measures/speed.py).
 """
 
-from __future__ import annotations
-
 import argparse
 import shutil
 import sys

@@ -4,8 +4,6 @@ A cluster of this machine listens on the loopback interface alone, is closed to 
 the run. Usage statistics and dashboard are off.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import secrets

@@ -5,8 +5,6 @@ tokens. Its backbones know the exact marginals, so any error of a decoder's law 
 batch, L length, V vocabulary (the real tokens, the mask and EOS), n positions whose logits are read.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import random

@@ -6,8 +6,6 @@ where it is in doubt, and the clean tokens since. At temperature 1, the mask exc
 later positions are masked.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -9,8 +9,6 @@ relative to "a prefix-conditioned sequential target baseline that commits one po
 pass to cost what the verification of a whole window costs.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -6,8 +6,6 @@ record's. Another processor rounds otherwise: where that decided a tie, the resp
 counted apart (harness/regression/unchanged.py says why). All that differs is named.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Any, Literal

@@ -5,8 +5,6 @@ change of the code; but on another class of platform rounding may decide a tie d
 are accepted (unchanged.py). Of samples, accuracy is compared, item by item.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Collection
 from typing import Any

@@ -4,8 +4,6 @@ What is timed is `decode` alone. A prompt is encoded once for all methods. Resul
 that records them; a worker writes nothing.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import replace

@@ -3,8 +3,6 @@
 Generated alone are those as long as real ones: six to ten equations and no amount above 12, or harder ones.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import replace

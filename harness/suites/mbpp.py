@@ -4,8 +4,6 @@ Generated alone, in the same format, are programs as long as real ones: function
 that calls them, four in all, or six, which are harder.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 from random import Random

@@ -4,8 +4,6 @@
 of questions (questions.py).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path

@@ -5,8 +5,6 @@
 `words`: a sentence's number, article and verb agree. Independent predictions can be right of the first alone.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from functools import partial

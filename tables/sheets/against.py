@@ -1,7 +1,5 @@
 """The table of every method beside one of them, on request."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from typing import Any

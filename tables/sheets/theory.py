@@ -1,8 +1,6 @@
 """The tables of speculative windows, and of theory beside measurement: what Theorem 2 and its corollary predict, and by
 how much they miss."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pandas as pd
