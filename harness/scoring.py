@@ -16,13 +16,10 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from harness.errors import UserError, one_line_errors
 from harness.options import UNSAFE_HELP, UNSAFE_OPTION
-
-if TYPE_CHECKING:
-    from harness.records.schema import RunRecord
+from harness.records.schema import RunRecord
 
 
 def main(line: list[str] | None = None) -> int:
