@@ -11,8 +11,6 @@ A run may name files of code, plugins with its suites and judges of its question
 alone: look at them first.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from pathlib import Path

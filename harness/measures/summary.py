@@ -1,7 +1,5 @@
 """A finished run as pandas frames, for those who call it from Python."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path

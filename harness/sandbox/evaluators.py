@@ -7,8 +7,6 @@ a verdict, which the originals call "timed out" or do not survive, has failed. S
 own claims to be equal to what a test expects: the originals believe it.
 """
 
-from __future__ import annotations
-
 import inspect
 import re
 import sys

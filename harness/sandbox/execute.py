@@ -7,8 +7,6 @@ killed. At most as many programs run at once as there are cores, so that their t
 The verdict is formed in a process that the program does not share (`supervisor.py`, `judge.py`).
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import marshal
