@@ -1,7 +1,5 @@
 """The evaluation harness; `harness.evaluate(methods=..., suites=..., model=...)` is its command from Python."""
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 

@@ -15,8 +15,6 @@ code 1 if a decoder that must be exact is not, or one that cannot be looks exact
 must be caught. Total variation (TV) is in [0, 1], KL in nats.
 """
 
-from __future__ import annotations
-
 import sys
 from dataclasses import dataclass
 from pathlib import Path

@@ -3,8 +3,6 @@
 Each is the `main` of its file, which can be run by itself: `fef-dllm run ...` is `python harness/run.py ...`.
 """
 
-from __future__ import annotations
-
 import logging
 import sys
 from importlib import import_module

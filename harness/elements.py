@@ -4,8 +4,6 @@ Elements are separated by commas or semicolons outside brackets. A value is a li
 bare text.
 """
 
-from __future__ import annotations
-
 import ast
 import json
 import re

@@ -1,7 +1,5 @@
 """Errors for people: one line that says what was wrong, what was expected and what to do."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

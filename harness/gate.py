@@ -14,8 +14,6 @@ of RUN; slower by more than --tolerance, with its whole interval, in two rounds 
 more forwards than the revision's. Exit code 1 if anything regressed, 2 if the two cannot be compared.
 """
 
-from __future__ import annotations
-
 import argparse
 import logging
 import os

@@ -10,8 +10,6 @@ same command again does what is left. Needs torch, transformers, accelerate, pan
 OpenCompass and no download. `make gpu` does it where this project is not installed, too. Exit code 1 if a part is left.
 """
 
-from __future__ import annotations
-
 import argparse
 import gc
 import importlib.util

@@ -4,8 +4,6 @@ A new option is a field here, the code that uses it, and its line in docs/usage.
 same kind. Light: `--help` waits for nothing.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 from collections.abc import Mapping
@@ -26,11 +24,7 @@ if TYPE_CHECKING:
 DEFAULT_SUITES = ",".join(PAPER_SUITES)
 UNSAFE_OPTION = "--unsafe-code-execution"  # of every command that scores
 UNSAFE_HELP = "where no sandbox works, run model-written code unprotected instead of not scoring it"
-
-
 LONGEST_NAME = 255  # bytes, of the usual file systems
-
-
 T = TypeVar("T", bound="DataclassInstance")
 
 

@@ -1,7 +1,5 @@
 """Python files from outside this repository, imported by their path, with what they import from beside them."""
 
-from __future__ import annotations
-
 import ast
 import importlib.util
 import re

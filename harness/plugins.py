@@ -10,8 +10,6 @@ registers), or the name of an entry point in the group GROUP; installed entry po
 notes the plugins that it used, with the SHA-256 of their code.
 """
 
-from __future__ import annotations
-
 import importlib
 import importlib.metadata
 import importlib.util

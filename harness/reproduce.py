@@ -11,8 +11,6 @@ interval; fewer problems make wider intervals, so the line says how many there w
 weights.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import math

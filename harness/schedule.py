@@ -11,8 +11,6 @@ and what they were made for and with as JSON, and a plot beside it; `harness/run
 as FOLDER/<suite>.json. Cost: examples x subsets x gen_length forwards of one row.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from dataclasses import dataclass

@@ -11,18 +11,13 @@ A run may name files of code, plugins with its suites and judges of its question
 alone: look at them first.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from harness.errors import UserError, one_line_errors
 from harness.options import UNSAFE_HELP, UNSAFE_OPTION
-
-if TYPE_CHECKING:
-    from harness.records.schema import RunRecord
+from harness.records.schema import RunRecord
 
 
 def main(line: list[str] | None = None) -> int:

@@ -4,8 +4,6 @@ Pure functions of counts and numbers; nothing here reads records. `lost` are ite
 `gained` those that only the method has. Levels are two-sided unless a function says otherwise.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from typing import Any

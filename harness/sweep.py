@@ -12,8 +12,6 @@ each value: Kendall's tau between the methods' order there and in the base, how 
 for how many of them both runs show it, and by how much it moves a method's accuracy at most. Seeds need a temperature.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 import sys

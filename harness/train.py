@@ -18,8 +18,6 @@ file; without it nano's generated training problems. `--out` receives checkpoint
 many examples on any number. `--trainer` takes any TrainingArguments as JSON, such as {"gradient_checkpointing": true}.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

@@ -10,8 +10,6 @@ is an element of --methods. A tuning that was stopped goes on when the same comm
 no earlier choice has seen are drawn by `--data generated:SEED` with a new seed.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import logging
@@ -20,9 +18,11 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from harness.elements import shown
 from harness.errors import UserError, one_line_errors
+from harness.methods.published import blocks_of
 from harness.methods.tuning import SPACES, decoders_for, settings, with_role
-from harness.suites.registry import generation_settings
+from harness.suites.registry import generation_settings, suites_named
 from harness.suites.splits import split_named
 
 ROLES = ("base", "fef", "control")  # of checkpoints that any decoder may have
@@ -52,13 +52,11 @@ def tune(args: argparse.Namespace) -> None:
     import pandas as pd
 
     from harness.methods.choosing import TOLERANCE, choice_of, choose
-    from harness.methods.published import blocks_of
     from harness.methods.selection import methods_named
     from harness.options import RunOptions, checked
     from harness.records.store import read_run, write_atomically
     from harness.run import run
     from harness.runs.resolve import read_models
-    from harness.suites.registry import suites_named
 
     if args.budget < 1:
         raise UserError(f"--budget {args.budget} must be at least 1 setting")
@@ -124,8 +122,6 @@ def dev_rows(run: Any, suite: str, decoders: dict[str, str]) -> list[dict[str, A
 
 def described(chosen: Any) -> str:
     """What was chosen, in Markdown: a row per decoder, goal, checkpoint and suite."""
-    from harness.elements import shown
-
     lines = [
         "| decoder | for | checkpoint | suite | dev accuracy | seconds | settings |",
         "|---|---|---|---|---:|---:|---|",

@@ -7,8 +7,6 @@ out = decode(backbone, prompt_ids, method="fef", gen_length=64)
 out.tokens, out.trace
 """
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 

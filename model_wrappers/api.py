@@ -1,7 +1,5 @@
 """decode: one prompt, one method, one response with its trace."""
 
-from __future__ import annotations
-
 import math
 import time
 from dataclasses import replace

@@ -5,13 +5,12 @@ products of a layer run over the tokens of all, and each response attends to its
 that nothing is padded. A finished response makes room for the next one. What its ledger counts is what it costs alone.
 """
 
-from __future__ import annotations
-
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from copy import copy
+from functools import partial
 from typing import Any, TypeVar
 
 import torch
@@ -65,7 +64,7 @@ def in_batch(backbone: Backbone) -> Backbone:
             "this code does not know"
         )
     own = copy(backbone)
-    own.calls, own._run = 0, _Waiting(backbone)
+    own.calls, own._run = 0, partial(_call_of_all, backbone)
     return own
 
 
@@ -81,15 +80,10 @@ def fitting(backbone: Backbone, length: int, free: int) -> int:
     return max(1, min(MOST, free // each))
 
 
-class _Waiting:
-    """Takes and gives what `HeadAtPositions.infer` does; its calls are made by `at_once`."""
-
-    def __init__(self, backbone: Backbone) -> None:
-        self.backbone = backbone
-
-    def __call__(self, *call: Any) -> torch.Tensor:
-        logits: torch.Tensor = getcurrent().parent.switch((self.backbone, Call(*call)))
-        return logits
+def _call_of_all(backbone: Backbone, *call: Any) -> torch.Tensor:
+    """Takes and gives what `HeadAtPositions.infer` does; the call is made by `at_once`."""
+    logits: torch.Tensor = getcurrent().parent.switch((backbone, Call(*call)))
+    return logits
 
 
 class _Batch:

@@ -1,7 +1,5 @@
 """Text on both sides of a decoder: conversations become ids, responses become text."""
 
-from __future__ import annotations
-
 import torch
 from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerBase

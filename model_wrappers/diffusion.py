@@ -5,8 +5,6 @@ given x_0. Corruption is independent across positions. Shapes: S states (the
 vocabulary, the mask included), N positions. Probs are float64.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import torch
@@ -23,7 +21,8 @@ class Kernel:
 
     def cumulative(self, t: float) -> torch.Tensor:
         """Qbar(t), (S, S): row x_0 is the distribution of x_t. Raises ValueError for t outside [0, 1]."""
-        return self._matrix(1 - _time(t))
+        kept = 1 - _time(t)
+        return kept * torch.eye(self.states, dtype=torch.float64) + (1 - kept) * self._limit_S[None]
 
     def corrupt(self, clean_N: torch.Tensor, t: float, sampler: Sampler) -> torch.Tensor:
         """x_t ~ q(x_t | x_0), each position on its own: LongTensor (N,). Raises ValueError for t outside [0, 1]."""
@@ -35,9 +34,6 @@ class Kernel:
     def _anew(self, count: int, sampler: Sampler) -> torch.Tensor:
         """Draws from the limit distribution, (count,)."""
         return sampler.tokens(self._limit_S.expand(count, self.states))
-
-    def _matrix(self, kept: float) -> torch.Tensor:
-        return kept * torch.eye(self.states, dtype=torch.float64) + (1 - kept) * self._limit_S[None]
 
 
 class Absorbing(Kernel):

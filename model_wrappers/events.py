@@ -1,7 +1,5 @@
 """Every commit, re-mask and rejected draft of a response, in order, with the forward after which it happened."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import get_args

@@ -6,8 +6,6 @@ In a plain OpenCompass configuration (docs/usage.md has a whole one):
                    options=dict(steps=2), gen_length=64, batch_size=1, max_out_len=64)]
 """
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

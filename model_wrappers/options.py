@@ -4,8 +4,6 @@ Light: no torch. The rules of a single field are in its type (`Annotated[int, Me
 between fields in the struct's `check`.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterable
@@ -72,7 +70,8 @@ def convert_options(kind: type[T], values: dict[str, Any], whose: str) -> T:
         if field is None:  # a rule between fields, in its own words
             raise ValueError(f"{whose}: {error}") from error
         name = field[1]
-        wanted = describe_type(next(each.type for each in _fields(kind) if each.name == name))
+        struct: Any = inspect.type_info(kind)
+        wanted = describe_type(next(each.type for each in struct.fields if each.name == name))
         raise ValueError(f"option {name}={values[name]!r} for {whose} must be {wanted}") from error
 
 
@@ -81,12 +80,6 @@ def path_from(kind: type, value: Any) -> Any:
     if kind is Path and isinstance(value, str | PurePath):
         return Path(value)
     raise ValueError(f"a value of type {type(value).__name__}")  # becomes a ValidationError that names the field
-
-
-def _fields(kind: type[Options]) -> tuple[inspect.Field, ...]:
-    found = inspect.type_info(kind)
-    assert isinstance(found, inspect.StructType)
-    return found.fields
 
 
 def describe_type(kind: inspect.Type) -> str:

@@ -1,7 +1,5 @@
 """What every decoder is given, whatever its options, and the one way in which it fills the response."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence

@@ -4,8 +4,6 @@ Shapes: N positions, W window, V vocabulary. Probs are float64: at that precisio
 different, so which positions are re-masked does not depend on the shape of a batch.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

@@ -7,8 +7,6 @@ or the ratio of speed, its interval after correction for all claims of the file,
 (docs/measuring.md). The same records give the same bytes.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from pathlib import Path

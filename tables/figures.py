@@ -12,8 +12,6 @@ missing is skipped with a line that says why. The same records give the same byt
 in grey.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Callable, Sequence

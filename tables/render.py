@@ -26,8 +26,6 @@ A run made with --untimed has no Speed and nothing per second; one with a timed 
 `speed` has that run's (harness/measures/speed.py).
 """
 
-from __future__ import annotations
-
 import argparse
 import shutil
 import sys
@@ -50,7 +48,7 @@ from tables.sheets.layout import Request, Sheet, with_columns
 from tables.sheets.measures import measures
 from tables.sheets.paper import paper
 from tables.sheets.theory import theory_sheets as theory
-from tables.sheets.windows import windows
+from tables.sheets.theory import windows
 
 # What makes each table of a run; it yields nothing where records are missing. A new table is one file and one entry.
 SHEETS: tuple[Callable[[Request], Iterable[Sheet]], ...] = (ablations, windows, theory, measures, against_sheets, paper)
@@ -83,9 +81,14 @@ def render(
     unknown = [name for name in columns if name.lower() not in map(str.lower, known)]
     if unknown:
         raise UserError(f"--columns {', '.join(unknown)}: no table has that; there are {', '.join(sorted(known))}")
-    tables = (with_columns(sheet.table, columns) for sheet in sheets)
-    shown = (table if captions else replace(table, caption="") for table in tables)
-    return _files(replace(sheet, table=table) for sheet, table in zip(sheets, shown, strict=True))
+    files = {}
+    for sheet in sheets:
+        table = with_columns(sheet.table, columns)
+        table = table if captions else replace(table, caption="")
+        files[f"{table.name}.md"] = markdown(table)
+        files[f"{table.name}.csv"] = sheet.numbers.to_csv(index=False, lineterminator="\n")
+        files[f"{table.name}.tex"] = latex(table)
+    return files
 
 
 def write(files: dict[str, str], folder: Path) -> None:
@@ -172,17 +175,6 @@ def _asked(options: argparse.Namespace) -> Iterator[tuple[Run, Path]]:
         )
     for folder in folders:
         yield read_measured(folder), options.out or folder / "tables"
-
-
-def _files(sheets: Iterable[Sheet]) -> dict[str, str]:
-    """Markdown and LaTeX of every table, and CSV of its numbers, by file name."""
-    files = {}
-    for sheet in sheets:
-        name = sheet.table.name
-        files[f"{name}.md"] = markdown(sheet.table)
-        files[f"{name}.csv"] = sheet.numbers.to_csv(index=False, lineterminator="\n")
-        files[f"{name}.tex"] = latex(sheet.table)
-    return files
 
 
 if __name__ == "__main__":

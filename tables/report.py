@@ -9,8 +9,6 @@ with traces (harness/run.py --trace) their decoding forward by forward, two meth
 The folder may be put on any web host. What a model wrote is shown as text and never as markup.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from pathlib import Path

@@ -4,8 +4,6 @@ A cluster of this machine listens on the loopback interface alone, is closed to 
 the run. Usage statistics and dashboard are off.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import secrets
@@ -15,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from harness.errors import UserError
 from harness.runs.pool import Workers, cores
@@ -44,23 +43,8 @@ def connected(workers: Workers) -> Iterator[Any]:
     else:
         check_reachable(workers.address)
         own = LOOPBACK if workers.address.rpartition(":")[0] in ("127.0.0.1", "localhost") else {}
-    with _environment(QUIET | own), _connected(workers) as ray:
+    with mock.patch.dict(os.environ, QUIET | own), _connected(workers) as ray:
         yield ray
-
-
-@contextmanager
-def _environment(values: dict[str, str]) -> Iterator[None]:
-    """Set variables of this process's environment, and put them back."""
-    before = {name: os.environ.get(name) for name in values}
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
 
 
 @contextmanager

@@ -4,8 +4,6 @@ Functions that were given to `harness.evaluate` travel by value, with the struct
 must be there.
 """
 
-from __future__ import annotations
-
 import pickle
 import sys
 from dataclasses import replace

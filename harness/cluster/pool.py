@@ -62,7 +62,7 @@ def pool_for(run: ResolvedRun, scratch: Path) -> AbstractContextManager[WorkerPo
 
 
 class RayPool:
-    """A context manager. run: one with workers. scratch: for what is not kept.
+    """A context manager: the WorkerPool of a run with workers. scratch: for what is not kept.
 
     actor: the class that decodes. Raises UserError if the workers cannot start, or differ.
     """
@@ -102,7 +102,6 @@ class RayPool:
         return max(1, sum(worker.ready for worker in self._workers))
 
     def prompts(self) -> list[PromptRecord]:
-        """As WorkerPool says."""
         return self._ray.get(self._workers[0].actor.ask.remote("prompts"))
 
     def warm_up(self, suite: str, first: dict[str, int]) -> dict[str, Sample]:

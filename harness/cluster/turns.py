@@ -68,7 +68,7 @@ class Turn:
 
 
 class TurnPool:
-    """A context manager: who decodes a run with a process for each method. run: one that is isolated.
+    """A context manager: the WorkerPool of a run with a process for each method. run: one that is isolated.
 
     scratch: for what is not kept. Raises UserError if a process cannot load the run.
     """
@@ -99,12 +99,10 @@ class TurnPool:
             turn.end()
 
     def prompts(self) -> list[PromptRecord]:
-        """As WorkerPool says."""
         ((prompts),) = next(iter(self._turns.values())).ask("ask", "prompts")
         return prompts
 
     def warm_up(self, suite: str, first: dict[str, int]) -> dict[str, Sample]:
-        """As WorkerPool says."""
         found: dict[str, Sample] = {}
         for method, item in first.items():
             for samples in self._turns[method].ask("ask", "warm_up", suite, {method: item}):
@@ -112,14 +110,12 @@ class TurnPool:
         return found
 
     def results(self, queue: Queue) -> Iterator[tuple[str, Result]]:
-        """As WorkerPool says."""
         while (chunk := queue.take()) is not None:
             for method, items in chunk.pending.items():
                 for result in self._turns[method].ask("decode", Chunk(chunk.suite, {method: items})):
                     yield "", result
 
     def about(self) -> dict[str, Any]:
-        """As WorkerPool says."""
         return {}
 
 

@@ -3,8 +3,6 @@
 No download and no tokenizer. The weights are made on the device in the dtype they are used in.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import psutil

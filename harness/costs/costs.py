@@ -6,8 +6,6 @@ reads as many on average. A draft pass (c_rho) is one row, of which a window is 
 runs: building its inputs and cropping the cache are part of its cost.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial

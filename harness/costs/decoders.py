@@ -1,8 +1,6 @@
 """Cost of a forward against its rows, and of a decoder's response beside the forwards that it makes, and with a trace:
 every commit, re-mask and rejected draft noted."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any

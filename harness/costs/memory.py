@@ -5,8 +5,6 @@ torch's profiler sees during the call. That is exact and repeatable; the residen
 its allocator keeps. Scratch space that a library (oneDNN) allocates without torch is not counted.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os

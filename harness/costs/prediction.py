@@ -6,8 +6,6 @@ windows. Those that `refresh_below` adds do not: they count as passes that add t
 pass has the cost of the one measured length, and the decoder's own work is left out.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

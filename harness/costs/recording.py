@@ -3,8 +3,6 @@
 Both use the records of a real run: they are added again to an empty run, and repeated under new item numbers.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -1,7 +1,5 @@
 """Responses a second and seconds a response against how many are decoded at once."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from functools import partial

@@ -1,7 +1,5 @@
 """Seconds of calls, measured so that they can be compared: the device synchronised, the calls interleaved."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 

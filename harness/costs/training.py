@@ -1,7 +1,5 @@
 """Throughput of training: examples and tokens per second, by objective, positions per example and mask."""
 
-from __future__ import annotations
-
 import statistics
 import tempfile
 from collections.abc import Collection

@@ -6,8 +6,6 @@ attends in blocks) is decoded one position at a time, and then with drafts in wi
 verification, which is the paper's, is what a stale context costs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace

@@ -6,8 +6,6 @@ error), or the drawn tokens decide what is committed (selection bias). Decoders 
 temperature 1.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections import defaultdict

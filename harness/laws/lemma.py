@@ -4,8 +4,6 @@ The kernel is uniform: a row then does not show which of its tokens are clean, w
 Everything is computed by summing over the whole joint p(x_0, x_t); nothing of the lemma's proof is used.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

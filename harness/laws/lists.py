@@ -7,8 +7,6 @@ right. The table compares this with what decoders reach with a model, with the s
 (after ParallelBench, arXiv 2510.04767). SSD is left out: it is defined at temperature 0 only.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from itertools import islice

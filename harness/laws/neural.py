@@ -6,8 +6,6 @@ one diffusion step. Both are at temperature 1, the mask excluded. Their total va
 from chain samples, the same ones for every w.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable

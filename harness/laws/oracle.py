@@ -5,12 +5,9 @@ tokens. Its backbones know the exact marginals, so any error of a decoder's law 
 batch, L length, V vocabulary (the real tokens, the mask and EOS), n positions whose logits are read.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import random
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
@@ -200,14 +197,6 @@ def count_branches(run: Callable[[Any], object], probes: int, seed: int = 0, quo
         run(sampler)
         total += sampler.leaves
     return total / probes
-
-
-def enumerate_law(run: Callable[[Any], torch.Tensor], quota: int | None = None) -> Law:
-    """The exact law of run(sampler), a decoder's tokens, over every branch of its randomness."""
-    outcome: defaultdict[tuple[int, ...], float] = defaultdict(float)
-    for tokens, probability in branches(run, quota):
-        outcome[tuple(tokens.tolist())] += probability
-    return dict(outcome)
 
 
 def total_variation(law: Law, other: Law) -> float:

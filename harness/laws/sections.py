@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pandas as pd
 import transformers
+from matplotlib import colormaps
+from matplotlib.figure import Figure
 from rich.console import Console
 from rich.progress import track
 
 from harness.errors import UserError
 from harness.laws.chains import audit_chains, chains_failures
-from harness.laws.drawing import draw_laws, draw_neural
-from harness.laws.exact import LEVEL, Budget, audit_law, law_failures, law_table
+from harness.laws.exact import LEVEL, Budget, Result, audit_law, law_failures, law_table
 from harness.laws.lemma import audit_lemma, lemma_failures
 from harness.laws.lists import lists_section, plot_lists
 from harness.laws.neural import Prompts, audit_neural, check_fit, file_prompts, suite_prompts
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from harness.audit import AuditOptions
 
 SECTIONS = ("law", "lemma", "chains", "neural", "lists", "streams")
-COUNTS = ("samples", "prompts_per_suite", "chains", "span", "lists", "gen_length")
 OUTCOMES = 1024  # most entries of a table: the lemma's joint has the square of it
 SHOWN = (1, 2, 4, 8, 16, 32, 64)  # the w that are printed; all are stored
 T = TypeVar("T")
@@ -147,12 +147,48 @@ def audit(options: AuditOptions) -> list[str]:
         tables["streams"] = audit_streams(backbones, options.prompts_per_suite, progress=progress("streams"))
         print(f"\nstreams: {options.models}\n{shown(tables['streams'])}\n{STREAMS_NOTE}")
     if options.out is not None:
-        write_record(options, options.out, tables, failures)
+        write_tables(options.out / "audit.json", options, tables, {"failures": failures})
+        for name, table in tables.items():
+            write_atomically(options.out / f"{name}.csv", table.to_csv(index=False))
     return failures
 
 
-def write_record(options: AuditOptions, out: Path, tables: dict[str, pd.DataFrame], failures: list[str]) -> None:
-    """audit.json, with the arguments, the environment and every table, and one CSV file per table."""
-    write_tables(out / "audit.json", options, tables, {"failures": failures})
-    for name, table in tables.items():
-        write_atomically(out / f"{name}.csv", table.to_csv(index=False))
+def draw_laws(results: list[Result], folder: Path) -> None:
+    """error.png and .pdf: total variation against expected forward passes, a marker per decoder, bars where sampled."""
+    figure = Figure(figsize=(6.5, 3.8))
+    axes = figure.subplots()
+    axes.axhline(0, color="0.6", linewidth=0.8, zorder=0)
+    decoders = list(dict.fromkeys(result.case.decoder for result in results))
+    for number, decoder in enumerate(decoders):
+        own = [result for result in results if result.case.decoder == decoder]
+        axes.errorbar(
+            [result.measured.forwards for result in own],
+            [result.distance for result in own],
+            yerr=[[min(result.measured.bound(), result.distance) for result in own], [r.measured.bound() for r in own]],
+            fmt="os^Dv<>pP*X"[number % 11],
+            color=colormaps["tab20"](2 * number % 20 + number // 10),
+            fillstyle="none",  # markers of decoders with the same law overlap
+            elinewidth=0.8,
+            label=decoder,
+        )
+    axes.set(xlabel="expected forward passes", ylabel="total variation to the joint")
+    axes.legend(frameon=False, fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))
+    _save(figure, folder / "error")
+
+
+def draw_neural(table: pd.DataFrame, folder: Path) -> None:
+    """neural.png and .pdf: total variation against w, a line per column, the last row being the bound."""
+    figure = Figure(figsize=(4.5, 3.2))
+    axes = figure.subplots()
+    for name in table:
+        style: dict[str, Any] = {"color": "black", "linewidth": 2} if name == "all" else {}
+        axes.plot(range(1, len(table)), table[name].iloc[:-1], label=name, **style)
+    axes.set(xlabel="tokens drawn at once, w", ylabel="total variation to the chain law")
+    axes.set(xticks=range(1, len(table), 3), ylim=(-0.02, 1.02))
+    axes.legend(frameon=False, fontsize="small")
+    _save(figure, folder / "neural")
+
+
+def _save(figure: Figure, stem: Path) -> None:
+    for kind in ("png", "pdf"):
+        figure.savefig(stem.with_suffix(f".{kind}"), dpi=150, bbox_inches="tight")

@@ -6,8 +6,6 @@ where it is in doubt, and the clean tokens since. At temperature 1, the mask exc
 later positions are masked.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -111,7 +109,6 @@ def distances(
 def audit_streams(
     backbones: dict[str, Backbone],
     count: int,
-    chains: Sequence[Contexts] = CONTEXTS,
     progress: Callable[[list[tuple[str, Contexts]]], Any] = iter,
 ) -> pd.DataFrame:
     """One row per model and choice of contexts: positions, contexts a response, mean TV with a 95% bootstrap interval
@@ -122,7 +119,7 @@ def audit_streams(
     rows = []
     examples = {name: stream_examples(backbone, count) for name, backbone in backbones.items()}
     targets: dict[str, list[torch.Tensor]] = {}
-    for name, contexts in progress([(name, contexts) for name in backbones for contexts in chains]):
+    for name, contexts in progress([(name, contexts) for name in backbones for contexts in CONTEXTS]):
         if name not in targets:
             targets[name] = paper_targets(backbones[name], examples[name])
         found = distances(backbones[name], examples[name], targets[name], contexts)

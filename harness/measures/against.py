@@ -5,8 +5,6 @@ A comparison has one of four words, by its interval after Holm over the family o
 otherwise `not shown`.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from functools import partial

@@ -1,7 +1,5 @@
 """Claims of a page as comparisons that code makes from records, with one correction for all of them."""
 
-from __future__ import annotations
-
 import math
 import tomllib
 from pathlib import Path

@@ -6,8 +6,6 @@ records have; a value that an older record lacks is no difference. Checkpoints t
 lists them.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Callable, Collection, Sequence

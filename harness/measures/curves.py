@@ -1,7 +1,5 @@
 """Accuracy against parallelism: decoders at several settings, and the area under their curves (AUP)."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -4,8 +4,6 @@ A definition changes the number, not the decoder: one that counts padding has mo
 one that does not.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass

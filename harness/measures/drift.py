@@ -4,8 +4,6 @@ Methods are interleaved, so drift affects all of them equally. A large drift sti
 the run. Runs whose run.json has no `sessions` get no such sentences.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from harness.measures.table import REFERENCE, suite_titles

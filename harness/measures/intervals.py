@@ -3,8 +3,6 @@
 The statistics are those of harness/stats.py, applied here to methods and suites.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

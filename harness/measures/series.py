@@ -3,8 +3,6 @@
 Read from the run's configuration, so a decoder of one's own is in them too.
 """
 
-from __future__ import annotations
-
 import fnmatch
 import json
 from collections.abc import Mapping

@@ -3,8 +3,6 @@
 Rows of one table may differ in more than the decoder: in what it was published with, or in what it cannot do.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from msgspec import UNSET

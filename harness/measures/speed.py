@@ -4,8 +4,6 @@ The second run lies in the folder `speed` of the first one's folder. It has the 
 only its seconds are used. A method that it alone has, say a slow reference, joins with what it decoded there.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from pathlib import Path

@@ -1,11 +1,8 @@
 """A finished run as pandas frames, for those who call it from Python."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pandas as pd
 
@@ -14,9 +11,7 @@ from harness.measures.table import PAIR, checkpoint_names, measure, method_label
 from harness.methods.presets import LENGTHS
 from harness.records.schema import Setting, WindowRecord
 from harness.records.store import Run
-
-if TYPE_CHECKING:
-    from harness.records.traces import TraceRecord
+from harness.records.traces import TraceRecord, each_frame
 
 SUMMARY = [
     *("method", "label", "checkpoint", "suite", "items", "scored", "accuracy", "accuracy_low", "accuracy_high"),
@@ -41,8 +36,6 @@ class Evaluation:
 
     def traces(self) -> Iterator[TraceRecord]:
         """What every response of a traced run did, one after the other; none of a run without --trace."""
-        from harness.records.traces import each_frame
-
         return (record for _, record in each_frame(self.folder))
 
 

@@ -4,8 +4,6 @@ Everything here is a pure function of a run as `read_run` gives it, and does not
 Methods and suites may be strings or categoricals.
 """
 
-from __future__ import annotations
-
 import math
 from pathlib import PurePath
 from typing import Any

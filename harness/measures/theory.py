@@ -9,13 +9,10 @@ relative to "a prefix-conditioned sequential target baseline that commits one po
 pass to cost what the verification of a whole window costs.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from harness.errors import UserError
@@ -151,8 +148,9 @@ def theory(run: Run) -> pd.DataFrame:
         pair = (str(method), str(suite))
         found.append(rates[pair] | _predictions(run, rates[pair], own, items, costs.get(pair, {})) | speeds[pair])
     frame = pd.DataFrame(found, columns=THEORY)
+    numbers = frame[[*PREDICTED, *PREDICTED.values()]].astype(float)
     for predicted, measured in PREDICTED.items():
-        frame[RATIOS[measured]] = _floats(frame, measured) / _floats(frame, predicted)
+        frame[RATIOS[measured]] = numbers[measured] / numbers[predicted]
     return frame if timed(run) else frame.assign(**dict.fromkeys(OF_SECONDS, math.nan))
 
 
@@ -163,10 +161,6 @@ def _measured_costs(run: Run) -> dict[tuple[str, str], dict[str, float]]:
     medians = run.passes.groupby(PAIR)[list(COSTS.values())].median()
     renamed = medians.rename(columns={there: here for here, there in COSTS.items()})
     return _by_pair(renamed.reset_index())
-
-
-def _floats(frame: pd.DataFrame, name: str) -> npt.NDArray[np.float64]:
-    return frame[name].to_numpy(dtype=float)
 
 
 def _by_pair(frame: pd.DataFrame) -> dict[tuple[str, str], dict[Any, Any]]:

@@ -3,8 +3,6 @@
 Seconds of different runs are never compared: a speedup is over the LLaDA of the row's own run.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from itertools import product

@@ -7,8 +7,6 @@ most accurate too. Ties go to the faster one. Then a decoder's checkpoint is cho
 the suites.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import pandas as pd

@@ -124,7 +124,6 @@ def draw(content: dict[str, Any], path: Path) -> None:
         below.step(steps, uniform, where="mid", color="black", linestyle=":", label="uniform")
         below.legend(frameon=False)
         below.set(ylabel="tokens committed")
-        below.yaxis.get_major_locator().set_params(integer=True)
     else:
         colours = colormaps["viridis"](np.linspace(0, 0.9, blocks))
         for profile, colour in zip(content["profile"], colours, strict=True):
@@ -135,11 +134,11 @@ def draw(content: dict[str, Any], path: Path) -> None:
         counts_BS = np.array(content["quotas"])
         extent = (0.5, counts_BS.shape[1] + 0.5, blocks + 0.5, 0.5)
         below.xaxis.get_major_locator().set_params(integer=True)
-        below.yaxis.get_major_locator().set_params(integer=True)
         image = below.imshow(counts_BS, cmap="Greys", vmin=0, aspect="auto", interpolation="nearest", extent=extent)
         figure.colorbar(image, ax=below, label="tokens committed", ticks=MaxNLocator(integer=True))
         below.set(ylabel="block")
-    above.xaxis.get_major_locator().set_params(integer=True)
+    for axis in (above.xaxis, below.yaxis):
+        axis.get_major_locator().set_params(integer=True)
     above.set(xlabel="revealed tokens", ylabel="h (nats a token)", ylim=(0, None))
     above.set_title(
         f"{content['suite']}, {content['model'].split('/')[-1]}: error {content['error']:.2f} nats, "

@@ -8,8 +8,6 @@ size. Without --responses it is
 made from the generated training problems of the paper's four suites.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

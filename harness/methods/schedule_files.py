@@ -5,8 +5,6 @@ made for something else is refused; one that is shipped with the model is then l
 the uniform schedule. `harness/schedule.py` writes the files; nothing here needs what it needs for that.
 """
 
-from __future__ import annotations
-
 import json
 import shlex
 from dataclasses import asdict, dataclass

@@ -6,8 +6,6 @@ canonical text, without the file, is the method's key in the records. FILE.json[
 harness/tune.py chose, or one of them.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace

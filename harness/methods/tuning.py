@@ -1,7 +1,5 @@
 """Settings that every decoder is tuned over, which of them are tried, and files of those that were chosen."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field

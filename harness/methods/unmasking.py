@@ -3,8 +3,6 @@
 Source: Lavenant and Zanella, arXiv 2510.25544. Shapes: N positions of a block, R rows, B batch, V vocabulary.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

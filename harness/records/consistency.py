@@ -3,8 +3,6 @@
 Numbers that disagree would give a plausible table, so that a run is refused where they do.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Where a run was made: machine, packages, commit; and tables of measurements with it."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -1,7 +1,5 @@
 """Reading JSON-lines files, plain or packed, a torn last line left out."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json

@@ -1,7 +1,5 @@
 """SHA-256 of files: what ties records and schedules to the very data and weights they were made with."""
 
-from __future__ import annotations
-
 import hashlib
 from functools import lru_cache
 from pathlib import Path

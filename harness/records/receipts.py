@@ -4,8 +4,6 @@ Seconds say something of a decoder only if the machine was the same throughout: 
 throttled it. A session is one stretch of a run, from its start, or --resume, to its end; a killed one has no end.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from datetime import UTC, datetime

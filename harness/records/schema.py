@@ -4,8 +4,6 @@ What is needed to say whose record it is must be there; the rest may be missing,
 what is there must have its type and range. Fields that are not named here are allowed.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal, TypedDict
 
 import msgspec

@@ -1,7 +1,5 @@
 """Which code a run was made with: the decoders' files, what they share, and the options that nobody set."""
 
-from __future__ import annotations
-
 import hashlib
 import inspect
 from collections.abc import Callable, Mapping

@@ -6,8 +6,6 @@ record's. Another processor rounds otherwise: where that decided a tie, the resp
 counted apart (harness/regression/unchanged.py says why). All that differs is named.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Any, Literal
@@ -42,8 +40,7 @@ class Responder:
         items, self.methods = golden.items, list(golden.config.methods if methods is None else methods)
         items = items[(items["item"] < count) & items["method"].isin(self.methods)]
         self.golden = Run(golden.folder, golden.meta, items, golden.windows)
-        rows = items.to_dict("records")
-        self.rows: dict[Key, dict[Any, Any]] = {(row["method"], row["suite"], row["item"]): row for row in rows}
+        self.rows = rows_of(self.golden)
         names = sorted({name for table in golden.config.models.values() for name in table.values()})
         self.backbones = {name: load_backbone(name, device, DTYPE, cuda_graphs=cuda_graphs) for name in names}
         # The same weights without graphs: logits are moved by a hook, which a graph does not call.

@@ -5,8 +5,6 @@ change of the code; but on another class of platform rounding may decide a tie d
 are accepted (unchanged.py). Of samples, accuracy is compared, item by item.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Collection
 from typing import Any
@@ -172,12 +170,11 @@ def _differ(both: pd.DataFrame, measure: str, unscored: Collection[str]) -> pd.S
 
 
 def _weights(golden: RunRecord, run: RunRecord) -> list[list[Any]]:
-    rows = []
-    for name, weights in golden.weights.items():
-        now = run.weights.get(name) or {}
-        if weights.get("sha256") != now.get("sha256"):
-            rows.append(["changed", "-", "-", f"weights of {name}", "-", "-", "all"])
-    return rows
+    return [
+        ["changed", "-", "-", f"weights of {name}", "-", "-", "all"]
+        for name, weights in golden.weights.items()
+        if weights.get("sha256") != (run.weights.get(name) or {}).get("sha256")
+    ]
 
 
 def _verdict(measure: str, values: pd.DataFrame) -> str:

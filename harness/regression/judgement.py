@@ -1,7 +1,5 @@
 """The gate's judgement of records: what is compared, what is printed, whether it passes."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Collection
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Another revision of the repository as a folder, gone when it is no longer needed, also where the gate is ended."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

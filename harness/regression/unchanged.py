@@ -7,8 +7,6 @@ confidences, moving them at random seldom meets the golden costs, and would excu
 decoded on this machine with the code that made the golden records, the item has the tokens and costs that it has now.
 """
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Mapping, Sequence, Set
 from pathlib import Path

@@ -5,8 +5,6 @@ tokens, costs, windows} or {error}. Uses nothing but the public API of model_wra
 answer as well.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

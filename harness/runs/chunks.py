@@ -4,8 +4,6 @@ A chunk that a worker did not finish, because it died, comes back. The response 
 by itself, after all others, so that one that ends every worker which decodes it holds nothing else up.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter, deque
 from collections.abc import Callable

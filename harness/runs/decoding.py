@@ -1,7 +1,5 @@
 """A run from its configuration to recorded items. Whoever decodes, this process alone writes records."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 from typing import Any

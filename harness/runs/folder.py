@@ -1,7 +1,5 @@
 """A run's folder: who may write there, what its run.json says, and whether sessions and workers are alike."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 from collections.abc import Callable, Collection, Iterator

@@ -4,8 +4,6 @@ OpenCompass loads the problems, builds the prompts and judges the answers. A pro
 What is timed is `decode` alone.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import signal

@@ -4,8 +4,6 @@ For suites whose evaluators compare text. Those that execute model-written code 
 (`harness/sandbox/scoring.py`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

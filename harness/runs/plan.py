@@ -4,8 +4,6 @@ From about a minute of decoding on the device, from a record of harness/bench.py
 shape of the model and the data sheet of a device. A run's folder is not made.
 """
 
-from __future__ import annotations
-
 import json
 import statistics
 import time

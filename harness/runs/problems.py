@@ -1,7 +1,5 @@
 """The problems of a suite through OpenCompass: loaded, and as the conversations that its own inferencer would send."""
 
-from __future__ import annotations
-
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path

@@ -4,8 +4,6 @@ The configuration is the whole of what determines tokens and forwards; its hash 
 one configuration for ever. Suites and decoders go with it as objects.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -3,8 +3,6 @@
 Nothing here needs OpenCompass.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass

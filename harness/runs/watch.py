@@ -4,8 +4,6 @@ Read before and after each of its responses, outside of what is timed. Weights a
 finds accidents, not lies.
 """
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Collection, Iterator

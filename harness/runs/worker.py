@@ -4,8 +4,6 @@ What is timed is `decode` alone. A prompt is encoded once for all methods. Resul
 that records them; a worker writes nothing.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -40,7 +38,7 @@ from model_wrappers.sampling import Sampler
 
 
 class Worker:
-    """The models and the problems of a run, ready to decode; by itself the pool of a run without --workers.
+    """The models and the problems of a run, ready to decode; by itself the WorkerPool of a run without --workers.
 
     data: folder of the problems. jobs, backbones: as `harness.runs.loading.load` gives them. description: what
     run.json says of the machine, the weights, the problems and the code.
@@ -65,12 +63,10 @@ class Worker:
         return {suite: len(job.prompts) for suite, job in self._jobs.items()}
 
     def results(self, queue: Queue) -> Iterator[tuple[str, Result]]:
-        """As WorkerPool says."""
         while (chunk := queue.take()) is not None:
             yield from (("", result) for result in self.decode(chunk))
 
     def about(self) -> dict[str, Any]:
-        """As WorkerPool says."""
         return {}
 
     def prompts(self) -> list[PromptRecord]:
@@ -174,18 +170,17 @@ def pass_seconds(model: DiffusionModel, prompt_P: torch.Tensor) -> dict[str, Any
     model: of a prefix-conditioned method. prompt_P: LongTensor (P,); the response is all masks, of a block model its
     first block. Each pass runs once before it is timed.
     """
-    backbone, options = model.backbone, check_options(model.method, model.options)
-    options_: Any = options
-    start = len(prompt_P)
+    options: Any = check_options(model.method, model.options)
+    backbone, start = model.backbone, len(prompt_P)
     blocks = None if backbone.blocks is None else replace(backbone.blocks, length=model.block_length)
-    target, draft = ledgers(backbone, backbone if options_.draft is None else options_.draft, start, blocks)
+    target, draft = ledgers(backbone, backbone if options.draft is None else options.draft, start, blocks)
     grid = target.grid if isinstance(target, BlockLedger) else None
     length = model.gen_length if grid is None else grid.end(start) - start
     x_1L = torch.cat([prompt_P, torch.full((length,), backbone.mask_id)])[None].to(backbone.device)
     request = Request(target, draft, x_1L, start, length, 0.0, Sampler(0), grid=grid)
-    verifier = make_verifier(request, options_, [backbone.mask_id])
+    verifier = make_verifier(request, options, [backbone.mask_id])
     segment, _ = verifier.segment(list(range(start, x_1L.shape[1])))
-    drafts = [backbone.eos_id] * min(options_.window, len(segment))
+    drafts = [backbone.eos_id] * min(options.window, len(segment))
     half = torch.arange(start, start + max(1, length // 2), device=backbone.device)
     calls: dict[str, Callable[[], object]] = {
         "plain": lambda: target.logits(x_1L, positions=half),

@@ -1,13 +1,11 @@
-"""What OpenCompass does not have: the `lists` dataset and evaluator, and its code evaluators with every program in a
-sandbox of its own.
+"""What OpenCompass does not have: datasets and evaluators of lists and of files of questions, and its code evaluators
+with every program in a sandbox of its own.
 
 HumanEval and MBPP are judged by OpenCompass's evaluators. Only their call that executes a program is replaced, by one
 with the same arguments, time limits and results (`harness/sandbox/execute.py`). A program that ends its process without
 a verdict, which the originals call "timed out" or do not survive, has failed. So has one whose object of a class of its
 own claims to be equal to what a test expects: the originals believe it.
 """
-
-from __future__ import annotations
 
 import inspect
 import re
@@ -34,6 +32,7 @@ from harness.errors import UserError
 from harness.sandbox.execute import CORES, Isolation, Outcome, Program, execute
 from harness.sandbox.probe import choose
 from harness.suites.lists import LIST_TASKS, list_is_right, read_list
+from harness.suites.questions import Questions, judge_of, read_questions
 
 # What runs in a program's process before it, in the evaluators' own words. The comparison of MBPP's tests keeps the
 # builtins as they are then.
@@ -95,7 +94,37 @@ class ListsEvaluator(BaseEvaluator):  # type: ignore[misc]
             }
             for text, answer, row in zip(predictions, references, test_set, strict=True)
         ]
-        return {"accuracy": 100 * sum(bool(d["correct"]) for d in details) / len(details), "details": details}
+        return _shared(details)
+
+
+class QuestionsDataset(BaseDataset):  # type: ignore[misc]
+    """A file of questions, with the columns prompt and answer."""
+
+    @staticmethod
+    def load(path: str, columns: dict[str, str]) -> Dataset:
+        """The questions. Raises UserError, naming the line, for a file that cannot be used."""
+        return Dataset.from_list(read_questions(Questions(Path(path), columns["prompt"], columns["answer"])))
+
+
+class QuestionsEvaluator(BaseEvaluator):  # type: ignore[misc]
+    """Accuracy by a judge: `exact`, `number`, or FILE.py:FUNCTION."""
+
+    def __init__(self, judge: str) -> None:
+        super().__init__()
+        self._judge = judge_of(judge)
+
+    def score(self, predictions: list[str], references: list[str]) -> dict[str, Any]:
+        """accuracy in percent, and a verdict per item. Raises UserError if the judge fails."""
+        details = [
+            {"pred": text, "answer": answer, "correct": self._judge(text, answer)}
+            for text, answer in zip(predictions, references, strict=True)
+        ]
+        return _shared(details)
+
+
+def _shared(details: list[dict[str, Any]]) -> dict[str, Any]:
+    """What an evaluator returns: the share that is right, in percent, and the verdicts."""
+    return {"accuracy": 100 * sum(bool(each["correct"]) for each in details) / len(details), "details": details}
 
 
 def check_correctness(

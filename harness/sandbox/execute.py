@@ -7,9 +7,8 @@ killed. At most as many programs run at once as there are cores, so that their t
 The verdict is formed in a process that the program does not share (`supervisor.py`, `judge.py`).
 """
 
-from __future__ import annotations
-
 import contextlib
+import functools
 import marshal
 import math
 import os
@@ -25,12 +24,12 @@ import tempfile
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import CodeType
 from typing import IO, Any
 
 from harness.errors import UserError
 from harness.sandbox.memory import can_watch, held_bytes, held_files
 from harness.sandbox.needs import needs
-from harness.sandbox.shipped import SCRIPT, compiled, modules
 
 ENTER = 'echo 1000 > /proc/self/oom_score_adj; exec "$@"'  # if the machine runs out of memory, the program goes
 MIB = 2**20
@@ -47,6 +46,23 @@ START_ATTEMPTS = 3
 REPORT_BYTES = 16384
 STARTED = b"started\n"
 SCRATCH = "/tmp"  # inside a sandbox
+# What the interpreter in the sandbox is started with, where the harness is not installed: it reads the first part of
+# the request, which brings the modules.
+SCRIPT = """
+import marshal, os, sys
+from types import ModuleType
+left = int.from_bytes(os.read(0, 8), "big")
+parts = []
+while left:
+    parts.append(os.read(0, left))
+    left -= len(parts[-1])
+request = marshal.loads(b"".join(parts))
+for name, code in request["modules"]:
+    module = sys.modules[name] = ModuleType(name)
+    exec(code, module.__dict__)
+module.main(request)
+"""
+MODULES = ("channel", "values", "program", "judge", "supervisor")  # in the order of their imports
 NOBODY = 65534
 # Programs and judges get users from here on, different ones for every process and slot, that nobody else has.
 OWN_USERS = 2**30
@@ -204,6 +220,22 @@ def filter_descriptor(isolation: Isolation, stack: contextlib.ExitStack) -> tupl
     os.write(writing, isolation.calls)
     os.close(writing)
     return (reading,)
+
+
+@functools.cache
+def compiled(text: str, name: str = "<setup>") -> CodeType:
+    """Text of the harness's or the evaluators' own: the interpreter in the sandbox is of the same version."""
+    return compile(text, name, "exec", dont_inherit=True)
+
+
+@functools.cache
+def modules() -> list[tuple[str, CodeType]]:
+    """The modules that run in the sandbox, compiled."""
+    files = {name: Path(__file__).with_name(f"{name}.py") for name in MODULES}
+    return [
+        (f"harness.sandbox.{name}", compiled(path.read_text(encoding="utf-8"), f"<{name}>"))
+        for name, path in files.items()
+    ]
 
 
 def _shared_part(program: Program, isolation: Isolation, slot: int) -> dict[str, Any]:

@@ -8,8 +8,6 @@ The filter is a classic BPF program (linux/filter.h): one instruction is a 16-bi
 32-bit operand; it reads the call's architecture, number and arguments (struct seccomp_data) and returns what happens.
 """
 
-from __future__ import annotations
-
 import errno
 import platform
 import struct

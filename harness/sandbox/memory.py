@@ -3,8 +3,6 @@
 Control groups would have the kernel enforce it; moving each program into one took up to 20 ms, half of its time.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Which names a problem's tests take from the program, and which modules: read off their text, outside any sandbox."""
 
-from __future__ import annotations
-
 import ast
 import builtins
 from collections.abc import Iterable

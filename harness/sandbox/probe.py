@@ -6,8 +6,6 @@ is not used. The kernel sets no limit on root's processes, in any namespace; so 
 becomes an unprivileged user inside, or bubblewrap is started as one.
 """
 
-from __future__ import annotations
-
 import functools
 import os
 import shutil

@@ -4,8 +4,6 @@ The evaluators run in a process of their own, and of two suites (HumanEval, MBPP
 in sandboxes or not at all, as harness/scoring.py says.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

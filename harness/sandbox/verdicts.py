@@ -1,7 +1,5 @@
 """The verdicts of OpenCompass's evaluators on a run's records, in the process that runs them."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

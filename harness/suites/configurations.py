@@ -4,8 +4,6 @@ OpenCompass is imported when a configuration is loaded. What is changed: paths b
 nothing is ever downloaded; HumanEval's and MBPP's evaluators run every program in a sandbox.
 """
 
-from __future__ import annotations
-
 import hashlib
 import inspect
 import json

@@ -5,8 +5,6 @@ GSM8K's own train file ({"question", "answer"}; its calculator annotations, <<48
 ({"problem", "solution"}), which are put into the suite's prompt. Limit: one user turn.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """HumanEval: a signature and a docstring to complete. Generated ones are a few arithmetic steps on two numbers."""
 
-from __future__ import annotations
-
 from random import Random
 
 from harness.suites.programs import NOUNS, RESULTS, VERBS, function_of

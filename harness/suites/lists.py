@@ -3,8 +3,6 @@
 Copy, reverse, sort, replace, insert and shuffle, judged by the property asked for. There is no real file.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from random import Random
 from typing import Any

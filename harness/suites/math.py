@@ -1,7 +1,5 @@
 """MATH, all 5,000 test problems; MATH-500, a selection. Generated ones are linear equations with a whole solution."""
 
-from __future__ import annotations
-
 import json
 from random import Random
 

@@ -4,8 +4,6 @@ They have no licence, so nothing of them is here: `--suite parallelbench:waiting
 task's file, fills its prompt with the problem and with its solved example, and calls the checkout's metric.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import sys

@@ -5,8 +5,6 @@ local variables drawn at random. A response that mixes two of them (assigns `tot
 the factorization error that these suites are there to show. Expected values come from running a reference response.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 RESULTS = ("total", "result", "value", "out", "res")

@@ -4,8 +4,6 @@ The file is JSON lines, or CSV with a header. A judge compares a response with t
 whitespace, `number` their last numbers, and FILE.py:FUNCTION calls a function of (response, answer).
 """
 
-from __future__ import annotations
-
 import csv
 import json
 import re

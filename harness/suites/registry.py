@@ -4,24 +4,51 @@
 of questions (questions.py).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
+from random import Random
 from typing import Any
 
 from harness.elements import elements_of
 from harness.errors import UserError
-from harness.suites import code_long, gsm8k, gsm8k_long, humaneval, lists, math, mbpp, parallelbench, waiting_line
+from harness.suites import gsm8k, humaneval, lists, math, mbpp, parallelbench, waiting_line
 from harness.suites.questions import Questions, questions_of
-from harness.suites.shots import with_shots
-from harness.suites.spec import Generator, Rounds, Suite, human
+from harness.suites.spec import Generator, Rounds, Suite, human, split_of
 
-LONG = (gsm8k_long.SUITE, code_long.SUITE)
+SHOTS = 4
+
+
+def with_shots(suite: Suite) -> Suite:
+    """The suite NAME-4shot: the same generated problems, SHOTS solved ones before each, as real suites have them.
+
+    They are training problems, always the same; prompts then have several hundred tokens.
+
+    Raises ValueError for a suite without generated problems.
+    """
+    generator = suite.generator
+    if generator is None:
+        raise ValueError(f"suite {suite.name} has no generated problems")
+    rng = Random(f"{suite.name} shots")
+    solved: Rounds = []
+    while len(solved) < 2 * SHOTS:
+        problem = generator.draw(rng)
+        if split_of(problem) == "train":
+            solved += [{"role": "HUMAN", "prompt": problem.question}, {"role": "BOT", "prompt": problem.response}]
+    return Suite(
+        name=f"{suite.name}-{SHOTS}shot",
+        title=f"{suite.title}, {SHOTS}-shot",
+        lengths=suite.lengths,
+        generator=replace(generator, rounds=[*solved, *generator.rounds], problems_of=suite.name),
+        executes=suite.executes,
+    )
+
+
+LONG = (gsm8k.LONG, mbpp.LONG)
 ALL = (
     *(gsm8k.SUITE, math.SUITE, math.MATH_500, humaneval.SUITE, mbpp.SUITE, lists.SUITE, *LONG),
     *map(with_shots, (gsm8k.SUITE, math.SUITE, humaneval.SUITE, mbpp.SUITE, *LONG)),
-    *(gsm8k_long.HARD, code_long.HARD),
+    *(gsm8k.HARD, mbpp.HARD),
     *waiting_line.PARALLEL,
 )
 BUILT_IN = frozenset(suite.name for suite in ALL)
@@ -140,12 +167,12 @@ def questions_dataset(suite: Suite, questions: Questions) -> dict[str, Any]:
         columns = ["shot", "shown", "prompt"]
     return {
         "abbr": suite.name,
-        "type": "harness.sandbox.questions.QuestionsDataset",
+        "type": "harness.sandbox.evaluators.QuestionsDataset",
         "path": str(questions.file),
         "columns": {"prompt": questions.prompt, "answer": questions.answer},
         "reader_cfg": {"input_columns": columns, "output_column": "answer"},
         "infer_cfg": _inference(rounds),
-        "eval_cfg": {"evaluator": {"type": "harness.sandbox.questions.QuestionsEvaluator", "judge": questions.judge}},
+        "eval_cfg": {"evaluator": {"type": "harness.sandbox.evaluators.QuestionsEvaluator", "judge": questions.judge}},
     }
 
 

@@ -3,8 +3,6 @@
 Types of OpenCompass are import paths, so that nothing of it is imported here.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Callable

@@ -5,8 +5,6 @@ so `harness/run.py` cannot tell them apart. Train, dev and test never overlap: t
 it asks, whatever its names and wordings.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path

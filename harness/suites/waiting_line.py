@@ -5,8 +5,6 @@
 `words`: a sentence's number, article and verb agree. Independent predictions can be right of the first alone.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from functools import partial
@@ -72,14 +70,14 @@ def _suite(name: str, title: str, draw: Callable[..., Problem], judge: Callable[
     generator = Generator(
         draw=partial(draw, **own),
         file=f"{name}/test.jsonl",
-        dataset="harness.sandbox.questions.QuestionsDataset",
+        dataset="harness.sandbox.evaluators.QuestionsDataset",
         load={"columns": {"prompt": "prompt", "answer": "answer"}},
         columns=("prompt",),
         output="answer",
         rounds=human("{prompt}"),
         evaluation={
             "evaluator": {
-                "type": "harness.sandbox.questions.QuestionsEvaluator",
+                "type": "harness.sandbox.evaluators.QuestionsEvaluator",
                 "judge": f"{judge.__module__}:{judge.__name__}",
             }
         },

@@ -12,8 +12,6 @@ Shapes: B batch, L length of prompt and response, R of the response in whole blo
 positions of a row; none without two streams), N = L + R + 2C.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import torch

@@ -3,8 +3,6 @@
 Shapes: B batch, L length, V vocabulary, C slots of a batch under the two-stream mask.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import torch

@@ -1,7 +1,5 @@
 """Training responses that DDOSP's profile is estimated on, as ids: nano's generated ones, or those of a file."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from harness.errors import UserError

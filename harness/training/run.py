@@ -1,7 +1,5 @@
 """A training from its configuration to a checkpoint: model, examples, transformers' Trainer, what is written."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

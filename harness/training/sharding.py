@@ -3,8 +3,6 @@
 Sharding is PyTorch's FSDP2 (`fully_shard`) through accelerate and transformers' Trainer.
 """
 
-from __future__ import annotations
-
 import os
 from typing import Any
 

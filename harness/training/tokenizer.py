@@ -4,8 +4,6 @@ Trained on generated training problems with the `tokenizers` library. Digits sta
 spelled out; each word of the `lists` suite is one token.
 """
 
-from __future__ import annotations
-
 from random import Random
 
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers

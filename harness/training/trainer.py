@@ -1,7 +1,5 @@
 """transformers' Trainer with a diffusion objective: the loss of a corrupted batch, and what is logged."""
 
-from __future__ import annotations
-
 import math
 import time
 from contextlib import nullcontext

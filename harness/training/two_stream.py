@@ -8,8 +8,6 @@ tokens before its position in that order. Two-stream verification has the same m
 Shapes: B batch, L length of the context, C slots (the largest segment of the batch), N = L + 2C.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import torch

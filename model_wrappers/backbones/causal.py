@@ -4,8 +4,6 @@ Checkpoints are as transformers has them (Qwen/Qwen2.5-7B-Instruct, Qwen/Qwen3-8
 Logits at position i predict token i + 1, and the decoder `ar` reads them so. Causal masks are given at every call.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM

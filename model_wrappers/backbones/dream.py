@@ -40,7 +40,6 @@ class DreamForMaskedLM(HeadAtPositions, Qwen2ForCausalLM):
     """Qwen2's layers with bidirectional attention; logits at position i predict token i + 1."""
 
     config_class = DreamConfig
-    config: DreamConfig
 
 
 def _whole(length: int) -> dict[str, Any]:

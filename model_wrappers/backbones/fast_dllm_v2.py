@@ -38,7 +38,6 @@ class FastDLLM(HeadAtPositions, Qwen2ForCausalLM):
     """Qwen2's layers; which tokens see which is said at every call."""
 
     config_class = FastDLLMConfig
-    config: FastDLLMConfig
 
 
 FAMILY = Family(

@@ -9,8 +9,6 @@ Calls of several rows (literal verification, guidance) run as they are. Shapes: 
 of a buffer, D head size, H heads, V vocabulary, n positions whose logits are read.
 """
 
-from __future__ import annotations
-
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable

@@ -3,8 +3,6 @@
 Shapes: B batch, L length, N tokens, D hidden size, V vocabulary, n positions whose logits are read.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

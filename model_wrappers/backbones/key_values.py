@@ -3,8 +3,6 @@
 Shapes: N tokens of a call, K that are kept, D head size, H heads.
 """
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 import torch

@@ -168,7 +168,6 @@ class LLaDAForMaskedLM(HeadAtPositions, LlamaForCausalLM):
     """Llama's layers with bidirectional attention; logits at position i predict token i (no shift)."""
 
     config_class = LLaDAConfig
-    config: LLaDAConfig
 
     def __init__(self, config: LLaDAConfig) -> None:
         super().__init__(config)

@@ -61,7 +61,6 @@ class LLaDA2MoEForMaskedLM(ExpertsAtPositions, Glm4MoeForCausalLM):
     """GLM-4-MoE's layers; which tokens see which is said at every call."""
 
     config_class = LLaDA2MoEConfig
-    config: LLaDA2MoEConfig
 
     def infer(self, *given: Any) -> torch.Tensor:
         """As `HeadAtPositions.infer`, in fp32: the official sampler's confidences are of these logits."""

@@ -60,7 +60,6 @@ class LLaDAMoEForMaskedLM(ExpertsAtPositions, Qwen3MoeForCausalLM):
     """Qwen3-MoE's layers with bidirectional attention; logits at position i predict token i (no shift)."""
 
     config_class = LLaDAMoEConfig
-    config: LLaDAMoEConfig
 
 
 # One tensor an expert in checkpoints, one for all of them here.

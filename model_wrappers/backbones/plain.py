@@ -11,8 +11,6 @@ Shapes: B batch, N tokens, K keys, D head size, H heads, E hidden size, V vocabu
 M tokens of all calls, P positions that the model knows, A = 2 D cosines and sines.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache

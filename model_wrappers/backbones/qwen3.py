@@ -36,7 +36,6 @@ class MaskedQwen3(HeadAtPositions, Qwen3ForCausalLM):
     """Qwen3's layers with bidirectional attention; logits at position i predict token i (no shift)."""
 
     config_class = MaskedQwen3Config
-    config: MaskedQwen3Config
 
 
 WHOLE_256 = {"gen_length": 256, "block_length": 256}

@@ -3,8 +3,6 @@
 A new architecture is one file beside this one and one entry in FAMILIES.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager

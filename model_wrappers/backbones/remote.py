@@ -7,8 +7,6 @@ Not supported: `extend` (two-stream verification, wino, caches), causal attentio
 Shapes: B batch, L length, V vocabulary, n positions whose logits are read.
 """
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 

@@ -33,7 +33,6 @@ class SDAR(MaskedQwen3):
     """Qwen3's layers; which tokens see which is said at every call."""
 
     config_class = SDARConfig
-    config: SDARConfig
 
 
 @strict
@@ -49,7 +48,6 @@ class SDARMoE(ExpertsAtPositions, Qwen3MoeForCausalLM):
     """Qwen3-MoE's layers; which tokens see which is said at every call."""
 
     config_class = SDARMoEConfig
-    config: SDARMoEConfig
 
 
 # One tensor an expert in checkpoints, one for all of them here.

@@ -1,7 +1,5 @@
 """Loading a checkpoint's weights: all of them, of the right shape, finite; anything else is refused in one line."""
 
-from __future__ import annotations
-
 import json
 import logging
 import re

@@ -1,7 +1,5 @@
 """Autoregressive decoding, token by token with kept keys and values: the reference that every reader knows."""
 
-from __future__ import annotations
-
 import torch
 
 from model_wrappers.options import Options

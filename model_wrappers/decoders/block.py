@@ -8,8 +8,6 @@ Fast-dLLM v2 (arXiv 2509.26328, `batch_sample`), which has sub-blocks.
 Shapes: L length of prompt and response, N positions of the block.
 """
 
-from __future__ import annotations
-
 from itertools import count
 from typing import Literal
 

@@ -5,8 +5,6 @@ EB-Sampler (Ben-Hamu et al., arXiv 2505.24857). At least one position is committ
 they are what a user would pick instead. Shapes: N candidates, V vocabulary.
 """
 
-from __future__ import annotations
-
 import torch
 
 from model_wrappers.decoders.llada import Candidates, Choice, Rule, UnmaskOptions, unmask

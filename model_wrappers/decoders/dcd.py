@@ -5,8 +5,6 @@ a causal attention bias, and the proposal's logits are l_cop + alpha * l_diff. L
 token (no shift). Shapes: L length, N candidates, V vocabulary.
 """
 
-from __future__ import annotations
-
 import torch
 
 from model_wrappers.decoders.llada import Candidates, Choice, Even, steps_per_block, unmask

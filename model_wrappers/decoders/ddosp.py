@@ -5,8 +5,6 @@ Only how many positions each step commits differs from LLaDA: every block has qu
 paper's reproduction.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

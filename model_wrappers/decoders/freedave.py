@@ -6,8 +6,6 @@ one before it chooses just what it adds. The last right state's logits are the n
 Every block begins with a forward of its own. Shapes: L length, N masked positions, K guessed states, V vocabulary.
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 import torch

@@ -6,8 +6,6 @@ divergences are float64, as in the official code. Divergences need the distribut
 step is compared with the last one of this block. Shapes: M positions whose logits are read, V vocabulary.
 """
 
-from __future__ import annotations
-
 import torch
 
 from model_wrappers.decoders.llada import Candidates, Choice, UnmaskOptions, unmask

@@ -4,8 +4,6 @@ LLaDA's loop with another score: exp(-lambda i) min(-p log f, alpha), where i is
 confidence and f the frequency of the token in a reference corpus. Shapes: N candidates, V vocabulary.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

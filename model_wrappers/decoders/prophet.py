@@ -6,8 +6,6 @@ threshold; then every mask is filled at once with its likeliest token. The thres
 L length of prompt and response, N candidates, M positions whose logits are read, A positions of the answer.
 """
 
-from __future__ import annotations
-
 import torch
 
 from model_wrappers.decoders.llada import Candidates, Choice, Even, steps_per_block, unmask

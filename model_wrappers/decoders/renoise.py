@@ -6,8 +6,6 @@ the rest. It ends when the likeliest tokens stay the same and the mean entropy i
 Shapes: C positions of the canvas, V vocabulary.
 """
 
-from __future__ import annotations
-
 import torch
 
 from model_wrappers.options import AboveZero, Options, Positive

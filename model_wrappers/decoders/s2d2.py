@@ -9,8 +9,6 @@ its causal caches. With acceptance "match" it is the linear speculation of Nemot
 of their first run, M tokens of a verification, K kept, V vocabulary.
 """
 
-from __future__ import annotations
-
 import math
 from functools import partial
 from typing import Literal

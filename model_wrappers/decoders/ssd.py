@@ -7,8 +7,6 @@ from the paper: a linear chain (as in the FeF-DLLM paper's reproduction), and te
 masked positions, K nodes of a chain, V vocabulary.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from functools import partial
 from typing import NamedTuple

@@ -7,8 +7,6 @@ code's. Tokens that were given are never revoked. Shapes: L length of prompt and
 positions whose logits are read, V vocabulary.
 """
 
-from __future__ import annotations
-
 import torch
 
 from model_wrappers.decoders.llada import Choice, UnmaskOptions, best

@@ -1,7 +1,5 @@
 """All LaTeX tables of a run as one PDF, by pdflatex; the same tables give the same bytes."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import tempfile

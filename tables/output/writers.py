@@ -1,7 +1,5 @@
 """Tables become text: LaTeX (booktabs, multirow, graphicx) and Markdown."""
 
-from __future__ import annotations
-
 import re
 from itertools import groupby
 

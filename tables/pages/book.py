@@ -1,7 +1,5 @@
 """The runs of a report as one book: series (a method of a run), suites, and every item under numbers of these."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property

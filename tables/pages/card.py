@@ -1,7 +1,5 @@
 """A run's card: what it was made with, as nested tables, and what to doubt."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

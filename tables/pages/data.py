@@ -4,8 +4,6 @@
 compressed, and is loaded when somebody looks at one of them. Everything is data: a page shows it as text.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

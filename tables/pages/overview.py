@@ -1,7 +1,5 @@
 """The main table of a report: accuracy, speed and forwards of every series on every suite, with intervals."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

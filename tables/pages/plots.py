@@ -1,7 +1,5 @@
 """The figures of a report, drawn by plotly in the page; every point knows the items behind it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A report's folder: one page, its scripts and styles, and its data; opened from disk or put on any web host."""
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 from pathlib import Path

@@ -3,8 +3,6 @@
 A run may hold the methods of several tables; each table that has its rows is there.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 

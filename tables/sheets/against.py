@@ -1,7 +1,5 @@
 """The table of every method beside one of them, on request."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from typing import Any
@@ -44,12 +42,10 @@ def against_table(compared: pd.DataFrame, measured: pd.DataFrame, run: Run, refe
     ]
     letters = lettered(filter(None, notes))
     rows = {(row["method"], row["suite"]): row for row in compared.assign(note=notes).to_dict("records")}
-    body, index = [], []
+    body: list[Any] = []
+    index = []
     for method in methods:
-        own = [(rows.get((method, suite)), heading) for suite, heading in wide]
-        body.append([Cell(_value(*cell), mark=letters.get(_note(*cell), "")) for cell in own])
-        body.append([Cell(_interval(*cell)) for cell in own])
-        body.append([Cell(_word(*cell)) for cell in own])
+        body += zip(*(_cells(rows.get((method, suite)), heading, letters) for suite, heading in wide), strict=True)
         index += [labels[method], INTERVAL, AFTER_HOLM]
     minor = frozenset(number for number in range(len(body)) if number % 3)
     columns = pd.MultiIndex.from_tuples([(groups[suite], heading) for suite, heading in wide])
@@ -70,32 +66,20 @@ def against_table(compared: pd.DataFrame, measured: pd.DataFrame, run: Run, refe
     return Table("against", caption, with_checkpoints(cells, methods, minor, run), marked, minor)
 
 
-def _value(row: dict[Any, Any] | None, heading: str) -> str:
+def _cells(row: dict[Any, Any] | None, heading: str, letters: dict[str, str]) -> tuple[Cell, Cell, Cell]:
+    """What a method has in a column: the value, below it the interval, and the word of points."""
+    none = Cell("")
     if row is None:
-        return "-"
+        return Cell("-"), none, none
     if heading == SAME:
-        return f"{row['same']} of {row['items']}"
+        return Cell(f"{row['same']} of {row['items']}"), none, none
+    name, decimals = ("points", 1) if heading == "Points" else ("speed", 2)
+    ends = [number_text(row[f"{name}_{end}"], decimals) for end in ("low", "high")]
+    interval = none if pd.isna(row[f"{name}_low"]) else Cell(" to ".join(ends))
     if heading == "Speed":
-        return "-" if pd.isna(row["speed"]) else f"{row['speed']:.2f}x"
-    return number_text(row["points"], 1, "+")
-
-
-def _word(row: dict[Any, Any] | None, heading: str) -> str:
-    if row is None or heading != "Points":
-        return ""
+        return Cell(number_text(row["speed"], 2, unit="x")), interval, none
     of = f" ({row['needed']:,.0f})" if row["word"] == NOT_SHOWN and math.isfinite(row["needed"]) else ""
-    return f"{row['word']}{of}"
-
-
-def _note(row: dict[Any, Any] | None, heading: str) -> str:
-    return str(row["note"]) if row is not None and heading == "Points" else ""
-
-
-def _interval(row: dict[Any, Any] | None, heading: str) -> str:
-    name, decimals = {"Points": ("points", 1), "Speed": ("speed", 2)}.get(heading, ("", 0))
-    if row is None or not name or pd.isna(row[f"{name}_low"]):
-        return ""
-    return " to ".join(number_text(row[f"{name}_{end}"], decimals) for end in ("low", "high"))
+    return Cell(number_text(row["points"], 1, "+"), mark=letters.get(row["note"], "")), interval, Cell(row["word"] + of)
 
 
 def against_sheets(request: Request) -> Iterator[Sheet]:

@@ -1,7 +1,5 @@
 """What every caption says about a run: the model, the number of items, the machine, and doubts about its seconds."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import PurePath

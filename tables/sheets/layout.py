@@ -1,7 +1,5 @@
 """Tidy frames become tables as they will be printed: formatted cells, emphasis, notes, caption."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count

@@ -4,8 +4,6 @@ Papers define tokens per forward and per second in different ways; a run's recor
 method is faster: a method that pads or writes more has more tokens. Seconds per response show it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pandas as pd

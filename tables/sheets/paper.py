@@ -1,7 +1,5 @@
 """The paper's numbers beside a run's own, method by method where their labels agree."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """The table of methods by suites: a row per method, a group of columns per suite, intervals below a row on request."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

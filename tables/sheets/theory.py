@@ -1,18 +1,27 @@
-"""The table of theory beside measurement: what Theorem 2 and its corollary predict, and by how much they miss."""
-
-from __future__ import annotations
+"""The tables of speculative windows, and of theory beside measurement: what Theorem 2 and its corollary predict, and by
+how much they miss."""
 
 from collections.abc import Iterator
 
 import pandas as pd
 
-from harness.measures.table import timed
+from harness.measures.table import measure_windows, timed
 from harness.measures.theory import COSTS, OF_SECONDS, theory
 from harness.measures.together import of_all
 from harness.records.store import Run
 from tables.sheets.captions import setting, timing
 from tables.sheets.layout import Heading, Request, Sheet, Table, listed
 
+WINDOWS = {
+    "acceptance": Heading("", "Acceptance", 3),
+    "alpha": Heading("", "Alpha", 3),
+    "committed_per_window": Heading("", "Committed", 2),
+    "windows": Heading("", "Windows", 0),
+}
+OF_WINDOWS = (
+    "Speculative windows. Acceptance is accepted / proposed drafts, alpha accepted / (accepted + rejected), "
+    "Committed the mean number of positions a window resolves."
+)
 CAPTION = (
     "Theory beside measurement. Alpha is accepted / (accepted + rejected) drafts, Acceptance accepted / proposed.",
     "E[C_k] is what Theorem 2 expects a window of k drafts to commit at that alpha, the corrected position counted; "
@@ -54,6 +63,14 @@ HEADINGS = {
     "speedup": Heading("Speed", "measured", 2, "x"),
     "speedup_ratio": Heading("Speed", "ratio", 2),
 }
+
+
+def windows(request: Request) -> Iterator[Sheet]:
+    """Speculative windows, where there are any."""
+    measured = of_all(measure_windows, request.run)
+    if len(measured):
+        caption = " ".join([OF_WINDOWS, *setting(request.measured, request.run)])
+        yield Sheet(Table("windows", caption, listed(measured, WINDOWS, request.run)), measured)
 
 
 def theory_table(frame: pd.DataFrame, measured: pd.DataFrame, run: Run) -> Table:

@@ -1,7 +1,5 @@
 """FeF-DLLM once more, without speculation and by enumeration: what its tests compare the decoder with."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -9,10 +7,11 @@ from functools import partial
 from typing import Any
 
 import torch
+from enumerated import enumerate_law
 from fakes import RandomConditionals
 from scipy.stats import chisquare
 
-from harness.laws.oracle import Law, enumerate_law
+from harness.laws.oracle import Law
 from model_wrappers import decode
 from model_wrappers.backbones.protocol import BackboneLike
 from model_wrappers.sampling import Sampler

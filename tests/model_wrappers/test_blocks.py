@@ -1,17 +1,16 @@
 """Block models: what is kept is exact, nothing behind the block runs, and every decoder decodes as without keeping."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
+from enumerated import enumerate_law
 from fakes import trace_of
 from families import VOCABULARY, tiny
 
-from harness.laws.oracle import enumerate_law, total_variation
+from harness.laws.oracle import total_variation
 from harness.records.traces import replay, window_sums
 from model_wrappers import METHODS, Backbone, decode
 from model_wrappers.backbones.blocks import BlockLedger, Blocks, Grid, Kept

@@ -4,19 +4,18 @@ A chain says where a context is computed (once, by anchors, in doubt) and in whi
 may depend on nothing else: no window, draft or saving.
 """
 
-from __future__ import annotations
-
 from functools import partial
 from itertools import product
 from typing import Any
 
 import pytest
 import torch
+from enumerated import enumerate_law
 from fakes import tiny_llada
 from fef_reference import tokens
 from two_stream_reference import sequential_law
 
-from harness.laws.oracle import enumerate_law, total_variation
+from harness.laws.oracle import total_variation
 from model_wrappers import Backbone
 
 two_stream = partial(tokens, verify="two-stream")

@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 import torch
+from enumerated import enumerate_law
 from fakes import request_for, tiny_llada
 from families import NAMES, SHIFTED, tiny
 from fef_reference import LENGTH, tokens
 from two_stream_reference import query_logits, sequential_law
 
-from harness.laws.oracle import enumerate_law, total_variation
+from harness.laws.oracle import total_variation
 from model_wrappers import Backbone, decode
 from model_wrappers.decoders.fef.targets import Proposal
 from model_wrappers.decoders.fef.two_stream import TwoStreamVerifier, by_confidence

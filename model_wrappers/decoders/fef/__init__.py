@@ -4,8 +4,6 @@ algorithm.py is the paper's Algorithm 2, line by line. options.py has its option
 targets.py where targets come from (two_stream.py: on top of cached keys and values), commits.py what a window leaves.
 """
 
-from __future__ import annotations
-
 from model_wrappers.decoders.fef.algorithm import decode_fef, make_verifier
 from model_wrappers.decoders.fef.options import FeFOptions
 

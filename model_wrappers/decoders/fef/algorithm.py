@@ -4,8 +4,6 @@ Within a diffusion step the joint distribution of the committed tokens is the ch
 whatever the draft and the window. Shapes: L length of prompt and response, W window, V vocabulary.
 """
 
-from __future__ import annotations
-
 import math
 
 import torch

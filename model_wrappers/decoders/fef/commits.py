@@ -1,7 +1,5 @@
 """What a verified window leaves behind: committed tokens, their confidences, the window and its rejected drafts."""
 
-from __future__ import annotations
-
 from functools import partial
 
 from model_wrappers.decoders.fef.targets import Proposal, Verified

@@ -3,8 +3,6 @@
 Shapes: W window, V vocabulary.
 """
 
-from __future__ import annotations
-
 import torch
 
 from model_wrappers.decoders.fef.options import FeFOptions

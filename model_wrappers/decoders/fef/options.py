@@ -1,7 +1,5 @@
 """The options of FeF-DLLM."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta

@@ -5,8 +5,6 @@ those after it. Another one, on top of cached keys and values, is two_stream.py.
 response, W window, V vocabulary, R rows, N positions.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple, Protocol
 
 import torch

@@ -3,8 +3,6 @@
 Shapes: L length of prompt and response, W window, S segment, V vocabulary, N tokens put after the cached ones.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

@@ -1,7 +1,5 @@
 """Oracles, laws and branch walking against brute force."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from functools import partial
@@ -9,6 +7,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from enumerated import enumerate_law
 
 from harness.laws.oracle import (
     BranchSampler,
@@ -16,7 +15,6 @@ from harness.laws.oracle import (
     TableBackbone,
     branches,
     count_branches,
-    enumerate_law,
     information_profile,
     kl,
     posterior_table,

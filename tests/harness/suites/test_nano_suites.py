@@ -1,7 +1,5 @@
 """Generated problems: right, diverse, the same for the same seed, and never in two splits."""
 
-from __future__ import annotations
-
 import json
 from functools import cache
 from pathlib import Path
@@ -11,8 +9,7 @@ import pytest
 
 from harness.suites import lists, mbpp
 from harness.suites.lists import LIST_TASKS, list_is_right, read_list, write_list
-from harness.suites.registry import GENERATED, generated_file, generator_of, suite_named
-from harness.suites.shots import SHOTS
+from harness.suites.registry import GENERATED, SHOTS, generated_file, generator_of, suite_named
 from harness.suites.spec import Problem, split_of
 from harness.suites.splits import (
     SPLITS,
