@@ -1,7 +1,5 @@
 """Fixtures that several test files share. Nothing here may reach the network."""
 
-from __future__ import annotations
-
 import atexit
 import json
 import os

@@ -1,7 +1,5 @@
 """The house: no folder shadows a module, commands start light. `make check` holds who may import whom."""
 
-from __future__ import annotations
-
 import importlib.machinery
 import subprocess
 import sys

@@ -3,8 +3,6 @@
 The workers are processes of a real cluster that only say that they decoded.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import subprocess

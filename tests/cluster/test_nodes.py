@@ -3,8 +3,6 @@
 And a driver that is killed, whose run goes on without workers.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

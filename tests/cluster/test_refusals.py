@@ -1,7 +1,5 @@
 """Workers: options that do not fit and clusters that cannot be had are refused; options travel to other processes."""
 
-from __future__ import annotations
-
 import socket
 import subprocess
 import sys

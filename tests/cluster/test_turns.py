@@ -1,7 +1,5 @@
 """Runs with a process for each method: no decoder reaches another one's row, and one that ends its process is named."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

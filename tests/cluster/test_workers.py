@@ -1,7 +1,5 @@
 """A run with workers has the tokens of one without, on every item, and says who decoded what."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

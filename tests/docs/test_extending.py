@@ -1,7 +1,5 @@
 """docs/extending.md works as it is written: its files, saved outside the repository, and its commands."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

@@ -1,7 +1,5 @@
 """Tables of results in the README and the docs are those that were rendered from committed records, line by line."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Runs with --batch: the records of a run without, whatever else is decoded at the same time."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The main job on a random model of every family: published decoders, a cache, and two streams side by side."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

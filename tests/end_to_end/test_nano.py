@@ -1,7 +1,5 @@
 """Lossless decoders on the shipped model (fp32): tokens do not depend on how they were speculated."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

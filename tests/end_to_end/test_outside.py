@@ -1,7 +1,5 @@
 """A run with all of it from outside: decoder, preset, suites, judge; scored again, resumed, refused in one line."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """The main job on nano, end to end: records, scoring, tables, resume after a kill, and what is refused."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """A GPU measured: parts recorded one by one, finished ones skipped, failed ones named, other machines refused."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

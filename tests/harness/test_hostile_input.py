@@ -1,7 +1,5 @@
 """Whatever is asked for, configured or read: it is used, or refused in one line; never a traceback from the depths."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """A run's options are the fields of one struct, for the command line and for Python alike; the command fef-dllm."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import fields, make_dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Plugins: loaded once by file, module or entry point, refused in one line, found again by what they were."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Statistics with known answers: by hand, by scipy, by enumeration, and by what their papers prove of them."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

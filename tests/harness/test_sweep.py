@@ -1,7 +1,5 @@
 """A sweep: levels beside their base by hand, what is varied is named, and the command goes on where it stopped."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

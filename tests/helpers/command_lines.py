@@ -1,7 +1,5 @@
 """Command lines: what they resolve to, and what a command says that refuses them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

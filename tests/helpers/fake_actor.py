@@ -1,7 +1,5 @@
 """A worker's process without a model: it takes no time to start, and dies when a file says so."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

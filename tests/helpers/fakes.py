@@ -3,8 +3,6 @@
 Shapes: B batch, L length, V vocabulary.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Callable

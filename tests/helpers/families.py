@@ -1,7 +1,5 @@
 """Tiny random models of every family, and their checkpoints as the official ones look."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

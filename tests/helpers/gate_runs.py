@@ -1,7 +1,5 @@
 """Synthetic runs for the regression gate: two methods on four suites, whose items agree but for what a test changes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

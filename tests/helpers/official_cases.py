@@ -3,8 +3,6 @@
 `tests/official/make_tokens.py` runs both and keeps the tokens; the tests run ours alone. Shapes: P prompt tokens.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator
 from copy import copy

@@ -1,7 +1,5 @@
 """nano as official decoders call a model: in the class that they were written for, or ours under their arguments."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 import types

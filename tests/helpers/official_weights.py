@@ -1,7 +1,5 @@
 """Random weights that depend on names, shapes and a seed alone, so that two implementations can have the same."""
 
-from __future__ import annotations
-
 import hashlib
 
 import torch

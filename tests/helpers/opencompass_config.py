@@ -1,7 +1,5 @@
 """A configuration for OpenCompass's own command line: a generated suite, and models of the adapter."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from harness.suites.registry import generated_dataset, suite_named

@@ -3,8 +3,6 @@
 python tests/helpers/parity_table.py
 """
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

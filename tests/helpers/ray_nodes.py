@@ -1,7 +1,5 @@
 """Ray nodes on this machine that talk over the loopback interface alone, ended by the ids of what was started."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket

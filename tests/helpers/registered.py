@@ -1,7 +1,5 @@
 """What tests register must not stay: others would find it, in whichever order they run."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any

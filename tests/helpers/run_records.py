@@ -1,7 +1,5 @@
 """Synthetic records of a run, written as harness/run.py writes them."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """A made-up traced run: every way in which a token comes, hostile texts on request, and as many items as wanted."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

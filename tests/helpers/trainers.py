@@ -1,7 +1,5 @@
 """A trainer of a tiny random model, and what a model predicts of the rows of a batch."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What two-stream verification must equal: one query at a time without a cache, and one position after the other."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 
 import torch

@@ -1,7 +1,5 @@
 """OpenCompass's verdicts without what its evaluators say, and an evaluator of its kind that gives none per item."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from opencompass.openicl.icl_evaluator import BaseEvaluator

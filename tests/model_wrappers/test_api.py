@@ -1,7 +1,5 @@
 """model_wrappers.decode: what it takes, what it refuses, and what it gives back."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

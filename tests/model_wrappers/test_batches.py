@@ -1,7 +1,5 @@
 """Batches: every decoder's tokens and costs are those it has alone, and no response suffers by another."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

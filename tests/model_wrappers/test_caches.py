@@ -1,7 +1,5 @@
 """Caches: what they push and read, what their logits are, and that they change no decoder where they cannot."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from fakes import logits_under, tiny_llada

@@ -1,7 +1,5 @@
 """The log of events: it replays to the tokens, and its sums are those of the windows, whatever decoded."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Any

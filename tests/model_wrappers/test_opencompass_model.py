@@ -1,7 +1,5 @@
 """The OpenCompass adapter: chat turns in, text out, one response at a time."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Decoders from outside and their options: registered or given as functions, checked, and what they must not do."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial

@@ -1,7 +1,5 @@
 """Probs, residuals, quotas, rankings and the seeded sampler; forward kernels, and corruption through them."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from scipy.stats import chisquare

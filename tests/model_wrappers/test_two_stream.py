@@ -1,7 +1,5 @@
 """Two-stream verification: its targets on every family, costs, fresh contexts, orders. Its laws: test_chains.py."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

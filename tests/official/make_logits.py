@@ -8,8 +8,6 @@ module or as part of a package (`--module package.models.modeling_x`). `--shim` 
 given several times. Needs torch, safetensors and a transformers that the code was written for.
 """
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import importlib

@@ -11,8 +11,6 @@ repository, commit, file, function, shims, SHA-256 of nano's weights and, for ev
 how many are ours too, calls and seconds of both.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import importlib

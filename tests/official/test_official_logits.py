@@ -1,7 +1,5 @@
 """Logits of every family equal those of the official implementation on the same weights (see README.md)."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Our decoders against what the official code wrote on nano's weights (goldens/tokens, see make_tokens.py)."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from pathlib import Path

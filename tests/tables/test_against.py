@@ -1,7 +1,5 @@
 """Every method beside one of them: problems, intervals, speeds, responses alike, what is not compared; claims."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What captions and notes say of a run: its model, items, machine, workers, code and settings, and what is missing."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

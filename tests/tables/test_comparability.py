@@ -1,7 +1,5 @@
 """Several runs in one set of tables: what must agree, what is said where it does not, and whose rows are shown."""
 
-from __future__ import annotations
-
 import copy
 import io
 from dataclasses import replace

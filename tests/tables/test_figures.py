@@ -1,7 +1,5 @@
 """Figures from synthetic records: what their lines hold, what is skipped, that same records give same bytes; colors."""
 
-from __future__ import annotations
-
 import json
 from itertools import combinations
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Intervals and p-values under the rows of a table: what they say, where they are empty, what is there without."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 from typing import Any

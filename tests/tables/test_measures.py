@@ -1,7 +1,5 @@
 """The field's measures: each definition beside its source's own count, areas under curves, notes on lengths."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 from typing import Any

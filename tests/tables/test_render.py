@@ -1,7 +1,5 @@
 """Tables from synthetic records: what they say, the paper's numbers beside a run's too."""
 
-from __future__ import annotations
-
 import io
 from dataclasses import replace
 from pathlib import Path

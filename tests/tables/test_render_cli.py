@@ -1,7 +1,5 @@
 """Rendering as a command: what it writes, what it refuses, that LaTeX takes it; which tables a run has."""
 
-from __future__ import annotations
-
 import io
 import shutil
 import subprocess

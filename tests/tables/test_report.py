@@ -1,7 +1,5 @@
 """The report's files: what they hold, and what they never do. What a browser makes of them: test_report_browser.py."""
 
-from __future__ import annotations
-
 import base64
 import json
 import re

@@ -1,7 +1,5 @@
 """The report in a browser: opened from disk, sorted, filtered, clicked through, played, compared, and safe."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

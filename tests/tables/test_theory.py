@@ -1,7 +1,5 @@
 """Theorem 2 and its corollary against enumeration and simulation; the table that sets them beside a run."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import math

@@ -3,8 +3,6 @@
 A real slurmctld, two slurmd and munge on this machine (make test-slurm).
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The benchmark's tables: what they count is right; what they time is printed, never asserted."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The cost model: fits, interpolation and predictions are right; what is timed is printed, never asserted."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The audit: its numbers against known ones, its verdicts on decoders that are right and on broken ones."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import math

@@ -1,7 +1,5 @@
 """Published settings: where they hold, what goes before them, and that every decoder takes what is written for it."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

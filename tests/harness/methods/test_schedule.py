@@ -1,7 +1,5 @@
 """DDOSP's schedule: the dynamic program against brute force, the profile against a known law, the command, a run."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Methods of a command line: how lists are cut and read; keys and labels, options and caches, what is refused."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, Literal
 

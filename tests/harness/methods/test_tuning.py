@@ -1,7 +1,5 @@
 """Tuning: which settings are tried, what the rule chooses, its file as an element of --methods, and the command."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Records that disagree are refused, and what disagrees is named."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Timing receipts: what the machine was like, and what a GPU says of itself through NVML."""
 
-from __future__ import annotations
-
 import sys
 import time
 from types import SimpleNamespace

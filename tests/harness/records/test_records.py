@@ -1,7 +1,5 @@
 """Records: whole after a kill, and refused when damaged; hashes of what they were made with."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Damaged records: whatever the bytes, a run is read or refused in one line, and whole items are never lost."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

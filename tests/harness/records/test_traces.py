@@ -1,7 +1,5 @@
 """Traces of a run: whole after a kill, never without their item nor an item without them, refused when damaged."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The regression gate catches what was planted, names it, and lets an unchanged run pass."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """On another class of platform a proven tie is excused, and costs that the golden revision has there too."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Chunks: every item through all methods on one worker, small ones at the end, what a dead worker held comes back."""
 
-from __future__ import annotations
-
 from harness.runs.chunks import DEATHS, Chunk, Queue
 
 METHODS = ["llada", "fef-2"]

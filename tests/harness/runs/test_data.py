@@ -1,7 +1,5 @@
 """Data files that would make nonsense prompts or judgements are refused before anything is decoded."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

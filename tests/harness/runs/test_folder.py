@@ -1,7 +1,5 @@
 """Run folders: one process at a time, nothing written over, sessions with receipts, faults that lose nothing."""
 
-from __future__ import annotations
-
 import json
 import multiprocessing
 import os

@@ -1,7 +1,5 @@
 """The plan of a run: what is measured, what follows from costs, how it is summed."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

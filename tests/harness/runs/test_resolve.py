@@ -1,7 +1,5 @@
 """The command line resolved to a configuration, and everything that is refused before work starts."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

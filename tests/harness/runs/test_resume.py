@@ -1,7 +1,5 @@
 """A run goes on, and workers join it, only with the weights, problems, code, options and packages it was begun with."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from copy import deepcopy

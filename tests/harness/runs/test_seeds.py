@@ -1,7 +1,5 @@
 """Runs of several seeds: every problem once for each, and statistics that know that these are alike."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

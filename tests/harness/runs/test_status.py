@@ -1,7 +1,5 @@
 """How far a run is: --status, a bar on a terminal, a line now and then elsewhere."""
 
-from __future__ import annotations
-
 import io
 import json
 import re

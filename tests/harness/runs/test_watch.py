@@ -1,7 +1,5 @@
 """A decoder from outside that leaves the models or the process other than they were is found."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Iterator
 

@@ -1,7 +1,5 @@
 """The filter of system calls, executed here as the kernel would: what it refuses, and with which error."""
 
-from __future__ import annotations
-
 import errno
 import struct
 

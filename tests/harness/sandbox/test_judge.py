@@ -1,8 +1,6 @@
 """The judge and the program in two processes: tests reach what a program returns as in one, and a program reaches no
 verdict."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter, OrderedDict, defaultdict, deque
 from datetime import date, datetime, time, timedelta

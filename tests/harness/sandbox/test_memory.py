@@ -1,7 +1,5 @@
 """What memory programs that want a gigabyte and a half get, read from outside the sandbox while they run."""
 
-from __future__ import annotations
-
 import os
 import threading
 import time

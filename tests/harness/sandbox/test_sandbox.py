@@ -1,8 +1,6 @@
 """Model-written programs, each in a sandbox: hostile ones harm nothing and lose only their own verdict; honest ones are
 judged as OpenCompass's evaluators judge them."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess

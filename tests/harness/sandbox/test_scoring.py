@@ -1,8 +1,6 @@
 """Scoring through OpenCompass's evaluators: references are right, nonsense is wrong, any subset can be scored; where no
 sandbox works, model-written code is not run. Responses are judged alike while they come."""
 
-from __future__ import annotations
-
 import json
 import os
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """OpenCompass's own configurations: the prompts they send, what is refused, evaluators that judge in their own way."""
 
-from __future__ import annotations
-
 import shutil
 import socket
 import subprocess

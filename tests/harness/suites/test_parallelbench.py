@@ -1,7 +1,5 @@
 """ParallelBench from a checkout: its layout is read, its metric judges, and what cannot judge here is refused."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

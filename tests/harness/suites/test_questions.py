@@ -1,7 +1,5 @@
 """Files of questions, and of prompts and responses: read, judged in three ways, refused with their line."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

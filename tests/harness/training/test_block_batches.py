@@ -1,7 +1,5 @@
 """Training for attention in blocks: what is trained is what decoding meets, and the result is a block model."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

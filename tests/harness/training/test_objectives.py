@@ -1,7 +1,5 @@
 """Position-conditioned prediction, by a random subset of positions against all of them; corruption in blocks."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

@@ -1,7 +1,5 @@
 """Training on several processes: the batch of a step, and a model that is sharded over them (FSDP2, on CPUs)."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import socket

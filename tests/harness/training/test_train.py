@@ -1,7 +1,5 @@
 """Training: the corruption, the loss, the data, and a training that was stopped."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Training under the two-stream mask: its predictions against separate forwards, its batches, and a whole training."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

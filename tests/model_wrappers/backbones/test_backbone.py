@@ -1,7 +1,5 @@
 """Backbones: logits, the ledger, and loading official checkpoints."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Models that would load and decode nonsense are refused in one line, with what is wrong with them."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """DiffusionGemma beside transformers' own `generate`: the same canvases, in the same number of passes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 from unittest import mock

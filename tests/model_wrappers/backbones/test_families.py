@@ -1,7 +1,5 @@
 """Every family: a piece on cached keys is the whole, whatever is read where, and checkpoints load as they are."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from itertools import chain

@@ -1,7 +1,5 @@
 """Calls of a few shapes, as CUDA graphs need them, run without a graph: what fills them up changes nothing."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 from typing import Any
 from unittest.mock import MagicMock

@@ -1,7 +1,5 @@
 """The forward in torch's functions: transformers' numbers bit for bit, or its own code; buffers; torch.compile."""
 
-from __future__ import annotations
-
 import shutil
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """A model of no known family: its code runs only where that is said, and gives logits alone."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The tokens with a role, by family: mask, what fills a response behind its end, and what closes a turn."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The autoregressive reference: transformers' greedy tokens, one call a token, and nothing else decodes it."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Block diffusion's own sampler: schedule, threshold, order and edits, on scripted logits and beside `threshold`."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """EOS and EoT with every decoder: the official sampler's options about them, and ending a response at EOS."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

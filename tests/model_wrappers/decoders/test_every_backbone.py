@@ -1,7 +1,5 @@
 """Every decoder on every family: none of them knows which it decodes with."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The FeF-DLLM decoder: its tokens do not depend on window, draft or speculation, and its trace adds up."""
 
-from __future__ import annotations
-
 from functools import partial
 from itertools import pairwise
 

@@ -1,7 +1,5 @@
 """The FeF-DLLM decoder's law: the chain product of the target's probs, for every window, draft and kernel."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

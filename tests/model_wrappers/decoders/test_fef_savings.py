@@ -1,7 +1,5 @@
 """The exact savings make FeF-DLLM cheaper and leave its law unchanged, in every combination."""
 
-from __future__ import annotations
-
 from functools import partial
 from itertools import product
 from typing import Any

@@ -1,7 +1,5 @@
 """The LLaDA decoder against the official sampler's rules, written out here, and against a known joint law."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

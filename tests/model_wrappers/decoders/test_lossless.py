@@ -1,7 +1,5 @@
 """SSD and FreeDave: LLaDA's tokens, in fewer forwards, however much is drafted."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,8 +1,6 @@
 """Decoders on LLaDA's loop: DDOSP's schedules, DCD's causal proposals, KLASS, PC-Sampler, Prophet. Of commits by
 confidence the official tokens say all (tests/official)."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

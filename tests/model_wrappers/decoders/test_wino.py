@@ -1,7 +1,5 @@
 """WINO: what is committed and revoked, by another implementation on sets of positions; its shadow on every family."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import pytest
