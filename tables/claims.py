@@ -22,7 +22,7 @@ HEADINGS = ["Claim", "Method", "Beside", "Suites", "Problems", "Difference", "In
 
 
 def markdown(compared: pd.DataFrame) -> str:
-    """The frame of `frames.claims.compare` as a page."""
+    """The frame of `measures.claims.compare` as a page."""
     points = int((compared["measure"] == "points").sum())
     lines = [
         f"Every claim, from records. Points of accuracy, over the problems of all its suites: Tango's interval after "

@@ -39,7 +39,7 @@ class Together(Run):
 def put_together(runs: Sequence[Run], allowed: Collection[str] = ()) -> Together:
     """Two runs or more as one. Of what several hold, a method on a suite, the first one's is shown.
 
-    allowed: names of checks (tables/comparability.py) that may fail; their differences become notes. Raises UserError
+    allowed: names of checks (comparability.py) that may fail; their differences become notes. Raises UserError
     if there are fewer than two runs, if anything else differs, or if a run is damaged.
     """
     if len(runs) < 2:

@@ -24,7 +24,7 @@ class Card:
 
 
 def card_of(run: Run, name: str, measured: pd.DataFrame) -> Card:
-    """The card of a run. measured: its rows of `measures.measure`."""
+    """The card of a run. measured: its rows of `table.measure`."""
     meta = run.meta
     doubts = timing(run)
     scoring = meta.scoring or {}

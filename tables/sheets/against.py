@@ -28,7 +28,7 @@ ALL_MEANING = "All: points over the problems of all suites{}."
 
 
 def against_table(compared: pd.DataFrame, measured: pd.DataFrame, run: Run, reference: str) -> Table:
-    """The frame of `frames.against.against` as a table: a row per method, its intervals below."""
+    """The frame of `measures.against.against` as a table: a row per method, its intervals below."""
     labels, titles = method_labels(run), suite_titles(run)
     groups = {suite: title for suite, title in titles.items() if suite in set(compared["suite"])}
     if ALL in set(compared["suite"]):

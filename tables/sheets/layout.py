@@ -80,7 +80,7 @@ class Sheet:
 
 @dataclass(frozen=True)
 class Request:
-    """What tables are made of: a run, its rows of `measures.measure`, `intervals.paired` where intervals are wanted.
+    """What tables are made of: a run, its rows of `table.measure`, `intervals.paired` where intervals are wanted.
 
     paper, measures: whether the paper's numbers, and the field's measures, are wanted. against: the method that all
     others are to be compared with, or "".

@@ -80,7 +80,7 @@ OF_CURVES = (
 def counted_table(
     name: str, headings: Headings, caption: tuple[str, ...], ledger: pd.DataFrame, measured: pd.DataFrame, run: Run
 ) -> Table:
-    """Columns of `token_ledger` or `curves` as a table; `measured` of `measures.measure`."""
+    """Columns of `token_ledger` or `curves` as a table; `measured` of `table.measure`."""
     return Table(name, " ".join([*caption, *setting(measured, run), *timing(run)]), listed(ledger, headings, run))
 
 

@@ -82,7 +82,7 @@ def paper_numbers() -> pd.DataFrame:
 
 
 def beside_paper(measured: pd.DataFrame, run: Run) -> pd.DataFrame:
-    """`measured`, from `measures.measure`, with the paper's numbers: the rows whose label and suite the paper has.
+    """`measured`, from `table.measure`, with the paper's numbers: the rows whose label and suite the paper has.
 
     The suite "mean" is there if the run has all of the paper's suites; the paper's mean is the printed one. Empty if
     the paper has none of the run's rows.

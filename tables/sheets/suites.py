@@ -45,7 +45,7 @@ def suites_table(
 ) -> Table:
     """A row per method in the order of `measured`, a group of columns per suite and their mean.
 
-    measured: rows of `measures.measure`. pairs: with these, of `intervals.paired`, rows have intervals and p-values
+    measured: rows of `table.measure`. pairs: with these, of `intervals.paired`, rows have intervals and p-values
     below; `measured` is then of `intervals.with_intervals`.
     """
     labels = method_labels(run)

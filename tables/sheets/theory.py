@@ -74,7 +74,7 @@ def windows(request: Request) -> Iterator[Sheet]:
 
 
 def theory_table(frame: pd.DataFrame, measured: pd.DataFrame, run: Run) -> Table:
-    """The frame of `theory` as a table, without OF_SECONDS if not timed; `measured` of `measures.measure`."""
+    """The frame of `theory` as a table, without OF_SECONDS if not timed; `measured` of `table.measure`."""
     of_seconds = timed(run)
     shown = {name: how for name, how in HEADINGS.items() if of_seconds or name not in OF_SECONDS}
     cells = listed(frame.assign(**{name: 1e3 * frame[name] for name in COSTS}), shown, run)  # in milliseconds
