@@ -110,6 +110,10 @@ def _verdicts(run: Path, suites: list[str], unsafe: bool, pending: bool, shown: 
         )
         if done.returncode != 0 or not verdicts.exists():
             reason = (done.stderr.strip().splitlines() or ["no message"])[-1]
+            if wrapper and "Permission denied" in reason:
+                reason += (
+                    f"; {', '.join(suites)} is judged by another user, so give all users that path (chmod -R o+rX)"
+                )
             raise UserError(f"scoring failed: {reason}; the records are kept, try: python harness/scoring.py {run}")
         return json.loads(verdicts.read_text(encoding="utf-8"))
 

@@ -90,7 +90,8 @@ def test_a_killed_run_resumes_to_the_records_of_an_uninterrupted_one(tmp_path: P
 
 
 def real_layout(folder: Path, count: int) -> Path:
-    """Generated problems laid out as the real files are, all of MATH's too."""
+    """Generated problems laid out as the real files are, all of MATH's too, for every user to read."""
+    folder.chmod(0o755)
     write_suites(folder, count=count)
     shutil.copy(folder / "data" / "math" / "test_prm800k_500.json", folder / "data" / "math" / "math.json")
     return folder

@@ -75,27 +75,42 @@ def test_real_math_wants_the_answer_in_a_box_and_gsm8k_as_the_last_number(tmp_pa
     assert evaluate(config, [0], ["The answer is -1"]) == [False]
 
 
-@pytest.mark.parametrize(
-    ("configuration", "own"),
-    [("gsm8k_0shot_gen_a58960", False), pytest.param("humaneval_gen_8e312c", True, marks=pytest.mark.slow)],
-)
-def test_another_configuration_is_scored(configuration: str, own: bool, tmp_path: Path) -> None:
-    """In one sandbox for all its programs, unless it is known to give each its `own`."""
+def run_of_another_configuration(folder: Path, configuration: str, suite: str) -> Path:
+    """A run of a right and a wrong response to problems of a suite, asked by another configuration of OpenCompass's."""
     if (choice := choose()).isolation is None:
         pytest.skip(choice.missing)
-    name, real = f"opencompass:{configuration}", tmp_path / "real"
-    write_suites(real, "dev", 2)
-    sha256 = files_hash(real_files(suite_named(name), real))
-    row = next(iter(problems("humaneval" if own else "gsm8k", "dev", 1))).row
-    right = row["prompt"] + row["canonical_solution"] if own else row["answer"].replace("####", "The answer is")
+    name = f"opencompass:{configuration}"
+    write_suites(folder / "real", "dev", 2)
+    sha256 = files_hash(real_files(suite_named(name), folder / "real"))
+    row = next(iter(problems(suite, "dev", 1))).row
+    right = row["answer"] if suite == "gsm8k" else row["prompt"] + row["canonical_solution"]
     items = [item("llada", name, number, text=text, correct=None) for number, text in enumerate([right, "nonsense"])]
     methods = {"llada": {"label": "LLaDA", "method": "llada"}}
     config = {"data": {name: sha256}, "methods": methods, "suites": {name: {"title": name}}}
-    data = {"folder": str(real), "files": {name: {"sha256": sha256}}}
-    save(tmp_path / "run", items, config=config, data=data)
-    scoring = score_run(tmp_path / "run")
-    assert (f"{name}: one sandbox for all programs" in scoring["not_enforced"]) is not own
-    assert read_run(tmp_path / "run").items["correct"].tolist() == [True, False]
+    data = {"folder": str(folder / "real"), "files": {name: {"sha256": sha256}}}
+    save(folder / "run", items, config=config, data=data)
+    return folder / "run"
+
+
+@pytest.mark.parametrize(
+    ("configuration", "suite"),
+    [("gsm8k_0shot_gen_a58960", "gsm8k"), pytest.param("humaneval_gen_8e312c", "humaneval", marks=pytest.mark.slow)],
+)
+def test_another_configuration_is_scored(configuration: str, suite: str, tmp_path: Path) -> None:
+    """In one sandbox for all its programs, unless it is known to give each its own."""
+    run = run_of_another_configuration(tmp_path, configuration, suite)
+    together = any("one sandbox for all programs" in missing for missing in score_run(run)["not_enforced"])
+    assert together is (suite == "gsm8k")
+    assert read_run(run).items["correct"].tolist() == [True, False]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.geteuid() != 0, reason="another user judges for root alone")
+def test_problems_that_the_judges_user_cannot_read_are_named(tmp_path: Path) -> None:
+    run = run_of_another_configuration(tmp_path, "gsm8k_0shot_gen_a58960", "gsm8k")
+    (tmp_path / "real").chmod(0o700)
+    with pytest.raises(UserError, match=r"real.*chmod -R o\+rX.*the records are kept"):
+        score_run(run)
 
 
 @pytest.fixture
