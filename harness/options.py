@@ -29,12 +29,21 @@ T = TypeVar("T", bound="DataclassInstance")
 
 
 def option(
-    help: str | None, default: Any = None, least: float | None = None, most: float | None = None, **argument: Any
+    help: str | None,
+    default: Any = None,
+    least: float | None = None,
+    most: float | None = None,
+    positional: bool | None = None,
+    **argument: Any,
 ) -> Any:
-    """A field with its help, default and range; argument: what else argparse needs, with nargs "?" for one without a
-    flag.
+    """A field with its help, default and range.
+
+    positional: whether it is written without a flag; those with `nargs` are, if nothing is said. argument: what else
+    argparse needs.
     """
-    return field(default=default, metadata={"least": least, "most": most, "argument": {"help": help, **argument}})
+    positional = "nargs" in argument if positional is None else positional
+    about = {"least": least, "most": most, "positional": positional, "argument": {"help": help, **argument}}
+    return field(default=default, metadata=about)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,7 +163,7 @@ def parsed(kind: type[T], line: list[str] | None, description: str | None = None
     hints = get_type_hints(kind)
     for each in fields(kind):
         argument = _argument(hints[each.name]) | each.metadata["argument"]
-        parser.add_argument(each.name if "nargs" in argument else _flag(each.name), **argument)
+        parser.add_argument(each.name if each.metadata["positional"] else _flag(each.name), **argument)
     return checked(kind, vars(parser.parse_args(line)))
 
 
@@ -175,4 +184,4 @@ def _argument(hint: Any) -> dict[str, Any]:
     if kind is bool:
         return {"action": "store_true"}
     choices = get_args(kind)
-    return {"type": type(choices[0]), "choices": choices} if choices else {"type": kind}
+    return {"type": type(choices[0]), "choices": choices} if choices else {"type": kind if kind in (int, float) else str}

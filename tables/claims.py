@@ -7,8 +7,8 @@ or the ratio of speed, its interval after correction for all claims of the file,
 (docs/measuring.md). The same records give the same bytes.
 """
 
-import argparse
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
@@ -16,6 +16,7 @@ import pandas as pd
 from harness.errors import one_line_errors
 from harness.measures.against import MARGIN
 from harness.measures.claims import SAME_SPEED, compare, read_claims
+from harness.options import option, parsed
 from harness.records.store import write_atomically
 
 HEADINGS = ["Claim", "Method", "Beside", "Suites", "Problems", "Difference", "Interval", "Shown", "Record"]
@@ -45,11 +46,16 @@ def markdown(compared: pd.DataFrame) -> str:
     return "\n".join(lines) + "\n"
 
 
-def main(argv: list[str] | None = None) -> int:
+@dataclass(frozen=True, kw_only=True)
+class ClaimOptions:
+    """Which claims are compared."""
+
+    claims: Path = option("the claims, each with its record and methods", positional=True, metavar="FILE.toml")
+
+
+def main(line: list[str] | None = None) -> int:
     """The command line; 0 when both files are written."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("claims", type=Path, metavar="FILE.toml")
-    path = parser.parse_args(argv).claims
+    path = parsed(ClaimOptions, line, __doc__).claims
     compared = compare(read_claims(path), path.parent)
     write_atomically(path.with_suffix(".md"), markdown(compared))
     write_atomically(path.with_suffix(".csv"), compared.to_csv(index=False, lineterminator="\n"))

@@ -12,9 +12,9 @@ missing is skipped with a line that says why. The same records give the same byt
 in grey.
 """
 
-import argparse
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from matplotlib.figure import Figure
 from harness.errors import UserError, cannot, one_line_errors
 from harness.measures.speed import read_measured
 from harness.measures.table import suite_titles
+from harness.options import option, parsed
 from tables.charts.drawing import STYLE, UNDATED, Skipped
 from tables.charts.figures import draw_acceptance, draw_curves, draw_throughput, draw_tradeoff, draw_window_size
 from tables.charts.series import draw_anchor, draw_front, draw_parallelism
@@ -40,17 +41,24 @@ def save(figure: Figure, stem: Path) -> list[Path]:
     return paths
 
 
-def main(argv: list[str] | None = None) -> int:
-    """The command line; 0 when the figures that the records suffice for are written."""
-    parser = argparse.ArgumentParser(description="Draw the figures of a run from its records.")
-    parser.add_argument("run", type=Path, nargs="?", metavar="RUN_FOLDER", help="folder with run.json and items.jsonl")
-    parser.add_argument("--out", type=Path, metavar="FOLDER", help="where the files go (default: RUN_FOLDER/figures)")
-    parser.add_argument("--curves", nargs="+", default=[], metavar="NAME=FILE", help="loss.csv files of training runs")
-    parser.add_argument(
-        "--series", nargs="+", default=[], metavar="TITLE=PATTERN", help="methods that are one line of the front"
+@dataclass(frozen=True, kw_only=True)
+class FigureOptions:
+    """What is drawn, and where the figures go."""
+
+    run: Path | None = option("folder with run.json and items.jsonl", nargs="?", metavar="RUN_FOLDER")
+    out: Path | None = option("where the files go (default: RUN_FOLDER/figures)", metavar="FOLDER")
+    curves: tuple[str, ...] = option(
+        "loss.csv files of training runs", (), positional=False, nargs="+", metavar="NAME=FILE"
     )
-    parser.add_argument("--throughput", type=Path, metavar="FILE", help="record of harness/bench.py --throughput --out")
-    options = parser.parse_args(argv)
+    series: tuple[str, ...] = option(
+        "methods that are one line of the front", (), positional=False, nargs="+", metavar="TITLE=PATTERN"
+    )
+    throughput: Path | None = option("record of `fef-dllm bench --throughput --out`", metavar="FILE")
+
+
+def main(line: list[str] | None = None) -> int:
+    """The command line; 0 when the figures that the records suffice for are written."""
+    options = parsed(FigureOptions, line, "Draw the figures of a run from its records.")
     if options.run is None and not ((options.curves or options.throughput) and options.out):
         raise UserError("name a run's folder, or --out with --curves or --throughput")
     series = _pairs("--series takes TITLE=PATTERN", options.series)
@@ -76,7 +84,7 @@ def main(argv: list[str] | None = None) -> int:
         drawings["curves"] = lambda: draw_curves(curves)
     if options.throughput is not None:
         drawings["throughput"] = lambda: draw_throughput(options.throughput)
-    out = options.out or options.run / "figures"
+    out = options.out or Path(options.run or "") / "figures"
     style: Any = {**matplotlib.rcParamsDefault, "backend": "agg", **STYLE}  # whatever the machine's matplotlibrc says
     with matplotlib.rc_context(style):
         for name, draw in drawings.items():

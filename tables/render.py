@@ -5,7 +5,6 @@
     python tables/render.py results/runs/NAME --intervals --measures
     python tables/render.py results/runs/NAME --against llada
     python tables/render.py results/reference/main results/reference/ablations --paper --pdf
-    python tables/render.py results/runs/A results/runs/B --together --out FOLDER
 
 Writes `main`, `training`, `speculation`, `draft` and `window-size` (accuracy and speedups per method and suite), each
 as .tex, .md and .csv, if the run has its rows; `windows` (speculative windows) if there are any, and `theory` (what the
@@ -20,25 +19,22 @@ their table and whatever `--columns` says. The LaTeX needs booktabs, multirow an
 have rows, and the same records give the same bytes. Reads records and nothing else. The tables of a single run are
 printed as well.
 
-`--together` makes one set of tables of several runs, if machine, model, problems and settings agree; what differs is
-listed, and `--allow NAME,NAME` turns it into a footnote. Every speedup is over the LLaDA of the same run.
 A run made with --untimed has no Speed and nothing per second; one with a timed run of the same methods in its folder
 `speed` has that run's (harness/measures/speed.py).
 """
 
-import argparse
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness.errors import UserError, cannot, one_line_errors
 from harness.measures.intervals import paired
 from harness.measures.speed import read_measured
 from harness.measures.table import measure
-from harness.measures.together import by_pair_of_all, of_all, put_together
-from harness.records.store import Run, read_run, write_atomically
+from harness.options import option, parsed
+from harness.records.store import Run, write_atomically
 from tables.output.pdf import NAME as PDF
 from tables.output.pdf import write_pdf
 from tables.output.writers import latex, markdown
@@ -66,7 +62,7 @@ def render(
     captions: bool = True,
     measures: bool = False,
 ) -> dict[str, str]:
-    """File name -> content of every table of a run, or of runs that `together.put_together` made one.
+    """File name -> content of every table of a run.
 
     paper: the paper's numbers beside the measured ones too; there is no paper.* if the paper has no number for any of
     the run's methods on its suites. intervals: sub-rows of intervals and p-values. against: a method of the run, for
@@ -74,8 +70,7 @@ def render(
     whether tables have one. measures: those of the field too. Raises UserError if the run has no items, is damaged or
     has no such method or column.
     """
-    pairs = by_pair_of_all(paired, run) if intervals else None
-    request = Request(run, of_all(measure, run), pairs, paper, against, measures)
+    request = Request(run, measure(run), paired(run) if intervals else None, paper, against, measures)
     sheets = [sheet for make in SHEETS for sheet in make(request)]
     known = {name for sheet in sheets for column in sheet.table.cells.columns for name in column if name}
     unknown = [name for name in columns if name.lower() not in map(str.lower, known)]
@@ -105,32 +100,36 @@ def write(files: dict[str, str], folder: Path) -> None:
             write_atomically(folder / name, text)
 
 
-def main(argv: list[str] | None = None) -> int:
+@dataclass(frozen=True, kw_only=True)
+class RenderOptions:
+    """What is rendered, and where it goes."""
+
+    runs: tuple[Path, ...] = option("folders with run.json and items.jsonl", (), nargs="+", metavar="RUN_FOLDER")
+    out: Path | None = option("where the files go (default: RUN_FOLDER/tables)", metavar="FOLDER")
+    paper: bool = option("also the paper's numbers beside the measured ones", False)
+    intervals: bool = option("95%% intervals and p-values under each row", False)
+    measures: bool = option("also tokens per forward, per second, and AUP", False)
+    against: str = option("also every method beside this one, with intervals", "", metavar="METHOD")
+    columns: str = option('suites, "Mean" and headings that stay: "Mean,Acc." (all)', "", metavar="NAMES")
+    no_caption: bool = option("tables without their caption", False)
+    pdf: bool = option("also tables.pdf, all LaTeX tables, with pdflatex", False)
+
+
+def main(line: list[str] | None = None) -> int:
     """The command line; 0 when the tables are written."""
-    parser = argparse.ArgumentParser(description="Render the tables of one run or of several from their records.")
-    parser.add_argument("runs", type=Path, nargs="+", metavar="RUN_FOLDER", help="folder with run.json and items.jsonl")
-    parser.add_argument("--out", type=Path, metavar="FOLDER", help="where the files go (default: RUN_FOLDER/tables)")
-    parser.add_argument("--paper", action="store_true", help="also the paper's numbers beside the measured ones")
-    parser.add_argument("--intervals", action="store_true", help="95%% intervals and p-values under each row")
-    parser.add_argument("--measures", "--tps", action="store_true", help="also tokens per forward, per second, and AUP")
-    parser.add_argument(
-        "--against", default="", metavar="METHOD", help="also every method beside this one, with intervals"
-    )
-    parser.add_argument(
-        "--columns", default="", metavar="NAMES", help='suites, "Mean" and headings that stay: "Mean,Acc." (all)'
-    )
-    parser.add_argument("--no-caption", action="store_true", help="tables without their caption")
-    parser.add_argument("--pdf", action="store_true", help="also tables.pdf, all LaTeX tables, with pdflatex")
-    parser.add_argument("--together", action="store_true", help="one set of tables of several comparable runs")
-    parser.add_argument("--allow", metavar="NAMES", help="with --together: checks that may fail, by name")
-    options = parser.parse_args(argv)
-    for run, out in _asked(options):
+    options = parsed(RenderOptions, line, "Render the tables of one run or of several from their records.")
+    if options.out and len(options.runs) > 1:
+        raise UserError(
+            f"--out is for one run, {len(options.runs)} were given; leave it out, each run has a folder tables"
+        )
+    for folder in options.runs:
+        run, out = read_measured(folder), options.out or folder / "tables"
         columns = [name.strip() for name in options.columns.split(",") if name.strip()]
         captions = not options.no_caption
         wanted = (options.paper, options.intervals, options.against, columns, captions, options.measures)
         files = render(run, *wanted)
         write(files, out)
-        if options.together or len(options.runs) == 1:
+        if len(options.runs) == 1:
             print(as_printed(text for name, text in files.items() if name.endswith(".md")))
         print(f"written to {out}: {', '.join(files)}")
         if options.paper and "paper.md" not in files:
@@ -155,26 +154,6 @@ def as_printed(texts: Iterable[str]) -> str:
             text = "\n\n".join([". ".join(new) + "."] * bool(new) + [table])
         shown.append(text)
     return "\n".join(shown)
-
-
-def _asked(options: argparse.Namespace) -> Iterator[tuple[Run, Path]]:
-    """The runs to render, each with the folder of its tables. Raises UserError for options that do not go together."""
-    folders: list[Path] = options.runs
-    if options.together:
-        if options.out is None:
-            raise UserError("--together needs --out, the folder of the common tables")
-        allowed = [name.strip() for name in (options.allow or "").split(",") if name.strip()]
-        yield put_together([read_run(folder) for folder in folders], allowed), options.out
-        return
-    if options.allow is not None:
-        raise UserError("--allow is for --together: it names what may differ between the runs of one table")
-    if options.out and len(folders) > 1:
-        raise UserError(
-            f"--out is for one run, {len(folders)} were given; leave it out, each run has a folder tables, "
-            "or add --together for one set of tables"
-        )
-    for folder in folders:
-        yield read_measured(folder), options.out or folder / "tables"
 
 
 if __name__ == "__main__":

@@ -9,19 +9,25 @@ with traces (harness/run.py --trace) their decoding forward by forward, two meth
 The folder may be put on any web host. What a model wrote is shown as text and never as markup.
 """
 
-import argparse
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 from harness.errors import one_line_errors
+from harness.options import option, parsed
 
 
-def main(argv: list[str] | None = None) -> int:
+@dataclass(frozen=True, kw_only=True)
+class ReportOptions:
+    """Which runs the report shows, and where it goes."""
+
+    runs: tuple[Path, ...] = option("folders with run.json and items.jsonl", (), nargs="+", metavar="RUN_FOLDER")
+    out: Path | None = option("where the report goes", metavar="FOLDER")
+
+
+def main(line: list[str] | None = None) -> int:
     """The command line; 0 when the report is written."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("runs", type=Path, nargs="+", metavar="RUN_FOLDER", help="folder with run.json and items.jsonl")
-    parser.add_argument("--out", type=Path, metavar="FOLDER", help="where the report goes")
-    options = parser.parse_args(argv)
+    options = parsed(ReportOptions, line, __doc__)
     # pandas and plotly take a second to import, which --help need not wait for.
     from harness.records.store import read_run
     from tables.pages.book import open_book

@@ -7,7 +7,6 @@ otherwise `not shown`.
 
 import math
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,6 @@ import pandas as pd
 from harness.errors import UserError
 from harness.measures.intervals import Paired, paired
 from harness.measures.table import method_labels, suite_titles
-from harness.measures.together import by_pair_of_all
 from harness.records.store import Run
 from harness.stats import holm_levels, paired_growth, paired_interval, paired_p_value, speedup_interval
 
@@ -39,13 +37,13 @@ def against(run: Run, reference: str) -> pd.DataFrame:
     for that interval to exclude 0. speed: the reference's total
     seconds / the method's, with its bootstrap interval; of ALL the plain mean over the suites, NaN if one is missing.
     same: items with the same tokens. NaN where there is nothing to compare, and in speed where the run was not timed.
-    Of runs together a method is compared within its own run. A method that shares no items has no row. Raises UserError
-    if the run has no such method with items, or no other shares any with it.
+    A method that shares no items has no row. Raises UserError if the run has no such method with items, or no other
+    shares any with it.
     """
     methods, suites = list(method_labels(run)), list(suite_titles(run))
     if reference not in methods:
         raise UserError(f"--against {reference}: the run has no such method; it has {', '.join(methods)}")
-    pairs = by_pair_of_all(partial(paired, reference=reference), run)
+    pairs = paired(run, reference)
     if not any(method == reference for method, _ in pairs):
         raise UserError(f"--against {reference}: there are no items of it yet")
     rows = []

@@ -42,6 +42,7 @@ def with_speed(run: Run, speed: Run) -> Run:
             raise UserError(f"{speed.folder}: {name} is missing or has other settings than in {run.folder}")
     if list(speed.config.suites) != list(run.config.suites):
         raise UserError(f"{speed.folder}: its suites are not those of {run.folder}")
+    _check_same(run, speed)
     both = _both(run, speed)
     alone = ~speed.items["method"].isin(run.config.methods)
     known = pd.MultiIndex.from_frame(both[PROBLEM])
@@ -56,6 +57,19 @@ def with_speed(run: Run, speed: Run) -> Run:
     seconds = run.items[list(KEY)].merge(speed.items[[*KEY, "seconds"]], on=list(KEY), how="left")["seconds"]
     items = run.items.assign(seconds=seconds.to_numpy(float, na_value=math.nan))
     return dataclasses.replace(run, items=items, speed=speed)
+
+
+def _check_same(run: Run, speed: Run) -> None:
+    """Raise UserError unless the two runs decode alike: temperature, dtype, weights. Threads may differ, for untimed
+    responses are decoded side by side.
+    """
+    for name in ("temperature", "dtype"):
+        here, there = getattr(run.config, name), getattr(speed.config, name)
+        if here != there:
+            raise UserError(f"{speed.folder}: its {name} is {there}, and {here} in {run.folder}")
+    for model in run.meta.weights.keys() & speed.meta.weights.keys():
+        if run.meta.weights[model].get("sha256") != speed.meta.weights[model].get("sha256"):
+            raise UserError(f"{speed.folder}: the weights of {model} are not those of {run.folder}")
 
 
 def _joined(run: Run, speed: Run) -> Run:

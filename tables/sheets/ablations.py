@@ -10,7 +10,6 @@ import pandas as pd
 
 from harness.measures.intervals import UNCERTAINTY, Pairs, with_intervals
 from harness.measures.table import MEASURES, REFERENCE, suite_titles
-from harness.measures.together import shown_items
 from harness.methods.groups import GROUPS
 from harness.records.schema import Method, Setting
 from harness.records.store import Run
@@ -95,8 +94,8 @@ def same_tokens(run: Run, methods: Sequence[str]) -> str:
     """
     known = run.config.methods
     steps = {method: _steps(known[method]) for method in methods}
-    items = shown_items(run)
-    items = items[items["method"].isin(methods)]
+    items = run.items[run.items["method"].isin(methods)]
+
     if "tokens_hash" not in items or len({*steps.values()}) == len(steps) or None in steps.values():
         return ""
     keys = [items["method"].astype(str).map(steps).rename("steps"), items["suite"].astype(str), items["item"]]

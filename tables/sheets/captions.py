@@ -1,7 +1,6 @@
 """What every caption says about a run: the model, the number of items, the machine, and doubts about its seconds."""
 
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import PurePath
 from typing import Any
 
@@ -11,7 +10,6 @@ from msgspec import UNSET
 from harness.measures.drift import timing_sentences
 from harness.measures.speed import same_tokens_with
 from harness.measures.table import suite_titles, timed
-from harness.measures.together import names_of, runs_of
 from harness.records.hashes import nano_hashes
 from harness.records.schema import RunConfig, RunRecord
 from harness.records.store import KEY, Run
@@ -19,7 +17,6 @@ from harness.records.store import KEY, Run
 SMALL = 1e9  # with fewer parameters, results are not comparable with the paper's 8B
 INCOMPARABLE = "not comparable with the paper's 8B results."
 UNCOMMITTED = "The code had changes that no commit has."  # so that the record cannot be made again from one
-TOGETHER = "Put together from the runs {}; a speedup is over the LLaDA of its own run."
 UNTIMED = "Seconds were not measured for comparison{}."
 
 
@@ -32,12 +29,11 @@ def setting(measured: pd.DataFrame, run: Run) -> list[str]:
     """Sentences for a caption: the model, the problems, items per suite, and the device, threads and dtype.
 
     From run.json's `weights` ({..: {name, parameters}}), `config.data` (a word where problems are generated, else the
-    files' hashes) and `environment` (device, cpu, gpu, threads, dtype); what is missing there is left out. Of runs
-    together, all machines, each once.
+    files' hashes) and `environment` (device, cpu, gpu, threads, dtype); what is missing there is left out.
     """
     counts = measured.groupby("suite")["items"].max()
-    configs, names = [each.config for each in runs_of(run)], names_of(run)
-    draws = configs[0].draws
+    config, environment = run.config, run.meta.environment
+    draws = config.draws
     counts = counts // len(draws)
     if counts.nunique() == 1:
         items = f"{counts.iloc[0]} item{'' if counts.iloc[0] == 1 else 's'} per suite"
@@ -48,22 +44,20 @@ def setting(measured: pd.DataFrame, run: Run) -> list[str]:
         items += (
             f", each with the seeds {', '.join(map(str, draws))}: accuracies are means ± standard deviations over them"
         )
-    all_generated = all(config.generated for config in configs)
-    own = _questions(configs)
+    own = _questions(config)
     but = f" but for {', '.join(own)}" if own else ""
-    generated = f", generated in the suites' formats{but}" if all_generated else ""
-    stops = ["Decoding ends at EOS."] if all(map(_stops, configs)) else []
+    generated = f", generated in the suites' formats{but}" if config.generated else ""
+    where = machine(environment, True, *_ways(config), _workers(run.meta))
     return [
         _models(run.meta),
-        *_origins(configs),
+        *_origins(config),
         f"{items}{generated}.",
-        *_configurations(configs),
+        *_configurations(config),
         *([f"Own questions: {'; '.join(own.values())}."] if own else []),
-        *stops,
-        *_machines(run),
-        *_uncommitted(run),
+        *(["Decoding ends at EOS."] if _stops(config) else []),
+        *([f"Environment: {where}."] if where else []),
+        *([UNCOMMITTED] if environment.get("dirty") else []),
         *_left_out(run),
-        *([TOGETHER.format(", ".join(names))] if names else []),
     ]
 
 
@@ -71,14 +65,7 @@ def timing(run: Run) -> list[str]:
     """Sentences for a table with seconds: whether they were measured for comparison, and reasons for doubt."""
     if not timed(run):
         return [_untimed(run.config)]
-    names = [f"Run {name}: " for name in names_of(run)] or [""]
-    return [
-        f"{name}{sentence}"
-        for name, each in zip(names, runs_of(run), strict=True)
-        for sentence in (
-            [*_speed(each), *timing_sentences(each.speed or each)] if timed(each) else [_untimed(each.config)]
-        )
-    ]
+    return [*_speed(run), *timing_sentences(run.speed or run)]
 
 
 def _speed(run: Run) -> list[str]:
@@ -105,9 +92,9 @@ def _models(meta: RunRecord) -> str:
     return f"Measured on {named}; {INCOMPARABLE}" if 0 < parameters < SMALL else f"Measured on {named}."
 
 
-def _origins(configs: Sequence[RunConfig]) -> list[str]:
+def _origins(config: RunConfig) -> list[str]:
     """Which weights were trained for FeF-DLLM: a decoder that shares them decodes with another method's."""
-    tables = [config.models.get(role, {}) for config in configs for role in ("fef", "two-stream")]
+    tables = [config.models.get(role, {}) for role in ("fef", "two-stream")]
     names = dict.fromkeys(PurePath(model).name for table in tables for model in table.values())
     return [f"Trained for FeF-DLLM: the weights of {', '.join(names)}."] if names else []
 
@@ -118,11 +105,10 @@ def _is_nano(model: dict[str, Any]) -> bool:
     return bool(hashes) and hashes <= nano_hashes()
 
 
-def _configurations(configs: Sequence[RunConfig]) -> list[str]:
+def _configurations(config: RunConfig) -> list[str]:
     """Which of OpenCompass's configurations ask and judge the suites, where problems are real."""
     named = {
         (suite.title or name): f"{suite.configuration} ({str(suite.configuration_sha256)[:8]})"
-        for config in configs
         for name, suite in config.suites.items()
         if suite.configuration is not UNSET
     }
@@ -131,19 +117,14 @@ def _configurations(configs: Sequence[RunConfig]) -> list[str]:
     return [f"Prompts and evaluators are OpenCompass's: {', '.join(f'{of} {name}' for of, name in named.items())}."]
 
 
-def _questions(configs: Sequence[RunConfig]) -> dict[str, str]:
+def _questions(config: RunConfig) -> dict[str, str]:
     """The suites that are files of questions, by title: which file, and how it is judged."""
     found = {}
-    for config in configs:
-        for name, suite in config.suites.items():
-            if suite.questions is not UNSET:
-                own = suite.questions
-                judge = own.judge
-                if own.judge_sha256 is not UNSET:
-                    judge += f" ({own.judge_sha256[:8]})"
-                found[suite.title or name] = (
-                    f"{suite.title or name} is {own.file} ({own.sha256[:8]}), judged by {judge}"
-                )
+    for name, suite in config.suites.items():
+        if suite.questions is not UNSET:
+            own, title = suite.questions, suite.title or name
+            judge = own.judge if own.judge_sha256 is UNSET else f"{own.judge} ({own.judge_sha256[:8]})"
+            found[title] = f"{title} is {own.file} ({own.sha256[:8]}), judged by {judge}"
     return found
 
 
@@ -151,24 +132,6 @@ def _stops(config: RunConfig) -> bool:
     """Whether decoding ends at EOS, a setting of all methods alike."""
     settings = [setting for method in config.methods.values() for setting in method.suites.values()]
     return any(setting.options.get("stop_at_eos") for setting in settings)
-
-
-def _machines(run: Run) -> list[str]:
-    """The machine, or where runs that are put together had several, each with the names of its runs."""
-    named: dict[str, list[str]] = {}
-    for name, each in zip(names_of(run) or ("",), runs_of(run), strict=True):
-        more = (*_ways(each.config), _workers(each.meta))
-        named.setdefault(machine(each.meta.environment, not name, *more), []).append(name)
-    if len(named) == 1:
-        return [f"Environment: {text}." for text in named if text]
-    machines = (f"{text or 'unknown'} ({', '.join(names)})" for text, names in named.items())
-    return [f"Environments: {'; '.join(machines)}."]
-
-
-def _uncommitted(run: Run) -> list[str]:
-    """Which runs' code was no commit's."""
-    named = zip([f"Run {name}: " for name in names_of(run)] or [""], runs_of(run), strict=True)
-    return [f"{name}{UNCOMMITTED}" for name, each in named if each.meta.environment.get("dirty")]
 
 
 def _ways(config: RunConfig) -> list[str]:
@@ -206,13 +169,10 @@ def _workers(meta: RunRecord) -> str:
 
 
 def _left_out(run: Run) -> list[str]:
-    """Responses that ended their workers or took too long, and were not decoded later."""
-    missing: dict[tuple[int, Any], str] = {}
-    for number, each in enumerate(runs_of(run)):
-        rows = [row for session in each.meta.sessions for row in session.get("left_out", [])]
-        there = set(each.items[list(KEY)].itertuples(index=False, name=None)) if rows and len(each.items) else set()
-        keys = [tuple(row[name] for name in KEY) for row in rows]
-        missing |= {(number, key): row["reason"] for key, row in zip(keys, rows, strict=True) if key not in there}
+    """Responses that ended their workers, and were not decoded later."""
+    rows = [row for session in run.meta.sessions for row in session.get("left_out", [])]
+    there = set(run.items[list(KEY)].itertuples(index=False, name=None)) if rows and len(run.items) else set()
+    missing = {key: row["reason"] for row in rows if (key := tuple(row[name] for name in KEY)) not in there}
     if not missing:
         return []
     reasons = "; ".join(dict.fromkeys(missing.values()))

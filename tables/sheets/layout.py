@@ -13,7 +13,6 @@ from msgspec import UNSET
 from harness.measures.intervals import Pairs
 from harness.measures.settings import against_reference
 from harness.measures.table import BY_SEED, LENGTH, REFERENCE, method_labels, suite_titles, timed
-from harness.measures.together import by_pair_of_all, joined, notes_of
 from harness.records.schema import SuiteName
 from harness.records.store import Run
 from harness.suites.registry import SUITES
@@ -132,8 +131,7 @@ def shown_metrics(metrics: Sequence[Metric], run: Run) -> list[Metric]:
 def with_notes(measured: pd.DataFrame, run: Run) -> pd.DataFrame:
     """`measured` with notes, texts or "": accuracy_note, speed_note and forward_note.
 
-    accuracy_origin and speed_origin: the part of these notes that is due to the run of a row. accuracy_full and
-    speed_full: whether no row has more items.
+    accuracy_full and speed_full: whether no row has more items.
     """
     by_suite = measured.groupby("suite")
     most = by_suite["items"].transform("max")
@@ -141,7 +139,7 @@ def with_notes(measured: pd.DataFrame, run: Run) -> pd.DataFrame:
     reasons = {suite: f"not scored: {reason}" for suite, reason in not_scored.items()}
     not_enforced = [f"its programs' sandbox: {missing}" for missing in run.meta.scoring.get("not_enforced") or []]
     of_code = {name for name, suite in run.config.suites.items() if _executes(name, suite)}
-    origins, settings = notes_of(run), by_pair_of_all(against_reference, run)
+    settings = against_reference(run)
 
     def accuracy_note(row: Any) -> str:
         if row.scored == 0:
@@ -164,20 +162,19 @@ def with_notes(measured: pd.DataFrame, run: Run) -> pd.DataFrame:
         return "" if similar else f"responses are {round(100 * ratio)}% as long as LLaDA's"
 
     rows = list(measured.assign(most=most).itertuples())
-    of_run = [origins.get((str(row.method), str(row.suite)), ("", "")) for row in rows]
     return measured.assign(
-        accuracy_origin=[accuracy for accuracy, _ in of_run],
-        speed_origin=[speed for _, speed in of_run],
-        accuracy_note=[joined(accuracy_note(row), own[0]) for row, own in zip(rows, of_run, strict=True)],
-        speed_note=[
-            joined(forward_note(row), length_note(row), settings_note(row), own[1])
-            for row, own in zip(rows, of_run, strict=True)
-        ],
+        accuracy_note=[accuracy_note(row) for row in rows],
+        speed_note=[joined(forward_note(row), length_note(row), settings_note(row)) for row in rows],
         forward_note=[forward_note(row) for row in rows],
         accuracy_full=(measured["scored"] == by_suite["scored"].transform("max")),
         speed_full=(measured["shared_items"] == by_suite["shared_items"].transform("max")),
         acceptance_percent=100 * measured["acceptance"],
     )
+
+
+def joined(*texts: str) -> str:
+    """Notes of one cell as one text, each once."""
+    return "; ".join(dict.fromkeys(text for text in texts if text))
 
 
 def _executes(name: str, suite: SuiteName) -> bool:
@@ -202,8 +199,8 @@ def mean_rows(frame: pd.DataFrame, suites: Sequence[str]) -> pd.DataFrame:
                 "suite": MEAN,
                 **means,
                 BY_SEED: tuple(sum(seed) / len(seed) for seed in by_seed),
-                "accuracy_note": joined(unscored, *own["accuracy_origin"].dropna()),
-                "speed_note": joined(unshared, *own["speed_origin"].dropna()),
+                "accuracy_note": unscored,
+                "speed_note": unshared,
                 "forward_note": unshared,
                 "accuracy_full": bool(own["accuracy_full"].eq(True).all()),
                 "speed_full": bool(own["speed_full"].eq(True).all()),

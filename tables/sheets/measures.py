@@ -10,7 +10,6 @@ import pandas as pd
 
 from harness.measures.curves import curves
 from harness.measures.definitions import DEFINITIONS, token_ledger
-from harness.measures.together import of_all, runs_of
 from harness.records.store import Run
 from tables.sheets.captions import setting, timing
 from tables.sheets.layout import Heading, Headings, Request, Sheet, Table, listed
@@ -87,9 +86,9 @@ def counted_table(
 def measures(request: Request) -> Iterator[Sheet]:
     """What a response has of tokens, calls and seconds, and the field's measures of it, if they were asked for."""
     if request.measures:
-        ledger = of_all(token_ledger, request.run)
+        ledger = token_ledger(request.run)
         common = (ledger, request.measured, request.run)
         yield Sheet(counted_table("measures", MEASURES, OF_MEASURES, *common), ledger)
         yield Sheet(counted_table("tokens", COUNTS, OF_COUNTS, *common), ledger)
-        if len(runs_of(request.run)) == 1 and len(areas := curves(request.run)):  # a curve is of one run
+        if len(areas := curves(request.run)):
             yield Sheet(counted_table("curves", CURVES, OF_CURVES, areas, request.measured, request.run), areas)

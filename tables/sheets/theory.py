@@ -7,7 +7,6 @@ import pandas as pd
 
 from harness.measures.table import measure_windows, timed
 from harness.measures.theory import COSTS, OF_SECONDS, theory
-from harness.measures.together import of_all
 from harness.records.store import Run
 from tables.sheets.captions import setting, timing
 from tables.sheets.layout import Heading, Request, Sheet, Table, listed
@@ -67,7 +66,7 @@ HEADINGS = {
 
 def windows(request: Request) -> Iterator[Sheet]:
     """Speculative windows, where there are any."""
-    measured = of_all(measure_windows, request.run)
+    measured = measure_windows(request.run)
     if len(measured):
         caption = " ".join([OF_WINDOWS, *setting(request.measured, request.run)])
         yield Sheet(Table("windows", caption, listed(measured, WINDOWS, request.run)), measured)
@@ -85,6 +84,7 @@ def theory_table(frame: pd.DataFrame, measured: pd.DataFrame, run: Run) -> Table
 
 def theory_sheets(request: Request) -> Iterator[Sheet]:
     """The paper's theorem beside the measured windows, if FeF methods have any."""
-    expected = of_all(theory, request.run)
+    expected = theory(request.run)
+
     if len(expected):
         yield Sheet(theory_table(expected, request.measured, request.run), expected)

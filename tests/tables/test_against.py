@@ -4,7 +4,6 @@ import math
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pandas as pd
 import pytest
 from run_records import item, rows_of, save
@@ -12,8 +11,6 @@ from run_records import item, rows_of, save
 from harness.errors import UserError
 from harness.measures.against import ALL, against, with_words, word
 from harness.measures.intervals import paired
-from harness.measures.together import put_together
-from harness.records.store import Run
 from harness.stats import paired_interval, speedup_interval
 from tables.claims import main
 from tables.render import render
@@ -28,17 +25,6 @@ def some_items(suite: str) -> list[dict[str, Any]]:
         own = {"seconds": 2 * own["seconds"], "tokens_hash": f"{number}" if number < 2 else "other"}
         rows.append(item("dcd", suite, number, correct=2 <= number < 9, **own))
     return rows
-
-
-def two_runs(folder: Path, second_is_timed: bool = True) -> list[Run]:
-    """LLaDA beside LLaDA/2, and beside DCD, which has half its seconds."""
-    items = {
-        method: [item(method, "gsm8k", n, seconds=2.0 if method == "llada" else 1.0) for n in range(3)]
-        for method in ("llada", "llada/2", "dcd")
-    }
-    one = save(folder / "one", [*items["llada"], *items["llada/2"]], suites={"gsm8k": "GSM8K"})
-    config = msgspec.to_builtins(one.meta.config) | {"timed": second_is_timed}
-    return [one, save(folder / "two", [*items["llada"], *items["dcd"]], config=config)]
 
 
 def by_suite(frame: pd.DataFrame, method: str) -> pd.DataFrame:
@@ -100,20 +86,6 @@ def test_the_table_has_intervals_below_and_no_sign_at_zero(tmp_path: Path) -> No
     even = [row | {"correct": True} for row in some_items("gsm8k")]
     even_run = save(tmp_path / "even", even, suites={"gsm8k": "GSM8K"})
     assert rows_of(render(even_run, against="dcd")["against.md"])["LLaDA"][0] == "0.0"
-
-
-def test_an_untimed_run_has_no_speed_beside_one_that_has(tmp_path: Path) -> None:
-    together = against(put_together(two_runs(tmp_path, second_is_timed=False), ["timed"]), "llada")
-    assert by_suite(together, "llada/2")["speed"].notna().all() and by_suite(together, "dcd")["speed"].isna().all()
-
-
-def test_runs_together_compare_each_method_within_its_own_run(tmp_path: Path) -> None:
-    runs = two_runs(tmp_path)
-    together = put_together(runs)
-    assert by_suite(against(together, "llada"), "dcd")["speed"].tolist() == [2.0]
-    # DCD is in the second run alone, whose LLaDA is not the one that is shown.
-    with pytest.raises(UserError, match="--against dcd: no other method shares problems with it"):
-        against(together, "dcd")
 
 
 def test_a_method_without_shared_problems_is_named_and_has_no_row(tmp_path: Path) -> None:

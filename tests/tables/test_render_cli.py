@@ -14,7 +14,6 @@ from run_records import PAPER_SUITES, full_items, has_latex, item, rows_of, save
 
 from harness.errors import UserError
 from harness.measures.table import MEASURES
-from harness.measures.together import put_together
 from harness.methods.groups import GROUPS
 from harness.methods.presets import PRESETS
 from harness.methods.selection import methods_named
@@ -175,14 +174,3 @@ def test_the_caption_names_responses_that_speculation_changed(tmp_path: Path) ->
     run = with_hashes(save_presets(tmp_path, *GROUPS["speculation"]), tmp_path / "hashed", math="other")
     caption = render(run)["speculation.md"]
     assert "on 6 of 8 responses, not on MATH 0 (step=4), MATH 1 (step=4)." in caption
-
-
-def test_runs_together_that_form_an_ablation_have_its_table(tmp_path: Path) -> None:
-    """The shown rows of both runs together are the speculation table, whose caption compares tokens."""
-    first, second = (
-        with_hashes(save_presets(tmp_path / name, "llada", *methods), tmp_path / f"{name}-hashed")
-        for name, methods in (("one", ["fef-4-nosd"]), ("two", ["fef-4"]))
-    )
-    files = render(put_together([first, second]))
-    assert in_csv(files["speculation.csv"]) == ["fef-4-nosd", "fef-4"]
-    assert "the same tokens on 4 of 4 responses." in files["speculation.md"]

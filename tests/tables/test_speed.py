@@ -1,0 +1,75 @@
+"""Accuracy of one run and speed of another: what the folder `speed` of a run must have in common with it."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from run_records import NANO_SHA256, item, save
+
+from harness.errors import UserError
+from harness.measures.against import against
+from harness.measures.speed import read_measured
+from harness.measures.table import measure
+from harness.records.store import Run
+from tables.render import render
+
+
+def items_with(count: int, seconds: dict[str, float], tokens: str = "t") -> list[dict[str, Any]]:
+    return [
+        item(method, "gsm8k", n, seconds=spent, prompt_hash=f"p{n}", tokens_hash=f"{tokens}{n}", correct=n % 2 == 0)
+        for method, spent in seconds.items()
+        for n in range(count)
+    ]
+
+
+def untimed(folder: Path, **changes: Any) -> Run:
+    config = save(folder, [], suites={"gsm8k": "GSM8K"}).config
+    config = msgspec.to_builtins(config) | {"timed": False} | changes
+    return save(folder, items_with(10, {"llada": 9.0, "dcd": 9.0}), config=config)
+
+
+def test_accuracy_is_of_all_problems_and_speed_of_the_timed_ones(tmp_path: Path) -> None:
+    untimed(tmp_path)
+    save(tmp_path / "speed", items_with(4, {"llada": 3.0, "dcd": 1.5}), suites={"gsm8k": "GSM8K"})
+    run = read_measured(tmp_path)
+    row = measure(run).set_index("method").loc["dcd"]
+    assert (row["items"], row["scored"], row["speedup"], row["seconds_per_item"]) == (10, 10, 2.0, 1.5)
+    (beside,) = against(run, "llada").to_dict("records")
+    assert (beside["items"], beside["speed"]) == (10, 2.0)
+    assert "first 4 problems of each suite, 8 of 8 responses with these tokens" in render(run)["main.md"]
+
+
+def test_without_a_timed_run_beside_it_there_is_no_speed(tmp_path: Path) -> None:
+    untimed(tmp_path)
+    assert measure(read_measured(tmp_path))["speedup"].isna().all()
+
+
+def test_a_reference_of_the_timed_run_alone_joins_with_its_problems(tmp_path: Path) -> None:
+    speed = save(tmp_path / "speed", items_with(4, {"llada": 3.0, "dcd": 1.5}), suites={"gsm8k": "GSM8K"})
+    config = msgspec.to_builtins(speed.config) | {"timed": False}
+    del config["methods"]["llada"]
+    save(tmp_path, items_with(10, {"dcd": 9.0}), config=config)
+    rows = measure(read_measured(tmp_path)).set_index("method")
+    assert list(rows.index) == ["llada", "dcd"]
+    assert (rows["items"].to_list(), rows["speedup"].to_list()) == ([4, 10], [1.0, 2.0])
+
+
+@pytest.mark.parametrize("what", ["untimed", "settings", "problems", "more", "temperature", "dtype", "weights"])
+def test_a_run_that_does_not_belong_is_refused(what: str, tmp_path: Path) -> None:
+    run = untimed(tmp_path)
+    config = msgspec.to_builtins(run.config) | {"timed": what != "untimed"}
+    weights = {"nano": {"name": "nano", "sha256": {"model": "0" * 64} if what == "weights" else NANO_SHA256}}
+    if what in ("temperature", "dtype"):
+        config[what] = {"temperature": 0.9, "dtype": "bfloat16"}[what]
+    if what == "settings":
+        config["methods"]["dcd"]["method"] = "llada"
+    own = items_with(3, {"llada": 3.0, "dcd": 1.5})
+    if what == "problems":
+        own[0]["prompt_hash"] = own[3]["prompt_hash"] = "another"  # the first problem of both methods
+    if what == "more":
+        own.append(item("ssd", "gsm8k", 5, seconds=1.0, prompt_hash="p5", tokens_hash="t5"))
+        config["methods"]["ssd"] = config["methods"]["dcd"]
+    save(tmp_path / "speed", own, config=config, weights=weights)
+    with pytest.raises(UserError, match="speed"):
+        read_measured(tmp_path)
