@@ -46,28 +46,11 @@ def decode(
     """
     decoder = decoder_named(method)
     options = check_options(method, method_options)
-    blocks: Blocks | None = getattr(backbone, "blocks", None)
-    check_blocks(method, blocks)
-    if blocks is not None and not blocks.causal:
-        blocks = replace(blocks, length=block_length or blocks.length)
-        block_length = blocks.length
-    block_length = gen_length if block_length is None else block_length
-    check_lengths(gen_length, block_length)
     check_temperature(method, temperature)
-    prompt_1P = _prompt(prompt_ids, backbone, gen_length)
-
-    start = prompt_1P.shape[1]
-    target, draft = ledgers(backbone, _draft(getattr(options, "draft", None), backbone), start, blocks)
-    given_1L = torch.cat([prompt_1P, _response(given, backbone, gen_length)], 1)
-    grid = target.grid if isinstance(target, BlockLedger) else None
-    end = given_1L.shape[1]
-    beyond = 0 if grid is None else grid.end(end - 1) - end  # the model's last block reaches there
-    x_1L = F.pad(given_1L, (0, beyond), value=backbone.mask_id).to(target.device, copy=True)
+    lengths = (gen_length, block_length)
     sampler = Sampler(seed) if sampler is None else sampler
-    held = frozenset((x_1L[0] != target.mask_id).nonzero()[:, 0].tolist())
-    request = Request(
-        target, draft, x_1L, start, block_length, temperature, sampler, observer, given=held, grid=grid, end=end
-    )
+    request = new_request(backbone, prompt_ids, method, options, lengths, temperature, sampler, given, observer)
+    target, draft, given_1L = request.backbone, request.draft, request.x_1L.cpu().clone()
     if isinstance(observer, FullObserver):
         observer.began(lambda: target.calls + draft.calls)
     _synchronize(target.device)
@@ -75,7 +58,7 @@ def decode(
     try:
         with torch.inference_mode():
             decoder(request, options)
-            if grid is not None:
+            if request.grid is not None:
                 fill_after_eos(request)
     except (RuntimeError, ValueError):
         _check_logits(target, draft)  # the cause, where that is what the decoder could not use
@@ -85,9 +68,55 @@ def decode(
     _check_logits(target, draft)
     target.check_counted(draft)
     draft.check_counted(target)
-    decoded_1L = x_1L[:, :end].cpu()
-    _check_response(decoder, name_of(method), given_1L, decoded_1L, start, backbone)
-    trace = Trace(
+    end = request.start + request.length
+    decoded_1L = request.x_1L[:, :end].cpu()
+    _check_response(decoder, name_of(method), given_1L[:, :end], decoded_1L, request.start, backbone)
+    return Decoded(decoded_1L[0, request.start :].clone(), _trace(request, began, seconds))
+
+
+def new_request(
+    backbone: BackboneLike,
+    prompt_ids: torch.Tensor,
+    method: Method,
+    options: Options,
+    lengths: tuple[int, int | None],
+    temperature: float,
+    sampler: Sampler,
+    given: torch.Tensor | None = None,
+    observer: Observer | None = None,
+) -> Request:
+    """A response to decode, on the model's device, its models in new ledgers.
+
+    lengths: gen_length and block_length; the other arguments are `decode`'s. Raises ValueError as `decode` does.
+    """
+    gen_length, block_length = lengths
+    blocks: Blocks | None = getattr(backbone, "blocks", None)
+    check_blocks(method, blocks)
+    if blocks is not None and not blocks.causal:
+        blocks = replace(blocks, length=block_length or blocks.length)
+        block_length = blocks.length
+    block_length = gen_length if block_length is None else block_length
+    check_lengths(gen_length, block_length)
+    prompt_1P = _prompt(prompt_ids, backbone, gen_length)
+    start = prompt_1P.shape[1]
+    target, draft = ledgers(backbone, _draft(getattr(options, "draft", None), backbone), start, blocks)
+    x_1L = torch.cat([prompt_1P, _response(given, backbone, gen_length)], 1)
+    grid, end = (target.grid if isinstance(target, BlockLedger) else None), x_1L.shape[1]
+    if grid is not None:  # the model's last block may reach beyond the response
+        x_1L = F.pad(x_1L, (0, grid.end(end - 1) - end), value=backbone.mask_id)
+    x_1L = x_1L.to(target.device, copy=True)
+    held = frozenset((x_1L[0] != target.mask_id).nonzero()[:, 0].tolist())
+    return Request(
+        target, draft, x_1L, start, block_length, temperature, sampler, observer, given=held, grid=grid, end=end
+    )
+
+
+def _trace(request: Request, began: float, seconds: float) -> Trace:
+    """The costs of a finished response. began: when it did, as time.perf_counter; seconds: that it took."""
+    target, draft = request.backbone, request.draft
+    stood = [(end - request.start, at - began) for end, at in request.finished if end - request.start < request.length]
+    known = stood or len(request.block_ends) == 1  # the last block is finished when the decoder returns
+    return Trace(
         forwards=target.calls + draft.calls,
         rows=target.rows + draft.rows,
         token_forwards=target.tokens + draft.tokens,
@@ -96,16 +125,9 @@ def decode(
         draft_rows=draft.rows,
         draft_token_forwards=draft.tokens,
         seconds=seconds,
-        block_seconds=_block_seconds(request, began, seconds),
+        block_seconds=[*stood, (request.length, seconds)] if known else [],
         windows=request.windows,
     )
-    return Decoded(decoded_1L[0, start:].clone(), trace)
-
-
-def _block_seconds(request: Request, began: float, seconds: float) -> list[tuple[int, float]]:
-    """As `Trace` has them; the block that a decoder returned from is finished at the end."""
-    noted = [(end - request.start, at - began) for end, at in request.finished if end - request.start < request.length]
-    return [*noted, (request.length, seconds)] if noted or len(request.block_ends) == 1 else []
 
 
 def check_options(method: Method, options: dict[str, Any]) -> Options:

@@ -14,30 +14,6 @@ from model_wrappers.sampling import Sampler
 from model_wrappers.trace import FullObserver, How, Observer, Rejected, Window
 
 
-class BlockEnds:
-    """Index after each block of a response. Going through them notes in `finished` each end, and the time when it is
-    passed, and ends with the first block after which `done` is true of its end.
-    """
-
-    def __init__(
-        self, ends: range, finished: list[tuple[int, float]], done: Callable[[int], bool] = lambda end: False
-    ) -> None:
-        self._ends, self._finished, self._done = ends, finished, done
-
-    def __getitem__(self, number: int) -> int:
-        return self._ends[number]
-
-    def __len__(self) -> int:
-        return len(self._ends)
-
-    def __iter__(self) -> Iterator[int]:
-        for end in self._ends:
-            yield end
-            self._finished.append((end, time.perf_counter()))
-            if self._done(end):
-                return
-
-
 @dataclass(frozen=True)
 class Request:
     """One response to decode.
@@ -48,7 +24,7 @@ class Request:
     sampler: what all randomness goes through. observer: told of every change. windows: those that `record` was given.
     given: positions that were given, prompt and all; they are never masked again. grid: the blocks of a block model,
     the last of which may reach beyond the response; None is LLaDA's blocks, which the model does not know. end: index
-    after the response (None: it ends with the sequence). finished: the ends of blocks that a decoder went past, and
+    after the response (None: it ends with the sequence). finished: the ends of blocks that `finish` was called of, and
     when.
     """
 
@@ -77,16 +53,26 @@ class Request:
         return (self.x_1L.shape[1] if self.end is None else self.end) - self.start
 
     @property
-    def block_ends(self) -> BlockEnds:
-        """Index after the last token of every block; of a block model's one goes through those up to EOS alone."""
-        if self.grid is None:
-            ends = range(self.start + self.block_length, self.x_1L.shape[1] + 1, self.block_length)
-            return BlockEnds(ends, self.finished)
-        return BlockEnds(
-            range(self.grid.end(self.start), self.x_1L.shape[1] + 1, self.grid.length), self.finished, self._has_eos
-        )
+    def block_ends(self) -> range:
+        """Index after the last token of every block."""
+        first = self.start + self.block_length if self.grid is None else self.grid.end(self.start)
+        return range(first, self.x_1L.shape[1] + 1, self.block_length if self.grid is None else self.grid.length)
 
-    def _has_eos(self, end: int) -> bool:
+    def blocks(self) -> Iterator[range]:
+        """The positions of every block in turn, the first of which may begin in the prompt.
+
+        A block model's response ends with the block that has EOS. A decoder calls `finish` behind each.
+        """
+        for end in self.block_ends:
+            yield range(end - self.block_length, end)
+            if self.grid is not None and self.has_eos(end):
+                return
+
+    def finish(self, block: range) -> None:
+        """Note that a block is decoded, and when."""
+        self.finished.append((block.stop, time.perf_counter()))
+
+    def has_eos(self, end: int) -> bool:
         """Whether EOS stands in the response before this index."""
         return bool((self.x_1L[0, self.start : end] == self.backbone.eos_id).any())
 

@@ -42,20 +42,21 @@ def decode_block(request: Request, options: BlockOptions) -> None:
     x_1L, choice = request.x_1L, Choice(request, options)
     length = options.sub_block or request.block_length
     schedule = quotas(length, options.steps or length)
-    for end in request.block_ends:
-        begin = max(0, end - request.block_length)
+    for block in request.blocks():
+        begin, end = block.start, block.stop
         choice.cache.begin_block(begin, end)
         if request.backbone.reads_at and begin and x_1L[0, begin] == request.mask_id:
             # The finished block before has the logits of this one's first token, which is not denoised.
             first_1 = torch.tensor([begin], device=x_1L.device)
             token_1, confidence_1, _ = choice.propose(x_1L, first_1)
             request.commit(first_1, token_1, confidence_1, "unmasked")
-        for part in range(end - request.block_length, end, length):
-            part_N = torch.arange(max(0, part), min(part + length, end), device=x_1L.device)
+        for part in range(begin, end, length):
+            part_N = torch.arange(part, min(part + length, end), device=x_1L.device)
             own_N = part_N[[at not in request.given for at in part_N.tolist()]]
             denoise(choice, options, schedule, own_N)
         if options.stop_at_eos and fill_after_eos(request):
             return
+        request.finish(block)
 
 
 def denoise(choice: Choice, options: BlockOptions, schedule: list[int], own_N: torch.Tensor) -> None:

@@ -32,12 +32,12 @@ def decode_freedave(request: Request, options: FreeDaveOptions) -> None:
     def masked(end: int) -> torch.Tensor:
         return (x_1L[0, :end] == request.mask_id).nonzero()[:, 0]
 
-    for end in request.block_ends:
-        steps = int((x_1L[0, end - request.block_length : end] == request.mask_id).sum())  # that LLaDA would make
-        if steps == 0:
-            continue
+    for block in request.blocks():
+        end = block.stop
+        steps = int((x_1L[0, block.start : end] == request.mask_id).sum())  # that LLaDA would make
         position_N = masked(end)
-        chain = ranked(x_1L[0], position_N, backbone.logits(x_1L, positions=position_N)[0], end, choice)
+        if steps:
+            chain = ranked(x_1L[0], position_N, backbone.logits(x_1L, positions=position_N)[0], end, choice)
         while steps:
             links = chain[: min(options.draft_steps, steps)]
             # A state that fills the block chooses nothing: it need not run.
@@ -69,3 +69,4 @@ def decode_freedave(request: Request, options: FreeDaveOptions) -> None:
                 return
             steps -= len(resolved)
             position_N = masked(end)
+        request.finish(block)

@@ -147,8 +147,8 @@ def unmask(
     propose = choice.propose if propose is None else propose
     x_1L, mask_id = request.x_1L, request.mask_id
     length = x_1L.shape[1]
-    for end in request.block_ends:
-        start = end - request.block_length
+    for block in request.blocks():
+        start, end = block.start, block.stop
         cache.begin_block(start, end)
         masked = int((x_1L[0, start:end] == mask_id).sum())
         for step in range(rule.steps(masked)):
@@ -166,6 +166,7 @@ def unmask(
             request.commit(chosen, token_L[chosen], confidence_L[chosen], "unmasked")
             if choice.options.stop_at_eos and fill_after_eos(request):
                 return
+        request.finish(block)
 
 
 def best(length: int, position_N: torch.Tensor, score_N: torch.Tensor, count: int) -> torch.Tensor:

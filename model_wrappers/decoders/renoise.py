@@ -37,9 +37,9 @@ def decode_renoise(request: Request, options: RenoiseOptions) -> None:
     x_1L, backbone, sampler = request.x_1L, request.backbone, request.sampler
     ends = torch.tensor([end for end in (backbone.eos_id, backbone.eot_id) if end is not None], device=x_1L.device)
     encoded = None
-    for end in request.block_ends:
-        at_C = torch.arange(end - request.block_length, end, device=x_1L.device)
-        begin, count = int(at_C[0]), len(at_C)
+    for block in request.blocks():
+        begin, end, count = block.start, block.stop, len(block)
+        at_C = torch.arange(begin, end, device=x_1L.device)
         request.remask(at_C.tolist(), sampler.noise(count, backbone.vocab_size).to(x_1L.device))
         previous_1CV, seen = None, list[torch.Tensor]()
         for left in range(options.steps, 0, -1):
@@ -62,6 +62,7 @@ def decode_renoise(request: Request, options: RenoiseOptions) -> None:
             request.commit(behind_C, backbone.eos_id, None, "filled")
             rest = torch.arange(end, x_1L.shape[1], device=x_1L.device)
             return request.commit(rest, backbone.eos_id, None, "filled")
+        request.finish(block)
 
 
 def within(entropy_C: torch.Tensor, bound: float) -> torch.Tensor:

@@ -50,8 +50,8 @@ def decode_s2d2(request: Request, options: S2D2Options) -> None:
     temperature = request.temperature or 1.0  # of the probabilities that judge, where the drafts are the likeliest too
     by_match = options.acceptance == "match" and not request.temperature
     schedule = quotas(request.block_length, options.steps or request.block_length)
-    for end in request.block_ends:
-        begin = max(0, end - request.block_length)
+    for block in request.blocks():
+        begin, end = block.start, block.stop
         for step, quota in enumerate(schedule):
             masked_N = begin + (x_1L[0, begin:end] == request.mask_id).nonzero()[:, 0]
             if not len(masked_N):
@@ -85,6 +85,7 @@ def decode_s2d2(request: Request, options: S2D2Options) -> None:
                 commit_best(request, masked_N[left], token_N[left], confidence_N[left], least, options.threshold)
         if options.stop_at_eos and fill_after_eos(request):
             return
+        request.finish(block)
 
 
 def first_run(masked_N: torch.Tensor) -> int:

@@ -34,9 +34,10 @@ def decode_wino(request: Request, options: WINOOptions) -> None:
     length = x_1L.shape[1]
     choice = Choice(request, options, torch.float64)
     given_L = x_1L[0] != mask_id
-    for end in request.block_ends:
-        block = torch.arange(end - request.block_length, end, device=x_1L.device)
-        choice.cache.begin_block(int(block[0]), end)
+    for places in request.blocks():
+        begin, end = places.start, places.stop
+        block = torch.arange(begin, end, device=x_1L.device)
+        choice.cache.begin_block(begin, end)
         shadow = Shadow(request, block)
         masked_L = x_1L[0] == mask_id
         last_accept = FIRST_REVOCATIONS
@@ -68,6 +69,7 @@ def decode_wino(request: Request, options: WINOOptions) -> None:
             last_accept = len(chosen)
         if options.stop_at_eos and fill_after_eos(request):
             return
+        request.finish(places)
 
 
 class Shadow:

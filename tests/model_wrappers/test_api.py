@@ -229,9 +229,10 @@ PROMPT = torch.tensor([5, 9, 2])
 
 def slowly(request: Request, options: Options) -> None:
     request.backbone.logits(request.x_1L)
-    for end in request.block_ends:
+    for block in request.blocks():
         time.sleep(0.02)
-        request.commit(range(end - request.block_length, end), 7, None, "filled")
+        request.commit(block, 7, None, "filled")
+        request.finish(block)
 
 
 def test_each_block_has_the_time_at_which_it_stood() -> None:

@@ -6,12 +6,10 @@ whatever the draft and the window. Shapes: L length of prompt and response, W wi
 
 import math
 
-import torch
-
 from model_wrappers.decoders.fef.commits import Commits
 from model_wrappers.decoders.fef.drafts import DraftSource
 from model_wrappers.decoders.fef.options import FeFOptions
-from model_wrappers.decoders.fef.targets import FullVerifier, Proposal, Verifier
+from model_wrappers.decoders.fef.targets import FullVerifier, Proposal, Verified, Verifier
 from model_wrappers.decoders.fef.two_stream import TwoStreamVerifier
 from model_wrappers.diffusion import Kernel, make_kernel
 from model_wrappers.request import Request
@@ -20,44 +18,57 @@ from model_wrappers.sampling import draw, lowest, speculative_accept, token_prob
 
 def decode_fef(request: Request, options: FeFOptions) -> None:
     """Fill the response. Raises ValueError for options that the backbone cannot serve."""
-    never, unsure = excluded_ids(request, options)
-    verifier = make_verifier(request, options, never)
-    drafts = DraftSource(request, verifier, options, never)
-    commits = Commits(request, options.speculative, never, unsure)
+    excluded, unranked = excluded_ids(request, options)
+    verifier = make_verifier(request, options, excluded)
+    drafts = DraftSource(request, verifier, options, excluded)
     kernel = make_kernel(options.kernel, request.backbone.vocab_size, request.mask_id)
     predicted = corrupt_response(request, options, kernel)  # J_pred
-    for end in request.block_ends:
-        block = [at for at in predicted if end - request.block_length <= at < end]
-        unresolved, confidence = block, dict[int, float]()  # C
-        drafts.begin_block()
+    commits = Commits(request, verifier, drafts, options, predicted, excluded, unranked)
+    for block in request.blocks():
+        unresolved = commits.begin_block(block)
+        n_rm = math.floor(options.remask_fraction * len(unresolved) + 1e-9)  # 0.29 * 100 is 28.999999999999996
         for step in range(options.steps):
-            if options.confidence_scope == "pass":
-                confidence = {}
             commits.begin_step(step)
             while unresolved:
-                segment, context = verifier.segment(unresolved)  # j_1, j_2, ...
-                proposal = drafts.propose(segment, context)  # z ~ rho
-                verified = verifier.verify(segment, proposal)
-                target_WV = token_probs(verified.logits_WV, request.temperature, exclude=never)  # pi
-                tokens, accepted = accept(target_WV, proposal, request)
-                committed = commits.commit(segment, proposal, verified, tokens, accepted)
-                confidence |= committed
-                unresolved = [at for at in unresolved if at not in committed]
-                drafts.update(segment, proposal, verified, accepted)
-                verifier.advance(len(committed), accepted)
-                if options.stop_at_eos and step == options.steps - 1:
-                    resolved_to = min(unresolved, default=end)
-                    if (request.x_1L[0, request.start : resolved_to] == request.backbone.eos_id).any():
-                        rest = [at for at in predicted if at >= resolved_to]
-                        return request.commit(rest, request.backbone.eos_id, None, "filled")
+                segment = verifier.segment(unresolved)  # j_1, j_2, ...
+                proposal = drafts.propose(segment)  # z ~ rho
+                verified = verifier.verify(segment, proposal)  # pi, one for each position
+                tokens, accepted = accept(verified, proposal, request, excluded)
+                unresolved = commits.commit(unresolved, segment, proposal, verified, tokens, accepted)
+            if commits.after_eos:
+                return request.commit(commits.after_eos, request.backbone.eos_id, None, "filled")
             if step < options.steps - 1:
-                unresolved = least_confident(confidence, len(block), options)
+                unresolved = least_confident(commits.confidence, n_rm, options)
                 request.remask(unresolved, kernel.corrupt(request.x_1L[0, unresolved], 1.0, request.sampler))
                 drafts.begin_step()
+        request.finish(block)
 
 
-def make_verifier(request: Request, options: FeFOptions, never: list[int]) -> Verifier:
-    """Where the targets come from. never: ids without probability.
+def accept(verified: Verified, proposal: Proposal, request: Request, excluded: list[int]) -> tuple[list[int], int]:
+    """The tokens to commit at the first positions, and how many of them are accepted drafts.
+
+    Draft z is kept with probability min(1, pi(z) / rho(z)); the first that is not is drawn from the residual instead.
+    Without drafts one token is drawn from its target. There may be fewer targets than drafts, or none.
+    """
+    target_WV = token_probs(verified.logits_WV, request.temperature, exclude=excluded)  # pi
+    wide = len(target_WV)
+    if not wide:
+        return [], 0
+    if proposal.probs_WV is None:
+        return draw(target_WV, request.temperature, request.sampler).tolist(), 0
+    draft_WV, drafts = proposal.probs_WV[:wide], proposal.tokens[:wide]  # rho, z
+    return speculative_accept(target_WV, draft_WV, drafts, request.temperature, request.sampler)
+
+
+def least_confident(confidence: dict[int, float], n_rm: int, options: FeFOptions) -> list[int]:
+    """The n_rm positions of the lowest confidence, ascending; with `remask_below`, of those below it."""
+    limit = options.remask_below
+    doubtful = {at: share for at, share in confidence.items() if limit is None or share < limit}
+    return sorted(lowest(doubtful, n_rm))
+
+
+def make_verifier(request: Request, options: FeFOptions, excluded: list[int]) -> Verifier:
+    """Where the targets come from. excluded: ids without probability.
 
     Raises ValueError for what the backbone cannot serve.
     """
@@ -70,26 +81,12 @@ def make_verifier(request: Request, options: FeFOptions, never: list[int]) -> Ve
         raise ValueError("verify='two-stream' needs a backbone with cached attention (a method `extend`); use 'full'")
     if backbone.reads_at and request.grid is not None:
         raise ValueError(
-            "verify='two-stream' puts the token before a position beside its query, which may be of a finished block "
-            "here: use 'full'"
+            "verify='two-stream' needs the token before a position next to its query, and here it may be of a finished "
+            "block: use 'full'"
         )
     return TwoStreamVerifier(
-        request, options.window, options.anchor, options.refresh_below, options.order == "confidence", never
+        request, options.window, options.anchor, options.refresh_below, options.order == "confidence", excluded
     )
-
-
-def accept(target_WV: torch.Tensor, proposal: Proposal, request: Request) -> tuple[list[int], int]:
-    """The tokens to commit, and how many of them are accepted drafts. Without drafts one is drawn from its target.
-
-    target_WV: probs of the first W positions, of fewer than there are drafts where the verifier gave no more.
-    """
-    wide = len(target_WV)
-    if not wide:
-        return [], 0
-    if proposal.probs_WV is None:
-        return draw(target_WV, request.temperature, request.sampler).tolist(), 0
-    drafted = (proposal.probs_WV[:wide], proposal.tokens[:wide])
-    return speculative_accept(target_WV, *drafted, request.temperature, request.sampler)
 
 
 def excluded_ids(request: Request, options: FeFOptions) -> tuple[list[int], list[int]]:
@@ -97,9 +94,9 @@ def excluded_ids(request: Request, options: FeFOptions) -> tuple[list[int], list
 
     The mask has none in either; EOS none with logits_eos_inf; EOS and EoT no confidence with confidence_eos_eot_inf.
     """
-    never = [request.mask_id, *([request.backbone.eos_id] if options.logits_eos_inf else [])]
+    excluded = [request.mask_id, *([request.backbone.eos_id] if options.logits_eos_inf else [])]
     ends = request.backbone.ends_out_of_confidence(request.temperature) if options.confidence_eos_eot_inf else []
-    return never, [*never, *ends]
+    return excluded, [*excluded, *ends]
 
 
 def corrupt_response(request: Request, options: FeFOptions, kernel: Kernel) -> list[int]:
@@ -113,11 +110,3 @@ def corrupt_response(request: Request, options: FeFOptions, kernel: Kernel) -> l
         return list(masks.tolist())
     request.remask(masks.tolist(), noise)
     return [at for at in range(request.start, request.x_1L.shape[1]) if at not in request.given]
-
-
-def least_confident(confidence: dict[int, float], count: int, options: FeFOptions) -> list[int]:
-    """The positions to re-mask of `count` predicted ones: n_rm = floor(fraction * count), lowest confidence first."""
-    n_rm = math.floor(options.remask_fraction * count + 1e-9)  # 0.29 * 100 is 28.999999999999996
-    limit = options.remask_below
-    doubtful = {at: share for at, share in confidence.items() if limit is None or share < limit}
-    return sorted(lowest(doubtful, n_rm))

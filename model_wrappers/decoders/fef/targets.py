@@ -19,13 +19,14 @@ PositionLogits = dict[int, torch.Tensor]  # position in the sequence -> logits (
 class Proposal(NamedTuple):
     """What a window is verified on.
 
-    tokens: its W drafts, none without speculation. probs_WV: what they were drawn from. root_1V: target logits of the
-    first position where a pass gave them already; it then is left out of the verification. logits_WV: the draft logits.
+    tokens: its W drafts, none without speculation. probs_WV: what they were drawn from. first_target_1V: target logits
+    of the first position where a pass gave them already; it then is left out of the verification. logits_WV: the draft
+    logits.
     """
 
     tokens: list[int]
     probs_WV: torch.Tensor | None
-    root_1V: torch.Tensor | None
+    first_target_1V: torch.Tensor | None
     logits_WV: torch.Tensor | None = None
 
 
@@ -46,10 +47,16 @@ class Verified(NamedTuple):
 
 
 class Verifier(Protocol):
-    """What the decoder asks. segment: the unresolved positions that come next, in the order they are resolved in."""
+    """What the decoder asks. segment: the unresolved positions that come next, in the order they are resolved in.
 
-    def segment(self, unresolved: list[int]) -> tuple[list[int], PositionLogits]:
-        """The positions that come next of the unresolved ones, and the logits at them if a pass gave some just now."""
+    context: logits at the segment's positions from the pass that `segment` has just made, the target's own at the first
+    one; {} where it made none.
+    """
+
+    context: PositionLogits
+
+    def segment(self, unresolved: list[int]) -> list[int]:
+        """The positions that come next of the unresolved ones."""
 
     def draft(self, segment: list[int]) -> PositionLogits:
         """Draft logits of the next window at least, given what is resolved, by a pass of their own."""
@@ -76,10 +83,11 @@ class FullVerifier:
     def __init__(self, request: Request, window: int, want_drafts: bool = False) -> None:
         self._backbone, self._draft, self._x_1L, self._window = request.backbone, request.draft, request.x_1L, window
         self._want_drafts = want_drafts
+        self.context: PositionLogits = {}
 
-    def segment(self, unresolved: list[int]) -> tuple[list[int], PositionLogits]:
+    def segment(self, unresolved: list[int]) -> list[int]:
         """All of them: every pass runs the whole sequence."""
-        return unresolved, {}
+        return unresolved
 
     def in_doubt(self, segment: list[int], best_W: torch.Tensor) -> torch.Tensor:
         """None: every target is conditioned on all that is resolved."""
@@ -94,10 +102,10 @@ class FullVerifier:
 
     def verify(self, segment: list[int], proposal: Proposal) -> Verified:
         """One batch; the next drafts are those of the row of the accepted drafts, and one more row has all drafts."""
-        wide, skip, want_drafts = max(1, len(proposal.tokens)), proposal.root_1V is not None, self._want_drafts
+        wide, skip, want_drafts = max(1, len(proposal.tokens)), proposal.first_target_1V is not None, self._want_drafts
         rows = range(int(skip), wide + (want_drafts and wide < len(segment)))
         if not rows:
-            return with_root(proposal, torch.empty(0, self._backbone.vocab_size, device=self._x_1L.device))
+            return with_first(proposal, torch.empty(0, self._backbone.vocab_size, device=self._x_1L.device))
         inputs_RL = self._x_1L.repeat(len(rows), 1)
         for m, input_L in zip(rows, inputs_RL, strict=True):
             input_L[segment[:m]] = ids_tensor(proposal.tokens[:m], input_L)
@@ -110,14 +118,14 @@ class FullVerifier:
         if want_drafts:
             pairs = zip(reads, logits_RNV, strict=True)
             next_drafts = dict(zip(rows, (dict(zip(*pair, strict=False)) for pair in pairs), strict=True))
-        return with_root(proposal, logits_RNV[: wide - skip, 0], next_drafts)
+        return with_first(proposal, logits_RNV[: wide - skip, 0], next_drafts)
 
 
-def with_root(
+def with_first(
     proposal: Proposal, logits_NV: torch.Tensor, next_drafts: dict[int, PositionLogits] | None = None
 ) -> Verified:
     """The verified logits, behind those of the first position where the proposal has them."""
-    whole_WV = logits_NV if proposal.root_1V is None else torch.cat([proposal.root_1V, logits_NV])
+    whole_WV = logits_NV if proposal.first_target_1V is None else torch.cat([proposal.first_target_1V, logits_NV])
     return Verified(whole_WV, next_drafts or {})
 
 

@@ -16,7 +16,7 @@ from model_wrappers.decoders.fef.targets import (
     Verified,
     draft_forward,
     ids_tensor,
-    with_root,
+    with_first,
 )
 from model_wrappers.request import Request
 from model_wrappers.sampling import in_doubt, token_probs
@@ -46,7 +46,7 @@ class TwoStreamVerifier:
 
     anchor: positions of a segment (None: all that are unresolved). refresh_below: a position whose best token has less
     probability begins a segment, with a context of its own (None: never). by_confidence: the most confident position of
-    a segment comes first. never: ids without probability.
+    a segment comes first. excluded: ids without probability.
     """
 
     def __init__(
@@ -56,39 +56,40 @@ class TwoStreamVerifier:
         anchor: int | None = None,
         refresh_below: float | None = None,
         by_confidence: bool = False,
-        never: Sequence[int] = (),
+        excluded: Sequence[int] = (),
     ) -> None:
         self._backbone, self._draft, self._x_1L, self._window = request.backbone, request.draft, request.x_1L, window
         self._anchor, self._refresh_below, self._by_confidence = anchor, refresh_below, by_confidence
-        self._never = list(never)
+        self._excluded = list(excluded)
         self._left: list[int] = []  # of the segment, what is unresolved
-        self._sure: int | None = None  # positions of the last window that came before one in doubt; None without any
+        self._until_doubt: int | None = None  # positions of the last window before one in doubt; None without any
         self._segment: list[int] = []
         self._segment_S = self._sees = self._elsewhere = torch.empty(0)
         self._clean: list[int] = []  # the segment's first tokens, as far as the cache holds them
         self._cache: KeyValues | None = None
-        self._context = 0  # tokens of the context that the cache holds
+        self._cached = 0  # tokens of the context that the cache holds
+        self.context: PositionLogits = {}
 
-    def segment(self, unresolved: list[int]) -> tuple[list[int], PositionLogits]:
-        """What is left of the segment; or a new one, with the logits of its context pass."""
-        if self._left:
-            return self._left, {}
-        self._left = unresolved[: self._anchor]
-        context = self.begin(self._left)
-        if self._by_confidence:
-            self._left = by_confidence(context, self._never)
-            self.arrange(self._left)
-        return self._left, context
+    def segment(self, unresolved: list[int]) -> list[int]:
+        """What is left of the segment; or a new one, after a context pass."""
+        self.context = {}
+        if not self._left:
+            self._left = unresolved[: self._anchor]
+            self.context = self.begin(self._left)
+            if self._by_confidence:
+                self._left = by_confidence(self.context, self._excluded)
+                self.arrange(self._left)
+        return self._left
 
     def advance(self, count: int, accepted: int) -> None:
         """Where all is accepted up to a position in doubt, that one begins a new segment."""
-        self._left = [] if accepted == self._sure else self._left[count:]
+        self._left = [] if accepted == self._until_doubt else self._left[count:]
 
     def begin(self, segment: list[int]) -> PositionLogits:
         """The context pass; a position's own mask there gives its logits, the target's at the first position."""
         self._clean = []
         logits_1NV, self._cache = self._backbone.context(self._x_1L, ids_tensor(segment, self._x_1L), self._cache)
-        self._context = self._cache.get_seq_length()
+        self._cached = self._cache.get_seq_length()
         self.arrange(segment)
         return dict(zip(segment, logits_1NV[0], strict=True))
 
@@ -99,7 +100,7 @@ class TwoStreamVerifier:
         sees the first s tokens of the segment; and (S, L + S): what is not where the query of an ordinal stands. Where
         logits come from the token before, that token stands before its query, and neither sees what is at both places.
         """
-        context, device = self._context, self._x_1L.device
+        context, device = self._cached, self._x_1L.device
         self._segment, self._segment_S = segment, ids_tensor(segment, self._x_1L)
         ordinal_S1 = torch.arange(len(segment) + 1, device=device)
         # Positions outside the segment come after all ordinals, so that everyone sees them.
@@ -123,7 +124,7 @@ class TwoStreamVerifier:
         """
         if self._refresh_below is None:
             return len(logits_WV)
-        best_W = token_probs(logits_WV, 1.0, exclude=self._never).amax(1)
+        best_W = token_probs(logits_WV, 1.0, exclude=self._excluded).amax(1)
         return int((~self.in_doubt(segment, best_W)).cumprod(0).sum())
 
     def draft(self, segment: list[int]) -> PositionLogits:
@@ -137,15 +138,15 @@ class TwoStreamVerifier:
 
     def verify(self, segment: list[int], proposal: Proposal) -> Verified:
         """One pass of a query for each position and the clean tokens before it; what is in doubt is left out."""
-        wide, done, skip = max(1, len(proposal.tokens)), len(self._segment) - len(segment), proposal.root_1V is not None
-        queries = range(done + skip, done + wide)
+        wide, done = max(1, len(proposal.tokens)), len(self._segment) - len(segment)
+        queries = range(done + (proposal.first_target_1V is not None), done + wide)
         logits_NV = torch.empty(0, self._backbone.vocab_size, device=self._x_1L.device)
         if queries:
             logits_NV = self._extend(self._backbone, done, proposal.tokens[: wide - 1], queries)
-        logits_WV = with_root(proposal, logits_NV).logits_WV
-        sure = self.before_doubt(segment, logits_WV)
-        self._sure = sure if sure < len(logits_WV) else None
-        return Verified(logits_WV[:sure], {})
+        logits_WV = with_first(proposal, logits_NV).logits_WV
+        count = self.before_doubt(segment, logits_WV)
+        self._until_doubt = count if count < len(logits_WV) else None
+        return Verified(logits_WV[:count], {})
 
     def _extend(
         self, model: Ledger, done: int, drafts: list[int], queries: range, chained: bool = True
@@ -154,42 +155,54 @@ class TwoStreamVerifier:
 
         queries: their ordinals in the segment. chained: a query sees all clean tokens before it, else those committed.
         """
-        assert self._cache is not None, "begin() comes first"
-        context = self._context
         tokens: list[int] = self._x_1L[0, self._segment_S[:done]].tolist() + drafts
-        kept = 0  # from the first token on that was not committed, drafts leave the cache, and so do the old queries
-        while kept < min(done, len(self._clean)) and self._clean[kept] == tokens[kept]:
-            kept += 1
-        surplus = self._cache.get_seq_length() - context - kept
-        if surplus:
-            self._cache.forget(surplus)
+        kept = self._keep(tokens[:done])
         self._clean = tokens
-
-        columns, lead = context + len(tokens), -model.reads_at
+        columns = self._cached + len(tokens)
         sees_QK = self._sees[queries.start : queries.stop, :columns] if chained else self._sees[[done], :columns]
         query_QK = sees_QK & self._elsewhere[queries.start : queries.stop, :columns]
         at_Q = self._segment_S[queries.start : queries.stop]
         ids_Q, itself_QQ = self._x_1L[0, at_Q], torch.eye(len(queries), dtype=torch.bool, device=at_Q.device)
-        if lead:  # where logits come from the token before, that token stands before its query
-            before_Q = at_Q - 1
-            filled_L = self._x_1L[0].index_put((self._segment_S[: len(tokens)],), ids_tensor(tokens, at_Q))
-            corrupted_Q = sees_QK.expand_as(query_QK).gather(1, before_Q[:, None])[:, 0]
-            before_ids_Q = torch.where(corrupted_Q, self._x_1L[0, before_Q], filled_L[before_Q])
-            at_Q, ids_Q = torch.stack([before_Q, at_Q], 1).flatten(), torch.stack([before_ids_Q, ids_Q], 1).flatten()
+        a_query = 1 - model.reads_at  # tokens of a query
+        if model.reads_at:
+            at_Q, ids_Q = self._with_token_before(at_Q, ids_Q, sees_QK.expand_as(query_QK), tokens)
             query_QK = query_QK.repeat_interleave(2, 0)
             itself_QQ = itself_QQ.repeat_interleave(2, 0).repeat_interleave(2, 1)
         clean_CK = self._sees[kept + 1 : len(tokens) + 1, :columns]
-        visible_NK = torch.cat([clean_CK, query_QK])
         itself_NQ = F.pad(itself_QQ, (0, 0, len(clean_CK), 0))
+        visible_NK = torch.cat([torch.cat([clean_CK, query_QK]), itself_NQ], 1)
         ids_N = torch.cat([ids_tensor(tokens[kept:], at_Q), ids_Q])
         position_N = torch.cat([self._segment_S[kept : len(tokens)], at_Q])
-        read = torch.arange(len(clean_CK) + lead, len(ids_N), 1 + lead, device=ids_N.device)
-        visible_NK = torch.cat([visible_NK, itself_NQ], 1)
+        read = torch.arange(len(clean_CK) + a_query - 1, len(ids_N), a_query, device=ids_N.device)
         logits_1NV, self._cache = model.extend(ids_N[None], position_N, read, self._cache, visible_NK)
         return logits_1NV[0]
 
+    def _keep(self, committed: list[int]) -> int:
+        """How many clean tokens of the cache are these; drafts that were not committed leave it, and old queries."""
+        assert self._cache is not None, "begin() comes first"
+        kept = 0
+        while kept < min(len(committed), len(self._clean)) and self._clean[kept] == committed[kept]:
+            kept += 1
+        surplus = self._cache.get_seq_length() - self._cached - kept
+        if surplus:
+            self._cache.forget(surplus)
+        return kept
 
-def by_confidence(context: PositionLogits, never: list[int]) -> list[int]:
+    def _with_token_before(
+        self, at_Q: torch.Tensor, ids_Q: torch.Tensor, sees_QK: torch.Tensor, tokens: list[int]
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Positions and ids (2Q,) of queries, each with the token before it, where a model's logits come from that one.
+
+        sees_QK: what a query sees of the context: of a corrupted position before it, the mask. tokens: the clean ones.
+        """
+        before_Q = at_Q - 1
+        filled_L = self._x_1L[0].index_put((self._segment_S[: len(tokens)],), ids_tensor(tokens, at_Q))
+        corrupted_Q = sees_QK.gather(1, before_Q[:, None])[:, 0]
+        before_ids_Q = torch.where(corrupted_Q, self._x_1L[0, before_Q], filled_L[before_Q])
+        return torch.stack([before_Q, at_Q], 1).flatten(), torch.stack([before_ids_Q, ids_Q], 1).flatten()
+
+
+def by_confidence(context: PositionLogits, excluded: list[int]) -> list[int]:
     """The positions of a segment, that of the likeliest token first; ties from left to right."""
-    best_N = token_probs(torch.stack(list(context.values())), 1.0, exclude=never).amax(1).tolist()
+    best_N = token_probs(torch.stack(list(context.values())), 1.0, exclude=excluded).amax(1).tolist()
     return [at for _, at in sorted((-best, at) for best, at in zip(best_N, context, strict=True))]
