@@ -1,7 +1,7 @@
-"""Whether a decoder from outside leaves the process as it found it: what it changes, other rows would be decoded with.
+"""A decoder from outside, watched: what it changes, other rows would be decoded with.
 
-Read before and after each of its responses, outside of what is timed. Weights are looked at in samples, so this
-finds accidents, not lies.
+Read before and after each of its responses, outside of what is timed. Of weights samples are read, so this finds
+accidents, not lies.
 """
 
 import random
@@ -10,7 +10,6 @@ from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -18,12 +17,13 @@ import torch
 from harness.errors import UserError
 from model_wrappers import Backbone
 
-SAMPLE = 64  # values of each tensor that are looked at, or somewhat more
+SAMPLE = 64  # values of each tensor that are read, or somewhat more
 
 
 @contextmanager
 def unchanged(backbones: Collection[Backbone], who: str) -> Iterator[None]:
-    """Raise UserError if the models or the process differ behind the block from what they were before it.
+    """Raise UserError if the block leaves weights, random states, threads or dtype other than before, or calls a model
+    around its backbone, whose forwards nobody would count.
 
     who: the method, suite and item that decode in it, for the message.
     """
@@ -47,20 +47,15 @@ def unchanged(backbones: Collection[Backbone], who: str) -> Iterator[None]:
 
 @contextmanager
 def _runs_of(backbones: Collection[Backbone]) -> Iterator[Counter[str]]:
-    """By model, how often it ran in this block without a call of its backbone; of what is not compiled or in a graph.
-
-    A model's run is seen at its embedding.
-    """
+    """By model, how often it ran in this block without a call of its backbone, as seen at its embedding."""
     around: Counter[str] = Counter()
 
-    def count(name: str, runs: int) -> None:
+    def count(name: str, runs: int, *_: Any) -> None:
         around[name] += runs
 
     with ExitStack() as stack:
-        for backbone in backbones:
-            if backbone.compiled or backbone.graphed:
-                continue
-            hook = partial(lambda name, *_: count(name, 1), backbone.name)
+        for backbone in (each for each in backbones if not each.graphed):  # a graph's replay passes no hook
+            hook = partial(count, backbone.name, 1)
             stack.callback(backbone.model.get_input_embeddings().register_forward_pre_hook(hook).remove)
             stack.callback(lambda each, calls: count(each.name, calls - each.calls), backbone, backbone.calls)
         yield around
@@ -70,48 +65,24 @@ def _state(backbones: Collection[Backbone]) -> dict[str, Any]:
     state: dict[str, Any] = {
         "torch's number of threads": torch.get_num_threads(),
         "torch's default dtype": torch.get_default_dtype(),
-        "torch's deterministic algorithms": (
-            torch.are_deterministic_algorithms_enabled(),
-            torch.backends.cudnn.deterministic,
-            torch.backends.cudnn.benchmark,
-        ),
-        "torch's precision of products": torch.get_float32_matmul_precision(),
         "torch's random state": torch.get_rng_state().numpy().tobytes(),
         "Python's random state": random.getstate(),
         "numpy's random state": np.random.get_state()[1].tobytes(),  # type: ignore[union-attr,index]
     }
     if torch.cuda.is_initialized():
         state["the GPU's random state"] = torch.cuda.get_rng_state().numpy().tobytes()
-    for backbone in backbones:
-        plain = {name: value for name, value in vars(backbone).items() if isinstance(value, int | str | None)}
-        state[f"{backbone.name}, its ids or settings,"] = {name: plain[name] for name in plain if name != "calls"}
-        state[f"the weights of {backbone.name}"] = _weights(backbone)
-        if backbone.tokenizer is not None:
-            state[f"what the tokenizer of {backbone.name} says"] = backbone.tokenizer.decode([*range(SAMPLE)])
-    return state
-
-
-_samples: WeakKeyDictionary[Any, tuple[list[int], list[torch.Tensor]]] = WeakKeyDictionary()  # by model
+    return state | {f"the weights of {backbone.name}": _weights(backbone) for backbone in backbones}
 
 
 @torch.inference_mode()
 def _weights(backbone: Backbone) -> tuple[Any, ...]:
+    """Where the tensors lie, their dtypes, and values of them."""
     tensors = dict(backbone.model.named_parameters())
-    told = [(name, each.data_ptr(), each.dtype, each.shape, _version(each)) for name, each in tensors.items()]
-    places = [each[1] for each in told]
-    known, views = _samples.get(backbone.model, ([], []))
-    if known != places:  # making the views takes longer than reading them
-        views = [_sample(each) for each in tensors.values()]
-        _samples[backbone.model] = places, views
-    return torch.cat(views).float().cpu().numpy().tobytes() if views else b"", told
+    where = [(name, each.data_ptr(), each.dtype) for name, each in tensors.items()]
+    return where, torch.cat([_sample(each).float() for each in tensors.values()]).cpu().numpy().tobytes()
 
 
 def _sample(tensor: torch.Tensor) -> torch.Tensor:
     """Values of a tensor where they lie, whatever its strides; a step of an odd number is seldom that of a column."""
     step = tensor.numel() // SAMPLE | 1
     return tensor.as_strided((-(-tensor.numel() // step),), (step,))
-
-
-def _version(tensor: torch.Tensor) -> int:
-    """How often it was written in place, as far as torch counts."""
-    return 0 if tensor.is_inference() else tensor._version
