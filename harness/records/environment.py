@@ -24,6 +24,7 @@ def describe(device: str, dtype: str) -> dict[str, Any]:
     return {
         "commit": _git("rev-parse", "HEAD"),
         "dirty": bool(_git("status", "--porcelain")),
+        "version": _version("fef-dllm-harness"),
         "python": platform.python_version(),
         "packages": {name: _version(name) for name in PACKAGES},
         "platform": f"{platform.system()} {platform.machine()}",

@@ -2,7 +2,7 @@
 
 import shutil
 import sys
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,18 +18,19 @@ from harness.records.environment import describe
 from harness.records.hashes import BESIDE, files_hash, model_hashes
 from harness.records.receipts import busy_warning, receipt
 from harness.records.schema import SCHEMA, RunConfig, RunRecord
-from harness.records.sources import describe_code, resolved_options
 from harness.records.store import config_hash, read_meta, write_meta
 from harness.records.traces import NAME as TRACES
 from harness.runs.resolve import ResolvedRun, differences, problem_files
 from model_wrappers.backbones.model import Backbone
+from model_wrappers.decoders import Decoder
+from model_wrappers.options import convert_options
 
 RUNS = Path(__file__).resolve().parents[2] / "results" / "runs"
 LOCK = ".lock"
 LINES = ("items.jsonl", "windows.jsonl", "passes.jsonl", "prompts.jsonl")
-RECORDS = ("run.json", "progress.json", TRACES, *LINES, *(f"{name}.gz" for name in LINES))
+RECORDS = ("run.json", TRACES, *LINES, *(f"{name}.gz" for name in LINES))
 NAMED = 6  # differences of configurations in a message
-SAME = ("commit", "python", "packages")  # of the environment, what sessions of a run have in common
+SAME = ("commit", "version", "python", "packages")  # of the environment, what sessions of a run have in common
 SAME_MACHINE = ("platform", "cpu", "cpu_capability", "gpu")  # and where seconds are for comparison
 BOTH = " and "  # between the names of unlike devices
 
@@ -115,7 +116,7 @@ def describe_data(run: ResolvedRun, data: Path) -> dict[str, Any]:
 
 
 def made_with(run: ResolvedRun, backbones: dict[str, Backbone], data: dict[str, Any]) -> dict[str, Any]:
-    """What a run is made with, as run.json has it: environment, weights, data, code, and plugins where it uses some.
+    """What a run is made with, as run.json has it: environment, weights, data, options, and plugins where it uses some.
 
     data: as `describe_data` says. Of the process that decodes: its machine, and the models that it loaded.
     """
@@ -125,9 +126,19 @@ def made_with(run: ResolvedRun, backbones: dict[str, Backbone], data: dict[str, 
         "environment": describe(config.device or "cpu", config.dtype or "float32"),
         "weights": {name: _weights(backbone) for name, backbone in backbones.items()},
         "data": data,
-        "code": describe_code({config.methods[key].method: decoder for key, decoder in run.decoders.items()})
-        | {"options": resolved_options(config, run.decoders)},
+        "code": {"options": _resolved_options(config, run.decoders)},
         **({"plugins": to_builtins(plugins)} if plugins else {}),
+    }
+
+
+def _resolved_options(config: RunConfig, decoders: Mapping[str, Decoder]) -> dict[str, dict[str, Any]]:
+    """All options that decoders are called with, by method and suite: those that were set, and the defaults."""
+    return {
+        key: {
+            suite: to_builtins(convert_options(decoders[key].options, setting.options, method.method), enc_hook=str)
+            for suite, setting in method.suites.items()
+        }
+        for key, method in config.methods.items()
     }
 
 
@@ -162,8 +173,8 @@ def unlike(before: dict[str, Any], now: dict[str, Any], machine: bool) -> list[s
             "environment": {name: made["environment"].get(name) for name in compared},
             "weights": made["weights"],
             "data": made["data"].get("files"),
-            "code": made["code"],
             # Where a plugin lies does not matter.
+            "options": made["code"].get("options"),
             "plugins": {Path(each["path"]).name: each["sha256"] for each in made.get("plugins", [])},
         }
 

@@ -8,14 +8,12 @@ from typing import Any
 
 import pytest
 
-import harness
 from harness.errors import UserError
-from harness.records.schema import Method, RunConfig
-from harness.records.sources import describe_code
+from harness.records.schema import Method, RunConfig, Setting
 from harness.runs import folder as folders
 from harness.runs.folder import begin_meta, check_alike, device_name, made_with
 from harness.runs.resolve import recorded
-from model_wrappers import METHODS, load_backbone
+from model_wrappers import load_backbone
 
 DATA = {"folder": "generated", "files": {"gsm8k": {"name": "test.jsonl", "sha256": "5" * 64, "items": 3}}}
 
@@ -25,7 +23,9 @@ class Begun:
 
     def __init__(self, folder: Path, model: Path, timed: bool) -> None:
         self.folder, self.model = folder, model
-        self.config = RunConfig(methods={"fef-2": Method(label="FeF", method="fef")}, device="cpu", timed=timed)
+        self.config = RunConfig(
+            methods={"fef-2": Method(label="FeF", method="fef", suites={"gsm8k": Setting()})}, device="cpu", timed=timed
+        )
         folder.mkdir()
         self.backbone = load_backbone(model)
         self.again()
@@ -82,31 +82,9 @@ def test_other_problems_are_refused(begun: Begun) -> None:
         begun.again(data)
 
 
-@pytest.mark.parametrize(
-    ("part", "change", "says"),
-    [
-        ("", {"sha256": "edited"}, r"code.decoders.fef.sha256 \(.* there, edited now\)"),
-        ("defaults", {"remask_fraction": 0.25}, r"fef.defaults.remask_fraction \(0.5 there, 0.25 now\)"),
-    ],
-)
-def test_a_decoder_that_was_edited_or_has_another_default_is_refused(
-    begun: Begun, monkeypatch: pytest.MonkeyPatch, part: str, change: dict[str, Any], says: str
-) -> None:
-    code = describe_code({"fef": METHODS["fef"]})
-    fef = code["decoders"]["fef"]
-    (fef[part] if part else fef).update(change)
-    monkeypatch.setattr(folders, "describe_code", lambda decoders: code)
-    with pytest.raises(UserError, match=says):
-        begun.again()
-
-
-def test_a_file_of_the_harness_that_was_edited_is_refused(
-    begun: Begun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "harness" / "suites").mkdir(parents=True)
-    (tmp_path / "harness" / "suites" / "gsm8k.py").write_text("PROMPT = 'other'")
-    monkeypatch.setattr(harness, "__file__", str(tmp_path / "harness" / "__init__.py"))
-    with pytest.raises(UserError, match=r"code.harness \(.* there, .* now\)"):
+def test_another_default_of_an_option_is_refused(begun: Begun, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(folders, "_resolved_options", lambda *_: {"fef-2": {"gsm8k": {"window": 8}}})
+    with pytest.raises(UserError, match=r"options.fef-2.gsm8k.*window \(16 there, 8 now\)"):
         begun.again()
 
 
@@ -133,10 +111,9 @@ def test_another_machine_may_go_on_with_an_untimed_run(begun: Begun, monkeypatch
     begun.again()
 
 
-def test_run_json_has_the_defaults_and_the_source_of_every_decoder(begun: Begun) -> None:
+def test_run_json_has_the_defaults_of_every_decoder(begun: Begun) -> None:
     code = json.loads((begun.folder / "run.json").read_text())["code"]
-    assert code["decoders"]["fef"]["defaults"]["window"] == 16
-    assert len(code["decoders"]["fef"]["sha256"]) == len(code["shared"]) == 64
+    assert code["options"]["fef-2"]["gsm8k"]["window"] == 16
 
 
 # Workers
@@ -147,7 +124,7 @@ def has(gpu: str | None = "H100", **environment: Any) -> dict[str, Any]:
         "environment": {"commit": "c", "packages": {"torch": "2"}, "cpu": "Xeon", "gpu": gpu, **environment},
         "weights": {"nano": {"sha256": "5"}},
         "data": {"files": {"gsm8k": {"sha256": "6"}}},
-        "code": {"shared": "7"},
+        "code": {"options": "7"},
     }
 
 
@@ -164,7 +141,7 @@ def test_workers_that_are_alike_pass_and_nothing_changes() -> None:
         (("environment", "packages", "torch"), "environment.packages.torch"),
         (("weights", "nano", "sha256"), "weights.nano.sha256"),
         (("data", "files", "gsm8k", "sha256"), "data.gsm8k.sha256"),
-        (("code", "shared"), "code.shared"),
+        (("code", "options"), "options"),
     ],
 )
 def test_what_makes_tokens_must_be_the_same(path: tuple[str, ...], said: str) -> None:
