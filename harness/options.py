@@ -75,7 +75,6 @@ class RunOptions:
     dtype: Literal["float32", "bfloat16", "float16"] | None = option("default: float32 on a CPU, else bfloat16")
     trust_remote_code: bool = option("run the code of a model whose type is unknown here", False)
     reads_at: Literal[0, -1] | None = option("of such a model: where the logits of a position stand")
-    compile: bool = option("run the models through torch.compile, for all methods alike", False)
     graphs: bool = option("run the models through CUDA graphs, for all methods alike; on a GPU", False)
     threads: int | None = option(
         "CPU threads, of each worker (default: torch's own choice; the cores / workers)", least=1, most=1024
@@ -86,7 +85,6 @@ class RunOptions:
     allow_devices: str | None = option(
         "unlike devices that may share a run, by name, between semicolons", metavar="NAMES"
     )
-    isolate: bool = option("decode with a process for each method, which no other decoder can change", False)
     untimed: bool = option("seconds are not for comparison (runs side by side): no Speed in tables", False)
     trace: bool = option("record every commit, re-mask and rejected draft; the report plays them", False)
     chunk: int = option(
@@ -97,19 +95,12 @@ class RunOptions:
         type=lambda text: int(text) if text.lstrip("-").isdigit() else text,
         metavar="N|auto",
     )
-    item_timeout: float | None = option(
-        "leave a response out, by name, that takes longer (default: no limit)", least=0.001, metavar="SECONDS"
-    )
     out: Path | None = option("folder of the run")
     unsafe_code_execution: bool = option(UNSAFE_HELP, False)
     resume: bool = option("go on with the run in --out", False)
     overwrite: bool = option("put the run in --out in the place of the one that is there", False)
     quiet: bool = option("print nothing but what is wrong", False)
-    plan: bool = option("print what the run will cost, from a minute of it, and stop", False)
-    costs: Path | None = option(
-        "with --plan: from a record of harness/bench.py --costs instead, or a device (h100) for an estimate",
-        metavar="FILE",
-    )
+    plan: bool = option("print how long the run will take, from one response a method, and stop", False)
     status: Path | None = option("print how far the run in a folder is and stop", metavar="FOLDER")
     list: bool = option("print the presets with their options and stop", False)
 
@@ -184,4 +175,6 @@ def _argument(hint: Any) -> dict[str, Any]:
     if kind is bool:
         return {"action": "store_true"}
     choices = get_args(kind)
-    return {"type": type(choices[0]), "choices": choices} if choices else {"type": kind if kind in (int, float) else str}
+    if choices:
+        return {"type": type(choices[0]), "choices": choices}
+    return {"type": kind if kind in (int, float) else str}  # `checked` makes the rest of text

@@ -20,8 +20,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable
-from contextlib import nullcontext, redirect_stdout
-from dataclasses import replace
+from contextlib import AbstractContextManager, nullcontext, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +33,8 @@ from harness.suites.registry import PAPER_SUITES
 
 if TYPE_CHECKING:
     from harness.measures.summary import Evaluation
+    from harness.runs.pool import WorkerPool
+    from harness.runs.resolve import ResolvedRun
     from model_wrappers.decoders import Method
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -95,20 +96,26 @@ def evaluate(
 
 def plan(options: RunOptions, scratch: Path) -> str:
     """What a run will cost, in words; nothing is written. `scratch` receives what is not kept."""
-    from harness.cluster.pool import pool_for
-    from harness.runs.loading import count_items
-    from harness.runs.plan import described, from_costs, measured
+    from harness.runs.decoding import announcement
     from harness.runs.resolve import resolve
 
     resolved = resolve(options)
-    workers = resolved.workers
-    count = 1 if workers is None else workers.count
-    if options.costs is not None:
-        found, source = from_costs(resolved, options.costs)
-        return described(resolved.config, count_items(resolved, scratch), found, count, source)
-    one = None if workers is None or workers.address is None else replace(workers, count=1)
-    with pool_for(replace(resolved, workers=one), scratch) as pool:
-        return described(resolved.config, pool.items, measured(resolved.config, pool), count, "measured here")
+    with pool_for(resolved, scratch) as pool:
+        return announcement(resolved.config, pool, measure=True)
+
+
+def pool_for(run: ResolvedRun, scratch: Path) -> AbstractContextManager[WorkerPool]:
+    """Who decodes a run, ready while the context lasts: its workers, or this process.
+
+    scratch: for generated problems, and what else is not kept. Raises UserError or ValueError if they cannot.
+    """
+    if run.workers is not None:
+        from harness.cluster.pool import RayPool
+
+        return RayPool(run, scratch)
+    from harness.runs.loading import worker_for
+
+    return nullcontext(worker_for(run, scratch))
 
 
 def run(options: RunOptions, scratch: Path, tables: bool = True) -> Path:
@@ -119,7 +126,6 @@ def run(options: RunOptions, scratch: Path, tables: bool = True) -> Path:
 
 def _run(options: RunOptions, scratch: Path, tables: bool) -> Path:
     # torch and transformers take seconds to import, which --help and --list need not wait for.
-    from harness.cluster.pool import pool_for
     from harness.methods.schedule_files import describe_schedules
     from harness.runs.decoding import record
     from harness.runs.folder import claim_folder, exclusive

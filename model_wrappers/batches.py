@@ -5,10 +5,8 @@ products of a layer run over the tokens of all, and each response attends to its
 that nothing is padded. A finished response makes room for the next one. What its ledger counts is what it costs alone.
 """
 
-import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext
 from copy import copy
 from functools import partial
 from typing import Any, TypeVar
@@ -23,24 +21,17 @@ MOST = 64  # responses of --batch auto
 TOGETHER = 4096  # tokens of one call on a CPU; more only leave its caches
 
 Result = TypeVar("Result")
-Turn = Callable[[float], AbstractContextManager[None]]
 
 
-def at_once(
-    jobs: Iterable[Callable[[], Result]],
-    size: int,
-    turn: Turn = lambda _: nullcontext(),
-    told: Callable[[str], None] = print,
-) -> Iterator[Result]:
+def at_once(jobs: Iterable[Callable[[], Result]], size: int, say: Callable[[str], None] = print) -> Iterator[Result]:
     """What jobs return, each when it is finished; `size` of them are under way at a time.
 
-    A job decodes with what `in_batch` gives. turn: surrounds each stretch of a job's own work, and takes the seconds
-    that the job has had so far, its calls among them, which others shared. told: is given a line when memory runs out;
-    then half as many jobs are under way from there on, and no job is lost.
+    A job decodes with what `in_batch` gives. say: is given a line when memory runs out; then half as many jobs are
+    under way from there on, and no job is lost.
 
     An exception of a job is raised when the others that are under way have finished; no further job is begun.
     """
-    batch = _Batch(size, turn, told)
+    batch = _Batch(size, say)
     begun = iter(jobs)
     while True:
         while batch.has_room and (job := next(begun, None)) is not None:
@@ -60,7 +51,7 @@ def in_batch(backbone: Backbone) -> Backbone:
     """
     if not isinstance(backbone._run, PlainForward):
         raise ValueError(
-            f"{backbone.name} cannot decode in batches: it is compiled, runs through CUDA graphs, or has layers that "
+            f"{backbone.name} cannot decode in batches: it runs through CUDA graphs, or has layers that "
             "this code does not know"
         )
     own = copy(backbone)
@@ -89,9 +80,8 @@ def _call_of_all(backbone: Backbone, *call: Any) -> torch.Tensor:
 class _Batch:
     """The responses under way, each a greenlet. waiting: the call it waits for. failed: the first exception of any."""
 
-    def __init__(self, size: int, turn: Turn, told: Callable[[str], None]) -> None:
-        self._size, self._turn, self._told = size, turn, told
-        self._seconds: dict[greenlet, float] = {}
+    def __init__(self, size: int, say: Callable[[str], None]) -> None:
+        self._size, self._say = size, say
         self.waiting: dict[greenlet, tuple[Backbone, Call]] = {}
         self.failed: BaseException | None = None
 
@@ -104,24 +94,18 @@ class _Batch:
 
         answer: logits, the exception that its call failed with, or () to begin.
         """
-        had, began = self._seconds.setdefault(one, 0.0), time.monotonic()
         asked: Any = None
         try:
-            with torch.inference_mode(), self._turn(had):
+            with torch.inference_mode():
                 asked = one.throw(answer) if isinstance(answer, BaseException) else one.switch(*_given(answer))
         except (KeyboardInterrupt, SystemExit, GeneratorExit):
             raise
         except BaseException as error:
-            if not one.dead:  # what `turn` raises may come just before or behind the response's own work
-                yield from self.advance(one, error)
-                return
-            self.failed, asked = self.failed or error, None
-        self._seconds[one] += time.monotonic() - began
+            self.failed = self.failed or error
+            return
         if not one.dead:
             self.waiting[one] = asked
-            return
-        del self._seconds[one]
-        if asked is not None:
+        elif asked is not None:
             yield asked
 
     def answers(self) -> list[tuple[greenlet, torch.Tensor | Exception]]:
@@ -134,10 +118,7 @@ class _Batch:
         for own in by_model.values():
             backbone = waiting[own[0]][0]
             for together in _parts(own, [waiting[one][1].ids_BN.numel() for one in own], backbone.device):
-                began = time.monotonic()
                 found += zip(together, self._logits(backbone, [waiting[one][1] for one in together]), strict=True)
-                for one in together:
-                    self._seconds[one] += time.monotonic() - began
         return found
 
     def _logits(self, backbone: Backbone, calls: list[Call]) -> list[torch.Tensor | Exception]:
@@ -151,7 +132,7 @@ class _Batch:
                 return [error]
             if _is_out_of_memory(error) and len(calls) <= self._size:
                 self._size = len(calls) // 2
-                self._told(f"memory ran out with {len(calls)} responses at once; from here on it is {self._size}")
+                self._say(f"memory ran out with {len(calls)} responses at once; from here on it is {self._size}")
                 if torch.cuda.is_initialized():
                     torch.cuda.empty_cache()
         half = len(calls) // 2

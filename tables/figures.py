@@ -83,7 +83,7 @@ def main(line: list[str] | None = None) -> int:
         curves = {name: Path(file) for name, file in _pairs("--curves takes NAME=FILE", options.curves).items()}
         drawings["curves"] = lambda: draw_curves(curves)
     if options.throughput is not None:
-        drawings["throughput"] = lambda: draw_throughput(options.throughput)
+        drawings["throughput"] = partial(draw_throughput, options.throughput)
     out = options.out or Path(options.run or "") / "figures"
     style: Any = {**matplotlib.rcParamsDefault, "backend": "agg", **STYLE}  # whatever the machine's matplotlibrc says
     with matplotlib.rc_context(style):

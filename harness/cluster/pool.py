@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -18,15 +18,12 @@ from typing import Any
 from harness.cluster.actor import Actor
 from harness.cluster.connect import connected, first_line
 from harness.cluster.pickling import pickled
-from harness.cluster.turns import TurnPool
 from harness.errors import UserError
 from harness.records.schema import PromptRecord
 from harness.runs.chunks import Chunk, Queue
 from harness.runs.folder import check_alike, device_name
-from harness.runs.loading import worker_for
-from harness.runs.pool import WorkerPool
 from harness.runs.resolve import ResolvedRun
-from harness.runs.responses import Response, Result, Sample
+from harness.runs.responses import Response, Result
 
 PLACED_WITHIN = 120.0  # seconds for a worker to find room in the cluster
 STARTS = 3  # failed starts in a row after which a place is given up
@@ -49,16 +46,6 @@ class RemoteWorker:
     gpus: tuple[str, ...] = ()
     ready: bool = False
     chunk: Chunk | None = None
-
-
-def pool_for(run: ResolvedRun, scratch: Path) -> AbstractContextManager[WorkerPool]:
-    """Who decodes a run, ready while the context lasts: its workers, a process for each method, or this one.
-
-    scratch: for generated problems, and what else is not kept. Raises UserError or ValueError if they cannot.
-    """
-    if run.workers is not None:
-        return RayPool(run, scratch)
-    return nullcontext(worker_for(run, scratch)) if run.isolated is None else TurnPool(run, scratch)
 
 
 class RayPool:
@@ -104,7 +91,7 @@ class RayPool:
     def prompts(self) -> list[PromptRecord]:
         return self._ray.get(self._workers[0].actor.ask.remote("prompts"))
 
-    def warm_up(self, suite: str, first: dict[str, int]) -> dict[str, Sample]:
+    def warm_up(self, suite: str, first: dict[str, int]) -> dict[str, float]:
         """As WorkerPool says; the mean of the workers."""
         found = []
         refs = [(worker, worker.actor.ask.remote("warm_up", suite, first)) for worker in self._workers]
@@ -115,8 +102,7 @@ class RayPool:
                 if (wrong := _user_error(error)) is not None:
                     raise wrong from error
                 self._replace(worker, f"worker {worker.name} died at its first response: {_reason(error)}")
-        by_method = {method: zip(*(each[method] for each in found), strict=True) for method in first if found}
-        return {method: Sample(*map(fmean, costs)) for method, costs in by_method.items()}
+        return {method: fmean(each[method] for each in found) for method in first if found}
 
     def results(self, queue: Queue) -> Iterator[tuple[str, Result]]:
         """As WorkerPool says. Raises UserError for what is wrong with the run itself, and if no worker is left."""

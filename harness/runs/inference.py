@@ -6,8 +6,6 @@ What is timed is `decode` alone.
 
 import hashlib
 import os
-import signal
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from copy import copy
@@ -23,7 +21,7 @@ from harness.records.schema import PromptRecord
 from harness.runs.judging import Judge
 from harness.runs.problems import Problems, conversations
 from harness.runs.resolve import ResolvedRun
-from harness.runs.responses import Sample, cost_and_tokens, hash_of
+from harness.runs.responses import cost_and_tokens, hash_of
 from harness.runs.watch import unchanged
 from harness.suites.spec import Suite
 from model_wrappers import Backbone, Decoded
@@ -44,7 +42,7 @@ class SuiteJob:
     """One suite of a run, ready: prompts (ids), references, a judge, and one OpenCompass model per method.
 
     seeds: of the run; items number all problems for the first, then for the next. judge: None for suites whose judging
-    runs model-written code; these are scored after the run. item_timeout: seconds that a response may take.
+    runs model-written code; these are scored after the run.
     """
 
     suite: str
@@ -53,7 +51,6 @@ class SuiteJob:
     judge: Judge | None
     models: dict[str, DiffusionModel]
     seeds: tuple[int, ...] = (0,)
-    item_timeout: float | None = None
 
     def draw(self, item: int) -> tuple[int, int]:
         """The problem of an item, and the seed that it is decoded with."""
@@ -89,7 +86,6 @@ def prepare(
     models: dict[str, DiffusionModel],
     seeds: tuple[int, ...] = (0,),
     plain: bool = False,
-    item_timeout: float | None = None,
 ) -> SuiteJob:
     """Encode the prompts of a suite; the items of several datasets are numbered one after the other, for each seed.
 
@@ -119,7 +115,7 @@ def prepare(
         except UserError as error:
             raise UserError(f"data file of {suite.name}, {error}: {part.config['path']}") from error
     draws = len(seeds)
-    return SuiteJob(suite.name, prompts * draws, golds * draws, judge, models, seeds, item_timeout)
+    return SuiteJob(suite.name, prompts * draws, golds * draws, judge, models, seeds)
 
 
 def _encoded(suite: str, item: int, backbone: Backbone, turns: Any, plain: bool) -> torch.Tensor:
@@ -147,47 +143,12 @@ def prompts_of(job: SuiteJob) -> list[PromptRecord]:
     ]
 
 
-class TooLong(BaseException):
-    """A response took longer than it may; its message says how long that is. No decoder catches it by accident."""
-
-
-@contextmanager
-def limited(seconds: float | None, known: float = 0.0) -> Iterator[None]:
-    """Raise TooLong in this block after so many seconds, and each second after; None is no limit.
-
-    In the main thread, between two lines of Python. known: seconds that went by before.
-
-    Raises UserError in another thread, where nothing could be stopped.
-    """
-    if seconds is None:
-        yield
-        return
-    if threading.current_thread() is not threading.main_thread():
-        raise UserError("--item-timeout stops responses in a process's main thread alone, and this is another one")
-
-    def stop(*_: Any) -> None:
-        raise TooLong(f"it took longer than {seconds:g} s")
-
-    before = signal.signal(signal.SIGALRM, stop)
-    # Once more and again, for a decoder that catches everything.
-    signal.setitimer(signal.ITIMER_REAL, max(1e-3, seconds - known), 1.0)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-
-
-def warm_up(job: SuiteJob, method: str, item: int) -> Sample:
-    """Decode what is as long as an item, and none; what it cost. Raises UserError as `decode_item` does.
+def warm_up(job: SuiteJob, method: str, item: int) -> float:
+    """Decode what is as long as an item, and none; its seconds. Raises UserError as `decode_item` does.
 
     An item itself would be measured with all that a decoder keeps of prompts that it has seen.
     """
-    try:
-        trace = _respond(job, method, item, job.prompts[item].roll(1), seed=0).trace
-    except TooLong as error:
-        raise UserError(f"{method} on {job.suite}, before the first item: {error} (--item-timeout)") from error
-    return Sample(trace.seconds, trace.forwards)
+    return _respond(job, method, item, job.prompts[item].roll(1), seed=0).trace.seconds
 
 
 def _refused(status: int) -> NoReturn:
@@ -234,20 +195,13 @@ def _respond(
     outside = not isinstance(decoder_named(model.method).source, str)
     who = f"{method} on {job.suite}, item {item}" + (", or one decoded at the same time" if among else "")
     watched = unchanged(job.backbones, who) if outside else nullcontext()
-    late: TooLong | None = None
     try:
-        with watched:
-            try:
-                with limited(None if among else job.item_timeout), _exit_refused() if outside else nullcontext():
-                    out = model.respond(prompt_P, seed, log)
-            except TooLong as error:
-                late = error
-        if late is not None:
-            raise late
+        with watched, _exit_refused() if outside else nullcontext():
+            out = model.respond(prompt_P, seed, log)
         if out.trace.forwards == 0:
             raise ValueError("the decoder made no forward of the model, so that there is nothing to compare")
         return out
-    except (UserError, TooLong, GreenletExit):
+    except (UserError, GreenletExit):
         raise
     except BaseException as error:  # a decoder may call sys.exit
         message = None if isinstance(error, KeyboardInterrupt) else blame(decoder_named(model.method), error)
@@ -261,9 +215,8 @@ def decode_item(
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """One item by one method: its line of items.jsonl, and those of windows.jsonl.
 
-    log: what receives the events of the response. among: others, as a job of `batches.at_once`, which then has to see
-    to the time limit. `correct` is null where the suite is scored after the run. Raises
-    TooLong after the job's item_timeout, and UserError, naming method, suite and item, if the model's logits are not
+    log: what receives the events of the response. among: others, as a job of `batches.at_once`. `correct` is null where
+    the suite is scored after the run. Raises UserError, naming method, suite and item, if the model's logits are not
     finite, a decoder from outside fails, or the judge does.
     """
     model = job.models[method]

@@ -47,7 +47,6 @@ def load(run: ResolvedRun, scratch: Path) -> tuple[list[SuiteJob], dict[str, Bac
             name,
             config.device or "cpu",
             config.dtype,
-            compiled=bool(config.compile),
             cuda_graphs=config.graphs,
             trust_remote_code=config.trust_remote_code is True,
             reads_at=None if config.reads_at is UNSET else config.reads_at,
@@ -59,10 +58,7 @@ def load(run: ResolvedRun, scratch: Path) -> tuple[list[SuiteJob], dict[str, Bac
     from harness.runs.inference import models_for, prepare
 
     plain = config.prompt == "plain"
-    jobs = [
-        prepare(suite, own, models_for(run, suite.name, backbones), config.draws, plain, run.item_timeout)
-        for suite, own in problems
-    ]
+    jobs = [prepare(suite, own, models_for(run, suite.name, backbones), config.draws, plain) for suite, own in problems]
     return jobs, backbones
 
 

@@ -13,7 +13,7 @@ from harness.records.schema import PromptRecord
 from harness.runs.chunks import Queue
 
 if TYPE_CHECKING:
-    from harness.runs.responses import Result, Sample  # torch: not before a worker of a cluster has answered
+    from harness.runs.responses import Result  # torch: not before a worker of a cluster has answered
 
 
 @dataclass(frozen=True)
@@ -89,8 +89,8 @@ class WorkerPool(Protocol):
     def prompts(self) -> list[PromptRecord]:
         """The prompts of all items."""
 
-    def warm_up(self, suite: str, first: dict[str, int]) -> dict[str, Sample]:
-        """Decode an item of a suite by each method on every worker, without recording it; what that cost, by method.
+    def warm_up(self, suite: str, first: dict[str, int]) -> dict[str, float]:
+        """Decode an item of a suite by each method on every worker, without recording it; its seconds, by method.
 
         Empty where the item ended every worker.
         """

@@ -62,8 +62,7 @@ STAND_INS = {"two-stream": ("fef", "base"), "fef": ("base",), "ar": ("base",)}
 class ResolvedRun:
     """A run with what its configuration names: suites by name, decoders by the method's key; and who decodes.
 
-    data: the folder of its real problems; None where there are none. isolated: the options of a run whose methods have
-    a process each, which resolves them for itself.
+    data: the folder of its real problems; None where there are none.
     """
 
     config: RunConfig
@@ -71,8 +70,6 @@ class ResolvedRun:
     decoders: dict[str, Decoder]
     data: Path | None = None
     workers: Workers | None = None
-    item_timeout: float | None = None
-    isolated: RunOptions | None = None
 
 
 def read_models(text: str, suites: Collection[str]) -> Roles:
@@ -114,15 +111,11 @@ def read_models(text: str, suites: Collection[str]) -> Roles:
 def resolve(options: RunOptions) -> ResolvedRun:
     """A run from its options. Raises UserError or ValueError, naming the valid choices, for anything unknown."""
     workers = workers_of(options)
-    if workers is not None and options.isolate:
-        raise UserError("--isolate is for a run without --workers: each method has one process of its own")
     load_for(options.methods, options.plugin)
     suites = suites_named(options.suite, options.data)
     presets = methods_named(options.methods)
     roles = read_models(options.model, suites)
-    forecast = options.plan and options.costs is not None  # from figures of a device that need not be here
-    if not forecast:
-        check_graphs(options.graphs, device_named(options.device), options.compile)
+    check_graphs(options.graphs, device_named(options.device))
     for preset in presets.values():
         check_temperature(preset.method, options.temperature)
     shipped = set(roles["base"].values()) <= SHIPPED.keys()
@@ -143,10 +136,11 @@ def resolve(options: RunOptions) -> ResolvedRun:
     table = {name: _method(preset, name, roles, settings, overrides, families) for name, preset in presets.items()}
     used = {"base"} | {role for method in table.values() for role in (method.role, method.draft_role)}
     # Workers may be elsewhere, and each finds its device itself.
-    on_cpu = options.device == "cpu" if workers or forecast else device_named(options.device).type == "cpu"
+    on_cpu = options.device == "cpu" if workers else device_named(options.device).type == "cpu"
     threads = options.threads if workers is None else workers.threads
     seeds = _seeds(options.seed, options.temperature)
-    batch = _batch(options)
+    outside = any(not isinstance(preset.decoder.source, str) for preset in presets.values())
+    batch = _batch(options, outside)
     config = RunConfig(
         models={role: models for role, models in roles.items() if role in used},
         suites={name: _suite(suite, generated) for name, suite in suites.items()},
@@ -160,7 +154,7 @@ def resolve(options: RunOptions) -> ResolvedRun:
         seeds=UNSET if len(seeds) == 1 else seeds,
         device=options.device,
         dtype=options.dtype or ("float32" if on_cpu else "bfloat16"),
-        compile=options.compile,
+        compile=False,
         graphs=options.graphs,
         threads=threads or torch.get_num_threads(),
         chunk=options.chunk if batch is None else max(options.chunk, BATCHED_CHUNK),
@@ -173,22 +167,22 @@ def resolve(options: RunOptions) -> ResolvedRun:
     )
     decoders = {name: preset.decoder for name, preset in presets.items()}
     folder = Path(data) if data and not generated else None
-    isolated = options if options.isolate else None
-    return ResolvedRun(config, suites, decoders, folder, workers, options.item_timeout, isolated)
+    return ResolvedRun(config, suites, decoders, folder, workers)
 
 
-def _batch(options: RunOptions) -> int | Literal["auto"] | None:
+def _batch(options: RunOptions, outside: bool) -> int | Literal["auto"] | None:
     """How many responses are decoded at once; None for one. Raises UserError for what is no such number.
 
-    Where it is not said, UNTIMED_BATCH in an untimed run of more than MANY items whose calls can be packed.
+    Where it is not said, UNTIMED_BATCH in an untimed run of more than MANY items whose calls can be packed. outside:
+    whether a decoder is not of this package; it may count on being alone in its process.
     """
     batch = options.batch
-    alone = options.compile or options.graphs or options.trust_remote_code or options.isolate or options.item_timeout
+    alone = outside or options.graphs or options.trust_remote_code
     if batch is None and options.untimed and not alone and (options.limit or math.inf) > MANY:
         return UNTIMED_BATCH
     if isinstance(batch, int) and not 1 <= batch <= MOST_AT_ONCE:
         raise UserError(f"--batch {batch} must be 1 to {MOST_AT_ONCE} responses at once, or auto")
-    for name in ("compile", "graphs", "trust_remote_code"):
+    for name in ("graphs", "trust_remote_code"):
         if batch not in (None, 1) and getattr(options, name):
             raise UserError(
                 f"--batch packs the calls of plain forwards, and --{name.replace('_', '-')} makes others: leave one out"

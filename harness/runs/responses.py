@@ -6,7 +6,7 @@ Nothing here needs OpenCompass.
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from transformers import PreTrainedTokenizerBase
@@ -20,13 +20,6 @@ from model_wrappers.events import EventLog
 
 NO_TEXT = "\ufffd"  # what a tokenizer gives for bytes that are no text by themselves
 BYTE_OF = {letter: byte for byte, letter in bytes_to_unicode().items()}
-
-
-class Sample(NamedTuple):
-    """What a response cost that is not recorded: seconds, and calls of the model."""
-
-    seconds: float
-    calls: float
 
 
 @dataclass(frozen=True)
@@ -45,15 +38,7 @@ class Passes:
     line: dict[str, Any]
 
 
-@dataclass(frozen=True)
-class LeftOut:
-    """A response that is not there. key: its method, suite and item. reason: why."""
-
-    key: tuple[str, str, int]
-    reason: str
-
-
-Result = Response | Passes | LeftOut
+Result = Response | Passes
 
 
 def cost_and_tokens(

@@ -22,9 +22,9 @@ from harness.records.schema import PromptRecord
 from harness.records.traces import TraceRecord, replay, window_sums
 from harness.runs.chunks import Chunk, Queue
 from harness.runs.folder import describe_data, made_with
-from harness.runs.inference import SuiteJob, TooLong, batched, decode_item, limited, prompts_of, warm_up
+from harness.runs.inference import SuiteJob, batched, decode_item, prompts_of, warm_up
 from harness.runs.resolve import ResolvedRun
-from harness.runs.responses import LeftOut, Passes, Response, Result, Sample, hash_of, trace_of
+from harness.runs.responses import Passes, Response, Result, hash_of, trace_of
 from model_wrappers import Backbone
 from model_wrappers.api import check_options
 from model_wrappers.backbones.blocks import BlockLedger, ledgers
@@ -77,8 +77,8 @@ class Worker:
         """The machine now, as harness/records/receipts.py has it."""
         return receipt(self._config.device or "cpu")
 
-    def warm_up(self, suite: str, first: dict[str, int]) -> dict[str, Sample]:
-        """Decode an item of a suite by each method without recording it; what that cost, by method.
+    def warm_up(self, suite: str, first: dict[str, int]) -> dict[str, float]:
+        """Decode an item of a suite by each method without recording it; its seconds, by method.
 
         first: the item by method. Raises UserError as `decode` does.
         """
@@ -106,26 +106,22 @@ class Worker:
                 yield Passes({"method": method, "suite": chunk.suite, "item": items[0], **costs})
 
     def _batch(self, job: SuiteJob, chunk: Chunk) -> Iterator[Result]:
-        """The responses of a chunk, several at once; each may take its time limit once for each of them."""
+        """The responses of a chunk, several at once."""
         size = self._config.batch
         if size == "auto":
             longest = max(len(prompt_P) for prompt_P in job.prompts) + max(m.gen_length for m in job.models.values())
             free = free_bytes(job.backbones[0].device) // 2
             size = min(fitting(backbone, longest, free) for backbone in job.backbones)
         assert isinstance(size, int), "a number, where it is set and not auto"
-        limit = None if job.item_timeout is None else job.item_timeout * size
         jobs = (partial(self._response, job, method, item, True) for method, item in chunk.responses)
-        yield from at_once(jobs, size, lambda seconds: limited(limit, seconds))
+        yield from at_once(jobs, size)
 
     def _response(self, job: SuiteJob, method: str, item: int, among: bool = False) -> Result:
         """The response of a method to an item. among: others, as `decode_item` says."""
         log = EventLog() if self._config.traced else None
         _, seed = job.draw(item)
         key, model = (method, job.suite, item), job.models[method]
-        try:
-            record, windows = decode_item(job, method, item, seed, log, among)
-        except TooLong as error:
-            return LeftOut(key, str(error))
+        record, windows = decode_item(job, method, item, seed, log, among)
         if log is None:
             return Response(record, windows)
         trace = trace_of(key, model.backbone, model.gen_length, log, self._texts[model.backbone.name])
@@ -179,7 +175,7 @@ def pass_seconds(model: DiffusionModel, prompt_P: torch.Tensor) -> dict[str, Any
     x_1L = torch.cat([prompt_P, torch.full((length,), backbone.mask_id)])[None].to(backbone.device)
     request = Request(target, draft, x_1L, start, length, 0.0, Sampler(0), grid=grid)
     verifier = make_verifier(request, options, [backbone.mask_id])
-    segment, _ = verifier.segment(list(range(start, x_1L.shape[1])))
+    segment = verifier.segment(list(range(start, x_1L.shape[1])))
     drafts = [backbone.eos_id] * min(options.window, len(segment))
     half = torch.arange(start, start + max(1, length // 2), device=backbone.device)
     calls: dict[str, Callable[[], object]] = {

@@ -5,7 +5,6 @@ Shapes: B batch, L length, V vocabulary, n positions whose logits are read, N to
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -14,7 +13,6 @@ from typing import Any, Literal
 
 import msgspec
 import torch
-from torch._dynamo.utils import counters
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from model_wrappers.backbones.blocks import Blocks
@@ -22,8 +20,6 @@ from model_wrappers.backbones.graphs import GraphedForward
 from model_wrappers.backbones.key_values import KeyValues, Write
 from model_wrappers.backbones.plain import PlainForward, forward_of
 
-# Kinds of calls that a compiled model may see; beyond it torch.compile silently falls back to eager.
-RECOMPILATIONS = 64
 ReadsAt = Literal[0, -1]
 
 
@@ -111,13 +107,12 @@ class Backbone:
         model: Any,
         tokenizer: PreTrainedTokenizerBase | None,
         name: str,
-        compiled: bool = False,
         cuda_graphs: bool = False,
     ) -> None:
-        self.model, self.tokenizer, self.name, self.compiled = model.eval(), tokenizer, name, compiled
+        self.model, self.tokenizer, self.name = model.eval(), tokenizer, name
         self.calls = 0  # of the model, by whoever; a ledger compares its own with them
         self.family, self.reads_at = family, family.reads_at
-        self._run: Any = _compile(model) if compiled else forward_of(model)  # None: see remote.py
+        self._run: Any = forward_of(model)  # None: see remote.py
         if cuda_graphs:
             self._run = _graphed(self)
         config = model.config.get_text_config()
@@ -178,10 +173,8 @@ class Backbone:
 
     @property
     def graphs(self) -> int:
-        """Graphs that were made so far: compiled ones, in this process, or CUDA graphs of this model; else 0."""
-        if self.graphed:
-            return self._run.count  # type: ignore[no-any-return]
-        return int(counters["stats"]["unique_graphs"]) if self.compiled else 0
+        """CUDA graphs of this model that were made so far."""
+        return self._run.count if self.graphed else 0
 
     @torch.inference_mode()
     def logits(self, ids_BL: torch.Tensor, positions: torch.Tensor | None = None, causal: bool = False) -> torch.Tensor:
@@ -286,28 +279,17 @@ def check_extends(backbone: Backbone) -> None:
             )
 
 
-def check_graphs(cuda_graphs: bool, device: torch.device, compiled: bool = False) -> None:
+def check_graphs(cuda_graphs: bool, device: torch.device) -> None:
     """Raise ValueError, with what would work, if CUDA graphs are asked for where there can be none."""
-    if cuda_graphs and compiled:
-        raise ValueError("CUDA graphs and torch.compile exclude each other: leave out one of them")
     if cuda_graphs and device.type != "cuda":
         raise ValueError(f"CUDA graphs need a CUDA device, not {device}: leave them out, or run on a GPU")
 
 
 def _graphed(backbone: Backbone) -> GraphedForward:
     """The model through CUDA graphs. Raises ValueError, with what would work, where it cannot have them."""
-    check_graphs(True, backbone.device, backbone.compiled)
+    check_graphs(True, backbone.device)
     if not isinstance(backbone._run, PlainForward) or not backbone._run.is_static:
         raise ValueError(
-            f"CUDA graphs need a model of known, dense layers, and {backbone.name} has others: leave them out, or use "
-            "torch.compile"
+            f"CUDA graphs need a model of known, dense layers, and {backbone.name} has others: leave them out"
         )
     return GraphedForward(backbone._run)
-
-
-def _compile(model: PreTrainedModel) -> Any:
-    """The model through torch.compile, with graphs of its own: among those of other models a call takes longer."""
-    compiler: Any = torch.compile  # its annotations lack the two options
-    if "isolate_recompiles" not in inspect.signature(compiler).parameters:
-        raise ValueError(f"compiled=True needs a newer torch than {torch.__version__}; 2.13 was tried")
-    return compiler(model.infer, dynamic=True, isolate_recompiles=True, recompile_limit=RECOMPILATIONS)

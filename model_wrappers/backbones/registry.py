@@ -59,7 +59,6 @@ def load_backbone(
     device: str | torch.device = "cpu",
     dtype: str | torch.dtype | None = None,
     attn: str = "sdpa",
-    compiled: bool = False,
     trust_remote_code: bool = False,
     reads_at: ReadsAt | None = None,
     cuda_graphs: bool = False,
@@ -67,9 +66,8 @@ def load_backbone(
     """Load a shipped model (SHIPPED: "nano" and what was trained from it), a local folder or a hub id.
 
     Folders and hub ids are of one of FAMILIES, in its official format or ours; code that comes with them is not run.
-    dtype: a name or torch.dtype; None is bfloat16 on a GPU and float32 on a CPU. attn: "sdpa". compiled: run the model
-    through torch.compile. cuda_graphs: run it through CUDA graphs (graphs.py), on a GPU. A folder without a tokenizer
-    loads too; then only `decode` on ids works.
+    dtype: a name or torch.dtype; None is bfloat16 on a GPU and float32 on a CPU. attn: "sdpa". cuda_graphs: run it
+    through CUDA graphs (graphs.py), on a GPU. A folder without a tokenizer loads too; then only `decode` on ids works.
 
     trust_remote_code: load a model of no known family by running the code that comes with it; what it then can do is in
     remote.py. reads_at: 0 where the logits at position i predict token i, -1 where those at i - 1 do (None: what the
@@ -81,7 +79,7 @@ def load_backbone(
     torch_dtype = dtype_named(dtype, torch_device)
     if reads_at not in (None, 0, -1):
         raise ValueError(f"reads_at={reads_at!r} must be 0 (logits at a position predict its token) or -1 (the next)")
-    check_graphs(cuda_graphs, torch_device, compiled)
+    check_graphs(cuda_graphs, torch_device)
     folder = model_folder(name)
     if folder.exists() and not (folder / "config.json").exists():
         raise ValueError(f"{folder} has no config.json: not a model folder; give nano, a folder or a hub id")
@@ -94,9 +92,8 @@ def load_backbone(
                 f"unknown model_type {config.get('model_type')!r}; known: {', '.join(FAMILIES)}; --trust-remote-code "
                 "(trust_remote_code=True) runs the code that comes with a model"
             )
-        if family is None and (compiled or cuda_graphs):
-            option = "compiled" if compiled else "cuda_graphs"
-            raise ValueError(f"{option}=True needs a model of a known family, not one that brings its own code")
+        if family is None and cuda_graphs:
+            raise ValueError("cuda_graphs=True needs a model of a known family, not one that brings its own code")
         if family is None:
             remote = load_remote(source, config, str(name), reads_at or 0, dtype=torch_dtype)
             remote.model.to(torch_device)
@@ -109,7 +106,7 @@ def load_backbone(
     if reads_at is not None:
         family = replace(family, reads_at=reads_at)
     backbone = (family.backbone or Backbone)(
-        family, model.to(torch_device), _tokenizer(source, family), str(name), compiled, cuda_graphs
+        family, model.to(torch_device), _tokenizer(source, family), str(name), cuda_graphs
     )
     if family.extends and family.model_type not in BUILT_IN:  # those are tested
         check_extends(backbone)

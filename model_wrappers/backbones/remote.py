@@ -3,7 +3,7 @@
 That code runs on this machine with all rights of the user; it is loaded only where the user says so. What it computes
 is taken as it is: `model(ids)` must give `.logits` (B, L, V) of bidirectional attention.
 
-Not supported: `extend` (two-stream verification, wino, caches), causal attention (dcd), torch.compile, training.
+Not supported: `extend` (two-stream verification, wino, caches), causal attention (dcd), CUDA graphs, training.
 Shapes: B batch, L length, V vocabulary, n positions whose logits are read.
 """
 

@@ -26,7 +26,7 @@ from harness.cluster.pool import RayPool
 from harness.errors import UserError, one_line_errors
 from harness.records import store
 from harness.records.store import read_lines, read_run
-from harness.run import main
+from harness.run import main, pool_for
 from harness.runs.decoding import Missing, record
 from harness.runs.folder import claim_folder, exclusive
 from harness.runs.progress import describe_status
@@ -50,7 +50,7 @@ def faults(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name, value in nodes.environment.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), str(ROOT / "tests" / "helpers")]))
-    monkeypatch.setattr(pools, "pool_for", partial(RayPool, actor=FakeActor))
+    monkeypatch.setattr(pools, "RayPool", partial(RayPool, actor=FakeActor))
     folder = Path(nodes.environment[FOLDER])
     for file in folder.rglob("*"):
         if file.is_file():
@@ -62,7 +62,7 @@ def decode(nodes: Nodes, out: Path, workers: int = 2, resume: bool = False) -> M
     """The part of a run that decodes and records; the responses that were left out."""
     run = resolved_run(*line_for(nodes, out, workers))
     folder = claim_folder(out, run.config, resume)
-    with exclusive(folder), pools.pool_for(run, out.parent) as pool:
+    with exclusive(folder), pool_for(run, out.parent) as pool:
         return record(folder, run, pool)
 
 

@@ -30,11 +30,6 @@ def fails_on_odd_prompts(request: Request, options: Options) -> None:
     fill(request)
 
 
-def never_asks(request: Request, options: Options) -> None:
-    while True:
-        pass
-
-
 def ends_the_process(request: Request, options: Options) -> None:
     import os
 
@@ -74,14 +69,6 @@ def test_a_decoder_that_fails_loses_no_other_response(tmp_path: Path) -> None:
     assert sum(method == "threshold" for method, _, _ in kept) == 3
 
 
-def test_a_decoder_that_never_asks_is_left_out_by_name(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"left out: never_asks gsm8k 0 \(it took longer than 0.6 s"):
-        harness.evaluate(
-            ["threshold", never_asks], "gsm8k", out=tmp_path / "run", batch=2, item_timeout=0.3, **LINE | {"limit": 1}
-        )
-    assert len(recorded(tmp_path / "run")) == 1
-
-
 def test_a_decoder_that_ends_the_process_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="ends_the_process on gsm8k, item 0"):
         harness.evaluate(["llada", ends_the_process], "gsm8k", out=tmp_path / "run", batch=4, **LINE)
@@ -92,7 +79,6 @@ def test_a_decoder_that_ends_the_process_is_named(tmp_path: Path) -> None:
     [
         ({"batch": 0}, "--batch 0 must be 1 to 1024"),
         ({"batch": "many"}, "--batch 'many' must be"),
-        ({"batch": 2, "compile": True}, "--batch packs the calls of plain forwards"),
     ],
 )
 def test_what_cannot_be_a_batch_is_refused(options: dict[str, Any], said: str, tmp_path: Path) -> None:

@@ -77,8 +77,6 @@ def test_a_block_model_says_when_its_blocks_are_others_and_what_it_cannot(
     markdown = (tmp_path / "wide" / "tables" / "main.md").read_text()
     assert read_run(tmp_path / "wide").config.methods["llada"].suites["gsm8k"].block_length == 4
     assert "the model attends in blocks of 8, not in its own of 4, blocks of 8, LLaDA's blocks of 4" in markdown
-    error = refused(main, [*line, "--methods", "llada", "--plan", "--costs", "h100"], capsys)
-    assert "attends in blocks: leave it out, and --plan measures" in error
     for methods, says in (
         ("llada,wino", "wino attends to the whole sequence, and the model in blocks of 4"),
         ("threshold+dual", "a block model keeps finished blocks by itself"),

@@ -154,16 +154,6 @@ def test_a_base_model_is_prompted_with_plain_text(outside: Path, official_with_t
     assert read_run(run.folder).config.prompt == "plain"
 
 
-def test_a_response_that_takes_too_long_is_left_out_by_name(outside: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    endless = "while calls == 2:\n        try:\n            sum(range(99))\n        except Exception:\n            pass"
-    (outside / "mine.py").write_text(PLUGIN.replace("if calls > options.until:", f"{endless}\n    if False:"))
-    error = refused(main, [*line_of(outside), "--untimed", "--item-timeout", "2"], capsys)
-    assert "left out: mine own-lists 1 (it took longer than 2 s); all else is recorded" in error
-    rows = read_lines(outside / "run" / "items.jsonl")
-    assert [row["item"] for row in rows if row["suite"] == "own-lists"] == [0, 2]
-    assert "1 response was left out: it took longer than 2 s." in (outside / "run" / "tables" / "main.md").read_text()
-
-
 @pytest.mark.parametrize("more", [[], ["--untimed"], ["--untimed", "--trace"]])
 def test_a_decoder_that_fails_at_once_leaves_no_folder(
     outside: Path, capsys: pytest.CaptureFixture[str], more: list[str]

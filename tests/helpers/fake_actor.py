@@ -10,7 +10,7 @@ from typing import Any
 from harness.cluster.actor import Actor
 from harness.errors import UserError
 from harness.runs.chunks import Chunk
-from harness.runs.responses import Response, Sample
+from harness.runs.responses import Response
 
 FOLDER = "FAULTS"  # in the environment: where files say what happens
 ITEMS = 6
@@ -42,8 +42,8 @@ class FakeActor(Actor):
     def receipt(self) -> dict[str, Any]:
         return {"at": "later"}
 
-    def warm_up(self, suite: str, first: dict[str, int]) -> dict[str, Sample]:
-        return dict.fromkeys(first, Sample(SECONDS, 8))
+    def warm_up(self, suite: str, first: dict[str, int]) -> dict[str, float]:
+        return dict.fromkeys(first, SECONDS)
 
     def decode(self, chunk: Chunk) -> Iterator[Response]:
         for method, item in chunk.responses:

@@ -1,8 +1,6 @@
 """Batches: every decoder's tokens and costs are those it has alone, and no response suffers by another."""
 
-import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -144,38 +142,10 @@ def test_where_memory_runs_out_the_batch_is_halved_and_nothing_is_lost(monkeypat
     way = {"method": "fef"}
     alone = [told(response(backbone, prompt_P, seed, way)) for seed, prompt_P in enumerate(prompts(8))]
     monkeypatch.setattr(PlainForward, "packed", small)
-    found = dict(at_once(jobs(backbone, 8, way), 8, told=lines.append))
+    found = dict(at_once(jobs(backbone, 8, way), 8, say=lines.append))
     assert [told(found[number]) for number in range(8)] == alone
     assert max(sizes) == 2 and lines[0].startswith("memory ran out with 8 responses at once; from here on it is 4")
     assert lines[-1].endswith("it is 2")
-
-
-def test_what_surrounds_a_turn_can_end_a_response_that_does_not_ask() -> None:
-    backbone = exact("llada")
-
-    class TooLong(BaseException):
-        pass
-
-    late: list[float] = []
-
-    @contextmanager
-    def turn(seconds: float) -> Iterator[None]:
-        if seconds > 0.05 and not late:
-            late.append(seconds)
-            raise TooLong
-        yield
-
-    def job(slow: bool) -> str:
-        try:
-            for _ in range(3):
-                in_batch(backbone).logits(torch.zeros(1, 4, dtype=torch.long))
-                time.sleep(0.1 if slow else 0)
-        except TooLong:
-            return "late"
-        return "done"
-
-    assert sorted(at_once([partial(job, False)], 2, turn)) == ["done"]
-    assert sorted(at_once([partial(job, True)], 2, turn)) == ["late"]
 
 
 def test_a_model_of_unknown_layers_is_refused_by_name() -> None:

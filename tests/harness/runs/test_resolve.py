@@ -174,12 +174,10 @@ def test_a_control_that_is_missing_is_asked_for() -> None:
 
 
 def test_what_applies_to_all_methods_alike_is_in_the_configuration() -> None:
-    config = config_of("--methods", "llada,threshold,fef-2", "--stop-at-eos", "--compile")
-    assert config["compile"] is True
+    config = config_of("--methods", "llada,threshold,fef-2", "--stop-at-eos")
     methods = config["methods"].values()
     assert all(suite["options"]["stop_at_eos"] for method in methods for suite in method["suites"].values())
     plain = config_of("--methods", "llada,threshold,fef-2")
-    assert plain["compile"] is False
     assert not any(
         "stop_at_eos" in suite["options"] for m in plain["methods"].values() for suite in m["suites"].values()
     )
@@ -249,7 +247,6 @@ def test_a_file_of_questions_stands_beside_generated_problems(questions: Path, t
         (["--untimed", "--limit", "101"], 16),
         (["--untimed", "--limit", "100"], UNSET),
         (["--untimed", "--batch", "1"], UNSET),
-        (["--untimed", "--isolate"], UNSET),
         ([], UNSET),
     ],
 )

@@ -203,11 +203,6 @@ def test_without_a_gpu_they_are_refused_before_anything_is_loaded() -> None:
         load_backbone("no such model", cuda_graphs=True)
 
 
-def test_with_torch_compile_they_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"CUDA graphs and torch\.compile exclude each other"):
-        load_backbone("nano", cuda_graphs=True, compiled=True)
-
-
 @pytest.mark.parametrize("name", ["llada_moe", "llada"])
 def test_a_model_with_other_layers_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model = random_model(name)

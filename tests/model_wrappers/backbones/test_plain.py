@@ -1,7 +1,5 @@
 """The forward in torch's functions: transformers' numbers bit for bit, or its own code; buffers; torch.compile."""
 
-import shutil
-from functools import partial
 from typing import Any
 
 import pytest
@@ -208,30 +206,3 @@ def test_more_than_there_is_cannot_be_forgotten(count: int) -> None:
     put(cache, numbers(0, 5))
     with pytest.raises(ValueError, match=f"{count} of 5 tokens"):
         cache.forget(count)
-
-
-# Through torch.compile
-
-
-# A dense family and one of experts are compiled for this machine, half a minute each; of the others the graphs are
-# captured and run as they are, and that is what depends on the family.
-COMPILED = ("llada", "llada_moe")
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler on a CPU")
-@pytest.mark.parametrize("name", NAMES)
-def test_logits_and_tokens_are_those_of_the_plain_model(
-    name: str, prompt: torch.Tensor, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if name not in COMPILED:
-        monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
-    plain = tiny(name, 3)
-    compiled = Backbone(plain.family, plain.model, None, "compiled", compiled=True)
-    assert (plain.graphs, plain.compiled) == (0, False)
-    before = compiled.graphs
-    ids_BL = torch.randint(0, 38, (2, 12), generator=torch.Generator().manual_seed(0))
-    torch.testing.assert_close(compiled.logits(ids_BL), plain.logits(ids_BL), atol=1e-4, rtol=1e-4)
-    assert compiled.graphs > before
-    expected = decode(plain, prompt, gen_length=4, steps=1, verify="two-stream").tokens
-    assert torch.equal(decode(compiled, prompt, gen_length=4, steps=1, verify="two-stream").tokens, expected)

@@ -107,11 +107,6 @@ def test_so_is_what_needs_cached_keys(remote: Backbone, options: dict[str, Any])
         decode(remote, torch.tensor([1, 2]), gen_length=4, **options)
 
 
-def test_it_is_not_compiled(folder: Path) -> None:
-    with pytest.raises(ValueError, match="compiled=True"):
-        load_backbone(folder, trust_remote_code=True, compiled=True)
-
-
 def test_a_model_without_logits_is_refused_in_one_line(folder: Path) -> None:
     code = CODE.replace("MaskedLMOutput(logits=", "MaskedLMOutput(hidden_states=")
     (folder / "modeling_parrot.py").write_text(code)
