@@ -24,6 +24,15 @@ LENGTHS = ("gen_length", "block_length")  # what a preset may have besides optio
 ROLES = ("base", "fef", "two-stream", "control", "draft", "ar")  # of checkpoints in a run
 
 
+def split_lengths(values: Mapping[str, Any], where: str) -> tuple[dict[str, int], dict[str, Any]]:
+    """Lengths and options of these values. Raises UserError for a length that is no whole number of at least 1."""
+    lengths = {name: values[name] for name in LENGTHS if name in values}
+    for name, length in lengths.items():
+        if type(length) is not int or length < 1:
+            raise UserError(f"{where}: {name}={length!r} must be a whole number of at least 1")
+    return lengths, {name: value for name, value in values.items() if name not in LENGTHS}
+
+
 @dataclass(frozen=True)
 class Preset:
     """A method as a table names it.

@@ -17,9 +17,9 @@ import msgspec
 from harness.elements import alternatives, call_of, elements_of, shown, written
 from harness.errors import UserError
 from harness.methods.groups import GROUPS
-from harness.methods.presets import ALL, LENGTHS, PRESETS, ROLES, Preset
+from harness.methods.presets import ALL, PRESETS, ROLES, Preset, split_lengths
 from harness.methods.tuning import read_choice
-from model_wrappers.decoders import METHODS, Decoder, Method, check_name, decoder_named, name_of, version_of
+from model_wrappers.decoders import METHODS, Decoder, Method, check_name, decoder_named, name_of
 from model_wrappers.options import convert_options, meant
 
 TUNED = ".json"  # how the name of a file of tuned methods ends
@@ -106,8 +106,6 @@ def _resolved(element: Element) -> tuple[str, dict[str, Preset]]:
     """The canonical text of an element, and the methods that it stands for."""
     if element.plugin.endswith(TUNED):
         return _tuned(element)
-    if element.plugin and (of_file := version_of(element.name, element.plugin)) in METHODS:
-        element = replace(element, name=of_file)
     name = element.name
     if name in PRESETS:
         preset = PRESETS[name]
@@ -156,10 +154,7 @@ def _with_arguments(element: Element, preset: Preset) -> tuple[str, Preset]:
     role = arguments.pop("role", None)
     if role is not None and role not in ROLES:
         raise UserError(f"{element.text}: unknown role {role!r}; valid: {', '.join(ROLES)}")
-    lengths = {name: arguments.pop(name) for name in LENGTHS if name in arguments}
-    for name, length in lengths.items():
-        if type(length) is not int or length < 1:
-            raise UserError(f"{element.text}: {name}={length!r} must be a whole number of at least 1")
+    lengths, arguments = split_lengths(arguments, element.text)
     checked = convert_options(decoder.options, preset.options | arguments, element.name)
     values = lengths | {name: getattr(checked, name) for name in arguments}
     of_role = {} if role is None else {"role": role}
