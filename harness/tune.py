@@ -20,8 +20,8 @@ from typing import Any
 
 from harness.elements import shown
 from harness.errors import UserError, one_line_errors
-from harness.methods.published import blocks_of
 from harness.methods.tuning import SPACES, decoders_for, settings, with_role
+from harness.suites.published import blocks_of
 from harness.suites.registry import generation_settings, suites_named
 from harness.suites.splits import split_named
 

@@ -17,13 +17,13 @@ from msgspec import UNSET
 
 from harness.costs.estimate import BYTES, DEVICES, REACHED
 from harness.errors import UserError
-from harness.methods.published import blocks_of, family_of
 from harness.records.schema import RunConfig
 from harness.records.sources import resolved_options
 from harness.runs.pool import WorkerPool
 from harness.runs.progress import duration
 from harness.runs.resolve import ResolvedRun
 from harness.runs.responses import Sample
+from harness.suites.published import blocks_of, family_of
 from model_wrappers.backbones.registry import parameters_of
 
 BUDGET = 60.0  # seconds of measuring, after which every method has at least one response

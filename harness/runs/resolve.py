@@ -18,7 +18,6 @@ from msgspec.structs import replace
 
 from harness.errors import UserError
 from harness.methods.presets import ROLES, Preset
-from harness.methods.published import blocks_of, family_of
 from harness.methods.schedule_files import Roles, with_schedules
 from harness.methods.selection import methods_named
 from harness.options import RunOptions
@@ -28,6 +27,7 @@ from harness.records.hashes import file_hash, files_hash
 from harness.records.schema import Method, QuestionsName, RunConfig, RunRecord, SuiteName
 from harness.runs.pool import Workers, workers_of
 from harness.suites.configurations import configuration_hash, real_files
+from harness.suites.published import blocks_of, family_of
 from harness.suites.questions import Questions
 from harness.suites.registry import (
     BUILT_IN,

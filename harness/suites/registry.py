@@ -13,6 +13,7 @@ from typing import Any
 from harness.elements import elements_of
 from harness.errors import UserError
 from harness.suites import gsm8k, humaneval, lists, math, mbpp, parallelbench, waiting_line
+from harness.suites.published import settings_of_model
 from harness.suites.questions import Questions, questions_of
 from harness.suites.spec import Generator, Rounds, Suite, human, split_of
 
@@ -57,7 +58,6 @@ GENERATED = tuple(name for name, suite in SUITES.items() if suite.generator is n
 PAPER_SUITES = ("gsm8k", "math", "humaneval", "mbpp")
 FOREIGN = "opencompass:"  # then the name of one of OpenCompass's configurations
 FOREIGN_LENGTHS = {"gen_length": 256, "block_length": 32}
-SAME = {"math500": "math"}  # suites with the settings of another
 SMALL_LENGTH = 64  # tokens of a response of nano's, of suites without generated problems
 
 
@@ -134,10 +134,7 @@ def settings_for(suite: Suite, model: str, small: bool) -> dict[str, Any]:
     usual = generation_settings(suite, small)
     if small:
         return usual
-    from model_wrappers.backbones.registry import published_settings  # torch: not for --list
-
-    found = published_settings(model, SAME.get(suite.name, suite.name))
-    return usual if found is None else found[0]
+    return settings_of_model(model, suite.name) or usual
 
 
 def generated_file(suite: Suite, data: Path) -> Path:
