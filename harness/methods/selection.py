@@ -24,10 +24,6 @@ from model_wrappers.options import convert_options, meant
 
 TUNED = ".json"  # how the name of a file of tuned methods ends
 CACHES = ("prefix", "dual")  # what +CACHE may be: values of a decoder's option `cache`
-ELSEWHERE = {  # options of built-in decoders that name what a run has to find
-    "draft": "name the model with --model base=...,draft=...",
-    "schedule": "name the folder with --schedules",
-}
 # What a label says of the options stands in brackets at its end.
 LABEL = re.compile(r"(.*?)(?: \(([^()]*)\))?", re.DOTALL)
 Methods = str | Iterable[Method]  # --methods, or such texts and decoders themselves
@@ -148,9 +144,8 @@ def _with_arguments(element: Element, preset: Preset) -> tuple[str, Preset]:
             raise UserError(f"{element.text}: the cache is there twice")
     if not arguments:
         return element.name, preset
-    for option, how in ELSEWHERE.items():
-        if option in arguments and isinstance(decoder.source, str):
-            raise UserError(f"{element.text}: {option} is not set here; {how}")
+    if "draft" in arguments and isinstance(decoder.source, str):
+        raise UserError(f"{element.text}: draft is not set here; name the model with --model base=...,draft=...")
     role = arguments.pop("role", None)
     if role is not None and role not in ROLES:
         raise UserError(f"{element.text}: unknown role {role!r}; valid: {', '.join(ROLES)}")

@@ -13,7 +13,6 @@ from typing import Any
 from harness.elements import elements_of
 from harness.errors import UserError
 from harness.suites import gsm8k, humaneval, lists, math, mbpp, parallelbench, waiting_line
-from harness.suites.published import settings_of_model
 from harness.suites.questions import Questions, questions_of
 from harness.suites.spec import Generator, Rounds, Suite, human, split_of
 
@@ -58,7 +57,6 @@ GENERATED = tuple(name for name, suite in SUITES.items() if suite.generator is n
 PAPER_SUITES = ("gsm8k", "math", "humaneval", "mbpp")
 FOREIGN = "opencompass:"  # then the name of one of OpenCompass's configurations
 FOREIGN_LENGTHS = {"gen_length": 256, "block_length": 32}
-SMALL_LENGTH = 64  # tokens of a response of nano's, of suites without generated problems
 
 
 def suite_named(name: str) -> Suite:
@@ -113,28 +111,6 @@ def generator_of(suite: Suite) -> Generator:
             f"suite {suite.name} has no generated problems; valid: {', '.join(GENERATED)}; or give --data FOLDER"
         )
     return suite.generator
-
-
-def generation_settings(suite: Suite, small: bool) -> dict[str, Any]:
-    """A suite's default lengths and decoder options: LLaDA-8B-Instruct's, or those of a small model."""
-    if not small:
-        return suite.lengths
-    if suite.generator is None:
-        return {"gen_length": SMALL_LENGTH}
-    length, block = suite.generator.length, suite.generator.block_length
-    return {"gen_length": length} if block is None else {"gen_length": length, "block_length": block}
-
-
-def settings_for(suite: Suite, model: str, small: bool) -> dict[str, Any]:
-    """Lengths and decoder options of a suite for a model: gen_length, block_length and options.
-
-    model: nano, a folder or a hub id; its settings go by the last part of that name. small: lengths for a small model
-    or generated problems, whatever the model.
-    """
-    usual = generation_settings(suite, small)
-    if small:
-        return usual
-    return settings_of_model(model, suite.name) or usual
 
 
 def generated_file(suite: Suite, data: Path) -> Path:

@@ -12,7 +12,7 @@ from harness.options import RunOptions, parsed
 from harness.reproduce import RECIPES, Recipe, main, verdict
 from harness.runs.resolve import resolve
 from harness.suites.published import PUBLISHED, Published, family_of, settings_of_model
-from harness.suites.registry import SUITES, generation_settings, settings_for, suite_named
+from harness.suites.registry import SUITES, suite_named
 from harness.suites.splits import write_suites
 from model_wrappers.api import check_lengths, check_options
 
@@ -86,7 +86,7 @@ def test_a_damaged_config_is_left_to_the_loader(tmp_path: Path, text: str) -> No
 @pytest.mark.parametrize("model", ["nano", "some/folder/LLaDA-8B-Instruct", "own-model"])
 def test_a_model_without_settings_has_the_suites(model: str) -> None:
     suite = suite_named("gsm8k")
-    assert settings_for(suite, model, small=False) == generation_settings(suite, small=False)
+    assert suite.settings_for(model, small=False) == suite.lengths
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def row(accuracy: float, low: float, high: float, **more: float) -> dict[str, An
 def test_every_recipe_is_a_method_with_settings_on_its_suite(name: str) -> None:
     recipe = RECIPES[name]
     (preset,) = methods_named(recipe.element).values()
-    setting = preset.for_suite(recipe.suite, settings_for(suite_named(recipe.suite), recipe.model, small=False), {})
+    setting = preset.for_suite(recipe.suite, suite_named(recipe.suite).settings_for(recipe.model, small=False), {})
     assert recipe.options.items() <= {**preset.asked, **setting.options}.items()
     assert 0 < recipe.accuracy < 100 and recipe.source and name.endswith(recipe.suite)
 
