@@ -67,7 +67,6 @@ class RunOptions:
     limit: int | None = option("first N items of each suite (default: all)", least=1)
     gen_length: int | None = option("tokens of a response (default: per suite)")
     block_length: int | None = option("tokens of a block (default: per suite; FeF decodes the full sequence)")
-    schedules: Path | None = option("folder of DDOSP schedules, <suite>.json (default: the model's own)")
     stop_at_eos: bool | None = option("end a response at EOS, with every method alike")
     temperature: float = option(None, 0.0)
     seed: str | int | tuple[int, ...] = option("one, or several (0,1,2) for mean and spread over them", 0)

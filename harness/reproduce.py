@@ -21,8 +21,8 @@ from typing import Any
 
 from harness.errors import UserError, one_line_errors
 from harness.methods.presets import PRESETS
-from harness.methods.published import PAPER_TABLES
 from harness.options import RunOptions, option, parsed
+from harness.suites.published import PAPER_TABLES, PUBLISHED
 
 PAPER_SOURCE = "the FeF-DLLM paper's tables; LLaDA-8B-Instruct, its suites' settings, 8 A100"
 FIXED = ("suite", "methods", "gen_length", "block_length", "temperature")  # what a recipe says
@@ -61,44 +61,6 @@ class Recipe:
         return f"{self.method}({given})" if given else self.method
 
 
-def _opencompass() -> Iterator[tuple[str, Recipe]]:
-    """LLaDA's own numbers with the configurations that are the suites' defaults here."""
-    source = "ML-GSAI/LLaDA@b7e6c35 EVAL.md"
-    late_end = {"confidence_eos_eot_inf": True}
-    by_model: dict[str, dict[str, tuple[float, int, int, dict[str, Any]]]] = {
-        "GSAI-ML/LLaDA-8B-Instruct": {
-            "gsm8k": (78.9, 256, 8, {}),
-            "math": (42.7, 512, 64, {}),
-            "humaneval": (47.0, 512, 512, {"logits_eos_inf": True}),
-            "mbpp": (39.6, 256, 256, late_end),
-        },
-        "GSAI-ML/LLaDA-1.5": {
-            "gsm8k": (83.6, 256, 16, late_end),
-            "math": (42.3, 1024, 128, late_end),
-            "humaneval": (51.2, 512, 32, late_end),
-            "mbpp": (42.6, 512, 32, late_end),
-        },
-    }
-    for model, suites in by_model.items():
-        short = model.partition("/")[2].lower().removesuffix("-instruct")
-        for suite, (accuracy, gen_length, block_length, options) in suites.items():
-            lengths = {"gen_length": gen_length, "block_length": block_length}
-            yield f"{short}/{suite}", Recipe(model, suite, "llada", accuracy, source, options={**lengths, **options})
-
-
-def _others() -> Iterator[tuple[str, Recipe]]:
-    own: dict[str, Any] = {"source": "arXiv 2507.18578, 2605.16941, configs/gsm8k.yaml", "judge": "WINO's own script"}
-    lengths = {"gen_length": 256, "block_length": 128}
-    model = "GSAI-ML/LLaDA-8B-Instruct"
-    yield "wino/llada/gsm8k", Recipe(model, "gsm8k", "llada", 73.24, options=lengths, **own)
-    thresholds = {"threshold": 0.6, "threshold_back": 0.9}
-    yield "wino/gsm8k", Recipe(model, "gsm8k", "wino", 75.82, options={**lengths, **thresholds}, **own)
-    own = {"source": "NVlabs/Fast-dLLM@af42f51 v2/eval_script.sh", "judge": "lm-evaluation-harness"}
-    options = {"gen_length": 2048, "block_length": 32, "sub_block": 8, "threshold": 1.0}
-    model = "Efficient-Large-Model/Fast_dLLM_v2_7B"
-    yield "fast-dllm-v2/gsm8k", Recipe(model, "gsm8k", "block", 83.7, options=options, **own)
-
-
 def _paper() -> Iterator[tuple[str, Recipe]]:
     """The rows of the paper's tables of results and of training that are presets here."""
     tables = json.loads(PAPER_TABLES.read_text(encoding="utf-8"))
@@ -111,7 +73,19 @@ def _paper() -> Iterator[tuple[str, Recipe]]:
             yield f"paper/{method}/{suite}", made
 
 
-RECIPES = {name: recipe for made in (_opencompass(), _others(), _paper()) for name, recipe in made}
+RECIPES = {
+    f"{entry.recipe}/{suite}": Recipe(
+        entry.model,
+        suite,
+        entry.decoder or "llada",
+        accuracy,
+        entry.source,
+        options=entry.settings(suite) or {},
+        judge=entry.judge,
+    )
+    for entry in PUBLISHED
+    for suite, accuracy in entry.accuracy.items()
+} | dict(_paper())
 
 
 def described() -> str:

@@ -126,7 +126,6 @@ def run(options: RunOptions, scratch: Path, tables: bool = True) -> Path:
 
 def _run(options: RunOptions, scratch: Path, tables: bool) -> Path:
     # torch and transformers take seconds to import, which --help and --list need not wait for.
-    from harness.methods.schedule_files import describe_schedules
     from harness.runs.decoding import record
     from harness.runs.folder import claim_folder, exclusive
     from harness.runs.resolve import resolve
@@ -136,8 +135,6 @@ def _run(options: RunOptions, scratch: Path, tables: bool) -> Path:
     config = resolved.config
     folder = claim_folder(options.out, config, options.resume, options.overwrite)
     with exclusive(folder):
-        for note in describe_schedules(config, resolved.suites):
-            print(note)
         with pool_for(resolved, scratch) as pool:
             left_out = record(folder, resolved, pool)
         print(describe_scoring(score_run(folder, options.unsafe_code_execution, pending=True)))

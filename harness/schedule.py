@@ -1,25 +1,29 @@
 """Estimate a data-driven unmasking schedule for DDOSP (Lavenant and Zanella, arXiv 2510.25544).
 
-    python harness/schedule.py --model nano --suite gsm8k
-    python harness/schedule.py --model GSAI-ML/LLaDA-8B-Instruct --suite gsm8k --responses train.jsonl --device cuda
+    python harness/schedule.py --model nano --suite gsm8k --out gsm8k.json
+    python harness/run.py --suite gsm8k --methods "llada, ddosp(schedule=gsm8k.json)"
 
 h(i) is the mean of -log p(x_j | x_S) over masked j, for random subsets S of i revealed tokens of training responses. It
 is smoothed and then made monotone; the schedule 0 = a_0 < ... < a_K = N minimises the estimated factorization error
 sum_k sum_{i = a_k}^{a_{k+1} - 1} [f(i) - f(a_k)], f(i) = h(0) - h(i), by dynamic programming in O(K N^2). Every block
-has a profile and a schedule of its own: the blocks before it are clean, those after it masked. Writes quotas, profiles
-and what they were made for and with as JSON, and a plot beside it; `harness/run.py --schedules FOLDER` takes the file
-as FOLDER/<suite>.json. Cost: examples x subsets x gen_length forwards of one row.
+has its profile and its schedule: the blocks before it are clean, those after it masked. Writes quotas, profiles and
+what they were made for and with as JSON. Cost: examples x subsets x gen_length forwards of one row.
 """
 
 import argparse
+import json
 import sys
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from harness.errors import one_line_errors
+from harness.errors import UserError, cannot, one_line_errors
 from harness.options import option, parsed
-from harness.suites.registry import SUITES
+from harness.suites.registry import SUITES, suites_named
+
+if TYPE_CHECKING:
+    from harness.methods.schedules import Purpose
 
 ENDS = "the decoding option that the schedule is for (default: as harness/run.py)"
 
@@ -42,15 +46,87 @@ class ScheduleOptions:
     device: str = option("cpu, cuda, cuda:1, ...", "cpu")
     dtype: Literal["float32", "bfloat16", "float16"] | None = option("default: float32 on a CPU, else bfloat16")
     seed: int = option(None, 0)
-    out: Path | None = option("JSON file; the plot is laid beside it (default: results/schedules/<model>/)")
+    out: Path = option("JSON file", required=True)
+
+
+def purpose_of(options: ScheduleOptions) -> "Purpose":
+    """What the schedule is for: lengths and options as a run has them, unless given. Raises ValueError for bad ones."""
+    from harness.methods.schedules import END_OPTIONS, Purpose
+    from model_wrappers.api import check_lengths
+    from model_wrappers.decoders.llada import steps_per_block
+
+    suites = list(suites_named(options.suite).values())
+    if len(suites) > 1:
+        raise UserError(f"--suite {options.suite}: a schedule belongs to one suite")
+    settings = suites[0].settings_for(options.model, options.model == "nano" or options.responses == "generated")
+    usual = settings.get("options", {})
+    given = {name: getattr(options, name) for name in END_OPTIONS}
+    ends = {name: usual.get(name, False) if value is None else value for name, value in given.items()}
+    length = settings["gen_length"] if options.gen_length is None else options.gen_length
+    block = min(settings.get("block_length", length), length) if options.block_length is None else options.block_length
+    check_lengths(length, block)
+    steps = max(length // 2, length // block) if options.steps is None else options.steps
+    steps_per_block(length, block, steps)
+    return Purpose(options.model, suites[0].name, length, block, steps, **ends)
+
+
+def write_schedule(options: ScheduleOptions) -> dict[str, Any]:
+    """Estimate a schedule and write it; returns the file's content.
+
+    Raises UserError or ValueError for what cannot be done, and for training responses that are missing or damaged.
+    """
+    import transformers
+
+    from harness.methods.unmasking import estimate_profiles, make_schedule
+    from harness.records.environment import describe
+    from harness.records.hashes import file_hash, model_hashes
+    from harness.records.store import write_atomically
+    from harness.suites.exchanges import read_exchanges
+    from harness.training.responses import encode, generated_exchanges
+    from model_wrappers import load_backbone
+    from model_wrappers.backbones.registry import model_folder
+
+    purpose = purpose_of(options)
+    if options.out.exists():
+        raise UserError(f"{options.out} exists; choose another --out")
+    responses: Any = options.responses or ("generated" if options.model == "nano" else None)
+    if responses is None:
+        raise UserError("--responses is needed for a model other than nano: a JSONL file, or `generated`")
+    if responses == "generated":
+        exchanges = generated_exchanges(purpose.suite, options.examples)
+    else:
+        path = Path(responses)
+        exchanges = read_exchanges(path, "--responses", purpose.suite, options.examples)
+        responses = {"name": path.name, "sha256": file_hash(path)}
+    transformers.utils.logging.disable_progress_bar()
+    backbone = load_backbone(options.model, options.device, options.dtype)
+    examples = encode(backbone, exchanges, purpose.gen_length)
+    profiles = estimate_profiles(
+        backbone, examples, purpose.block_length, options.subsets, options.batch, options.seed, purpose.logits_eos_inf
+    )
+    content = {
+        **asdict(purpose),
+        "weights": model_hashes(model_folder(options.model)),
+        "responses": responses,
+        "examples": options.examples,
+        "subsets": options.subsets,
+        "seed": options.seed,
+        "date": datetime.now(UTC).date().isoformat(),
+        "environment": describe(options.device, str(backbone.dtype).removeprefix("torch.")),
+        **make_schedule(profiles, purpose.steps * purpose.block_length // purpose.gen_length),
+    }
+    lines = (f" {json.dumps(key)}: {json.dumps(value)}" for key, value in content.items())  # a key a line
+    with cannot(f"write {options.out}"):
+        options.out.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(options.out, "{\n" + ",\n".join(lines) + "\n}\n")
+    return content
 
 
 def main(line: list[str] | None = None) -> int:
     """The command line."""
     options = parsed(ScheduleOptions, line, __doc__)
-    from harness.methods.estimation import write_schedule
-
-    print("\n".join(write_schedule(options)))
+    made = write_schedule(options)
+    print(f"{options.out}: error {made['error']:.3f} nats, uniform {made['uniform_error']:.3f}")
     return 0
 
 

@@ -20,9 +20,9 @@ from typing import Any
 
 from harness.elements import shown
 from harness.errors import UserError, one_line_errors
-from harness.methods.published import blocks_of
 from harness.methods.tuning import SPACES, decoders_for, settings, with_role
-from harness.suites.registry import generation_settings, suites_named
+from harness.suites.published import blocks_of
+from harness.suites.registry import suites_named
 from harness.suites.splits import split_named
 
 ROLES = ("base", "fef", "control")  # of checkpoints that any decoder may have
@@ -69,7 +69,7 @@ def tune(args: argparse.Namespace) -> None:
     rows = []
     alike = {name: getattr(args, name) for name in ("model", "data", "limit", "device", "workers", "threads")}
     for name, suite in suites.items():
-        length = generation_settings(suite, split_named(args.data) is not None)["gen_length"]
+        length = suite.settings_for(args.model, split_named(args.data) is not None)["gen_length"]
         in_blocks = any(blocks_of(models[name]) for models in table.values())
         decoders = [name.strip() for name in args.decoders.split(",")] if args.decoders else decoders_for(in_blocks)
         tried = {

@@ -12,7 +12,7 @@ from scipy import stats
 
 from harness.costs.timing import interleaved, random_ids
 from harness.methods.presets import Preset
-from harness.suites.registry import PAPER_SUITES, generation_settings, suite_named
+from harness.suites.registry import PAPER_SUITES, suite_named
 from harness.suites.splits import problems
 from model_wrappers import Backbone, Trace, decode
 from model_wrappers.backbones.blocks import Blocks
@@ -167,7 +167,7 @@ def dev_prompts(backbone: Backbone, suite: str, count: int) -> list[torch.Tensor
 
 def ways_of(backbone: Backbone, suite: str, presets: dict[str, Preset]) -> dict[str, dict[str, Any]]:
     """What `decode` takes besides backbone and prompt, for each preset on a suite."""
-    return _ways(suite, generation_settings(suite_named(suite), True), presets, backbone.blocks)
+    return _ways(suite, suite_named(suite).settings_for("nano", small=True), presets, backbone.blocks)
 
 
 def bench_ways(response: int, presets: dict[str, Preset]) -> dict[str, dict[str, Any]]:

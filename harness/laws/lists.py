@@ -21,7 +21,7 @@ from scipy.stats import binomtest
 
 from harness.methods.presets import PRESETS
 from harness.suites.lists import list_is_right, read_list, write_list
-from harness.suites.registry import generation_settings, suite_named
+from harness.suites.registry import suite_named
 from harness.suites.spec import Problem
 from harness.suites.splits import problems
 from model_wrappers import Backbone, decode
@@ -126,7 +126,7 @@ def _complete(backbone: Backbone, row: Row, problem: Problem, seed: int) -> tupl
 
 def _respond(backbone: Backbone, preset: str, problem: Problem, seed: int) -> tuple[bool, int]:
     """Whether a whole response holds a shuffle, and the forwards it took."""
-    setting = PRESETS[preset].for_suite("lists", generation_settings(suite_named("lists"), small=True), {})
+    setting = PRESETS[preset].for_suite("lists", suite_named("lists").settings_for("nano", small=True), {})
     return _outcome(backbone, problem, PRESETS[preset].method, setting.gen_length or 0, seed, **setting.options)
 
 

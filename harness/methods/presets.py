@@ -13,15 +13,23 @@ from msgspec import UNSET, structs
 
 from harness.errors import UserError
 from harness.methods.groups import GROUPS
-from harness.methods.published import published_settings
 from harness.records.schema import RunConfig, Setting
+from harness.suites.published import LENGTHS, settings_of_decoder
 from model_wrappers.decoders import METHODS, Decoder, Method, decoder_named, name_of
 
 if TYPE_CHECKING:
     from model_wrappers.backbones.blocks import Blocks
 
-LENGTHS = ("gen_length", "block_length")  # what a preset may have besides options
 ROLES = ("base", "fef", "two-stream", "control", "draft", "ar")  # of checkpoints in a run
+
+
+def split_lengths(values: Mapping[str, Any], where: str) -> tuple[dict[str, int], dict[str, Any]]:
+    """Lengths and options of these values. Raises UserError for a length that is no whole number of at least 1."""
+    lengths = {name: values[name] for name in LENGTHS if name in values}
+    for name, length in lengths.items():
+        if type(length) is not int or length < 1:
+            raise UserError(f"{where}: {name}={length!r} must be a whole number of at least 1")
+    return lengths, {name: value for name, value in values.items() if name not in LENGTHS}
 
 
 @dataclass(frozen=True)
@@ -76,7 +84,7 @@ class Preset:
         if self.tuned and suite not in self.suites:
             raise UserError(f"{self.label} was not tuned for {suite}, but for {', '.join(self.suites)}")
         decoder = self.decoder
-        published, source = published_settings(name_of(self.method), family, suite)
+        published, source = settings_of_decoder(name_of(self.method), family, suite)
         own = {**published, **self.options, **self.lengths, **self.suites.get(suite, {})}
         taken = {name: value for name, value in overrides.items() if name in LENGTHS or decoder.takes(name)}
         told = {**taken, **self.asked}

@@ -17,17 +17,13 @@ import msgspec
 from harness.elements import alternatives, call_of, elements_of, shown, written
 from harness.errors import UserError
 from harness.methods.groups import GROUPS
-from harness.methods.presets import ALL, LENGTHS, PRESETS, ROLES, Preset
+from harness.methods.presets import ALL, PRESETS, ROLES, Preset, split_lengths
 from harness.methods.tuning import read_choice
-from model_wrappers.decoders import METHODS, Decoder, Method, check_name, decoder_named, name_of, version_of
+from model_wrappers.decoders import METHODS, Decoder, Method, check_name, decoder_named, name_of
 from model_wrappers.options import convert_options, meant
 
 TUNED = ".json"  # how the name of a file of tuned methods ends
 CACHES = ("prefix", "dual")  # what +CACHE may be: values of a decoder's option `cache`
-ELSEWHERE = {  # options of built-in decoders that name what a run has to find
-    "draft": "name the model with --model base=...,draft=...",
-    "schedule": "name the folder with --schedules",
-}
 # What a label says of the options stands in brackets at its end.
 LABEL = re.compile(r"(.*?)(?: \(([^()]*)\))?", re.DOTALL)
 Methods = str | Iterable[Method]  # --methods, or such texts and decoders themselves
@@ -106,8 +102,6 @@ def _resolved(element: Element) -> tuple[str, dict[str, Preset]]:
     """The canonical text of an element, and the methods that it stands for."""
     if element.plugin.endswith(TUNED):
         return _tuned(element)
-    if element.plugin and (of_file := version_of(element.name, element.plugin)) in METHODS:
-        element = replace(element, name=of_file)
     name = element.name
     if name in PRESETS:
         preset = PRESETS[name]
@@ -150,16 +144,12 @@ def _with_arguments(element: Element, preset: Preset) -> tuple[str, Preset]:
             raise UserError(f"{element.text}: the cache is there twice")
     if not arguments:
         return element.name, preset
-    for option, how in ELSEWHERE.items():
-        if option in arguments and isinstance(decoder.source, str):
-            raise UserError(f"{element.text}: {option} is not set here; {how}")
+    if "draft" in arguments and isinstance(decoder.source, str):
+        raise UserError(f"{element.text}: draft is not set here; name the model with --model base=...,draft=...")
     role = arguments.pop("role", None)
     if role is not None and role not in ROLES:
         raise UserError(f"{element.text}: unknown role {role!r}; valid: {', '.join(ROLES)}")
-    lengths = {name: arguments.pop(name) for name in LENGTHS if name in arguments}
-    for name, length in lengths.items():
-        if type(length) is not int or length < 1:
-            raise UserError(f"{element.text}: {name}={length!r} must be a whole number of at least 1")
+    lengths, arguments = split_lengths(arguments, element.text)
     checked = convert_options(decoder.options, preset.options | arguments, element.name)
     values = lengths | {name: getattr(checked, name) for name in arguments}
     of_role = {} if role is None else {"role": role}

@@ -18,8 +18,7 @@ from msgspec.structs import replace
 
 from harness.errors import UserError
 from harness.methods.presets import ROLES, Preset
-from harness.methods.published import blocks_of, family_of
-from harness.methods.schedule_files import Roles, with_schedules
+from harness.methods.schedules import Roles, with_schedules
 from harness.methods.selection import methods_named
 from harness.options import RunOptions
 from harness.outside import with_helpers
@@ -28,13 +27,13 @@ from harness.records.hashes import file_hash, files_hash
 from harness.records.schema import Method, QuestionsName, RunConfig, RunRecord, SuiteName
 from harness.runs.pool import Workers, workers_of
 from harness.suites.configurations import configuration_hash, real_files
+from harness.suites.published import blocks_of, family_of
 from harness.suites.questions import Questions
 from harness.suites.registry import (
     BUILT_IN,
     add_questions,
     generated_file,
     generator_of,
-    settings_for,
     suite_named,
     suites_named,
 )
@@ -131,7 +130,7 @@ def resolve(options: RunOptions) -> ResolvedRun:
     lengths = {name: getattr(options, name) for name in ("gen_length", "block_length", "stop_at_eos")}
     overrides = {name: value for name, value in lengths.items() if value is not None}
     small = {suite: shipped or (generated and suite in elsewhere) for suite in suites}
-    settings = {name: settings_for(suite, roles["base"][name], small[name]) for name, suite in suites.items()}
+    settings = {name: suite.settings_for(roles["base"][name], small[name]) for name, suite in suites.items()}
     families = {suite: "" if small[suite] else family_of(roles["base"][suite]) for suite in suites}
     table = {name: _method(preset, name, roles, settings, overrides, families) for name, preset in presets.items()}
     used = {"base"} | {role for method in table.values() for role in (method.role, method.draft_role)}
@@ -144,7 +143,7 @@ def resolve(options: RunOptions) -> ResolvedRun:
     config = RunConfig(
         models={role: models for role, models in roles.items() if role in used},
         suites={name: _suite(suite, generated) for name, suite in suites.items()},
-        methods=_distinct(with_schedules(table, roles, options.schedules, suites, generated)),
+        methods=_distinct(with_schedules(table, roles)),
         data=data
         if generated
         else {name: files_hash(problem_files(suite, False, Path(data))) for name, suite in suites.items()},

@@ -57,8 +57,6 @@ GENERATED = tuple(name for name, suite in SUITES.items() if suite.generator is n
 PAPER_SUITES = ("gsm8k", "math", "humaneval", "mbpp")
 FOREIGN = "opencompass:"  # then the name of one of OpenCompass's configurations
 FOREIGN_LENGTHS = {"gen_length": 256, "block_length": 32}
-SAME = {"math500": "math"}  # suites with the settings of another
-SMALL_LENGTH = 64  # tokens of a response of nano's, of suites without generated problems
 
 
 def suite_named(name: str) -> Suite:
@@ -113,31 +111,6 @@ def generator_of(suite: Suite) -> Generator:
             f"suite {suite.name} has no generated problems; valid: {', '.join(GENERATED)}; or give --data FOLDER"
         )
     return suite.generator
-
-
-def generation_settings(suite: Suite, small: bool) -> dict[str, Any]:
-    """A suite's default lengths and decoder options: LLaDA-8B-Instruct's, or those of a small model."""
-    if not small:
-        return suite.lengths
-    if suite.generator is None:
-        return {"gen_length": SMALL_LENGTH}
-    length, block = suite.generator.length, suite.generator.block_length
-    return {"gen_length": length} if block is None else {"gen_length": length, "block_length": block}
-
-
-def settings_for(suite: Suite, model: str, small: bool) -> dict[str, Any]:
-    """Lengths and decoder options of a suite for a model: gen_length, block_length and options.
-
-    model: nano, a folder or a hub id; its settings go by the last part of that name. small: lengths for a small model
-    or generated problems, whatever the model.
-    """
-    usual = generation_settings(suite, small)
-    if small:
-        return usual
-    from model_wrappers.backbones.registry import published_settings  # torch: not for --list
-
-    found = published_settings(model, SAME.get(suite.name, suite.name))
-    return usual if found is None else found[0]
 
 
 def generated_file(suite: Suite, data: Path) -> Path:

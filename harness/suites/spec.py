@@ -10,8 +10,10 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
+from harness.suites.published import settings_of_model
 from harness.suites.questions import Questions
 
+SMALL_LENGTH = 64  # tokens of a response of a small model, on suites without generated problems
 Row = dict[str, Any]
 Rounds = list[dict[str, str]]
 BOXED = "\nPlease reason step by step, and put your final answer within \\boxed{}."
@@ -111,6 +113,18 @@ class Suite:
     training: Training | None = None
     foreign: bool = False
     questions: Questions | None = None
+
+    def settings_for(self, model: str, small: bool) -> dict[str, Any]:
+        """Default lengths and decoder options for a model: gen_length, block_length and options.
+
+        model: nano, a folder or a hub id. small: for a small model or generated problems, whatever the model.
+        """
+        if not small:
+            return settings_of_model(model, self.name) or self.lengths
+        if self.generator is None:
+            return {"gen_length": SMALL_LENGTH}
+        length, block = self.generator.length, self.generator.block_length
+        return {"gen_length": length} if block is None else {"gen_length": length, "block_length": block}
 
 
 def human(prompt: str) -> Rounds:

@@ -16,7 +16,7 @@ from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen2Tokenizer
 
 from model_wrappers.backbones.heads import HeadAtPositions
 from model_wrappers.backbones.llada import Bidirectional
-from model_wrappers.backbones.model import Family, Published
+from model_wrappers.backbones.model import Family
 
 # What the Qwen2 code computes as Dream's own does. Dream's block diffusion descendants name a block size.
 OFFICIAL_CHOICES: dict[str, Any] = {
@@ -42,37 +42,6 @@ class DreamForMaskedLM(HeadAtPositions, Qwen2ForCausalLM):
     config_class = DreamConfig
 
 
-def _whole(length: int) -> dict[str, Any]:
-    """A response of one block."""
-    return {"gen_length": length, "block_length": length}
-
-
-DREAM_INSTRUCT = Published(
-    models=r"dream-v0-instruct",
-    source="DreamLM/Dream, eval_instruct/eval.sh; with temperature 0.1, top_p 0.9 and the least entropy first",
-    suites={"gsm8k": _whole(256), "math": _whole(512), "humaneval": _whole(768), "mbpp": _whole(1024)},
-)
-DREAM_BASE = Published(
-    models=r"dream-v0-base",
-    source="ZHZisZZ/dllm, examples/dream/eval.sh; HumanEval and MBPP with temperature 0.2, all with top_p 0.95",
-    suites={"gsm8k": _whole(256), "math": _whole(512), "humaneval": _whole(512), "mbpp": _whole(512)},
-)
-CODE = ("humaneval", "mbpp")
-CODER_INSTRUCT = Published(
-    models=r"dream-coder-.*instruct",
-    source="DreamLM/Dream-Coder, instruct/code_eval/evalplus; with temperature 0.1 and the least entropy first",
-    suites=dict.fromkeys(CODE, _whole(768)),
-)
-CODER_BASE = Published(
-    models=r"dream-coder-.*base",
-    source="DreamLM/Dream-Coder, base/eval_code_base.sh; temperature 0.2 (MBPP 0.1), top_p 0.9, least entropy first",
-    suites=dict.fromkeys(CODE, _whole(512)),
-)
-DIFFUCODER = Published(
-    models=r"diffucoder",
-    source="apple/ml-diffucoder, README; with temperature 0.2 (base) or 0.4, top_p 0.95 and the least entropy first",
-    suites=dict.fromkeys(CODE, _whole(256)),
-)
 FAMILY = Family(
     model_type=DreamConfig.model_type,
     model=DreamForMaskedLM,
@@ -82,5 +51,4 @@ FAMILY = Family(
     reads_at=-1,
     also=("dream",),
     tokenizer=Qwen2Tokenizer,  # the folder has its vocabulary and merges alone
-    published=(DREAM_INSTRUCT, DREAM_BASE, CODER_INSTRUCT, CODER_BASE, DIFFUCODER),
 )

@@ -20,7 +20,7 @@ from transformers.masking_utils import sdpa_mask
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from model_wrappers.backbones.heads import HeadAtPositions
-from model_wrappers.backbones.model import Family, Published
+from model_wrappers.backbones.model import Family
 
 OFFICIAL_MASK_ID, OFFICIAL_EOT_ID = 126336, 126348  # of GSAI-ML/LLaDA-8B
 ILLADA_VOCABULARY, ILLADA_MASK_ID = 155136, 5  # of GSAI-ML/iLLaDA-8B, by its card and ML-GSAI/LLaDA's README
@@ -179,17 +179,6 @@ class LLaDAForMaskedLM(HeadAtPositions, LlamaForCausalLM):
 register_checkpoint_conversion_mapping(
     "LLaDAForMaskedLM", [WeightRenaming(old, new) for old, new in OFFICIAL_KEYS.items()]
 )
-OPENCOMPASS = "ML-GSAI/LLaDA, EVAL.md and opencompass/examples (commit b7e6c35)"
-LLADA_15 = Published(
-    models=r"llada-1(\.|_+)5",
-    source=OPENCOMPASS,
-    suites={
-        "gsm8k": {"gen_length": 256, "block_length": 16, "options": {"confidence_eos_eot_inf": True}},
-        "math": {"gen_length": 1024, "block_length": 128, "options": {"confidence_eos_eot_inf": True}},
-        "humaneval": {"gen_length": 512, "block_length": 32, "options": {"confidence_eos_eot_inf": True}},
-        "mbpp": {"gen_length": 512, "block_length": 32, "options": {"confidence_eos_eot_inf": True}},
-    },
-)
 FAMILY = Family(
     model_type=LLaDAConfig.model_type,
     model=LLaDAForMaskedLM,
@@ -197,5 +186,4 @@ FAMILY = Family(
     end_of_turn="<|eot_id|>",
     mask="<|mdm_mask|>",
     published_ids={"<|mdm_mask|>": OFFICIAL_MASK_ID, "<|eot_id|>": OFFICIAL_EOT_ID},
-    published=(LLADA_15,),
 )

@@ -19,7 +19,7 @@ from transformers.conversion_mapping import get_checkpoint_conversion_mapping, r
 
 from model_wrappers.backbones.heads import ExpertsAtPositions
 from model_wrappers.backbones.llada import Bidirectional
-from model_wrappers.backbones.model import Family, Published
+from model_wrappers.backbones.model import Family
 
 OFFICIAL_FIELDS = {"expert_intermediate_size": "moe_intermediate_size", "dense_intermediate_size": "intermediate_size"}
 # What the Qwen3-MoE code computes; an official config that asks for anything else is refused. The official code never
@@ -64,12 +64,6 @@ class LLaDAMoEForMaskedLM(ExpertsAtPositions, Qwen3MoeForCausalLM):
 
 # One tensor an expert in checkpoints, one for all of them here.
 register_checkpoint_conversion_mapping("LLaDAMoEForMaskedLM", get_checkpoint_conversion_mapping("qwen3_moe"))
-BLOCKS_OF_64 = {"gen_length": 1024, "block_length": 64}
-DINFER = Published(
-    models=r"llada-moe",
-    source="inclusionAI/dInfer, evaluations/eval_gsm8k.sh and scripts/eval_mbpp.sh; with a threshold of 0.8",
-    suites={"gsm8k": BLOCKS_OF_64, "mbpp": BLOCKS_OF_64},
-)
 FAMILY = Family(
     model_type=LLaDAMoEConfig.model_type,
     model=LLaDAMoEForMaskedLM,
@@ -78,5 +72,4 @@ FAMILY = Family(
     published_ids={"<|mask|>": 156895},
     also=("lladamoe",),
     architectures=("LLaDAMoEModelLM", "LLaDAMoEForMaskedLM"),
-    published=(DINFER,),
 )

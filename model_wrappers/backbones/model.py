@@ -24,19 +24,6 @@ ReadsAt = Literal[0, -1]
 
 
 @dataclass(frozen=True)
-class Published:
-    """Settings that a model's numbers were published with.
-
-    models: pattern that is in the last part of the model's name, in lower case. source: where they stand, and what of
-    them is no setting of a suite. suites: by suite, gen_length, block_length and options of all methods.
-    """
-
-    models: str
-    source: str
-    suites: Mapping[str, Mapping[str, Any]]
-
-
-@dataclass(frozen=True)
 class Family:
     """An architecture that the registry knows, and what its checkpoints have in common.
 
@@ -49,10 +36,10 @@ class Family:
     the token that fills a response behind its end, where it is not the config's EOS. These are looked up in the
     tokenizer; published_ids has their ids in published checkpoints, for folders without one.
 
-    reads_at: 0 where the model's logits at position i predict token i, -1 where those at i - 1 do. published: settings
-    by model and suite. extends: whether `infer` heeds masks and caches; a model without has no `extend`. blocks: of
-    models that attend in blocks, by a pattern in the last part of the model's name, in lower case ("" is all); the
-    config's `block_size` (or `bd_size`) and `block_origin` go before these, and make any other model one. causal: of
+    reads_at: 0 where the model's logits at position i predict token i, -1 where those at i - 1 do. extends:
+    whether `infer` heeds masks and caches; a model without has no `extend`. blocks: of models that attend in blocks, by
+    a pattern in the last part of the model's name, in lower case ("" is all); the config's `block_size` (or `bd_size`)
+    and `block_origin` go before these, and make any other model one. causal: of
     autoregressive models. backbone: the class that runs it (None: Backbone).
     """
 
@@ -67,7 +54,6 @@ class Family:
     also: tuple[str, ...] = ()
     architectures: tuple[str, ...] = ()
     tokenizer: type[PreTrainedTokenizerBase] | None = None
-    published: tuple[Published, ...] = ()
     extends: bool = True
     blocks: Mapping[str, Blocks] = field(default_factory=dict)
     causal: bool = False

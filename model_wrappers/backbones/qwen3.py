@@ -19,7 +19,7 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 from model_wrappers.backbones.blocks import Blocks
 from model_wrappers.backbones.heads import HeadAtPositions
 from model_wrappers.backbones.llada import Bidirectional
-from model_wrappers.backbones.model import Family, Published
+from model_wrappers.backbones.model import Family
 
 OFFICIAL_CHOICES: dict[str, Any] = {"use_sliding_window": False, "rope_scaling": None, "attention_bias": False}
 
@@ -38,12 +38,6 @@ class MaskedQwen3(HeadAtPositions, Qwen3ForCausalLM):
     config_class = MaskedQwen3Config
 
 
-WHOLE_256 = {"gen_length": 256, "block_length": 256}
-TINY_A2D = Published(
-    models=r"qwen3-.*-diffusion-mdlm",
-    source="ZHZisZZ/dllm, examples/a2d/mdlm/eval.sh",
-    suites=dict.fromkeys(("gsm8k", "math", "humaneval", "mbpp"), WHOLE_256),
-)
 FAMILY = Family(
     model_type=MaskedQwen3Config.model_type,
     model=MaskedQwen3,
@@ -52,6 +46,5 @@ FAMILY = Family(
     fill="<|endoftext|>",
     published_ids={"<|mask|>": 151669, "<|im_end|>": 151645, "<|endoftext|>": 151643},
     also=("andi-qwen3",),
-    published=(TINY_A2D,),
     blocks={"bd3lm": Blocks(32, "response")},
 )

@@ -3,7 +3,6 @@
 A new architecture is one file beside this one and one entry in FAMILIES.
 """
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -160,18 +159,6 @@ def parameters_of(name: str | Path) -> int:
         config = kind.config_class.from_pretrained(source)
         with torch.device("meta"):
             return sum(weight.numel() for weight in kind(config).parameters())
-
-
-def published_settings(name: str | Path, suite: str) -> tuple[dict[str, Any], str] | None:
-    """The settings that a model's numbers on a suite were published with, and their source; None where none are known.
-
-    By the last part of the model's name: a config.json does not tell which model of its family it belongs to.
-    """
-    last = Path(name).name.lower()
-    for published in (published for family in FAMILIES.values() for published in family.published):
-        if re.search(published.models, last) and suite in published.suites:
-            return dict(published.suites[suite]), published.source
-    return None
 
 
 def _config(source: str) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from transformers.conversion_mapping import get_checkpoint_conversion_mapping, r
 from model_wrappers.backbones.blocks import Blocks
 from model_wrappers.backbones.heads import ExpertsAtPositions
 from model_wrappers.backbones.llada import Bidirectional
-from model_wrappers.backbones.model import Family, Published
+from model_wrappers.backbones.model import Family
 from model_wrappers.backbones.qwen3 import OFFICIAL_CHOICES, MaskedQwen3, MaskedQwen3Config
 
 
@@ -52,12 +52,6 @@ class SDARMoE(ExpertsAtPositions, Qwen3MoeForCausalLM):
 
 # One tensor an expert in checkpoints, one for all of them here.
 register_checkpoint_conversion_mapping("SDARMoE", get_checkpoint_conversion_mapping("qwen3_moe"))
-WHOLE = {"gen_length": 4096, "block_length": 4}
-EVALUATION = Published(
-    models=r"sdar-.*-chat",
-    source="JetAstra/SDAR@c2041a8, evaluation/opencompass/configs/eval_sdar_hf.py",
-    suites=dict.fromkeys(("gsm8k", "math500", "humaneval", "mbpp"), WHOLE),
-)
 NAMED = {rf"-b{length}(-|$)": Blocks(length) for length in (8, 16, 32, 64)}
 FAMILY = Family(
     model_type=SDARConfig.model_type,
@@ -66,7 +60,6 @@ FAMILY = Family(
     end_of_turn="<|im_end|>",
     mask="<|MASK|>",
     published_ids={"<|MASK|>": 151669, "<|im_end|>": 151645, "<|endoftext|>": 151643},
-    published=(EVALUATION,),
     blocks={**NAMED, "": Blocks(4)},
 )
 MOE = replace(FAMILY, model_type=SDARMoEConfig.model_type, model=SDARMoE)

@@ -13,7 +13,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from model_wrappers.options import Options, meant
@@ -142,20 +141,14 @@ def register(
 def add_decoder(name: str, decoder: Decoder) -> None:
     """Enter a decoder in METHODS. Raises ValueError for a name that is taken, a bad label, or what is no decoder.
 
-    A file that is imported once more, or a definition that is typed once more, replaces its own decoder. Where another
-    file from outside has the name, as a version of one's decoder has, it becomes NAME.FILE.
+    A function replaces an earlier one of its module and name, as when a notebook's cell is run again.
     """
     check_name(name)
-    if name in METHODS and not _is_again(METHODS[name].source, decoder.source):
-        files = [file_of(each) for each in (METHODS[name].source, decoder.source) if not isinstance(each, str)]
-        of_file = version_of(name, files[-1])
-        known = METHODS.get(of_file)
-        if len({*files} - {""}) < 2 or (known is not None and not _is_again(known.source, decoder.source)):
-            raise ValueError(f"a decoder {name!r} is there already; choose another name")
-        name = of_file
+    if name in METHODS and _identity(METHODS[name].source) != _identity(decoder.source):
+        raise ValueError(f"a decoder {name!r} is there already; choose another name")
     check_label(decoder.label)
-    own = decoder.options.__struct_fields__  # what is wrong with its annotation is said here, not when it is asked for
-    if taken := [option for option in own if option in TAKEN]:
+    names = decoder.options.__struct_fields__  # raises here, not at the first call, for a bad annotation
+    if taken := [option for option in names if option in TAKEN]:
         raise ValueError(f"{name}: decode itself takes {', '.join(taken)}; give the decoder's option another name")
     METHODS[name] = decoder
 
@@ -168,8 +161,8 @@ def check_name(name: str) -> None:
         )
 
 
-def check_label(label: str) -> None:
-    """ValueError for a label that no row of a table can have; "" is none."""
+def check_label(label: str | None) -> None:
+    """ValueError for a label that no row of a table can have; "" stands for the name."""
     if not isinstance(label, str) or (label and not (label[0].isalnum() and label.isprintable())):
         raise ValueError(f"a label is one line that begins with a letter or a digit, not {label!r}")
 
@@ -197,24 +190,15 @@ def name_of(method: Method) -> str:
     return str(getattr(method, "__name__", type(method).__name__))
 
 
-def version_of(name: str, file: str) -> str:
-    """What a decoder is called that another file registers by its name too."""
-    return f"{name}.{Path(file).stem}"
-
-
 def file_of(function: Function) -> str:
     """The file that a function was defined in; "" for what has none."""
     code = getattr(inspect.unwrap(function), "__code__", None)
     return "" if code is None else str(code.co_filename)
 
 
-def _is_again(known: str | Function, new: str | Function) -> bool:
-    """Whether a function is a later version of a known one, and not another one of the same file."""
-    if isinstance(known, str) or isinstance(new, str) or name_of(known) != name_of(new):
-        return False
-    spaces = [getattr(inspect.unwrap(each), "__globals__", {}) for each in (known, new)]
-    typed = spaces[0] is spaces[1] and spaces[0].get("__name__") == "__main__"
-    return typed or (file_of(known) == file_of(new) != "" and spaces[0] is not spaces[1])
+def _identity(source: str | Function) -> tuple[Any, Any]:
+    """Module and name of a function; of what has none, the object itself."""
+    return getattr(source, "__module__", source), getattr(source, "__qualname__", source)
 
 
 def _options_of(function: Function) -> type[Options]:

@@ -67,8 +67,7 @@ def read_frequencies(baseline: Path | None, vocab_size: int) -> torch.Tensor:
         raise ValueError(f"baseline {baseline} cannot be read: {type(error).__name__}: {error}") from error
     if made_for != vocab_size:
         raise ValueError(
-            f"baseline {baseline} is of a vocabulary of {made_for} tokens, not {vocab_size}; make one: python -m "
-            "harness.methods.frequencies --model MODEL --responses FILE --out made.json, then baseline=made.json"
+            f"baseline {baseline} is of a vocabulary of {made_for} tokens, not {vocab_size}; docs/methods.md makes one"
         )
     if total < 1 or any(not 0 <= token < vocab_size or count < 0 for token, count in counts.items()):
         raise ValueError(f"baseline {baseline} is no table of token counts for a vocabulary of {vocab_size} tokens")

@@ -7,8 +7,8 @@ from typing import Any
 import pandas as pd
 
 from harness.measures.table import method_labels, suite_titles, timed
-from harness.methods.published import PAPER_TABLES
 from harness.records.store import Run
+from harness.suites.published import PAPER_TABLES
 from tables.sheets.captions import setting, timing
 from tables.sheets.layout import (
     ACCEPTANCE,

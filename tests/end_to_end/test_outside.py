@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from command_lines import refused
 from paths import ROOT
+from registered import forgotten
 
 import harness
 from harness.errors import UserError
@@ -102,14 +103,16 @@ def test_it_is_scored_again_with_what_it_was_made_with_and_with_nothing_else(
     outside: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     line = line_of(outside)
-    assert main(line) == 0
+    with forgotten():
+        assert main(line) == 0
     verdicts = read_run(outside / "run").items["correct"].tolist()
     done = scored_again(outside / "run")
     assert done.returncode == 0, done.stderr
     assert read_run(outside / "run").items["correct"].tolist() == verdicts
 
     (outside / "mine.py").write_text(PLUGIN.replace("until: int = 1000", "until: int = 999"))
-    error = refused(main, [*line, "--resume"], capsys)
+    with forgotten():
+        error = refused(main, [*line, "--resume"], capsys)
     assert (
         "code.decoders.mine.sha256" in error and "until (1000 there, 999 now)" in error and "plugins.mine.py" in error
     )

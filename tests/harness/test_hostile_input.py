@@ -70,7 +70,6 @@ def command_line(draw: st.DrawFn) -> list[str]:
         "--plugin": ["nowhere.py", "no.such.module", "json:loads", *TEXTS],
         "--model": ["nano", "base=nano,fef=nano-fef", "base=nano,mine=nano", "base=nano,draft=x", "m.json", *TEXTS],
         "--data": ["generated", "generated-dev", "/nowhere", *TEXTS],
-        "--schedules": ["/nowhere", *TEXTS],
         "--dtype": ["float32", "float64", *TEXTS],
         "--device": ["cpu", "cuda", "cuda:99", "meta", "mps", "cpu:0", *TEXTS],
     }

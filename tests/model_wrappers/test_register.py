@@ -142,7 +142,7 @@ def test_a_name_that_is_taken_is_refused(registries: None) -> None:
         add_decoder("llada", Decoder(partial(fill)))
 
 
-def test_a_file_that_is_imported_again_replaces_its_decoder(registries: None) -> None:
+def test_a_function_of_the_same_module_and_name_replaces_the_earlier_one(registries: None) -> None:
     code = compile("def fill(request, options: Fill): pass", "mine.py", "exec")
     versions = []
     for _ in range(2):

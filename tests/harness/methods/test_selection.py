@@ -91,7 +91,6 @@ def test_a_cache_is_an_option(cached: None, text: str, key: str, label: str, ask
         ("llada(gen_length=0)", "gen_length=0 must be a whole number of at least 1"),
         ("llada(gen_length=x)", "gen_length='x' must be"),
         ("fef(draft=nano)", "draft is not set here; name the model with --model"),
-        ("ddosp(schedule=x.json)", "schedule is not set here; name the folder with --schedules"),
         ("fef(reuse_drafts=true,verify=two-stream)", "reuse_drafts needs verify='full'"),
         (" , ", "names no method"),
     ],

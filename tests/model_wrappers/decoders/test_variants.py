@@ -222,7 +222,7 @@ def test_a_bad_baseline_is_refused(tmp_path: Path, content: str) -> None:
 
 
 def test_nanos_own_baseline_is_for_its_vocabulary_alone() -> None:
-    with pytest.raises(ValueError, match="not 40; make one"):
+    with pytest.raises(ValueError, match="not 40; docs"):
         decode(tiny_llada(), torch.tensor([0]), "pc_sampler", gen_length=2, baseline="nano")
 
 

@@ -1,0 +1,116 @@
+"""What is known of a checkpoint before it is loaded: published settings and numbers, its family, its blocks.
+
+published.toml has an entry for each source. They hold for real problems; nano and generated problems have small lengths
+of their own. An entry of a decoder that is not in METHODS does nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+if TYPE_CHECKING:
+    from model_wrappers.backbones.blocks import Blocks
+
+PAPER_TABLES = Path(__file__).with_name("paper_tables.json")  # the FeF-DLLM paper's numbers, as it prints them
+LENGTHS = ("gen_length", "block_length")
+SAME = {"math500": "math"}  # suites that have the settings of another
+
+
+class Published(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Settings, and perhaps accuracies, of one source.
+
+    source: repository, commit and files, or paper, and what of them is no setting of a suite. suites: lengths and
+    options by suite; options: those of all its suites. They are of every decoder on models with the pattern `models` in
+    the last part of their name, in lower case; or of `decoder` on models of a family (config.json's `model_type`).
+    accuracy: percent by suite, published for `model`, each a recipe RECIPE/SUITE of `fef-dllm reproduce`; judge: whose
+    prompt and judge, where they are not those of OpenCompass's configuration here.
+    """
+
+    source: str
+    suites: dict[str, dict[str, Any]]
+    options: dict[str, Any] = {}
+    models: str = ""
+    family: str = ""
+    decoder: str = ""
+    recipe: str = ""
+    model: str = ""
+    accuracy: dict[str, float] = {}
+    judge: str = ""
+
+    def settings(self, suite: str) -> dict[str, Any] | None:
+        """Lengths and options on a suite; None if it is not among them."""
+        name = suite if suite in self.suites else SAME.get(suite, suite)
+        return self.options | self.suites[name] if name in self.suites else None
+
+
+PUBLISHED = msgspec.toml.decode(
+    Path(__file__).with_name("published.toml").read_bytes(), type=dict[str, tuple[Published, ...]]
+)["published"]
+
+
+def settings_of_model(model: str, suite: str) -> dict[str, Any] | None:
+    """gen_length, block_length and options that a model's numbers on a suite were published with; None if unknown.
+
+    model: a folder or a hub id. A config.json does not say which model of its family it belongs to; the name does.
+    """
+    for entry in PUBLISHED:
+        found = entry.settings(suite)
+        if entry.models and re.search(entry.models, Path(model).name.lower()) and found is not None:
+            options = {name: value for name, value in found.items() if name not in LENGTHS}
+            return {name: found[name] for name in LENGTHS} | ({"options": options} if options else {})
+    return None
+
+
+def settings_of_decoder(decoder: str, family: str, suite: str) -> tuple[dict[str, Any], str]:
+    """Lengths and options that a decoder was published with on a suite, and their source; ({}, "") where it was not."""
+    for entry in PUBLISHED:
+        found = entry.settings(suite)
+        if entry.family and (entry.decoder, entry.family) == (decoder, family) and found is not None:
+            return found, entry.source
+    return {}, ""
+
+
+def family_of(model: str) -> str:
+    """The model family of a checkpoint: the `model_type` of its config where that is here, else LLaDA's by its name.
+
+    "" where it cannot be told. A config that is damaged is refused when the model is loaded.
+    """
+    config = config_of(model)
+    if config is not None:
+        return str(config.get("model_type", "llada"))
+    return "llada" if model.rsplit("/", 1)[-1].lower().startswith("llada-8b") else ""
+
+
+def blocks_of(model: str) -> Blocks | None:
+    """How a checkpoint attends in blocks, by its config; None for the whole sequence, or where it cannot be told."""
+    from model_wrappers.backbones import registry
+
+    config = config_of(model)
+    family = None if config is None else registry.family_of(config)
+    return None if config is None or family is None else family.blocks_of(config, model)
+
+
+def config_of(model: str) -> dict[str, Any] | None:
+    """A checkpoint's config.json where it is here and can be read."""
+    from huggingface_hub import try_to_load_from_cache  # this and torch: not for --list
+
+    from model_wrappers.backbones.registry import model_folder
+
+    file: Any = model_folder(model) / "config.json"
+    if not file.exists():
+        try:
+            file = try_to_load_from_cache(model, "config.json")
+        except ValueError:  # no hub id either
+            return None
+    if not isinstance(file, str | Path):
+        return None
+    try:
+        config = json.loads(Path(file).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {"model_type": ""}
+    return config if isinstance(config, dict) else {"model_type": ""}
