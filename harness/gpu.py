@@ -138,9 +138,9 @@ def parts_of(sizes: Sizes, device: str) -> dict[str, Part]:
     lengths = {f"{sum(pair)} tokens": pair for pair in sizes.lengths}
     parts: dict[str, Part] = {"responses": responses}
     parts |= {f"passes, {name}": partial(passes, *pair) for name, pair in lengths.items()}
-    parts |= {f"memory, {name}": partial(memory, *pair) for name, pair in lengths.items()}
     parts |= {"overhead": overhead, "training": training}
     if device.startswith("cuda"):
+        parts |= {f"memory, {name}": partial(memory, *pair) for name, pair in lengths.items()}
         eager = [name for name in parts if name.split(",")[0] in ("responses", "passes")]
         parts |= {f"{name}, {GRAPHS}": partial(parts[name], cuda_graphs=True) for name in eager}
     return parts

@@ -1,22 +1,11 @@
-"""Peak memory of passes, above the weights and whatever else is there before: bytes that torch's allocator handed out.
+"""Peak memory of passes on a GPU, above the weights and whatever else was there before: what torch allocated."""
 
-On a GPU that is torch.cuda.max_memory_allocated. On a CPU it is the highest sum of allocations and releases that
-torch's profiler sees during the call. That is exact and repeatable; the resident size of a process also depends on what
-its allocator keeps. Scratch space that a library (oneDNN) allocates without torch is not counted.
-"""
-
-import json
 import math
-import os
-import tempfile
 from collections.abc import Callable
 from functools import partial
-from itertools import accumulate
-from pathlib import Path
 
 import pandas as pd
 import torch
-from torch.profiler import ProfilerActivity, profile
 
 from harness.costs.passes import DRAFTS, Passes
 from model_wrappers import Backbone
@@ -66,22 +55,11 @@ def _peak_if_it_fits(call: Callable[[], object], device: torch.device) -> float:
 
 
 def peak_bytes(call: Callable[[], object], device: torch.device) -> int:
-    """The most bytes that were allocated at once during a call, above what was before; it is called twice."""
+    """The most bytes that a GPU held at once during a call, above what was before; the call is made twice."""
     call()  # the first call also allocates what libraries keep
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-        torch.cuda.reset_peak_memory_stats(device)
-        before = torch.cuda.memory_allocated(device)
-        call()
-        torch.cuda.synchronize(device)
-        return torch.cuda.max_memory_allocated(device) - before
-    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # or the profiler reports its start and stop
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
-        call()
-    # Only the trace has single allocations in their order; summaries have sums by operator.
-    with tempfile.TemporaryDirectory() as folder:
-        trace = Path(folder) / "trace.json"
-        profiler.export_chrome_trace(str(trace))
-        events = json.loads(trace.read_text())["traceEvents"]
-    changes = sorted((event for event in events if event.get("name") == "[memory]"), key=lambda event: event["ts"])
-    return max(accumulate(event["args"]["Bytes"] for event in changes), default=0)
+    torch.cuda.synchronize(device)
+    torch.cuda.reset_peak_memory_stats(device)
+    before = torch.cuda.memory_allocated(device)
+    call()
+    torch.cuda.synchronize(device)
+    return torch.cuda.max_memory_allocated(device) - before

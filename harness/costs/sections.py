@@ -3,36 +3,26 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from harness.costs.architectures import ARCHITECTURES, random_backbone
 from harness.costs.costs import ROWS, bench_costs, statements
-from harness.costs.decoders import bench_forwards, bench_methods, bench_prompts, bench_tracing
+from harness.costs.decoders import bench_forwards, bench_methods, bench_prompts
 from harness.costs.estimate import DEVICES, bench_estimate
 from harness.costs.memory import bench_memory
-from harness.costs.prediction import assumptions, fef_items, predicted_speedups
-from harness.costs.recording import bench_recording
 from harness.costs.throughput import bench_throughput
 from harness.costs.training import bench_training
 from harness.errors import UserError
 from harness.methods.selection import methods_named
 from harness.plugins import load_for
-from harness.records.store import read_run
 from harness.suites.registry import suites_named
 from model_wrappers import Backbone, load_backbone
 from model_wrappers.batches import in_batch
 
 if TYPE_CHECKING:
     from harness.bench import BenchOptions
-
-ROOT = Path(__file__).resolve().parents[2]
-INSTRUMENT_METHODS = "llada,llada/2,llada/4,llada/8"
 
 
 def measure(options: BenchOptions) -> tuple[dict[str, pd.DataFrame], list[str]]:
@@ -42,18 +32,14 @@ def measure(options: BenchOptions) -> tuple[dict[str, pd.DataFrame], list[str]]:
     """
     if options.out is not None and not os.access(options.out.parent, os.W_OK):
         raise UserError(f"--out {options.out} cannot be written: {options.out.parent} is no folder to write to")
-    if not options.costs and (options.rows or options.record):
-        raise UserError("--rows and --record are for --costs; add it")
-    if options.arch and (options.instrument or options.training):
-        raise UserError("--arch is for the cost of passes; leave out --instrument and --training")
+    if not options.costs and options.rows:
+        raise UserError("--rows is for --costs; add it")
+    if options.arch and options.training:
+        raise UserError("--arch is for the cost of passes; leave out --training")
     if options.costs:
         return cost_tables(options)
-    if options.instrument:
-        return {"instrument": instrument_check(options.model, options.limit).reset_index()}, []
     if options.training:
         return {"training": bench_training(options.model, options.repeats)}, []
-    if options.recording is not None:
-        return bench_recording(options.recording), []
     if options.estimate not in (None, *DEVICES):
         raise UserError(f"--estimate {options.estimate}: nothing is known of it; valid: {', '.join(DEVICES)}")
     load_for(options.methods)
@@ -67,43 +53,20 @@ def measure(options: BenchOptions) -> tuple[dict[str, pd.DataFrame], list[str]]:
         return {"estimate": bench_estimate(backbone, options.estimate, suites, options.limit, presets)}, []
     backbone = backbone_of(options)
     size = (options.response, options.repeats)
-    if options.tracing:
-        return {"tracing": bench_tracing(backbone, bench_prompts(backbone), *size, presets)}, []
     return {
         "forwards": bench_forwards(backbone, options.prompt, *size),
         "methods": bench_methods(backbone, bench_prompts(backbone), *size, presets),
     }, []
 
 
-def instrument_check(model: str, limit: int) -> pd.DataFrame:
-    """LLaDA's accuracy in percent at 1, 2, 4 and 8 tokens a step, per suite, on generated dev problems."""
-    with tempfile.TemporaryDirectory() as scratch:
-        run = Path(scratch) / "run"
-        command = [sys.executable, str(ROOT / "harness" / "run.py"), "--suite", "gsm8k,math,humaneval,mbpp,lists"]
-        command += ["--methods", INSTRUMENT_METHODS, "--model", model, "--data", "generated-dev"]
-        done = subprocess.run([*command, "--limit", str(limit), "--out", str(run)], check=False)
-        if done.returncode != 0:
-            raise UserError("the instrument check could not run; see the message above")
-        items = read_run(run).items
-    table = 100 * items.pivot_table(index="suite", columns="method", values="correct", aggfunc="mean", sort=False)
-    table = table.astype(float)[INSTRUMENT_METHODS.split(",")]
-    table.loc["mean"] = table.mean()
-    return table
-
-
 def cost_tables(options: BenchOptions) -> tuple[dict[str, pd.DataFrame], list[str]]:
     """The tables of --costs, and what they say in words."""
-    run = None if options.record is None else read_run(options.record)
-    items = None if run is None else fef_items(run)  # before minutes are spent on measuring
     rows = ROWS if options.rows is None else row_counts(options.rows)
     backbone = backbone_of(options)
     costs, tables = bench_costs(backbone, options.prompt, options.response, options.repeats, rows)
-    tables["memory"] = bench_memory(backbone, options.prompt, options.response)
-    notes = statements(costs)
-    if run is not None and items is not None:
-        tables["speedups"] = predicted_speedups(items, costs)
-        notes.append(assumptions(run, costs))
-    return tables, notes
+    if backbone.device.type == "cuda":
+        tables["memory"] = bench_memory(backbone, options.prompt, options.response)
+    return tables, statements(costs)
 
 
 def row_counts(text: str) -> list[int]:
@@ -122,9 +85,7 @@ def backbone_of(options: BenchOptions) -> Backbone:
     if options.arch is None:
         if options.random_weights or options.layers is not None:
             raise UserError(f"--random-weights and --layers need --arch; valid: {', '.join(ARCHITECTURES)}")
-        backbone = load_backbone(
-            options.model, options.device, options.dtype, compiled=options.compile, cuda_graphs=options.graphs
-        )
+        backbone = load_backbone(options.model, options.device, options.dtype, cuda_graphs=options.graphs)
         if backbone.blocks is not None:
             raise UserError(
                 f"--model {options.model} attends in blocks of {backbone.blocks.length}, and whole sequences are "

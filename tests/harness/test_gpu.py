@@ -108,7 +108,7 @@ def test_packages_that_are_missing_are_named(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_both_sizes_have_the_same_kinds_of_parts() -> None:
     kinds = [{name.split(",")[0] for name in parts_of(sizes, "cpu")} for sizes in (FULL, SMALL)]
-    assert kinds == [{"responses", "passes", "memory", "overhead", "training"}] * 2
+    assert kinds == [{"responses", "passes", "overhead", "training"}] * 2
 
 
 def test_on_a_gpu_passes_and_responses_are_measured_with_graphs_too_and_last(monkeypatch: pytest.MonkeyPatch) -> None:

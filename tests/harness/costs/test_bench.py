@@ -2,20 +2,16 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from fakes import tiny_llada
 from families import SHIFTED, checkpoint, tiny
-from run_records import full_items, item, save, window
 
 from harness.bench import main
 from harness.costs import architectures, sections
 from harness.costs.architectures import random_backbone
-from harness.costs.decoders import ROWS, _Recording, bench_forwards, bench_methods, bench_tracing
-from harness.costs.memory import bench_memory, peak_bytes
-from harness.costs.recording import bench_recording
+from harness.costs.decoders import ROWS, _Recording, bench_forwards, bench_methods
 from harness.costs.throughput import bench_throughput
 from harness.costs.training import bench_training
 from harness.errors import UserError
@@ -37,13 +33,6 @@ def test_every_method_has_a_row_with_the_forwards_it_made() -> None:
     assert table.loc["llada", "forwards"] == 8 and table.loc["llada", "token-forwards"] == 8 * (12 + 10) / 2
     assert table.loc["ddosp", "speedup, forwards"] == table.loc["llada/2", "speedup, forwards"] == 2
     assert table.loc["dcd", "rows"] == 16 and table.loc["ssd", "forwards"] <= 8
-
-
-def test_tracing_is_timed_beside_none_with_an_interval() -> None:
-    prompts = [torch.tensor([1, 2, 3, 4]), torch.tensor([5, 6])]
-    table = bench_tracing(tiny_llada(), prompts, response=8, repeats=2, presets=methods_named("llada,fef-2"))
-    assert table["events"].iloc[0] == 8 and table["events"].iloc[1] > 8
-    assert (table["low"] <= table["added, %"]).all() and (table["added, %"] <= table["high"]).all()
 
 
 def test_throughput_is_of_no_more_responses_at_once_than_there_are(nano: Backbone) -> None:
@@ -114,44 +103,7 @@ def test_a_block_model_is_refused_at_once(name: str, tmp_path: Path) -> None:
         main(["--model", str(checkpoint(name, tmp_path / "model")), "--costs"])
 
 
-# Peak memory of passes, and random weights in a given shape
-
-
-CPU = torch.device("cpu")
-
-
-def test_the_peak_is_the_most_that_is_held_at_once() -> None:
-    def call() -> None:
-        first = torch.zeros(1000)
-        second = torch.zeros(2000)
-        del first, second
-        torch.zeros(1500)
-
-    assert peak_bytes(call, CPU) == 4 * 3000
-    assert peak_bytes(lambda: None, CPU) == 0
-
-
-def test_memory_is_relative_to_a_plain_forward() -> None:
-    table = bench_memory(tiny_llada(), prompt=8, response=16).set_index("pass")
-    assert table.loc["plain forward", "plain forwards"] == table.loc["plain forward", "with weights"] == 1
-    literal = table.loc["literal verification, 16 rows"]
-    assert literal["plain forwards"] > literal["with weights"] > 1
-    assert "two-stream verification, window 64" not in table.index  # of 24 tokens
-    assert "two-stream verification, window 64" in set(bench_memory(tiny_llada(), 32, 32)["pass"])
-
-
-def test_a_pass_that_does_not_fit_is_left_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    backbone = tiny_llada()
-    logits = backbone.logits
-
-    def one_row(ids_BL: torch.Tensor, **kwargs: Any) -> torch.Tensor:
-        if len(ids_BL) > 1:
-            raise torch.OutOfMemoryError
-        return logits(ids_BL, **kwargs)
-
-    monkeypatch.setattr(backbone, "logits", one_row)
-    table = bench_memory(backbone, prompt=8, response=16).set_index("pass")
-    assert table["MB"].isna().to_dict() == {name: name.startswith("literal") for name in table.index}
+# Random weights in a given shape
 
 
 def parameters(hidden: int, layers: int, mlp: int, vocabulary: int) -> int:
@@ -183,40 +135,3 @@ def test_weights_that_do_not_fit_are_refused_before_they_are_made(
 def test_unknown_shapes_are_refused(arch: str, layers: int | None) -> None:
     with pytest.raises(UserError, match=r"valid: llada-8b|at least 1"):
         random_backbone(arch, layers=layers)
-
-
-# Records: the right items, all of them
-
-
-@pytest.mark.slow
-def test_tables_are_made_of_as_many_records_as_were_asked_for(tmp_path: Path) -> None:
-    items = full_items()
-    zeros = {"step": 0, "round": 0, "start": 0}
-    windows = [window(row["method"], row["suite"], row["item"], 2) | zeros for row in items if row["method"] == "fef-2"]
-    save(tmp_path / "run", items, windows)
-    before = sorted(tmp_path.rglob("*"))
-    tables = bench_recording(tmp_path / "run", items=2, windows=3 * len(windows) - 1)
-    steps = tables["size"].to_dict("records")
-    assert [step["step"] for step in steps] == ["written", "opened again", "read and tables"]
-    for step in steps:
-        assert (step["items"], step["windows"]) == (3 * len(items), 3 * len(windows))
-        assert step["processor seconds"] > 0 and 10 < step["peak MiB"] < 10_000
-    recording = tables["recording"].set_index("method")
-    # LLaDA's items take 2 s, FeF's 0.5: the same milliseconds are four times the share.
-    assert recording["% of decoding"]["fef-2"] == pytest.approx(4 * recording["% of decoding"]["llada"])
-    assert sorted(tmp_path.rglob("*")) == before
-    assert (bench_recording(tmp_path / "run", items=len(items) + 1, windows=1)["size"]["items"] == 2 * len(items)).all()
-
-
-@pytest.mark.parametrize("items", [[], [item("llada", "gsm8k", 0, seconds=None)]])
-def test_a_run_without_seconds_is_refused(tmp_path: Path, items: list[dict[str, Any]]) -> None:
-    save(tmp_path, items)
-    with pytest.raises(UserError, match="no items with seconds"):
-        bench_recording(tmp_path)
-
-
-def test_tables_that_cannot_be_made_are_said(tmp_path: Path) -> None:
-    save(tmp_path, [item("fef-2", "gsm8k", 0)])  # nothing to relate speed to, and no label
-    (tmp_path / "run.json").write_text('{"schema": 1, "config": {}}')
-    with pytest.raises(UserError, match="cannot be used so"):
-        bench_recording(tmp_path, 1, 1)

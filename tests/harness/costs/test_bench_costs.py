@@ -1,27 +1,22 @@
 """The cost model: fits, interpolation and predictions are right; what is timed is printed, never asserted."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
 import torch
 from fakes import tiny_llada
-from run_records import item, save
 
 from harness.bench import main
 from harness.costs.costs import Costs, bench_costs, cost_at, goals, linear_fit, statements
 from harness.costs.decoders import bench_methods
 from harness.costs.estimate import DEVICES, REACHED, Shape, Work, bench_estimate
-from harness.costs.prediction import context_passes, fef_items, item_seconds, predicted_speedups
 from harness.errors import UserError
 from harness.methods.selection import methods_named
 from harness.records.store import Recorder, read_run
 from harness.runs.worker import pass_seconds
-from model_wrappers import decode, load_backbone
-from model_wrappers.decoders.fef.two_stream import TwoStreamVerifier
+from model_wrappers import load_backbone
 from model_wrappers.opencompass_model import DiffusionModel
 
 COSTS = Costs(
@@ -122,144 +117,19 @@ def test_recorded_extends_give_the_same_logits_when_made_again(monkeypatch: pyte
         torch.testing.assert_close(made, again)
 
 
-# --- predictions from a record ---
-
-
-def counts(forwards: int, rows: int, tokens: int, drafts: tuple[int, int, int] = (0, 0, 0), **other: Any) -> Any:
-    named = {"forwards": forwards, "rows": rows, "token_forwards": tokens, **other}
-    return named | dict(zip(("draft_forwards", "draft_rows", "draft_token_forwards"), drafts, strict=True))
-
-
-def window(method: str, proposed: int, committed: int, round_: int = 0) -> dict[str, Any]:
-    named = {"method": method, "suite": "gsm8k", "item": 0, "step": 0, "round": round_, "start": 0}
-    return named | {"proposed": proposed, "accepted": committed, "committed": committed}
-
-
-def record(folder: Path, options: dict[str, Any], fef: dict[str, Any], windows: list[dict[str, Any]]) -> pd.DataFrame:
-    """fef_items of one item: LLaDA takes 12 forwards of 20 tokens and 6 s."""
-    methods = {
-        "llada": {"label": "LLaDA", "method": "llada"},
-        "fef": {"label": "FeF", "method": "fef", "suites": {"gsm8k": {"options": options}}},
-    }
-    sums = {name: sum(row[name] for row in windows) for name in ("proposed", "accepted", "committed")}
-    items = [item("llada", "gsm8k", 0, **counts(12, 12, 240, seconds=6.0)), item("fef", "gsm8k", 0, **fef, **sums)]
-    config = {"data": "generated", "methods": methods, "suites": {"gsm8k": {"title": "GSM8K"}}}
-    return fef_items(save(folder, items, windows, config=config))
-
-
-@pytest.mark.parametrize(
-    ("options", "fef", "windows", "seconds"),
-    [
-        # Two draft passes at 1.5; windows of 4 and 2 drafts at 5 and 3.
-        ({}, counts(4, 8, 160, (2, 2, 40)), [(4, 3, 0), (2, 2, 1)], 3 + 8),
-        # A root row left out in each window: two passes of 2 rows in the mean.
-        ({"skip_root_row": True}, counts(4, 6, 120, (2, 2, 40)), [(4, 3, 0), (2, 2, 1)], 3 + 2 * 3),
-        # Without speculation: six passes of one row.
-        ({"speculative": False}, counts(6, 6, 120), [], 6),
-        # One context pass of 20 tokens at 2; two passes put in 40 tokens, 20 each at 1.
-        ({"verify": "two-stream"}, counts(3, 3, 60), [(4, 3, 0), (2, 2, 1)], 2 + 2 * 1),
-        # Segments of 3: five positions are two segments. Two context passes, two passes of 10 tokens at 0.5.
-        ({"verify": "two-stream", "anchor": 3}, counts(4, 4, 60), [(3, 3, 0), (2, 2, 1)], 2 * 2 + 2 * 0.5),
-        # A draft pass of 10 tokens on the cache at 0.5, or of the whole sequence at 1.5.
-        ({"verify": "two-stream"}, counts(3, 3, 40, (1, 1, 10)), [(4, 4, 0)], 2 + 0.5 + 0.5),
-        ({"verify": "two-stream"}, counts(3, 3, 50, (1, 1, 20)), [(4, 4, 0)], 2 + 0.5 + 1.5),
-    ],
-)
-def test_predicted_speedups_are_what_the_counted_calls_cost(
-    tmp_path: Path, options: dict[str, Any], fef: dict[str, Any], windows: list[tuple[int, int, int]], seconds: float
-) -> None:
-    items = record(tmp_path, options, fef | {"seconds": 3.0}, [window("fef", *numbers) for numbers in windows])
-    (row,) = predicted_speedups(items, COSTS).to_dict("records")
-    assert row["predicted speedup"] == pytest.approx(12 * 1.0 / seconds)
-    assert row["measured speedup"] == 2.0 and row["tokens a row"] == 20 and row["items"] == 1
-
-
-def test_context_passes_that_cannot_be_counted_are_not_guessed(tmp_path: Path) -> None:
-    options = {"verify": "two-stream", "speculative": False}
-    table = predicted_speedups(record(tmp_path, options, counts(6, 6, 60), []), COSTS)
-    assert table["predicted speedup"].isna().all() and table["measured speedup"].notna().all()
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"steps": 2},
-        {"steps": 3, "anchor": 3},
-        {"steps": 2, "anchor": 5, "window": 4, "skip_root_row": True},
-        {"steps": 2, "anchor": 2, "block_length": 6},
-        {"steps": 1, "anchor": 4, "stop_at_eos": True},
-    ],
-)
-def test_context_passes_follow_from_the_windows(monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]) -> None:
-    started: list[int] = []
-    start: Callable[..., Any] = TwoStreamVerifier.begin
-
-    def counted(self: TwoStreamVerifier, segment: list[int]) -> Any:
-        started.append(len(segment))
-        return start(self, segment)
-
-    monkeypatch.setattr(TwoStreamVerifier, "begin", counted)
-    for seed in range(4):
-        started.clear()
-        prompt = torch.tensor([3, 14, 15, seed])
-        trace = decode(tiny_llada(seed), prompt, verify="two-stream", gen_length=12, temperature=1.0, **options).trace
-        assert context_passes([vars(window) for window in trace.windows], options.get("anchor")) == len(started)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"skip_root_row": True, "adaptive_window": True},
-        {"speculative": False},
-        {"verify": "two-stream"},
-        {"verify": "two-stream", "anchor": 3, "skip_root_row": True},
-        {"verify": "two-stream", "anchor": 5, "draft": tiny_llada(1)},
-    ],
-)
-def test_where_seconds_are_tokens_the_prediction_is_the_token_forwards(options: dict[str, Any]) -> None:
-    length = 4 + 12
-    costs = Costs(length, length, length, length, {1: length, 2: 2 * length}, {1: 1, 2: 2})
-    prompt = torch.tensor([3, 14, 15, 9])
-    trace = decode(tiny_llada(), prompt, gen_length=12, window=4, temperature=1.0, **options).trace
-    counted = vars(trace) | {"windows": [vars(window) for window in trace.windows]}
-    assert item_seconds(counted | {"length": length, "options": options}, costs) == pytest.approx(trace.token_forwards)
-
-
-@pytest.mark.parametrize(
-    ("items", "windows", "message"),
-    [
-        ([], [], "holds no items"),
-        ([item("llada", "gsm8k", 0)], [], "no valid"),
-        ([item("llada", "gsm8k", 0, **counts(12, 12, 240))], [], "both LLaDA and a FeF"),
-        (
-            [item("llada", "gsm8k", 0, **counts(12, 12, 240))],
-            [{"method": "fef-2", "suite": "gsm8k"}],
-            "missing required field",
-        ),
-    ],
-)
-def test_records_that_do_not_hold_it_are_refused(tmp_path: Path, items: Any, windows: Any, message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        fef_items(save(tmp_path, items, windows))
-
-
 # --- the command line ---
 
 TINY = ["--arch", "llada-tiny", "--random-weights", "--layers", "1", "--prompt", "8", "--response", "16"]
 
 
 def test_the_record_of_the_costs_holds_all_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    record(tmp_path / "run", {}, counts(4, 8, 160, (2, 2, 40)), [window("fef", 4, 3), window("fef", 2, 2, 1)])
     out = tmp_path / "costs.json"
-    line = ["--costs", *TINY, "--repeats", "1", "--rows", "1,2", "--record", str(tmp_path / "run"), "--out", str(out)]
-    assert main(line) == 0
+    assert main(["--costs", *TINY, "--repeats", "1", "--rows", "1,2", "--out", str(out)]) == 0
     saved = json.loads(out.read_text())
-    tables = {"rows", "lengths", "two-stream", "passes", "fits", "memory", "speedups"}
+    tables = {"rows", "lengths", "two-stream", "passes", "fits"}
     assert set(saved) == {"arguments", "environment", "notes", *tables}
-    assert all(saved[name] for name in tables) and len(saved["notes"]) == 3
-    shown = capsys.readouterr().out
-    assert "plain forwards; context pass and verification together" in shown and "cost for 24 tokens" in shown
+    assert all(saved[name] for name in tables) and len(saved["notes"]) == 2
+    assert "plain forwards; context pass and verification together" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -271,7 +141,6 @@ def test_the_record_of_the_costs_holds_all_tables(tmp_path: Path, capsys: pytest
         (["--costs", "--random-weights"], "need --arch"),
         (["--costs", "--model", "nano-fef", "--arch", "llada-tiny", "--random-weights"], "no --model"),
         (["--training", "--arch", "llada-tiny", "--random-weights"], "leave out"),
-        (["--costs", "--record", "nowhere"], "holds no run"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(line: list[str], message: str) -> None:
