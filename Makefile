@@ -86,7 +86,8 @@ gate-run: $(VENV)/.installed
 # Not installed there, the packages are found from here.
 gpu: ANY := PYTHONPATH=. $(or $(wildcard $(BIN)/python),$(PYTHON))
 gpu:
-	$(ANY) harness/gpu.py --out $(GPU)
+	mkdir -p $(dir $(GPU))
+	$(ANY) -m harness.bench --gpu --out $(GPU)
 
 # Compiling all modules of all packages takes as long as the rest; Python compiles those that are imported.
 $(VENV)/.installed: pyproject.toml constraints.txt

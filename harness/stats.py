@@ -5,8 +5,8 @@ Pure functions of counts and numbers; nothing here reads records. `lost` are ite
 """
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -195,3 +195,29 @@ def paired_interval(lost: float, gained: float, n: float, level: float = LEVEL) 
     """
     side = (1 + level) / 2
     return paired_lower_limit(lost, gained, n, side), -paired_lower_limit(gained, lost, n, side)
+
+
+def ratio_of_totals(above: Any, below: Any) -> float:
+    """Total of one array of numbers over that of another: of LLaDA's seconds over a method's it is the speedup."""
+    return float(np.sum(above) / np.sum(below))
+
+
+def median_ratio(above: Any, below: Any) -> float:
+    """Median of the ratios of two arrays of seconds, round by round: a slow round slows both."""
+    return float(np.median(np.asarray(above) / np.asarray(below)))
+
+
+class Fit(NamedTuple):
+    """seconds = fixed + each * size. residual: root mean square of measured - fitted seconds."""
+
+    fixed: float
+    each: float
+    residual: float
+
+
+def linear_fit(seconds: Mapping[int, float]) -> Fit:
+    """Least squares over seconds by size; at least two sizes."""
+    sizes, measured = np.array(list(seconds)), np.array(list(seconds.values()))
+    line = stats.linregress(sizes, measured)
+    off = measured - (line.intercept + line.slope * sizes)
+    return Fit(float(line.intercept), float(line.slope), float(np.sqrt(np.mean(off**2))))

@@ -49,7 +49,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--series", nargs="+", default=[], metavar="TITLE=PATTERN", help="methods that are one line of the front"
     )
-    parser.add_argument("--throughput", type=Path, metavar="FILE", help="record of harness/bench.py --throughput --out")
+    parser.add_argument("--throughput", type=Path, metavar="FILE", help="record of harness.bench --throughput --out")
     options = parser.parse_args(argv)
     if options.run is None and not ((options.curves or options.throughput) and options.out):
         raise UserError("name a run's folder, or --out with --curves or --throughput")

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 from paths import ROOT
 
-COMMANDS = ["harness/run.py", "harness/scoring.py", "harness/audit.py", "harness/bench.py", "harness/gate.py"]
+COMMANDS = ["harness/run.py", "harness/scoring.py", "harness/audit.py", "harness/bench/__main__.py", "harness/gate.py"]
 COMMANDS += [
-    "harness/gpu.py",
     "harness/train.py",
     "harness/schedule.py",
     "tables/render.py",

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from msgspec import UNSET
 
-from harness.costs.estimate import BYTES, DEVICES, REACHED
+from harness.bench.estimate import BYTES, DEVICES, EFFICIENCY
 from harness.errors import UserError
 from harness.methods.published import blocks_of, family_of
 from harness.records.schema import RunConfig
@@ -161,7 +161,7 @@ def _from_shape(run: ResolvedRun, device: str) -> tuple[dict[Pair, Forecast], st
 
     def seconds(suite: str, tokens: int) -> float:
         count = weights[run.config.models["base"][suite]]
-        return max(count * bytes_each / reads, 2 * count * (PROMPT + tokens) / (REACHED * operations))
+        return max(count * bytes_each / reads, 2 * count * (PROMPT + tokens) / (EFFICIENCY * operations))
 
     shapes = ", ".join(f"{name} with {count / 1e9:.3g} billion weights" for name, count in weights.items())
     source = f"an estimate, nothing was measured: {shapes}, the data sheet of {device}, prompts of {PROMPT} tokens"

@@ -174,7 +174,7 @@ def draw_throughput(record: Path) -> tuple[Figure, list[str]]:
         table = pd.DataFrame(json.loads(record.read_text(encoding="utf-8"))["throughput"])
         means = table.groupby(["method", "batch"], sort=False)["responses/s"].mean()
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{record} is no record of harness/bench.py --throughput --out: {error}") from error
+        raise UserError(f"{record} is no record of harness.bench --throughput --out: {error}") from error
     names = list(dict.fromkeys(table["method"]))
     figure, axes = new_figure(2.3, entries=names)
     for name, look in zip(names, looks(), strict=False):

@@ -7,10 +7,12 @@ from typing import Any
 import pandas as pd
 import torch
 
-from harness.costs.timing import interleaved, random_ids
+from harness.bench.passes import random_ids
 from harness.methods.presets import Preset
+from harness.stats import median_ratio, ratio_of_totals
 from harness.suites.registry import PAPER_SUITES, generation_settings, suite_named
 from harness.suites.splits import problems
+from harness.timing import interleaved
 from model_wrappers import Backbone, Trace, decode
 from model_wrappers.backbones.blocks import Blocks
 from model_wrappers.backbones.key_values import KeyValues
@@ -43,43 +45,41 @@ def bench_forwards(backbone: Backbone, prompt: int, response: int, repeats: int)
 def bench_methods(
     backbone: Backbone, prompts: list[torch.Tensor], response: int, repeats: int, presets: dict[str, Preset]
 ) -> pd.DataFrame:
-    """Cost of a response for each preset, a mean over the prompts, and overhead beyond its forwards.
+    """Cost of a response for each preset, a mean over the prompts, and its overhead beyond its forwards.
 
-    The bare forwards are the calls the decoder made, recorded once and replayed; the rest is the decoder's own work.
-    prompts: LongTensors (P,). presets: by name; ratios are relative to the first.
+    The bare forwards are the calls the decoder made, recorded once and replayed; the rest is the decoder's work.
+    prompts: LongTensors (P,). response: its tokens. presets: by name; speedups are over the first.
     """
     traces: dict[str, list[Trace]] = {}
     calls: dict[str, Callable[[], object]] = {}
-    names = list(presets)
-    for name, way in bench_ways(response, presets).items():
-        run = partial(_decode_all, prompts, way)
+    for name, options in _options("bench", {"gen_length": response}, presets).items():
+        options.pop("baseline", None)  # PC-Sampler's token counts fit one vocabulary, and change no cost
+
+        def run(model: BackboneLike, options: dict[str, Any] = options) -> list[Trace]:
+            return [decode(model, prompt_P, **options).trace for prompt_P in prompts]
+
         recording = _Recording(backbone)
         traces[name] = run(recording)
         calls |= {f"{name} decoder": partial(run, backbone), f"{name} bare": recording.replay}
     seconds = interleaved(calls, backbone.device, repeats)
+    first = next(iter(presets))
     rows = []
-    for name in names:
+    for name, own in traces.items():
         decoder, bare = seconds[f"{name} decoder"], seconds[f"{name} bare"]
-        forwards, first = (sum(trace.forwards for trace in traces[key]) for key in (name, names[0]))
         rows.append(
             {
                 "method": name,
-                "forwards": forwards / len(prompts),
-                "rows": sum(trace.rows for trace in traces[name]) / len(prompts),
-                "token-forwards": sum(trace.token_forwards for trace in traces[name]) / len(prompts),
+                "forwards": sum(trace.forwards for trace in own) / len(prompts),
+                "rows": sum(trace.rows for trace in own) / len(prompts),
+                "token-forwards": sum(trace.token_forwards for trace in own) / len(prompts),
                 "decoder, ms": 1e3 * decoder.median() / len(prompts),
                 "bare forwards, ms": 1e3 * bare.median() / len(prompts),
-                # Ratios within a round: a slow round slows both.
-                "overhead, %": 100 * ((decoder / bare).median() - 1),
-                "speedup, forwards": first / forwards,
-                "speedup, seconds": (seconds[f"{names[0]} decoder"] / decoder).median(),
+                "overhead, %": 100 * (median_ratio(decoder, bare) - 1),
+                "speedup, forwards": ratio_of_totals([t.forwards for t in traces[first]], [t.forwards for t in own]),
+                "speedup, seconds": median_ratio(seconds[f"{first} decoder"], decoder),
             }
         )
     return pd.DataFrame(rows)
-
-
-def _decode_all(prompts: list[torch.Tensor], options: dict[str, Any], backbone: BackboneLike) -> list[Trace]:
-    return [decode(backbone, prompt_P, **options).trace for prompt_P in prompts]
 
 
 class _Recording:
@@ -127,31 +127,24 @@ def dev_prompts(backbone: Backbone, suite: str, count: int) -> list[torch.Tensor
     return [torch.tensor(encode_question(backbone.text_tokenizer(), question)) for question in questions]
 
 
-def ways_of(backbone: Backbone, suite: str, presets: dict[str, Preset]) -> dict[str, dict[str, Any]]:
-    """What `decode` takes besides backbone and prompt, for each preset on a suite."""
-    return _ways(suite, generation_settings(suite_named(suite), True), presets, backbone.blocks)
-
-
-def bench_ways(response: int, presets: dict[str, Preset]) -> dict[str, dict[str, Any]]:
-    """The same for responses of so many tokens, on no suite."""
-    ways = _ways("bench", {"gen_length": response}, presets)
-    # PC-Sampler's token counts fit one vocabulary, and change no cost.
-    return {name: {option: way[option] for option in way if option != "baseline"} for name, way in ways.items()}
-
-
-def _ways(
-    suite: str, settings: dict[str, Any], presets: dict[str, Preset], attends: Blocks | None = None
-) -> dict[str, dict[str, Any]]:
-    ways = {}
-    for name, preset in presets.items():
-        setting = preset.for_suite(suite, settings, {}, attends=attends)
-        lengths = {"gen_length": setting.gen_length, "block_length": setting.block_length}
-        ways[name] = {"method": preset.method, **lengths, **setting.options}
-    return ways
-
-
 def bench_prompts(backbone: Backbone) -> list[torch.Tensor]:
     """One generated dev problem of each of the four suites; a random prompt for a backbone without a tokenizer."""
     if backbone.tokenizer is None:
         return [random_ids(backbone.vocab_size, 32, backbone.device)[0]]
     return [prompt_P for suite in PAPER_SUITES for prompt_P in dev_prompts(backbone, suite, 1)]
+
+
+def options_of(backbone: Backbone, suite: str, presets: dict[str, Preset]) -> dict[str, dict[str, Any]]:
+    """What `decode` takes besides backbone and prompt, for each preset on a suite."""
+    return _options(suite, generation_settings(suite_named(suite), True), presets, backbone.blocks)
+
+
+def _options(
+    suite: str, settings: dict[str, Any], presets: dict[str, Preset], attends: Blocks | None = None
+) -> dict[str, dict[str, Any]]:
+    found = {}
+    for name, preset in presets.items():
+        setting = preset.for_suite(suite, settings, {}, attends=attends)
+        lengths = {"gen_length": setting.gen_length, "block_length": setting.block_length}
+        found[name] = {"method": preset.method, **lengths, **setting.options}
+    return found

@@ -9,9 +9,10 @@ import pandas as pd
 import psutil
 import torch
 
-from harness.costs.decoders import dev_prompts, ways_of
-from harness.costs.timing import interleaved
+from harness.bench.decoders import dev_prompts, options_of
 from harness.methods.presets import Preset
+from harness.stats import median_ratio
+from harness.timing import interleaved
 from model_wrappers import Backbone, decode
 from model_wrappers.batches import at_once, in_batch
 from model_wrappers.chat import content_length
@@ -41,9 +42,11 @@ def bench_throughput(
     for suite in suites:
         prompts = dev_prompts(backbone, suite, limit)
         measured = {
-            (name, size): _Batch(backbone, size, [partial(decode, prompt_ids=prompt_P, **way) for prompt_P in prompts])
+            (name, size): _Batch(
+                backbone, size, [partial(decode, prompt_ids=prompt_P, **options) for prompt_P in prompts]
+            )
             for size in sizes
-            for name, way in ways_of(backbone, suite, presets).items()
+            for name, options in options_of(backbone, suite, presets).items()
         }
         calls: dict[Any, Callable[[], object]] = dict(measured)
         seconds = interleaved(calls, backbone.device, repeats)
@@ -57,7 +60,7 @@ def bench_throughput(
                     "batch": size,
                     "responses/s": a_second,
                     "tokens/s": a_second * responses["tokens"].mean(),
-                    "over batch 1": (seconds[name, 1] / seconds[name, size]).median(),
+                    "over batch 1": median_ratio(seconds[name, 1], seconds[name, size]),
                     **{f"s, {text}": responses["seconds"].quantile(share) for text, share in SHARES.items()},
                     "GB": batch.memory,
                 }

@@ -9,7 +9,7 @@ from pathlib import Path
 import pandas as pd
 from msgspec import structs
 
-from harness.costs.timing import seconds_of
+from harness.timing import seconds_of
 from harness.training.data import Collator, CorruptedBatches, NanoExamples, PositionBatches
 from harness.training.recipes import PRESETS
 from harness.training.run import start, training_arguments

@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from harness.costs.architectures import ARCHITECTURES
-from harness.costs.decoders import dev_prompts, ways_of
+from harness.bench.decoders import dev_prompts, options_of
+from harness.bench.shapes import SHAPES
 from harness.methods.presets import Preset
+from harness.stats import ratio_of_totals
 from model_wrappers import Backbone, decode
 from model_wrappers.backbones.plain import Call
 
@@ -27,7 +28,7 @@ DEVICES = {
     "l40s": (0.864e12, 362e12),
     "rtx4090": (1.008e12, 165e12),
 }
-REACHED = 0.5  # of the operations of a data sheet, in large products
+EFFICIENCY = 0.5  # of the operations of a data sheet, in large products
 BYTES = 2  # of a weight, key or value
 
 
@@ -54,8 +55,8 @@ class Shape:
 
     @classmethod
     def of(cls, arch: str) -> Shape:
-        """Of one of ARCHITECTURES."""
-        sizes = ARCHITECTURES[arch]
+        """Of one of SHAPES."""
+        sizes = SHAPES[arch]
         width, depth, inner = sizes["hidden_size"], sizes["num_hidden_layers"], sizes["intermediate_size"]
         kept = width * sizes["num_key_value_heads"] // sizes["num_attention_heads"]
         layer = 2 * width * width + 2 * width * kept + 3 * width * inner
@@ -98,29 +99,29 @@ def bench_estimate(
     shape, (reads, operations) = Shape.of(arch), DEVICES[device]
     rows = []
     for suite in suites:
-        prompts, first = dev_prompts(backbone, suite, limit), None
-        for name, way in ways_of(backbone, suite, presets).items():
-            own = copy(backbone)
-            own._run = recording = _Recording(backbone._run)
+        prompts, first = dev_prompts(backbone, suite, limit), list[float]()
+        for name, options in options_of(backbone, suite, presets).items():
+            counted = copy(backbone)
+            counted._run = recording = _Recording(backbone._run)
             for prompt_P in prompts:
-                decode(own, prompt_P, **way)
-            calls = recording.calls
-            memory = [shape.bytes_of(call) / reads for call in calls]
-            arithmetic = [shape.operations_of(call) / (REACHED * operations) for call in calls]
-            seconds = sum(map(max, memory, arithmetic)) / limit
-            first = seconds if first is None else first
-            bound = sum(one >= other for one, other in zip(memory, arithmetic, strict=True)) / len(calls)
+                decode(counted, prompt_P, **options)
+            calls = pd.DataFrame(recording.calls)
+            calls["read from memory"] = [shape.bytes_of(call) for call in recording.calls]
+            calls["operations"] = [shape.operations_of(call) for call in recording.calls]
+            memory, arithmetic = calls["read from memory"] / reads, calls["operations"] / (EFFICIENCY * operations)
+            seconds = memory.clip(lower=arithmetic).to_list()
+            first = first or seconds
             rows.append(
                 {
                     "suite": suite,
                     "method": name,
                     "calls": len(calls) / limit,
-                    "tokens": sum(call.tokens for call in calls) / limit,
-                    "GB": sum(map(shape.bytes_of, calls)) / limit / 1e9,
-                    "TFLOP": sum(map(shape.operations_of, calls)) / limit / 1e12,
-                    "memory-bound, %": 100 * bound,
-                    "ms": 1e3 * seconds,
-                    "speed": first / seconds,
+                    "tokens": calls["tokens"].sum() / limit,
+                    "GB": calls["read from memory"].sum() / limit / 1e9,
+                    "TFLOP": calls["operations"].sum() / limit / 1e12,
+                    "memory-bound, %": 100 * (memory >= arithmetic).mean(),
+                    "ms": 1e3 * sum(seconds) / limit,
+                    "speed": ratio_of_totals(first, seconds),
                 }
             )
     return pd.DataFrame(rows)

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable
 
 import pandas as pd
+import psutil
 import torch
 
 DISCARDED = 2
@@ -23,13 +24,14 @@ def seconds_of(call: Callable[[], object], device: torch.device) -> float:
 def interleaved(calls: dict[str, Callable[[], object]], device: torch.device, repeats: int) -> pd.DataFrame:
     """Seconds of each call, a column per call; all run once per round, so that drift hits them alike.
 
-    The first rounds are discarded.
+    The first DISCARDED rounds warm up and are left out.
     """
     rounds = [{name: seconds_of(call, device) for name, call in calls.items()} for _ in range(repeats + DISCARDED)]
     return pd.DataFrame(rounds[DISCARDED:])
 
 
-def random_ids(vocab_size: int, length: int, device: torch.device) -> torch.Tensor:
-    """The same random ids on every call: LongTensor (1, L)."""
-    generator = torch.Generator().manual_seed(0)
-    return torch.randint(0, vocab_size, (1, length), generator=generator).to(device)
+def free_bytes(device: torch.device) -> int:
+    """Memory that can still be allocated on a device, in bytes."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    return int(psutil.virtual_memory().available)
