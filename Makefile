@@ -49,7 +49,7 @@ parity: $(VENV)/.installed
 
 # The decoders' exact output laws.
 audit: $(VENV)/.installed
-	$(BIN)/python harness/audit.py --sections law,lemma,chains
+	$(BIN)/python -m harness.audit --sections law,lemma,chains
 
 # What .ci/run has no time for: run it on a machine that does nothing else. With --keep-going one failure hides no other.
 nightly: test-all audit parity gate $(SLURM)

@@ -24,9 +24,9 @@ COMMANDS: dict[str, tuple[str, tuple[str, ...], str]] = {
     "figures": ("tables.figures", (), "figures from records"),
     "report": ("tables.report", (), "a page that plays every decoding"),
     "gate": ("harness.gate", (), "a run against golden records, and the code's speed against a revision"),
-    "audit": ("harness.audit", (), "decoders' exact output distributions"),
+    "audit": ("harness.audit.__main__", (), "decoders' exact output distributions"),
     "bench": ("harness.bench.__main__", (), "what passes and decoders cost on this machine"),
-    "train": ("harness.train", (), "train a model"),
+    "train": ("harness.train.__main__", (), "train a model"),
     "schedule": ("harness.schedule", (), "a schedule for DDOSP"),
 }
 USAGE = "\n".join(

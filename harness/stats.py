@@ -221,3 +221,25 @@ def linear_fit(seconds: Mapping[int, float]) -> Fit:
     line = stats.linregress(sizes, measured)
     off = measured - (line.intercept + line.slope * sizes)
     return Fit(float(line.intercept), float(line.slope), float(np.sqrt(np.mean(off**2))))
+
+
+def mean_interval(values: npt.NDArray[np.float64], level: float = LEVEL) -> tuple[float, float]:
+    """Percentile bootstrap interval of a mean; of one value alone that value twice."""
+    if len(values) < 2:
+        return float(values[0]), float(values[0])
+    return percentile_interval([values], np.mean, level)
+
+
+def sampling_bound(outcomes: int, samples: int, level: float) -> float:
+    """A bound on the total variation between a distribution over K outcomes and the frequencies of n samples of it.
+
+    Its mean is at most sqrt(K / n) / 2, for E|f_k - p_k| <= sqrt(p_k (1 - p_k) / n) and Cauchy-Schwarz. One sample
+    moves it by at most 1 / n, so by McDiarmid it exceeds its mean by sqrt(ln(1 / level) / (2 n)) with probability at
+    most `level`. By the triangle inequality it also bounds the error of a distance to a third distribution.
+    """
+    return math.sqrt(outcomes / samples) / 2 + math.sqrt(math.log(1 / level) / (2 * samples))
+
+
+def hoeffding(samples: int, level: float) -> float:
+    """A bound, except with probability `level`, on the error of the mean of independent values in [0, 1]."""
+    return math.sqrt(math.log(2 / level) / (2 * samples))

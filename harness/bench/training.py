@@ -10,11 +10,11 @@ import pandas as pd
 from msgspec import structs
 
 from harness.timing import seconds_of
-from harness.training.data import Collator, CorruptedBatches, NanoExamples, PositionBatches
-from harness.training.recipes import PRESETS
-from harness.training.run import start, training_arguments
-from harness.training.trainer import DiffusionTrainer
-from harness.training.two_stream import TwoStreamBatches
+from harness.train.data import Collator, CorruptedBatches, NanoExamples, PositionBatches
+from harness.train.recipes import PRESETS
+from harness.train.run import start, training_arguments
+from harness.train.trainer import DiffusionTrainer
+from harness.train.two_stream import TwoStreamBatches
 
 MASKED = "fef, two-stream mask"
 EVERY = "fef, all positions"

@@ -18,8 +18,8 @@ from harness.records.store import Recorder, read_run
 from harness.runs.inference import prepare
 from harness.runs.problems import dataset_configs, load_problems
 from harness.suites.registry import SUITES
-from harness.train import arguments_of as training_arguments_of
-from harness.train import recipe_of
+from harness.train.__main__ import arguments_of as training_arguments_of
+from harness.train.__main__ import recipe_of
 from model_wrappers import METHODS, decode, load_backbone
 from model_wrappers.opencompass_model import DiffusionModel
 

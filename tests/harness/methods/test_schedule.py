@@ -12,8 +12,8 @@ from command_lines import refused, resolved_run
 from fakes import Recorder, tiny_llada
 from msgspec import convert
 
+from harness.audit.oracle import TableBackbone, random_table
 from harness.errors import UserError
-from harness.laws.oracle import TableBackbone, random_table
 from harness.methods import estimation
 from harness.methods.schedule_files import Purpose, describe_schedules
 from harness.methods.unmasking import estimate_profiles, monotone, optimal_schedule, schedule_error
@@ -24,8 +24,8 @@ from harness.run import main as run_main
 from harness.runs import resolve as resolving
 from harness.schedule import main
 from harness.suites.registry import SUITES, generator_of, suite_named
-from harness.training.responses import Example
-from harness.training.tokenizer import NANO_SUITES
+from harness.train.responses import Example
+from harness.train.tokenizer import NANO_SUITES
 from model_wrappers.backbones.registry import NANO
 from model_wrappers.decoders.ddosp import read_schedule
 from model_wrappers.sampling import quotas

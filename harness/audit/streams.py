@@ -11,16 +11,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import torch
-from scipy import stats
 
-from harness.laws.exact import LEVEL
+from harness.stats import mean_interval
 from harness.suites.exchanges import Exchange
 from harness.suites.registry import generator_of, suite_named
 from harness.suites.splits import problems
-from harness.training.responses import Example, encode
+from harness.train.responses import Example, encode
 from model_wrappers import Backbone
 from model_wrappers.backbones.protocol import Ledger
 from model_wrappers.decoders.fef.targets import FullVerifier, Proposal, Verifier
@@ -31,6 +29,11 @@ from model_wrappers.sampling import Sampler, in_doubt, token_probs
 ANCHORS: tuple[int | None, ...] = (1, 8, 16, 24, 32, None)
 FRESH_BELOW = (0.5, 0.7, 0.9)
 STREAM_SUITES = ("gsm8k", "math", "humaneval", "mbpp")
+NOTE = """\
+TV between the target of two-stream verification and the paper's at the same position, given the same tokens before it:
+mean over the positions of reference responses (dev problems), with a 95% interval over responses; and how often both
+have the same most likely token. anchor: positions per context pass; whole: one pass for all, and another one where the
+best token has a probability below `fresh below`. contexts: context passes a response."""
 
 
 def stream_examples(backbone: Backbone, count: int) -> list[Example]:
@@ -123,7 +126,7 @@ def audit_streams(
         if name not in targets:
             targets[name] = paper_targets(backbones[name], examples[name])
         found = distances(backbones[name], examples[name], targets[name], contexts)
-        low, high = _interval(found["tv"].to_numpy())
+        low, high = mean_interval(found["tv"].to_numpy())
         rows.append(
             {
                 "model": name,
@@ -138,10 +141,3 @@ def audit_streams(
             }
         )
     return pd.DataFrame(rows)
-
-
-def _interval(values: Any) -> tuple[float, float]:
-    if len(values) < 2:
-        return float(values[0]), float(values[0])
-    found = stats.bootstrap((values,), np.mean, confidence_level=1 - LEVEL, method="percentile", rng=0)
-    return float(found.confidence_interval.low), float(found.confidence_interval.high)

@@ -14,8 +14,8 @@ from transformers import PreTrainedTokenizerBase, TrainingArguments, set_seed
 
 from harness.errors import UserError
 from harness.suites.registry import generator_of, suite_named
-from harness.training.blocks import BlockBatches
-from harness.training.data import (
+from harness.train.blocks import BlockBatches
+from harness.train.data import (
     LENGTHS,
     LONG_LENGTHS,
     Collator,
@@ -26,11 +26,11 @@ from harness.training.data import (
     NextTokenBatches,
     PositionBatches,
 )
-from harness.training.recipes import Recipe, Size
-from harness.training.sharding import accumulation, processes, shard_on_cpus, shards
-from harness.training.tokenizer import NANO_SUITES, train_tokenizer
-from harness.training.trainer import DiffusionTrainer
-from harness.training.two_stream import TwoStreamBatches
+from harness.train.recipes import Recipe, Size
+from harness.train.sharding import accumulation, processes, shard_on_cpus, shards
+from harness.train.tokenizer import NANO_SUITES, train_tokenizer
+from harness.train.trainer import DiffusionTrainer
+from harness.train.two_stream import TwoStreamBatches
 from model_wrappers import Backbone, load_backbone
 from model_wrappers.backbones import causal
 from model_wrappers.backbones.llada import FAMILY, LLaDAConfig, LLaDAForMaskedLM

@@ -9,8 +9,8 @@ import torch
 from transformers import Trainer
 
 from harness.errors import UserError
-from harness.training.objectives import block_loss, fef_loss, llada_loss, next_token_loss, two_stream_loss
-from harness.training.sharding import set_weights
+from harness.train.objectives import block_loss, fef_loss, llada_loss, next_token_loss, two_stream_loss
+from harness.train.sharding import set_weights
 
 Inputs = dict[str, torch.Tensor]
 

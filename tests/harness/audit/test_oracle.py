@@ -9,7 +9,7 @@ import pytest
 import torch
 from enumerated import enumerate_law
 
-from harness.laws.oracle import (
+from harness.audit.oracle import (
     BranchSampler,
     PrefixOracle,
     TableBackbone,

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import torch
 
-from harness.training.data import CorruptedBatches, Example
+from harness.train.data import CorruptedBatches, Example
 
 # Decoding starts from a fully masked response, with a segment that begins at its first position. Times and anchors
 # drawn uniformly would make both rare in training.

@@ -7,7 +7,6 @@ from chain samples, the same ones for every w.
 """
 
 import json
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,10 +14,13 @@ from typing import Any
 
 import pandas as pd
 import torch
+from matplotlib.figure import Figure
 
 from harness.errors import UserError
+from harness.stats import hoeffding
 from harness.suites.registry import generator_of, suite_named
 from harness.suites.splits import problems
+from harness.train.tokenizer import NANO_SUITES
 from model_wrappers import Backbone
 from model_wrappers.backbones.blocks import ledgers
 from model_wrappers.backbones.protocol import BackboneLike
@@ -26,6 +28,9 @@ from model_wrappers.chat import encode_question
 from model_wrappers.sampling import Sampler, token_probs
 
 GEN_LENGTH = 64  # of the masked response after a user's own prompt
+NOTE = """\
+TV between the next w response tokens drawn at once from their marginals, given a fully masked response, and drawn one
+after the other, at temperature 1. The bound (Hoeffding) is for the mean over these very prompts."""
 
 
 @dataclass(frozen=True)
@@ -37,11 +42,19 @@ class Prompts:
     gen_length: int
 
 
-def suite_prompts(backbone: Backbone, suite: str, count: int, gen_length: int | None) -> Prompts:
-    """`count` of nano's generated dev problems of a suite, as user turns through the chat template."""
+def prompts_of(backbone: Backbone, file: Path | None, count: int, gen_length: int | None) -> list[Prompts]:
+    """The prompts of a file, else `count` generated dev problems of each of NANO_SUITES, as user turns.
+
+    gen_length: of the masked response (None: the suite's, GEN_LENGTH for a file). Raises UserError as `file_prompts`.
+    """
+    if file is not None:
+        return [file_prompts(backbone, file, gen_length)]
     tokenizer = backbone.text_tokenizer()
-    ids = [encode_question(tokenizer, problem.question) for problem in problems(suite, "dev", count)]
-    return Prompts(suite, ids, gen_length or generator_of(suite_named(suite)).length)
+    groups = []
+    for suite in NANO_SUITES:
+        ids = [encode_question(tokenizer, problem.question) for problem in problems(suite, "dev", count)]
+        groups.append(Prompts(suite, ids, gen_length or generator_of(suite_named(suite)).length))
+    return groups
 
 
 def file_prompts(backbone: Backbone, path: Path, gen_length: int | None) -> Prompts:
@@ -98,11 +111,6 @@ def chain_terms(
     return torch.stack(terms, 1).cpu()
 
 
-def hoeffding(samples: int, level: float) -> float:
-    """A bound, except with probability `level`, on the error of the mean of independent values in [0, 1]."""
-    return math.sqrt(math.log(2 / level) / (2 * samples))
-
-
 def check_fit(backbone: BackboneLike, groups: list[Prompts], span: int) -> None:
     """UserError unless the span fits every response and every prompt with its response fits the model."""
     limit = getattr(backbone, "max_length", None)
@@ -139,3 +147,17 @@ def audit_neural(
     bounds = {name: [hoeffding(chains * len(parts), level)] for name, parts in terms.items()}
     index = pd.Index([*map(str, range(1, span + 1)), f"{1 - level:.0%} bound"], name="w")
     return pd.DataFrame({name: columns[name] + bounds[name] for name in columns}, index=index)
+
+
+def draw_neural(table: pd.DataFrame, folder: Path) -> None:
+    """neural.png and .pdf: total variation against w, a line per column, the last row being the bound."""
+    figure = Figure(figsize=(4.5, 3.2))
+    axes = figure.subplots()
+    for name in table:
+        style: dict[str, Any] = {"color": "black", "linewidth": 2} if name == "all" else {}
+        axes.plot(range(1, len(table)), table[name].iloc[:-1], label=name, **style)
+    axes.set(xlabel="tokens drawn at once, w", ylabel="total variation to the chain law")
+    axes.set(xticks=range(1, len(table), 3), ylim=(-0.02, 1.02))
+    axes.legend(frameon=False, fontsize="small")
+    for kind in ("png", "pdf"):
+        figure.savefig(folder / f"neural.{kind}", dpi=150, bbox_inches="tight")

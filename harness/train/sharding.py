@@ -12,7 +12,7 @@ from accelerate.utils import DistributedType
 from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
 
 from harness.errors import UserError
-from harness.training.recipes import Recipe
+from harness.train.recipes import Recipe
 
 
 def processes() -> int:
@@ -39,7 +39,7 @@ def accumulation(recipe: Recipe) -> int:
 def shards(layer: str) -> dict[str, Any]:
     """TrainingArguments that shard a model by its layers, of a class of this name. Raises UserError for one process."""
     if processes() < 2:
-        raise UserError("--shard needs several processes: torchrun --nproc-per-node N harness/train.py ...")
+        raise UserError("--shard needs several processes: torchrun --nproc-per-node N -m harness.train ...")
     settings = {"version": 2, "transformer_layer_cls_to_wrap": [layer], "state_dict_type": "FULL_STATE_DICT"}
     return {"fsdp": True, "fsdp_config": settings}
 

@@ -1,11 +1,11 @@
 """Train a masked diffusion model, or its autoregressive reference, with transformers' Trainer.
 
-    python harness/train.py --objective fef --init FOLDER --data FILE --out training/fef     the paper's recipe
-    python harness/train.py --objective fef --preset nano-two-stream --out training/first
-    python harness/train.py --objective fef --preset nano --init training/first --out training/nano-fef
-    python harness/train.py --objective llada --preset nano-control --out training/control
-    python harness/train.py --objective llada --preset nano-base --out training/nano --resume
-    python harness/train.py --objective ar --preset nano-ar --out training/ar
+    python -m harness.train --objective fef --init FOLDER --data FILE --out training/fef     the paper's recipe
+    python -m harness.train --objective fef --preset nano-two-stream --out training/first
+    python -m harness.train --objective fef --preset nano --init training/first --out training/nano-fef
+    python -m harness.train --objective llada --preset nano-control --out training/control
+    python -m harness.train --objective llada --preset nano-base --out training/nano --resume
+    python -m harness.train --objective ar --preset nano-ar --out training/ar
 
 Objective `fef` is position-conditioned prediction (the paper's Algorithm 1), `llada` clean-token prediction (Eq. 2),
 both on absorbing corruption of the response alone; `ar` is next-token prediction, of an autoregressive model. `--mask
@@ -14,7 +14,7 @@ preset gives every value; options override it. `--data` is JSON lines of {"promp
 file; without it nano's generated training problems. `--out` receives checkpoints, `train.json` (what was asked),
 `loss.csv`, `loss.png` and, at the end, the model in bf16 and its tokenizer. A training that was killed goes on with
 `--resume` from its last checkpoint and sees the same examples as an uninterrupted one. Several GPUs: `torchrun
---nproc-per-node 8 harness/train.py --shard ...`, which splits the model over them; with `--global-batch` a step sees as
+--nproc-per-node 8 -m harness.train --shard ...`, which splits the model over them; with `--global-batch` a step sees as
 many examples on any number. `--trainer` takes any TrainingArguments as JSON, such as {"gradient_checkpointing": true}.
 """
 
@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from harness.errors import one_line_errors
-from harness.training.recipes import PRESETS, Recipe, recipe
+from harness.train.recipes import PRESETS, Recipe, recipe
 
 OBJECTIVES = ("fef", "llada", "ar")
 JSON = ("mix", "trainer")  # options whose value is a JSON object
@@ -66,7 +66,7 @@ def recipe_of(args: argparse.Namespace) -> Recipe:
 def main(line: list[str] | None = None) -> int:
     """The command line."""
     args = arguments_of(line)
-    from harness.training.run import train
+    from harness.train.run import train
 
     train(args.objective, recipe_of(args), args.out, args.resume, args.save_every, args.shard)
     return 0

@@ -6,8 +6,8 @@ import pytest
 import torch
 from fakes import tiny_llada
 
-from harness.training.data import CorruptedBatches, NanoExamples
-from harness.training.objectives import BLOCK_LENGTHS, PositionRows, corrupt_in_blocks, fef_loss, position_rows
+from harness.train.data import CorruptedBatches, NanoExamples
+from harness.train.objectives import BLOCK_LENGTHS, PositionRows, corrupt_in_blocks, fef_loss, position_rows
 from model_wrappers import load_backbone
 
 CLEAN = torch.tensor([[1, 2, 3, 4, 5, 6], [7, 8, 9, 10, 11, 12]])

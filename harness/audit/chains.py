@@ -14,8 +14,8 @@ from typing import Any
 import pandas as pd
 import torch
 
-from harness.laws.exact import EXACT, PROMPT, SEEN, Budget, Measured, broken_residual, measure
-from harness.laws.oracle import total_variation
+from harness.audit.exact import EXACT, PROMPT, SEEN, Budget, Measured, broken_residual, measure
+from harness.audit.oracle import total_variation
 from model_wrappers import Backbone, decode
 from model_wrappers.backbones.blocks import Blocks
 from model_wrappers.backbones.llada import FAMILY, LLaDAConfig, LLaDAForMaskedLM
@@ -34,6 +34,9 @@ CHAINS: dict[str, dict[str, Any]] = {
     "in blocks of 3, full verification": {"blocks": BLOCKS, "verify": "full"},
 }
 NO_SPECULATION, SELF_CHECK = "no speculation", "self-check: broken residual, other draft"
+NOTE = """\
+TV between laws at temperature 1, all branches walked. Every way to decode a chain must have the law of decoding it one
+position at a time; the self-check must not. To full verification it is the distance of the chain, not an error."""
 
 
 def random_llada(tokens: int, seed: int, length: int = 16, std: float = 0.3, blocks: Blocks | None = None) -> Backbone:

@@ -1,6 +1,5 @@
 """The audit: its numbers against known ones, its verdicts on decoders that are right and on broken ones."""
 
-import itertools
 import json
 import math
 from contextlib import nullcontext
@@ -12,11 +11,10 @@ import torch
 from command_lines import refused
 from fakes import tiny_llada
 
-from harness.audit import main
-from harness.errors import UserError
-from harness.laws import chains
-from harness.laws.chains import CHAINS, NO_SPECULATION, SELF_CHECK, audit_chains, chains_failures
-from harness.laws.exact import (
+from harness.audit import chains
+from harness.audit.__main__ import main
+from harness.audit.chains import CHAINS, NO_SPECULATION, SELF_CHECK, audit_chains, chains_failures
+from harness.audit.exact import (
     EXACT,
     PROMPT,
     Budget,
@@ -27,15 +25,15 @@ from harness.laws.exact import (
     law_failures,
     law_table,
     measure,
-    sampling_bound,
 )
-from harness.laws.lemma import audit_lemma, lemma_errors, lemma_failures
-from harness.laws.lists import ROWS, distinct_probability, lists_section, plot_lists
-from harness.laws.neural import Prompts, audit_neural, chain_terms, file_prompts, hoeffding
-from harness.laws.oracle import TableBackbone, random_table, table_law, total_variation
-from harness.laws.streams import Contexts, distances, paper_targets, probs_along
+from harness.audit.lemma import audit_lemma, lemma_errors, lemma_failures
+from harness.audit.neural import Prompts, audit_neural, chain_terms, file_prompts
+from harness.audit.oracle import TableBackbone, random_table, table_law, total_variation
+from harness.audit.streams import Contexts, distances, paper_targets, probs_along
+from harness.errors import UserError
 from harness.records.environment import rows_of
-from harness.training.responses import Example
+from harness.stats import hoeffding, sampling_bound
+from harness.train.responses import Example
 from model_wrappers import METHODS, Backbone, decode, load_backbone
 from model_wrappers.decoders.fef.two_stream import TwoStreamVerifier
 from model_wrappers.diffusion import Uniform
@@ -117,14 +115,14 @@ def test_an_inexact_fef_is_reported(tmp_path: Path) -> None:
 def test_a_residual_that_is_not_broken_is_reported_as_not_caught(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("harness.laws.exact.broken_residual", nullcontext)
+    monkeypatch.setattr("harness.audit.exact.broken_residual", nullcontext)
     failures = law_failures(audit_law(2, 2, SMALL, tmp_path, fef_only))
     assert len(failures) == 1 and failures[0].startswith("FeF, broken residual") and "not caught" in failures[0]
 
 
 def test_a_parallel_decoder_that_looks_exact_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     independent = torch.full((2, 2), 0.25, dtype=torch.float64)
-    monkeypatch.setattr("harness.laws.exact.random_table", lambda *_: independent)
+    monkeypatch.setattr("harness.audit.exact.random_table", lambda *_: independent)
     failures = law_failures(audit_law(2, 2, SMALL, tmp_path, lambda cases: cases[:5]))
     assert [failure.split(" looks exact")[0] for failure in failures] == [
         "LLaDA, random order (2 a step)",
@@ -166,7 +164,7 @@ def test_the_lemma_holds_and_fef_samples_its_posterior() -> None:
 def test_the_lemma_needs_positions_that_are_corrupted_independently(monkeypatch: pytest.MonkeyPatch) -> None:
     table = random_table(2, 3)
     entangled = torch.softmax(torch.randn((2,) * 6, generator=torch.Generator().manual_seed(0)).flatten(), 0)
-    monkeypatch.setattr("harness.laws.lemma.joint_of", lambda *_: entangled.reshape((2,) * 6).double())
+    monkeypatch.setattr("harness.audit.lemma.joint_of", lambda *_: entangled.reshape((2,) * 6).double())
     first, second = lemma_errors(table, Uniform(2), 0.5)
     assert first > 0.01 and second > 0.01
 
@@ -279,7 +277,7 @@ def test_a_decoder_that_is_not_exact_makes_the_exit_code_one(
         (["--prompts-per-suite", "0"], "--prompts-per-suite 0 must be at least 1"),
         (["--span", "40"], "--span 40 exceeds the response of 32 tokens of lists"),
         (["--model", "nowhere/at-all"], "cannot load model"),
-        (["--sections", "lemma", "--out", __file__], "cannot be made"),
+        (["--sections", "lemma", "--out", __file__], "cannot make --out"),
     ],
 )
 def test_what_makes_no_audit_is_refused_in_one_line(
@@ -327,34 +325,6 @@ def test_doubt_that_depends_on_a_draft_fails(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(TwoStreamVerifier, "before_doubt", lambda self, segment, logits_WV: min(2, len(logits_WV)))
     failures = chains_failures(audit_chains(tokens=2, seed=0))
     assert failures and "has another law than without speculation" in failures[0]
-
-
-# The lists section
-
-
-def enumerated(counts: list[int], left: frozenset[int]) -> float:
-    """Probability of drawing different items, over every independent draw of counts[0] from those left, and so on."""
-    if not counts:
-        return 1.0
-    draws = list(itertools.product(sorted(left), repeat=counts[0]))
-    different = [draw for draw in draws if len(set(draw)) == counts[0]]
-    return sum(enumerated(counts[1:], left - set(draw)) for draw in different) / len(draws)
-
-
-@pytest.mark.parametrize("counts", [[1, 1, 1], [3], [2, 2], [2, 2, 1], [4], [3, 2]])
-def test_the_closed_form_is_the_share_of_draws_that_are_all_different(counts: list[int]) -> None:
-    assert distinct_probability(counts) == pytest.approx(enumerated(counts, frozenset(range(sum(counts)))))
-
-
-def test_every_method_is_measured_on_the_same_shuffles(tmp_path: Path) -> None:
-    table = lists_section(load_backbone("nano"), count=2)
-    assert table["method"].tolist() == [row.label for row in ROWS]
-    by_name = table.set_index("method").to_dict("index")
-    one, three = (by_name[f"LLaDA, {n} a step, random"] for n in (1, 3))
-    assert one["closed form, %"] == 100 and one["separators given, forwards"] > three["separators given, forwards"]
-    assert 2 * by_name["DDOSP"]["whole response, forwards"] == by_name["LLaDA"]["whole response, forwards"]
-    plot_lists(table, tmp_path / "lists.png")
-    assert (tmp_path / "lists.png").stat().st_size > 0
 
 
 # The streams section: the distance of the two-stream target to the paper's

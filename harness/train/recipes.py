@@ -1,4 +1,4 @@
-"""Recipes of harness/train.py by name: every value of a training is a field, and options override it."""
+"""Recipes of python -m harness.train by name: every value of a training is a field, and options override it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Size(Struct, frozen=True, kw_only=True):
 
 
 class Recipe(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A training. A field with a description is an option of harness/train.py, of the same name.
+    """A training. A field with a description is an option of python -m harness.train, of the same name.
 
     size: of a new model, where no `init` is given. repeats: how many times in a row each batch of generated examples
     comes, corrupted anew. shots: whether suites with solved problems before each have them here. blocks: for objective

@@ -9,10 +9,10 @@ from fakes import tiny_llada
 from trainers import logits_of, trainer
 from two_stream_reference import query_logits
 
-from harness.train import main
-from harness.training.data import CorruptedBatches, Example
-from harness.training.objectives import two_stream_loss
-from harness.training.two_stream import (
+from harness.train.__main__ import main
+from harness.train.data import CorruptedBatches, Example
+from harness.train.objectives import two_stream_loss
+from harness.train.two_stream import (
     ALL_MASKED,
     FIRST_ANCHOR,
     TwoStreamBatches,

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import torch
 
-from harness.training.data import CorruptedBatches, Example
+from harness.train.data import CorruptedBatches, Example
 
 
 class BlockRows(NamedTuple):

@@ -1,6 +1,6 @@
 """The law section of the audit: what every decoder's output law is, where the joint law to be sampled is known.
 
-The backbone is an oracle, a table of the joint (`harness/laws/oracle.py`), so any distance from a decoder's output law
+The backbone is an oracle, a table of the joint (`oracle.py`), so any distance from a decoder's output law
 to the joint is caused by the decoder. Either it commits several tokens at once from their marginals (factorization
 error), or the drawn tokens decide what is committed (selection bias). Decoders run as shipped, through `decode`, at
 temperature 1.
@@ -18,8 +18,10 @@ from unittest import mock
 
 import pandas as pd
 import torch
+from matplotlib import colormaps
+from matplotlib.figure import Figure
 
-from harness.laws.oracle import (
+from harness.audit.oracle import (
     Law,
     TableBackbone,
     branches,
@@ -32,6 +34,7 @@ from harness.laws.oracle import (
 )
 from harness.methods.unmasking import optimal_schedule
 from harness.records.store import write_atomically
+from harness.stats import sampling_bound
 from model_wrappers import METHODS, decode
 from model_wrappers.sampling import Sampler
 from model_wrappers.trace import Decoded
@@ -42,6 +45,15 @@ LEVEL = 0.05  # of a bound on a sampled law
 PROBES = 50  # random branches that estimate how many there are
 DIFFUSION_STEPS = (1, 2, 4)
 PROMPT = torch.tensor([0])  # oracles ignore it
+NOTE = """\
+TV: total variation to the joint p*. exact: all branches of the decoder's randomness were walked (runs: how many).
+sampled: of so many samples; the TV is right within the bound with 95% confidence. KL: KL(p* || law), exact laws only.
+Factorization error: LLaDA in random order is exact at one token a step and not at more, where tokens that depend on one
+another are drawn independently. Selection bias: ranked by confidence even one token a step misses the joint, because
+the drawn tokens decide which of them are committed. Ranked by entropy they do not, and one at a time is exact too.
+FeF at one diffusion step is exact. At more steps its re-masking by low confidence is such a selection, but its law is
+the same for every window, every draft and without speculation.
+SSD is left out: it is defined at temperature 0 only."""
 
 
 @dataclass(frozen=True)
@@ -101,16 +113,6 @@ class Result:
     def to_reference(self) -> float | None:
         """Total variation to the law of the reference."""
         return None if self.reference is None else total_variation(self.measured.law, self.reference.law)
-
-
-def sampling_bound(outcomes: int, samples: int, level: float) -> float:
-    """A bound on the total variation between a law over K outcomes and the frequencies of n samples of it.
-
-    Its mean is at most sqrt(K / n) / 2, for E|f_k - p_k| <= sqrt(p_k (1 - p_k) / n) and Cauchy-Schwarz. One sample
-    moves it by at most 1 / n, so by McDiarmid it exceeds its mean by sqrt(ln(1 / level) / (2 n)) with probability at
-    most `level`. By the triangle inequality it also bounds the error of a distance to a third law.
-    """
-    return math.sqrt(outcomes / samples) / 2 + math.sqrt(math.log(1 / level) / (2 * samples))
 
 
 def measure(run: Callable[[Any], Decoded], outcomes: int, budget: Budget, quota: int | None = None) -> Measured:
@@ -238,3 +240,27 @@ def law_failures(results: list[Result]) -> list[str]:
             if away > EXACT + bound:
                 failures.append(f"{name} has another law than without speculation: total variation {away:.3g}")
     return failures
+
+
+def draw_laws(results: list[Result], folder: Path) -> None:
+    """error.png and .pdf: total variation against expected forward passes, a marker per decoder, bars where sampled."""
+    figure = Figure(figsize=(6.5, 3.8))
+    axes = figure.subplots()
+    axes.axhline(0, color="0.6", linewidth=0.8, zorder=0)
+    for number, decoder in enumerate(dict.fromkeys(result.case.decoder for result in results)):
+        shown = [result for result in results if result.case.decoder == decoder]
+        distances, bounds = [each.distance for each in shown], [each.measured.bound() for each in shown]
+        axes.errorbar(
+            [result.measured.forwards for result in shown],
+            distances,
+            yerr=[[min(pair) for pair in zip(bounds, distances, strict=True)], bounds],
+            fmt="os^Dv<>pP*X"[number % 11],
+            color=colormaps["tab20"](2 * number % 20 + number // 10),
+            fillstyle="none",  # markers of decoders with the same law overlap
+            elinewidth=0.8,
+            label=decoder,
+        )
+    axes.set(xlabel="expected forward passes", ylabel="total variation to the joint")
+    axes.legend(frameon=False, fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))
+    for kind in ("png", "pdf"):
+        figure.savefig(folder / f"error.{kind}", dpi=150, bbox_inches="tight")

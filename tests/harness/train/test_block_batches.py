@@ -10,11 +10,11 @@ from families import checkpoint
 from trainers import logits_of
 
 from harness.errors import UserError
-from harness.train import main
-from harness.training.blocks import BlockBatches, block_rows, with_queries
-from harness.training.data import CorruptedBatches, Example
-from harness.training.recipes import recipe
-from harness.training.run import start as start_of
+from harness.train.__main__ import main
+from harness.train.blocks import BlockBatches, block_rows, with_queries
+from harness.train.data import CorruptedBatches, Example
+from harness.train.recipes import recipe
+from harness.train.run import start as start_of
 from model_wrappers import load_backbone
 from model_wrappers.backbones.blocks import BlockLedger, Blocks, Grid, Kept
 from model_wrappers.decoders.fef.targets import Proposal

@@ -10,8 +10,8 @@ from typing import Any
 import pandas as pd
 import torch
 
-from harness.laws.exact import EXACT, LEVEL, PROMPT, Budget, measure
-from harness.laws.oracle import PrefixOracle, posterior_table, random_table, table_law, total_variation
+from harness.audit.exact import EXACT, LEVEL, PROMPT, Budget, measure
+from harness.audit.oracle import PrefixOracle, posterior_table, random_table, table_law, total_variation
 from model_wrappers.backbones.protocol import Ledger
 from model_wrappers.decoders.fef import FeFOptions, decode_fef
 from model_wrappers.diffusion import Kernel, Uniform

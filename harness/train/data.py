@@ -20,8 +20,8 @@ from harness.suites.exchanges import read_exchanges
 from harness.suites.registry import GENERATED, generator_of, suite_named
 from harness.suites.spec import Rounds
 from harness.suites.splits import draw
-from harness.training.objectives import corrupt, corrupt_in_blocks, position_rows
-from harness.training.tokenizer import EOT, NANO_SUITES
+from harness.train.objectives import corrupt, corrupt_in_blocks, position_rows
+from harness.train.tokenizer import EOT, NANO_SUITES
 from model_wrappers.chat import encode_messages
 
 LENGTHS = (32, 48, 64, 96)  # response lengths that a model trained on nano's suites can be asked for

@@ -10,12 +10,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import torch
-from paths import ROOT
 
 from harness.errors import UserError
-from harness.train import arguments_of, recipe_of
-from harness.training.recipes import PRESETS, Recipe
-from harness.training.sharding import accumulation, set_weights, shards
+from harness.train.__main__ import arguments_of, recipe_of
+from harness.train.recipes import PRESETS, Recipe
+from harness.train.sharding import accumulation, set_weights, shards
 from model_wrappers import decode, load_backbone
 
 TRAINER = '{"bf16": false, "logging_steps": 1, "save_total_limit": 5}'
@@ -65,7 +64,7 @@ def trained(out: Path, processes: int, *more: str) -> None:
         port = str(found.getsockname()[1])
     torchrun = ["-m", "torch.distributed.run", "--nproc-per-node", str(processes), "--master-addr", "127.0.0.1"]
     start = [*torchrun, "--master-port", port] if processes > 1 else []
-    command = [sys.executable, *start, str(ROOT / "harness" / "train.py"), *LINE, "--out", str(out), *more]
+    command = [sys.executable, *start, "-m", "harness.train", *LINE, "--out", str(out), *more]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "OMP_WAIT_POLICY": "PASSIVE"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
