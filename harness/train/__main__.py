@@ -10,65 +10,60 @@
 Objective `fef` is position-conditioned prediction (the paper's Algorithm 1), `llada` clean-token prediction (Eq. 2),
 both on absorbing corruption of the response alone; `ar` is next-token prediction, of an autoregressive model. `--mask
 two-stream` trains `fef` for two-stream verification: one forward predicts all positions from a random anchor on. The
-preset gives every value; options override it. `--data` is JSON lines of {"prompt", "response"}, or GSM8K's own train
-file; without it nano's generated training problems. `--out` receives checkpoints, `train.json` (what was asked),
-`loss.csv`, `loss.png` and, at the end, the model in bf16 and its tokenizer. A training that was killed goes on with
-`--resume` from its last checkpoint and sees the same examples as an uninterrupted one. Several GPUs: `torchrun
---nproc-per-node 8 -m harness.train --shard ...`, which splits the model over them; with `--global-batch` a step sees as
-many examples on any number. `--trainer` takes any TrainingArguments as JSON, such as {"gradient_checkpointing": true}.
+preset (model_wrappers/nano/recipes.toml) gives every value; options override it. `--data` is JSON lines of {"prompt",
+"response"}, or GSM8K's own train file; without it nano's generated training problems. `--out` receives checkpoints,
+`train.json` (the recipe), `loss.csv`, `loss.png` and, at the end, the model in bf16 and its tokenizer. A training that
+was killed goes on with `--resume` from its last checkpoint and sees the same examples as an uninterrupted one. Several
+GPUs: `torchrun --nproc-per-node 8 -m harness.train --shard ...`, which splits the model over them; with
+`--global-batch` a step sees as many examples on any number. `--trainer` takes any TrainingArguments as JSON, such as
+{"gradient_checkpointing": true}.
 """
 
-import argparse
-import json
 import sys
+from dataclasses import asdict, dataclass, make_dataclass
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Literal, get_type_hints
 
 from harness.errors import one_line_errors
+from harness.options import option, parsed
 from harness.train.recipes import PRESETS, Recipe, recipe
 
-OBJECTIVES = ("fef", "llada", "ar")
-JSON = ("mix", "trainer")  # options whose value is a JSON object
+
+@dataclass(frozen=True, kw_only=True)
+class TrainOptions:
+    """What is trained, and where it is written; on a command line also the fields of a recipe."""
+
+    objective: Literal["fef", "llada", "ar"] = option(None, required=True)
+    preset: str = option(f"{', '.join(PRESETS)} (default paper)", "paper")
+    out: Path = option(None, required=True)
+    resume: bool = option("go on with the training in --out", False)
+    shard: bool = option("shard the model over the processes of torchrun (FSDP2)", False)
+    save_every: int = option("optimizer steps between checkpoints (default 250)", 250, least=1)
 
 
-def parsed(text: str) -> Any:
-    """A value of the command line in JSON."""
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise argparse.ArgumentTypeError(f"not JSON: {error}") from error
-
-
-def arguments_of(line: list[str] | None) -> argparse.Namespace:
-    """The parsed command line; options of the recipe that are not given are left out."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    add = parser.add_argument
-    add("--objective", choices=OBJECTIVES, required=True)
-    add("--preset", choices=sorted(PRESETS), default="paper")
-    add("--out", type=Path, required=True)
-    add("--resume", action="store_true")
-    add("--shard", action="store_true", help="shard the model over the processes of torchrun (FSDP2)")
-    add("--save-every", type=int, default=250, help="optimizer steps between checkpoints")
-    for name, kind in get_type_hints(Recipe, include_extras=True).items():
-        told = [each.description for each in getattr(kind, "__metadata__", ()) if each.description]
-        if told:
-            option, how = f"--{name.replace('_', '-')}", parsed if name in JSON else str
-            add(option, dest=f"recipe.{name}", type=how, default=argparse.SUPPRESS, metavar="X", help=told[0])
-    return parser.parse_args(line)
-
-
-def recipe_of(args: argparse.Namespace) -> Recipe:
-    """The recipe of a command line. Raises UserError for values that cannot be used."""
-    options = {name.partition(".")[2]: value for name, value in vars(args).items() if name.startswith("recipe.")}
-    return recipe(args.objective, args.preset, options)
+def options_of(line: list[str] | None) -> tuple[TrainOptions, Recipe]:
+    """The options of a command line, and its recipe. Raises UserError for values that cannot be used."""
+    described = {
+        name: each.description
+        for name, kind in get_type_hints(Recipe, include_extras=True).items()
+        for each in getattr(kind, "__metadata__", ())
+        if each.description
+    }
+    recipe_fields = [(name, str | None, option(says, metavar="X")) for name, says in described.items()]
+    kind: type[TrainOptions] = make_dataclass(
+        "TrainLine", recipe_fields, bases=(TrainOptions,), frozen=True, kw_only=True
+    )
+    options = parsed(kind, line, __doc__)
+    given = {name: value for name, value in asdict(options).items() if name in described and value is not None}
+    return options, recipe(options.objective, options.preset, given)
 
 
 def main(line: list[str] | None = None) -> int:
     """The command line."""
-    args = arguments_of(line)
+    options, made = options_of(line)
     from harness.train.run import train
 
-    train(args.objective, recipe_of(args), args.out, args.resume, args.save_every, args.shard)
+    train(options.objective, made, options.out, options.resume, options.save_every, options.shard)
     return 0
 
 

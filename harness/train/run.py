@@ -251,8 +251,6 @@ def train(
 
     Raises UserError for what cannot be used, and for weights that are not finite in the end: they are not written.
     """
-    if save_every < 1:
-        raise UserError(f"--save-every {save_every} must be at least 1 step")
     set_seed(recipe.seed)
     backbone = start(recipe, objective)
     model: Any = backbone.model

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from harness.errors import UserError
-from harness.train.__main__ import arguments_of, recipe_of
+from harness.train.__main__ import options_of
 from harness.train.recipes import PRESETS, Recipe
 from harness.train.sharding import accumulation, set_weights, shards
 from model_wrappers import decode, load_backbone
@@ -23,7 +23,7 @@ LINE += ["--save-every", "2", "--trainer", TRAINER]
 
 
 def given(*line: str) -> Recipe:
-    return recipe_of(arguments_of(["--objective", "llada", "--preset", "nano", "--out", "x", *line]))
+    return options_of(["--objective", "llada", "--preset", "nano", "--out", "x", *line])[1]
 
 
 @pytest.mark.parametrize(("processes", "forwards"), [("1", 6), ("2", 3), ("3", 2), ("6", 1)])

@@ -11,7 +11,6 @@ import torch
 from families import SHIFTED, tiny, with_nanos_tokenizer
 from msgspec import to_builtins
 from msgspec.structs import replace
-from paths import ROOT
 from safetensors.torch import load_file
 from trainers import trainer
 
@@ -213,6 +212,8 @@ def test_the_papers_recipe_runs_on_an_official_folder_and_a_file(
         (["--preset", "nano-long-control"], "nano-long-control corrupts in blocks"),
         (["--objective", "ar", "--preset", "nano-block-control"], "--block-length 16 is of diffusion models"),
         (["--global-batch", "12", "--accumulation", "2"], "leave --accumulation out"),
+        (["--preset", "papers"], "--preset papers is not known; valid: paper, nano"),
+        (["--mix", "{"], "must be JSON objects"),
         (["--preset", "paper"], "--init is needed"),
         (["--preset", "paper", "--init", "nano"], "--data FILE is needed"),
         (["--data", "nowhere.jsonl"], "nowhere.jsonl"),
@@ -241,11 +242,11 @@ def test_two_processes_train_as_one_that_accumulates_twice_as_much(
 ) -> None:
     """Whatever the numbers of positions in their examples are: each process has as many pieces as the other."""
     path = data_file(tmp_path, *({"prompt": f"{i}?", "response": "and so on " * (1 + i % 4)} for i in range(8)))
-    script = str(ROOT / "harness" / "train.py")
-    command = [script, "--objective", "fef", "--init", str(official_with_tokenizer), "--data", str(path)]
+    command = ["--objective", "fef", "--init", str(official_with_tokenizer), "--data", str(path)]
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    launch += ["-m", "harness.train"]
     subprocess.run([*launch, *command, "--out", str(tmp_path / "two")], check=True, capture_output=True, timeout=300)
-    assert main([*command[1:], "--out", str(tmp_path / "one"), "--accumulation", "4"]) == 0
+    assert main([*command, "--out", str(tmp_path / "one"), "--accumulation", "4"]) == 0
     two, one = (pd.read_csv(tmp_path / name / "loss.csv") for name in ("two", "one"))
     pd.testing.assert_frame_equal(
         two.drop(columns="tokens_per_second"), one.drop(columns="tokens_per_second"), rtol=1e-2
