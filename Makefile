@@ -49,7 +49,7 @@ parity: $(VENV)/.installed
 
 # The decoders' exact output laws.
 audit: $(VENV)/.installed
-	$(BIN)/python harness/audit.py --sections law,lemma,chains
+	$(BIN)/python -m harness.audit --sections law,lemma,chains
 
 # What .ci/run has no time for: run it on a machine that does nothing else. With --keep-going one failure hides no other.
 nightly: test-all audit parity gate $(SLURM)
@@ -86,7 +86,8 @@ gate-run: $(VENV)/.installed
 # Not installed there, the packages are found from here.
 gpu: ANY := PYTHONPATH=. $(or $(wildcard $(BIN)/python),$(PYTHON))
 gpu:
-	$(ANY) harness/gpu.py --out $(GPU)
+	mkdir -p $(dir $(GPU))
+	$(ANY) -m harness.bench --gpu --out $(GPU)
 
 # Compiling all modules of all packages takes as long as the rest; Python compiles those that are imported.
 $(VENV)/.installed: pyproject.toml constraints.txt

@@ -1,6 +1,7 @@
 """The command fef-dllm: every command of this project under one name.
 
-Each is the `main` of its file, which can be run by itself: `fef-dllm run ...` is `python harness/run.py ...`.
+Each is the `main` of its file or room: `fef-dllm run ...` is `python harness/run.py ...`, `fef-dllm bench ...` is
+`python -m harness.bench ...`.
 """
 
 import logging
@@ -23,10 +24,9 @@ COMMANDS: dict[str, tuple[str, tuple[str, ...], str]] = {
     "figures": ("tables.figures", (), "figures from records"),
     "report": ("tables.report", (), "a page that plays every decoding"),
     "gate": ("harness.gate", (), "a run against golden records, and the code's speed against a revision"),
-    "audit": ("harness.audit", (), "decoders' exact output distributions"),
-    "bench": ("harness.bench", (), "what passes and decoders cost on this machine"),
-    "gpu": ("harness.gpu", (), "measure a machine with one GPU"),
-    "train": ("harness.train", (), "train a model"),
+    "audit": ("harness.audit.__main__", (), "decoders' exact output distributions"),
+    "bench": ("harness.bench.__main__", (), "what passes and decoders cost on this machine"),
+    "train": ("harness.train.__main__", (), "train a model"),
     "schedule": ("harness.schedule", (), "a schedule for DDOSP"),
 }
 USAGE = "\n".join(

@@ -1,27 +1,20 @@
-"""The options of a run, one struct: the command line is made from its fields, and `harness.evaluate` fills them too.
-
-A new option is a field here, the code that uses it, and its line in docs/usage.md. Other commands have structs of the
-same kind. Light: `--help` waits for nothing.
-"""
+"""Command lines made from structs: every command has one, whose fields are its options."""
 
 import argparse
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 
 from harness.errors import UserError
-from harness.methods.presets import DEFAULT_METHODS
-from harness.suites.registry import PAPER_SUITES, SUITES
 from model_wrappers.options import describe_type, meant, path_from
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-DEFAULT_SUITES = ",".join(PAPER_SUITES)
 UNSAFE_OPTION = "--unsafe-code-execution"  # of every command that scores
 UNSAFE_HELP = "where no sandbox works, run model-written code unprotected instead of not scoring it"
 LONGEST_NAME = 255  # bytes, of the usual file systems
@@ -44,64 +37,6 @@ def option(
     positional = "nargs" in argument if positional is None else positional
     about = {"least": least, "most": most, "positional": positional, "argument": {"help": help, **argument}}
     return field(default=default, metadata=about)
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunOptions:
-    """What a run is asked to do; `checked` looks at the values. Elements of methods may be decoders themselves."""
-
-    suite: str | tuple[str, ...] = option(
-        f"comma-separated: {', '.join(SUITES)}, or NAME=FILE of questions", DEFAULT_SUITES
-    )
-    methods: str | tuple[Any, ...] = option(
-        "presets, groups or decoders, with (option=value) each; see --list", DEFAULT_METHODS
-    )
-    plugin: tuple[str, ...] = option(
-        "a file, or a module, with decoders or suites", (), action="append", metavar="FILE.py"
-    )
-    model: str = option("nano, a folder, a hub id, role=model,role=model, or a JSON table of roles", "nano")
-    prompt: Literal["chat", "plain"] = option("plain: the text alone, for a model without a chat template", "chat")
-    data: str | None = option(
-        "folder in OpenCompass's layout, or generated[-dev][:SEED] (default with nano: generated)"
-    )
-    limit: int | None = option("first N items of each suite (default: all)", least=1)
-    gen_length: int | None = option("tokens of a response (default: per suite)")
-    block_length: int | None = option("tokens of a block (default: per suite; FeF decodes the full sequence)")
-    stop_at_eos: bool | None = option("end a response at EOS, with every method alike")
-    temperature: float = option(None, 0.0)
-    seed: str | int | tuple[int, ...] = option("one, or several (0,1,2) for mean and spread over them", 0)
-    device: str = option("cpu, cuda, cuda:1, ...", "cpu")
-    dtype: Literal["float32", "bfloat16", "float16"] | None = option("default: float32 on a CPU, else bfloat16")
-    trust_remote_code: bool = option("run the code of a model whose type is unknown here", False)
-    reads_at: Literal[0, -1] | None = option("of such a model: where the logits of a position stand")
-    graphs: bool = option("run the models through CUDA graphs, for all methods alike; on a GPU", False)
-    threads: int | None = option(
-        "CPU threads, of each worker (default: torch's own choice; the cores / workers)", least=1, most=1024
-    )
-    workers: int | None = option("decode in N processes that own their cores or GPU (needs Ray)", least=1, metavar="N")
-    ray_address: str | None = option("of a Ray cluster that exists (default: one on this machine)", metavar="HOST:PORT")
-    gpus_per_worker: float | None = option("with --device cuda: 1, or a part of one, which needs --untimed")
-    allow_devices: str | None = option(
-        "unlike devices that may share a run, by name, between semicolons", metavar="NAMES"
-    )
-    untimed: bool = option("seconds are not for comparison (runs side by side): no Speed in tables", False)
-    trace: bool = option("record every commit, re-mask and rejected draft; the report plays them", False)
-    chunk: int = option(
-        "items that pass through all methods before the next ones (default 5)", 5, least=1, most=1_000_000
-    )
-    batch: int | Literal["auto"] | None = option(
-        "decode N responses at once, or as many as memory has room for; no Speed in tables",
-        type=lambda text: int(text) if text.lstrip("-").isdigit() else text,
-        metavar="N|auto",
-    )
-    out: Path | None = option("folder of the run")
-    unsafe_code_execution: bool = option(UNSAFE_HELP, False)
-    resume: bool = option("go on with the run in --out", False)
-    overwrite: bool = option("put the run in --out in the place of the one that is there", False)
-    quiet: bool = option("print nothing but what is wrong", False)
-    plan: bool = option("print how long the run will take, from one response a method, and stop", False)
-    status: Path | None = option("print how far the run in a folder is and stop", metavar="FOLDER")
-    list: bool = option("print the presets with their options and stop", False)
 
 
 def checked(kind: type[T], values: Mapping[str, Any]) -> T:

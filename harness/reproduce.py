@@ -21,7 +21,8 @@ from typing import Any
 
 from harness.errors import UserError, one_line_errors
 from harness.methods.presets import PRESETS
-from harness.options import RunOptions, option, parsed
+from harness.options import option, parsed
+from harness.runs.options import RunOptions
 from harness.suites.published import PAPER_TABLES, PUBLISHED
 
 PAPER_SOURCE = "the FeF-DLLM paper's tables; LLaDA-8B-Instruct, its suites' settings, 8 A100"

@@ -5,8 +5,8 @@ Pure functions of counts and numbers; nothing here reads records. `lost` are ite
 """
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -195,3 +195,51 @@ def paired_interval(lost: float, gained: float, n: float, level: float = LEVEL) 
     """
     side = (1 + level) / 2
     return paired_lower_limit(lost, gained, n, side), -paired_lower_limit(gained, lost, n, side)
+
+
+def ratio_of_totals(above: Any, below: Any) -> float:
+    """Total of one array of numbers over that of another: of LLaDA's seconds over a method's it is the speedup."""
+    return float(np.sum(above) / np.sum(below))
+
+
+def median_ratio(above: Any, below: Any) -> float:
+    """Median of the ratios of two arrays of seconds, round by round: a slow round slows both."""
+    return float(np.median(np.asarray(above) / np.asarray(below)))
+
+
+class Fit(NamedTuple):
+    """seconds = fixed + each * size. residual: root mean square of measured - fitted seconds."""
+
+    fixed: float
+    each: float
+    residual: float
+
+
+def linear_fit(seconds: Mapping[int, float]) -> Fit:
+    """Least squares over seconds by size; at least two sizes."""
+    sizes, measured = np.array(list(seconds)), np.array(list(seconds.values()))
+    line = stats.linregress(sizes, measured)
+    off = measured - (line.intercept + line.slope * sizes)
+    return Fit(float(line.intercept), float(line.slope), float(np.sqrt(np.mean(off**2))))
+
+
+def mean_interval(values: npt.NDArray[np.float64], level: float = LEVEL) -> tuple[float, float]:
+    """Percentile bootstrap interval of a mean; of one value alone that value twice."""
+    if len(values) < 2:
+        return float(values[0]), float(values[0])
+    return percentile_interval([values], np.mean, level)
+
+
+def sampling_bound(outcomes: int, samples: int, level: float) -> float:
+    """A bound on the total variation between a distribution over K outcomes and the frequencies of n samples of it.
+
+    Its mean is at most sqrt(K / n) / 2, for E|f_k - p_k| <= sqrt(p_k (1 - p_k) / n) and Cauchy-Schwarz. One sample
+    moves it by at most 1 / n, so by McDiarmid it exceeds its mean by sqrt(ln(1 / level) / (2 n)) with probability at
+    most `level`. By the triangle inequality it also bounds the error of a distance to a third distribution.
+    """
+    return math.sqrt(outcomes / samples) / 2 + math.sqrt(math.log(1 / level) / (2 * samples))
+
+
+def hoeffding(samples: int, level: float) -> float:
+    """A bound, except with probability `level`, on the error of the mean of independent values in [0, 1]."""
+    return math.sqrt(math.log(2 / level) / (2 * samples))

@@ -22,7 +22,8 @@ from typing import Any
 
 from harness.elements import elements_of, value_of
 from harness.errors import UserError, one_line_errors
-from harness.options import RunOptions, checked, option, parsed
+from harness.options import checked, option, parsed
+from harness.runs.options import RunOptions
 
 HEADINGS = [
     *("Option", "Value", "Methods", "Kendall's tau", "Pairs shown in the base", "Swapped", "Shown in both"),

@@ -53,9 +53,10 @@ def tune(args: argparse.Namespace) -> None:
 
     from harness.methods.choosing import TOLERANCE, choice_of, choose
     from harness.methods.selection import methods_named
-    from harness.options import RunOptions, checked
+    from harness.options import checked
     from harness.records.store import read_run, write_atomically
     from harness.run import run
+    from harness.runs.options import RunOptions
     from harness.runs.resolve import read_models
 
     if args.budget < 1:

@@ -8,14 +8,10 @@ from pathlib import Path
 import pytest
 from paths import ROOT
 
-COMMANDS = ["harness/run.py", "harness/scoring.py", "harness/audit.py", "harness/bench.py", "harness/gate.py"]
-COMMANDS += [
-    "harness/gpu.py",
-    "harness/train.py",
-    "harness/schedule.py",
-    "tables/render.py",
-    "tables/figures.py",
-    "tables/report.py",
+COMMANDS = [
+    *(f"harness/{name}.py" for name in ("run", "scoring", "gate", "schedule")),
+    *(f"harness/{room}/__main__.py" for room in ("audit", "bench", "train")),
+    *(f"tables/{name}.py" for name in ("render", "figures", "report")),
 ]
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import cloudpickle
 import msgspec
 
-from harness.options import RunOptions
+from harness.runs.options import RunOptions
 from model_wrappers.decoders import METHODS, Decoder, decoder_named
 from model_wrappers.options import Options
 

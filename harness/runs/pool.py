@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from harness.errors import UserError
-from harness.options import RunOptions
 from harness.records.schema import PromptRecord
 from harness.runs.chunks import Queue
+from harness.runs.options import RunOptions
 
 if TYPE_CHECKING:
     from harness.runs.responses import Result  # torch: not before a worker of a cluster has answered

@@ -20,11 +20,11 @@ from harness.errors import UserError
 from harness.methods.presets import ROLES, Preset
 from harness.methods.schedules import Roles, with_schedules
 from harness.methods.selection import methods_named
-from harness.options import RunOptions
 from harness.outside import with_helpers
 from harness.plugins import load_for, restore
 from harness.records.hashes import file_hash, files_hash
 from harness.records.schema import Method, QuestionsName, RunConfig, RunRecord, SuiteName
+from harness.runs.options import RunOptions
 from harness.runs.pool import Workers, workers_of
 from harness.suites.configurations import configuration_hash, real_files
 from harness.suites.published import blocks_of, family_of

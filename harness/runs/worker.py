@@ -14,8 +14,6 @@ from typing import Any
 import torch
 from msgspec import UNSET
 
-from harness.costs.architectures import free_bytes
-from harness.costs.timing import seconds_of
 from harness.errors import UserError
 from harness.records.receipts import receipt
 from harness.records.schema import PromptRecord
@@ -25,6 +23,7 @@ from harness.runs.folder import describe_data, made_with
 from harness.runs.inference import SuiteJob, batched, decode_item, prompts_of, warm_up
 from harness.runs.resolve import ResolvedRun
 from harness.runs.responses import Passes, Response, Result, hash_of, trace_of
+from harness.timing import free_bytes, seconds_of
 from model_wrappers import Backbone
 from model_wrappers.api import check_options
 from model_wrappers.backbones.blocks import BlockLedger, ledgers

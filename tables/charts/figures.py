@@ -174,7 +174,7 @@ def draw_throughput(record: Path) -> tuple[Figure, list[str]]:
         table = pd.DataFrame(json.loads(record.read_text(encoding="utf-8"))["throughput"])
         means = table.groupby(["method", "batch"], sort=False)["responses/s"].mean()
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{record} is no record of harness/bench.py --throughput --out: {error}") from error
+        raise UserError(f"{record} is no record of harness.bench --throughput --out: {error}") from error
     names = list(dict.fromkeys(table["method"]))
     figure, axes = new_figure(2.3, entries=names)
     for name, look in zip(names, looks(), strict=False):
@@ -194,9 +194,7 @@ def _losses(path: Path) -> pd.Series[float]:
         frame = pd.read_csv(path)
         steps, losses = frame["step"].to_numpy(dtype=float), frame["loss"].to_numpy(dtype=float)
     except OSError as error:
-        raise UserError(
-            f"cannot read {path}: {error.strerror}; give NAME=FILE, a loss.csv of harness/train.py"
-        ) from error
+        raise UserError(f"cannot read {path}: {error.strerror}; give NAME=FILE, a loss.csv of harness.train") from error
     except (ValueError, KeyError) as error:
         raise UserError(f"{path} is no loss.csv: it must have numbers in columns step and loss") from error
     ends = np.flatnonzero(np.diff(steps) < 0)

@@ -15,8 +15,9 @@ from paths import ROOT
 from harness.cluster.connect import check_machine, check_reachable, check_room
 from harness.cluster.pickling import pickled, unpickled
 from harness.errors import UserError
-from harness.options import RunOptions, checked, parsed
+from harness.options import checked, parsed
 from harness.run import main
+from harness.runs.options import RunOptions
 from harness.runs.pool import Workers, workers_of
 from model_wrappers import METHODS, register
 from model_wrappers.options import Options, Positive

@@ -8,7 +8,6 @@ import pytest
 from registered import forgotten
 
 import harness
-from harness.bench import bench_workers
 from harness.records.store import read_lines, read_run
 from harness.records.traces import each_frame, replay
 from model_wrappers.options import Options, Positive
@@ -116,9 +115,3 @@ def test_the_configuration_does_not_depend_on_workers(runs: tuple[Path, Path]) -
     one, two = (json.loads((folder / "run.json").read_text()) for folder in runs)
     assert one["config_hash"] == two["config_hash"] and one["weights"] == two["weights"]
     assert one["environment"] == two["environment"] and one["code"] == two["code"]
-
-
-def test_the_bench_decodes_with_one_worker_and_with_two() -> None:
-    table = bench_workers("nano", "llada/8", items=1, repeats=1)["workers"]
-    assert table["workers"].tolist() == [1, 2] and table["against one"].iloc[0] == 1
-    assert (table["responses a second"] > 0).all() and (table["seconds to start"] > table["seconds to load"]).all()

@@ -18,8 +18,7 @@ from harness.records.store import Recorder, read_run
 from harness.runs.inference import prepare
 from harness.runs.problems import dataset_configs, load_problems
 from harness.suites.registry import SUITES
-from harness.train import arguments_of as training_arguments_of
-from harness.train import recipe_of
+from harness.train.__main__ import options_of
 from model_wrappers import METHODS, decode, load_backbone
 from model_wrappers.opencompass_model import DiffusionModel
 
@@ -195,4 +194,4 @@ def test_a_training_is_configured_or_refused(options: st.DataObject) -> None:
     names = options.draw(st.lists(st.sampled_from(sorted(values)), unique=True, max_size=4))
     line = [f"{name}={options.draw(st.sampled_from(values[name]))}" for name in names]
     with used_or_refused():
-        recipe_of(training_arguments_of(["--objective", "fef", "--out", "x", *line]))
+        options_of(["--objective", "fef", "--out", "x", *line])

@@ -12,7 +12,8 @@ import harness
 from harness import run
 from harness.cli import COMMANDS, main
 from harness.errors import UserError
-from harness.options import RunOptions, checked, option, parsed
+from harness.options import checked, option, parsed
+from harness.runs.options import RunOptions
 
 VALUES: dict[str, Any] = {
     "model": "nano-long",

@@ -12,6 +12,7 @@ from scipy import optimize, stats
 from harness.stats import (
     holm,
     holm_levels,
+    linear_fit,
     mcnemar,
     paired_interval,
     paired_lower_limit,
@@ -182,3 +183,14 @@ def test_one_comparison_has_the_usual_level_and_one_that_was_not_made_has_none()
 
 def test_after_the_first_that_is_not_rejected_all_have_its_level() -> None:
     assert holm_levels([0.9, 0.001, 0.2]) == pytest.approx([1 - 0.05 / 2, 1 - 0.05 / 3, 1 - 0.05 / 2])
+
+
+def test_the_fit_recovers_the_line_that_timings_lie_on() -> None:
+    fit = linear_fit({rows: 0.25 + 0.5 * rows for rows in (1, 2, 4, 8)})
+    assert fit == pytest.approx((0.25, 0.5, 0.0))
+
+
+def test_the_residual_is_the_root_mean_square_of_what_is_off_the_line() -> None:
+    off = {1: 0.1, 2: -0.1, 3: -0.1, 4: 0.1}  # no line fits these better than 0
+    fit = linear_fit({rows: 2.0 + 3.0 * rows + off[rows] for rows in off})
+    assert fit == pytest.approx((2.0, 3.0, 0.1))

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from harness.errors import one_line_errors
-from harness.options import RunOptions, parsed
+from harness.options import parsed
+from harness.runs.options import RunOptions
 from harness.runs.resolve import ResolvedRun, resolve
 
 

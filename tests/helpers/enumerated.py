@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from harness.laws.oracle import Law, branches
+from harness.audit.oracle import Law, branches
 
 
 def enumerate_law(run: Callable[[Any], torch.Tensor], quota: int | None = None) -> Law:

@@ -1,4 +1,4 @@
-"""Fakes for the tests: backbones of made-up logits, and tiny LLaDA models. `harness/laws/oracle.py` has the exact ones.
+"""Fakes for the tests: backbones of made-up logits, tiny LLaDA models. `harness/audit/oracle.py` has the exact ones.
 
 Shapes: B batch, L length, V vocabulary.
 """
@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 
-from harness.laws.chains import random_llada
-from harness.laws.oracle import RowBackbone
+from harness.audit.chains import random_llada
+from harness.audit.oracle import RowBackbone
 from harness.records.traces import TraceRecord, packed_columns
 from model_wrappers import METHODS, Backbone, Decoded
 from model_wrappers.backbones.protocol import BackboneLike, Ledger

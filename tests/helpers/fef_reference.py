@@ -11,7 +11,7 @@ from enumerated import enumerate_law
 from fakes import RandomConditionals
 from scipy.stats import chisquare
 
-from harness.laws.oracle import Law
+from harness.audit.oracle import Law
 from model_wrappers import decode
 from model_wrappers.backbones.protocol import BackboneLike
 from model_wrappers.sampling import Sampler

@@ -7,9 +7,9 @@ import torch
 from fakes import tiny_llada
 from transformers import TrainingArguments
 
-from harness.training.recipes import PRESETS
-from harness.training.run import training_arguments
-from harness.training.trainer import DiffusionTrainer
+from harness.train.recipes import PRESETS
+from harness.train.run import training_arguments
+from harness.train.trainer import DiffusionTrainer
 
 
 def trainer(folder: Path, arguments: TrainingArguments | None = None, **attributes: Any) -> DiffusionTrainer:

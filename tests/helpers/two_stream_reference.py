@@ -5,7 +5,7 @@ from collections import defaultdict
 import torch
 from fakes import logits_under
 
-from harness.laws.oracle import Law
+from harness.audit.oracle import Law
 from model_wrappers import Backbone
 from model_wrappers.sampling import token_probs
 

@@ -8,7 +8,7 @@ import torch
 from fakes import ON_LOGITS, WHOLE, RandomConditionals, Recorder, tiny_llada
 from families import tiny
 
-from harness.laws.oracle import RowBackbone
+from harness.audit.oracle import RowBackbone
 from harness.runs.responses import cost_and_tokens
 from model_wrappers import METHODS, Backbone, decode
 from model_wrappers.options import Options

@@ -10,7 +10,7 @@ from enumerated import enumerate_law
 from fakes import trace_of
 from families import VOCABULARY, tiny
 
-from harness.laws.oracle import total_variation
+from harness.audit.oracle import total_variation
 from harness.records.traces import replay, window_sums
 from model_wrappers import METHODS, Backbone, decode
 from model_wrappers.backbones.blocks import BlockLedger, Blocks, Grid, Kept

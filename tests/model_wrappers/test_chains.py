@@ -15,7 +15,7 @@ from fakes import tiny_llada
 from fef_reference import tokens
 from two_stream_reference import sequential_law
 
-from harness.laws.oracle import total_variation
+from harness.audit.oracle import total_variation
 from model_wrappers import Backbone
 
 two_stream = partial(tokens, verify="two-stream")

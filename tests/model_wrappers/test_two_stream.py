@@ -11,7 +11,7 @@ from families import NAMES, SHIFTED, tiny
 from fef_reference import LENGTH, tokens
 from two_stream_reference import query_logits, sequential_law
 
-from harness.laws.oracle import total_variation
+from harness.audit.oracle import total_variation
 from model_wrappers import Backbone, decode
 from model_wrappers.decoders.fef.targets import Proposal
 from model_wrappers.decoders.fef.two_stream import TwoStreamVerifier, by_confidence

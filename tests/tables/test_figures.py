@@ -158,7 +158,7 @@ def test_throughput_is_the_mean_over_the_suites(tmp_path: Path) -> None:
     lines = {line.get_label(): (list(line.get_xdata()), list(line.get_ydata())) for line in figure.axes[0].get_lines()}
     assert lines == dict.fromkeys(("llada", "threshold"), ([1, 4], [2.0, 8.0]))
     (tmp_path / "other.json").write_text("{}")
-    with pytest.raises(UserError, match=r"no record of harness/bench\.py --throughput"):
+    with pytest.raises(UserError, match=r"no record of harness\.bench --throughput"):
         draw_throughput(tmp_path / "other.json")
     assert cli.main(["--throughput", str(tmp_path / "record.json"), "--out", str(tmp_path / "out")]) == 0
     assert {path.stem for path in (tmp_path / "out").iterdir()} == {"throughput"}

@@ -8,8 +8,9 @@ import pytest
 
 from harness.errors import UserError
 from harness.methods.selection import methods_named
-from harness.options import RunOptions, parsed
+from harness.options import parsed
 from harness.reproduce import RECIPES, Recipe, main, verdict
+from harness.runs.options import RunOptions
 from harness.runs.resolve import resolve
 from harness.suites.published import PUBLISHED, Published, family_of, settings_of_model
 from harness.suites.registry import SUITES, suite_named

@@ -12,7 +12,7 @@ from command_lines import refused, resolved_run
 from fakes import Recorder, tiny_llada
 from msgspec import convert
 
-from harness.laws.oracle import TableBackbone, random_table
+from harness.audit.oracle import TableBackbone, random_table
 from harness.methods.unmasking import estimate_profiles, monotone, optimal_schedule, schedule_error
 from harness.records.hashes import model_hashes
 from harness.records.schema import RunConfig
@@ -20,8 +20,8 @@ from harness.records.store import config_hash
 from harness.run import main as run_main
 from harness.schedule import main
 from harness.suites.registry import suite_named
-from harness.training.responses import Example
-from harness.training.tokenizer import NANO_SUITES
+from harness.train.responses import Example
+from harness.train.tokenizer import NANO_SUITES
 from model_wrappers.backbones.registry import NANO
 from model_wrappers.decoders.ddosp import read_schedule
 from model_wrappers.sampling import quotas

@@ -9,7 +9,7 @@ from enumerated import enumerate_law
 from fakes import RandomConditionals
 from fef_reference import PROMPT, enumerated_law, fit, reference_law, target, unlike
 
-from harness.laws.oracle import Law, TableBackbone, random_table, total_variation
+from harness.audit.oracle import Law, TableBackbone, random_table, total_variation
 from model_wrappers import decode
 from model_wrappers.sampling import token_probs
 

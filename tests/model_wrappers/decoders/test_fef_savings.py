@@ -9,7 +9,7 @@ import torch
 from fakes import RandomConditionals, Recorder, request_for, tiny_llada
 from fef_reference import LENGTH, PROMPT, enumerated_law, reference_law, target, tokens, unlike
 
-from harness.laws.oracle import total_variation
+from harness.audit.oracle import total_variation
 from model_wrappers import Backbone, decode
 from model_wrappers.decoders.fef.targets import FullVerifier, Proposal
 

@@ -9,7 +9,7 @@ import torch
 from enumerated import enumerate_law
 from fakes import FixedLogits, RandomConditionals, Recorder, Unmasked, tiny_llada
 
-from harness.laws.oracle import total_variation
+from harness.audit.oracle import total_variation
 from model_wrappers import decode
 from model_wrappers.backbones.protocol import BackboneLike
 from model_wrappers.decoders.pc_sampler import read_frequencies

@@ -1,0 +1,1 @@
+"""The audit: the distribution that each decoder samples from, against the one it should sample from."""

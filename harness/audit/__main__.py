@@ -1,0 +1,154 @@
+"""Measure factorization error: does each decoder sample from the distribution it claims to?
+
+    python -m harness.audit                              law, lemma, chains and neural, on nano and on a table of 2^4
+    python -m harness.audit --sections law --tokens 3    the decoders on a table of 3^4
+    python -m harness.audit --sections neural --model FOLDER --prompts FILE --device cuda
+    python -m harness.audit --sections streams           the target of two-stream verification against the paper's
+
+`law`: every decoder on an oracle whose joint is known. Its output law is found by walking every branch of its
+randomness, or by sampling. `lemma`: Lemma 1 and FeF-DLLM's law given a corrupted sequence, in numbers, under the
+uniform kernel. `chains`: two-stream verification has one law for every window and draft. `neural`: for a model, the
+total variation between its next w tokens drawn at once and drawn one after the other. `streams`: how far the target of
+two-stream verification is from the paper's at each position, by anchor. Exit code 1 if a decoder that must be exact is
+not, or one that cannot be looks exact; one decoder is broken on purpose and must be caught. Total variation (TV) is in
+[0, 1], KL in nats.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from harness.errors import UserError, cannot, one_line_errors
+from harness.options import option, parsed
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SECTIONS = ("law", "lemma", "chains", "neural", "streams")
+OUTCOMES = 1024  # most entries of a table: the lemma's joint has the square of it
+SHOWN = (1, 2, 4, 8, 16, 32, 64)  # the w that are printed; all are stored
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditOptions:
+    """What is audited, and how closely."""
+
+    sections: str = option(f"comma-separated: {', '.join(SECTIONS)} (default: the first four)", ",".join(SECTIONS[:4]))
+    tokens: int = option("law, lemma, chains: real tokens (default 2)", 2, least=2)
+    positions: int = option("law, lemma: positions of a table (default 4)", 4, least=2)
+    branches: int = option("walk every branch up to this estimate of them (default 25000)", 25000, least=0)
+    samples: int = option("samples of a law that has more branches (default 4000)", 4000, least=1)
+    model: str = option("neural: nano, a folder or a hub id (default nano)", "nano")
+    device: str = option(None, "cpu")
+    dtype: str | None = option(None)
+    prompts: Path | None = option('neural: JSON lines, {"prompt": text} (default: nano\'s generated dev problems)')
+    prompts_per_suite: int = option("neural, streams: dev problems per suite (default 10)", 10, least=1)
+    gen_length: int | None = option("neural: tokens of the masked response (default: nano's, 64 for a file)", least=1)
+    chains: int = option("neural: chain samples per prompt, in one batch (default 16)", 16, least=1)
+    span: int = option("neural: the largest w (default 16)", 16, least=1)
+    models: str = option("streams: comma-separated (default nano,nano-fef)", "nano,nano-fef")
+    seed: int = option(None, 0, least=0)
+    out: Path | None = option("folder for the tables (CSV), the record (JSON) and the figures (PNG, PDF)")
+
+
+def main(line: list[str] | None = None) -> int:
+    """The command line; 1 if a check failed."""
+    failures = audit(parsed(AuditOptions, line, __doc__))
+    if failures:
+        print(f"audit failed: {'; '.join(failures)}", file=sys.stderr)
+    return 1 if failures else 0
+
+
+def audit(options: AuditOptions) -> list[str]:
+    """Run the sections of the options, print and record them; returns the failed checks, one line each.
+
+    Raises UserError, before anything is measured, for an unknown section, tables that are too large, and prompts that
+    cannot be used.
+    """
+    sections = [name.strip() for name in options.sections.split(",")]
+    unknown = [name for name in sections if name not in SECTIONS]
+    if unknown:
+        raise UserError(f"unknown section {unknown[0]!r}; valid: {', '.join(SECTIONS)}")
+    if options.tokens**options.positions > OUTCOMES:
+        raise UserError(
+            f"--tokens {options.tokens} --positions {options.positions} make a table of more than {OUTCOMES} entries; "
+            "ask for fewer"
+        )
+    import transformers
+
+    from harness.audit import chains, exact, lemma, neural, streams
+    from harness.records.environment import write_tables
+    from harness.records.store import write_atomically
+    from model_wrappers import load_backbone
+
+    transformers.utils.logging.disable_progress_bar()
+    tables: dict[str, pd.DataFrame] = {}
+    failures: list[str] = []
+    budget = exact.Budget(options.branches, options.samples, options.seed)
+    if "neural" in sections:  # before anything is measured
+        backbone = load_backbone(options.model, options.device, options.dtype)
+        prompts = neural.prompts_of(backbone, options.prompts, options.prompts_per_suite, options.gen_length)
+        neural.check_fit(backbone, prompts, options.span)
+    if options.out is not None:
+        with cannot(f"make --out {options.out}", "choose another"):
+            options.out.mkdir(parents=True, exist_ok=True)
+    size = f"tables of {options.tokens} tokens at {options.positions} positions, seed {options.seed}"
+    if "law" in sections:
+        with tempfile.TemporaryDirectory() as scratch:
+            results = exact.audit_law(options.tokens, options.positions, budget, Path(scratch), progress("law"))
+        tables["law"] = exact.law_table(results)
+        failures += exact.law_failures(results)
+        print(f"\nlaw: {size}, temperature 1\n{shown(tables['law'])}\n{exact.NOTE}")
+        if options.out is not None:
+            exact.draw_laws(results, options.out)
+    if "lemma" in sections:
+        tables["lemma"] = lemma.audit_lemma(options.tokens, options.positions, budget, progress("lemma"))
+        failures += lemma.lemma_failures(tables["lemma"])
+        print(f"\nlemma: {size} and on, uniform kernel\n{shown(tables['lemma'])}")
+    if "chains" in sections:
+        tables["chains"] = chains.audit_chains(options.tokens, options.seed, progress("chains"))
+        failures += chains.chains_failures(tables["chains"])
+        print(f"\nchains: a random LLaDA of {options.tokens} tokens, two-stream\n{shown(tables['chains'])}")
+        print(chains.NOTE)
+    if "neural" in sections:
+        how = (options.span, options.chains, options.seed, exact.LEVEL)
+        found = neural.audit_neural(backbone, prompts, *how, progress("neural"))
+        tables["neural"] = found.reset_index()
+        rows = [w for w in found.index if not w.isdigit() or int(w) in (*SHOWN, options.span)]
+        print(f"\nneural: {options.model}, {options.chains} chains a prompt\n{shown(found.loc[rows], index=True)}")
+        print(neural.NOTE)
+        if options.out is not None:
+            neural.draw_neural(found, options.out)
+    if "streams" in sections:
+        names = [name.strip() for name in options.models.split(",")]
+        backbones = {name: load_backbone(name, options.device, options.dtype) for name in names}
+        tables["streams"] = streams.audit_streams(backbones, options.prompts_per_suite, progress("streams"))
+        print(f"\nstreams: {options.models}\n{shown(tables['streams'])}\n{streams.NOTE}")
+    if options.out is not None:
+        write_tables(options.out / "audit.json", options, tables, {"failures": failures})
+        for name, table in tables.items():
+            write_atomically(options.out / f"{name}.csv", table.to_csv(index=False))
+    return failures
+
+
+def progress(label: str) -> Callable[[Sequence[Any]], Any]:
+    """A progress bar on stderr around the items of a section."""
+    from rich.console import Console
+    from rich.progress import track
+
+    quiet = not sys.stderr.isatty()
+    return lambda items: track(items, label, console=Console(stderr=True), transient=True, disable=quiet)
+
+
+def shown(table: pd.DataFrame, index: bool = False) -> str:
+    """A table as text: three digits, nothing where there is no value."""
+    return str(table.to_string(index=index, float_format="{:.3g}".format, na_rep=""))
+
+
+if __name__ == "__main__":
+    sys.exit(one_line_errors(main))

@@ -1,0 +1,266 @@
+"""The law section of the audit: what every decoder's output law is, where the joint law to be sampled is known.
+
+The backbone is an oracle, a table of the joint (`oracle.py`), so any distance from a decoder's output law
+to the joint is caused by the decoder. Either it commits several tokens at once from their marginals (factorization
+error), or the drawn tokens decide what is committed (selection bias). Decoders run as shipped, through `decode`, at
+temperature 1.
+"""
+
+import json
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pandas as pd
+import torch
+from matplotlib import colormaps
+from matplotlib.figure import Figure
+
+from harness.audit.oracle import (
+    Law,
+    TableBackbone,
+    branches,
+    count_branches,
+    information_profile,
+    kl,
+    random_table,
+    table_law,
+    total_variation,
+)
+from harness.methods.unmasking import optimal_schedule
+from harness.records.store import write_atomically
+from harness.stats import sampling_bound
+from model_wrappers import METHODS, decode
+from model_wrappers.sampling import Sampler
+from model_wrappers.trace import Decoded
+
+EXACT = 1e-12  # an enumerated law nearer than this is equal: the rest is rounding
+SEEN = 1e-3  # a broken decoder's law must be at least this far
+LEVEL = 0.05  # of a bound on a sampled law
+PROBES = 50  # random branches that estimate how many there are
+DIFFUSION_STEPS = (1, 2, 4)
+PROMPT = torch.tensor([0])  # oracles ignore it
+NOTE = """\
+TV: total variation to the joint p*. exact: all branches of the decoder's randomness were walked (runs: how many).
+sampled: of so many samples; the TV is right within the bound with 95% confidence. KL: KL(p* || law), exact laws only.
+Factorization error: LLaDA in random order is exact at one token a step and not at more, where tokens that depend on one
+another are drawn independently. Selection bias: ranked by confidence even one token a step misses the joint, because
+the drawn tokens decide which of them are committed. Ranked by entropy they do not, and one at a time is exact too.
+FeF at one diffusion step is exact. At more steps its re-masking by low confidence is such a selection, but its law is
+the same for every window, every draft and without speculation.
+SSD is left out: it is defined at temperature 0 only."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How a law is found: exactly, up to this many branches, else from this many samples."""
+
+    branches: int = 25_000
+    samples: int = 4000
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A decoder's law and expected forward passes; samples: 0 where every branch was walked."""
+
+    law: Law
+    forwards: float
+    outcomes: int
+    branches: int = 0
+    samples: int = 0
+
+    def bound(self, level: float = LEVEL) -> float:
+        """How far in total variation the true law may be from this one, except with probability `level`."""
+        return sampling_bound(self.outcomes, self.samples, level) if self.samples else 0.0
+
+
+@dataclass(frozen=True)
+class Case:
+    """A decoder with its options, and what its law must be.
+
+    must: "equal" the joint, "differ" from it, differ clearly because it was "broken" on purpose, or "" for no claim.
+    reference: the cases of one reference must all have the law of its first. quota: tokens per step of a random order.
+    """
+
+    decoder: str
+    shown: str
+    method: str
+    options: dict[str, Any] = field(default_factory=dict)
+    must: str = ""
+    reference: str = ""
+    quota: int | None = None
+
+
+@dataclass(frozen=True)
+class Result:
+    """A case, its law, and that law's distances: to the joint, KL(joint || law), which is NaN for a sampled law, and to
+    the law of its reference, where it has one.
+    """
+
+    case: Case
+    measured: Measured
+    distance: float
+    divergence: float
+    reference: Measured | None
+
+    @property
+    def to_reference(self) -> float | None:
+        """Total variation to the law of the reference."""
+        return None if self.reference is None else total_variation(self.measured.law, self.reference.law)
+
+
+def measure(run: Callable[[Any], Decoded], outcomes: int, budget: Budget, quota: int | None = None) -> Measured:
+    """The law of run(sampler): exact where the estimated number of branches is within the budget, else sampled."""
+    law: defaultdict[tuple[int, ...], float] = defaultdict(float)
+    forwards, count = 0.0, 0
+    exact = count_branches(run, PROBES, budget.seed, quota) <= budget.branches
+    sampler = Sampler(budget.seed)
+    sampled = ((run(sampler), 1 / budget.samples) for _ in range(budget.samples))
+    for decoded, probability in branches(run, quota) if exact else sampled:
+        law[tuple(decoded.tokens.tolist())] += probability
+        forwards += probability * decoded.trace.forwards
+        count += 1
+    return Measured(dict(law), forwards, outcomes, **{"branches" if exact else "samples": count})
+
+
+@contextmanager
+def broken_residual() -> Iterator[None]:
+    """FeF with a wrong residual: a rejected draft is replaced by a draw from the target itself."""
+    with mock.patch("model_wrappers.sampling.residual", lambda target_V, draft_V: target_V):
+        yield
+
+
+def cases(table: torch.Tensor, unlike: TableBackbone, schedule: Path) -> list[Case]:
+    """Every decoder that is defined at temperature 1. `schedule` receives DDOSP's schedule for this table."""
+    length = table.dim()
+    listed = []
+    for label, remasking in (("LLaDA, random order", "random"), ("LLaDA, low confidence", "low_confidence")):
+        for quota in sorted({1, 2, length}):
+            if length % quota == 0:
+                must = "differ" if quota > 1 else "equal" if remasking == "random" else ""
+                options = {"steps": length // quota, "remasking": remasking}
+                top = quota if remasking == "random" else None
+                listed.append(Case(label, f"{quota} a step", "llada", options, must, quota=top))
+    quotas = optimal_schedule(information_profile(table), max(1, length // 2))
+    write_atomically(schedule, json.dumps({"quotas": [quotas]}) + "\n")
+    options = {"steps": len(quotas), "schedule": str(schedule)}
+    listed += [
+        Case("DDOSP", f"{'+'.join(map(str, quotas))} a step", "ddosp", options, "differ"),
+        Case("DCD", "one pass a step", "dcd"),
+        Case("DCD", "sequential", "dcd", {"sequential": True}),
+        Case("threshold", "tau 0.9", "threshold"),
+        Case("factor", "f 1.0", "factor"),
+        Case("entropy", "gamma 0.1", "entropy"),
+        Case("entropy", "gamma 1.0", "entropy", {"gamma": 1.0}),
+    ]
+    known = {case.method for case in listed} | {"fef"}
+    listed += [
+        Case(method, "defaults", method)
+        for method, decoder in METHODS.items()
+        if method not in known and not decoder.greedy_only and not decoder.needs_extend  # a table has no attention
+    ]
+    windows = sorted({min(window, length) for window in (1, 2, 4)})
+    variants: list[tuple[str, dict[str, Any]]] = [("no speculation", {"speculative": False})]
+    variants += [(f"window {window}", {"window": window}) for window in windows]
+    variants.append(("window 2, other draft", {"window": 2, "draft": unlike}))
+    for steps in DIFFUSION_STEPS:
+        label, must = f"FeF, {steps} step{'s' * (steps > 1)}", "equal" if steps == 1 else ""
+        listed += [Case(label, shown, "fef", {"steps": steps} | more, must, label) for shown, more in variants]
+    broken = {"steps": 1, "window": 2, "draft": unlike}
+    return [*listed, Case("FeF, broken residual", "self-check, 1 step, window 2, other draft", "fef", broken, "broken")]
+
+
+def audit_law(
+    tokens: int, positions: int, budget: Budget, folder: Path, progress: Callable[[list[Case]], Any] = iter
+) -> list[Result]:
+    """The law of every case on a random table (budget.seed) of `tokens`^`positions`, given nothing but masks.
+
+    folder: where DDOSP's schedule is written. progress: wraps the list of cases.
+    """
+    table = random_table(tokens, positions, budget.seed)
+    joint, outcomes = table_law(table), table.numel()
+    backbone, unlike = TableBackbone(table), TableBackbone(random_table(tokens, positions, budget.seed + 1))
+    references: dict[str, Measured] = {}
+    results = []
+    for case in progress(cases(table, unlike, folder / "schedule.json")):
+
+        def run(sampler: Sampler, case: Case = case) -> Decoded:
+            return decode(
+                backbone, PROMPT, case.method, gen_length=positions, temperature=1.0, sampler=sampler, **case.options
+            )
+
+        with broken_residual() if case.must == "broken" else nullcontext():
+            measured = measure(run, outcomes, budget, case.quota)
+        reference = references.setdefault(case.reference, measured) if case.reference else None
+        divergence = math.nan if measured.samples else kl(joint, measured.law)
+        distance = total_variation(measured.law, joint)
+        results.append(Result(case, measured, distance, divergence, None if reference is measured else reference))
+    return results
+
+
+def law_table(results: list[Result]) -> pd.DataFrame:
+    """One row per case: how its law was found, its expected forward passes and its distances."""
+    return pd.DataFrame(
+        {
+            "decoder": result.case.decoder,
+            "options": result.case.shown,
+            "law": "sampled" if result.measured.samples else "exact",
+            "runs": result.measured.samples or result.measured.branches,
+            "forwards": result.measured.forwards,
+            "TV": result.distance,
+            "95% bound": result.measured.bound() or math.nan,
+            "KL": result.divergence,
+            "TV to no speculation": math.nan if result.to_reference is None else result.to_reference,
+        }
+        for result in results
+    )
+
+
+def law_failures(results: list[Result]) -> list[str]:
+    """The failed checks, one line each; a sampled law fails only beyond a bound that holds for all of them."""
+    failures = []
+    level = LEVEL / len(results)
+    for result in results:
+        name, bound = f"{result.case.decoder} ({result.case.shown})", result.measured.bound(level)
+        if result.case.must == "equal" and result.distance > EXACT + bound:
+            failures.append(f"{name} is not exact: total variation {result.distance:.3g} to the joint")
+        if result.case.must == "differ" and result.distance <= EXACT and not bound:
+            failures.append(f"{name} looks exact: total variation {result.distance:.3g} to the joint")
+        if result.case.must == "broken" and result.distance <= SEEN + bound:
+            hint = "; raise --samples" if bound else ""
+            failures.append(f"{name} is not caught: total variation {result.distance:.3g} to the joint{hint}")
+        if result.reference is not None and result.to_reference is not None:
+            away, bound = result.to_reference, bound + result.reference.bound(level)
+            if away > EXACT + bound:
+                failures.append(f"{name} has another law than without speculation: total variation {away:.3g}")
+    return failures
+
+
+def draw_laws(results: list[Result], folder: Path) -> None:
+    """error.png and .pdf: total variation against expected forward passes, a marker per decoder, bars where sampled."""
+    figure = Figure(figsize=(6.5, 3.8))
+    axes = figure.subplots()
+    axes.axhline(0, color="0.6", linewidth=0.8, zorder=0)
+    for number, decoder in enumerate(dict.fromkeys(result.case.decoder for result in results)):
+        shown = [result for result in results if result.case.decoder == decoder]
+        distances, bounds = [each.distance for each in shown], [each.measured.bound() for each in shown]
+        axes.errorbar(
+            [result.measured.forwards for result in shown],
+            distances,
+            yerr=[[min(pair) for pair in zip(bounds, distances, strict=True)], bounds],
+            fmt="os^Dv<>pP*X"[number % 11],
+            color=colormaps["tab20"](2 * number % 20 + number // 10),
+            fillstyle="none",  # markers of decoders with the same law overlap
+            elinewidth=0.8,
+            label=decoder,
+        )
+    axes.set(xlabel="expected forward passes", ylabel="total variation to the joint")
+    axes.legend(frameon=False, fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))
+    for kind in ("png", "pdf"):
+        figure.savefig(folder / f"error.{kind}", dpi=150, bbox_inches="tight")

@@ -1,0 +1,163 @@
+"""The neural section of the audit: how far a model's next tokens, drawn at once, are from its own chain law.
+
+q is the product of the marginals of the next w response tokens given a fully masked response. A decoder that commits
+them in one step samples from q. p is the chain law, token after token from left to right. FeF-DLLM samples from p at
+one diffusion step. Both are at temperature 1, the mask excluded. Their total variation is E_p (1 - q / p)_+, estimated
+from chain samples, the same ones for every w.
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+from matplotlib.figure import Figure
+
+from harness.errors import UserError
+from harness.stats import hoeffding
+from harness.suites.registry import generator_of, suite_named
+from harness.suites.splits import problems
+from harness.train.tokenizer import NANO_SUITES
+from model_wrappers import Backbone
+from model_wrappers.backbones.blocks import ledgers
+from model_wrappers.backbones.protocol import BackboneLike
+from model_wrappers.chat import encode_question
+from model_wrappers.sampling import Sampler, token_probs
+
+GEN_LENGTH = 64  # of the masked response after a user's own prompt
+NOTE = """\
+TV between the next w response tokens drawn at once from their marginals, given a fully masked response, and drawn one
+after the other, at temperature 1. The bound (Hoeffding) is for the mean over these very prompts."""
+
+
+@dataclass(frozen=True)
+class Prompts:
+    """Encoded prompts of one kind, and the length of the masked response after each."""
+
+    name: str
+    ids: list[list[int]]
+    gen_length: int
+
+
+def prompts_of(backbone: Backbone, file: Path | None, count: int, gen_length: int | None) -> list[Prompts]:
+    """The prompts of a file, else `count` generated dev problems of each of NANO_SUITES, as user turns.
+
+    gen_length: of the masked response (None: the suite's, GEN_LENGTH for a file). Raises UserError as `file_prompts`.
+    """
+    if file is not None:
+        return [file_prompts(backbone, file, gen_length)]
+    tokenizer = backbone.text_tokenizer()
+    groups = []
+    for suite in NANO_SUITES:
+        ids = [encode_question(tokenizer, problem.question) for problem in problems(suite, "dev", count)]
+        groups.append(Prompts(suite, ids, gen_length or generator_of(suite_named(suite)).length))
+    return groups
+
+
+def file_prompts(backbone: Backbone, path: Path, gen_length: int | None) -> Prompts:
+    """The prompts of a JSON-lines file, {"prompt": text} a line, as user turns through the chat template.
+
+    Raises UserError naming the line for anything else, and for a file that cannot be read or holds no prompt.
+    """
+    tokenizer = backbone.text_tokenizer()
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path} cannot be read: {error}") from error
+    ids = []
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            prompt = json.loads(line)["prompt"]
+        except (ValueError, KeyError, TypeError):
+            prompt = None
+        if not isinstance(prompt, str) or not prompt.strip():
+            raise UserError(f'{path}, line {number}: not a JSON object with a "prompt" of text')
+        ids.append(encode_question(tokenizer, prompt))
+    if not ids:
+        raise UserError(f'{path} holds no prompt; write one {{"prompt": "..."}} a line')
+    return Prompts(path.stem, ids, gen_length or GEN_LENGTH)
+
+
+@torch.inference_mode()
+def chain_terms(
+    backbone: BackboneLike, prompt: list[int], gen_length: int, span: int, chains: int, sampler: Sampler
+) -> torch.Tensor:
+    """(1 - q / p)_+ of the first w tokens of each chain sample, w = 1 .. span: float64 (chains, span), in [0, 1].
+
+    A block model sees of the response what its blocks let it. The mean over chains is an unbiased estimate of the total
+    variation between q and p.
+    """
+    device, start = torch.device(getattr(backbone, "device", "cpu")), len(prompt)
+    row_L = torch.tensor(prompt + [backbone.mask_id] * gen_length, device=device)
+    model, _ = ledgers(backbone, backbone, start, getattr(backbone, "blocks", None))
+    positions_W = torch.arange(start, start + span, device=device)
+    marginal_WV = token_probs(model.logits(row_L[None], positions=positions_W)[0], 1.0, exclude=backbone.mask_id)
+    rows_CL = row_L.repeat(chains, 1)
+    ratio_C = torch.zeros(chains, dtype=torch.float64, device=device)  # log q / p of the tokens so far
+    terms = []
+    for position, marginal_V in zip(positions_W.tolist(), marginal_WV, strict=True):
+        distinct_DL, which_C = rows_CL.unique(dim=0, return_inverse=True)
+        logits_DV = model.logits(distinct_DL, positions=torch.tensor([position], device=device))[:, 0]
+        chain_CV = token_probs(logits_DV, 1.0, exclude=backbone.mask_id)[which_C]
+        token_C = sampler.tokens(chain_CV)
+        ratio_C += marginal_V[token_C].log() - chain_CV.gather(1, token_C[:, None])[:, 0].log()
+        terms.append((1 - ratio_C.exp()).clamp_min(0))
+        rows_CL[:, position] = token_C
+    return torch.stack(terms, 1).cpu()
+
+
+def check_fit(backbone: BackboneLike, groups: list[Prompts], span: int) -> None:
+    """UserError unless the span fits every response and every prompt with its response fits the model."""
+    limit = getattr(backbone, "max_length", None)
+    for group in groups:
+        if span > group.gen_length:
+            raise UserError(f"--span {span} exceeds the response of {group.gen_length} tokens of {group.name}")
+        longest = max(map(len, group.ids)) + group.gen_length
+        if limit is not None and longest > limit:
+            raise UserError(f"{group.name}: prompt and response of {longest} tokens exceed the model's {limit}")
+
+
+def audit_neural(
+    backbone: BackboneLike,
+    groups: list[Prompts],
+    span: int,
+    chains: int,
+    seed: int,
+    level: float,
+    progress: Callable[[list[tuple[Prompts, list[int]]]], Any] = iter,
+) -> pd.DataFrame:
+    """Total variation between the product of the marginals and the chain law, one row per w, one column per group.
+
+    The last row, w = "bound", is Hoeffding's at `level` for each column. The samples are independent given the prompts,
+    so the bound is for the mean over these prompts. Raises UserError where a length does not fit.
+    """
+    check_fit(backbone, groups, span)
+    sampler = Sampler(seed)
+    terms: dict[str, list[torch.Tensor]] = {group.name: [] for group in groups}
+    for of, prompt in progress([(group, prompt) for group in groups for prompt in group.ids]):
+        terms[of.name].append(chain_terms(backbone, prompt, of.gen_length, span, chains, sampler))
+    if len(groups) > 1:
+        terms["all"] = [term for group in groups for term in terms[group.name]]
+    columns = {name: [*torch.cat(parts).mean(0).tolist()] for name, parts in terms.items()}
+    bounds = {name: [hoeffding(chains * len(parts), level)] for name, parts in terms.items()}
+    index = pd.Index([*map(str, range(1, span + 1)), f"{1 - level:.0%} bound"], name="w")
+    return pd.DataFrame({name: columns[name] + bounds[name] for name in columns}, index=index)
+
+
+def draw_neural(table: pd.DataFrame, folder: Path) -> None:
+    """neural.png and .pdf: total variation against w, a line per column, the last row being the bound."""
+    figure = Figure(figsize=(4.5, 3.2))
+    axes = figure.subplots()
+    for name in table:
+        style: dict[str, Any] = {"color": "black", "linewidth": 2} if name == "all" else {}
+        axes.plot(range(1, len(table)), table[name].iloc[:-1], label=name, **style)
+    axes.set(xlabel="tokens drawn at once, w", ylabel="total variation to the chain law")
+    axes.set(xticks=range(1, len(table), 3), ylim=(-0.02, 1.02))
+    axes.legend(frameon=False, fontsize="small")
+    for kind in ("png", "pdf"):
+        figure.savefig(folder / f"neural.{kind}", dpi=150, bbox_inches="tight")

@@ -1,0 +1,1 @@
+"""The benchmark: what passes, decoders, batches and training cost on this machine."""

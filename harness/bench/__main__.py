@@ -1,0 +1,223 @@
+"""Measure what decoding costs on this machine. Everything is printed, nothing is asserted; use an idle machine.
+
+    python -m harness.bench                      cost of a forward, and a row per method
+    python -m harness.bench --costs              cost of each kind of pass; on a GPU its peak memory too
+    python -m harness.bench --costs --arch llada-8b --device cuda --prompt 256 --response 256
+    python -m harness.bench --training           throughput of training, all positions against subsets
+    python -m harness.bench --throughput         responses a second against how many are decoded at once
+    python -m harness.bench --estimate h100      a method's calls on dev problems, priced at LLaDA-8B's shape
+    python -m harness.bench --gpu --out FILE     a machine with one GPU, in about ten minutes
+
+`methods` compares a decoder's seconds with those of its forwards alone: the calls it made, replayed in the same rounds.
+`--gpu` measures nano's responses against the golden records, the passes of LLaDA-8B's shape (random weights, bf16, 400
+and 1,000 tokens) with their peak memory, what decoders take beyond their passes, and training; then responses and
+passes with CUDA graphs. The record is written after every part. It needs no OpenCompass and no download. With
+`--device cpu` it tries the same on a tiny shape.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from harness.errors import UserError, one_line_errors
+from harness.options import option, parsed
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from model_wrappers import Backbone
+
+GOLDEN = Path(__file__).resolve().parents[2] / "results" / "golden" / "nano"
+OVERHEAD = "llada,threshold,fef-2,fef-fast,fef-two-stream"  # whose work beyond their passes --gpu measures
+Measured = tuple[dict[str, "pd.DataFrame"], list[str]]  # tables by name, and what they say in words
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchOptions:
+    """What is measured, and on what."""
+
+    model: str = option(None, "nano")
+    device: str = option("cpu, cuda, ... (default cpu, with --gpu cuda)", "")
+    dtype: str | None = option(None)
+    graphs: bool = option("run the model through CUDA graphs, on a GPU", False)
+    methods: str = option("presets or groups with a row each (default decoders)", "decoders")
+    prompt: int = option("tokens of a random prompt (default 32)", 32, least=1)
+    response: int = option("tokens of the response (default 48)", 48, least=1)
+    repeats: int = option("rounds of which the median is taken (default 7)", 7, least=1)
+    training: bool = option("examples and tokens per second of training", False)
+    costs: bool = option("cost of draft and verification passes, and their memory on a GPU", False)
+    rows: str | None = option("numbers of rows for --costs (default 1,2,4,8,16,32)")
+    estimate: str | None = option("of a device (h100): calls of --model's decoders, priced at LLaDA-8B's shape")
+    throughput: bool = option("responses a second against how many are decoded at once", False)
+    gpu: bool = option("all that a machine with one GPU is measured by", False)
+    suite: str = option("suites of --estimate and --throughput (default gsm8k,mbpp)", "gsm8k,mbpp")
+    arch: str | None = option("for --costs: random weights of a shape, such as llada-8b, instead of --model")
+    layers: int | None = option("layers of --arch (default: the shape's)", least=1)
+    limit: int = option("problems per suite, where problems are decoded (default 200)", 200, least=1)
+    out: Path | None = option("also write the tables and the environment as JSON")
+
+
+def main(line: list[str] | None = None) -> int:
+    """The command line."""
+    options = parsed(BenchOptions, line, __doc__)
+    if options.out is not None and not os.access(options.out.parent, os.W_OK):
+        raise UserError(f"--out {options.out} cannot be written: {options.out.parent} is no folder to write to")
+    from harness.records.environment import write_tables
+
+    options = replace(options, device=options.device or ("cuda" if options.gpu else "cpu"))
+    tables: dict[str, pd.DataFrame] = {}
+    notes: list[str] = []
+    for found, said in measured(options):
+        for name, table in found.items():
+            print(f"\n{name}\n{table.to_string(index=False, float_format=shown)}")
+        print("", *said, sep="\n")
+        tables, notes = tables | found, notes + said
+        if options.out is not None:
+            write_tables(options.out, options, tables, {"notes": notes} if notes else {})
+    return 0
+
+
+def measured(options: BenchOptions) -> Iterator[Measured]:
+    """The tables of the options, part after part.
+
+    Raises UserError, before anything is measured, for options that clash and for names that are unknown; with --gpu, in
+    the end, for parts that failed.
+    """
+    from harness.bench.batches import bench_throughput
+    from harness.bench.decoders import bench_forwards, bench_methods, bench_prompts
+    from harness.bench.estimate import DEVICES, bench_estimate
+    from harness.bench.training import bench_training
+    from harness.methods.selection import methods_named
+    from harness.plugins import load_for
+    from harness.suites.registry import suites_named
+    from model_wrappers import load_backbone
+    from model_wrappers.batches import in_batch
+
+    if options.rows and not options.costs:
+        raise UserError("--rows is for --costs; add it")
+    if options.estimate not in (None, *DEVICES):
+        raise UserError(f"--estimate {options.estimate}: nothing is known of it; valid: {', '.join(DEVICES)}")
+    if options.gpu:
+        yield from parts(options.device)
+        return
+    if options.costs:
+        yield costs(options)
+        return
+    if options.training:
+        yield {"training": bench_training(options.model, options.repeats)}, []
+        return
+    load_for(options.methods)
+    suites, presets = [*suites_named(options.suite)], methods_named(options.methods)
+    if options.estimate is not None:
+        backbone = load_backbone(options.model)
+        yield {"estimate": bench_estimate(backbone, options.estimate, suites, options.limit, presets)}, []
+    elif options.throughput:
+        backbone = load_backbone(options.model, options.device, options.dtype)
+        in_batch(backbone)  # refused here if it decodes no batches
+        yield {"throughput": bench_throughput(backbone, suites, options.limit, options.repeats, presets)}, []
+    else:
+        backbone = backbone_of(options)
+        size = (options.response, options.repeats)
+        forwards = bench_forwards(backbone, options.prompt, *size)
+        yield {"forwards": forwards, "methods": bench_methods(backbone, bench_prompts(backbone), *size, presets)}, []
+
+
+def costs(options: BenchOptions) -> Measured:
+    """The tables of --costs. Raises UserError for --rows that are no numbers."""
+    from harness.bench.passes import ROWS, bench_costs, bench_memory, statements
+
+    try:
+        rows = ROWS if options.rows is None else [int(number) for number in options.rows.split(",")]
+    except ValueError:
+        raise UserError(f"--rows {options.rows} must be numbers separated by commas, such as 1,2,4") from None
+    backbone = backbone_of(options)
+    found, tables = bench_costs(backbone, options.prompt, options.response, options.repeats, rows)
+    if backbone.device.type == "cuda":
+        tables["memory"] = bench_memory(backbone, options.prompt, options.response)
+    return tables, statements(found)
+
+
+def backbone_of(options: BenchOptions) -> Backbone:
+    """The model, or the shape with random weights. Raises UserError for a block model, which has no whole passes."""
+    from harness.bench.shapes import random_backbone
+    from model_wrappers import load_backbone
+
+    if options.arch is not None:
+        return random_backbone(options.arch, options.device, options.dtype, options.layers, options.graphs)
+    backbone = load_backbone(options.model, options.device, options.dtype, cuda_graphs=options.graphs)
+    if backbone.blocks is not None:
+        raise UserError(
+            f"--model {options.model} attends in blocks of {backbone.blocks.length}, and whole sequences are measured "
+            "here: time its methods in a run (harness/run.py)"
+        )
+    return backbone
+
+
+def parts(device: str) -> Iterator[Measured]:
+    """The parts of --gpu, with the part's name before each table's. Raises UserError in the end if some failed."""
+    import torch
+
+    from harness.bench.decoders import bench_methods, bench_prompts
+    from harness.bench.golden import bench_responses
+    from harness.bench.training import EVERY, MASKED, bench_training
+    from harness.methods.selection import methods_named
+    from harness.records.store import read_run
+    from model_wrappers import load_backbone
+
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        raise UserError("torch sees no GPU; to try this without one, on a tiny shape: --device cpu")
+    small = not device.startswith("cuda")
+    arch, rows, repeats = ("llada-tiny", "1,2", 1) if small else ("llada-8b", "1,2,4,8,16", 5)
+    problems, methods = (1, ["llada", "fef-two-stream"]) if small else (15, None)
+
+    def responses(graphs: bool = False) -> Measured:
+        return bench_responses(read_run(GOLDEN, windows=False), device, problems, methods, graphs)
+
+    def passes(prompt: int, response: int, graphs: bool = False) -> Measured:
+        shape = replace(BenchOptions(), arch=arch, device=device, dtype="bfloat16", graphs=graphs)
+        return costs(replace(shape, prompt=prompt, response=response, rows=rows, repeats=repeats))
+
+    def overhead() -> Measured:
+        backbone = load_backbone("nano", device, "bfloat16")
+        prompts = bench_prompts(backbone)[:problems]
+        return {"methods": bench_methods(backbone, prompts, 8 if small else 48, repeats, methods_named(OVERHEAD))}, []
+
+    def training() -> Measured:
+        return {"training": bench_training("nano", repeats, ("llada", EVERY, MASKED), 1 if small else 16, device)}, []
+
+    lengths = ((24, 16), (40, 24)) if small else ((144, 256), (488, 512))
+    measurements: dict[str, Callable[[], Measured]] = {"responses": responses}
+    measurements |= {f"passes, {sum(pair)} tokens": partial(passes, *pair) for pair in lengths}
+    measurements |= {"overhead": overhead, "training": training}
+    if not small:
+        measurements["responses, CUDA graphs"] = partial(responses, True)
+        measurements |= {f"passes, {sum(pair)} tokens, CUDA graphs": partial(passes, *pair, True) for pair in lengths}
+    failed = []
+    for name, part in measurements.items():
+        try:
+            tables, notes = part()
+        except (UserError, ValueError, RuntimeError) as error:  # RuntimeError: of CUDA, out of memory among them
+            failed.append(name)
+            yield {}, [f"{name} failed: {' '.join(str(error).split())}"]
+        else:
+            yield {f"{name}: {title}": table for title, table in tables.items()}, notes
+        gc.collect()
+        torch.cuda.empty_cache()
+    if failed:
+        raise UserError(f"not measured: {', '.join(failed)}")
+
+
+def shown(number: float) -> str:
+    """A number of a table: two decimals, or three digits where that takes more."""
+    return f"{number:.2f}" if number == 0 or abs(number) >= 1 else f"{number:.3g}"
+
+
+if __name__ == "__main__":
+    sys.exit(one_line_errors(main))

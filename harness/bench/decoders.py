@@ -1,0 +1,150 @@
+"""Cost of a forward against its rows, and of a decoder's response against that of the forwards that it makes."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pandas as pd
+import torch
+
+from harness.bench.passes import random_ids
+from harness.methods.presets import Preset
+from harness.stats import median_ratio, ratio_of_totals
+from harness.suites.registry import PAPER_SUITES, suite_named
+from harness.suites.splits import problems
+from harness.timing import interleaved
+from model_wrappers import Backbone, Trace, decode
+from model_wrappers.backbones.blocks import Blocks
+from model_wrappers.backbones.key_values import KeyValues
+from model_wrappers.backbones.protocol import BackboneLike
+from model_wrappers.chat import encode_question
+
+ROWS = (1, 2, 4, 8, 16)
+
+
+def bench_forwards(backbone: Backbone, prompt: int, response: int, repeats: int) -> pd.DataFrame:
+    """Milliseconds of one forward against rows, with all logits and with those of one position per row."""
+    ids_1L = random_ids(backbone.vocab_size, prompt + response, backbone.device)
+    one = torch.tensor([prompt], device=backbone.device)
+    calls: dict[str, Callable[[], object]] = {}
+    for rows in ROWS:
+        ids_BL = ids_1L.repeat(rows, 1)
+        calls[f"{rows} all"] = partial(backbone.logits, ids_BL)
+        calls[f"{rows} one"] = partial(backbone.logits, ids_BL, positions=one)
+    medians = interleaved(calls, backbone.device, repeats).median()
+    return pd.DataFrame(
+        {
+            "rows": ROWS,
+            "ms, all logits": [1e3 * medians[f"{rows} all"] for rows in ROWS],
+            "ms, one place a row": [1e3 * medians[f"{rows} one"] for rows in ROWS],
+            "relative to 1 row": [medians[f"{rows} one"] / medians["1 one"] for rows in ROWS],
+        }
+    )
+
+
+def bench_methods(
+    backbone: Backbone, prompts: list[torch.Tensor], response: int, repeats: int, presets: dict[str, Preset]
+) -> pd.DataFrame:
+    """Cost of a response for each preset, a mean over the prompts, and its overhead beyond its forwards.
+
+    The bare forwards are the calls the decoder made, recorded once and replayed; the rest is the decoder's work.
+    prompts: LongTensors (P,). response: its tokens. presets: by name; speedups are over the first.
+    """
+    traces: dict[str, list[Trace]] = {}
+    calls: dict[str, Callable[[], object]] = {}
+    for name, options in _options("bench", {"gen_length": response}, presets).items():
+        options.pop("baseline", None)  # PC-Sampler's token counts fit one vocabulary, and change no cost
+
+        def run(model: BackboneLike, options: dict[str, Any] = options) -> list[Trace]:
+            return [decode(model, prompt_P, **options).trace for prompt_P in prompts]
+
+        recording = _Recording(backbone)
+        traces[name] = run(recording)
+        calls |= {f"{name} decoder": partial(run, backbone), f"{name} bare": recording.replay}
+    seconds = interleaved(calls, backbone.device, repeats)
+    first = next(iter(presets))
+    rows = []
+    for name, own in traces.items():
+        decoder, bare = seconds[f"{name} decoder"], seconds[f"{name} bare"]
+        rows.append(
+            {
+                "method": name,
+                "forwards": sum(trace.forwards for trace in own) / len(prompts),
+                "rows": sum(trace.rows for trace in own) / len(prompts),
+                "token-forwards": sum(trace.token_forwards for trace in own) / len(prompts),
+                "decoder, ms": 1e3 * decoder.median() / len(prompts),
+                "bare forwards, ms": 1e3 * bare.median() / len(prompts),
+                "overhead, %": 100 * (median_ratio(decoder, bare) - 1),
+                "speedup, forwards": ratio_of_totals([t.forwards for t in traces[first]], [t.forwards for t in own]),
+                "speedup, seconds": median_ratio(seconds[f"{first} decoder"], decoder),
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+class _Recording:
+    """A backbone that records the calls made to it and replays them without the decoder."""
+
+    def __init__(self, backbone: Backbone) -> None:
+        self._backbone = backbone
+        self.mask_id, self.eos_id, self.vocab_size = backbone.mask_id, backbone.eos_id, backbone.vocab_size
+        self.device, self.eot_id, self.reads_at = backbone.device, backbone.eot_id, backbone.reads_at
+        self._calls: list[Callable[[], object]] = []
+        self._cache: KeyValues | None = None
+
+    def logits(self, ids_BL: torch.Tensor, positions: torch.Tensor | None = None, causal: bool = False) -> torch.Tensor:
+        self._calls.append(partial(self._backbone.logits, ids_BL.clone(), positions, causal))
+        return self._backbone.logits(ids_BL, positions, causal)
+
+    def extend(
+        self,
+        ids_1N: torch.Tensor,
+        position_N: torch.Tensor,
+        positions: torch.Tensor,
+        cache: KeyValues | None = None,
+        visible_NK: torch.Tensor | None = None,
+        **how: Any,
+    ) -> tuple[torch.Tensor, KeyValues]:
+        kept = 0 if cache is None else cache.get_seq_length()
+        extend = partial(self._backbone.extend, ids_1N.clone(), position_N, positions, visible_NK=visible_NK, **how)
+        self._calls.append(partial(self._extend_again, extend, kept))
+        return extend(cache=cache)
+
+    def _extend_again(self, extend: Callable[..., tuple[torch.Tensor, KeyValues]], kept: int) -> None:
+        """A recorded `extend`, after the first `kept` tokens that the one before it left in the cache."""
+        if self._cache is not None:
+            self._cache.forget(max(0, self._cache.get_seq_length() - kept))
+        _, self._cache = extend(cache=self._cache)
+
+    def replay(self) -> None:
+        for call in self._calls:
+            call()
+
+
+def dev_prompts(backbone: Backbone, suite: str, count: int) -> list[torch.Tensor]:
+    """The first generated dev problems of a suite, encoded: LongTensors (P,)."""
+    questions = (problem.question for problem in problems(suite, "dev", count))
+    return [torch.tensor(encode_question(backbone.text_tokenizer(), question)) for question in questions]
+
+
+def bench_prompts(backbone: Backbone) -> list[torch.Tensor]:
+    """One generated dev problem of each of the four suites; a random prompt for a backbone without a tokenizer."""
+    if backbone.tokenizer is None:
+        return [random_ids(backbone.vocab_size, 32, backbone.device)[0]]
+    return [prompt_P for suite in PAPER_SUITES for prompt_P in dev_prompts(backbone, suite, 1)]
+
+
+def options_of(backbone: Backbone, suite: str, presets: dict[str, Preset]) -> dict[str, dict[str, Any]]:
+    """What `decode` takes besides backbone and prompt, for each preset on a suite."""
+    return _options(suite, suite_named(suite).settings_for("nano", small=True), presets, backbone.blocks)
+
+
+def _options(
+    suite: str, settings: dict[str, Any], presets: dict[str, Preset], attends: Blocks | None = None
+) -> dict[str, dict[str, Any]]:
+    found = {}
+    for name, preset in presets.items():
+        setting = preset.for_suite(suite, settings, {}, attends=attends)
+        lengths = {"gen_length": setting.gen_length, "block_length": setting.block_length}
+        found[name] = {"method": preset.method, **lengths, **setting.options}
+    return found

@@ -1,1 +1,0 @@
-"""The benchmark: what passes, decoders, records and training cost on this machine."""

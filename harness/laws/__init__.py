@@ -1,1 +1,0 @@
-"""The audit: the distribution that each decoder samples from, beside the one it should sample from."""

@@ -1,0 +1,206 @@
+"""Training examples: nano's generators or a file, encoded with the chat template, padded and corrupted.
+
+An example is a function of (seed, index) alone, so a resumed training sees exactly what an uninterrupted one would.
+Padding is EOS, as in LLaDA's own fine-tuning, and is part of the response.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from random import Random
+from typing import TypedDict
+
+import torch
+from torch.utils.data import Dataset
+from transformers import PreTrainedTokenizerBase
+
+from harness.errors import UserError
+from harness.suites.exchanges import read_exchanges
+from harness.suites.registry import GENERATED, generator_of, suite_named
+from harness.suites.spec import Rounds
+from harness.suites.splits import draw
+from harness.train.objectives import corrupt, corrupt_in_blocks, position_rows
+from harness.train.tokenizer import EOT, NANO_SUITES
+from model_wrappers.chat import encode_messages
+
+LENGTHS = (32, 48, 64, 96)  # response lengths that a model trained on nano's suites can be asked for
+LONG_LENGTHS = (32, 48, 64, 128, 160, 256)  # and one trained on longer ones besides
+ROLES = {"HUMAN": "user", "BOT": "assistant"}
+GOLDEN = 0.6180339887498949  # t_i = frac(i * golden ratio): even coverage of [0, 1], the same on every resume
+
+
+class Example(TypedDict):
+    """One encoded example; `index` seeds its corruption."""
+
+    index: int
+    prompt: list[int]
+    response: list[int]
+
+
+Collator = Callable[[list[Example]], dict[str, torch.Tensor]]
+
+
+class Examples(Dataset[Example]):
+    """Encoded examples by index; `end` is the token that closes a response, where the vocabulary has it."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, count: int, seed: int, end: str = EOT) -> None:
+        self.tokenizer, self.count, self.seed = tokenizer, count, seed
+        eot_id = tokenizer.get_vocab().get(end)
+        self._end = [] if eot_id is None else [eot_id]
+
+    def __len__(self) -> int:
+        return self.count
+
+    def encode(self, prompt: str, response: str, index: int, before: Rounds | None = None) -> Example:
+        """A prompt, a user turn after the turns `before` it, and its response as ids, closed."""
+        turns = [{"role": ROLES[turn["role"]], "content": turn["prompt"]} for turn in before or []]
+        text = list(self.tokenizer(response, add_special_tokens=False).input_ids)
+        return {
+            "index": index,
+            "prompt": encode_messages(self.tokenizer, [*turns, {"role": "user", "content": prompt}]),
+            "response": [*text, *self._end],
+        }
+
+
+class NanoExamples(Examples):
+    """`count` generated training examples; blocks of `block` consecutive ones share a suite.
+
+    mix: how many blocks of each suite there are in a round (None: one of each of NANO_SUITES); the order within a round
+    is random. distinct: how many different examples there are, repeated in their order; None for all of them. repeats:
+    how many times in a row each block comes. shots: whether a suite with solved problems before each has them here.
+    """
+
+    def __init__(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        count: int,
+        block: int,
+        seed: int,
+        mix: dict[str, int] | None = None,
+        distinct: int | None = None,
+        repeats: int = 1,
+        shots: bool = True,
+        end: str = EOT,
+    ) -> None:
+        super().__init__(tokenizer, count, seed, end)
+        self.block, self.distinct = block, count if distinct is None else distinct
+        self.repeats, self.shots = repeats, shots
+        blocks = dict.fromkeys(NANO_SUITES, 1) if mix is None else mix
+        self.round = [suite for suite in GENERATED for _ in range(blocks.get(suite, 0))]
+
+    def __getitem__(self, index: int) -> Example:
+        block, within = divmod(index, self.block)
+        number = (block // self.repeats * self.block + within) % self.distinct
+        round_, position = divmod(number // self.block, len(self.round))
+        order = Random(f"order {self.seed} {round_}").sample(self.round, len(self.round))
+        suite = suite_named(order[position])
+        problem = draw(suite, "train", Random(f"example {self.seed} {number}"))
+        before = generator_of(suite).shots if self.shots else None
+        return self.encode(problem.question, problem.response, index, before)
+
+
+class FileExamples(Examples):
+    """The examples of a file, in a new random order every epoch.
+
+    Raises UserError for a file that cannot be read, a bad line, or an example that exceeds the model's limit of tokens.
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, path: Path, seed: int, limit: int, end: str = EOT) -> None:
+        self._exchanges = read_exchanges(path, "--data")
+        super().__init__(tokenizer, len(self._exchanges), seed, end)
+        self._order: tuple[int, list[int]] = (-1, [])
+        for number, (prompt, response) in enumerate(self._exchanges, 1):
+            example = self.encode(prompt, response, index=number)
+            tokens = len(example["prompt"]) + len(example["response"])
+            if tokens > limit:
+                raise UserError(f"--data {path}, line {number}: {tokens} tokens exceed the model's limit of {limit}")
+
+    def repeated(self, count: int) -> FileExamples:
+        """The same examples, repeated until there are `count`."""
+        self.count = count
+        return self
+
+    def __getitem__(self, index: int) -> Example:
+        epoch, position = divmod(index, len(self._exchanges))
+        if self._order[0] != epoch:
+            everything = range(len(self._exchanges))
+            self._order = (epoch, Random(f"order {self.seed} {epoch}").sample(everything, k=len(everything)))
+        prompt, response = self._exchanges[self._order[1][position]]
+        return self.encode(prompt, response, index)
+
+
+class CorruptedBatches:
+    """Collator: pads with EOS, draws diffusion times, and corrupts the responses.
+
+    lengths: some batches are padded with EOS to one of these response lengths. Without any, all are padded to their
+    longest response. blocks: share of the batches that are corrupted as decoding in blocks meets them.
+    """
+
+    def __init__(
+        self, eos_id: int, mask_id: int, seed: int, lengths: Sequence[int] = LENGTHS, blocks: float = 0.0
+    ) -> None:
+        self.eos_id, self.mask_id, self.seed, self.lengths = eos_id, mask_id, seed, lengths
+        self.blocks = blocks
+
+    def __call__(self, examples: list[Example], all_masked: float = 0.0) -> dict[str, torch.Tensor]:
+        """B examples -> clean, corrupted (B, L) ids, response (B, L) bool, share masked (B,).
+
+        all_masked: share of the examples, below 1, at diffusion time 1; the times of the others cover [0, 1] evenly.
+        """
+        first = examples[0]["index"]
+        total = max(len(e["prompt"]) for e in examples) + self._response_length(examples)
+        clean_BL = torch.full((len(examples), total), self.eos_id)
+        response_BL = torch.zeros(len(examples), total, dtype=torch.bool)
+        for row, example in enumerate(examples):
+            ids = torch.tensor(example["prompt"] + example["response"])
+            clean_BL[row, : len(ids)] = ids
+            response_BL[row, len(example["prompt"]) :] = True
+        even_B = torch.tensor([(e["index"] * GOLDEN) % 1.0 for e in examples])
+        time_B = (even_B / (1 - all_masked)).clamp_max(1)
+        generator = torch.Generator().manual_seed(self.seed * 1_000_003 + first)
+        if (first // len(examples) + 1) * self.blocks % 1 < self.blocks:  # evenly: at 0.5 every second batch
+            corrupted_BL, share_B = corrupt_in_blocks(clean_BL, response_BL, time_B, self.mask_id, generator)
+        else:
+            corrupted_BL, share_B = corrupt(clean_BL, response_BL, time_B, self.mask_id, generator)
+        return {"clean": clean_BL, "corrupted": corrupted_BL, "response": response_BL, "share": share_B}
+
+    def _response_length(self, examples: list[Example]) -> int:
+        """Most batches are as short as they can be, with one EOS at least; the others have one of the lengths."""
+        needed = max(len(e["response"]) for e in examples)
+        longer = [n for n in self.lengths if n >= needed]
+        if not longer:
+            return needed + 1
+        rng = Random(f"length {self.seed} {examples[0]['index']}")
+        length = needed if rng.random() < 0.7 else min(longer)
+        return rng.choice(longer) if rng.random() < 0.1 else length
+
+
+class NextTokenBatches:
+    """Collator: clean sequences, and which of their tokens an autoregressive model learns to predict."""
+
+    def __init__(self, batches: CorruptedBatches) -> None:
+        self._batches = batches
+
+    def __call__(self, examples: list[Example]) -> dict[str, torch.Tensor]:
+        """B examples -> inputs (B, L), predicted (B, L) bool: the responses, each up to one EOS."""
+        batch = self._batches(examples)
+        padding_BL = (batch["response"] & (batch["clean"] == self._batches.eos_id)).cumsum(1) > 1
+        return {"inputs": batch["clean"], "predicted": batch["response"] & ~padding_BL}
+
+
+class PositionBatches:
+    """Collator: corrupted batches as position-conditioned rows (the paper's Algorithm 1).
+
+    positions: corrupted positions per example, at random; None for all of them.
+    """
+
+    def __init__(self, batches: CorruptedBatches, positions: int | None) -> None:
+        self._batches, self._positions = batches, positions
+
+    def __call__(self, examples: list[Example]) -> dict[str, torch.Tensor]:
+        """B examples -> inputs (R, L), position, target, weight (R,), and tokens, the sum of the responses' lengths."""
+        batch = self._batches(examples)
+        generator = torch.Generator().manual_seed(self._batches.seed * 1_000_003 + examples[0]["index"] + 1)
+        rows = position_rows(batch["clean"], batch["corrupted"], self._positions, generator)
+        return rows._asdict() | {"tokens": batch["response"].sum()}

@@ -1,0 +1,172 @@
+"""Recipes of trainings: every value is a field, presets are in recipes.toml among nano's weights, options override."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+import msgspec
+from msgspec import Meta, Struct, structs
+
+import model_wrappers
+from harness.errors import UserError
+from harness.suites.registry import GENERATED
+
+JSON = ("mix", "trainer")  # options whose value is a JSON object
+Value = TypeVar("Value")
+Count = Annotated[Value, Meta(ge=1)]
+Share = Annotated[float, Meta(ge=0, le=1)]
+Rate = Annotated[float, Meta(gt=0, le=sys.float_info.max)]
+
+
+class Size(Struct, frozen=True, kw_only=True):
+    """The size of a new model of LLaDA's architecture."""
+
+    hidden_size: int
+    layers: int
+    heads: int
+    mlp_size: int
+    max_length: int
+
+
+class Recipe(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A training. A field with a description is an option of the command, of the same name.
+
+    size: of a new model, where no `init` is given. repeats: how many times in a row each batch of generated examples
+    comes, corrupted anew. shots: whether suites with solved problems before each have them here. blocks: for objective
+    llada, share of the batches that are corrupted as decoding in blocks meets them. prefixes, first_weight: see
+    train/blocks.py. min_lr_ratio: the last learning rate over `lr`.
+    """
+
+    init: Annotated[str | None, Meta(description="folder or hub id of the model to start from")] = None
+    size: Size | None = None
+    data: Annotated[
+        str | None,
+        Meta(description="JSON lines of prompt and response, or GSM8K's train file (default: nano's problems)"),
+    ] = None
+    mask: Annotated[
+        Literal["full", "two-stream"],
+        Meta(description="of objective fef: a row per position, or all from a random anchor on in one (full)"),
+    ] = "full"
+    positions: Annotated[
+        Literal["all"] | Count[int],
+        Meta(description="corrupted positions trained per example: a number, or `all` (objective fef, mask full)"),
+    ] = "all"
+    rows_per_forward: Annotated[
+        Count[int], Meta(description="most position-conditioned rows in one forward and backward")
+    ] = 64
+    random_orders: Annotated[
+        Share, Meta(description="share of the examples in a random order, with --mask two-stream")
+    ] = 0.0
+    blocks: Share = 0.0
+    block_length: Annotated[
+        Count[int] | None, Meta(description="train a model that attends in blocks of so many tokens")
+    ] = None
+    prefixes: Annotated[
+        Share, Meta(description="share of those blocks with a clean prefix and masks behind it (objective fef)")
+    ] = 0.0
+    first_weight: Annotated[Rate, Meta(description="weight of the first mask in such a block")] = 1.0
+    steps: Annotated[
+        Count[int] | None, Meta(description="optimizer steps (default: the preset's, or its epochs of --data)")
+    ] = None
+    epochs: Annotated[Rate, Meta(description="times that --data is gone through")] = 1.0
+    examples: Annotated[
+        Count[int] | None,
+        Meta(description="how many generated examples there are, repeated where the steps take more (default: all)"),
+    ] = None
+    repeats: int = 1
+    shots: bool = True
+    batch: Annotated[Count[int], Meta(description="examples per process and forward")]
+    accumulation: Annotated[Count[int], Meta(description="forwards per process in a step")] = 1
+    global_batch: Annotated[
+        Count[int] | None,
+        Meta(description="examples of a step over all processes, whatever their number; sets the accumulation"),
+    ] = None
+    lr: Annotated[Rate, Meta(description="learning rate")]
+    warmup: Annotated[int, Meta(ge=0, description="steps in which lr grows")]
+    decay_fraction: Annotated[Share, Meta(description="share of the steps, at their end, in which lr decays")]
+    min_lr_ratio: float
+    weight_decay: float = 0.1
+    adam_beta2: float = 0.999
+    loss_weight: Annotated[Literal["1/t", "none"], Meta(description="of objective llada")] = "none"
+    seed: Annotated[int, Meta(description="of examples, their corruption and new weights")] = 0
+    mix: Annotated[
+        dict[str, Annotated[int, Meta(ge=0)]] | None,
+        Meta(description="JSON object: blocks of generated examples per suite in a round"),
+    ] = None
+    trainer: Annotated[dict[str, Any], Meta(description="JSON object: further TrainingArguments")] = {}
+
+
+FILE = Path(model_wrappers.__file__).with_name("nano") / "recipes.toml"
+
+
+def _presets() -> dict[str, Recipe]:
+    """The recipes of FILE by name."""
+    tables = tomllib.loads(FILE.read_text(encoding="utf-8"))
+    mixes = tables.pop("mixes")
+
+    def values(name: str) -> dict[str, Any]:
+        changed = dict(tables[name])
+        return (values(changed.pop("from")) if "from" in changed else {}) | changed
+
+    found = {name: values(name) for name in tables}
+    with_mix = {name: own | ({"mix": mixes[own["mix"]]} if "mix" in own else {}) for name, own in found.items()}
+    return msgspec.convert(with_mix, dict[str, Recipe])
+
+
+PRESETS = _presets()
+
+
+def recipe(objective: str, preset: str, given: dict[str, Any]) -> Recipe:
+    """The preset of a command line, with what it gives beyond it: texts or values by name.
+
+    Raises UserError for values that cannot be used, and for options that do not go together.
+    """
+    if preset not in PRESETS:
+        raise UserError(f"--preset {preset} is not known; valid: {', '.join(PRESETS)}")
+    values = structs.asdict(PRESETS[preset]) | given
+    try:
+        values |= {name: json.loads(given[name]) for name in JSON if isinstance(given.get(name), str)}
+        made = msgspec.convert(values, Recipe, strict=False)
+    except msgspec.ValidationError as error:
+        message, _, path = str(error).partition(" - at `$.")
+        name = path.strip("`").partition(".")[0].partition("[")[0]
+        raise UserError(f"--{name.replace('_', '-')} {json.dumps(given.get(name))}: {message}") from error
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"--mix and --trainer must be JSON objects: {error}") from error
+    two_stream, blocks = made.mask == "two-stream", made.block_length is not None
+    clashes = {
+        "--global-batch sets the accumulation by the number of processes; leave --accumulation out": (
+            "global_batch" in given and "accumulation" in given
+        ),
+        f"--random-orders {made.random_orders} needs --mask two-stream, without --block-length": (
+            made.random_orders and (blocks or not two_stream)
+        ),
+        f"preset {preset} corrupts in blocks, for objective llada; not {objective}": (
+            made.blocks and objective != "llada"
+        ),
+        "--prefixes and --first-weight are of blocks: add --block-length": (
+            not blocks and (made.prefixes or made.first_weight != 1)
+        ),
+        f"--prefixes {made.prefixes} is what FeF-DLLM's targets see, for objective fef; not {objective}": (
+            made.prefixes and objective != "fef"
+        ),
+        f"--block-length {made.block_length} is of diffusion models, and objective ar trains another": (
+            objective == "ar" and blocks
+        ),
+        f"--mask two-stream needs objective fef, not {objective}; use --mask full": two_stream and objective != "fef",
+        f"--positions {made.positions} needs --mask full; two-stream trains all positions from an anchor on": (
+            two_stream and "positions" in given
+        ),
+        f"--mix {json.dumps(made.mix)} must give a whole number of blocks, not all 0, for suites of "
+        f"{', '.join(GENERATED)}": (
+            made.mix is not None and (not set(made.mix) <= set(GENERATED) or not any(made.mix.values()))
+        ),
+    }
+    for message, clash in clashes.items():
+        if clash:
+            raise UserError(message)
+    return made
