@@ -24,7 +24,7 @@ from harness.methods.groups import GROUPS
 from harness.methods.presets import ALL, LENGTHS, PRESETS, Preset, split_lengths
 from harness.methods.selection import TUNED, Methods, read_elements
 from harness.outside import import_file, with_helpers
-from harness.records.hashes import files_hash
+from harness.records.files import files_hash
 from harness.records.schema import PluginName, RunConfig
 from harness.suites.registry import SUITES
 from harness.suites.spec import Suite

@@ -45,7 +45,7 @@ def main(line: list[str] | None = None) -> int:
     """The command line."""
     options = parsed(RunOptions, line, __doc__)
     if options.status is not None:
-        from harness.runs.progress import describe_status
+        from harness.runs.record import describe_status
 
         print(describe_status(options.status))
         return 0
@@ -97,7 +97,7 @@ def evaluate(
 
 def plan(options: RunOptions, scratch: Path) -> str:
     """What a run will cost, in words; nothing is written. `scratch` receives what is not kept."""
-    from harness.runs.decoding import announcement
+    from harness.runs.record import announcement
     from harness.runs.resolve import resolve
 
     resolved = resolve(options)
@@ -127,8 +127,8 @@ def run(options: RunOptions, scratch: Path, tables: bool = True) -> Path:
 
 def _run(options: RunOptions, scratch: Path, tables: bool) -> Path:
     # torch and transformers take seconds to import, which --help and --list need not wait for.
-    from harness.runs.decoding import record
     from harness.runs.folder import claim_folder, exclusive
+    from harness.runs.record import record
     from harness.runs.resolve import resolve
     from harness.sandbox.scoring import describe_scoring, score_run
 

@@ -79,7 +79,7 @@ def write_schedule(options: ScheduleOptions) -> dict[str, Any]:
 
     from harness.methods.unmasking import estimate_profiles, make_schedule
     from harness.records.environment import describe
-    from harness.records.hashes import file_hash, model_hashes
+    from harness.records.files import file_hash, model_hashes
     from harness.records.store import write_atomically
     from harness.suites.exchanges import read_exchanges
     from harness.training.responses import encode, generated_exchanges

@@ -23,7 +23,7 @@ import matplotlib
 from matplotlib.figure import Figure
 
 from harness.errors import UserError, cannot, one_line_errors
-from harness.measures.speed import read_measured
+from harness.measures.seconds import read_measured
 from harness.measures.table import suite_titles
 from harness.options import option, parsed
 from tables.charts.drawing import STYLE, UNDATED, Skipped

@@ -31,20 +31,18 @@ from pathlib import Path
 
 from harness.errors import UserError, cannot, one_line_errors
 from harness.measures.intervals import paired
-from harness.measures.speed import read_measured
+from harness.measures.seconds import read_measured
 from harness.measures.table import measure
 from harness.options import option, parsed
 from harness.records.store import Run, write_atomically
-from tables.output.pdf import NAME as PDF
-from tables.output.pdf import write_pdf
-from tables.output.writers import latex, markdown
-from tables.sheets.ablations import ABLATIONS, ablations
+from tables.output import NAME as PDF
+from tables.output import latex, markdown, write_pdf
 from tables.sheets.against import against_sheets
 from tables.sheets.layout import Request, Sheet, with_columns
-from tables.sheets.measures import measures
+from tables.sheets.measures import measures, windows
+from tables.sheets.measures import theory_sheets as theory
 from tables.sheets.paper import paper
-from tables.sheets.theory import theory_sheets as theory
-from tables.sheets.theory import windows
+from tables.sheets.suites import ABLATIONS, ablations
 
 # What makes each table of a run; it yields nothing where records are missing. A new table is one file and one entry.
 SHEETS: tuple[Callable[[Request], Iterable[Sheet]], ...] = (ablations, windows, theory, measures, against_sheets, paper)

@@ -15,13 +15,12 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from harness.cluster.actor import Actor
+from harness.cluster.actor import Actor, pickled
 from harness.cluster.connect import connected, first_line
-from harness.cluster.pickling import pickled
 from harness.errors import UserError
 from harness.records.schema import PromptRecord
-from harness.runs.chunks import Chunk, Queue
 from harness.runs.folder import check_alike, device_name
+from harness.runs.pool import Chunk, Queue
 from harness.runs.resolve import ResolvedRun
 from harness.runs.responses import Response, Result
 

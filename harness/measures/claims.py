@@ -12,7 +12,7 @@ from msgspec import Meta
 from harness.errors import UserError
 from harness.measures.against import with_words, word
 from harness.measures.intervals import Paired, paired
-from harness.measures.speed import read_measured
+from harness.measures.seconds import read_measured
 from harness.measures.table import method_labels, suite_titles
 from harness.records.store import Run
 from harness.stats import LEVEL, speedup_interval

@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from harness.records.hashes import file_hash, model_hashes
+from harness.records.files import file_hash, model_hashes
 from harness.records.schema import Method
 from model_wrappers.backbones.registry import model_folder
 from model_wrappers.decoders.ddosp import read_schedule, schedule_path

@@ -19,7 +19,7 @@ from msgspec import Meta, Struct
 from harness.errors import UserError
 from harness.records.files import read_lines
 from harness.records.schema import PromptRecord
-from model_wrappers.events import KINDS, NO_WINDOW, NUMBER, EventLog
+from model_wrappers.trace import KINDS, NO_WINDOW, NUMBER, EventLog
 
 NAME = "traces.bin"
 HEADER = 4  # bytes that say how long a frame is, the lowest first

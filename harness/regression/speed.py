@@ -32,7 +32,7 @@ from harness.runs.resolve import recorded
 from harness.stats import percentile_interval
 
 if TYPE_CHECKING:
-    from harness.runs.inference import SuiteJob
+    from harness.runs.respond import SuiteJob
 
 Seconds = npt.NDArray[np.float64]
 # On a busy machine one round in ten has a false alarm. Another round has other processes, and with them other noise; it

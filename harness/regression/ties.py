@@ -24,7 +24,7 @@ from harness.runs.loading import load
 from harness.runs.resolve import recorded
 
 if TYPE_CHECKING:
-    from harness.runs.inference import SuiteJob
+    from harness.runs.respond import SuiteJob
     from model_wrappers import Backbone
 
 # Of a logit in float32, in eps of the largest one. From AVX512 to AVX2 nano's logits move by up to 7 of these, to no
@@ -105,7 +105,7 @@ def loaded_again(
 
 def _decoder(run: Run, keys: Sequence[Key], scratch: Path) -> Decode:
     config, jobs, backbones = loaded_again(run, keys, scratch)
-    from harness.runs.inference import decode_item, item_seed  # with OpenCompass, which takes seconds to import
+    from harness.runs.respond import decode_item, item_seed  # with OpenCompass, which takes seconds to import
 
     def decode(key: Key, number: int | None) -> dict[str, Any]:
         method, suite, item = key

@@ -42,7 +42,7 @@ def _answers(golden: Run, run: Run, keys: Sequence[Key]) -> list[dict[str, Any]]
     """What worker.py answers on the items with the code of the golden records' revision."""
     with checkout(revision_of(golden.folder)) as tree, tempfile.TemporaryDirectory(prefix="gate-") as scratch:
         config, jobs, _ = loaded_again(run, keys, Path(scratch))
-        from harness.runs.inference import item_seed  # with OpenCompass, which takes seconds to import
+        from harness.runs.respond import item_seed  # with OpenCompass, which takes seconds to import
 
         with Worker(tree, config.threads or 1) as worker:
             return [

@@ -14,9 +14,8 @@ from msgspec import to_builtins
 
 from harness.errors import UserError
 from harness.plugins import used_by
-from harness.records.environment import describe
-from harness.records.hashes import BESIDE, files_hash, model_hashes
-from harness.records.receipts import busy_warning, receipt
+from harness.records.environment import busy_warning, describe, receipt
+from harness.records.files import BESIDE, files_hash, model_hashes
 from harness.records.schema import SCHEMA, RunConfig, RunRecord
 from harness.records.store import config_hash, read_meta, write_meta
 from harness.records.traces import NAME as TRACES

@@ -16,8 +16,8 @@ from harness.suites.spec import Suite
 from model_wrappers import Backbone, load_backbone
 
 if TYPE_CHECKING:
-    from harness.runs.inference import SuiteJob
     from harness.runs.problems import Problems
+    from harness.runs.respond import SuiteJob
     from harness.runs.worker import Worker
 
 
@@ -55,7 +55,7 @@ def load(run: ResolvedRun, scratch: Path) -> tuple[list[SuiteJob], dict[str, Bac
     }
 
     problems = _problems(run, scratch)
-    from harness.runs.inference import models_for, prepare
+    from harness.runs.respond import models_for, prepare
 
     plain = config.prompt == "plain"
     jobs = [prepare(suite, own, models_for(run, suite.name, backbones), config.draws, plain) for suite, own in problems]

@@ -1,15 +1,21 @@
-"""Who decodes a run: a worker in this process, or workers of a cluster. Both give their results to who records."""
+"""Who decodes a run, and what is left for them: chunks of items, each of which passes through all methods on one worker.
+
+A chunk that a worker did not finish, because it died, comes back. The response that was in flight is handed out again
+by itself, after all others, so that one that ends every worker which decodes it holds nothing else up.
+"""
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Iterator
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
 
 from harness.errors import UserError
 from harness.records.schema import PromptRecord
-from harness.runs.chunks import Queue
 from harness.runs.options import RunOptions
 
 if TYPE_CHECKING:
@@ -100,3 +106,99 @@ class WorkerPool(Protocol):
 
     def about(self) -> dict[str, Any]:
         """What a session's entry in run.json says of the workers."""
+
+
+DEATHS = 3  # of workers with an item in flight, after which its responses are left out
+LAST = 2  # chunks that each worker should still get when a chunk is handed out: the last ones are small
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Responses of one suite for one worker: by method its items, in the order in which they are decoded."""
+
+    suite: str
+    pending: dict[str, list[int]]
+
+    @property
+    def responses(self) -> list[tuple[str, int]]:
+        """Method and item of every response, in order."""
+        return [(method, item) for method, items in self.pending.items() for item in items]
+
+
+class Queue:
+    """What a run still has to decode.
+
+    items: how many each suite has. methods: their keys, in the order of the run. done: whether the response of (method,
+    suite, item) is recorded. size: most items of a chunk. workers: how many share the work; with several, the last
+    chunks are smaller. at_once: how many responses of a chunk a worker has in flight.
+    """
+
+    def __init__(
+        self,
+        items: dict[str, int],
+        methods: list[str],
+        done: Callable[[str, str, int], bool],
+        size: int,
+        workers: int = 1,
+        at_once: int = 1,
+    ) -> None:
+        self._methods, self._done, self._size, self._workers = methods, done, size, workers
+        self._at_once = at_once
+        self._fresh = deque(
+            (suite, item)
+            for suite, count in items.items()
+            for item in range(count)
+            if not all(done(method, suite, item) for method in methods)
+        )
+        self._returned: deque[Chunk] = deque()
+        self._suspects: deque[Chunk] = deque()
+        self._taken: Counter[tuple[str, str]] = Counter()
+        self._deaths: Counter[tuple[str, int]] = Counter()
+        self.left_out: dict[tuple[str, str, int], str] = {}  # (method, suite, item) -> why
+
+    def take(self, worker: str = "") -> Chunk | None:
+        """The next chunk for a worker; None while there is none.
+
+        The methods' order alternates from chunk to chunk of a suite on each worker (ABBA).
+        """
+        if self._returned:
+            return self._returned.popleft()
+        if not self._fresh:
+            return self._suspects.popleft() if self._suspects else None
+        size = self._size
+        if self._workers > 1:
+            size = min(size, math.ceil(len(self._fresh) / (LAST * self._workers)))
+        suite = self._fresh[0][0]
+        items = [item for of, item in islice(self._fresh, size) if of == suite]
+        for _ in items:
+            self._fresh.popleft()
+        backwards = self._taken[worker, suite] % 2
+        self._taken[worker, suite] += 1
+        ordered = self._methods[::-1] if backwards else self._methods
+        pending = {m: left for m in ordered if (left := [item for item in items if not self._done(m, suite, item)])}
+        return Chunk(suite, pending)
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing is left to hand out; what was handed out may still come back."""
+        return not (self._returned or self._fresh or self._suspects)
+
+    def give_back(self, chunk: Chunk, reason: str) -> None:
+        """Take back what a dead worker did not finish of a chunk.
+
+        reason: how it died. The first responses that are not recorded were in flight; if workers died DEATHS times
+        with the item of one, it is left out.
+        """
+        rest = [(method, item) for method, item in chunk.responses if not self._done(method, chunk.suite, item)]
+        in_flight, others = rest[: self._at_once], rest[self._at_once :]
+        self._deaths.update({(chunk.suite, item) for _, item in in_flight})
+        for method, item in in_flight:
+            if self._deaths[chunk.suite, item] >= DEATHS:
+                self.left_out[method, chunk.suite, item] = f"{DEATHS} workers died with its item, the last so: {reason}"
+            else:
+                self._suspects.append(Chunk(chunk.suite, {method: [item]}))
+        if others:
+            pending: dict[str, list[int]] = {}
+            for other, number in others:
+                pending.setdefault(other, []).append(number)
+            self._returned.append(Chunk(chunk.suite, pending))

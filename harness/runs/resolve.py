@@ -22,7 +22,7 @@ from harness.methods.schedules import Roles, with_schedules
 from harness.methods.selection import methods_named
 from harness.outside import with_helpers
 from harness.plugins import load_for, restore
-from harness.records.hashes import file_hash, files_hash
+from harness.records.files import file_hash, files_hash
 from harness.records.schema import Method, QuestionsName, RunConfig, RunRecord, SuiteName
 from harness.runs.options import RunOptions
 from harness.runs.pool import Workers, workers_of

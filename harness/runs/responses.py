@@ -16,7 +16,7 @@ from harness.records.schema import SCHEMA
 from harness.records.traces import TraceRecord, packed_columns
 from model_wrappers import Backbone, Decoded
 from model_wrappers.chat import content_length
-from model_wrappers.events import EventLog
+from model_wrappers.trace import EventLog
 
 NO_TEXT = "\ufffd"  # what a tokenizer gives for bytes that are no text by themselves
 BYTE_OF = {letter: byte for byte, letter in bytes_to_unicode().items()}

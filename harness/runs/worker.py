@@ -15,13 +15,13 @@ import torch
 from msgspec import UNSET
 
 from harness.errors import UserError
-from harness.records.receipts import receipt
+from harness.records.environment import receipt
 from harness.records.schema import PromptRecord
 from harness.records.traces import TraceRecord, replay, window_sums
-from harness.runs.chunks import Chunk, Queue
 from harness.runs.folder import describe_data, made_with
-from harness.runs.inference import SuiteJob, batched, decode_item, prompts_of, warm_up
+from harness.runs.pool import Chunk, Queue
 from harness.runs.resolve import ResolvedRun
+from harness.runs.respond import SuiteJob, batched, decode_item, prompts_of, warm_up
 from harness.runs.responses import Passes, Response, Result, hash_of, trace_of
 from harness.timing import free_bytes, seconds_of
 from model_wrappers import Backbone
@@ -30,10 +30,10 @@ from model_wrappers.backbones.blocks import BlockLedger, ledgers
 from model_wrappers.batches import at_once, fitting
 from model_wrappers.decoders.fef import make_verifier
 from model_wrappers.decoders.fef.targets import Proposal
-from model_wrappers.events import EventLog
 from model_wrappers.opencompass_model import DiffusionModel
 from model_wrappers.request import Request
 from model_wrappers.sampling import Sampler
+from model_wrappers.trace import EventLog
 
 
 class Worker:
@@ -89,7 +89,7 @@ class Worker:
 
         Where seconds count, each method first decodes an item that is not recorded, and after each prefix-conditioned
         one single passes are timed on one of its prompts. In batches responses come as they are finished. Raises
-        UserError, naming method, suite and item, as `harness.runs.inference.decode_item` does.
+        UserError, naming method, suite and item, as `harness.runs.respond.decode_item` does.
         """
         job = self._jobs[chunk.suite]
         if self._config.batch is not UNSET:

@@ -9,11 +9,10 @@ from typing import Any
 
 from harness.errors import UserError, one_line_errors
 from harness.options import UNSAFE_OPTION
-from harness.records.hashes import files_hash
+from harness.records.files import files_hash
 from harness.records.schema import RunRecord
 from harness.records.store import read_lines, read_meta, write_atomically
-from harness.runs.judging import explanation, verdict_in
-from harness.runs.problems import Problems, dataset_configs, load_problems
+from harness.runs.problems import Problems, dataset_configs, explanation, load_problems, verdict_in
 from harness.runs.resolve import problem_files, restored_suites, write_generated
 from harness.sandbox.evaluators import taken
 from harness.sandbox.execute import Isolation

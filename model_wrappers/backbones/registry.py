@@ -28,8 +28,7 @@ from model_wrappers.backbones import (
     sdar,
 )
 from model_wrappers.backbones.model import Backbone, Family, ReadsAt, check_extends, check_graphs
-from model_wrappers.backbones.remote import load_remote
-from model_wrappers.backbones.weights import load_weights
+from model_wrappers.backbones.weights import load_remote, load_weights
 
 OF_FILES = (llada, llada_moe, dream, qwen3, sdar, llada2_moe, fast_dllm_v2, diffusion_gemma)
 FAMILIES: dict[str, Family] = {

@@ -14,7 +14,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLoca
 
 from harness.measures.table import timed
 from harness.records.store import Run
-from tables.charts.palette import PALETTE
+from tables.charts import PALETTE
 
 WIDTH = 3.3  # inches: a column of a two-column page
 STYLE: dict[str, Any] = {

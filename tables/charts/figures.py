@@ -18,6 +18,7 @@ from harness.measures.table import method_labels
 from harness.measures.theory import WINDOW, acceptance_by_position, fef_windows, theory
 from harness.methods.presets import prefix_conditioned
 from harness.records.store import Run
+from tables.charts import PALETTE
 from tables.charts.drawing import (
     LINES,
     Skipped,
@@ -28,9 +29,8 @@ from tables.charts.drawing import (
     plain_log,
     speed_axis,
 )
-from tables.charts.palette import PALETTE
 from tables.charts.series import by_option
-from tables.sheets.ablations import ONLY_ABLATION
+from tables.sheets.suites import ONLY_ABLATION
 
 EXPECTED_LINES = ("--", ":", "-.", (0, (5, 3, 1, 1, 1, 1)))  # of expected acceptance under independence, one per method
 MOST_CURVES = len(EXPECTED_LINES)

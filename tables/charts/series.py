@@ -14,8 +14,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 from msgspec import structs
 
-from harness.measures.curves import curves
 from harness.measures.intervals import tradeoff
+from harness.measures.parallelism import curves
 from harness.measures.series import by_option, differ_in_one_option, series_of
 from harness.measures.table import REFERENCE, measure, suite_titles
 from harness.methods.choosing import TUNED

@@ -7,10 +7,9 @@ from typing import Any
 import pandas as pd
 from msgspec import UNSET
 
-from harness.measures.drift import timing_sentences
-from harness.measures.speed import same_tokens_with
+from harness.measures.seconds import same_tokens_with, timing_sentences
 from harness.measures.table import suite_titles, timed
-from harness.records.hashes import nano_hashes
+from harness.records.files import nano_hashes
 from harness.records.schema import RunConfig, RunRecord
 from harness.records.store import KEY, Run
 

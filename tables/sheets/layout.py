@@ -11,7 +11,7 @@ import pandas as pd
 from msgspec import UNSET
 
 from harness.measures.intervals import Pairs
-from harness.measures.settings import against_reference
+from harness.measures.series import against_reference
 from harness.measures.table import BY_SEED, LENGTH, REFERENCE, method_labels, suite_titles, timed
 from harness.records.schema import SuiteName
 from harness.records.store import Run

@@ -27,9 +27,8 @@ from harness.errors import UserError, one_line_errors
 from harness.records import store
 from harness.records.store import read_lines, read_run
 from harness.run import main, pool_for
-from harness.runs.decoding import Missing, record
 from harness.runs.folder import claim_folder, exclusive
-from harness.runs.progress import describe_status
+from harness.runs.record import Missing, describe_status, record
 
 pytestmark = pytest.mark.slow
 METHODS = ["llada", "llada/2"]

@@ -17,9 +17,8 @@ from ray_nodes import ray_nodes, with_it
 
 from harness.records.store import read_lines
 from harness.run import main, pool_for
-from harness.runs.decoding import record
 from harness.runs.folder import claim_folder, exclusive
-from harness.runs.progress import describe_status
+from harness.runs.record import describe_status, record
 
 pytestmark = pytest.mark.slow
 KEYS = ("method", "suite", "item")

@@ -12,8 +12,8 @@ from command_lines import refused
 from msgspec import Meta
 from paths import ROOT
 
+from harness.cluster.actor import pickled, unpickled
 from harness.cluster.connect import check_machine, check_reachable, check_room
-from harness.cluster.pickling import pickled, unpickled
 from harness.errors import UserError
 from harness.options import checked, parsed
 from harness.run import main
@@ -145,7 +145,7 @@ def of_mine(request: Request, options: Known) -> None:
 ELSEWHERE = """
 import sys
 from pathlib import Path
-from harness.cluster.pickling import unpickled
+from harness.cluster.actor import unpickled
 from harness.methods.selection import methods_named
 from model_wrappers.options import convert_options
 

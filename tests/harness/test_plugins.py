@@ -13,7 +13,7 @@ from harness.methods.presets import PRESETS, Preset
 from harness.methods.selection import methods_named
 from harness.outside import with_helpers
 from harness.plugins import blame, load, load_all, register_preset, register_suite, restore, used_by
-from harness.records.hashes import file_hash
+from harness.records.files import file_hash
 from harness.records.schema import Method, RunConfig, SuiteName
 from harness.suites.registry import SUITES
 from harness.suites.spec import Suite

@@ -9,7 +9,7 @@ from typing import Any
 
 from harness.cluster.actor import Actor
 from harness.errors import UserError
-from harness.runs.chunks import Chunk
+from harness.runs.pool import Chunk
 from harness.runs.responses import Response
 
 FOLDER = "FAULTS"  # in the environment: where files say what happens

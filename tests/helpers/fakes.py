@@ -18,9 +18,9 @@ from harness.records.traces import TraceRecord, packed_columns
 from model_wrappers import METHODS, Backbone, Decoded
 from model_wrappers.backbones.protocol import BackboneLike, Ledger
 from model_wrappers.backbones.registry import NANO
-from model_wrappers.events import EventLog
 from model_wrappers.request import Request
 from model_wrappers.sampling import Sampler
+from model_wrappers.trace import EventLog
 
 # The decoders of models with a mask that attend to the whole sequence.
 WHOLE = [name for name, each in METHODS.items() if not (each.blocks_only or each.canvases or each.causal)]

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from harness.records.hashes import file_hash
+from harness.records.files import file_hash
 from harness.suites.registry import generator_of, suite_named
 from harness.suites.splits import problems
 from model_wrappers import Backbone, Decoded, decode

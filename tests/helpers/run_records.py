@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.methods.selection import methods_named
-from harness.records.hashes import nano_hashes
+from harness.records.files import nano_hashes
 from harness.records.store import Run, read_run
 
 PAPER_SUITES = {"gsm8k": "GSM8K", "math": "MATH", "humaneval": "HumanEval", "mbpp": "MBPP"}

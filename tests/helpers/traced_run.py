@@ -10,8 +10,7 @@ from run_records import item
 
 from harness.records.store import Recorder, Run, read_run
 from harness.records.traces import PromptRecord, TraceRecord, packed_columns, replay, window_sums
-from model_wrappers.events import EventLog
-from model_wrappers.trace import Window
+from model_wrappers.trace import EventLog, Window
 
 LENGTH, MASK, END = 8, 1, 2
 PIECES = {MASK: "<mask>", END: "<end>", 3: "one", 4: " two", 5: "\n", 6: " six", 7: "\u202eseven", 8: "<b>"}

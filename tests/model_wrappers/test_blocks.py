@@ -14,9 +14,8 @@ from harness.audit.oracle import total_variation
 from harness.records.traces import replay, window_sums
 from model_wrappers import METHODS, Backbone, decode
 from model_wrappers.backbones.blocks import BlockLedger, Blocks, Grid, Kept
-from model_wrappers.events import EventLog
 from model_wrappers.sampling import token_probs
-from model_wrappers.trace import Decoded
+from model_wrappers.trace import Decoded, EventLog
 
 MASK, EOS = VOCABULARY - 1, VOCABULARY - 2
 PROMPT = torch.tensor([3, 1, 4, 1, 5, 9, 2])  # in blocks of 4: one whole block, and three tokens of the next
@@ -136,7 +135,7 @@ def respond(model: Backbone, **how: Any) -> Decoded:
 @pytest.mark.parametrize("way", WAYS)
 def test_what_is_kept_changes_no_token_and_no_call(way: str, model: Backbone, monkeypatch: pytest.MonkeyPatch) -> None:
     if way not in ways(model):
-        with pytest.raises(ValueError, match=r"s2d2 verifies with masks|verify='two-stream' puts the token"):
+        with pytest.raises(ValueError, match=r"s2d2 verifies with masks|verify='two-stream' needs the token"):
             respond(model, **WAYS[way])
         return
     kept = respond(model, **WAYS[way])

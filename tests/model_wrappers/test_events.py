@@ -11,10 +11,9 @@ from fakes import WHOLE, RandomConditionals, request_for, tiny_llada, trace_of
 
 from harness.records.traces import TraceRecord, replay, window_sums
 from model_wrappers import Backbone, Decoded, decode
-from model_wrappers.events import KINDS, NO_WINDOW, EventLog
 from model_wrappers.options import Options
 from model_wrappers.request import Request
-from model_wrappers.trace import FullObserver, Rejected, Window
+from model_wrappers.trace import KINDS, NO_WINDOW, EventLog, FullObserver, Rejected, Window
 
 SAVINGS = {"reuse_drafts": True, "skip_root_row": True, "adaptive_window": True}
 VARIANTS: list[tuple[str, dict[str, Any]]] = [

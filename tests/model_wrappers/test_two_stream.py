@@ -80,7 +80,7 @@ def test_a_fresh_context_costs_a_query_that_doubts_and_a_context_pass(prompt: to
 
 def test_the_likeliest_comes_first_and_ties_from_left_to_right() -> None:
     context = {4: torch.tensor([1.0, 0, 9]), 7: torch.tensor([0.0, 5, 9]), 9: torch.tensor([0.0, 1, 9])}
-    assert by_confidence(context, never=[2]) == [7, 4, 9]
+    assert by_confidence(context, excluded=[2]) == [7, 4, 9]
 
 
 def test_a_response_ends_at_an_eos_that_nothing_unresolved_precedes(prompt: torch.Tensor) -> None:

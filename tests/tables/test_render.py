@@ -14,7 +14,7 @@ from harness.errors import UserError
 from harness.measures.table import measure, measure_windows
 from harness.methods.groups import GROUPS
 from harness.methods.selection import methods_named
-from tables.output.writers import escape_latex, escape_markdown
+from tables.output import escape_latex, escape_markdown
 from tables.pages.book import open_book
 from tables.pages.overview import overview
 from tables.render import render

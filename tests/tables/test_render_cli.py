@@ -19,7 +19,7 @@ from harness.methods.presets import PRESETS
 from harness.methods.selection import methods_named
 from harness.records.store import Run
 from tables import render as cli
-from tables.output.pdf import write_pdf
+from tables.output import write_pdf
 from tables.render import render
 
 

@@ -9,7 +9,7 @@ from run_records import NANO_SHA256, item, save
 
 from harness.errors import UserError
 from harness.measures.against import against
-from harness.measures.speed import read_measured
+from harness.measures.seconds import read_measured
 from harness.measures.table import measure
 from harness.records.store import Run
 from tables.render import render

@@ -23,7 +23,7 @@ from harness.measures.theory import (
 )
 from harness.records.store import Run
 from tables import render as cli
-from tables.output.pdf import write_pdf
+from tables.output import write_pdf
 from tables.render import render
 
 

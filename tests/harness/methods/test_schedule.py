@@ -14,7 +14,7 @@ from msgspec import convert
 
 from harness.audit.oracle import TableBackbone, random_table
 from harness.methods.unmasking import estimate_profiles, monotone, optimal_schedule, schedule_error
-from harness.records.hashes import model_hashes
+from harness.records.files import model_hashes
 from harness.records.schema import RunConfig
 from harness.records.store import config_hash
 from harness.run import main as run_main

@@ -9,8 +9,8 @@ import psutil
 import pytest
 import torch
 
-from harness.records import receipts
-from harness.records.receipts import receipt
+from harness.records import environment as receipts
+from harness.records.environment import receipt
 
 
 class NvmlError(Exception):

@@ -12,7 +12,7 @@ import pytest
 from paths import ROOT
 
 from harness.errors import UserError
-from harness.records.hashes import file_hash, model_hashes, nano_hashes
+from harness.records.files import file_hash, model_hashes, nano_hashes
 from harness.records.schema import SCHEMA, RunConfig
 from harness.records.store import Recorder, config_hash, read_lines, read_meta, read_run
 from model_wrappers.backbones.registry import SHIPPED

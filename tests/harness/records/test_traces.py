@@ -11,8 +11,7 @@ from harness.errors import UserError
 from harness.records.schema import SCHEMA, RunConfig
 from harness.records.store import Recorder, config_hash
 from harness.records.traces import NAME, TraceRecord, each_frame, frame_of, packed_columns, replay
-from model_wrappers.events import EventLog
-from model_wrappers.trace import Window
+from model_wrappers.trace import EventLog, Window
 
 KEY = {"method": "fef-2", "suite": "gsm8k"}
 

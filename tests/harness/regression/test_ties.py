@@ -11,13 +11,13 @@ import pytest
 import torch
 from command_lines import resolved_run
 from gate_runs import ENVIRONMENT, ITEMS, items_of, run_of, verdict
+from harness.regression.elsewhere import Responder, bench_responses, compared
 from msgspec.structs import replace
 from paths import ROOT
 
 from harness.errors import UserError
 from harness.records.store import Run, read_run
 from harness.regression import judgement, ties, unchanged
-from harness.regression.elsewhere import Responder, bench_responses, compared
 from harness.regression.golden import Key
 from harness.runs.loading import load
 from model_wrappers import load_backbone
@@ -151,7 +151,7 @@ class Twins:
         self.config, self.loaded = run.config, load(run, folder)
 
     def decode(self, share: float) -> dict[str, Any]:
-        from harness.runs.inference import decode_item, item_seed
+        from harness.runs.respond import decode_item, item_seed
 
         jobs, backbones = self.loaded
         head = backbones["nano"].model.lm_head

@@ -1,6 +1,6 @@
 """Chunks: every item through all methods on one worker, small ones at the end, what a dead worker held comes back."""
 
-from harness.runs.chunks import DEATHS, Chunk, Queue
+from harness.runs.pool import DEATHS, Chunk, Queue
 
 METHODS = ["llada", "fef-2"]
 Done = set[tuple[str, str, int]]

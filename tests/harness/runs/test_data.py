@@ -9,8 +9,8 @@ import pytest
 from transformers import PreTrainedTokenizerFast
 
 from harness.errors import UserError
-from harness.runs.inference import prepare
 from harness.runs.problems import dataset_configs, load_problems
+from harness.runs.respond import prepare
 from harness.suites.registry import SUITES
 from harness.suites.splits import write_suites
 from model_wrappers import load_backbone
@@ -132,7 +132,7 @@ def test_models_that_encode_a_prompt_differently_are_refused(tmp_path: Path, cha
 
 
 def test_logits_that_are_not_finite_name_method_suite_and_item(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from harness.runs.inference import decode_item
+    from harness.runs.respond import decode_item
 
     write_suites(tmp_path, "test", 3, ["gsm8k"])
     backbone = load_backbone("nano")

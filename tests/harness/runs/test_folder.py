@@ -15,7 +15,7 @@ import pytest
 from msgspec import convert
 
 from harness.errors import UserError, one_line_errors
-from harness.records import receipts
+from harness.records import environment as receipts
 from harness.records.schema import SCHEMA, RunConfig
 from harness.records.store import Recorder, read_lines, read_meta, read_run, write_meta
 from harness.runs.folder import claim_folder, exclusive, session

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from harness.errors import UserError
 from harness.methods.presets import PRESETS, describe_presets
-from harness.records.hashes import file_hash
+from harness.records.files import file_hash
 from harness.records.schema import RunConfig
 from harness.runs.folder import claim_folder
 from harness.runs.resolve import read_models, write_generated

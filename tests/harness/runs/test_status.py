@@ -13,9 +13,9 @@ from run_records import item, save
 from harness.errors import UserError
 from harness.records.schema import RunConfig, SuiteName
 from harness.run import main
-from harness.runs import progress
+from harness.runs import record as progress
 from harness.runs.folder import LOCK
-from harness.runs.progress import RunProgress, describe_status, duration
+from harness.runs.record import RunProgress, describe_status, duration
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import torch
 from fakes import tiny_llada
 
 from harness.errors import UserError
-from harness.runs.watch import unchanged
+from harness.runs.respond import unchanged
 from model_wrappers import Backbone
 
 

@@ -13,11 +13,10 @@ from run_records import PAPER_SUITES, item, save
 from verdicts_only import evaluate
 
 from harness.errors import UserError
-from harness.records.hashes import file_hash, files_hash
+from harness.records.files import file_hash, files_hash
 from harness.records.schema import RunConfig
 from harness.records.store import read_run
-from harness.runs.judging import Judge, verdict_of
-from harness.runs.problems import Problems
+from harness.runs.problems import Judge, Problems, verdict_of
 from harness.runs.resolve import write_generated
 from harness.sandbox import verdicts
 from harness.sandbox.evaluators import taken

@@ -13,8 +13,8 @@ from transformers.models.diffusion_gemma.generation_diffusion_gemma import Entro
 from harness.records.traces import replay
 from model_wrappers import METHODS, Backbone, decode, load_backbone
 from model_wrappers.backbones.blocks import Blocks
-from model_wrappers.events import EventLog
 from model_wrappers.sampling import Sampler
+from model_wrappers.trace import EventLog
 
 PROMPT = torch.tensor([3, 5, 7, 9, 11, 30])
 EOS, LENGTH = 1, 24

@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM
 
 from model_wrappers import Backbone, decode, load_backbone
 from model_wrappers.decoders import METHODS
-from model_wrappers.events import EventLog
+from model_wrappers.trace import EventLog
 
 LENGTH, PROMPT = 12, torch.tensor([5, 9, 2, 7])
 

@@ -9,9 +9,9 @@ from fakes import ON_LOGITS, RandomConditionals, Unmasked, request_for, tiny_lla
 
 from model_wrappers import METHODS, decode
 from model_wrappers.decoders.llada import Choice
-from model_wrappers.events import KINDS, EventLog
 from model_wrappers.options import EndOptions
 from model_wrappers.request import Request, fill_after_eos
+from model_wrappers.trace import KINDS, EventLog
 
 EOS, EOT = 2, 1
 PROMPT = torch.tensor([3, 0])

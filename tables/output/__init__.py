@@ -1,1 +1,0 @@
-"""Tables become files: LaTeX, Markdown, PDF."""
