@@ -1,4 +1,4 @@
-"""Who decodes a run, and what is left for them: chunks of items, each of which passes through all methods on one worker.
+"""Who decodes a run, and what is left for them: chunks of items, each of which passes all methods on one worker.
 
 A chunk that a worker did not finish, because it died, comes back. The response that was in flight is handed out again
 by itself, after all others, so that one that ends every worker which decodes it holds nothing else up.
