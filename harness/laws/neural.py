@@ -17,7 +17,7 @@ import pandas as pd
 import torch
 
 from harness.errors import UserError
-from harness.suites.registry import generator_of, suite_named
+from harness.suites.registry import suite_named
 from harness.suites.splits import problems
 from model_wrappers import Backbone
 from model_wrappers.backbones.blocks import ledgers
@@ -41,7 +41,7 @@ def suite_prompts(backbone: Backbone, suite: str, count: int, gen_length: int | 
     """`count` of nano's generated dev problems of a suite, as user turns through the chat template."""
     tokenizer = backbone.text_tokenizer()
     ids = [encode_question(tokenizer, problem.question) for problem in problems(suite, "dev", count)]
-    return Prompts(suite, ids, gen_length or generator_of(suite_named(suite)).length)
+    return Prompts(suite, ids, gen_length or suite_named(suite).generated.length)
 
 
 def file_prompts(backbone: Backbone, path: Path, gen_length: int | None) -> Prompts:
