@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 
 from harness.errors import UserError
 from harness.stats import hoeffding
-from harness.suites.registry import generator_of, suite_named
+from harness.suites.registry import suite_named
 from harness.suites.splits import problems
 from harness.train.tokenizer import NANO_SUITES
 from model_wrappers import Backbone
@@ -53,7 +53,7 @@ def prompts_of(backbone: Backbone, file: Path | None, count: int, gen_length: in
     groups = []
     for suite in NANO_SUITES:
         ids = [encode_question(tokenizer, problem.question) for problem in problems(suite, "dev", count)]
-        groups.append(Prompts(suite, ids, gen_length or generator_of(suite_named(suite)).length))
+        groups.append(Prompts(suite, ids, gen_length or suite_named(suite).generated.length))
     return groups
 
 

@@ -16,7 +16,7 @@ import torch
 
 from harness.stats import mean_interval
 from harness.suites.exchanges import Exchange
-from harness.suites.registry import generator_of, suite_named
+from harness.suites.registry import suite_named
 from harness.suites.splits import problems
 from harness.train.responses import Example, encode
 from model_wrappers import Backbone
@@ -41,7 +41,7 @@ def stream_examples(backbone: Backbone, count: int) -> list[Example]:
     examples = []
     for suite in STREAM_SUITES:
         exchanges = [Exchange(problem.question, problem.response) for problem in problems(suite, "dev", count)]
-        examples += encode(backbone, exchanges, generator_of(suite_named(suite)).length)
+        examples += encode(backbone, exchanges, suite_named(suite).generated.length)
     return examples
 
 

@@ -19,7 +19,7 @@ from harness.records.files import BESIDE, files_hash, model_hashes
 from harness.records.schema import SCHEMA, RunConfig, RunRecord
 from harness.records.store import config_hash, read_meta, write_meta
 from harness.records.traces import NAME as TRACES
-from harness.runs.resolve import ResolvedRun, differences, problem_files
+from harness.runs.resolve import ResolvedRun, differences
 from model_wrappers.backbones.model import Backbone
 from model_wrappers.decoders import Decoder
 from model_wrappers.options import convert_options
@@ -103,7 +103,7 @@ def describe_data(run: ResolvedRun, data: Path) -> dict[str, Any]:
     paths: where files of questions and their judges lie, so that they are found when the run is scored.
     """
     config = run.config
-    files = {name: problem_files(suite, config.generated, data) for name, suite in run.suites.items()}
+    files = {name: suite.files(config.generated, data) for name, suite in run.suites.items()}
     own = {name: suite.questions for name, suite in run.suites.items() if suite.questions is not None}
     lie = {suite: {"file": str(questions.file), "judge": questions.judge} for suite, questions in own.items()}
     folder = "" if own.keys() == config.suites.keys() else str(data.resolve())

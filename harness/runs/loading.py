@@ -74,7 +74,7 @@ def _problems(run: ResolvedRun, scratch: Path) -> Iterator[tuple[Suite, list[Pro
     # OpenCompass takes seconds to import: only now, after all that can be refused without it.
     os.environ.setdefault("HF_DATASETS_CACHE", str(scratch / "datasets"))
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    from harness.runs.problems import dataset_configs, load_problems
+    from harness.runs.problems import load_problems
 
     for suite in run.suites.values():
-        yield suite, load_problems(suite, dataset_configs(suite, run.config.generated, data), run.config.limit)
+        yield suite, load_problems(suite, suite.datasets(run.config.generated, data), run.config.limit)

@@ -6,7 +6,6 @@ Suites whose evaluators execute model-written code are scored after the run, in 
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import datasets
@@ -16,8 +15,6 @@ from opencompass.registry import ICL_EVALUATORS, ICL_PROMPT_TEMPLATES, ICL_RETRI
 from opencompass.utils.build import build_dataset_from_cfg
 
 from harness.errors import UserError
-from harness.suites.configurations import real_datasets
-from harness.suites.registry import generated_dataset, questions_dataset
 from harness.suites.spec import Suite
 from model_wrappers.opencompass_model import DiffusionModel
 
@@ -44,13 +41,6 @@ class Problems:
         """The references; empty where the dataset has none."""
         column = self.config["reader_cfg"].get("output_column")
         return [""] * len(self) if column is None else [str(gold) for gold in self.rows[column]]
-
-
-def dataset_configs(suite: Suite, generated: bool, data: Path) -> list[dict[str, Any]]:
-    """OpenCompass's configurations of a suite's datasets, for problems below `data`. Raises UserError."""
-    if suite.questions is not None:
-        return [questions_dataset(suite, suite.questions)]
-    return [generated_dataset(suite, data)] if generated else real_datasets(suite, data)
 
 
 def load_problems(suite: Suite, configs: list[dict[str, Any]], limit: int | None) -> list[Problems]:

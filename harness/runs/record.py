@@ -15,9 +15,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from harness.records.files import each_line
 from harness.records.schema import ItemRecord, RunConfig
 from harness.records.store import KEY, Recorder, read_meta
-from harness.runs.chunks import Queue
 from harness.runs.folder import LOCK, begin_meta, new_or_not_at_all, session
-from harness.runs.pool import WorkerPool
+from harness.runs.pool import Queue, WorkerPool
 from harness.runs.resolve import ResolvedRun
 from harness.runs.responses import Passes
 from model_wrappers.batches import MOST

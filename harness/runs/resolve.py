@@ -26,14 +26,11 @@ from harness.records.files import file_hash, files_hash
 from harness.records.schema import Method, QuestionsName, RunConfig, RunRecord, SuiteName
 from harness.runs.options import RunOptions
 from harness.runs.pool import Workers, workers_of
-from harness.suites.configurations import configuration_hash, real_files
 from harness.suites.published import blocks_of, family_of
 from harness.suites.questions import Questions
 from harness.suites.registry import (
     BUILT_IN,
     add_questions,
-    generated_file,
-    generator_of,
     suite_named,
     suites_named,
 )
@@ -146,7 +143,7 @@ def resolve(options: RunOptions) -> ResolvedRun:
         methods=_distinct(with_schedules(table, roles)),
         data=data
         if generated
-        else {name: files_hash(problem_files(suite, False, Path(data))) for name, suite in suites.items()},
+        else {name: files_hash(suite.files(False, Path(data))) for name, suite in suites.items()},
         limit=options.limit,
         temperature=options.temperature,
         seed=seeds[0],
@@ -221,9 +218,9 @@ def _suite(suite: Suite, generated: bool) -> SuiteName:
     if suite.questions is not None:
         return SuiteName(suite.title, questions=_questions(suite.questions), executes=executes)
     if generated:
-        generator_of(suite)  # refused here if there is none
+        _ = suite.generated  # refused here if there is none
         return SuiteName(suite.title, executes=executes)
-    return SuiteName(suite.title, suite.configuration or UNSET, configuration_hash(suite), executes=executes)
+    return SuiteName(suite.title, suite.configuration or UNSET, suite.configuration_hash(), executes=executes)
 
 
 def _questions(questions: Questions) -> QuestionsName:
@@ -233,13 +230,6 @@ def _questions(questions: Questions) -> QuestionsName:
     digest = UNSET if file is None else files_hash(with_helpers(file))
     sha256 = file_hash(questions.file)
     return QuestionsName(questions.file.name, sha256, questions.prompt, questions.answer, judge, digest)
-
-
-def problem_files(suite: Suite, generated: bool, data: Path) -> list[Path]:
-    """The files of a suite's problems: a file of questions, or generated or real ones below `data`."""
-    if suite.questions is not None:
-        return [suite.questions.file]
-    return [generated_file(suite, data)] if generated else real_files(suite, data)
 
 
 def _method(

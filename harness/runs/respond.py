@@ -18,13 +18,11 @@ from typing import Any, NoReturn
 import numpy as np
 import torch
 from greenlet import GreenletExit
-from model_wrappers.events import EventLog
 
 from harness.errors import UserError
 from harness.plugins import blame
 from harness.records.schema import PromptRecord
-from harness.runs.judging import Judge
-from harness.runs.problems import Problems, conversations
+from harness.runs.problems import Judge, Problems, conversations
 from harness.runs.resolve import ResolvedRun
 from harness.runs.responses import cost_and_tokens, hash_of
 from harness.suites.spec import Suite
@@ -33,6 +31,7 @@ from model_wrappers.batches import in_batch
 from model_wrappers.chat import response_text
 from model_wrappers.decoders import decoder_named
 from model_wrappers.opencompass_model import DiffusionModel, encode_chat
+from model_wrappers.trace import EventLog
 
 
 def item_seed(seed: int, suite: str, item: int) -> int:

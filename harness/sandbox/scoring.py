@@ -21,7 +21,6 @@ from harness.records.store import Recorder, Run, read_meta, write_meta
 from harness.runs.resolve import restored_suites
 from harness.sandbox.execute import entered, filter_descriptor
 from harness.sandbox.probe import choose, whole_process
-from harness.suites.configurations import sandboxed
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -46,7 +45,7 @@ def score_run(folder: Path, unsafe: bool = False, pending: bool = False) -> dict
         return scoring
     scoring["own_objects"] |= meta.scoring.get("own_objects", {}) if pending else {}
     specs = restored_suites(meta, [suite for suite in meta.config.suites if suite in unjudged])
-    together = [name for name, suite in specs.items() if suite.foreign and not sandboxed(suite)]
+    together = [name for name, suite in specs.items() if suite.foreign and not suite.sandboxes_each()]
     for suites in ([name for name in specs if name not in together], together):
         if not suites:
             continue

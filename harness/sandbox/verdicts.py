@@ -12,8 +12,8 @@ from harness.options import UNSAFE_OPTION
 from harness.records.files import files_hash
 from harness.records.schema import RunRecord
 from harness.records.store import read_lines, read_meta, write_atomically
-from harness.runs.problems import Problems, dataset_configs, explanation, load_problems, verdict_in
-from harness.runs.resolve import problem_files, restored_suites, write_generated
+from harness.runs.problems import Problems, explanation, load_problems, verdict_in
+from harness.runs.resolve import restored_suites, write_generated
 from harness.sandbox.evaluators import taken
 from harness.sandbox.execute import Isolation
 from harness.sandbox.probe import Choice, choose, not_enforced
@@ -97,9 +97,9 @@ def verdicts_of(
 
 def _problems(suite: Suite, meta: RunRecord, data: Path, unsafe: bool) -> list[Problems]:
     """The datasets of a suite, as far as the run went."""
-    if files_hash(problem_files(suite, meta.config.generated, data)) != meta.data["files"][suite.name]["sha256"]:
+    if files_hash(suite.files(meta.config.generated, data)) != meta.data["files"][suite.name]["sha256"]:
         raise UserError(f"the problems of {suite.name} are not those of the run: their SHA-256 differs from run.json's")
-    configs = dataset_configs(suite, meta.config.generated, data)
+    configs = suite.datasets(meta.config.generated, data)
     for config in configs:
         evaluator = config["eval_cfg"]["evaluator"]
         if str(evaluator.get("type")).startswith("harness.sandbox.evaluators.Sandboxed"):

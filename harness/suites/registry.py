@@ -6,15 +6,13 @@ of questions (questions.py).
 
 from collections.abc import Iterable
 from dataclasses import replace
-from pathlib import Path
 from random import Random
-from typing import Any
 
 from harness.elements import elements_of
 from harness.errors import UserError
 from harness.suites import gsm8k, humaneval, lists, math, mbpp, parallelbench, waiting_line
 from harness.suites.questions import Questions, questions_of
-from harness.suites.spec import Generator, Rounds, Suite, human, split_of
+from harness.suites.spec import Rounds, Suite, split_of
 
 SHOTS = 4
 
@@ -24,11 +22,9 @@ def with_shots(suite: Suite) -> Suite:
 
     They are training problems, always the same; prompts then have several hundred tokens.
 
-    Raises ValueError for a suite without generated problems.
+    Raises UserError for a suite without generated problems.
     """
-    generator = suite.generator
-    if generator is None:
-        raise ValueError(f"suite {suite.name} has no generated problems")
+    generator = suite.generated
     rng = Random(f"{suite.name} shots")
     solved: Rounds = []
     while len(solved) < 2 * SHOTS:
@@ -102,60 +98,3 @@ def add_questions(name: str, questions: Questions) -> None:
 def valid() -> str:
     """What a suite may be, for messages."""
     return f"{', '.join(SUITES)}, {FOREIGN}NAME, {parallelbench.PREFIX}GROUP/TASK, NAME=FILE.jsonl"
-
-
-def generator_of(suite: Suite) -> Generator:
-    """A suite's generator. Raises UserError for a suite without one."""
-    if suite.generator is None:
-        raise UserError(
-            f"suite {suite.name} has no generated problems; valid: {', '.join(GENERATED)}; or give --data FOLDER"
-        )
-    return suite.generator
-
-
-def generated_file(suite: Suite, data: Path) -> Path:
-    """Where a suite's generated problems are, below `data`."""
-    return data / "data" / generator_of(suite).file
-
-
-def generated_dataset(suite: Suite, data: Path) -> dict[str, Any]:
-    """OpenCompass's dataset configuration of a suite's generated problems, which are below `data`."""
-    generator, path = generator_of(suite), generated_file(suite, data).resolve()
-    return {
-        "abbr": suite.name,
-        "type": generator.dataset,
-        "path": str(path.parent if generator.by_folder else path),
-        **generator.load,
-        "reader_cfg": {"input_columns": list(generator.columns), "output_column": generator.output, **generator.reader},
-        "infer_cfg": _inference(generator.rounds),
-        "eval_cfg": generator.evaluation,
-    }
-
-
-def questions_dataset(suite: Suite, questions: Questions) -> dict[str, Any]:
-    """OpenCompass's dataset configuration of a file of questions."""
-    rounds, columns = human("{prompt}"), ["prompt"]
-    if questions.prompt == parallelbench.PROMPT and parallelbench.rows_of(questions.file)[0]["shot"]:
-        rounds = [*human("{shot}"), {"role": "BOT", "prompt": "{shown}"}, *rounds]
-        columns = ["shot", "shown", "prompt"]
-    return {
-        "abbr": suite.name,
-        "type": "harness.sandbox.evaluators.QuestionsDataset",
-        "path": str(questions.file),
-        "columns": {"prompt": questions.prompt, "answer": questions.answer},
-        "reader_cfg": {"input_columns": columns, "output_column": "answer"},
-        "infer_cfg": _inference(rounds),
-        "eval_cfg": {"evaluator": {"type": "harness.sandbox.evaluators.QuestionsEvaluator", "judge": questions.judge}},
-    }
-
-
-def _inference(rounds: Rounds) -> dict[str, Any]:
-    """The infer_cfg of a prompt without solved problems before it."""
-    return {
-        "prompt_template": {
-            "type": "opencompass.openicl.icl_prompt_template.PromptTemplate",
-            "template": {"round": rounds},
-        },
-        "retriever": {"type": "opencompass.openicl.icl_retriever.ZeroRetriever"},
-        "inferencer": {"type": "opencompass.openicl.icl_inferencer.GenInferencer"},
-    }

@@ -7,9 +7,13 @@ import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from random import Random
 from typing import Any
 
+from harness.errors import UserError
+from harness.suites import parallelbench
+from harness.suites.configurations import SANDBOXED, evaluator_of, local_path, shipped
 from harness.suites.published import settings_of_model
 from harness.suites.questions import Questions
 
@@ -126,7 +130,117 @@ class Suite:
         length, block = self.generator.length, self.generator.block_length
         return {"gen_length": length} if block is None else {"gen_length": length, "block_length": block}
 
+    @property
+    def generated(self) -> Generator:
+        """Its generator. Raises UserError for a suite without one."""
+        if self.generator is None:
+            raise UserError(f"suite {self.name} has no generated problems; give --data FOLDER")
+        return self.generator
+
+    def files(self, generated: bool, data: Path) -> list[Path]:
+        """The files of its problems, generated or real ones below `data`, in a fixed order.
+
+        Raises UserError if real ones are missing.
+        """
+        if self.questions is not None:
+            return [self.questions.file]
+        if generated:
+            return [data / "data" / self.generated.file]
+        if self.file is not None:
+            return [self._present(data, f"data/{self.file}")]
+        found: list[Path] = []
+        for dataset in self.datasets(False, data):
+            path = Path(dataset["path"])
+            found += sorted(each for each in path.rglob("*") if each.is_file()) if path.is_dir() else [path]
+        return list(dict.fromkeys(found))
+
+    def datasets(self, generated: bool, data: Path) -> list[dict[str, Any]]:
+        """OpenCompass's dataset configurations of its problems, generated or real ones below `data`.
+
+        Raises UserError for an unknown configuration, one that does not generate text, or a missing file.
+        """
+        if self.questions is not None:
+            return [self._questions_dataset(self.questions)]
+        if generated:
+            return [self._generated_dataset(self.generated, self.files(True, data)[0].resolve())]
+        found = self._shipped()
+        for dataset in found:
+            inferencer = dataset["infer_cfg"]["inferencer"]["type"]
+            if not inferencer.rsplit(".", 1)[-1].endswith("GenInferencer"):
+                raise UserError(f"configuration {self.configuration} does not generate text, it uses {inferencer}")
+            if self.file is not None:
+                self._present(data, f"data/{self.file}")
+            dataset["path"] = str(self._present(data, local_path(str(dataset.get("path", "")))).resolve())
+            dataset["eval_cfg"]["evaluator"] = SANDBOXED.get(evaluator_of(dataset), dataset["eval_cfg"]["evaluator"])
+        return found
+
+    def configuration_hash(self) -> str:
+        """SHA-256 of the configuration as it ships, with what this suite changes of it."""
+        return hashlib.sha256(json.dumps(self._shipped(), sort_keys=True).encode()).hexdigest()
+
+    def sandboxes_each(self) -> bool:
+        """Whether the evaluators of the configuration give every program its own sandbox."""
+        return all(evaluator_of(dataset) in SANDBOXED for dataset in self._shipped())
+
+    def _shipped(self) -> list[dict[str, Any]]:
+        if self.configuration is None:
+            raise UserError(f"suite {self.name} has generated problems alone; leave out --data, or the suite")
+        return [dataset | self.changes for dataset in shipped(self.configuration)]
+
+    def _present(self, data: Path, name: str) -> Path:
+        path = data / name
+        if not path.exists():
+            raise UserError(
+                f"data file for {self.name} is missing: {path}; OpenCompass's configuration {self.configuration} wants "
+                "it there, and --data names the folder above data/"
+            )
+        return path
+
+    def _generated_dataset(self, generator: Generator, path: Path) -> dict[str, Any]:
+        return {
+            "abbr": self.name,
+            "type": generator.dataset,
+            "path": str(path.parent if generator.by_folder else path),
+            **generator.load,
+            "reader_cfg": {
+                "input_columns": list(generator.columns),
+                "output_column": generator.output,
+                **generator.reader,
+            },
+            "infer_cfg": _inference(generator.rounds),
+            "eval_cfg": generator.evaluation,
+        }
+
+    def _questions_dataset(self, questions: Questions) -> dict[str, Any]:
+        rounds, columns = human("{prompt}"), ["prompt"]
+        if questions.prompt == parallelbench.PROMPT and parallelbench.rows_of(questions.file)[0]["shot"]:
+            rounds = [*human("{shot}"), {"role": "BOT", "prompt": "{shown}"}, *rounds]
+            columns = ["shot", "shown", "prompt"]
+        return {
+            "abbr": self.name,
+            "type": "harness.sandbox.evaluators.QuestionsDataset",
+            "path": str(questions.file),
+            "columns": {"prompt": questions.prompt, "answer": questions.answer},
+            "reader_cfg": {"input_columns": columns, "output_column": "answer"},
+            "infer_cfg": _inference(rounds),
+            "eval_cfg": {
+                "evaluator": {"type": "harness.sandbox.evaluators.QuestionsEvaluator", "judge": questions.judge}
+            },
+        }
+
 
 def human(prompt: str) -> Rounds:
     """A conversation of one user turn."""
     return [{"role": "HUMAN", "prompt": prompt}]
+
+
+def _inference(rounds: Rounds) -> dict[str, Any]:
+    """The infer_cfg of a prompt without solved problems before it."""
+    return {
+        "prompt_template": {
+            "type": "opencompass.openicl.icl_prompt_template.PromptTemplate",
+            "template": {"round": rounds},
+        },
+        "retriever": {"type": "opencompass.openicl.icl_retriever.ZeroRetriever"},
+        "inferencer": {"type": "opencompass.openicl.icl_inferencer.GenInferencer"},
+    }

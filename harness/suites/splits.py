@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from random import Random
 
-from harness.suites.registry import GENERATED, generated_file, generator_of, suite_named
+from harness.suites.registry import GENERATED, suite_named
 from harness.suites.spec import Problem, Suite, split_of
 
 SPLITS = ("train", "dev", "test")
@@ -28,7 +28,7 @@ def draw(suite: Suite, split: str, rng: Random) -> Problem:
     """One problem of a suite's split, by rejection. Raises ValueError for an unknown split."""
     if split not in SPLITS:
         raise ValueError(f"unknown split {split!r}; valid: {', '.join(SPLITS)}")
-    generator = generator_of(suite)
+    generator = suite.generated
     while True:
         problem = generator.draw(rng)
         if split_of(problem) == split:
@@ -45,7 +45,7 @@ def problems_of(suite: Suite, split: str, count: int, seed: int = 0, fewer: bool
 
     fewer: end where the split does not seem to hold that many. Otherwise that raises ValueError.
     """
-    rng = Random(f"{generator_of(suite).problems_of or suite.name} {split} {seed}")
+    rng = Random(f"{suite.generated.problems_of or suite.name} {split} {seed}")
     seen: set[str] = set()
     draws = 0
     while len(seen) < count:
@@ -81,7 +81,7 @@ def write_suites(
 
 def write_problems(folder: Path, suite: Suite, chosen: Iterable[Problem]) -> None:
     """Write problems of a suite below `folder/data`, as its real file is laid out."""
-    generator, path = generator_of(suite), generated_file(suite, folder)
+    generator, path = suite.generated, suite.files(True, folder)[0]
     path.parent.mkdir(parents=True, exist_ok=True)
     text = generator.content([problem.row for problem in chosen])
     path.write_text(text, encoding="utf-8")

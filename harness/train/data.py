@@ -17,7 +17,7 @@ from transformers import PreTrainedTokenizerBase
 
 from harness.errors import UserError
 from harness.suites.exchanges import read_exchanges
-from harness.suites.registry import GENERATED, generator_of, suite_named
+from harness.suites.registry import GENERATED, suite_named
 from harness.suites.spec import Rounds
 from harness.suites.splits import draw
 from harness.train.objectives import corrupt, corrupt_in_blocks, position_rows
@@ -96,7 +96,7 @@ class NanoExamples(Examples):
         order = Random(f"order {self.seed} {round_}").sample(self.round, len(self.round))
         suite = suite_named(order[position])
         problem = draw(suite, "train", Random(f"example {self.seed} {number}"))
-        before = generator_of(suite).shots if self.shots else None
+        before = suite.generated.shots if self.shots else None
         return self.encode(problem.question, problem.response, index, before)
 
 

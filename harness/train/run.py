@@ -13,7 +13,7 @@ from msgspec import to_builtins
 from transformers import PreTrainedTokenizerBase, TrainingArguments, set_seed
 
 from harness.errors import UserError
-from harness.suites.registry import generator_of, suite_named
+from harness.suites.registry import suite_named
 from harness.train.blocks import BlockBatches
 from harness.train.data import (
     LENGTHS,
@@ -125,7 +125,7 @@ def lengths_of(recipe: Recipe) -> tuple[int, ...]:
     """Response lengths that some batches are padded to: those that the trained model will be asked for."""
     if recipe.data is not None:
         return ()
-    longest = max(generator_of(suite_named(name)).length for name in recipe.mix or NANO_SUITES)
+    longest = max(suite_named(name).generated.length for name in recipe.mix or NANO_SUITES)
     return LENGTHS if longest <= LENGTHS[-1] else LONG_LENGTHS
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from harness.errors import UserError
 from harness.records.store import Recorder, read_run
-from harness.runs.problems import dataset_configs, load_problems
+from harness.runs.problems import load_problems
 from harness.runs.respond import prepare
 from harness.suites.registry import SUITES
 from harness.train.__main__ import options_of
@@ -155,7 +155,7 @@ def test_a_data_file_is_used_or_refused(tmp_path: Path, rows: list[Any], suite: 
         (folder / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
     model = DiffusionModel(NANO, "llada", gen_length=32)
     with pytest.raises(UserError) as error:
-        problems = load_problems(SUITES[suite], dataset_configs(SUITES[suite], True, tmp_path), 3)
+        problems = load_problems(SUITES[suite], SUITES[suite].datasets(True, tmp_path), 3)
         prepare(SUITES[suite], problems, {"llada": model})
     assert refused(error.value)
 

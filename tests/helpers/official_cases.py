@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from harness.records.files import file_hash
-from harness.suites.registry import generator_of, suite_named
+from harness.suites.registry import suite_named
 from harness.suites.splits import problems
 from model_wrappers import Backbone, Decoded, decode
 from model_wrappers.backbones.blocks import Blocks
@@ -172,7 +172,7 @@ def prompts(backbone: Backbone, suite: str) -> list[torch.Tensor]:
 
 def lengths(case: Case, suite: str) -> dict[str, int]:
     """Generation length and block length of a case on a suite."""
-    length = generator_of(suite_named(suite)).length
+    length = suite_named(suite).generated.length
     return {"gen_length": length, "block_length": case.block_length or length}
 
 

@@ -9,7 +9,7 @@ import pytest
 from transformers import PreTrainedTokenizerFast
 
 from harness.errors import UserError
-from harness.runs.problems import dataset_configs, load_problems
+from harness.runs.problems import load_problems
 from harness.runs.respond import prepare
 from harness.suites.registry import SUITES
 from harness.suites.splits import write_suites
@@ -29,7 +29,7 @@ def prepared(folder: Path, suite: str, content: str, generated: bool = True) -> 
     write_suites(folder, "test", 3, [suite])
     (folder / "data" / FILES[suite]).write_text(content)
     spec = SUITES[suite]
-    problems = load_problems(spec, dataset_configs(spec, generated, folder), 3)
+    problems = load_problems(spec, spec.datasets(generated, folder), 3)
     prepare(spec, problems, {"llada": DiffusionModel(load_backbone("nano"), "llada", gen_length=32)})
 
 
@@ -126,7 +126,7 @@ def test_models_that_encode_a_prompt_differently_are_refused(tmp_path: Path, cha
         tokenizer.chat_template = f"Now. {tokenizer.chat_template}"
     else:
         tokenizer.add_tokens(["How many"])
-    problems = load_problems(gsm8k, dataset_configs(gsm8k, True, tmp_path), 3)
+    problems = load_problems(gsm8k, gsm8k.datasets(True, tmp_path), 3)
     with pytest.raises(UserError, match="nano and nano-fef encode the prompt differently"):
         prepare(gsm8k, problems, models)
 
@@ -137,7 +137,7 @@ def test_logits_that_are_not_finite_name_method_suite_and_item(tmp_path: Path, m
     write_suites(tmp_path, "test", 3, ["gsm8k"])
     backbone = load_backbone("nano")
     gsm8k = SUITES["gsm8k"]
-    problems = load_problems(gsm8k, dataset_configs(gsm8k, True, tmp_path), 3)
+    problems = load_problems(gsm8k, gsm8k.datasets(True, tmp_path), 3)
     job = prepare(gsm8k, problems, {"llada": DiffusionModel(backbone, "llada", gen_length=32)})
     logits: Callable[..., Any] = backbone.logits
     monkeypatch.setattr(backbone, "logits", lambda *given, **named: logits(*given, **named) * float("nan"))

@@ -25,8 +25,7 @@ from harness.sandbox.probe import choose, not_enforced
 from harness.sandbox.scoring import describe_scoring, score_run
 from harness.sandbox.verdicts import explained_suite, verdicts_of
 from harness.scoring import main
-from harness.suites.configurations import real_datasets, real_files
-from harness.suites.registry import GENERATED, SUITES, generated_dataset, generated_file, suite_named
+from harness.suites.registry import GENERATED, SUITES, suite_named
 from harness.suites.splits import problems, write_suites
 from tables.render import render
 
@@ -50,7 +49,7 @@ def test_references_are_right_and_nonsense_is_wrong(suite: str, tmp_path: Path) 
     responses = [problem.response for problem in problems(suite, "dev", 6)]
     items = [5, 0, 3]
     texts = [responses[5], "nonsense", responses[3]]
-    assert evaluate(generated_dataset(suite_named(suite), tmp_path), items, texts) == [True, False, True]
+    assert evaluate(suite_named(suite).datasets(True, tmp_path)[0], items, texts) == [True, False, True]
 
 
 @pytest.mark.parametrize("suite", CODE_SUITES)
@@ -59,17 +58,17 @@ def test_a_program_that_ends_its_process_costs_its_own_item(suite: str, tmp_path
     write_suites(tmp_path, "dev", 3)
     responses = [problem.response for problem in problems(suite, "dev", 3)]
     texts = [responses[0], f"import os\nos._exit(0)\n{responses[1]}", responses[2]]
-    assert evaluate(generated_dataset(suite_named(suite), tmp_path), [0, 1, 2], texts) == [True, False, True]
+    assert evaluate(suite_named(suite).datasets(True, tmp_path)[0], [0, 1, 2], texts) == [True, False, True]
 
 
 def test_real_math_wants_the_answer_in_a_box_and_gsm8k_as_the_last_number(tmp_path: Path) -> None:
     write_suites(tmp_path, "dev", 2)
     answer = next(iter(problems("math", "dev", 1))).response.split("{")[1].split("}")[0]
-    (config,) = real_datasets(suite_named("math500"), tmp_path)
+    (config,) = suite_named("math500").datasets(False, tmp_path)
     assert evaluate(config, [0], [rf"It is \boxed{{{answer}}}."]) == [True]
     assert evaluate(config, [0], [r"It is \boxed{-1}."]) == [False]
     answer = next(iter(problems("gsm8k", "dev", 1))).row["answer"].split("#### ")[1]
-    (config,) = real_datasets(suite_named("gsm8k"), tmp_path)
+    (config,) = suite_named("gsm8k").datasets(False, tmp_path)
     assert evaluate(config, [0], [f"The answer is {answer}"]) == [True]
     assert evaluate(config, [0], ["The answer is -1"]) == [False]
 
@@ -80,7 +79,7 @@ def run_of_another_configuration(folder: Path, configuration: str, suite: str) -
         pytest.skip(choice.missing)
     name = f"opencompass:{configuration}"
     write_suites(folder / "real", "dev", 2)
-    sha256 = files_hash(real_files(suite_named(name), folder / "real"))
+    sha256 = files_hash(suite_named(name).files(False, folder / "real"))
     row = next(iter(problems(suite, "dev", 1))).row
     right = row["answer"] if suite == "gsm8k" else row["prompt"] + row["canonical_solution"]
     items = [item("llada", name, number, text=text, correct=None) for number, text in enumerate([right, "nonsense"])]
@@ -123,9 +122,7 @@ def finished_run(tmp_path: Path) -> Path:
         "suites": {suite: {"title": title} for suite, title in suites.items()},
     }
     write_generated(tmp_path / "problems", convert(config, RunConfig), map(suite_named, suites))
-    files = {
-        suite: {"sha256": file_hash(generated_file(suite_named(suite), tmp_path / "problems"))} for suite in suites
-    }
+    files = {suite: {"sha256": file_hash(suite_named(suite).files(True, tmp_path / "problems")[0])} for suite in suites}
     items = [
         item("llada", suite, number, text=problem.response, correct=False)
         for suite in suites
@@ -185,7 +182,7 @@ def test_a_program_whose_own_objects_are_compared_is_counted_and_fails(tmp_path:
     rows = [problem.row for problem in problems("humaneval", "dev", 2)]
     trick = "    class Equal(float):\n        __eq__ = lambda *pair: True\n    return Equal(0)\n"
     texts = [rows[0]["prompt"] + trick, rows[1]["prompt"] + rows[1]["canonical_solution"]]
-    assert evaluate(generated_dataset(suite_named("humaneval"), tmp_path), [0, 1], texts) == [False, True]
+    assert evaluate(suite_named("humaneval").datasets(True, tmp_path)[0], [0, 1], texts) == [False, True]
     assert taken() == 1
 
 
@@ -208,7 +205,7 @@ def test_code_runs_unprotected_only_if_asked_for(finished_run: Path, monkeypatch
     assert "UNPROTECTED" in describe_scoring(scored) and "the network are open to it" in describe_scoring(scored)
     write_suites(finished_run, "dev", 1)
     with pytest.raises(UserError, match="is not run: no sandbox"):
-        evaluate(generated_dataset(suite_named("humaneval"), finished_run), [0], ["x"])
+        evaluate(suite_named("humaneval").datasets(True, finished_run)[0], [0], ["x"])
 
 
 def test_a_response_that_several_methods_gave_is_judged_once(
@@ -247,17 +244,17 @@ def real_data(suite: str) -> Path:
 @pytest.mark.slow
 def test_all_canonical_solutions_of_humaneval_are_right() -> None:
     folder = real_data("humaneval")
-    rows = [json.loads(line) for line in real_files(suite_named("humaneval"), folder)[0].read_text().splitlines()]
+    rows = [json.loads(line) for line in suite_named("humaneval").files(False, folder)[0].read_text().splitlines()]
     texts = [row["prompt"] + row["canonical_solution"] for row in rows]
-    verdicts = evaluate(real_datasets(suite_named("humaneval"), folder)[0], list(range(len(rows))), texts)
+    verdicts = evaluate(suite_named("humaneval").datasets(False, folder)[0], list(range(len(rows))), texts)
     assert len(verdicts) == 164 and all(verdicts)
 
 
 @pytest.mark.slow
 def test_of_mbpps_solutions_those_are_wrong_that_opencompass_says() -> None:
     folder = real_data("mbpp")
-    rows = [json.loads(line) for line in real_files(suite_named("mbpp"), folder)[0].read_text().splitlines()][10:510]
-    verdicts = evaluate(real_datasets(suite_named("mbpp"), folder)[0], list(range(500)), [row["code"] for row in rows])
+    rows = [json.loads(line) for line in suite_named("mbpp").files(False, folder)[0].read_text().splitlines()][10:510]
+    verdicts = evaluate(suite_named("mbpp").datasets(False, folder)[0], list(range(500)), [row["code"] for row in rows])
     assert {row["task_id"] for row, right in zip(rows, verdicts, strict=True) if not right} == MBPP_FAILING
 
 
@@ -273,7 +270,7 @@ def test_the_verdict_is_that_of_opencompass_own_evaluation(suite: str, tmp_path:
     from opencompass.utils.build import build_dataset_from_cfg
 
     write_suites(tmp_path, "dev", 6, [suite])
-    config = generated_dataset(suite_named(suite), tmp_path)
+    config = suite_named(suite).datasets(True, tmp_path)[0]
     test = build_dataset_from_cfg(ConfigDict(config)).test
     golds = [str(gold) for gold in test[config["reader_cfg"]["output_column"]]]
     right = [problem.response for problem in problems(suite, "dev", 6)]

@@ -16,8 +16,7 @@ from harness.errors import UserError
 from harness.sandbox.execute import Isolation, entered, filter_descriptor
 from harness.sandbox.probe import whole_process
 from harness.sandbox.verdicts import explained_suite
-from harness.suites.configurations import configuration_hash, real_datasets, real_files
-from harness.suites.registry import generated_dataset, suite_named, suites_named
+from harness.suites.registry import suite_named, suites_named
 from harness.suites.splits import problems, write_suites
 from model_wrappers import load_backbone
 
@@ -51,7 +50,7 @@ def test_prompts_are_those_that_opencompass_own_inferencer_sends(suite: str, dat
             return [""] * len(inputs)
 
     nano = load_backbone("nano")
-    (config,) = real_datasets(suite_named(suite), data)
+    (config,) = suite_named(suite).datasets(False, data)
     job = prepare(
         suite_named(suite),
         load_problems(suite_named(suite), [config], 2),
@@ -68,36 +67,34 @@ def test_prompts_are_those_that_opencompass_own_inferencer_sends(suite: str, dat
 
 
 def test_the_math_suite_is_all_of_it_and_math500_a_selection(data: Path) -> None:
-    (whole,), (part,) = real_datasets(suite_named("math"), data), real_datasets(suite_named("math500"), data)
+    (whole,), (part,) = suite_named("math").datasets(False, data), suite_named("math500").datasets(False, data)
     assert "file_name" not in whole and part["file_name"] == "test_prm800k_500.json"
-    assert [path.name for path in real_files(suite_named("math"), data)] == ["math.json"]
-    assert configuration_hash(suite_named("math")) != configuration_hash(suite_named("math500"))
+    assert [path.name for path in suite_named("math").files(False, data)] == ["math.json"]
+    assert suite_named("math").configuration_hash() != suite_named("math500").configuration_hash()
 
 
 def test_a_missing_file_says_which_where_and_who_wants_it(tmp_path: Path) -> None:
     write_suites(tmp_path, "dev", 2)
-    with pytest.raises(
-        UserError, match=r"math/math\.json; .*math_0shot_gen_11c4b5 wants it there.*the files of math500 are there"
-    ):
-        real_datasets(suite_named("math"), tmp_path)
+    with pytest.raises(UserError, match=r"math/math\.json; .*math_0shot_gen_11c4b5 wants it there"):
+        suite_named("math").datasets(False, tmp_path)
     with pytest.raises(UserError, match=r"data/ifeval/input_data\.jsonl; .*IFEval_gen_353ae7 wants it"):
-        real_datasets(suite_named("opencompass:IFEval_gen_353ae7"), tmp_path)
+        suite_named("opencompass:IFEval_gen_353ae7").datasets(False, tmp_path)
     with pytest.raises(UserError, match="lists has generated problems alone"):
-        real_datasets(suite_named("lists"), tmp_path)
+        suite_named("lists").datasets(False, tmp_path)
 
 
 def test_unknown_configurations_and_those_that_generate_nothing_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"no configuration gsm8k_0shot_gen; close ones: gsm8k_"):
-        real_datasets(suite_named("opencompass:gsm8k_0shot_gen"), tmp_path)
+        suite_named("opencompass:gsm8k_0shot_gen").datasets(False, tmp_path)
     with pytest.raises(UserError, match=r"does not generate text, it uses .*PPLInferencer"):
-        real_datasets(suite_named("opencompass:hellaswag_ppl_a6e128"), tmp_path)
+        suite_named("opencompass:hellaswag_ppl_a6e128").datasets(False, tmp_path)
     with pytest.raises(UserError, match=r"unknown suite gsm9k; valid: gsm8k, .*opencompass:NAME"):
         suites_named("gsm8k,gsm9k")
 
 
 @pytest.mark.parametrize("suite", NAMED)
 def test_every_program_of_a_named_suite_runs_in_a_sandbox(suite: str, data: Path) -> None:
-    (config,) = real_datasets(suite_named(suite), data)
+    (config,) = suite_named(suite).datasets(False, data)
     own = config["eval_cfg"]["evaluator"]["type"].startswith("harness.sandbox.evaluators.Sandboxed")
     assert own == suite_named(suite).executes
 
@@ -105,7 +102,7 @@ def test_every_program_of_a_named_suite_runs_in_a_sandbox(suite: str, data: Path
 def test_an_evaluator_without_verdicts_is_asked_item_by_item(tmp_path: Path) -> None:
     """With one item, its one number says whether that item is right."""
     write_suites(tmp_path, "dev", 3)
-    config = generated_dataset(suite_named("lists"), tmp_path)
+    config = suite_named("lists").datasets(True, tmp_path)[0]
     config["eval_cfg"] = {"evaluator": {"type": "verdicts_only.OneNumber"}}
     golds = [problem.row["answer"] for problem in problems("lists", "dev", 3)]
     assert evaluate(config, [0, 1, 2], [golds[0], "nonsense", golds[2]]) == [True, False, True]
@@ -116,7 +113,7 @@ def test_items_number_the_datasets_of_a_suite_one_after_the_other(tmp_path: Path
 
     write_suites(tmp_path, "dev", 3)
     both = [suite_named(suite) for suite in ("gsm8k", "lists")]
-    parts = load_problems(both[0], [generated_dataset(suite, tmp_path) for suite in both], 2)
+    parts = load_problems(both[0], [suite.datasets(True, tmp_path)[0] for suite in both], 2)
     right = [problem.response for suite in ("gsm8k", "lists") for problem in list(problems(suite, "dev", 2))]
     assert [len(part) for part in parts] == [2, 2]
     judged = explained_suite(parts, [3, 0, 2], [right[3], "nonsense", right[2]])

@@ -9,7 +9,7 @@ import pytest
 
 from harness.suites import lists, mbpp
 from harness.suites.lists import LIST_TASKS, list_is_right, read_list, write_list
-from harness.suites.registry import GENERATED, SHOTS, generated_file, generator_of, suite_named
+from harness.suites.registry import GENERATED, SHOTS, suite_named
 from harness.suites.spec import Problem, split_of
 from harness.suites.splits import (
     SPLITS,
@@ -49,7 +49,7 @@ def test_one_problem_has_many_responses(suite: str) -> None:
     rng = Random(0)
     wordings: dict[str, set[str]] = {}
     for _ in range(4000):
-        problem = generator_of(suite_named(suite)).draw(rng)
+        problem = suite_named(suite).generated.draw(rng)
         # Of a program the body alone: its first line holds the names that the prompt gave.
         body = problem.response.partition("\n")[2] or problem.response
         wordings.setdefault(problem.key if suite in ("humaneval", "mbpp") else problem.question, set()).add(body)
@@ -84,12 +84,12 @@ def test_a_long_word_problem_takes_so_many_right_equations(suite: str, least: in
 def test_a_response_fits_into_the_suites_length(suite: str) -> None:
     tokenizer = load_backbone("nano").text_tokenizer()
     for problem in all_of(suite, "test"):
-        assert len(tokenizer(problem.response).input_ids) < generator_of(suite_named(suite)).length  # EoT closes it
+        assert len(tokenizer(problem.response).input_ids) < suite_named(suite).generated.length  # EoT closes it
 
 
 @pytest.mark.parametrize("suite", SHOT)
 def test_solved_problems_come_from_training_and_precede_the_same_problems(suite: str) -> None:
-    generator = generator_of(suite_named(suite))
+    generator = suite_named(suite).generated
     assert generator.problems_of is not None
     assert list(problems(suite, "test", 20)) == list(problems(generator.problems_of, "test", 20))
     roles = [turn["role"] for turn in generator.rounds]
@@ -150,9 +150,9 @@ def test_more_problems_than_there_are_is_an_error() -> None:
 def test_written_suites_hold_the_split_in_the_real_layout(tmp_path: Path) -> None:
     write_suites(tmp_path, "test", 12)
     for suite in GENERATED:
-        text = generated_file(suite_named(suite), tmp_path).read_text()
-        content = generator_of(suite_named(suite)).content
-        one_object = content is generator_of(suite_named("math")).content
+        text = suite_named(suite).files(True, tmp_path)[0].read_text()
+        content = suite_named(suite).generated.content
+        one_object = content is suite_named("math").generated.content
         rows = list(json.loads(text).values()) if one_object else [json.loads(line) for line in text.splitlines()]
         rows = rows[mbpp.FIRST_TEST_ROW :] if content is mbpp.as_test_rows else rows
         expected = list(problems(suite, "test", 12))
