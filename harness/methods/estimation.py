@@ -24,7 +24,7 @@ from harness.records.hashes import file_hash, model_hashes
 from harness.records.store import write_atomically
 from harness.suites.exchanges import Exchange, read_exchanges
 from harness.suites.registry import settings_for, suites_named
-from harness.train.responses import encode, generated_exchanges
+from harness.suites.responses import encode, generated_exchanges
 from model_wrappers import load_backbone
 from model_wrappers.api import check_lengths
 from model_wrappers.backbones.registry import model_folder

@@ -18,7 +18,7 @@ from harness.errors import UserError, one_line_errors
 from harness.records.store import write_atomically
 from harness.suites.exchanges import read_exchanges
 from harness.suites.registry import PAPER_SUITES
-from harness.train.responses import generated_exchanges
+from harness.suites.responses import generated_exchanges
 
 EXAMPLES = 2000  # generated ones of every suite
 
