@@ -243,3 +243,19 @@ def sampling_bound(outcomes: int, samples: int, level: float) -> float:
 def hoeffding(samples: int, level: float) -> float:
     """A bound, except with probability `level`, on the error of the mean of independent values in [0, 1]."""
     return math.sqrt(math.log(2 / level) / (2 * samples))
+
+
+def total_ratio_interval(parts: Sequence[npt.NDArray[np.float64]]) -> tuple[float, float, float]:
+    """A ratio of totals over paired items and its bootstrap interval; of one item that item's ratio three times.
+
+    parts: arrays (items,) of what is above and what is below; or, for a ratio of two such ratios, of four.
+    """
+
+    def ratio(*drawn: npt.NDArray[np.float64], axis: int = -1) -> Any:
+        sums = [part.sum(axis=axis) for part in drawn]
+        return sums[0] / sums[1] if len(sums) == 2 else (sums[0] / sums[1]) / (sums[2] / sums[3])
+
+    value = float(ratio(*parts))
+    if len(parts[0]) < 2:
+        return value, value, value
+    return (value, *percentile_interval(parts, ratio, paired=True))

@@ -17,8 +17,8 @@ import torch
 from harness.stats import mean_interval
 from harness.suites.exchanges import Exchange
 from harness.suites.registry import suite_named
+from harness.suites.responses import Example, encode
 from harness.suites.splits import problems
-from harness.train.responses import Example, encode
 from model_wrappers import Backbone
 from model_wrappers.backbones.protocol import Ledger
 from model_wrappers.decoders.fef.targets import FullVerifier, Proposal, Verifier

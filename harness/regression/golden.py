@@ -1,8 +1,8 @@
 """Records against golden ones: exact where decoding is deterministic, non-inferiority of accuracy where it is not.
 
 At temperature 0 the same configuration gives the same text, tokens, forwards and verdicts, so that any difference is a
-change of the code; but on another class of platform rounding may decide a tie differently (ties.py), or how many drafts
-are accepted (unchanged.py). Of samples, accuracy is compared, item by item.
+change of the code; but on another class of platform rounding may decide otherwise (judgement.py). Of samples, accuracy
+is compared, item by item.
 """
 
 import dataclasses
@@ -20,11 +20,10 @@ from harness.runs.resolve import differences
 from harness.stats import paired_lower_limit
 
 COSTS = ("forwards", "rows", "token_forwards", "draft_forwards", "draft_rows", "draft_token_forwards")
-COUNTS = ("prompt_tokens", "content_tokens", "eos_tokens", "post_stop_tokens")
-WINDOWS = ("proposed", "accepted", "rejected", "committed")
-SPENT = (*WINDOWS, *COSTS)
-RESPONSE = ("seed", "prompt_hash", "gold", "tokens_hash", "text", *COUNTS, *SPENT)
-EXACT = (*RESPONSE, "correct")
+SPENT = ("proposed", "accepted", "rejected", "committed", *COSTS)
+# What follows from the tokens of a response, its verdict among it.
+RESPONSE = ("tokens_hash", "text", "content_tokens", "eos_tokens", "post_stop_tokens", *SPENT, "correct")
+EXACT = ("seed", "prompt_hash", "prompt_tokens", "gold", *RESPONSE)
 COLUMNS = ["verdict", "method", "suite", "measure", "golden", "run", "items"]
 SHOWN = 5  # items named in a row
 WIDTH = 24  # characters of a text in a row
@@ -99,10 +98,7 @@ def _settings(meta: RunRecord) -> dict[str, Any]:
     files = meta.data.get("files") or {}
     return {
         "names": {"methods": sorted(config.methods), "suites": sorted(config.suites)},
-        **{
-            name: getattr(config, name)
-            for name in ("limit", "temperature", "seed", "device", "dtype", "compile", "graphs")
-        },
+        **{name: getattr(config, name) for name in ("limit", "temperature", "seed", "device", "dtype", "graphs")},
         "methods": {
             name: {part: value for part, value in to_builtins(method).items() if part != "label"}
             for name, method in config.methods.items()
@@ -121,76 +117,56 @@ def compare_exactly(
     tokens, acceptance, weights, costs that fell). golden, run: totals over the compared items; items: which. excused:
     items that are left out. unscored: suites whose verdicts are not compared.
     """
-    rows = _weights(golden.meta, run.meta)
-    both = _joined(golden, run)
-    both = both[[key not in excused for key in _keys(both)]]
-    lost = both[both["_merge"] == "left_only"]
+    rows: list[list[Any]] = [
+        ["changed", "-", "-", f"weights of {name}", "-", "-", "all"]
+        for name, weights in golden.meta.weights.items()
+        if weights.get("sha256") != (run.meta.weights.get(name) or {}).get("sha256")
+    ]
+    both, differ = _compared(golden, run, unscored)
+    kept = pd.Series([key not in excused for key in _keys(both)], index=both.index, dtype=bool)
+    lost = both[kept & (both["_merge"] == "left_only")]
     for (method, suite), own in lost.groupby(["method", "suite"], sort=False):
         rows.append(["missing", method, suite, "items", len(own), 0, _named(own["item"])])
-    both = both[both["_merge"] == "both"]
     for measure in EXACT:
-        pair = _pair(both, measure)
-        differ = _differ(both, measure, unscored)
-        for (method, suite), own in both[differ].groupby(["method", "suite"], sort=False):
-            values = pair.loc[own.index]
-            rows.append([_verdict(measure, values), method, suite, measure, *_totals(values), _named(own["item"])])
+        for (method, suite), own in both[kept & differ[measure]].groupby(["method", "suite"], sort=False):
+            there, now = own[f"{measure}_golden"], own[f"{measure}_run"]
+            worse = (measure in COSTS and not (now <= there).all()) or (
+                measure == "correct" and (there.eq(True) & now.ne(True)).any()
+            )
+            verdict = "regressed" if worse else "changed"
+            rows.append([verdict, method, suite, measure, *_totals(there, now), _named(own["item"])])
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
 def items_that_differ(golden: Run, run: Run, unscored: Collection[str] = ()) -> dict[Key, set[str]]:
     """The items that both hold and that differ, each with all measures it differs in; unscored as `compare_exactly`."""
-    both = _joined(golden, run)
-    both = both[both["_merge"] == "both"]
-    differ = pd.DataFrame({measure: _differ(both, measure, unscored) for measure in EXACT})
+    both, differ = _compared(golden, run, unscored)
     measures = [set(differ.columns[row]) for row in differ.to_numpy()]
-    return {key: own for key, own in zip(_keys(both), measures, strict=True) if own}
+    return {key: found for key, found in zip(_keys(both), measures, strict=True) if found}
 
 
-def _joined(golden: Run, run: Run) -> pd.DataFrame:
+def _compared(golden: Run, run: Run, unscored: Collection[str]) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The golden items with the run's (columns NAME_golden, NAME_run), and in which measures those of both differ."""
     # A measure that one side lacks altogether must still differ from the other's.
     sides = [each.items.reindex(columns=[*KEY, *EXACT]) for each in (golden, run)]
-    return sides[0].merge(sides[1], on=list(KEY), how="left", suffixes=("_golden", "_run"), indicator=True)
+    both = sides[0].merge(sides[1], on=list(KEY), how="left", suffixes=("_golden", "_run"), indicator=True)
+    differ = {}
+    for measure in EXACT:
+        there, now = both[f"{measure}_golden"], both[f"{measure}_run"]
+        differ[measure] = there.ne(now) & (there.notna() | now.notna()) & (both["_merge"] == "both")
+    differ["correct"] &= ~both["suite"].isin(list(unscored))
+    return both, pd.DataFrame(differ)
 
 
 def _keys(both: pd.DataFrame) -> list[Key]:
     return [(str(method), str(suite), int(item)) for method, suite, item in both[list(KEY)].itertuples(index=False)]
 
 
-def _pair(both: pd.DataFrame, measure: str) -> pd.DataFrame:
-    return both[[f"{measure}_golden", f"{measure}_run"]].set_axis(["golden", "run"], axis=1)
-
-
-def _differ(both: pd.DataFrame, measure: str, unscored: Collection[str]) -> pd.Series:
-    """Which items differ in a measure."""
-    pair = _pair(both, measure)
-    differ = pair["golden"].ne(pair["run"]) & pair.notna().any(axis=1)
-    if measure == "correct":
-        differ &= ~both["suite"].isin(list(unscored))
-    return differ
-
-
-def _weights(golden: RunRecord, run: RunRecord) -> list[list[Any]]:
-    return [
-        ["changed", "-", "-", f"weights of {name}", "-", "-", "all"]
-        for name, weights in golden.weights.items()
-        if weights.get("sha256") != (run.weights.get(name) or {}).get("sha256")
-    ]
-
-
-def _verdict(measure: str, values: pd.DataFrame) -> str:
-    if measure in COSTS:
-        no_worse = values["run"] <= values["golden"]  # false of a cost that is not there
-        return "changed" if no_worse.all() else "regressed"
-    if measure == "correct":
-        return "regressed" if (values["golden"].eq(True) & values["run"].ne(True)).any() else "changed"
-    return "changed"
-
-
-def _totals(values: pd.DataFrame) -> list[Any]:
+def _totals(*sides: pd.Series) -> list[Any]:
     """Sums of numbers and verdicts; of hashes and texts the first one."""
-    if all(isinstance(value, str) or pd.isna(value) for value in values.to_numpy().ravel()):
-        return [str(values[side].iloc[0])[:WIDTH] for side in ("golden", "run")]
-    return [int(values[side].fillna(0).astype(int).sum()) for side in ("golden", "run")]
+    if all(isinstance(value, str) or pd.isna(value) for side in sides for value in side):
+        return [str(side.iloc[0])[:WIDTH] for side in sides]
+    return [int(side.fillna(0).astype(int).sum()) for side in sides]
 
 
 def _named(items: pd.Series) -> str:

@@ -1,13 +1,17 @@
-"""The gate's judgement of records: what is compared, what is printed, whether it passes."""
+"""The gate's judgement of records: what is compared, what is printed, what another class of platform excuses."""
 
 import json
-from collections.abc import Collection
+import tempfile
+from collections.abc import Collection, Mapping, Set
 from pathlib import Path
 
-import pandas as pd
+from msgspec.structs import replace
 
+from harness.errors import UserError
 from harness.records.store import KEY, Run, read_lines, read_run, write_atomically
 from harness.regression.golden import (
+    RESPONSE,
+    SPENT,
     Key,
     check_complete,
     check_settings,
@@ -17,9 +21,10 @@ from harness.regression.golden import (
     of_first,
     platform_class,
 )
-from harness.regression.ties import tied_items
-from harness.regression.unchanged import unchanged_items
-from harness.runs.resolve import differences
+from harness.regression.revision import Side, checkout, request_of, revision_of
+from harness.runs.loading import load
+from harness.runs.resolve import differences, recorded
+from harness.runs.responses import window_sums
 
 
 def judge_records(
@@ -27,16 +32,15 @@ def judge_records(
 ) -> bool:
     """Print what differs from the golden records; whether the run passes.
 
-    first: the run has only so many items of each suite. unscored: suites whose verdicts may be missing, where the run
-    says why it could not score them.
+    margin: points of accuracy that samples may lose. first: the run has only so many items of each suite. unscored:
+    suites whose verdicts may be missing, where the run says why it could not score them.
     """
     check_complete(golden)
     golden = golden if first is None else of_first(golden, first)
     check_settings(golden, run)
-    elsewhere = differences(platform_class(golden.meta), platform_class(run.meta))
     if run.config.temperature == 0:
         print(f"records: {len(golden.items)} golden items, compared exactly")
-        passed = _judge_exactly(run, golden, elsewhere, unscored)
+        passed = _judge_exactly(run, golden, unscored)
     else:
         check_complete(run)
         found = compare_accuracy(golden, run, margin)
@@ -47,45 +51,73 @@ def judge_records(
     return passed
 
 
-def _judge_exactly(run: Run, golden: Run, elsewhere: list[str], allowed: Collection[str]) -> bool:
-    unscored: dict[str, str] = run.meta.scoring.get("not_scored") or {}
-    for suite, why in unscored.items():
+def _judge_exactly(run: Run, golden: Run, allowed: Collection[str]) -> bool:
+    not_scored: dict[str, str] = run.meta.scoring.get("not_scored") or {}
+    for suite, why in not_scored.items():
         left_out = "left out" if suite in allowed else f"missing; if that is meant: --allow-unscored {suite}"
         print(f"verdicts of {suite} are {left_out}: {why}")
-    left = {suite for suite in unscored if suite in allowed}
+    unscored = {suite for suite in not_scored if suite in allowed}
     excused: list[Key] = []
-    if elsewhere:
-        print(f"another class of platform: {'; '.join(elsewhere)}")
-        print("there rounding may decide otherwise: what is proven to differ by that is excused, and nothing else")
-        excused = _excused(golden, run, left)
-    found = compare_exactly(golden, run, excused, left)
+    platforms = differences(platform_class(golden.meta), platform_class(run.meta))
+    differing = items_that_differ(golden, run, unscored) if platforms else {}
+    if platforms:
+        print(f"another class of platform: {'; '.join(platforms)}")
+        print("there rounding may decide otherwise: what the golden records' revision gives here, too, is excused")
+    try:
+        excused = excused_items(golden, run, differing)
+    except UserError as error:
+        print(f"the golden records' revision cannot be asked: {error}")
+    for key in excused:
+        print(f"excused, the golden records' revision gives the same here: {' '.join(map(str, key))}")
+    found = compare_exactly(golden, run, excused, unscored)
     print(found.to_string(index=False) if len(found) else "no difference")
-    _show_text(golden, run, found)
+    changed = found[found["measure"].isin(["tokens_hash", "text"])]
+    if len(changed):
+        first = changed.iloc[0]
+        key = (first["method"], first["suite"], int(str(first["items"]).split(",")[0].split(" ")[0]))
+        texts = [each.items.set_index(list(KEY))["text"].get(key) for each in (golden, run)]
+        print(f"{' '.join(map(str, key))}\n  golden: {texts[0]!r}\n  run:    {texts[1]!r}")
     return found.empty
 
 
-def _excused(golden: Run, run: Run, unscored: Collection[str]) -> list[Key]:
-    """The items whose differences are proven to be rounding's; prints them, and why others are not."""
-    differing = items_that_differ(golden, run, unscored)
-    unchanged, unasked = unchanged_items(golden, run, differing)
-    ties, unproven = tied_items(golden, run, [key for key in differing if key not in unchanged])
-    for why, proven in (("the golden records' revision takes as much here", unchanged), ("a proven tie", ties)):
-        for key in proven:
-            print(f"excused, {why}: {' '.join(map(str, key))}")
-    for note in (*unasked, *unproven):
-        print(note)
-    return unchanged + ties
+def excused_items(golden: Run, run: Run, differing: Mapping[Key, Set[str]]) -> list[Key]:
+    """Those of the items that the revision which made the golden records decodes as the run did, on this machine.
 
-
-def _show_text(golden: Run, run: Run, found: pd.DataFrame) -> None:
-    """The text of the first response that is not what it was."""
-    changed = found[found["measure"].isin(["tokens_hash", "text"])]
-    if changed.empty or "text" not in golden.items or "text" not in run.items:
-        return
-    first = changed.iloc[0]
-    key = (first["method"], first["suite"], int(str(first["items"]).split(",")[0].split(" ")[0]))
-    texts = [each.items.set_index(list(KEY))["text"].get(key) for each in (golden, run)]
-    print(f"{' '.join(map(str, key))}\n  golden: {texts[0]!r}\n  run:    {texts[1]!r}")
+    differing: the measures that each differs in. Rounding decides ties between tokens, and, by confidences that
+    saturate, how many drafts are accepted; it changes no prompt, and no verdict on the same tokens. The proof is exact:
+    that revision's code has the tokens, text, acceptance and costs that the run has. Raises UserError where it cannot
+    be asked.
+    """
+    keys = [
+        key
+        for key, measures in differing.items()
+        if measures <= set(SPENT) or ("tokens_hash" in measures and measures <= set(RESPONSE))
+    ]
+    if not keys:
+        return []
+    methods, suites = ({key[place] for key in keys} for place in (0, 1))
+    config = replace(
+        run.config,
+        methods={name: method for name, method in run.config.methods.items() if name in methods},
+        suites={name: suite for name, suite in run.config.suites.items() if name in suites},
+    )
+    rows = {tuple(row[name] for name in KEY): row for row in run.items.to_dict("records")}
+    found = []
+    with checkout(revision_of(golden.folder)) as tree, tempfile.TemporaryDirectory(prefix="gate-") as scratch:
+        jobs = {job.suite: job for job in load(recorded(config, run.meta.data), Path(scratch))[0]}
+        with Side(tree, config.threads or 1) as side:
+            for key in keys:
+                method, suite, item = key
+                job, row = jobs[suite], rows[key]
+                problem, seed = job.draw(item)
+                prompt = job.prompts[problem].tolist()
+                answer = side.decode(request_of(config, job.models[method], prompt, seed))
+                if "error" in answer or not answer["tokens"].startswith(row["tokens_hash"]):
+                    continue
+                spent = answer["costs"] | window_sums(answer["windows"])
+                same = answer["text"] == row["text"] and all(spent.get(each) == row.get(each) for each in SPENT)
+                found += [key] if same else []
+    return found
 
 
 def update(run: Run, folder: Path) -> None:

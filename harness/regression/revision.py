@@ -1,15 +1,25 @@
-"""Another revision of the repository as a folder, gone when it is no longer needed, also where the gate is ended."""
+"""Another revision of the repository as a folder, and a process that decodes with its code; both end with the gate."""
 
+from __future__ import annotations
+
+import json
 import os
 import signal
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING, Any
 
 from harness.errors import UserError
+from harness.records.schema import RunConfig
+from model_wrappers.decoders import name_of
+
+if TYPE_CHECKING:
+    from model_wrappers.opencompass_model import DiffusionModel
 
 ROOT = Path(__file__).resolve().parents[2]
 ENDING = (signal.SIGTERM, signal.SIGHUP)
@@ -19,7 +29,7 @@ ENDING = (signal.SIGTERM, signal.SIGHUP)
 def checkout(rev: str) -> Iterator[Path]:
     """The files of a revision in a temporary folder. Raises UserError if git knows none of that name.
 
-    They come through an index of their own, not as a worktree: the clone keeps no trace of it, however this ends.
+    They come through a separate index, not as a worktree: the clone keeps no trace of it, however this ends.
     """
     with tempfile.TemporaryDirectory(prefix="revision-") as scratch:
         tree, index = Path(scratch) / "tree", {"GIT_INDEX_FILE": str(Path(scratch) / "index")}
@@ -79,3 +89,54 @@ def cleaned_up() -> Iterator[None]:
     finally:
         for each in heeded:
             signal.signal(each, before[each])
+
+
+class Side:
+    """A process that decodes with the code of one tree, this one or another revision's; a context manager."""
+
+    def __init__(self, tree: Path, threads: int) -> None:
+        # Threads that wait must not spin: they would take the other side's cores.
+        environment = os.environ | {"PYTHONPATH": str(tree), "OMP_WAIT_POLICY": "PASSIVE"}
+        command = [sys.executable, str(Path(__file__).with_name("side.py")), str(threads)]
+        self._process = subprocess.Popen(
+            command, cwd=tree, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def __enter__(self) -> Side:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    def decode(self, request: dict[str, Any]) -> dict[str, Any]:
+        """The answer to a request, as side.py gives it. Raises UserError if the process died."""
+        assert self._process.stdin is not None and self._process.stdout is not None
+        try:
+            self._process.stdin.write(json.dumps(request) + "\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            pass
+        line = self._process.stdout.readline()
+        if not line:
+            raise UserError("a process that was to decode has ended; its message stands above")
+        return json.loads(line)
+
+
+def request_of(config: RunConfig, model: DiffusionModel, prompt: list[int], seed: int) -> dict[str, Any]:
+    """What side.py is given: a model of this run, and the ids of a prompt."""
+    options = dict(model.options)
+    draft = options.pop("draft", None)
+    # The folder, or hub id, of the weights: the same for both revisions, whatever they ship.
+    sources = [None if each is None else str(each.model.config.name_or_path) for each in (model.backbone, draft)]
+    return {
+        **dict(zip(("model", "draft"), sources, strict=True)),
+        "prompt": prompt,
+        "method": name_of(model.method),
+        "options": options,
+        "gen_length": model.gen_length,
+        "block_length": model.block_length,
+        "temperature": model.temperature,
+        "seed": seed,
+        **{name: getattr(config, name) for name in ("device", "dtype", "graphs")},
+    }

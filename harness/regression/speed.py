@@ -15,8 +15,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import numpy.typing as npt
 import pandas as pd
 from msgspec.structs import replace
 
@@ -25,16 +23,14 @@ from harness.errors import UserError
 from harness.measures.table import REFERENCE
 from harness.records.schema import RunConfig
 from harness.records.store import Run
-from harness.regression.process import Worker, request_of
-from harness.regression.revision import ROOT, checkout
+from harness.regression.revision import ROOT, Side, checkout, request_of
 from harness.runs.loading import load
 from harness.runs.resolve import recorded
-from harness.stats import percentile_interval
+from harness.stats import total_ratio_interval
 
 if TYPE_CHECKING:
     from harness.runs.respond import SuiteJob
 
-Seconds = npt.NDArray[np.float64]
 # On a busy machine one round in ten has a false alarm. Another round has other processes, and with them other noise; it
 # has more items, so that it does not miss what the first one saw.
 ROUNDS = 2
@@ -48,7 +44,14 @@ def judge_speed(
 
     allow_changed_responses: they may have other tokens than the revision's, or take more forwards.
     """
-    config = _config(run, methods, items)
+    config = replace(run.config, limit=ROUNDS * items)
+    if methods is not None:
+        wanted = elements_of(methods)
+        unknown = [name for name in wanted if name not in config.methods]
+        if unknown:
+            known = ", ".join(config.methods)
+            raise UserError(f"--methods {', '.join(unknown)}: not in {run.folder}, which has {known}")
+        config = replace(config, methods={name: config.methods[name] for name in wanted})
     rounds: list[pd.DataFrame] = []
     with checkout(rev) as tree, tempfile.TemporaryDirectory(prefix="gate-") as scratch:
         jobs, _ = load(recorded(config, run.meta.data), Path(scratch))
@@ -69,18 +72,6 @@ def judge_speed(
     else:
         print("speed: passed")
     return same_responses(rounds[0], allow_changed_responses) and not slower
-
-
-def _config(run: Run, methods: str | None, items: int) -> RunConfig:
-    """What is measured: the run's configuration with these methods, all by default, and the last round's items."""
-    config = replace(run.config, limit=ROUNDS * items)
-    if methods is None:
-        return config
-    wanted = elements_of(methods)
-    unknown = [name for name in wanted if name not in config.methods]
-    if unknown:
-        raise UserError(f"--methods {', '.join(unknown)}: not in {run.folder}, which has {', '.join(config.methods)}")
-    return replace(config, methods={name: config.methods[name] for name in wanted})
 
 
 def slower_methods(measure: Measure, methods: Collection[str], tolerance: float) -> list[str]:
@@ -122,29 +113,29 @@ def measure_both(
     other revision cannot run. Raises UserError if this tree alone cannot run one.
     """
     # A process may be up to a tenth slower than another of the same code, for as long as it lives (results/LOG.md).
-    # With a pair of processes for each item that is noise, which the intervals show. Where starting may take minutes,
-    # on a GPU or with torch.compile, all items share a pair.
-    light = config.device == "cpu" and not config.compile
+    # With a pair of processes for each item that is noise, which the intervals show. On a GPU, where starting may take
+    # minutes, all items share a pair.
+    light = config.device == "cpu"
     rows: list[dict[str, Any]] = []
     notes: list[str] = []
     with ExitStack() as stack:
-        workers: list[Worker] = []
+        sides: list[Side] = []
         for job in jobs:
             for item, prompt in enumerate(job.prompts[:items]):
-                if light or not workers:
+                if light or not sides:
                     stack.close()
-                    workers = [stack.enter_context(Worker(each, config.threads or 1)) for each in (tree, ROOT)]
+                    sides = [stack.enter_context(Side(each, config.threads or 1)) for each in (tree, ROOT)]
                 for method, model in job.models.items():
                     if methods is not None and method not in methods:
                         continue
-                    request = request_of(config, model, prompt.tolist())
-                    old, new = (worker.decode(request).get("error") for worker in workers)  # warms both up, too
+                    request = request_of(config, model, prompt.tolist(), config.seed or 0)
+                    old, new = (side.decode(request).get("error") for side in sides)  # warms both up, too
                     if old is not None:
                         notes.append(f"{method} on {job.suite} is left out: {old}")
                         continue
                     if new is not None:
                         raise UserError(f"{method} on {job.suite} is decoded by the other revision, not by this: {new}")
-                    answers = [worker.decode(request) for worker in workers * 2]
+                    answers = [side.decode(request) for side in sides * 2]
                     rows.append(
                         {
                             "method": method,
@@ -170,31 +161,15 @@ def compare_seconds(measured: pd.DataFrame, tolerance: float) -> pd.DataFrame:
     sides = measured.pivot_table(index=["suite", "item"], columns="method", values=["old", "new"])
     rows = []
     for method in measured["method"].unique():
-        own = {side: sides[side, method].dropna() for side in ("old", "new")}
-        seconds = _ratio([own["new"].to_numpy(), own["old"].to_numpy()])
-        row = {"verdict": "ok", "method": method, **_columns("seconds", seconds)}
-        slower = seconds[1] > 1 + tolerance
+        own = sides[[("new", method), ("old", method)]].dropna()
+        ratios = {"seconds": total_ratio_interval([*own.to_numpy().T])}
+        slower = ratios["seconds"][1] > 1 + tolerance
         if method != REFERENCE and ("old", REFERENCE) in sides:
             both = sides[[(side, name) for side in ("new", "old") for name in (REFERENCE, method)]].dropna()
-            speed = _ratio([both[column].to_numpy() for column in both.columns])
-            row |= _columns("speed", speed)
-            slower |= speed[2] < 1 / (1 + tolerance)
-        rows.append({**row, "verdict": "regressed" if slower else "ok"})
+            ratios["speed"] = total_ratio_interval([*both.to_numpy().T])
+            slower |= ratios["speed"][2] < 1 / (1 + tolerance)
+        row: dict[str, Any] = {"verdict": "regressed" if slower else "ok", "method": method}
+        for name, numbers in ratios.items():
+            row |= dict(zip((name, f"{name}_low", f"{name}_high"), numbers, strict=True))
+        rows.append(row)
     return pd.DataFrame(rows)
-
-
-def _columns(name: str, value: tuple[float, float, float]) -> dict[str, float]:
-    return dict(zip((name, f"{name}_low", f"{name}_high"), value, strict=True))
-
-
-def _ratio(parts: list[Seconds]) -> tuple[float, float, float]:
-    """A ratio of totals and its interval: parts (new, old), or (new LLaDA, new method, old LLaDA, old method)."""
-
-    def ratio(*drawn: Seconds, axis: int = -1) -> Any:
-        sums = [part.sum(axis=axis) for part in drawn]
-        return sums[0] / sums[1] if len(sums) == 2 else (sums[0] / sums[1]) / (sums[2] / sums[3])
-
-    value = float(ratio(*parts))
-    if len(parts[0]) < 2:
-        return value, value, value
-    return (value, *percentile_interval(parts, ratio, paired=True))

@@ -20,7 +20,7 @@ from harness.records.store import config_hash
 from harness.run import main as run_main
 from harness.schedule import main
 from harness.suites.registry import suite_named
-from harness.train.responses import Example
+from harness.suites.responses import Example
 from harness.train.tokenizer import NANO_SUITES
 from model_wrappers.backbones.registry import NANO
 from model_wrappers.decoders.ddosp import read_schedule

@@ -25,7 +25,7 @@ from harness import gate
 from harness.errors import UserError
 from harness.records.schema import RunConfig
 from harness.regression import revision, speed
-from harness.regression.process import Worker
+from harness.regression.revision import Side
 from harness.regression.speed import compare_seconds, same_responses, slower_methods
 
 
@@ -54,7 +54,7 @@ def test_a_slower_llada_cannot_hide_behind_its_speedups() -> None:
     assert set(compare_seconds(measured, tolerance=0.05)["verdict"]) == {"regressed"}
 
 
-def test_a_worker_answers_with_tokens_or_with_its_error() -> None:
+def test_a_side_answers_with_tokens_or_with_its_error() -> None:
     request = {
         "model": str(ROOT / "model_wrappers" / "nano"),
         "draft": None,
@@ -62,12 +62,12 @@ def test_a_worker_answers_with_tokens_or_with_its_error() -> None:
         "method": "llada",
         "options": {"steps": 4},
         **{"gen_length": 8, "block_length": 8, "temperature": 0.0, "seed": 0},
-        **{"device": "cpu", "dtype": "float32", "compile": False},
+        **{"device": "cpu", "dtype": "float32", "graphs": False},
     }
-    with Worker(ROOT, threads=1) as worker:
-        first, second = worker.decode(request), worker.decode(request)
+    with Side(ROOT, threads=1) as side:
+        first, second = side.decode(request), side.decode(request)
         assert first["forwards"] == 4 and first["tokens"] == second["tokens"] and first["seconds"] > 0
-        assert "unheard_of" in worker.decode({**request, "options": {"unheard_of": 1}})["error"]
+        assert "unheard_of" in side.decode({**request, "options": {"unheard_of": 1}})["error"]
 
 
 def measure_with(
@@ -79,12 +79,12 @@ def measure_with(
     """
     made: list[str] = []
 
-    class Side:
+    class Fake:
         def __init__(self, tree: Path, threads: int) -> None:
             self.name = "old" if tree == Path("old") else "new"
             made.append(self.name)
 
-        def __enter__(self) -> Side:
+        def __enter__(self) -> Fake:
             return self
 
         def __exit__(self, *error: object) -> None: ...
@@ -92,17 +92,17 @@ def measure_with(
         def decode(self, request: dict[str, Any]) -> dict[str, Any]:
             return answer(self.name, request["method"])
 
-    monkeypatch.setattr(speed, "Worker", Side)
-    monkeypatch.setattr(speed, "request_of", lambda config, model, prompt: {"method": model})
+    monkeypatch.setattr(speed, "Side", Fake)
+    monkeypatch.setattr(speed, "request_of", lambda config, model, prompt, seed: {"method": model})
     models = {"llada": "llada", "other": "unknown"}
     prompts = [torch.tensor([1])] * 3
     jobs: Any = [SimpleNamespace(suite=suite, models=models, prompts=prompts) for suite in suites]
-    return speed.measure_both(Path("old"), RunConfig(device="cpu", threads=1, **config), jobs, items=2), made
+    return speed.measure_both(Path("old"), RunConfig(threads=1, **{"device": "cpu", **config}), jobs, items=2), made
 
 
-@pytest.mark.parametrize(("compiled", "pairs"), [(False, 4), (True, 1)])
+@pytest.mark.parametrize(("device", "pairs"), [("cpu", 4), ("cuda", 1)])
 def test_the_sides_alternate_in_a_pair_of_processes_for_each_item(
-    monkeypatch: pytest.MonkeyPatch, compiled: bool, pairs: int
+    monkeypatch: pytest.MonkeyPatch, device: str, pairs: int
 ) -> None:
     calls: list[str] = []
 
@@ -112,7 +112,7 @@ def test_the_sides_alternate_in_a_pair_of_processes_for_each_item(
         calls.append(side)
         return {"seconds": {"old": 1.0, "new": 3.0}[side], "forwards": 2, "tokens": "same"}
 
-    (measured, notes), made = measure_with(monkeypatch, answer, "gsm8k", "math", compile=compiled)
+    (measured, notes), made = measure_with(monkeypatch, answer, "gsm8k", "math", device=device)
     assert made == ["old", "new"] * pairs and calls == ["old", "new"] * 3 * 4
     assert len(measured) == 4 and set(measured["old"]) == {1.0} and set(measured["new"]) == {3.0}
     assert notes == [f"other on {suite} is left out: no such method" for suite in ("gsm8k", "math")]

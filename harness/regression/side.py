@@ -1,8 +1,7 @@
-"""Decodes what it is asked to, with the code it finds on the import path: one side of a comparison of two revisions.
+"""Decodes requests with the code it finds on the import path: one side of a comparison of two revisions.
 
-Started by harness/regression/process.py. A line of JSON in, the request; a line of JSON out: {seconds, forwards,
-tokens, costs, windows} or {error}. Uses nothing but the public API of model_wrappers, so that older revisions can
-answer as well.
+Started by revision.py. A line of JSON in, the request; a line of JSON out: {seconds, forwards, tokens, text, costs,
+windows} or {error}. It uses nothing but the public API of model_wrappers, so that older revisions can answer as well.
 """
 
 import hashlib
@@ -18,21 +17,22 @@ from model_wrappers import decode, load_backbone
 
 
 @lru_cache
-def backbone_of(name: str, device: str, dtype: str, compiled: bool, graphs: bool) -> Any:
+def backbone_of(name: str, device: str, dtype: str, graphs: bool) -> Any:
     """A backbone, loaded once."""
-    options: dict[str, Any] = {"compiled": True} if compiled else {}  # older revisions know no such options
-    options |= {"cuda_graphs": True} if graphs else {}
+    options: dict[str, Any] = {"cuda_graphs": True} if graphs else {}  # older revisions know no such option
     return load_backbone(name, device=device, dtype=dtype, **options)
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
     """Decode one response."""
-    where = (request["device"], request["dtype"], request["compile"], request.get("graphs", False))
-    options = dict(request["options"])
+    from model_wrappers.chat import response_text
+
+    where = (request["device"], request["dtype"], request["graphs"])
+    backbone, options = backbone_of(request["model"], *where), dict(request["options"])
     if request["draft"] is not None:
         options["draft"] = backbone_of(request["draft"], *where)
     out = decode(
-        backbone_of(request["model"], *where),
+        backbone,
         torch.tensor(request["prompt"]),
         method=request["method"],
         gen_length=request["gen_length"],
@@ -41,12 +41,14 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
         seed=request["seed"],
         **options,
     )
-    digest = hashlib.sha256(out.tokens.numpy().tobytes()).hexdigest()
-    counts = {name: value for name, value in vars(out.trace).items() if not name.endswith("seconds")}
-    costs = {name: value for name, value in counts.items() if name != "windows"}
-    windows = [(window.proposed, window.accepted, window.committed) for window in out.trace.windows]
-    answered = {"seconds": out.trace.seconds, "forwards": out.trace.forwards, "tokens": digest}
-    return answered | {"costs": costs, "windows": windows}
+    return {
+        "seconds": out.trace.seconds,
+        "forwards": out.trace.forwards,
+        "tokens": hashlib.sha256(out.tokens.numpy().tobytes()).hexdigest(),
+        "text": response_text(backbone, out.tokens),
+        "costs": {name: value for name, value in vars(out.trace).items() if isinstance(value, int)},
+        "windows": [(window.proposed, window.accepted, window.committed) for window in out.trace.windows],
+    }
 
 
 def main() -> None:
