@@ -56,8 +56,8 @@ def tune(args: argparse.Namespace) -> None:
     from harness.options import checked
     from harness.records.store import read_run, write_atomically
     from harness.run import run
+    from harness.runs.models import read_models
     from harness.runs.options import RunOptions
-    from harness.runs.resolve import read_models
 
     if args.budget < 1:
         raise UserError(f"--budget {args.budget} must be at least 1 setting")

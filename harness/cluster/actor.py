@@ -73,8 +73,9 @@ class Actor:
                 f"{folder} cannot be entered ({error.strerror}); workers need the files of a run at the same paths"
             ) from error
         logging.disable(logging.WARNING)  # as the command does
+        from harness.records.consistency import differences
         from harness.runs.loading import worker_for
-        from harness.runs.resolve import differences, resolve
+        from harness.runs.resolve import resolve
 
         run = resolve(unpickled(options))
         changed = differences(config.to_json(), run.config.to_json())

@@ -1,10 +1,12 @@
-"""Whether what a run's files say of each other agrees: items with the configuration, windows with their items.
+"""Whether what a run's files say of each other agrees, items with the configuration, windows with their items; and in
+what two records differ.
 
 Numbers that disagree would give a plausible table, so that a run is refused where they do.
 """
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -141,3 +143,16 @@ def _rows(frame: pd.DataFrame, key: tuple[str, ...] = KEY) -> str:
     named = [" ".join(str(value) for value in row) for row in frame[list(key)].head(SHOWN).to_numpy()]
     more = f" and {len(frame) - SHOWN} more" if len(frame) > SHOWN else ""
     return f"{', '.join(named)}{more}"
+
+
+def differences(before: Any, after: Any, path: str = "") -> list[str]:
+    """What differs between two configurations, as dotted paths with both values."""
+    if isinstance(before, dict) and isinstance(after, dict):
+        keys = [*before, *(key for key in after if key not in before)]
+        return [
+            difference
+            for key in keys
+            for difference in differences(before.get(key), after.get(key), f"{path}.{key}" if path else str(key))
+        ]
+    there, now = ("all of it" if isinstance(each, dict) else each for each in (before, after))
+    return [] if before == after else [f"{path} ({there} there, {now} now)"]

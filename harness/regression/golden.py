@@ -14,9 +14,9 @@ from msgspec import UNSET, to_builtins
 from msgspec.structs import replace
 
 from harness.errors import UserError
+from harness.records.consistency import differences
 from harness.records.schema import RunRecord
 from harness.records.store import KEY, Run
-from harness.runs.resolve import differences
 from harness.stats import paired_lower_limit
 
 COSTS = ("forwards", "rows", "token_forwards", "draft_forwards", "draft_rows", "draft_token_forwards")

@@ -8,6 +8,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from harness.errors import UserError
+from harness.records.consistency import differences
 from harness.records.store import KEY, Run, read_lines, read_run, write_atomically
 from harness.regression.golden import (
     RESPONSE,
@@ -23,7 +24,7 @@ from harness.regression.golden import (
 )
 from harness.regression.revision import Side, checkout, request_of, revision_of
 from harness.runs.loading import load
-from harness.runs.resolve import differences, recorded
+from harness.runs.recorded import recorded
 from harness.runs.responses import window_sums
 
 

@@ -25,7 +25,7 @@ from harness.records.schema import RunConfig
 from harness.records.store import Run
 from harness.regression.revision import ROOT, Side, checkout, request_of
 from harness.runs.loading import load
-from harness.runs.resolve import recorded
+from harness.runs.recorded import recorded
 from harness.stats import total_ratio_interval
 
 if TYPE_CHECKING:

@@ -11,8 +11,9 @@ import torch
 import transformers
 from msgspec import UNSET
 
-from harness.runs.resolve import ResolvedRun, write_generated
+from harness.runs.resolve import ResolvedRun
 from harness.suites.spec import Suite
+from harness.suites.splits import write_generated
 from model_wrappers import Backbone, load_backbone
 
 if TYPE_CHECKING:
@@ -62,15 +63,10 @@ def load(run: ResolvedRun, scratch: Path) -> tuple[list[SuiteJob], dict[str, Bac
     return jobs, backbones
 
 
-def count_items(run: ResolvedRun, scratch: Path) -> dict[str, int]:
-    """How many items each suite has, without a model. Raises UserError for a malformed data file."""
-    return {suite.name: len(run.config.draws) * sum(map(len, own)) for suite, own in _problems(run, scratch)}
-
-
 def _problems(run: ResolvedRun, scratch: Path) -> Iterator[tuple[Suite, list[Problems]]]:
     data = run.data or scratch
-    if run.config.generated:
-        write_generated(data, run.config, run.suites.values())
+    if isinstance(run.config.data, str):
+        write_generated(data, run.config.data, run.config.limit, run.suites.values())
     # OpenCompass takes seconds to import: only now, after all that can be refused without it.
     os.environ.setdefault("HF_DATASETS_CACHE", str(scratch / "datasets"))
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")

@@ -18,7 +18,7 @@ from harness.errors import UserError
 from harness.options import UNSAFE_OPTION
 from harness.records.schema import RunRecord
 from harness.records.store import Recorder, Run, read_meta, write_meta
-from harness.runs.resolve import restored_suites
+from harness.runs.recorded import restored_suites
 from harness.sandbox.execute import entered, filter_descriptor
 from harness.sandbox.probe import choose, whole_process
 

@@ -13,12 +13,13 @@ from harness.records.files import files_hash
 from harness.records.schema import RunRecord
 from harness.records.store import read_lines, read_meta, write_atomically
 from harness.runs.problems import Problems, explanation, load_problems, verdict_in
-from harness.runs.resolve import restored_suites, write_generated
+from harness.runs.recorded import restored_suites
 from harness.sandbox.evaluators import taken
 from harness.sandbox.execute import Isolation
 from harness.sandbox.probe import Choice, choose, not_enforced
 from harness.sandbox.supervisor import confine
 from harness.suites.spec import Suite
+from harness.suites.splits import write_generated
 
 ALL_RIGHT = 100.0 - 1e-6  # percent
 GIB = 2**30
@@ -60,8 +61,8 @@ def verdicts_of(
     taken()
     with tempfile.TemporaryDirectory() as scratch:
         data = Path(scratch) if meta.config.generated else Path(meta.data["folder"])
-        if meta.config.generated:
-            write_generated(data, meta.config, specs.values())
+        if isinstance(meta.config.data, str):
+            write_generated(data, meta.config.data, meta.config.limit, specs.values())
         problems: dict[str, list[Problems]] = {}
         for (method, suite, draw), items in groups.items():
             spec, numbers = specs[suite], [item["item"] for item in items]

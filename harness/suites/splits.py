@@ -87,3 +87,10 @@ def write_problems(folder: Path, suite: Suite, chosen: Iterable[Problem]) -> Non
     path.write_text(text, encoding="utf-8")
     if generator.train_file is not None:
         path.with_name(generator.train_file).write_text(text, encoding="utf-8")
+
+
+def write_generated(folder: Path, data: str, limit: int | None, suites: Iterable[Suite]) -> None:
+    """Write the generated problems of a run on `data` as `write_problems` does; questions of a file are there."""
+    for suite in suites:
+        if suite.questions is None:
+            write_problems(folder, suite, drawn(suite, data, limit))

@@ -13,9 +13,9 @@ from harness.methods.presets import PRESETS, describe_presets
 from harness.records.files import file_hash
 from harness.records.schema import RunConfig
 from harness.runs.folder import claim_folder
-from harness.runs.resolve import read_models, write_generated
+from harness.runs.models import read_models
 from harness.suites.registry import SUITES
-from harness.suites.splits import write_suites
+from harness.suites.splits import write_generated, write_suites
 
 
 def resolved(*line: str) -> RunConfig:
@@ -235,7 +235,7 @@ def test_a_file_of_questions_stands_beside_generated_problems(questions: Path, t
     config = resolved(*line)
     lengths = {suite: setting.gen_length for suite, setting in config.methods["llada"].suites.items()}
     assert config.data == "generated" and lengths == {"gsm8k": 48, "mine": 64}
-    write_generated(tmp_path, config, [SUITES[suite] for suite in config.suites])
+    write_generated(tmp_path, config.data, config.limit, [SUITES[suite] for suite in config.suites])
     assert [path.name for path in (tmp_path / "data").iterdir()] == ["gsm8k"]
     assert resolved(*line, "--gen-length", "32").methods["llada"].suites["mine"].gen_length == 32
 

@@ -8,16 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec import convert
 from run_records import PAPER_SUITES, item, save
 from verdicts_only import evaluate
 
 from harness.errors import UserError
 from harness.records.files import file_hash, files_hash
-from harness.records.schema import RunConfig
 from harness.records.store import read_run
 from harness.runs.problems import Judge, Problems, verdict_of
-from harness.runs.resolve import write_generated
 from harness.sandbox import verdicts
 from harness.sandbox.evaluators import taken
 from harness.sandbox.execute import UNSAFE, Isolation
@@ -26,7 +23,7 @@ from harness.sandbox.scoring import describe_scoring, score_run
 from harness.sandbox.verdicts import explained_suite, verdicts_of
 from harness.scoring import main
 from harness.suites.registry import GENERATED, SUITES, suite_named
-from harness.suites.splits import problems, write_suites
+from harness.suites.splits import problems, write_generated, write_suites
 from tables.render import render
 
 CODE_SUITES = [name for name in GENERATED if SUITES[name].executes]
@@ -121,7 +118,7 @@ def finished_run(tmp_path: Path) -> Path:
         "methods": {"llada": {"label": "LLaDA", "method": "llada"}},
         "suites": {suite: {"title": title} for suite, title in suites.items()},
     }
-    write_generated(tmp_path / "problems", convert(config, RunConfig), map(suite_named, suites))
+    write_generated(tmp_path / "problems", "generated", 2, map(suite_named, suites))
     files = {suite: {"sha256": file_hash(suite_named(suite).files(True, tmp_path / "problems")[0])} for suite in suites}
     items = [
         item("llada", suite, number, text=problem.response, correct=False)

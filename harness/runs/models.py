@@ -1,0 +1,107 @@
+"""The table of models, role -> suite -> name; and the rows of a run: each method with its checkpoint and settings."""
+
+import json
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from msgspec.structs import replace
+
+from harness.errors import UserError
+from harness.methods.presets import ROLES, Preset
+from harness.methods.schedules import Roles, with_schedules
+from harness.records.schema import Method
+from harness.suites.published import blocks_of, family_of
+from harness.suites.spec import Suite
+from model_wrappers.decoders import name_of
+
+ROLES_OF = {  # --model NAME, of shipped models
+    "nano": {"base": "nano", "fef": "nano-fef", "control": "nano-control", "ar": "nano-ar"},
+    "nano-long": {"base": "nano-long", "fef": "nano-long", "control": "nano-long-control"},
+    "nano-block": {"base": "nano-block", "fef": "nano-block", "control": "nano-block-control"},
+    "nano-parallel": {"base": "nano-parallel-control", "fef": "nano-parallel"},
+}
+# Whose checkpoint a prefix-conditioned or an autoregressive decoder has where its role has none.
+STAND_INS = {"two-stream": ("fef", "base"), "fef": ("base",), "ar": ("base",)}
+
+
+def read_models(text: str, suites: Collection[str]) -> Roles:
+    """The table of models, role -> suite -> name.
+
+    text: one model (the base; nano brings its trained ones along), "role=model,role=model", or a JSON file
+    {role: model}, where a model may also be a table {suite: model, "default": model}.
+    Raises UserError for an unknown role, a suite without a model, or a missing base.
+    """
+    if text.endswith(".json"):
+        try:
+            table = json.loads(Path(text).read_text(encoding="utf-8"))
+        except (OSError, ValueError, RecursionError) as error:
+            raise UserError(f"--model {text}: cannot read the table of models: {error}") from error
+    elif "=" in text:
+        pairs = [pair.split("=", 1) for pair in text.split(",")]
+        table = dict(pair for pair in pairs if len(pair) == 2)
+        if len(table) < len(pairs):
+            raise UserError(f"--model {text}: give role=model,role=model, each role once")
+    else:
+        table = ROLES_OF.get(text, {"base": text})
+    if not isinstance(table, dict):
+        raise UserError(f"--model {text}: the table of models must be a JSON object, role -> model, not {table!r}")
+    unknown = [role for role in table if role not in ROLES]
+    if unknown or "base" not in table:
+        raise UserError(f"--model {text}: roles are {', '.join(ROLES)}, and base is needed; got {', '.join(table)}")
+    roles: Roles = {}
+    for role, named in table.items():
+        per_suite = named if isinstance(named, dict) else {"default": named}
+        if not all(isinstance(each, str) and each for each in per_suite.values()) or not per_suite:
+            raise UserError(f"--model {text}: role {role} must name a model, or a model per suite, not {named!r}")
+        missing = [suite for suite in suites if suite not in per_suite and "default" not in per_suite]
+        if missing:
+            raise UserError(f"--model {text}: role {role} names no model for {', '.join(missing)} and no default")
+        roles[role] = {suite: str(per_suite.get(suite, per_suite.get("default"))) for suite in suites}
+    return roles
+
+
+def rows_of(
+    presets: Mapping[str, Preset],
+    suites: Mapping[str, Suite],
+    roles: Roles,
+    small: Collection[str],
+    common: dict[str, Any],
+) -> dict[str, Method]:
+    """The methods of a run by key, each with its checkpoint, and its lengths and options on every suite.
+
+    small: the suites with a small model's settings. common: lengths and options of all methods alike. Raises UserError
+    or ValueError for a method without a checkpoint, or with settings that do not fit.
+    """
+    base = roles["base"]
+    usual = {name: suite.settings_for(base[name], name in small) for name, suite in suites.items()}
+    families = {name: "" if name in small else family_of(base[name]) for name in suites}
+    rows = {}
+    for key, preset in presets.items():
+        decoder = preset.decoder
+        stand_ins = STAND_INS.get(preset.role, ()) if decoder.prefix_conditioned or decoder.causal else ()
+        role = next((role for role in (preset.role, *stand_ins) if role in roles), None)
+        if role is None:
+            raise UserError(f"method {key} needs the role {preset.role}: --model base=...,{preset.role}=...")
+        untrained = role == "base" != preset.role
+        rows[key] = Method(
+            label=preset.label.replace("FeF-DLLM", "FeF-DLLM w/o train", 1) if untrained else preset.label,
+            method=name_of(preset.method),
+            role=role,
+            draft_role=preset.draft_role or ("draft" if decoder.takes("draft") and "draft" in roles else None),
+            suites={
+                name: preset.for_suite(name, usual[name], common, families[name], blocks_of(roles[role][name]))
+                for name in suites
+            },
+        )
+    return _distinct(with_schedules(rows, roles))
+
+
+def _distinct(methods: dict[str, Method]) -> dict[str, Method]:
+    """The methods, each with a label of its own: where several have the same, the later ones have their keys behind."""
+    seen: set[str] = set()
+    found = {}
+    for name, method in methods.items():
+        found[name] = replace(method, label=f"{method.label} [{name}]") if method.label in seen else method
+        seen.add(method.label)
+    return found
