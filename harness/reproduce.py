@@ -102,7 +102,7 @@ def described() -> str:
 
 
 def verdict(recipe: Recipe, row: Mapping[Any, Any]) -> str:
-    """Published and measured, in a line. row: of `harness.measures.summary.summarise`."""
+    """Published and measured, in a line. row: of `harness.measures.intervals.summarise`."""
     parts = []
     numbers = [("accuracy", recipe.accuracy, "%", 1), ("speedup", recipe.speed, "x", 2)]
     for name, published, unit, digits in numbers:

@@ -33,7 +33,7 @@ from harness.runs.options import DEFAULT_SUITES, RunOptions
 from harness.suites.registry import PAPER_SUITES
 
 if TYPE_CHECKING:
-    from harness.measures.summary import Evaluation
+    from harness.measures.intervals import Evaluation
     from harness.runs.pool import WorkerPool
     from harness.runs.resolve import ResolvedRun
     from model_wrappers.decoders import Method
@@ -82,7 +82,7 @@ def evaluate(
         "limit": limit,
         **options,
     }
-    from harness.measures.summary import evaluated
+    from harness.measures.intervals import evaluated
     from harness.records.store import read_run
 
     before = logging.root.manager.disable

@@ -102,7 +102,7 @@ def tune(args: argparse.Namespace) -> None:
 
 def dev_rows(run: Any, suite: str, decoders: dict[str, str]) -> list[dict[str, Any]]:
     """A row per method of a suite's dev run, as `choose` takes them. decoders: of each method."""
-    from harness.measures.summary import summarise
+    from harness.measures.intervals import summarise
 
     rows = []
     for row in summarise(run).to_dict("records"):

@@ -14,8 +14,7 @@ from pathlib import Path
 import pandas as pd
 
 from harness.errors import one_line_errors
-from harness.measures.against import MARGIN
-from harness.measures.claims import SAME_SPEED, compare, read_claims
+from harness.measures.against import MARGIN, SAME_SPEED, compare, read_claims
 from harness.options import option, parsed
 from harness.records.store import write_atomically
 

@@ -20,7 +20,7 @@ have rows, and the same records give the same bytes. Reads records and nothing e
 printed as well.
 
 A run made with --untimed has no Speed and nothing per second; one with a timed run of the same methods in its folder
-`speed` has that run's (harness/measures/speed.py).
+`speed` has that run's (harness/measures/seconds.py).
 """
 
 import shutil
@@ -37,11 +37,10 @@ from harness.options import option, parsed
 from harness.records.store import Run, write_atomically
 from tables.output import NAME as PDF
 from tables.output import latex, markdown, write_pdf
-from tables.sheets.against import against_sheets
+from tables.sheets.against import against_sheets, paper
 from tables.sheets.layout import Request, Sheet, with_columns
 from tables.sheets.measures import measures, windows
 from tables.sheets.measures import theory_sheets as theory
-from tables.sheets.paper import paper
 from tables.sheets.suites import ABLATIONS, ablations
 
 # What makes each table of a run; it yields nothing where records are missing. A new table is one file and one entry.

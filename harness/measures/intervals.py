@@ -1,11 +1,12 @@
-"""The uncertainty of a table's numbers: intervals and p-values for its cells, and for accuracy against speedup.
+"""The uncertainty of a table's numbers, accuracy against speedup, and a finished run as frames for Python.
 
 The statistics are those of harness/stats.py, applied here to methods and suites.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -16,13 +17,17 @@ from harness.measures.table import (
     PAIR,
     REFERENCE,
     checked_items,
+    checkpoint_names,
     measure,
     method_labels,
     shared_with_reference,
     suite_titles,
     timed,
 )
+from harness.methods.presets import LENGTHS
+from harness.records.schema import Setting, WindowRecord
 from harness.records.store import Run
+from harness.records.traces import TraceRecord, each_frame
 from harness.stats import effective_trials, holm, mcnemar, speedup_interval, wilson
 
 ENDS = ["accuracy_low", "accuracy_high", "speedup_low", "speedup_high"]
@@ -155,3 +160,63 @@ def _mean_accuracy_interval(own: pd.DataFrame) -> tuple[float, float]:
         return math.nan, math.nan
     low, high = wilson(accuracy / 100, len(own) ** 2 / (1 / own["trials"]).sum())
     return 100 * low, 100 * high
+
+
+SUMMARY = [
+    *("method", "label", "checkpoint", "suite", "items", "scored", "accuracy", "accuracy_low", "accuracy_high"),
+    *("seconds", "speedup", "speedup_low", "speedup_high", "forwards", "forward_speedup", *LENGTHS),
+]
+MEANS = ["accuracy", "seconds", "speedup", "forwards", "forward_speedup"]
+WINDOWS = list(WindowRecord.__struct_fields__)
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What a run measured. folder: its records and tables. items: a row per response. windows: one per speculative
+    window, with at least the columns WINDOWS. summary: a row per method and suite (`summarise`). means: a row per
+    method, the plain means of its numbers over the suites, of methods that have all of the run's.
+    """
+
+    folder: Path
+    items: pd.DataFrame
+    windows: pd.DataFrame
+    summary: pd.DataFrame
+    means: pd.DataFrame
+
+    def traces(self) -> Iterator[TraceRecord]:
+        """What every response of a traced run did, one after the other; none of a run without --trace."""
+        return (record for _, record in each_frame(self.folder))
+
+
+def evaluated(run: Run) -> Evaluation:
+    """A finished run as frames. Raises UserError as `summarise` does."""
+    windows = run.windows if len(run.windows) else pd.DataFrame(columns=WINDOWS)
+    summary = summarise(run)
+    whole = summary.groupby("method", sort=False)["suite"].transform("nunique") == summary["suite"].nunique()
+    means = summary[whole].groupby(["method", "label"], sort=False)[MEANS].mean().reset_index()
+    return Evaluation(run.folder, run.items, windows, summary, means)
+
+
+def summarise(run: Run) -> pd.DataFrame:
+    """A row per method and suite in the configuration's order, columns SUMMARY, with the numbers of the run's tables.
+
+    Behind these a column for each option that the configuration sets, NaN where a method has none such. checkpoint: by
+    name. gen_length, block_length: tokens. accuracy: percent of the scored items, with Wilson's 95% interval. seconds,
+    forwards: means of a response. speedup, forward_speedup: LLaDA's total seconds (forwards) / the method's over the
+    items that both have, the first with a 95% bootstrap interval. NaN where there is nothing to measure: an unscored
+    suite, a run without LLaDA, or one that was not timed. Raises UserError if the records are damaged.
+    """
+    if run.items.empty:
+        return pd.DataFrame(columns=SUMMARY)
+    rows = with_intervals(measure(run), paired(run)).rename(columns={"seconds_per_item": "seconds"})
+    rows["label"] = rows["method"].map(method_labels(run))
+    rows["checkpoint"] = [checkpoint_names(run, str(method)) for method in rows["method"]]
+    forwards = run.items.groupby(PAIR)["forwards"].mean().reset_index()
+    rows = rows.astype(dict.fromkeys(PAIR, str)).merge(forwards, on=PAIR)
+    methods = run.config.methods
+    settings = [methods[of].suites.get(on, Setting()) for of, on in zip(rows["method"], rows["suite"], strict=True)]
+    for name in LENGTHS:
+        rows[name] = [getattr(setting, name) for setting in settings]
+    own = pd.DataFrame([setting.options for setting in settings], index=rows.index)
+    own = own.drop(columns=SUMMARY, errors="ignore")
+    return pd.concat([rows[SUMMARY], own], axis=1)

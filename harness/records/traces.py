@@ -1,4 +1,4 @@
-"""traces.bin: what every response of a traced run did, event by event, in the columns of model_wrappers/events.py.
+"""traces.bin: what every response of a traced run did, event by event, in the columns of model_wrappers/trace.py.
 
 A frame is four bytes, the length of what follows, and the zlib-compressed msgpack of one response. It is appended like
 the lines of the other records, before its item. A torn last frame is left out; a damaged one is refused.

@@ -73,7 +73,7 @@ class Worker:
         return [prompt for job in self._jobs.values() for prompt in prompts_of(job)]
 
     def receipt(self) -> dict[str, Any]:
-        """The machine now, as harness/records/receipts.py has it."""
+        """The machine now, as harness/records/environment.py has it."""
         return receipt(self._config.device or "cpu")
 
     def warm_up(self, suite: str, first: dict[str, int]) -> dict[str, float]:

@@ -16,23 +16,24 @@ from safetensors import SafetensorError, safe_open
 from transformers import PretrainedConfig, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 from transformers.utils import cached_file
 
-from model_wrappers.backbones import (
-    causal,
-    diffusion_gemma,
-    dream,
-    fast_dllm_v2,
-    llada,
-    llada2_moe,
-    llada_moe,
-    qwen3,
-    sdar,
-)
+from model_wrappers.backbones import causal, diffusion_gemma, llada, llada2_moe, llada_moe, qwen2, qwen3
 from model_wrappers.backbones.model import Backbone, Family, ReadsAt, check_extends, check_graphs
 from model_wrappers.backbones.weights import load_remote, load_weights
 
-OF_FILES = (llada, llada_moe, dream, qwen3, sdar, llada2_moe, fast_dllm_v2, diffusion_gemma)
 FAMILIES: dict[str, Family] = {
-    each.model_type: each for each in (*(file.FAMILY for file in OF_FILES), sdar.MOE, *causal.FAMILIES)
+    each.model_type: each
+    for each in (
+        *(
+            llada.FAMILY,
+            llada_moe.FAMILY,
+            qwen2.DREAM_FAMILY,
+            qwen3.A2D_FAMILY,
+            qwen3.SDAR_FAMILY,
+            llada2_moe.FAMILY,
+            qwen2.FAST_DLLM_V2_FAMILY,
+        ),
+        *(diffusion_gemma.FAMILY, qwen3.SDAR_MOE_FAMILY, *causal.FAMILIES),
+    )
 }
 BUILT_IN = frozenset(FAMILIES)
 NANO = Path(__file__).parents[1] / "nano"

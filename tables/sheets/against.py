@@ -1,5 +1,6 @@
-"""The table of every method beside one of them, on request."""
+"""The tables of every method beside one of them, and of the paper's numbers beside a run's, where labels agree."""
 
+import json
 import math
 from collections.abc import Iterator
 from typing import Any
@@ -9,8 +10,25 @@ import pandas as pd
 from harness.measures.against import ALL, MARGIN, NOT_SHOWN, against
 from harness.measures.table import method_labels, suite_titles, timed
 from harness.records.store import Run
+from harness.suites.published import PAPER_TABLES
 from tables.sheets.captions import setting, timing
-from tables.sheets.layout import Cell, Request, Sheet, Table, lettered, number_text
+from tables.sheets.layout import (
+    ACCEPTANCE,
+    ACCEPTANCE_MEANING,
+    ACCURACY,
+    MEAN,
+    SPEED,
+    Cell,
+    Request,
+    Sheet,
+    Table,
+    grid,
+    lettered,
+    mean_rows,
+    number_text,
+    shown_metrics,
+    with_notes,
+)
 from tables.sheets.suites import INTERVAL, with_checkpoints
 
 SAME = "Same tokens"
@@ -88,3 +106,120 @@ def against_sheets(request: Request) -> Iterator[Sheet]:
         compared = against(request.run, request.against)
         table = against_table(compared, request.measured, request.run, request.against)
         yield Sheet(table, compared)
+
+
+SECTIONS = ("main_results", "ablation_training", "ablation_speculative")
+# The other two tables name their rows by draft / verify model and by window size. These are our labels for them.
+NAMED_OTHERWISE = {
+    "ablation_draft_model": {
+        "FeF-DLLM / FeF-DLLM": "FeF-DLLM (step=4)",
+        "FeF-DLLM w/o train / FeF-DLLM": "FeF-DLLM, draft w/o train (step=4)",
+    },
+    "ablation_window_size": {
+        "4": "FeF-DLLM (step=4, window=4)",
+        "8": "FeF-DLLM (step=4, window=8)",
+        "16": "FeF-DLLM (step=4)",
+    },
+}
+VALUES = (ACCURACY.value, SPEED.value, ACCEPTANCE.value)
+CAPTION = (
+    "The paper's numbers (LLaDA-8B-Instruct on 8 x A100 80GB) above measured ones: accuracy (Acc., %) and wall-clock "
+    "speedup over LLaDA (Speed).",
+    "The best accuracy of either kind is in bold, the fastest speed underlined.",
+)
+CAPTION_UNTIMED = (
+    "The paper's accuracy (Acc., %; LLaDA-8B-Instruct on 8 x A100 80GB) above the measured one.",
+    "The best accuracy of either kind is in bold.",
+)
+# What a reader must know of the paper's numbers: of which row, on which suites ("" is any), and a sentence.
+ODDITIES = (
+    ("SSD", "", "In the paper SSD does not have LLaDA's accuracy; here it decodes LLaDA's tokens by construction."),
+    (
+        "LLaDA",
+        "math",
+        "The paper's LLaDA has 26.60 on MATH, as LLaDA's own paper has; with the configuration that is the default "
+        "here LLaDA's authors have 42.7.",
+    ),
+)
+TIDY = ["method", "label", "suite", *(f"{source}{value}" for value in VALUES for source in ("paper_", ""))]
+
+
+def paper_numbers() -> pd.DataFrame:
+    """The five tables of the paper as one: label, suite ("mean" too), numbers; a row of several tables is here once.
+
+    paper_accuracy and paper_acceptance_percent in percent, paper_speedup as a ratio to LLaDA's wall-clock, all as
+    printed (paper_tables.json); NaN where the paper prints none.
+    """
+    paper = _paper()
+    labelled = [(row["method"], row) for section in SECTIONS for row in paper[section]]
+    for section, labels in NAMED_OTHERWISE.items():
+        labelled += [(label, paper[section][name]) for name, label in labels.items()]
+    rows = []
+    for label, row in labelled:
+        for column, suite in enumerate(paper["suites"]):
+            acceptance = row["acceptance"][column] if "acceptance" in row else None
+            rows.append([label, suite, row["acc"][column], row["speed"][column], acceptance])
+        rows.append([label, MEAN, row.get("mean_acc"), row.get("mean_speed"), None])
+    frame = pd.DataFrame(rows, columns=["label", "suite", *(f"paper_{value}" for value in VALUES)])
+    return frame.groupby(["label", "suite"], sort=False, as_index=False).first()
+
+
+def beside_paper(measured: pd.DataFrame, run: Run) -> pd.DataFrame:
+    """`measured`, from `table.measure`, with the paper's numbers: the rows whose label and suite the paper has.
+
+    The suite "mean" is there if the run has all of the paper's suites; the paper's mean is the printed one. Empty if
+    the paper has none of the run's rows.
+    """
+    suites = [suite for suite in suite_titles(run) if suite in _paper()["suites"]]
+    frame = with_notes(measured[measured["suite"].isin(suites)], run)
+    if len(suites) == len(_paper()["suites"]):
+        frame = pd.concat([frame, mean_rows(frame, suites)], ignore_index=True)
+    return frame.assign(label=frame["method"].map(method_labels(run))).merge(paper_numbers(), on=["label", "suite"])
+
+
+def paper_table(beside: pd.DataFrame, measured: pd.DataFrame, run: Run) -> Table:
+    """The table of `beside_paper`, which must not be empty: for every method a row of the paper's, then the run's.
+
+    Acceptance has columns if the paper prints it for one of the rows.
+    """
+    accepted = beside[f"paper_{ACCEPTANCE.value}"].notna().any()
+    metrics = shown_metrics((ACCURACY, SPEED, ACCEPTANCE) if accepted else (ACCURACY, SPEED), run)
+    groups = {suite: title for suite, title in suite_titles(run).items() if suite in set(beside["suite"])}
+    meaning = [ACCEPTANCE_MEANING] if accepted else []
+    shown = {(label, suite) for label, own in zip(beside["label"], beside["suite"], strict=True) for suite in (own, "")}
+    oddities = [sentence for label, suite, sentence in ODDITIES if (label, suite) in shown]
+    caption = CAPTION if timed(run) else CAPTION_UNTIMED
+    about = setting(measured[measured["suite"].isin(list(groups))], run)
+    sentences = [*caption, *meaning, *oddities, *about, *timing(run)]
+    if MEAN in set(beside["suite"]):
+        groups[MEAN] = "Mean"
+    reported = (beside["label"] == "LLaDA") & (beside["suite"] == "mbpp")
+    printed = beside.assign(
+        **{value: beside[f"paper_{value}"] for value in VALUES},
+        accuracy_note=reported.map({True: _paper()["main_results_note"], False: ""}),
+        speed_note="",
+        forward_note="",
+        accuracy_full=True,
+        speed_full=True,
+    )
+    sources = {"paper": printed, "measured": beside}
+    frame = pd.concat(
+        [rows.assign(method=rows["method"] + f", {source}", source=source) for source, rows in sources.items()]
+    )
+    labels = {
+        f"{method}, {source}": f"{label}, {source}"
+        for method, label in method_labels(run).items()
+        for source in sources
+    }
+    cells, notes = grid(frame, metrics, labels, groups)
+    return Table("paper", " ".join(sentences), cells, notes)
+
+
+def _paper() -> dict[str, Any]:
+    return json.loads(PAPER_TABLES.read_text(encoding="utf-8"))
+
+
+def paper(request: Request) -> Iterator[Sheet]:
+    """The paper's numbers beside the run's own, if they were asked for and the paper has any of its rows."""
+    if request.paper and len(beside := beside_paper(request.measured, request.run)):
+        yield Sheet(paper_table(beside, request.measured, request.run), beside[TIDY])

@@ -11,9 +11,8 @@ import torch
 from run_records import full_items, item, rows_of, save
 from transformers.models.diffusion_gemma.generation_diffusion_gemma import DiffusionGemmaGenerationMixin
 
-from harness.measures.intervals import paired, with_intervals
+from harness.measures.intervals import SUMMARY, WINDOWS, evaluated, paired, summarise, with_intervals
 from harness.measures.parallelism import LEDGER, area, aup, curves, token_ledger
-from harness.measures.summary import SUMMARY, WINDOWS, evaluated, summarise
 from harness.measures.table import measure
 from harness.records.store import Run
 from tables.render import render

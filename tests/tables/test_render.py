@@ -18,7 +18,7 @@ from tables.output import escape_latex, escape_markdown
 from tables.pages.book import open_book
 from tables.pages.overview import overview
 from tables.render import render
-from tables.sheets.paper import paper_numbers
+from tables.sheets.against import paper_numbers
 
 EVERYTHING: dict[str, Any] = {"paper": True, "intervals": True, "measures": True, "against": "llada"}
 ROW = {"method": "fef-2", "suite": "math", "drafts": 4, "draft": 0.1, "verification": 0.5}
