@@ -23,16 +23,9 @@ from model_wrappers.backbones.weights import load_remote, load_weights
 FAMILIES: dict[str, Family] = {
     each.model_type: each
     for each in (
-        *(
-            llada.FAMILY,
-            llada_moe.FAMILY,
-            qwen2.DREAM_FAMILY,
-            qwen3.A2D_FAMILY,
-            qwen3.SDAR_FAMILY,
-            llada2_moe.FAMILY,
-            qwen2.FAST_DLLM_V2_FAMILY,
-        ),
-        *(diffusion_gemma.FAMILY, qwen3.SDAR_MOE_FAMILY, *causal.FAMILIES),
+        *(llada.FAMILY, llada_moe.FAMILY, llada2_moe.FAMILY, diffusion_gemma.FAMILY, *causal.FAMILIES),
+        *(qwen2.DREAM_FAMILY, qwen2.FAST_DLLM_V2_FAMILY),
+        *(qwen3.A2D_FAMILY, qwen3.SDAR_FAMILY, qwen3.SDAR_MOE_FAMILY),
     )
 }
 BUILT_IN = frozenset(FAMILIES)
