@@ -20,7 +20,7 @@ from harness.errors import UserError
 from harness.stats import hoeffding
 from harness.suites.registry import generator_of, suite_named
 from harness.suites.splits import problems
-from harness.train.tokenizer import NANO_SUITES
+from harness.train.data import NANO_SUITES
 from model_wrappers import Backbone
 from model_wrappers.backbones.blocks import ledgers
 from model_wrappers.backbones.protocol import BackboneLike
