@@ -31,7 +31,7 @@ NANO_SUITES = ("gsm8k", "math", "humaneval", "mbpp", "lists")
 BOS, EOS, EOT, MASK = "<|startoftext|>", "<|endoftext|>", "<|eot_id|>", "<|mdm_mask|>"
 HEADER = ("<|start_header_id|>", "<|end_header_id|>")
 
-# LLaDA's own: BOS before the first turn, each turn with its role as a header, closed by EoT.
+# LLaDA's: BOS before the first turn, each turn with its role as a header, closed by EoT.
 CHAT_TEMPLATE = (
     "{% for message in messages %}"
     "{{ (bos_token if loop.first else '') + '<|start_header_id|>' + message['role'] + '<|end_header_id|>\n\n'"
@@ -41,8 +41,8 @@ CHAT_TEMPLATE = (
 )
 # Words and single digits with the space before them; punctuation runs; whitespace.
 SPLIT = r" ?[A-Za-z]+| ?[0-9]| ?[^\sA-Za-z0-9]+|\s+(?! )|\s+"
-LENGTHS = (32, 48, 64, 96)  # response lengths that a model trained on nano's suites can be asked for
-LONG_LENGTHS = (32, 48, 64, 128, 160, 256)  # and one trained on longer ones besides
+LENGTHS = (32, 48, 64, 96)  # response lengths of nano's suites
+LONG_LENGTHS = (32, 48, 64, 128, 160, 256)  # and with longer ones
 ROLES = {"HUMAN": "user", "BOT": "assistant"}
 GOLDEN = 0.6180339887498949  # t_i = frac(i * golden ratio): even coverage of [0, 1], the same on every resume
 

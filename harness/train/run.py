@@ -118,7 +118,7 @@ def examples_for(recipe: Recipe, backbone: Backbone) -> tuple[Examples, int]:
 def collator_for(objective: str, recipe: Recipe, backbone: Backbone) -> Collator:
     """The collator of an objective and, for `fef`, of its mask; of blocks, where the model attends in them.
 
-    Generated examples are sometimes padded to a length that the trained model will be asked for.
+    Generated examples are sometimes padded to a length of their suites.
     """
     lengths: tuple[int, ...] = ()
     if recipe.data is None:

@@ -29,7 +29,7 @@ def processes() -> int:
 def accumulation(recipe: Recipe) -> int:
     """Forwards and backwards of each process in a step, so that all processes together see `global_batch` examples.
 
-    Without `global_batch` it is the recipe's own. Raises UserError if the batch cannot be divided so.
+    Without `global_batch` it is the recipe's. Raises UserError if the batch cannot be divided so.
     """
     if recipe.global_batch is None:
         return recipe.accumulation
@@ -139,7 +139,7 @@ class DiffusionTrainer(Trainer):
         return [idle] * (most - len(pieces)) + pieces
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: torch.nn.Module | None = None) -> None:
-        # Checkpoints carry the official names of the weights, which only from_pretrained translates: the trainer's own
+        # Checkpoints carry the official names of the weights, which only from_pretrained translates: the trainer's
         # loading would leave the weights as they are.
         target: Any = self.model if model is None else model
         kind = type(self.accelerator.unwrap_model(target))
