@@ -1,9 +1,9 @@
 """The law section of the audit: what every decoder's output law is, where the joint law to be sampled is known.
 
-The backbone is an oracle, a table of the joint (`oracle.py`), so any distance from a decoder's output law
-to the joint is caused by the decoder. Either it commits several tokens at once from their marginals (factorization
-error), or the drawn tokens decide what is committed (selection bias). Decoders run as shipped, through `decode`, at
-temperature 1.
+The backbone is an oracle, a table of the joint (`oracle.py`), so any distance from a decoder's output law to
+the joint is caused by the decoder. Either it commits several tokens at once from their marginals (factorization error),
+or the drawn tokens decide what is committed (selection bias). Decoders run as shipped, through `decode`, at temperature
+1.
 """
 
 import json
@@ -47,12 +47,12 @@ DIFFUSION_STEPS = (1, 2, 4)
 PROMPT = torch.tensor([0])  # oracles ignore it
 NOTE = """\
 TV: total variation to the joint p*. exact: all branches of the decoder's randomness were walked (runs: how many).
-sampled: of so many samples; the TV is right within the bound with 95% confidence. KL: KL(p* || law), exact laws only.
-Factorization error: LLaDA in random order is exact at one token a step and not at more, where tokens that depend on one
-another are drawn independently. Selection bias: ranked by confidence even one token a step misses the joint, because
-the drawn tokens decide which of them are committed. Ranked by entropy they do not, and one at a time is exact too.
-FeF at one diffusion step is exact. At more steps its re-masking by low confidence is such a selection, but its law is
-the same for every window, every draft and without speculation.
+sampled: from as many samples as runs; the TV is right within the bound with 95% confidence. KL: KL(p* || law), exact
+laws only. Factorization error: LLaDA in random order is exact at one token a step and not at more, where tokens that
+depend on one another are drawn independently. Selection bias: ranked by confidence even one token a step misses the
+joint, because the drawn tokens decide which of them are committed. Ranked by entropy they do not, and one at a time is
+exact too. FeF at one diffusion step is exact. At more steps its re-masking by low confidence is such a selection, but
+its law is the same for every window, every draft and without speculation.
 SSD is left out: it is defined at temperature 0 only."""
 
 

@@ -81,10 +81,10 @@ def posterior_distance(
 
     def run(sampler: Sampler) -> Decoded:
         x_1L = torch.cat([PROMPT, x_t])[None]
-        target, own = Ledger(oracle), Ledger(oracle if draft is None else draft)
+        target, drafts = Ledger(oracle), Ledger(oracle if draft is None else draft)
         options = FeFOptions(steps=1, window=window, kernel="uniform")
-        decode_fef(Request(target, own, x_1L, len(PROMPT), len(x_t), 1.0, sampler), options)
-        return Decoded(x_1L[0, len(PROMPT) :], Trace(forwards=target.calls + own.calls))
+        decode_fef(Request(target, drafts, x_1L, len(PROMPT), len(x_t), 1.0, sampler), options)
+        return Decoded(x_1L[0, len(PROMPT) :], Trace(forwards=target.calls + drafts.calls))
 
     measured = measure(run, table.numel(), budget)
     truth = table_law(posterior_table(table, kernel, t, x_t.tolist()))

@@ -1,4 +1,4 @@
-"""The neural section of the audit: how far a model's next tokens, drawn at once, are from its own chain law.
+"""The neural section of the audit: how far a model's next tokens, drawn at once, are from its chain law.
 
 q is the product of the marginals of the next w response tokens given a fully masked response. A decoder that commits
 them in one step samples from q. p is the chain law, token after token from left to right. FeF-DLLM samples from p at
@@ -20,14 +20,14 @@ from harness.errors import UserError
 from harness.stats import hoeffding
 from harness.suites.registry import suite_named
 from harness.suites.splits import problems
-from harness.train.tokenizer import NANO_SUITES
+from harness.train.data import NANO_SUITES
 from model_wrappers import Backbone
 from model_wrappers.backbones.blocks import ledgers
 from model_wrappers.backbones.protocol import BackboneLike
 from model_wrappers.chat import encode_question
 from model_wrappers.sampling import Sampler, token_probs
 
-GEN_LENGTH = 64  # of the masked response after a user's own prompt
+GEN_LENGTH = 64  # of the masked response after a prompt of a file
 NOTE = """\
 TV between the next w response tokens drawn at once from their marginals, given a fully masked response, and drawn one
 after the other, at temperature 1. The bound (Hoeffding) is for the mean over these very prompts."""

@@ -92,8 +92,6 @@ class PrefixOracle(TableBackbone):
 
     def __init__(self, table: torch.Tensor, kernel: Kernel, t: float, prompt_length: int = 1) -> None:
         super().__init__(table, prompt_length)
-        if kernel.states != table.shape[0]:
-            raise ValueError(f"kernel of {kernel.states} states for a table of {table.shape[0]} tokens")
         self._corruption_RR = kernel.cumulative(t)
 
     def _likelihood(self, token: int, other: int, position: int) -> torch.Tensor:

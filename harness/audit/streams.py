@@ -82,7 +82,7 @@ def probs_along(backbone: Backbone, example: Example, contexts: Contexts | None)
             probs_WV = probs_WV[: int((~doubtful_W).cumprod(0).sum())]
         count = len(probs_WV)
         request.commit(segment[:count], tokens[:count], None, "drawn")
-        verifier.advance(len(segment), 0)  # whatever comes next has a context of its own
+        verifier.advance(len(segment), 0)  # whatever comes next has another context
         found.append(probs_WV)
         first, passes = first + count, passes + 1
     return torch.cat(found), passes

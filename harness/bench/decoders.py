@@ -64,18 +64,18 @@ def bench_methods(
     seconds = interleaved(calls, backbone.device, repeats)
     first = next(iter(presets))
     rows = []
-    for name, own in traces.items():
+    for name, made in traces.items():
         decoder, bare = seconds[f"{name} decoder"], seconds[f"{name} bare"]
         rows.append(
             {
                 "method": name,
-                "forwards": sum(trace.forwards for trace in own) / len(prompts),
-                "rows": sum(trace.rows for trace in own) / len(prompts),
-                "token-forwards": sum(trace.token_forwards for trace in own) / len(prompts),
+                "forwards": sum(trace.forwards for trace in made) / len(prompts),
+                "rows": sum(trace.rows for trace in made) / len(prompts),
+                "token-forwards": sum(trace.token_forwards for trace in made) / len(prompts),
                 "decoder, ms": 1e3 * decoder.median() / len(prompts),
                 "bare forwards, ms": 1e3 * bare.median() / len(prompts),
                 "overhead, %": 100 * (median_ratio(decoder, bare) - 1),
-                "speedup, forwards": ratio_of_totals([t.forwards for t in traces[first]], [t.forwards for t in own]),
+                "speedup, forwards": ratio_of_totals([t.forwards for t in traces[first]], [t.forwards for t in made]),
                 "speedup, seconds": median_ratio(seconds[f"{first} decoder"], decoder),
             }
         )
@@ -135,7 +135,7 @@ def bench_prompts(backbone: Backbone) -> list[torch.Tensor]:
 
 
 def options_of(backbone: Backbone, suite: str, presets: dict[str, Preset]) -> dict[str, dict[str, Any]]:
-    """What `decode` takes besides backbone and prompt, for each preset on a suite."""
+    """What `decode` takes apart from backbone and prompt, for each preset on a suite."""
     return _options(suite, suite_named(suite).settings_for("nano", small=True), presets, backbone.blocks)
 
 

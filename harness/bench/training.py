@@ -1,6 +1,5 @@
 """Throughput of training: examples and tokens per second, by objective, positions per example and mask."""
 
-import statistics
 import tempfile
 from collections.abc import Collection
 from functools import partial
@@ -9,6 +8,7 @@ from pathlib import Path
 import pandas as pd
 from msgspec import structs
 
+from harness.stats import median_ratio
 from harness.timing import seconds_of
 from harness.train.data import Collator, CorruptedBatches, NanoExamples, PositionBatches
 from harness.train.recipes import PRESETS
@@ -55,25 +55,27 @@ def bench_training(
             **{name: PositionBatches(corrupted, n) for name, n in POSITIONS.items()},
             MASKED: TwoStreamBatches(corrupted),
         }
-        collators = {name: own for name, own in collators.items() if objectives is None or name in objectives}
+        collators = {name: each for name, each in collators.items() if objectives is None or name in objectives}
         measured: dict[str, list[dict[str, float]]] = {name: [] for name in collators}
         for step in range(steps):
-            own = [examples[index] for index in range(step * size, (step + 1) * size)]
+            drawn = [examples[index] for index in range(step * size, (step + 1) * size)]
             for name, collate in collators.items():
-                inputs = collate(own)
+                inputs = collate(drawn)
                 rows_BL = inputs["corrupted" if "corrupted" in inputs else "inputs"]
                 seconds = seconds_of(partial(trainer.training_step, network, inputs), trainer.args.device)
                 network.zero_grad()
                 if step >= DISCARDED:
                     measured[name].append({"rows": len(rows_BL), "tokens": rows_BL.numel(), "seconds": seconds})
-    return pd.DataFrame([_summary(name, steps, size) for name, steps in measured.items()])
-
-
-def _summary(name: str, steps: list[dict[str, float]], size: int) -> dict[str, object]:
-    return {
-        "objective": name,
-        "rows a batch": statistics.mean(step["rows"] for step in steps),
-        "seconds a batch": statistics.median(step["seconds"] for step in steps),
-        "examples a second": statistics.median(size / step["seconds"] for step in steps),
-        "tokens a second": statistics.median(step["tokens"] / step["seconds"] for step in steps),
-    }
+    rows = []
+    for name, batches in measured.items():
+        found = pd.DataFrame(batches)
+        rows.append(
+            {
+                "objective": name,
+                "rows a batch": found["rows"].mean(),
+                "seconds a batch": found["seconds"].median(),
+                "examples a second": (size / found["seconds"]).median(),
+                "tokens a second": median_ratio(found["tokens"], found["seconds"]),
+            }
+        )
+    return pd.DataFrame(rows)

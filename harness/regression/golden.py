@@ -56,7 +56,7 @@ def check_complete(golden: Run) -> None:
     if not config.methods or not config.suites or golden.items.empty:
         lacking = [what for what in ("methods", "suites") if not getattr(config, what)] or ["items"]
         raise UserError(f"{folder} holds no {' and no '.join(lacking)}: restore it, or write it anew with --update")
-    held = {pair: set(own) for pair, own in golden.items.groupby(["method", "suite"])["item"]}
+    held = {pair: set(part) for pair, part in golden.items.groupby(["method", "suite"])["item"]}
     lacks = []
     for suite in config.suites:
         found = [held.get((method, suite), set()) for method in config.methods]
@@ -64,9 +64,9 @@ def check_complete(golden: Run) -> None:
         known = config.limit if ours else None
         wanted = set(range(known or 1 + max(set().union(*found), default=0)))
         lacks += [
-            f"{method} on {suite} ({len(own & wanted)} of {len(wanted)} items)"
-            for method, own in zip(config.methods, found, strict=True)
-            if not own >= wanted
+            f"{method} on {suite} ({len(part & wanted)} of {len(wanted)} items)"
+            for method, part in zip(config.methods, found, strict=True)
+            if not part >= wanted
         ]
     if lacks:
         raise UserError(
@@ -125,16 +125,16 @@ def compare_exactly(
     both, differ = _compared(golden, run, unscored)
     kept = pd.Series([key not in excused for key in _keys(both)], index=both.index, dtype=bool)
     lost = both[kept & (both["_merge"] == "left_only")]
-    for (method, suite), own in lost.groupby(["method", "suite"], sort=False):
-        rows.append(["missing", method, suite, "items", len(own), 0, _named(own["item"])])
+    for (method, suite), part in lost.groupby(["method", "suite"], sort=False):
+        rows.append(["missing", method, suite, "items", len(part), 0, _named(part["item"])])
     for measure in EXACT:
-        for (method, suite), own in both[kept & differ[measure]].groupby(["method", "suite"], sort=False):
-            there, now = own[f"{measure}_golden"], own[f"{measure}_run"]
+        for (method, suite), part in both[kept & differ[measure]].groupby(["method", "suite"], sort=False):
+            there, now = part[f"{measure}_golden"], part[f"{measure}_run"]
             worse = (measure in COSTS and not (now <= there).all()) or (
                 measure == "correct" and (there.eq(True) & now.ne(True)).any()
             )
             verdict = "regressed" if worse else "changed"
-            rows.append([verdict, method, suite, measure, *_totals(there, now), _named(own["item"])])
+            rows.append([verdict, method, suite, measure, *_totals(there, now), _named(part["item"])])
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
@@ -183,10 +183,10 @@ def compare_accuracy(golden: Run, run: Run, margin: float) -> pd.DataFrame:
     both = golden.items.merge(run.items, on=list(KEY), suffixes=("_golden", "_run"))
     both = both[both["correct_golden"].notna() & both["correct_run"].notna()]
     rows = []
-    for method, own in both.groupby("method", sort=False):
-        before, now = own["correct_golden"].astype(bool), own["correct_run"].astype(bool)
+    for method, part in both.groupby("method", sort=False):
+        before, now = part["correct_golden"].astype(bool), part["correct_run"].astype(bool)
         lost, gained = int((before & ~now).sum()), int((~before & now).sum())
-        lower = 100 * paired_lower_limit(lost, gained, len(own))
+        lower = 100 * paired_lower_limit(lost, gained, len(part))
         verdict = "ok" if lower > -margin else "regressed" if lost > gained else "undecided"
-        rows.append([verdict, method, len(own), 100 * before.mean(), 100 * now.mean(), lost, gained, lower])
+        rows.append([verdict, method, len(part), 100 * before.mean(), 100 * now.mean(), lost, gained, lower])
     return pd.DataFrame(rows, columns=["verdict", "method", "items", "golden", "run", "lost", "gained", "lower limit"])

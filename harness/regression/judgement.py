@@ -33,8 +33,8 @@ def judge_records(
 ) -> bool:
     """Print what differs from the golden records; whether the run passes.
 
-    margin: points of accuracy that samples may lose. first: the run has only so many items of each suite. unscored:
-    suites whose verdicts may be missing, where the run says why it could not score them.
+    margin: points of accuracy that samples may lose. first: how many items of each suite the run has (None: all).
+    unscored: suites whose verdicts may be missing, where the run says why it could not score them.
     """
     check_complete(golden)
     golden = golden if first is None else of_first(golden, first)
@@ -67,7 +67,7 @@ def _judge_exactly(run: Run, golden: Run, allowed: Collection[str]) -> bool:
     try:
         excused = excused_items(golden, run, differing)
     except UserError as error:
-        print(f"the golden records' revision cannot be asked: {error}")
+        print(f"the golden records' revision cannot decode here: {error}")
     for key in excused:
         print(f"excused, the golden records' revision gives the same here: {' '.join(map(str, key))}")
     found = compare_exactly(golden, run, excused, unscored)
@@ -87,7 +87,7 @@ def excused_items(golden: Run, run: Run, differing: Mapping[Key, Set[str]]) -> l
     differing: the measures that each differs in. Rounding decides ties between tokens, and, by confidences that
     saturate, how many drafts are accepted; it changes no prompt, and no verdict on the same tokens. The proof is exact:
     that revision's code has the tokens, text, acceptance and costs that the run has. Raises UserError where it cannot
-    be asked.
+    decode.
     """
     keys = [
         key

@@ -95,8 +95,8 @@ def same_responses(measured: pd.DataFrame, allow_changed_responses: bool) -> boo
     more = measured["new_forwards"] > measured["old_forwards"]
     fewer = measured["new_forwards"] < measured["old_forwards"]
     for what, rows in (("tokens differ", other), ("more forwards", more), ("fewer forwards", fewer)):
-        for method, own in measured[rows].groupby("method", sort=False):
-            names = ", ".join(f"{row['suite']} {row['item']}" for _, row in own.iterrows())
+        for method, part in measured[rows].groupby("method", sort=False):
+            names = ", ".join(f"{row['suite']} {row['item']}" for _, row in part.iterrows())
             print(f"{what}: {method} ({names})")
     passed = allow_changed_responses or not (other | more).any()
     print("responses: passed" if passed else "responses: CHANGED; if this is meant, --allow-changed-responses")
@@ -161,8 +161,8 @@ def compare_seconds(measured: pd.DataFrame, tolerance: float) -> pd.DataFrame:
     sides = measured.pivot_table(index=["suite", "item"], columns="method", values=["old", "new"])
     rows = []
     for method in measured["method"].unique():
-        own = sides[[("new", method), ("old", method)]].dropna()
-        ratios = {"seconds": total_ratio_interval([*own.to_numpy().T])}
+        part = sides[[("new", method), ("old", method)]].dropna()
+        ratios = {"seconds": total_ratio_interval([*part.to_numpy().T])}
         slower = ratios["seconds"][1] > 1 + tolerance
         if method != REFERENCE and ("old", REFERENCE) in sides:
             both = sides[[(side, name) for side in ("new", "old") for name in (REFERENCE, method)]].dropna()

@@ -11,7 +11,7 @@ Objective `fef` is position-conditioned prediction (the paper's Algorithm 1), `l
 both on absorbing corruption of the response alone; `ar` is next-token prediction, of an autoregressive model. `--mask
 two-stream` trains `fef` for two-stream verification: one forward predicts all positions from a random anchor on. The
 preset (model_wrappers/nano/recipes.toml) gives every value; options override it. `--data` is JSON lines of {"prompt",
-"response"}, or GSM8K's own train file; without it nano's generated training problems. `--out` receives checkpoints,
+"response"}, or GSM8K's train file; without it nano's generated training problems. `--out` receives checkpoints,
 `train.json` (the recipe), `loss.csv`, `loss.png` and, at the end, the model in bf16 and its tokenizer. A training that
 was killed goes on with `--resume` from its last checkpoint and sees the same examples as an uninterrupted one. Several
 GPUs: `torchrun --nproc-per-node 8 -m harness.train --shard ...`, which splits the model over them; with

@@ -1,8 +1,8 @@
 """Training for attention in blocks: a clean sequence and its corrupted blocks side by side, in one forward.
 
-A row is prompt and response as they are, and behind them the response once more, every block of it corrupted, at the
-same positions. A clean token sees the clean blocks up to its own; a corrupted one the clean blocks before its own, and
-its own block corrupted: what a block model sees when it decodes. Blocks begin with the response. Source: BD3LM
+A row is prompt and response as they are, and after them the response once more, every block of it corrupted, at the
+same positions. A clean token sees the clean blocks up to the one it is in; a corrupted one the clean blocks before that
+one, and that one corrupted: what a block model sees when it decodes. Blocks begin with the response. Source: BD3LM
 (Arriola et al., arXiv 2503.09573), vectorized training.
 
 For two-stream verification, two tokens more for each corrupted one: a clean token, and a query whose prediction is the
@@ -72,17 +72,17 @@ class BlockBatches:
     def _masks(self, rows: int, whole: int, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
         """Which tokens are masked, and the weight of each that is: (rows, whole) both."""
         blocks = whole // self._length
-        place_K = torch.arange(self._length)
+        offset_K = torch.arange(self._length)
         share = torch.rand(rows, blocks, 1, generator=generator)
         at_random = torch.rand(rows, blocks, self._length, generator=generator) < share
         first = (torch.rand(rows, blocks, 1, generator=generator) * self._length).long()
         is_prefix = torch.rand(rows, blocks, 1, generator=generator) < self._prefixes
-        masked = torch.where(is_prefix, place_K >= first, at_random)
-        weight = masked * torch.where(is_prefix & (place_K == first), self._first_weight, 1.0)
+        masked = torch.where(is_prefix, offset_K >= first, at_random)
+        weight = masked * torch.where(is_prefix & (offset_K == first), self._first_weight, 1.0)
         return masked.view(rows, whole), weight.view(rows, whole)
 
     def _predicted(self, examples: list[Example], whole: int) -> torch.Tensor:
-        """Which blocks are trained: those that hold some of the response or the EOS behind it, (B, whole) bool."""
+        """Which blocks are trained: those that hold some of the response or the EOS after it, (B, whole) bool."""
         ends = [(len(each["response"]) // self._length + 1) * self._length for each in examples]
         return torch.arange(whole) < torch.tensor(ends)[:, None]
 
@@ -120,7 +120,7 @@ def block_rows(
 
 
 def with_queries(rows: BlockRows, segment_BR: torch.Tensor, length: int, mask_id: int) -> BlockRows:
-    """Rows without slots, and behind them the segment's clean tokens and its queries.
+    """Rows without slots, and after them the segment's clean tokens and its queries.
 
     segment_BR: corrupted positions of the response, a block's from left to right. Clean token m and query m see the
     clean blocks before theirs, and of the corrupted copy of their block all but the segment up to m. The clean token

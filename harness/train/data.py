@@ -1,7 +1,9 @@
-"""Training examples: nano's generators or a file, encoded with the chat template, padded and corrupted.
+"""Nano's tokenizer; training examples, encoded with the chat template, padded and corrupted.
 
-An example is a function of (seed, index) alone, so a resumed training sees exactly what an uninterrupted one would.
-Padding is EOS, as in LLaDA's own fine-tuning, and is part of the response.
+Examples come from nano's generators or from a file. An example is a function of (seed, index) alone, so a resumed
+training sees exactly what an uninterrupted one would. Padding is EOS, as in LLaDA's fine-tuning, and is part of the
+response. In nano's vocabulary every number is a sequence of digits, so that arithmetic is spelled out; each word of the
+suite `lists` is one token.
 """
 
 from __future__ import annotations
@@ -12,8 +14,9 @@ from random import Random
 from typing import TypedDict
 
 import torch
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from torch.utils.data import Dataset
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from harness.errors import UserError
 from harness.suites.exchanges import read_exchanges
@@ -21,11 +24,25 @@ from harness.suites.registry import GENERATED, suite_named
 from harness.suites.spec import Rounds
 from harness.suites.splits import draw
 from harness.train.objectives import corrupt, corrupt_in_blocks, position_rows
-from harness.train.tokenizer import EOT, NANO_SUITES
 from model_wrappers.chat import encode_messages
 
-LENGTHS = (32, 48, 64, 96)  # response lengths that a model trained on nano's suites can be asked for
-LONG_LENGTHS = (32, 48, 64, 128, 160, 256)  # and one trained on longer ones besides
+# What nano was trained on, in this order: frozen, so that a new suite changes neither its tokenizer nor its data.
+NANO_SUITES = ("gsm8k", "math", "humaneval", "mbpp", "lists")
+BOS, EOS, EOT, MASK = "<|startoftext|>", "<|endoftext|>", "<|eot_id|>", "<|mdm_mask|>"
+HEADER = ("<|start_header_id|>", "<|end_header_id|>")
+
+# LLaDA's: BOS before the first turn, each turn with its role as a header, closed by EoT.
+CHAT_TEMPLATE = (
+    "{% for message in messages %}"
+    "{{ (bos_token if loop.first else '') + '<|start_header_id|>' + message['role'] + '<|end_header_id|>\n\n'"
+    " + message['content'] | trim + '<|eot_id|>' }}"
+    "{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|start_header_id|>assistant<|end_header_id|>\n\n' }}{% endif %}"
+)
+# Words and single digits with the space before them; punctuation runs; whitespace.
+SPLIT = r" ?[A-Za-z]+| ?[0-9]| ?[^\sA-Za-z0-9]+|\s+(?! )|\s+"
+LENGTHS = (32, 48, 64, 96)  # response lengths of nano's suites
+LONG_LENGTHS = (32, 48, 64, 128, 160, 256)  # and with longer ones
 ROLES = {"HUMAN": "user", "BOT": "assistant"}
 GOLDEN = 0.6180339887498949  # t_i = frac(i * golden ratio): even coverage of [0, 1], the same on every resume
 
@@ -39,6 +56,41 @@ class Example(TypedDict):
 
 
 Collator = Callable[[list[Example]], dict[str, torch.Tensor]]
+
+
+def train_tokenizer(vocab_size: int = 1024, examples_per_suite: int = 4000, seed: int = 0) -> PreTrainedTokenizerFast:
+    """Train the tokenizer; the same arguments give the same one."""
+    rng = Random(f"tokenizer {seed}")
+    texts: list[str] = []
+    for suite in NANO_SUITES:
+        for _ in range(examples_per_suite):
+            problem = draw(suite_named(suite), "train", rng)
+            texts += (problem.question, problem.response)
+    texts += ["user", "assistant", "\n\n"] * 100  # the words of the chat template
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(SPLIT), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=[BOS, EOS, EOT, MASK, *HEADER],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        bos_token=BOS,
+        eos_token=EOS,
+        pad_token=EOS,
+        mask_token=MASK,
+        chat_template=CHAT_TEMPLATE,
+        clean_up_tokenization_spaces=False,
+    )
 
 
 class Examples(Dataset[Example]):

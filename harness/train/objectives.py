@@ -31,7 +31,7 @@ BLOCK_LENGTHS = (8, 16, 32, 64)  # and the whole response
 def corrupt_in_blocks(
     clean_BL: torch.Tensor, response_BL: torch.Tensor, time_B: torch.Tensor, mask_id: int, generator: torch.Generator
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """What semi-autoregressive decoding in blocks meets (LLaDA, arXiv 2502.09992): clean before, masks behind.
+    """What semi-autoregressive decoding in blocks meets (LLaDA, arXiv 2502.09992): clean before, masks after.
 
     Each row has a random block length and a random block of its response; that block is corrupted at time t as by
     `corrupt`. Arguments and result are those of `corrupt`.
@@ -43,10 +43,10 @@ def corrupt_in_blocks(
     block_B = lengths_BK.gather(1, choice_B[:, None])[:, 0].minimum(length_B)
     count_B = -(-length_B // block_B)
     begin_B = (torch.rand(rows, generator=generator) * count_B).long() * block_B
-    place_BL = (response_BL.cumsum(1) - 1).masked_fill(~response_BL, -1)
-    inside_BL = (place_BL >= begin_B[:, None]) & (place_BL < (begin_B + block_B)[:, None])
+    offset_BL = (response_BL.cumsum(1) - 1).masked_fill(~response_BL, -1)
+    inside_BL = (offset_BL >= begin_B[:, None]) & (offset_BL < (begin_B + block_B)[:, None])
     corrupted_BL, _ = corrupt(clean_BL, inside_BL, time_B, mask_id, generator)
-    corrupted_BL = corrupted_BL.masked_fill(place_BL >= (begin_B + block_B)[:, None], mask_id)
+    corrupted_BL = corrupted_BL.masked_fill(offset_BL >= (begin_B + block_B)[:, None], mask_id)
     return corrupted_BL, (corrupted_BL != clean_BL).sum(1) / length_B
 
 
@@ -60,11 +60,9 @@ def llada_loss(
 ) -> torch.Tensor:
     """Clean-token prediction (the paper's Eq. 2), averaged over the response tokens of the batch.
 
-    share_B: the share t of each row that is masked. weight: "1/t" as in LLaDA's own training (a bound on the
-    log-likelihood), or "none", the plain sum of Eq. 2. Raises ValueError for another weight.
+    share_B: the share t of each row that is masked. weight: "1/t" as in LLaDA's training (a bound on the
+    log-likelihood), or "none", the plain sum of Eq. 2.
     """
-    if weight not in ("1/t", "none"):
-        raise ValueError(f"unknown loss weight {weight!r}; valid: 1/t, none")
     masked_BL = corrupted_BL != clean_BL
     loss_N = F.cross_entropy(logits_BLV[masked_BL].float(), clean_BL[masked_BL], reduction="none")
     if weight == "1/t":

@@ -63,10 +63,10 @@ class Recipe(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = 0.0
     blocks: Share = 0.0
     block_length: Annotated[
-        Count[int] | None, Meta(description="train a model that attends in blocks of so many tokens")
+        Count[int] | None, Meta(description="train a model that attends in blocks of this many tokens")
     ] = None
     prefixes: Annotated[
-        Share, Meta(description="share of those blocks with a clean prefix and masks behind it (objective fef)")
+        Share, Meta(description="share of those blocks with a clean prefix and masks after it (objective fef)")
     ] = 0.0
     first_weight: Annotated[Rate, Meta(description="weight of the first mask in such a block")] = 1.0
     steps: Annotated[
@@ -113,8 +113,10 @@ def _presets() -> dict[str, Recipe]:
         return (values(changed.pop("from")) if "from" in changed else {}) | changed
 
     found = {name: values(name) for name in tables}
-    with_mix = {name: own | ({"mix": mixes[own["mix"]]} if "mix" in own else {}) for name, own in found.items()}
-    return msgspec.convert(with_mix, dict[str, Recipe])
+    for recipe in found.values():
+        if "mix" in recipe:
+            recipe["mix"] = mixes[recipe["mix"]]
+    return msgspec.convert(found, dict[str, Recipe])
 
 
 PRESETS = _presets()

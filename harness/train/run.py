@@ -1,16 +1,19 @@
-"""A training from its configuration to a checkpoint: model, examples, transformers' Trainer, what is written."""
+"""A training from its recipe to a checkpoint: model, examples, transformers' Trainer, what is written."""
 
 import json
 import math
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, get_type_hints
 
 import msgspec
 import pandas as pd
 import torch
+from accelerate.state import PartialState
+from accelerate.utils import DistributedType
 from msgspec import to_builtins
-from transformers import PreTrainedTokenizerBase, TrainingArguments, set_seed
+from transformers import TrainingArguments, set_seed
 
 from harness.errors import UserError
 from harness.suites.registry import suite_named
@@ -18,6 +21,7 @@ from harness.train.blocks import BlockBatches
 from harness.train.data import (
     LENGTHS,
     LONG_LENGTHS,
+    NANO_SUITES,
     Collator,
     CorruptedBatches,
     Examples,
@@ -25,21 +29,27 @@ from harness.train.data import (
     NanoExamples,
     NextTokenBatches,
     PositionBatches,
+    train_tokenizer,
 )
-from harness.train.recipes import Recipe, Size
-from harness.train.sharding import accumulation, processes, shard_on_cpus, shards
-from harness.train.tokenizer import NANO_SUITES, train_tokenizer
-from harness.train.trainer import DiffusionTrainer
+from harness.train.recipes import Recipe
+from harness.train.trainer import DiffusionTrainer, accumulation, processes, sharding
 from harness.train.two_stream import TwoStreamBatches
 from model_wrappers import Backbone, load_backbone
 from model_wrappers.backbones import causal
 from model_wrappers.backbones.llada import FAMILY, LLaDAConfig, LLaDAForMaskedLM
 
 
-def new_model(size: Size, tokenizer: PreTrainedTokenizerBase) -> LLaDAForMaskedLM:
-    """A model of a size with random weights."""
-    return LLaDAForMaskedLM(
-        LLaDAConfig(
+def start(recipe: Recipe, objective: str = "llada") -> Backbone:
+    """Model and tokenizer to begin with: those of `init`, or new ones with random weights where the recipe has a size.
+
+    For objective `ar` a model of LLaDA's architecture becomes a causal Llama with its weights. Raises UserError for a
+    model that cannot be trained here.
+    """
+    if recipe.init is not None:
+        backbone = load_backbone(recipe.init, dtype="float32")
+    elif recipe.size is not None:
+        tokenizer, size = train_tokenizer(seed=0), recipe.size
+        config = LLaDAConfig(
             vocab_size=-(-len(tokenizer) // 64) * 64,
             hidden_size=size.hidden_size,
             num_hidden_layers=size.layers,
@@ -52,42 +62,26 @@ def new_model(size: Size, tokenizer: PreTrainedTokenizerBase) -> LLaDAForMaskedL
             eos_token_id=tokenizer.eos_token_id,
             mask_token_id=tokenizer.mask_token_id,
         )
-    )
-
-
-def start(recipe: Recipe, objective: str = "llada") -> Backbone:
-    """Model and tokenizer to begin with: those of the folder `init`, or new ones where the preset gives their size.
-
-    For objective `ar` a model of LLaDA's architecture becomes a causal Llama with its weights.
-
-    Raises UserError for a model that cannot be trained here.
-    """
-    if recipe.init is not None:
-        backbone = load_backbone(recipe.init, dtype="float32")
-        if backbone.reads_at:
-            raise UserError(
-                f"--init {recipe.init}: {backbone.family.model_type} models predict a token from the one before it "
-                "and cannot be trained here, where every position is trained to predict its own"
-            )
-        blocks = None if backbone.family.causal else backbone.blocks
-        if blocks is not None and blocks.origin != "response":
-            raise UserError(
-                f"--init {recipe.init} counts blocks from the sequence's beginning, training from the response's"
-            )
-        if blocks is not None and blocks.length != recipe.block_length:
-            raise UserError(
-                f"--init {recipe.init} attends in blocks of {blocks.length}: add --block-length {blocks.length}"
-            )
-        backbone.text_tokenizer()  # refused here if there is none
-    elif recipe.size is not None:
-        tokenizer = train_tokenizer(seed=0)
-        backbone = Backbone(FAMILY, new_model(recipe.size, tokenizer), tokenizer, "new")
+        backbone = Backbone(FAMILY, LLaDAForMaskedLM(config), tokenizer, "new")
     else:
         raise UserError("--init is needed: the folder or hub id of the model to train")
     if objective == "ar" and isinstance(backbone.model, LLaDAForMaskedLM):
         backbone = Backbone(causal.LLAMA, causal.of_llada(backbone.model), backbone.tokenizer, backbone.name)
-    if backbone.family.causal != (objective == "ar"):
-        raise UserError(f"--init {recipe.init}: objective ar trains Llamas, and the others diffusion models")
+    blocks = None if backbone.family.causal else backbone.blocks
+    length = None if blocks is None else blocks.length
+    refusals = {
+        f"{backbone.family.model_type} models predict a token from the one before it and cannot be trained here, where "
+        "every position is trained to predict its token": not backbone.family.causal and backbone.reads_at != 0,
+        "objective ar trains Llamas, and the others diffusion models": backbone.family.causal != (objective == "ar"),
+        "it counts blocks from the sequence's beginning, training from the response's": (
+            blocks is not None and blocks.origin != "response"
+        ),
+        f"it attends in blocks of {length}: add --block-length {length}": length not in (None, recipe.block_length),
+    }
+    for why, refused in refusals.items():
+        if refused:
+            raise UserError(f"--init {recipe.init}: {why}")
+    backbone.text_tokenizer()  # refused here if there is none
     if recipe.block_length is not None:
         backbone.model.config.update({"block_size": recipe.block_length, "block_origin": "response"})
     backbone.model.train()
@@ -101,67 +95,65 @@ def examples_for(recipe: Recipe, backbone: Backbone) -> tuple[Examples, int]:
     """
     tokenizer, end = backbone.text_tokenizer(), backbone.family.end_of_turn
     per_step = recipe.batch * accumulation(recipe) * processes()
-    if recipe.data is None:
-        if recipe.steps is None:
-            raise UserError("--data FILE is needed, or --steps with nano's generated problems")
-        examples = NanoExamples(
-            tokenizer,
-            recipe.steps * per_step,
-            recipe.batch,
-            recipe.seed,
-            recipe.mix,
-            recipe.examples,
-            recipe.repeats,
-            recipe.shots,
-            end,
-        )
-        return examples, recipe.steps
-    once = FileExamples(tokenizer, Path(recipe.data), recipe.seed, backbone.max_length, end)
-    steps = recipe.steps or math.ceil(recipe.epochs * len(once) / per_step)
-    return once.repeated(steps * per_step), steps
-
-
-def lengths_of(recipe: Recipe) -> tuple[int, ...]:
-    """Response lengths that some batches are padded to: those that the trained model will be asked for."""
     if recipe.data is not None:
-        return ()
-    longest = max(suite_named(name).generated.length for name in recipe.mix or NANO_SUITES)
-    return LENGTHS if longest <= LENGTHS[-1] else LONG_LENGTHS
+        once = FileExamples(tokenizer, Path(recipe.data), recipe.seed, backbone.max_length, end)
+        steps = recipe.steps or math.ceil(recipe.epochs * len(once) / per_step)
+        return once.repeated(steps * per_step), steps
+    if recipe.steps is None:
+        raise UserError("--data FILE is needed, or --steps with nano's generated problems")
+    examples = NanoExamples(
+        tokenizer,
+        recipe.steps * per_step,
+        recipe.batch,
+        recipe.seed,
+        recipe.mix,
+        recipe.examples,
+        recipe.repeats,
+        recipe.shots,
+        end,
+    )
+    return examples, recipe.steps
 
 
-def collator_for(objective: str, recipe: Recipe, batches: CorruptedBatches) -> Collator:
-    """The collator of an objective and, for `fef`, of its mask; of blocks, where the model attends in them."""
+def collator_for(objective: str, recipe: Recipe, backbone: Backbone) -> Collator:
+    """The collator of an objective and, for `fef`, of its mask; of blocks, where the model attends in them.
+
+    Generated examples are sometimes padded to a length of their suites.
+    """
+    lengths: tuple[int, ...] = ()
+    if recipe.data is None:
+        longest = max(suite_named(name).generated.length for name in recipe.mix or NANO_SUITES)
+        lengths = LENGTHS if longest <= LENGTHS[-1] else LONG_LENGTHS
+    batches = CorruptedBatches(backbone.eos_id, backbone.mask_id, recipe.seed, lengths, blocks=recipe.blocks)
+    two_stream = recipe.mask == "two-stream"
     if recipe.block_length is not None:
-        two_stream = recipe.mask == "two-stream"
         return BlockBatches(batches, recipe.block_length, recipe.prefixes, recipe.first_weight, two_stream)
     if objective == "llada":
         return batches
     if objective == "ar":
         return NextTokenBatches(batches)
-    if recipe.mask == "two-stream":
+    if two_stream:
         return TwoStreamBatches(batches, recipe.random_orders)
     return PositionBatches(batches, None if recipe.positions == "all" else recipe.positions)
 
 
-def prepare_folder(out: Path, asked: dict[str, Any], resume: bool) -> None:
-    """Claim `out` for this configuration; refuse one that belongs to another."""
+def prepare_folder(out: Path, recorded: dict[str, Any], resume: bool) -> None:
+    """Claim `out` for this configuration. Raises UserError if it belongs to another, or to none where one resumes."""
     note = out / "train.json"
-    if note.exists():
-        if not resume:
-            raise UserError(f"{out} already holds a training; add --resume to go on with it, or choose another --out")
-        try:
-            before = dict(json.loads(note.read_text()))
-        except (ValueError, TypeError, RecursionError) as error:
-            raise UserError(f"{note} is damaged: {error}; choose another --out") from error
-        if before != asked:
-            changed = sorted(k for k in before | asked if before.get(k) != asked.get(k))
+    if not note.exists():
+        if resume:
+            raise UserError(f"nothing to resume: {note} does not exist")
+        if out.exists() and any(out.iterdir()):
+            raise UserError(f"{out} is not empty; choose another --out")
+    elif not resume:
+        raise UserError(f"{out} already holds a training; add --resume to go on with it, or choose another --out")
+    else:
+        before = json.loads(note.read_text())
+        changed = sorted(name for name in before | recorded if before.get(name) != recorded.get(name))
+        if changed:
             raise UserError(f"--resume with another configuration: {', '.join(changed)} differ from {note}")
-    elif resume:
-        raise UserError(f"nothing to resume: {note} does not exist")
-    elif out.exists() and any(out.iterdir()):
-        raise UserError(f"{out} is not empty; choose another --out")
     out.mkdir(parents=True, exist_ok=True)
-    note.write_text(json.dumps(asked, indent=1) + "\n")
+    note.write_text(json.dumps(recorded, indent=1) + "\n")
 
 
 def save_curve(history: list[dict[str, Any]], out: Path) -> None:
@@ -180,11 +172,12 @@ def save_curve(history: list[dict[str, Any]], out: Path) -> None:
 
 
 def training_arguments(
-    recipe: Recipe, out: Path, steps: int, save_every: int, sharding: dict[str, Any] | None = None
+    recipe: Recipe, out: Path, steps: int, save_every: int, shards: dict[str, Any] | None = None
 ) -> TrainingArguments:
     """Transformers' arguments: AdamW, and a learning rate that warms up, stays, and decays linearly at the end.
 
-    sharding: those of sharding.py.
+    shards: what `sharding` gives. Raises UserError for further arguments of the recipe that are unknown, or of another
+    type: some are used hours later.
     """
     values: dict[str, Any] = {
         "output_dir": str(out / "checkpoints"),
@@ -202,7 +195,8 @@ def training_arguments(
             "decay_type": "linear",
         },
         "warmup_steps": min(recipe.warmup, steps // 2),
-        "bf16": computes_bf16(),
+        # A processor that has to emulate bf16 takes twenty times as long.
+        "bf16": torch.cuda.is_available() or bool(torch.ops.mkldnn._is_mkldnn_bf16_supported()),
         "use_cpu": not torch.cuda.is_available(),
         "logging_steps": min(25, steps),
         "save_steps": save_every,
@@ -212,28 +206,14 @@ def training_arguments(
         "report_to": [],
         "seed": recipe.seed,
     }
-    _check_trainer(recipe.trainer)
+    kinds = get_type_hints(TrainingArguments)
     try:
-        return TrainingArguments(**values | (sharding or {}) | recipe.trainer)
+        for name, value in recipe.trainer.items():
+            with suppress(TypeError):  # a type that JSON has not; transformers reads a text for it
+                msgspec.convert(value, kinds.get(name, Any))
+        return TrainingArguments(**values | (shards or {}) | recipe.trainer)
     except (TypeError, ValueError) as error:
         raise UserError(f"--trainer {json.dumps(recipe.trainer)}: {error}") from error
-
-
-def computes_bf16() -> bool:
-    """Whether the device multiplies in bf16; a processor that has to emulate it takes twenty times as long."""
-    return torch.cuda.is_available() or bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
-
-
-def _check_trainer(arguments: dict[str, Any]) -> None:
-    """Raise UserError for a value that has not the type of its TrainingArgument: some are used hours later."""
-    kinds = get_type_hints(TrainingArguments)
-    for name, value in arguments.items():
-        try:
-            msgspec.convert(value, kinds.get(name, Any))
-        except msgspec.ValidationError as error:
-            raise UserError(f"--trainer {name}={json.dumps(value)}: {error}") from error
-        except TypeError:  # a type that JSON has not; transformers reads a text for it
-            continue
 
 
 def train(
@@ -256,17 +236,17 @@ def train(
     model: Any = backbone.model
     examples, steps = examples_for(recipe, backbone)
     layer = type(model.model.layers[0]).__name__
-    arguments = training_arguments(recipe, out, steps, save_every, shards(layer) if shard else {})
-    if shard:
-        shard_on_cpus()
+    arguments = training_arguments(recipe, out, steps, save_every, sharding(layer) if shard else {})
+    if shard and PartialState().distributed_type == DistributedType.MULTI_CPU:
+        # Without an accelerator, accelerate would replicate the model on every process.
+        PartialState._shared_state["distributed_type"] = DistributedType.MULTI_GPU
     if os.environ.get("RANK", "0") == "0":  # of several processes one claims the folder
         prepare_folder(out, {"objective": objective, **to_builtins(recipe)}, resume)
-    batches = CorruptedBatches(backbone.eos_id, backbone.mask_id, recipe.seed, lengths_of(recipe), blocks=recipe.blocks)
     trainer = DiffusionTrainer(
         model=model,
         args=arguments,
         train_dataset=examples,
-        data_collator=collator_for(objective, recipe, batches),
+        data_collator=collator_for(objective, recipe, backbone),
     )
     trainer.loss_weight, trainer.rows_per_forward = recipe.loss_weight, recipe.rows_per_forward
     trainer.model_accepts_loss_kwargs = False  # the trainer then averages over the accumulated batches itself

@@ -1,18 +1,58 @@
-"""transformers' Trainer with a diffusion objective: the loss of a corrupted batch, and what is logged."""
+"""transformers' Trainer with a diffusion objective, on one process or several.
+
+On several, the batch of a step is the same whatever their number. A model is sharded over them by PyTorch's FSDP2
+(`fully_shard`) through accelerate and transformers' Trainer.
+"""
 
 import math
+import os
 import time
 from contextlib import nullcontext
 from typing import Any
 
 import torch
+from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
 from transformers import Trainer
 
 from harness.errors import UserError
 from harness.train.objectives import block_loss, fef_loss, llada_loss, next_token_loss, two_stream_loss
-from harness.train.sharding import set_weights
+from harness.train.recipes import Recipe
 
 Inputs = dict[str, torch.Tensor]
+
+
+def processes() -> int:
+    """How many processes train together, as torchrun says."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def accumulation(recipe: Recipe) -> int:
+    """Forwards and backwards of each process in a step, so that all processes together see `global_batch` examples.
+
+    Without `global_batch` it is the recipe's. Raises UserError if the batch cannot be divided so.
+    """
+    if recipe.global_batch is None:
+        return recipe.accumulation
+    together = recipe.batch * processes()
+    if recipe.global_batch % together:
+        raise UserError(
+            f"--global-batch {recipe.global_batch} is no multiple of {together}, the examples of one forward "
+            f"(--batch {recipe.batch}) of {processes()} processes; give another --batch, or number of processes"
+        )
+    return recipe.global_batch // together
+
+
+def sharding(layer: str) -> dict[str, Any]:
+    """TrainingArguments that shard a model by its layers, of a class of this name. Raises UserError for one process."""
+    if processes() < 2:
+        raise UserError("--shard needs several processes: torchrun --nproc-per-node N -m harness.train ...")
+    settings = {"version": 2, "transformer_layer_cls_to_wrap": [layer], "state_dict_type": "FULL_STATE_DICT"}
+    return {"fsdp": True, "fsdp_config": settings}
+
+
+def set_weights(model: torch.nn.Module, weights: dict[str, Any]) -> None:
+    """Load whole weights into a model, also one that is sharded."""
+    set_model_state_dict(model, weights, options=StateDictOptions(full_state_dict=True))
 
 
 class DiffusionTrainer(Trainer):
@@ -99,7 +139,7 @@ class DiffusionTrainer(Trainer):
         return [idle] * (most - len(pieces)) + pieces
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: torch.nn.Module | None = None) -> None:
-        # Checkpoints carry the official names of the weights, which only from_pretrained translates: the trainer's own
+        # Checkpoints carry the official names of the weights, which only from_pretrained translates: the trainer's
         # loading would leave the weights as they are.
         target: Any = self.model if model is None else model
         kind = type(self.accelerator.unwrap_model(target))

@@ -60,11 +60,6 @@ def test_prefix_oracle_reads_a_mask_as_nothing_seen() -> None:
     torch.testing.assert_close(oracle.logits(row)[0, 2:], clean.logits(row)[0, 2:])
 
 
-def test_prefix_oracle_refuses_a_kernel_of_another_size() -> None:
-    with pytest.raises(ValueError, match="kernel of 5 states for a table of 3"):
-        PrefixOracle(random_table(3, 2), Uniform(5), 0.5)
-
-
 @every_kernel
 def test_posterior_is_bayes_rule_on_the_joint(kernel: Kernel) -> None:
     table, x_t = random_table(3, 3), (2, 0, 1)

@@ -21,7 +21,7 @@ from harness.run import main as run_main
 from harness.schedule import main
 from harness.suites.registry import suite_named
 from harness.suites.responses import Example
-from harness.train.tokenizer import NANO_SUITES
+from harness.train.data import NANO_SUITES
 from model_wrappers.backbones.registry import NANO
 from model_wrappers.decoders.ddosp import read_schedule
 from model_wrappers.sampling import quotas

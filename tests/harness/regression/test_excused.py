@@ -112,7 +112,7 @@ def test_golden_records_outside_the_history_excuse_nothing_and_say_so(
     assert verdict(run_of(tmp_path / "run", items_of(**COSTS), OTHER_PLATFORM), golden.folder) == 1
     printed = capsys.readouterr().out
     assert "another class of platform: processor" in printed
-    assert "the golden records' revision cannot be asked: " in printed
+    assert "the golden records' revision cannot decode here: " in printed
 
 
 def test_an_unchanged_run_passes(golden: Run, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import torch
 from harness.errors import UserError
 from harness.train.__main__ import options_of
 from harness.train.recipes import PRESETS, Recipe
-from harness.train.sharding import accumulation, set_weights, shards
+from harness.train.trainer import accumulation, set_weights, sharding
 from model_wrappers import decode, load_backbone
 
 TRAINER = '{"bf16": false, "logging_steps": 1, "save_total_limit": 5}'
@@ -48,7 +48,7 @@ def test_a_global_batch_that_cannot_be_divided_is_refused(monkeypatch: pytest.Mo
 def test_one_process_cannot_shard(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("WORLD_SIZE", raising=False)
     with pytest.raises(UserError, match="--shard needs several processes: torchrun"):
-        shards("Layer")
+        sharding("Layer")
 
 
 def test_whole_weights_are_loaded_into_a_plain_model() -> None:

@@ -17,11 +17,18 @@ from trainers import trainer
 from harness.errors import UserError
 from harness.suites.responses import encode, generated_exchanges
 from harness.train.__main__ import main
-from harness.train.data import CorruptedBatches, FileExamples, NanoExamples, NextTokenBatches
+from harness.train.data import (
+    EOT,
+    NANO_SUITES,
+    CorruptedBatches,
+    FileExamples,
+    NanoExamples,
+    NextTokenBatches,
+    train_tokenizer,
+)
 from harness.train.objectives import corrupt, llada_loss, next_token_loss, position_rows
 from harness.train.recipes import PRESETS, Size
 from harness.train.run import train, training_arguments
-from harness.train.tokenizer import EOT, NANO_SUITES, train_tokenizer
 from model_wrappers import decode, load_backbone
 from model_wrappers.backbones.causal import of_llada
 
