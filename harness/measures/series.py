@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from harness.errors import UserError
-from harness.methods.choosing import TUNED
+from harness.methods.tuning import TUNED
 from harness.records.schema import Method
 from harness.records.store import Run
 

@@ -26,11 +26,10 @@ import tempfile
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import CodeType
 from typing import IO, Any
 
 from harness.errors import UserError
-from harness.sandbox.needs import needs
+from harness.sandbox.request import SCRIPT, Program, compiled, judges_part, modules
 
 # If memory runs out, the program goes; $1 lists the processes of its control group.
 ENTER = 'echo 1000 > /proc/self/oom_score_adj; echo 0 > "$1"; shift; exec "$@"'
@@ -46,23 +45,6 @@ START_ATTEMPTS = 3
 REPORT_BYTES = 16384
 STARTED = b"started\n"
 SCRATCH = "/tmp"  # inside a sandbox
-# What the interpreter in the sandbox is started with, where the harness is not installed: it reads the first part of
-# the request, which brings the modules.
-SCRIPT = """
-import marshal, os, sys
-from types import ModuleType
-left = int.from_bytes(os.read(0, 8), "big")
-parts = []
-while left:
-    parts.append(os.read(0, left))
-    left -= len(parts[-1])
-request = marshal.loads(b"".join(parts))
-for name, code in request["modules"]:
-    module = sys.modules[name] = ModuleType(name)
-    exec(code, module.__dict__)
-module.main(request)
-"""
-MODULES = ("values", "program", "judge", "supervisor")  # in the order of their imports
 # Programs and judges get users from here on, different ones for every process and slot, that nobody else has.
 OWN_USERS = 2**30
 # All that a program finds in its environment. The seed makes the order of sets, and so a verdict, the same every time.
@@ -78,29 +60,6 @@ CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os
 _slots: queue.SimpleQueue[int] = queue.SimpleQueue()
 for _slot in range(CORES):
     _slots.put(_slot)
-
-
-@dataclass(frozen=True)
-class Program:
-    """What is run: `code`; then `tests` against its functions, by its judge.
-
-    Before it, outside its time, the modules of `preload` are imported if they can be, and `guard` is executed in its
-    process. prelude: the trusted part of the problem that stands before the tests in their namespace; entry: the
-    function of it that is the program's. setup: is executed in a namespace of its own, and `given` names what of that
-    the tests get: {their name: its name}.
-    seconds: the time limit, an exception in the program; a program that goes on after killed_after seconds is killed.
-    """
-
-    code: str
-    seconds: float
-    killed_after: float
-    tests: str = ""
-    prelude: str = ""
-    entry: str = ""
-    guard: str = ""
-    setup: str = ""
-    given: dict[str, str] = field(default_factory=dict)
-    preload: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -158,7 +117,7 @@ def attempt(program: Program, isolation: Isolation, slot: int = 0) -> tuple[Outc
     with contextlib.ExitStack() as stack:
         complaints = stack.enter_context(tempfile.TemporaryFile())
         request = stack.enter_context(tempfile.TemporaryFile())
-        for part in (_shared_part(program, isolation, slot), _judges_part(program, nonce)):
+        for part in (_shared_part(program, isolation, slot), judges_part(program, nonce)):
             data = marshal.dumps(part)
             request.write(len(data).to_bytes(8, "big") + data)
         request.flush()
@@ -258,22 +217,6 @@ def _remove(group: Path, process: int) -> None:
             group.rmdir()
 
 
-@functools.cache
-def compiled(text: str, name: str = "<setup>") -> CodeType:
-    """Text of the harness's or the evaluators' own: the interpreter in the sandbox is of the same version."""
-    return compile(text, name, "exec", dont_inherit=True)
-
-
-@functools.cache
-def modules() -> list[tuple[str, CodeType]]:
-    """The modules that run in the sandbox, compiled."""
-    files = {name: Path(__file__).with_name(f"{name}.py") for name in MODULES}
-    return [
-        (f"harness.sandbox.{name}", compiled(path.read_text(encoding="utf-8"), f"<{name}>"))
-        for name, path in files.items()
-    ]
-
-
 def _shared_part(program: Program, isolation: Isolation, slot: int) -> dict[str, Any]:
     """What the process of the program knows too."""
     limits = {
@@ -298,20 +241,6 @@ def _shared_part(program: Program, isolation: Isolation, slot: int) -> dict[str,
         "limits": limits,
         "paths": package_folders(),
         "user": OWN_USERS + (os.getpid() % 2**22) * 256 + slot % 128 * 2 if isolation.own_user else None,
-    }
-
-
-def _judges_part(program: Program, nonce: str) -> dict[str, Any]:
-    """What the judge alone reads."""
-    names, imported = needs(program.tests, program.prelude, program.entry, program.given)
-    return {
-        "nonce": nonce,
-        "tests": program.tests,
-        "prelude": program.prelude,
-        "setup": compiled(program.setup),
-        "given": program.given,
-        "names": names,
-        "modules": imported,
     }
 
 

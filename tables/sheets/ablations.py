@@ -11,7 +11,7 @@ import pandas as pd
 from harness.measures.intervals import UNCERTAINTY, Pairs, with_intervals
 from harness.measures.table import MEASURES, REFERENCE, suite_titles
 from harness.measures.together import shown_items
-from harness.methods.groups import GROUPS
+from harness.methods.presets import GROUPS
 from harness.records.schema import Method, Setting
 from harness.records.store import Run
 from tables.sheets.layout import (

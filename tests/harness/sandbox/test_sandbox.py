@@ -20,10 +20,10 @@ from hostile import PROGRAMS, RIGHT
 from opencompass.utils.code_execution import make_assertions_type_aware
 
 from harness.errors import UserError
+from harness.sandbox.bubblewrap import choose, compiled_filter, lacks, not_enforced
 from harness.sandbox.evaluators import check_correctness, execution
-from harness.sandbox.execute import CORES, SCRIPT, UNSAFE, Isolation, Program, execute, memory_group
-from harness.sandbox.filter import compiled_filter
-from harness.sandbox.probe import choose, lacks, not_enforced
+from harness.sandbox.execute import CORES, UNSAFE, Isolation, execute, memory_group
+from harness.sandbox.request import SCRIPT, Program
 
 PROBLEM = {
     "task_id": "double",
@@ -133,8 +133,9 @@ def test_no_process_is_left(scene: Scene) -> None:
 @pytest.mark.slow
 def test_a_killed_harness_leaves_no_program_behind(isolation: Isolation) -> None:
     lines = [
-        "from harness.sandbox.execute import Program, execute",
-        "from harness.sandbox.probe import choose",
+        "from harness.sandbox.execute import execute",
+        "from harness.sandbox.request import Program",
+        "from harness.sandbox.bubblewrap import choose",
         "execute(Program('while True: pass', 300.0, 300.0), choose().isolation)",
     ]
     harness = subprocess.Popen([sys.executable, "-c", "\n".join(lines)])
@@ -275,8 +276,9 @@ def test_without_bubblewrap_code_runs_only_if_asked_for(tmp_path: Path, monkeypa
 
 
 def test_what_a_machine_cannot_enforce_is_named(isolation: Isolation, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "files, processes and the network are open to it" in not_enforced(UNSAFE)
     assert 0 < len(compiled_filter(sockets=True)) < len(compiled_filter())
-    monkeypatch.setattr("harness.sandbox.probe.memory_group", lambda: None)
+    monkeypatch.setattr("harness.sandbox.bubblewrap.memory_group", lambda: None)
     assert not_enforced(replace(isolation, calls=b"")) == [
         "system calls are not filtered, so shared memory and nested namespaces are not limited",
         "memory is limited for each process, not for all of a program together",

@@ -1,4 +1,4 @@
-"""Whether bubblewrap isolates a program here: its command line, and a probe that shows it.
+"""Whether bubblewrap isolates a program here: its command line, its filter of system calls, a probe that shows it.
 
 A probe runs a small program in the sandbox. It tries to reach a socket of this machine and the network, to list the
 home folder, to read and to write a file outside, and to start more processes than it may: one success, and the sandbox
@@ -6,6 +6,7 @@ is not used. The kernel sets no limit on root's processes, in any namespace; so 
 unprivileged user inside.
 """
 
+import errno
 import functools
 import os
 import shutil
@@ -23,13 +24,12 @@ from harness.sandbox.execute import (
     SCRATCH_BYTES,
     UNSAFE,
     Isolation,
-    Program,
     attempt,
     interpreter,
     memory_group,
     package_folders,
 )
-from harness.sandbox.filter import compiled_filter
+from harness.sandbox.request import Program
 
 WITHOUT = "or --unsafe-code-execution to run such code unprotected"
 # What programs see of the system, read-only, besides the interpreter's own folders; what of it is missing is left out.
@@ -38,6 +38,23 @@ FILES = ("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/alter
 OWN_FOLDERS = ("/proc", "/dev", SCRATCH)  # made for the sandbox
 NAMESPACES = ("--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try")
 MAY_CHANGE_USER = ("--cap-drop", "ALL", "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID")
+# System calls that a program may not make; they fail with an error number, as on a system that lacks them.
+REFUSED = [
+    # memory and queues that outlive a process
+    *("shmget", "shmat", "shmctl", "semget", "msgget", "mq_open", "memfd_create", "memfd_secret"),
+    # namespaces, mounts
+    *("unshare", "setns", "mount", "umount2", "pivot_root", "chroot", "open_tree", "move_mount", "fsopen", "fsconfig"),
+    *("fsmount", "fspick", "mount_setattr"),
+    # other processes
+    *("ptrace", "process_vm_readv", "process_vm_writev", "process_madvise", "pidfd_open", "pidfd_getfd", "kcmp"),
+    # the kernel
+    *("keyctl", "add_key", "request_key", "bpf", "perf_event_open", "userfaultfd", "io_setup", "io_uring_setup"),
+    *("io_uring_enter", "io_uring_register", "fanotify_init", "name_to_handle_at", "open_by_handle_at", "personality"),
+    *("kexec_load", "kexec_file_load", "init_module", "finit_module", "delete_module", "reboot", "swapon", "swapoff"),
+    *("syslog", "acct", "quotactl", "quotactl_fd", "settimeofday", "clock_settime", "sethostname", "setdomainname"),
+    *("iopl", "ioperm", "modify_ldt"),
+]
+NEW_NAMESPACES = [0x20000 << bit for bit in range(14) if 0x7E020000 & (0x20000 << bit)]  # CLONE_NEW*
 
 PROBE = """
 import os, signal, socket, time
@@ -142,6 +159,38 @@ def sandbox(bwrap: str) -> Isolation:
     root = os.geteuid() == 0
     namespaces = (*NAMESPACES, *MAY_CHANGE_USER) if root else ("--unshare-all", "--as-pid-1")
     return Isolation("bubblewrap", _command(bwrap, namespaces), own_user=root, calls=compiled_filter())
+
+
+@functools.cache
+def compiled_filter(sockets: bool = False) -> bytes:
+    """The filter for this machine; b"" where libseccomp is missing.
+
+    sockets: of all families are let through, for a process without a network.
+    """
+    try:
+        import pyseccomp
+    except (ImportError, OSError, RuntimeError):
+        return b""
+    rules = pyseccomp.SyscallFilter(pyseccomp.ALLOW)
+    rules.set_attr(pyseccomp.Attr.ACT_BADARCH, pyseccomp.ERRNO(errno.ENOSYS))  # calls of a 32-bit program
+    for name in REFUSED:
+        try:
+            rules.add_rule(pyseccomp.ERRNO(errno.EPERM), name)
+        except OSError:  # this machine has no such call, or this library does not know it
+            continue
+    rules.add_rule(
+        pyseccomp.ERRNO(errno.ENOSYS), "clone3"
+    )  # its flags lie in memory; the C library falls back to clone
+    for flag in NEW_NAMESPACES:
+        rules.add_rule(pyseccomp.ERRNO(errno.EPERM), "clone", pyseccomp.Arg(0, pyseccomp.MASKED_EQ, flag, flag))
+    if not sockets:
+        for name in ("socket", "socketpair"):
+            other = pyseccomp.Arg(0, pyseccomp.NE, socket.AF_UNIX)
+            rules.add_rule(pyseccomp.ERRNO(errno.EAFNOSUPPORT), name, other)
+    with tempfile.TemporaryFile() as file:
+        rules.export_bpf(file)
+        file.seek(0)
+        return file.read()
 
 
 def lacks(isolation: Isolation) -> str:
