@@ -48,7 +48,7 @@ def alternatives(text: str) -> list[str]:
     return [f"{text[:start]}({','.join(chosen)})" for chosen in product(*choices)]
 
 
-def call_of(text: str) -> tuple[str, dict[str, Any]]:
+def parse_call(text: str) -> tuple[str, dict[str, Any]]:
     """An element's head and its arguments: "a(b=1, c=x)" is ("a", {"b": 1, "c": "x"}), "a" is ("a", {}).
 
     Raises UserError for an argument that is no name=value, and for one that is there twice.
@@ -63,11 +63,11 @@ def call_of(text: str) -> tuple[str, dict[str, Any]]:
             raise UserError(f"{text}: {part!r} is no argument; write name=value, separated by commas")
         if name in arguments:
             raise UserError(f"{text}: {name} is there twice")
-        arguments[name] = value_of(value)
+        arguments[name] = parse_value(value)
     return text[:start].strip(), arguments
 
 
-def value_of(text: str) -> Any:
+def parse_value(text: str) -> Any:
     """The value that a text stands for: a number, a truth, nothing, quoted text, a list; else the text as it is."""
     if text in WORDS:
         return WORDS[text]
@@ -78,28 +78,31 @@ def value_of(text: str) -> Any:
     return value if isinstance(value, int | float | str | list) else text
 
 
-def text_of(value: Any) -> str:
-    """A value as text that `value_of` reads again; the same value gives the same text."""
-    if value is None or isinstance(value, bool):
-        return json.dumps(value)
-    if isinstance(value, int | float):
-        return repr(value)
-    if isinstance(value, list | tuple):
-        return f"[{','.join(map(repr, value))}]"
-    text = str(value)
-    return text if BARE.fullmatch(text) and value_of(text) == text else json.dumps(text, ensure_ascii=False)
+def format_call(head: str, arguments: dict[str, Any]) -> str:
+    """The canonical text of an element, which `parse_call` reads again: its arguments in the order of their names."""
+    return f"{head}({','.join(_formatted(arguments))})" if arguments else head
 
 
-def written(head: str, arguments: dict[str, Any]) -> str:
-    """The canonical text of an element: its arguments in the order of their names."""
-    inner = ",".join(f"{name}={text_of(arguments[name])}" for name in sorted(arguments))
-    return f"{head}({inner})" if inner else head
-
-
-def shown(arguments: dict[str, Any]) -> str:
+def format_label(arguments: dict[str, Any]) -> str:
     """Arguments as a label has them: of a path its last part alone."""
     values = {name: value.name if isinstance(value, PurePath) else value for name, value in arguments.items()}
-    return ", ".join(f"{name}={text_of(values[name])}" for name in sorted(values))
+    return ", ".join(_formatted(values))
+
+
+def _formatted(arguments: dict[str, Any]) -> Iterator[str]:
+    for name in sorted(arguments):
+        value = arguments[name]
+        if value is None or isinstance(value, bool):
+            text = json.dumps(value)
+        elif isinstance(value, int | float):
+            text = repr(value)
+        elif isinstance(value, list | tuple):
+            text = f"[{','.join(map(repr, value))}]"
+        else:
+            text = str(value)
+            if not BARE.fullmatch(text) or parse_value(text) != text:
+                text = json.dumps(text, ensure_ascii=False)
+        yield f"{name}={text}"
 
 
 def _signs(text: str, quotes: bool) -> Iterator[tuple[int, str, int]]:

@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import UserError
-from harness.methods.groups import GROUPS
-from harness.methods.presets import ALL, LENGTHS, PRESETS, Preset, split_lengths
+from harness.methods.presets import ALL, GROUPS, LENGTHS, PRESETS, Preset, split_lengths
 from harness.methods.selection import TUNED, Methods, read_elements
 from harness.outside import import_file, with_helpers
 from harness.records.files import files_hash

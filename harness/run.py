@@ -25,8 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.errors import UserError, one_line_errors
-from harness.methods.groups import GROUPS
-from harness.methods.presets import DEFAULT_METHODS, describe_presets
+from harness.methods.presets import DEFAULT_METHODS, GROUPS, describe_presets
 from harness.options import checked, parsed
 from harness.plugins import load_all
 from harness.runs.options import DEFAULT_SUITES, RunOptions

@@ -11,35 +11,45 @@ A run may name files of code, plugins with its suites and judges of its question
 alone: look at them first.
 """
 
-import argparse
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 from harness.errors import UserError, one_line_errors
-from harness.options import UNSAFE_HELP, UNSAFE_OPTION
+from harness.options import UNSAFE_HELP, option, parsed
 from harness.records.schema import RunRecord
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoringOptions:
+    """Which run is scored, and what may be executed for that."""
+
+    run: Path = option("folder of a run", nargs=None)
+    unsafe_code_execution: bool = option(UNSAFE_HELP, False)
+    trust_plugins: bool = option("run the files of code that the run names", False)
 
 
 def main(line: list[str] | None = None) -> int:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("run", type=Path, help="folder of a run")
-    parser.add_argument(UNSAFE_OPTION, action="store_true", help=UNSAFE_HELP)
-    parser.add_argument("--trust-plugins", action="store_true", help="run the files of code that the run names")
-    asked = parser.parse_args(line)
+    options = parsed(ScoringOptions, line, __doc__)
 
+    from harness.measures.table import measure, suite_titles
     from harness.records.store import read_run
     from harness.runs.folder import exclusive
-    from harness.sandbox.scoring import accuracies, describe_scoring, score_run
+    from harness.sandbox.scoring import describe_scoring, score_run
 
-    run = read_run(asked.run)
+    run = read_run(options.run)
     if run.items.empty:  # refused before a folder is made where no run is
-        raise UserError(f"{asked.run} holds no items yet; there is nothing to score")
-    if (files := code_of(run.meta)) and not asked.trust_plugins:
-        raise UserError(f"{asked.run} would be judged by code that it names: {', '.join(files)}; add --trust-plugins")
-    with exclusive(asked.run):
-        print(describe_scoring(score_run(asked.run, asked.unsafe_code_execution)))
-    print("\n".join(accuracies(read_run(asked.run))))
+        raise UserError(f"{options.run} holds no items yet; there is nothing to score")
+    if (files := code_of(run.meta)) and not options.trust_plugins:
+        named = ", ".join(files)
+        raise UserError(f"{options.run} would be judged by code that it names: {named}; add --trust-plugins")
+    with exclusive(options.run):
+        print(describe_scoring(score_run(options.run, options.unsafe_code_execution)))
+    titles = suite_titles(run)
+    for row in measure(read_run(options.run)).to_dict("records"):
+        accuracy = f"{row['accuracy']:6.2f}% of {row['scored']}" if row["scored"] else "not scored"
+        print(f"{row['method']:12} {titles[row['suite']]:10} {accuracy}")
     return 0
 
 

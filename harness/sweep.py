@@ -20,7 +20,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from harness.elements import elements_of, value_of
+from harness.elements import elements_of, parse_value
 from harness.errors import UserError, one_line_errors
 from harness.options import checked, option, parsed
 from harness.runs.options import RunOptions
@@ -52,7 +52,7 @@ def levels_of(vary: tuple[str, ...]) -> dict[tuple[str, str], Any]:
             raise UserError(f"--vary {text}: write OPTION=VALUE|VALUE")
         if name not in known:
             raise UserError(f"--vary {text}: unknown option {name}; valid: {', '.join(known)}")
-        levels |= {(name, value): value_of(value) for value in elements_of(values, "|")}
+        levels |= {(name, value): parse_value(value) for value in elements_of(values, "|")}
     if not levels:
         raise UserError("--vary is needed: what is to be changed, such as --vary 'gen_length=64|96'")
     return levels

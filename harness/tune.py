@@ -3,55 +3,58 @@
     python harness/tune.py --suite gsm8k,mbpp --model nano --out results/runs/tuned
     python harness/run.py --methods "results/runs/tuned/choice.json" --suite gsm8k,mbpp --data generated:7 --limit 1000
 
-Every decoder gets the same budget of settings with every checkpoint of the model: its defaults, and random ones of its
-space (harness/methods/tuning.py has the spaces, choosing.py the rule). They run on dev problems, a run for each suite,
-below --out. `choice.json` has what the rule chose on each suite, with the dev figures; `choice.md` shows it. The file
-is an element of --methods. A tuning that was stopped goes on when the same command is given again. Test problems that
-no earlier choice has seen are drawn by `--data generated:SEED` with a new seed.
+Of each decoder and checkpoint as many settings are tried, its defaults and random ones of its space
+(harness/methods/tuning.py), on the same dev problems, a run for each suite, below --out. On every suite two of them are
+chosen: `fast`, the fastest whose dev accuracy is at most TOLERANCE points below the best of LLaDA's settings, and
+`accurate`, the most accurate. Where none is that accurate, `fast` is the most accurate too. Ties go to the faster one.
+Then a decoder's checkpoint is chosen by the same rule over the means of the suites.
+
+`choice.json` has what was chosen on each suite, with the dev figures; `choice.md` shows it. The file is an element of
+--methods. A tuning that was stopped goes on when the same command is given again. Test problems that no earlier choice
+has seen are drawn by `--data generated:SEED` with a new seed.
 """
 
-import argparse
 import json
 import logging
 import sys
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.elements import shown
+import pandas as pd
+
+from harness.elements import format_label
 from harness.errors import UserError, one_line_errors
-from harness.methods.tuning import SPACES, decoders_for, settings, with_role
+from harness.methods.tuning import GOALS, SPACES, TUNED, decoders_for, settings, with_role
+from harness.options import option, parsed
 from harness.suites.published import blocks_of
 from harness.suites.registry import suites_named
 from harness.suites.splits import split_named
 
+TOLERANCE = 1.0  # points of dev accuracy
 ROLES = ("base", "fef", "control")  # of checkpoints that any decoder may have
 
 
-def main(line: list[str] | None = None) -> int:
-    """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    add = parser.add_argument
-    add("--suite", required=True, help="as for harness/run.py")
-    add("--decoders", help=f"which of {', '.join(SPACES)} (default: all that the model takes; LLaDA sets the bar)")
-    add("--model", default="nano", help="as for harness/run.py; every decoder is tuned with each of its checkpoints")
-    add("--data", default="generated-dev", help="dev problems (default: generated-dev)")
-    add("--limit", type=int, default=50, help="dev problems of each suite")
-    add("--budget", type=int, default=10, help="settings of each decoder and checkpoint")
-    add("--seed", type=int, default=0, help="of the settings that are drawn")
-    add("--out", type=Path, required=True)
-    add("--workers", type=int, help="as for harness/run.py")
-    add("--threads", type=int, help="as for harness/run.py")
-    add("--device", default="cpu", help="as for harness/run.py")
-    tune(parser.parse_args(line))
-    return 0
+@dataclass(frozen=True, kw_only=True)
+class TuneOptions:
+    """What is tuned, on which problems, and how many settings are tried."""
+
+    suite: str = option("as for harness/run.py", required=True)
+    decoders: str | None = option(f"which of {', '.join(SPACES)} (default: all that the model takes; LLaDA is needed)")
+    model: str = option("as for harness/run.py; every decoder is tuned with each of its checkpoints", "nano")
+    data: str = option("dev problems (default: generated-dev)", "generated-dev")
+    limit: int = option("dev problems of each suite (default 50)", 50, least=1)
+    budget: int = option("settings of each decoder and checkpoint (default 10)", 10, least=1)
+    seed: int = option("of the settings that are drawn", 0)
+    out: Path = option("folder of the runs and of choice.json", required=True)
+    workers: int | None = option("as for harness/run.py")
+    threads: int | None = option("as for harness/run.py")
+    device: str = option("as for harness/run.py", "cpu")
 
 
-def tune(args: argparse.Namespace) -> None:
+def tune(options: TuneOptions) -> None:
     """Run the settings on each suite, choose, and write choice.json and choice.md. Raises UserError."""
-    import pandas as pd
-
-    from harness.methods.choosing import TOLERANCE, choice_of, choose
     from harness.methods.selection import methods_named
     from harness.options import checked
     from harness.records.store import read_run, write_atomically
@@ -59,45 +62,40 @@ def tune(args: argparse.Namespace) -> None:
     from harness.runs.models import read_models
     from harness.runs.options import RunOptions
 
-    if args.budget < 1:
-        raise UserError(f"--budget {args.budget} must be at least 1 setting")
-    suites = suites_named(args.suite)
-    table = read_models(args.model, suites)
+    suites = suites_named(options.suite)
+    table = read_models(options.model, suites)
     roles: dict[str, str] = {}
     for role in ROLES:
         if role in table:
             roles.setdefault(str(table[role]), role)  # each checkpoint once
     rows = []
-    alike = {name: getattr(args, name) for name in ("model", "data", "limit", "device", "workers", "threads")}
+    alike = {name: getattr(options, name) for name in ("model", "data", "limit", "device", "workers", "threads")}
     for name, suite in suites.items():
-        length = suite.settings_for(args.model, split_named(args.data) is not None)["gen_length"]
+        length = suite.settings_for(options.model, split_named(options.data) is not None)["gen_length"]
         in_blocks = any(blocks_of(models[name]) for models in table.values())
-        decoders = [name.strip() for name in args.decoders.split(",")] if args.decoders else decoders_for(in_blocks)
+        named = options.decoders.split(",") if options.decoders else decoders_for(in_blocks)
         tried = {
             with_role(element, role): decoder
-            for decoder in decoders
-            for element in settings(decoder, length, args.budget, args.seed, in_blocks)
+            for decoder in map(str.strip, named)
+            for element in settings(decoder, length, options.budget, options.seed, in_blocks)
             for role in roles.values()
         }
         found = {method: decoder for element, decoder in tried.items() for method in methods_named([element])}
-        folder = args.out / name
-        resume = (folder / "run.json").exists()
-        options = checked(
-            RunOptions, {"suite": name, "methods": tuple(tried), "out": folder, "resume": resume, **alike}
-        )
+        folder = options.out / name
+        given = {"suite": name, "methods": tuple(tried), "out": folder, "resume": (folder / "run.json").exists()}
         with tempfile.TemporaryDirectory(prefix="harness-") as scratch:
-            run(options, Path(scratch), tables=False)
+            run(checked(RunOptions, given | alike), Path(scratch), tables=False)
         rows += dev_rows(read_run(folder), name, found)
     chosen = choose(pd.DataFrame(rows))
     choice = {
         "rule": f"fast: the fastest within {TOLERANCE:g} points of LLaDA's best on dev; accurate: the most accurate",
-        **{name: getattr(args, name) for name in ("model", "data", "limit", "budget", "seed")},
+        **{name: getattr(options, name) for name in ("model", "data", "limit", "budget", "seed")},
         "methods": choice_of(chosen),
     }
-    write_atomically(args.out / "choice.json", json.dumps(choice, indent=1) + "\n")
-    write_atomically(args.out / "choice.md", described(chosen))
+    write_atomically(options.out / "choice.json", json.dumps(choice, indent=1) + "\n")
+    write_atomically(options.out / "choice.md", described(chosen))
     print(described(chosen))
-    print(f"chosen on {args.limit} dev problems a suite: {args.out}/choice.json")
+    print(f"chosen on {options.limit} dev problems a suite: {options.out}/choice.json")
 
 
 def dev_rows(run: Any, suite: str, decoders: dict[str, str]) -> list[dict[str, Any]]:
@@ -121,7 +119,76 @@ def dev_rows(run: Any, suite: str, decoders: dict[str, str]) -> list[dict[str, A
     return rows
 
 
-def described(chosen: Any) -> str:
+def choose(dev: pd.DataFrame) -> pd.DataFrame:
+    """The settings that the rule chooses; dev: a row per setting and suite that was run.
+
+    dev's columns: suite, decoder (of SPACES), role, accuracy (percent), seconds (mean of a response), and any others.
+    Returns rows of dev with goal (of GOALS) and best, whether the decoder's checkpoint for that goal is this role.
+    Raises UserError where LLaDA has no scored row on a suite.
+    """
+    bars = dev[dev["decoder"] == "llada"].groupby("suite")["accuracy"].max()
+    without = [suite for suite in dev["suite"].unique() if pd.isna(bars.get(suite))]
+    if without:
+        raise UserError(f"LLaDA has no scored dev problems of {', '.join(without)}; tune it with the others")
+    dev = dev.assign(enough=dev["accuracy"] >= dev["suite"].map(bars) - TOLERANCE)
+    chosen = []
+    for goal in GOALS:
+        for _, own in dev.groupby(["decoder", "role", "suite"], sort=False):
+            chosen.append(own.loc[[_chosen(own, goal)]].assign(goal=goal))
+    found = pd.concat(chosen, ignore_index=True)
+    slowest = dev[dev["decoder"] == "llada"].groupby("suite")["seconds"].max()
+    means = (
+        found.assign(seconds=found["seconds"] / found["suite"].map(slowest))
+        .groupby(["goal", "decoder", "role"], sort=False)[["accuracy", "seconds"]]
+        .mean()
+        .reset_index()
+    )
+    means["enough"] = means["accuracy"] >= bars.mean() - TOLERANCE
+    best = {
+        (goal, decoder): own.loc[_chosen(own, str(goal)), "role"]
+        for (goal, decoder), own in means.groupby(["goal", "decoder"], sort=False)
+    }
+    found["best"] = [
+        best[goal, decoder] == role
+        for goal, decoder, role in found[["goal", "decoder", "role"]].itertuples(index=False, name=None)
+    ]
+    return found.drop(columns="enough")
+
+
+def _chosen(own: pd.DataFrame, goal: str) -> Any:
+    """The index of the row that the rule takes for a goal; columns accuracy, seconds and enough."""
+    if goal == "fast" and own["enough"].any():
+        return own[own["enough"]].sort_values(["seconds", "accuracy"], ascending=[True, False]).index[0]
+    return own.sort_values(["accuracy", "seconds"], ascending=[False, True]).index[0]
+
+
+def choice_of(chosen: pd.DataFrame) -> dict[str, Any]:
+    """The chosen methods as a file has them: name -> label, method, role, settings and dev figures by suite.
+
+    chosen: of `choose`, with columns method (the decoder's name in METHODS) and settings (lengths and options). A
+    method is called DECODER-tuned-GOAL, with /ROLE behind it for other checkpoints than the best. Where both goals have
+    the same settings and checkpoint on every suite, `accurate` is left out.
+    """
+    methods: dict[str, Any] = {}
+    for (decoder, goal, role), own in chosen.groupby(["decoder", "goal", "role"], sort=False):
+        best = bool(own["best"].iloc[0])
+        methods[f"{decoder}{TUNED}{goal}{'' if best else f'/{role}'}"] = {
+            "label": f"{SPACES[str(decoder)].label}, tuned ({goal})",
+            "method": str(own["method"].iloc[0]),
+            "role": str(role),
+            "suites": dict(zip(own["suite"], own["settings"], strict=True)),
+            "dev": {
+                row["suite"]: {"accuracy": row["accuracy"], "seconds": row["seconds"]} for row in own.to_dict("records")
+            },
+        }
+    for decoder in SPACES:
+        pair = [methods.get(f"{decoder}{TUNED}{goal}", {}) for goal in GOALS]
+        if pair[0] and all(pair[0][name] == pair[1].get(name) for name in ("role", "suites")):
+            del methods[f"{decoder}{TUNED}accurate"]
+    return methods
+
+
+def described(chosen: pd.DataFrame) -> str:
     """What was chosen, in Markdown: a row per decoder, goal, checkpoint and suite."""
     lines = [
         "| decoder | for | checkpoint | suite | dev accuracy | seconds | settings |",
@@ -132,9 +199,15 @@ def described(chosen: Any) -> str:
         name = f"**{row['decoder']}**" if row["best"] else row["decoder"]
         lines.append(
             f"| {name} | {row['goal']} | {row['checkpoint']} | {row['suite']} | {row['accuracy']:.1f} "
-            f"| {row['seconds']:.4f} | {shown(told)} |"
+            f"| {row['seconds']:.4f} | {format_label(told)} |"
         )
     return "\n".join(lines) + "\n"
+
+
+def main(line: list[str] | None = None) -> int:
+    """The command line."""
+    tune(parsed(TuneOptions, line, __doc__))
+    return 0
 
 
 if __name__ == "__main__":

@@ -19,8 +19,8 @@ from fakes import add_nanos_tokenizer, official_checkpoint, tiny_llada
 from hypothesis import HealthCheck, settings
 from registered import forgotten
 
+from harness.sandbox.bubblewrap import choose
 from harness.sandbox.execute import Isolation
-from harness.sandbox.probe import choose
 from model_wrappers import Backbone, load_backbone
 
 torch.set_num_threads(1)

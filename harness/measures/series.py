@@ -11,7 +11,7 @@ from msgspec import UNSET
 
 from harness.errors import UserError
 from harness.measures.table import REFERENCE
-from harness.methods.choosing import TUNED
+from harness.methods.tuning import TUNED
 from harness.records.schema import Method, Setting
 from harness.records.store import Run
 

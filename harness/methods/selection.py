@@ -14,10 +14,9 @@ from typing import Any
 
 import msgspec
 
-from harness.elements import alternatives, call_of, elements_of, shown, written
+from harness.elements import alternatives, elements_of, format_call, format_label, parse_call
 from harness.errors import UserError
-from harness.methods.groups import GROUPS
-from harness.methods.presets import ALL, PRESETS, ROLES, Preset, split_lengths
+from harness.methods.presets import ALL, GROUPS, PRESETS, ROLES, Preset, split_lengths
 from harness.methods.tuning import read_choice
 from model_wrappers.decoders import METHODS, Decoder, Method, check_name, decoder_named, name_of
 from model_wrappers.options import convert_options, meant
@@ -54,7 +53,7 @@ def read_elements(methods: Methods) -> Iterator[Element]:
             if behind := re.fullmatch(r"(.*?)(\(.*\))(\+\w+)", text.strip(), re.DOTALL):
                 name, options, cache = behind.groups()
                 raise UserError(f"{text}: the cache goes before the options: {name}{cache}{options}")
-            head, arguments = call_of(text)
+            head, arguments = parse_call(text)
             plugin, _, rest = head.rpartition(":")
             if rest.endswith(TUNED):
                 plugin, rest = head, ""
@@ -163,7 +162,7 @@ def _with_arguments(element: Element, preset: Preset) -> tuple[str, Preset]:
         role=role or ("two-stream" if two_stream else preset.role),
         asked=asked,
     )
-    return written(f"{element.name}+{cache}" if cache else element.name, told | of_role), changed
+    return format_call(f"{element.name}+{cache}" if cache else element.name, told | of_role), changed
 
 
 def _label(label: str, cache: str, told: dict[str, Any]) -> str:
@@ -171,7 +170,7 @@ def _label(label: str, cache: str, told: dict[str, Any]) -> str:
     found = LABEL.fullmatch(label)
     assert found is not None, "every text fits"
     before = [part for part in (found[2] or "").split(", ") if part and not _names(part, told)]
-    inner = ", ".join([*before, *([shown(told)] if told else [])])
+    inner = ", ".join([*before, *([format_label(told)] if told else [])])
     return found[1] + (f", {cache} cache" if cache else "") + (f" ({inner})" if inner else "")
 
 

@@ -9,10 +9,12 @@ from typing import Any
 
 import msgspec
 
-from harness.elements import written
+from harness.elements import format_call
 from harness.errors import UserError
 from harness.methods.presets import Preset
 
+GOALS = ("fast", "accurate")
+TUNED = "-tuned-"  # between decoder and goal in a method's name
 BLOCKS = (8, 16, 32, 64, None)  # None: one block, the whole response
 UNMASKING: dict[str, tuple[Any, ...]] = {"block_length": BLOCKS, "cache": ("none", "prefix", "dual")}
 
@@ -114,7 +116,7 @@ def settings(decoder: str, gen_length: int, budget: int, seed: int, in_blocks: b
     combinations = [each for each in combinations if each != space.fixed]
     rng = Random(f"settings {decoder} {gen_length} {seed}")
     drawn = rng.sample(combinations, min(budget - 1, len(combinations))) if values else []
-    return [written(space.preset, {**space.fixed, **chosen}) for chosen in ({}, *drawn)]
+    return [format_call(space.preset, {**space.fixed, **chosen}) for chosen in ({}, *drawn)]
 
 
 def with_role(element: str, role: str) -> str:

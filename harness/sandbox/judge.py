@@ -12,9 +12,8 @@ from __future__ import annotations
 import builtins
 from importlib import import_module
 
-from harness.sandbox.channel import Broken, Channel
 from harness.sandbox.program import LONGEST_MESSAGE, OutOfTime
-from harness.sandbox.values import decode, encode
+from harness.sandbox.values import Broken, Channel, decode, encode
 
 TYPE_CHECKING = False  # typing takes longer to load than most programs to run
 if TYPE_CHECKING:

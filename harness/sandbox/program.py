@@ -13,8 +13,7 @@ import io
 import os
 import sys
 
-from harness.sandbox.channel import Channel
-from harness.sandbox.values import decode, encode
+from harness.sandbox.values import Channel, decode, encode
 
 TYPE_CHECKING = False  # typing takes longer to load than most programs to run
 if TYPE_CHECKING:

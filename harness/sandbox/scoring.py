@@ -17,10 +17,10 @@ from typing import Any
 from harness.errors import UserError
 from harness.options import UNSAFE_OPTION
 from harness.records.schema import RunRecord
-from harness.records.store import Recorder, Run, read_meta, write_meta
+from harness.records.store import Recorder, read_meta, write_meta
 from harness.runs.recorded import restored_suites
+from harness.sandbox.bubblewrap import choose, whole_process
 from harness.sandbox.execute import entered, filter_descriptor
-from harness.sandbox.probe import choose, whole_process
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -100,7 +100,7 @@ def _verdicts(run: Path, suites: list[str], unsafe: bool, pending: bool, shown: 
             whole, user = whole_process(isolation, scratch, shown)
             passed = filter_descriptor(whole, stack)
             wrapper = entered(whole, passed)
-            options += ["--confined", *([str(user)] if user is not None else [])]
+            options += ["--confined", *([] if user is None else ["--user", str(user)])]
             environment |= {"HOME": scratch, "PYTHONPATH": str(ROOT)}
             folder = _copied(run, Path(scratch) / "run")
         command = [*wrapper, sys.executable, "-m", "harness.sandbox.verdicts", str(folder), *options]
@@ -134,13 +134,3 @@ def describe_scoring(scoring: dict[str, Any]) -> str:
         if count
     )
     return f"scored: {containment[scoring['sandbox']]}{open_to}{odd}"
-
-
-def accuracies(run: Run) -> list[str]:
-    """A line per method and suite: the percentage that is right, of how many."""
-    lines = []
-    for (method, suite), group in run.items.groupby(["method", "suite"], sort=False):
-        verdicts = group["correct"].dropna().astype(bool)
-        shown = f"{100 * verdicts.mean():6.2f}% of {len(verdicts)}" if len(verdicts) else "not scored"
-        lines.append(f"{method:12} {run.config.suites[str(suite)].title:10} {shown}")
-    return lines

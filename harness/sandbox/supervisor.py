@@ -19,9 +19,9 @@ import resource
 import sys
 from importlib import import_module
 
-from harness.sandbox.channel import Channel
 from harness.sandbox.judge import judge, prepared
 from harness.sandbox.program import serve
+from harness.sandbox.values import Channel
 
 TYPE_CHECKING = False  # typing takes longer to load than most programs to run
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Values as text: what crosses between the process of a program and that of its judge.
+"""What crosses between the process of a program and that of its judge: values as text, through two pipes.
 
 Builtin values and some of the standard library cross with their exact type, so that a comparison in the judge's process
 runs no code of the program. Anything else stays where it is and crosses as a number that stands for it. One line is one
@@ -8,6 +8,7 @@ To read such a text executes nothing, which pickle and marshal do not promise, a
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib import import_module
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any
 
+LENGTH_BYTES = 4
+LONGEST = 2**28  # bytes
 CONTAINERS: dict[str, Callable[..., Any]] = {"l": list, "t": tuple, "s": set, "f": frozenset}
 LETTERS = {kind: letter for letter, kind in CONTAINERS.items()}
 BYTES: dict[str, Any] = {"b": bytes, "B": bytearray}
@@ -35,6 +38,47 @@ STANDARD: dict[str, Callable[[Any], list[Any]]] = {
     "datetime.datetime": lambda value: list(value.__reduce__()[1]),
     "datetime.timedelta": lambda value: [value.days, value.seconds, value.microseconds],
 }
+
+
+class Broken(Exception):
+    """The other side ended, or wrote what is no message."""
+
+
+class Channel:
+    """One side of a pair of pipes, by descriptors; its functions are bound here, for a program may replace os's."""
+
+    def __init__(self, reading: int, writing: int) -> None:
+        self._reading, self._writing = reading, writing
+        self._read, self._write = os.read, os.write
+
+    def send(self, message: bytes) -> None:
+        """Write a message. Raises Broken if nobody reads."""
+        rest = memoryview(len(message).to_bytes(LENGTH_BYTES, "big") + message)
+        try:
+            while rest:
+                rest = rest[self._write(self._writing, rest) :]
+        except OSError as error:
+            raise Broken(str(error)) from None
+
+    def receive(self) -> bytes:
+        """Wait for a message. Raises Broken if the other side ended or wrote something else."""
+        length = int.from_bytes(self._bytes(LENGTH_BYTES), "big")
+        if length > LONGEST:
+            raise Broken("the program's process answered nonsense: too long")
+        return self._bytes(length)
+
+    def _bytes(self, length: int) -> bytes:
+        parts = []
+        while length:
+            try:
+                part = self._read(self._reading, min(length, 2**20))
+            except OSError as error:
+                raise Broken(str(error)) from None
+            if not part:
+                raise Broken("the process ended without a verdict")
+            parts.append(part)
+            length -= len(part)
+        return b"".join(parts)
 
 
 def encode(value: Any, other: Callable[[Any], int]) -> bytes:

@@ -1,22 +1,22 @@
 """The verdicts of OpenCompass's evaluators on a run's records, in the process that runs them."""
 
-import argparse
 import json
 import sys
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from harness.errors import UserError, one_line_errors
-from harness.options import UNSAFE_OPTION
+from harness.options import UNSAFE_HELP, option, parsed
 from harness.records.files import files_hash
 from harness.records.schema import RunRecord
 from harness.records.store import read_lines, read_meta, write_atomically
 from harness.runs.problems import Problems, explanation, load_problems, verdict_in
 from harness.runs.recorded import restored_suites
+from harness.sandbox.bubblewrap import Choice, choose, not_enforced
 from harness.sandbox.evaluators import taken
 from harness.sandbox.execute import Isolation
-from harness.sandbox.probe import Choice, choose, not_enforced
 from harness.sandbox.supervisor import confine
 from harness.suites.spec import Suite
 from harness.suites.splits import write_generated
@@ -176,21 +176,27 @@ def _evaluated(dataset: dict[str, Any], items: list[int], texts: list[str]) -> d
     return task.result
 
 
+@dataclass(frozen=True, kw_only=True)
+class VerdictOptions:
+    """What `scoring.score_run` asks of this process."""
+
+    run: Path = option("folder of a run", nargs=None)
+    verdicts: Path = option("file that receives the verdicts", nargs=None)
+    suites: tuple[str, ...] = option("of the run", nargs="+")
+    pending: bool = option("only what has no verdicts", False)
+    unsafe_code_execution: bool = option(UNSAFE_HELP, False)
+    confined: bool = option("within limits, as in a sandbox", False)
+    user: int | None = option("become this user")
+
+
 def main(line: list[str] | None = None) -> int:
-    """Write the verdicts on a run into a file; `scoring.score_run` starts it."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("run", type=Path)
-    parser.add_argument("verdicts", type=Path)
-    parser.add_argument("suites", nargs="+")
-    parser.add_argument("--pending", action="store_true")
-    parser.add_argument(UNSAFE_OPTION, action="store_true")
-    parser.add_argument("--confined", nargs="?", type=int, const=0, help="within limits, as this user if one is given")
-    asked = parser.parse_args(line)
-    confined = asked.confined is not None
-    if confined:
-        confine(LIMITS, asked.confined or None)
-    found = verdicts_of(asked.run, asked.suites, asked.unsafe_code_execution, asked.pending, confined)
-    write_atomically(asked.verdicts, json.dumps(found))
+    """The command line."""
+    options = parsed(VerdictOptions, line, __doc__)
+    if options.confined:
+        confine(LIMITS, options.user)
+    unsafe = options.unsafe_code_execution
+    found = verdicts_of(options.run, [*options.suites], unsafe, options.pending, options.confined)
+    write_atomically(options.verdicts, json.dumps(found))
     return 0
 
 

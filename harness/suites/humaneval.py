@@ -2,7 +2,7 @@
 
 from random import Random
 
-from harness.suites.programs import NOUNS, RESULTS, VERBS, function_of
+from harness.suites.mbpp import NOUNS, RESULTS, VERBS, function_of
 from harness.suites.spec import Generator, Problem, Row, Suite, human, json_lines
 
 ARGUMENTS = (("a", "b"), ("x", "y"), ("n", "m"), ("p", "q"))

@@ -10,22 +10,8 @@ from typing import Any
 from harness.suites.spec import Generator, Problem, Suite, human
 
 WORDS = (
-    "ant",
-    "bee",
-    "cat",
-    "cow",
-    "dog",
-    "elk",
-    "fox",
-    "hen",
-    "jay",
-    "owl",
-    "pig",
-    "ram",
-    "rat",
-    "seal",
-    "wolf",
-    "yak",
+    *("ant", "bee", "cat", "cow", "dog", "elk", "fox", "hen"),
+    *("jay", "owl", "pig", "ram", "rat", "seal", "wolf", "yak"),
 )
 
 
@@ -106,7 +92,7 @@ def list_is_right(task: str, items: list[str], new: str, answer: list[str] | Non
     return answer in right_lists(task, items, new, place)
 
 
-EVALUATION: dict[str, Any] = {"evaluator": {"type": "harness.sandbox.evaluators.ListsEvaluator"}}
+EVALUATION: dict[str, Any] = {"evaluator": {"type": "harness.suites.datasets.ListsEvaluator"}}
 SUITE = Suite(
     name="lists",
     title="Lists",
@@ -114,7 +100,7 @@ SUITE = Suite(
     generator=Generator(
         draw=draw,
         file="lists/test.jsonl",
-        dataset="harness.sandbox.evaluators.ListsDataset",
+        dataset="harness.suites.datasets.ListsDataset",
         columns=("question",),
         output="answer",
         rounds=human("{question}"),

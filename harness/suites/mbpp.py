@@ -2,15 +2,23 @@
 
 Generated alone, in the same format, are programs as long as real ones: functions that handle a list of numbers, and one
 that calls them, four in all, or six, which are harder.
+
+One problem has many correct responses: one expression or several statements, a loop or a comprehension, and names of
+local variables drawn at random. A response that mixes two of them (assigns `total`, returns `result`) is wrong: that is
+the factorization error that generated programs, HumanEval's too, are there to show. Expected values come from running a
+reference response.
 """
 
 from dataclasses import replace
 from functools import partial
 from random import Random
+from typing import Any
 
-from harness.suites.programs import NOUNS, RESULTS, VERBS, defined, function_of
 from harness.suites.spec import Generator, Problem, Row, Suite, human, json_lines
 
+RESULTS = ("total", "result", "value", "out", "res")
+VERBS = ("calc", "find", "get", "make", "solve", "work")
+NOUNS = ("amount", "level", "number", "rate", "score", "sum")
 ELEMENTS = ("v", "e", "item", "num")
 LISTS = ("nums", "data", "xs", "values")
 TESTS = {"above": ">", "below": "<", "at least": ">=", "at most": "<=", "other than": "!="}
@@ -20,6 +28,18 @@ PARTS = ("find", "make", "calc", "solve")  # how the names of the four functions
 MORE = ("find", "make", "pick", "build", "calc", "solve")  # and of the six
 Names = tuple[str, str, str]  # of the list, of its elements, and of what is returned
 REDUCED = {"sum": "sum", "maximum": "max", "minimum": "min"}
+
+
+def defined(name: str, parameters: str, lines: list[str]) -> str:
+    """A function of these lines."""
+    return f"def {name}({parameters}):\n" + "".join(f"    {line}\n" for line in lines)
+
+
+def function_of(code: str, name: str) -> Any:
+    """The function that our own generated code defines."""
+    scope: dict[str, Any] = {}
+    exec(code, scope)
+    return scope[name]
 
 
 def draw(rng: Random) -> Problem:

@@ -15,7 +15,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from harness.elements import call_of
+from harness.elements import parse_call
 from harness.errors import UserError
 from harness.outside import import_file
 from harness.suites import parallelbench
@@ -51,7 +51,7 @@ def questions_of(text: str) -> tuple[str, Questions]:
 
     Raises UserError for an unknown argument or judge, and for a file that cannot be used.
     """
-    head, arguments = call_of(text)
+    head, arguments = parse_call(text)
     name, _, file = (each.strip() for each in head.partition("="))
     unknown = [argument for argument in arguments if argument not in ("prompt", "answer", "judge")]
     if unknown:

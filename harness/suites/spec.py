@@ -218,14 +218,12 @@ class Suite:
             columns = ["shot", "shown", "prompt"]
         return {
             "abbr": self.name,
-            "type": "harness.sandbox.evaluators.QuestionsDataset",
+            "type": "harness.suites.datasets.QuestionsDataset",
             "path": str(questions.file),
             "columns": {"prompt": questions.prompt, "answer": questions.answer},
             "reader_cfg": {"input_columns": columns, "output_column": "answer"},
             "infer_cfg": _inference(rounds),
-            "eval_cfg": {
-                "evaluator": {"type": "harness.sandbox.evaluators.QuestionsEvaluator", "judge": questions.judge}
-            },
+            "eval_cfg": {"evaluator": {"type": "harness.suites.datasets.QuestionsEvaluator", "judge": questions.judge}},
         }
 
 

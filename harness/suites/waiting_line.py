@@ -70,14 +70,14 @@ def _suite(name: str, title: str, draw: Callable[..., Problem], judge: Callable[
     generator = Generator(
         draw=partial(draw, **own),
         file=f"{name}/test.jsonl",
-        dataset="harness.sandbox.evaluators.QuestionsDataset",
+        dataset="harness.suites.datasets.QuestionsDataset",
         load={"columns": {"prompt": "prompt", "answer": "answer"}},
         columns=("prompt",),
         output="answer",
         rounds=human("{prompt}"),
         evaluation={
             "evaluator": {
-                "type": "harness.sandbox.evaluators.QuestionsEvaluator",
+                "type": "harness.suites.datasets.QuestionsEvaluator",
                 "judge": f"{judge.__module__}:{judge.__name__}",
             }
         },

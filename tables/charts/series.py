@@ -18,7 +18,7 @@ from harness.measures.intervals import tradeoff
 from harness.measures.parallelism import curves
 from harness.measures.series import by_option, differ_in_one_option, series_of
 from harness.measures.table import REFERENCE, measure, suite_titles
-from harness.methods.choosing import TUNED
+from harness.methods.tuning import TUNED
 from harness.records.store import Run
 from tables.charts.drawing import Skipped, legend_below, looks, need_seconds, new_figure, plain_log
 

@@ -10,7 +10,7 @@ import pandas as pd
 
 from harness.measures.intervals import UNCERTAINTY, Pairs, mean_intervals, with_intervals
 from harness.measures.table import MEASURES, REFERENCE, checkpoint_names, method_labels, suite_titles, timed
-from harness.methods.groups import GROUPS
+from harness.methods.presets import GROUPS
 from harness.records.schema import Method, Setting
 from harness.records.store import Run
 from tables.sheets.captions import setting, timing

@@ -20,7 +20,7 @@ import harness
 from harness.records.store import Recorder, read_lines, read_run
 from harness.records.traces import each_frame, read_prompts, replay
 from harness.run import main
-from harness.sandbox.probe import choose
+from harness.sandbox.bubblewrap import choose
 from harness.suites.splits import write_suites
 
 KEYS = ["method", "suite", "item"]

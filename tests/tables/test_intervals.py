@@ -11,7 +11,7 @@ from scipy import stats
 
 from harness.measures.intervals import UNCERTAINTY, paired
 from harness.measures.table import MEASURES
-from harness.methods.groups import GROUPS
+from harness.methods.presets import GROUPS
 from harness.stats import holm, mcnemar, speedup_interval, wilson
 from tables.render import render
 

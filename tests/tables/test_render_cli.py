@@ -14,8 +14,7 @@ from run_records import PAPER_SUITES, full_items, has_latex, item, rows_of, save
 
 from harness.errors import UserError
 from harness.measures.table import MEASURES
-from harness.methods.groups import GROUPS
-from harness.methods.presets import PRESETS
+from harness.methods.presets import GROUPS, PRESETS
 from harness.methods.selection import methods_named
 from harness.records.store import Run
 from tables import render as cli

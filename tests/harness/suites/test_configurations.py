@@ -13,8 +13,8 @@ from paths import ROOT
 from verdicts_only import evaluate
 
 from harness.errors import UserError
+from harness.sandbox.bubblewrap import whole_process
 from harness.sandbox.execute import Isolation, entered, filter_descriptor
-from harness.sandbox.probe import whole_process
 from harness.sandbox.verdicts import explained_suite
 from harness.suites.registry import suite_named, suites_named
 from harness.suites.splits import problems, write_suites

@@ -1,38 +1,35 @@
-"""Which sandbox works here: bubblewrap's command lines in order, the first whose probe shows that it isolates.
+"""Whether bubblewrap isolates a program here: its command line, its filter of system calls, a probe that shows it.
 
 A probe runs a small program in the sandbox. It tries to reach a socket of this machine and the network, to list the
 home folder, to read and to write a file outside, and to start more processes than it may: one success, and the sandbox
-is not used. The kernel sets no limit on root's processes, in any namespace; so where root asks, either the program
-becomes an unprivileged user inside, or bubblewrap is started as one.
+is not used. The kernel sets no limit on root's processes, in any namespace; so where root asks, the program becomes an
+unprivileged user inside.
 """
 
+import errno
 import functools
 import os
 import shutil
 import socket
-import stat
-import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from harness.sandbox.execute import (
-    NOBODY,
     OWN_USERS,
     PROCESSES,
     SCRATCH,
     SCRATCH_BYTES,
     UNSAFE,
     Isolation,
-    Program,
     attempt,
     interpreter,
+    memory_group,
     package_folders,
 )
-from harness.sandbox.filter import compiled_filter
-from harness.sandbox.memory import can_watch
+from harness.sandbox.request import Program
 
 WITHOUT = "or --unsafe-code-execution to run such code unprotected"
 # What programs see of the system, read-only, besides the interpreter's own folders; what of it is missing is left out.
@@ -41,6 +38,23 @@ FILES = ("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/alter
 OWN_FOLDERS = ("/proc", "/dev", SCRATCH)  # made for the sandbox
 NAMESPACES = ("--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try")
 MAY_CHANGE_USER = ("--cap-drop", "ALL", "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID")
+# System calls that a program may not make; they fail with an error number, as on a system that lacks them.
+REFUSED = [
+    # memory and queues that outlive a process
+    *("shmget", "shmat", "shmctl", "semget", "msgget", "mq_open", "memfd_create", "memfd_secret"),
+    # namespaces, mounts
+    *("unshare", "setns", "mount", "umount2", "pivot_root", "chroot", "open_tree", "move_mount", "fsopen", "fsconfig"),
+    *("fsmount", "fspick", "mount_setattr"),
+    # other processes
+    *("ptrace", "process_vm_readv", "process_vm_writev", "process_madvise", "pidfd_open", "pidfd_getfd", "kcmp"),
+    # the kernel
+    *("keyctl", "add_key", "request_key", "bpf", "perf_event_open", "userfaultfd", "io_setup", "io_uring_setup"),
+    *("io_uring_enter", "io_uring_register", "fanotify_init", "name_to_handle_at", "open_by_handle_at", "personality"),
+    *("kexec_load", "kexec_file_load", "init_module", "finit_module", "delete_module", "reboot", "swapon", "swapoff"),
+    *("syslog", "acct", "quotactl", "quotactl_fd", "settimeofday", "clock_settime", "sethostname", "setdomainname"),
+    *("iopl", "ioperm", "modify_ldt"),
+]
+NEW_NAMESPACES = [0x20000 << bit for bit in range(14) if 0x7E020000 & (0x20000 << bit)]  # CLONE_NEW*
 
 PROBE = """
 import os, signal, socket, time
@@ -101,8 +115,9 @@ def choose(unsafe: bool = False) -> Choice:
     if bwrap is None:
         missing = f"no sandbox (bubblewrap is not installed); install bubblewrap, {WITHOUT}"
     else:
-        isolation, complaint = _probed(bwrap)
-        if isolation is not None:
+        isolation = sandbox(bwrap)
+        complaint = _probed(isolation)
+        if not complaint:
             return Choice(isolation)
         missing = f"no sandbox ({complaint}); let bubblewrap make namespaces, {WITHOUT}"
     return Choice(UNSAFE if unsafe else None, missing)
@@ -115,9 +130,7 @@ def not_enforced(isolation: Isolation) -> list[str]:
         missing.append("files, processes and the network are open to it")
     elif not isolation.calls:
         missing.append("system calls are not filtered, so shared memory and nested namespaces are not limited")
-    if isolation.wrapper and "--size" not in isolation.wrapper:
-        missing.append("scratch folders are not limited")
-    if not can_watch():
+    if not isolation.wrapper or memory_group() is None:
         missing.append("memory is limited for each process, not for all of a program together")
     return missing
 
@@ -137,30 +150,47 @@ def whole_process(isolation: Isolation, scratch: str, shown: Sequence[str] = ())
     return Isolation(isolation.name, command, own_user=isolation.own_user, calls=compiled_filter(sockets=True)), user
 
 
+def sandbox(bwrap: str) -> Isolation:
+    """How bubblewrap is called for a program.
+
+    Where the program's user is bubblewrap's, no process of bubblewrap's may stay: through its folder in /proc the
+    channel of the verdicts could be reached. So the judge, whose folder is closed, is the first process.
+    """
+    root = os.geteuid() == 0
+    namespaces = (*NAMESPACES, *MAY_CHANGE_USER) if root else ("--unshare-all", "--as-pid-1")
+    return Isolation("bubblewrap", _command(bwrap, namespaces), own_user=root, calls=compiled_filter())
+
+
 @functools.cache
-def _probed(bwrap: str) -> tuple[Isolation | None, str]:
-    """The first isolation that holds, or None and what the first one lacks."""
-    complaints = []
-    for isolation in candidates(bwrap):
-        complaint = lacks(isolation)
-        if not complaint:
-            return isolation, ""
-        complaints.append(complaint)
-    return None, complaints[0]
+def compiled_filter(sockets: bool = False) -> bytes:
+    """The filter for this machine; b"" where libseccomp is missing.
 
-
-def candidates(bwrap: str) -> Iterator[Isolation]:
-    """The ways to call bubblewrap, the preferred one first."""
-    calls = compiled_filter()
-    # Where the program's user is bubblewrap's own, no process of bubblewrap's may stay: through its folder in /proc the
-    # channel of the verdict could be reached. So the judge, whose folder is closed, is the first process.
-    nested = ("--unshare-user", "--disable-userns") if _knows(bwrap, "--disable-userns") else ()
-    own = ("--unshare-all", *nested, "--as-pid-1")
-    if os.geteuid() == 0:
-        yield Isolation("bubblewrap", _command(bwrap, (*NAMESPACES, *MAY_CHANGE_USER)), own_user=True, calls=calls)
-        yield Isolation("bubblewrap", _command(bwrap, own), start_as=NOBODY, calls=calls)
-    else:
-        yield Isolation("bubblewrap", _command(bwrap, own), calls=calls)
+    sockets: of all families are let through, for a process without a network.
+    """
+    try:
+        import pyseccomp
+    except (ImportError, OSError, RuntimeError):
+        return b""
+    rules = pyseccomp.SyscallFilter(pyseccomp.ALLOW)
+    rules.set_attr(pyseccomp.Attr.ACT_BADARCH, pyseccomp.ERRNO(errno.ENOSYS))  # calls of a 32-bit program
+    for name in REFUSED:
+        try:
+            rules.add_rule(pyseccomp.ERRNO(errno.EPERM), name)
+        except OSError:  # this machine has no such call, or this library does not know it
+            continue
+    rules.add_rule(
+        pyseccomp.ERRNO(errno.ENOSYS), "clone3"
+    )  # its flags lie in memory; the C library falls back to clone
+    for flag in NEW_NAMESPACES:
+        rules.add_rule(pyseccomp.ERRNO(errno.EPERM), "clone", pyseccomp.Arg(0, pyseccomp.MASKED_EQ, flag, flag))
+    if not sockets:
+        for name in ("socket", "socketpair"):
+            other = pyseccomp.Arg(0, pyseccomp.NE, socket.AF_UNIX)
+            rules.add_rule(pyseccomp.ERRNO(errno.EAFNOSUPPORT), name, other)
+    with tempfile.TemporaryFile() as file:
+        rules.export_bpf(file)
+        file.seek(0)
+        return file.read()
 
 
 def lacks(isolation: Isolation) -> str:
@@ -196,13 +226,11 @@ def _command(
 
     also: paths that are seen as well. writable_folder: one that is written to.
     """
-    sized = ["--size", str(SCRATCH_BYTES)] if _knows(bwrap, "--size") else []
-    writable, readable = (["--perms", "1777"], ["--perms", "0755"]) if _knows(bwrap, "--perms") else ([], [])
-    scratch = [*writable, *sized, "--tmpfs"]
+    scratch = ["--perms", "1777", "--size", str(SCRATCH_BYTES), "--tmpfs"]
 
     def parents(path: Path) -> list[str]:
         """Made beforehand: bubblewrap may hide them from other users."""
-        return [word for above in reversed(path.parents[:-1]) for word in (*readable, "--dir", str(above))]
+        return [word for above in reversed(path.parents[:-1]) for word in ("--perms", "0755", "--dir", str(above))]
 
     def shown(name: str) -> list[str]:
         path = Path(name)
@@ -212,20 +240,8 @@ def _command(
         return [*words, "--ro-bind", name, name] if path.exists() else []
 
     system = [word for name in (*FOLDERS, *FILES) for word in shown(name)]
-    own = [
-        "--proc",
-        "/proc",
-        "--remount-ro",
-        "/proc",
-        "--dev",
-        "/dev",
-        *scratch,
-        "/dev/shm",
-        "--remount-ro",
-        "/dev",
-        *scratch,
-        SCRATCH,
-    ]
+    own = ["--proc", "/proc", "--remount-ro", "/proc", "--dev", "/dev"]
+    own += [*scratch, "/dev/shm", "--remount-ro", "/dev", *scratch, SCRATCH]
     python = [word for name in (*_interpreter_folders(), *also) for word in shown(name)]
     if writable_folder is not None:
         python += [*parents(Path(writable_folder)), "--bind", writable_folder, writable_folder]
@@ -255,13 +271,4 @@ def _home() -> tuple[str, list[str]]:
     return str(home), [path.relative_to(home).parts[0] for path in shown if path.is_relative_to(home)]
 
 
-@functools.cache
-def _knows(bwrap: str, option: str) -> bool:
-    """Whether this bubblewrap has an option for scratch folders; one that is setuid root refuses --size."""
-    try:
-        if Path(bwrap).stat().st_mode & stat.S_ISUID:
-            return False
-        done = subprocess.run([bwrap, "--help"], capture_output=True, text=True, check=False)
-    except OSError:
-        return False
-    return option in done.stdout + done.stderr
+_probed = functools.cache(lacks)

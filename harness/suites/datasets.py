@@ -1,0 +1,86 @@
+"""OpenCompass datasets and evaluators of lists and of files of questions, which it does not have."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from datasets import Dataset
+from opencompass.datasets.base import BaseDataset
+from opencompass.openicl.icl_evaluator import BaseEvaluator
+
+from harness.suites.lists import LIST_TASKS, list_is_right, read_list
+from harness.suites.questions import Questions, judge_of, read_questions
+
+
+class ListRow(msgspec.Struct):
+    """A problem of list operations, as its file has it."""
+
+    question: str
+    task: str
+    items: list[str]
+    new: str
+    answer: str
+
+
+class ListsDataset(BaseDataset):  # type: ignore[misc]
+    """List operations: JSON lines of {question, task, items, new, answer}."""
+
+    @staticmethod
+    def load(path: str) -> Dataset:
+        """The test problems. Raises ValueError, naming the line, for one that is none."""
+        rows = []
+        for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), 1):
+            try:
+                row = msgspec.json.decode(line, type=ListRow)
+            except (msgspec.MsgspecError, RecursionError) as error:
+                raise ValueError(f"line {number}: {error}") from error
+            if row.task not in LIST_TASKS:
+                raise ValueError(f"line {number}: unknown list task {row.task!r}; valid: {', '.join(LIST_TASKS)}")
+            rows.append(msgspec.to_builtins(row))
+        return Dataset.from_list(rows)
+
+
+class ListsEvaluator(BaseEvaluator):  # type: ignore[misc]
+    """Accuracy by the property that the task asks for."""
+
+    def score(self, predictions: list[str], references: list[str], test_set: Dataset) -> dict[str, Any]:
+        """accuracy in percent, and a verdict per item."""
+        details = [
+            {
+                "pred": text,
+                "answer": answer,
+                "correct": list_is_right(row["task"], row["items"], row["new"], read_list(text)),
+            }
+            for text, answer, row in zip(predictions, references, test_set, strict=True)
+        ]
+        return _shared(details)
+
+
+class QuestionsDataset(BaseDataset):  # type: ignore[misc]
+    """A file of questions, with the columns prompt and answer."""
+
+    @staticmethod
+    def load(path: str, columns: dict[str, str]) -> Dataset:
+        """The questions. Raises UserError, naming the line, for a file that cannot be used."""
+        return Dataset.from_list(read_questions(Questions(Path(path), columns["prompt"], columns["answer"])))
+
+
+class QuestionsEvaluator(BaseEvaluator):  # type: ignore[misc]
+    """Accuracy by a judge: `exact`, `number`, or FILE.py:FUNCTION."""
+
+    def __init__(self, judge: str) -> None:
+        super().__init__()
+        self._judge = judge_of(judge)
+
+    def score(self, predictions: list[str], references: list[str]) -> dict[str, Any]:
+        """accuracy in percent, and a verdict per item. Raises UserError if the judge fails."""
+        details = [
+            {"pred": text, "answer": answer, "correct": self._judge(text, answer)}
+            for text, answer in zip(predictions, references, strict=True)
+        ]
+        return _shared(details)
+
+
+def _shared(details: list[dict[str, Any]]) -> dict[str, Any]:
+    """What an evaluator returns: the share that is right, in percent, and the verdicts."""
+    return {"accuracy": 100 * sum(bool(each["correct"]) for each in details) / len(details), "details": details}

@@ -1,5 +1,0 @@
-# expect: fail
-# Aborts its own process.
-import os
-
-os.abort()

@@ -1,5 +1,0 @@
-# expect: fail
-# Reads address 0.
-import ctypes
-
-ctypes.string_at(0)

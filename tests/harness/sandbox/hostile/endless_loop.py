@@ -1,5 +1,0 @@
-# expect: fail
-# Never returns.
-def double(x):
-    while True:
-        pass

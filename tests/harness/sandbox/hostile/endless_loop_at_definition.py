@@ -1,4 +1,0 @@
-# expect: fail
-# Never comes to define anything.
-while True:
-    pass

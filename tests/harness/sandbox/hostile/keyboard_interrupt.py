@@ -1,4 +1,0 @@
-# expect: fail
-# Raises what Ctrl-C raises.
-def double(x):
-    raise KeyboardInterrupt
