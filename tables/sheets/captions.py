@@ -2,7 +2,6 @@
 
 from collections import Counter
 from pathlib import PurePath
-from typing import Any
 
 import pandas as pd
 from msgspec import UNSET
@@ -10,18 +9,14 @@ from msgspec import UNSET
 from harness.measures.seconds import same_tokens_with, timing_sentences
 from harness.measures.table import suite_titles, timed
 from harness.records.files import nano_hashes
-from harness.records.schema import RunConfig, RunRecord
+from harness.records.schema import RunRecord
 from harness.records.store import KEY, Run
 
 SMALL = 1e9  # with fewer parameters, results are not comparable with the paper's 8B
 INCOMPARABLE = "not comparable with the paper's 8B results."
 UNCOMMITTED = "The code had changes that no commit has."  # so that the record cannot be made again from one
+FEF_ROLES = ("fef", "two-stream")
 UNTIMED = "Seconds were not measured for comparison{}."
-
-
-def _untimed(config: RunConfig) -> str:
-    many = "as many responses as memory had room for" if config.batch == "auto" else f"{config.batch} responses"
-    return UNTIMED.format("" if config.batch is UNSET else f": {many} were decoded at once")
 
 
 def setting(measured: pd.DataFrame, run: Run) -> list[str]:
@@ -30,32 +25,40 @@ def setting(measured: pd.DataFrame, run: Run) -> list[str]:
     From run.json's `weights` ({..: {name, parameters}}), `config.data` (a word where problems are generated, else the
     files' hashes) and `environment` (device, cpu, gpu, threads, dtype); what is missing there is left out.
     """
-    counts = measured.groupby("suite")["items"].max()
-    config, environment = run.config, run.meta.environment
-    draws = config.draws
-    counts = counts // len(draws)
+    config, draws = run.config, run.config.draws
+    counts = measured.groupby("suite")["items"].max() // len(draws)
     if counts.nunique() == 1:
         items = f"{counts.iloc[0]} item{'' if counts.iloc[0] == 1 else 's'} per suite"
     else:
         titles = suite_titles(run)
         items = f"Items: {', '.join(f'{titles[suite]} {counts[suite]}' for suite in titles if suite in counts)}"
     if len(draws) > 1:
-        items += (
-            f", each with the seeds {', '.join(map(str, draws))}: accuracies are means ± standard deviations over them"
-        )
-    own = _questions(config)
-    but = f" but for {', '.join(own)}" if own else ""
+        seeds = ", ".join(map(str, draws))
+        items += f", each with the seeds {seeds}: accuracies are means ± standard deviations over them"
+    questions, named = {}, []
+    for name, suite in config.suites.items():
+        title, own = suite.title or name, suite.questions
+        if own is not UNSET:
+            judge = own.judge if own.judge_sha256 is UNSET else f"{own.judge} ({own.judge_sha256[:8]})"
+            questions[title] = f"{title} is {own.file} ({own.sha256[:8]}), judged by {judge}"
+        if suite.configuration is not UNSET:
+            named.append(f"{title} {suite.configuration} ({str(suite.configuration_sha256)[:8]})")
+    but = f" but for {', '.join(questions)}" if questions else ""
     generated = f", generated in the suites' formats{but}" if config.generated else ""
-    where = machine(environment, True, *_ways(config), _workers(run.meta))
+    # A decoder that shares weights trained for FeF-DLLM decodes with another method's.
+    trained = dict.fromkeys(PurePath(each).name for role in FEF_ROLES for each in config.models.get(role, {}).values())
+    settings = [setting for method in config.methods.values() for setting in method.suites.values()]
+    ends = any(setting.options.get("stop_at_eos") for setting in settings)
+    where = machine(run)
     return [
         _models(run.meta),
-        *_origins(config),
+        *([f"Trained for FeF-DLLM: the weights of {', '.join(trained)}."] if trained else []),
         f"{items}{generated}.",
-        *_configurations(config),
-        *([f"Own questions: {'; '.join(own.values())}."] if own else []),
-        *(["Decoding ends at EOS."] if _stops(config) else []),
+        *([f"Prompts and evaluators are OpenCompass's: {', '.join(named)}."] if named else []),
+        *([f"Own questions: {'; '.join(questions.values())}."] if questions else []),
+        *(["Decoding ends at EOS."] if ends else []),
         *([f"Environment: {where}."] if where else []),
-        *([UNCOMMITTED] if environment.get("dirty") else []),
+        *([UNCOMMITTED] if run.meta.environment.get("dirty") else []),
         *_left_out(run),
     ]
 
@@ -63,18 +66,16 @@ def setting(measured: pd.DataFrame, run: Run) -> list[str]:
 def timing(run: Run) -> list[str]:
     """Sentences for a table with seconds: whether they were measured for comparison, and reasons for doubt."""
     if not timed(run):
-        return [_untimed(run.config)]
-    return [*_speed(run), *timing_sentences(run.speed or run)]
-
-
-def _speed(run: Run) -> list[str]:
-    """Where a run's seconds are from, if not from itself."""
+        batch = run.config.batch
+        many = "as many responses as memory had room for" if batch == "auto" else f"{batch} responses"
+        return [UNTIMED.format("" if batch is UNSET else f": {many} were decoded at once")]
     if run.speed is None:
-        return []
+        return timing_sentences(run)
     counts = sorted({int(count) for count in run.speed.items.groupby("suite")["item"].nunique()})
     items = "1 problem" if counts == [1] else f"{' to '.join(map(str, {counts[0]: 0, counts[-1]: 0}))} problems"
-    own = machine(run.speed.meta.environment, True, *_ways(run.speed.config), _workers(run.speed.meta))
-    return [f"Speed is of a run of its own over the first {items} of each suite, {same_tokens_with(run)}: {own}."]
+    where = f"{same_tokens_with(run)}: {machine(run.speed)}"
+    first = f"Speed is of a run of its own over the first {items} of each suite, {where}."
+    return [first, *timing_sentences(run.speed)]
 
 
 def _models(meta: RunRecord) -> str:
@@ -82,7 +83,9 @@ def _models(meta: RunRecord) -> str:
     names = list(dict.fromkeys(PurePath(model["name"]).name for model in models))
     parameters = max((float(model.get("parameters") or 0) for model in models), default=0.0)
     size = f"{parameters / 1e9:.1f} B" if parameters >= SMALL else f"{parameters / 1e6:.1f} M"
-    if models and all(_is_nano(model) for model in models):
+    # By its weights, for a name may stand for anything.
+    hashes = [set((model.get("sha256") or {}).values()) for model in models]
+    if models and all(each and each <= nano_hashes() for each in hashes):
         checkpoints = f" (checkpoints: {', '.join(names)})" if names != ["nano"] else ""
         kind = f"{size} parameter" if parameters else "small"
         return f"Measured on nano, the {kind} model shipped with this repository{checkpoints}; {INCOMPARABLE}"
@@ -91,64 +94,19 @@ def _models(meta: RunRecord) -> str:
     return f"Measured on {named}; {INCOMPARABLE}" if 0 < parameters < SMALL else f"Measured on {named}."
 
 
-def _origins(config: RunConfig) -> list[str]:
-    """Which weights were trained for FeF-DLLM: a decoder that shares them decodes with another method's."""
-    tables = [config.models.get(role, {}) for role in ("fef", "two-stream")]
-    names = dict.fromkeys(PurePath(model).name for table in tables for model in table.values())
-    return [f"Trained for FeF-DLLM: the weights of {', '.join(names)}."] if names else []
-
-
-def _is_nano(model: dict[str, Any]) -> bool:
-    """Whether a model is nano or one of its checkpoints: by its weights, for a name may stand for anything."""
-    hashes = set((model.get("sha256") or {}).values())
-    return bool(hashes) and hashes <= nano_hashes()
-
-
-def _configurations(config: RunConfig) -> list[str]:
-    """Which of OpenCompass's configurations ask and judge the suites, where problems are real."""
-    named = {
-        (suite.title or name): f"{suite.configuration} ({str(suite.configuration_sha256)[:8]})"
-        for name, suite in config.suites.items()
-        if suite.configuration is not UNSET
-    }
-    if not named:
-        return []
-    return [f"Prompts and evaluators are OpenCompass's: {', '.join(f'{of} {name}' for of, name in named.items())}."]
-
-
-def _questions(config: RunConfig) -> dict[str, str]:
-    """The suites that are files of questions, by title: which file, and how it is judged."""
-    found = {}
-    for name, suite in config.suites.items():
-        if suite.questions is not UNSET:
-            own, title = suite.questions, suite.title or name
-            judge = own.judge if own.judge_sha256 is UNSET else f"{own.judge} ({own.judge_sha256[:8]})"
-            found[title] = f"{title} is {own.file} ({own.sha256[:8]}), judged by {judge}"
-    return found
-
-
-def _stops(config: RunConfig) -> bool:
-    """Whether decoding ends at EOS, a setting of all methods alike."""
-    settings = [setting for method in config.methods.values() for setting in method.suites.values()]
-    return any(setting.options.get("stop_at_eos") for setting in settings)
-
-
-def _ways(config: RunConfig) -> list[str]:
-    """How the models ran, where it is not as they are."""
-    return [way for way, on in (("torch.compile", config.compile), ("CUDA graphs", config.graphs)) if on]
-
-
-def machine(environment: dict[str, Any], numbered: bool = True, *also: str) -> str:
-    """Device, threads, dtype of run.json's `environment`, and what else; `numbered`: which of several GPUs too."""
+def machine(run: Run) -> str:
+    """Device, threads and dtype of a run, how its models ran where that is not as usual, and its workers."""
+    environment, config = run.meta.environment, run.config
     device = str(environment.get("device") or "")
     processor = environment.get("gpu") if device.startswith("cuda") else environment.get("cpu")
-    device = device if numbered else device.split(":")[0]
     threads = environment.get("threads")
     known = [
         f"{device} ({processor})" if device and processor else device or str(processor or ""),
         f"{threads} thread{'' if threads == 1 else 's'}" if threads else "",
         str(environment.get("dtype") or ""),
-        *also,
+        "torch.compile" if config.compile else "",
+        "CUDA graphs" if config.graphs else "",
+        _workers(run.meta),
     ]
     return ", ".join(part for part in known if part)
 
