@@ -31,6 +31,7 @@ from harness.records.traces import TraceRecord, each_frame
 from harness.stats import effective_trials, holm, mcnemar, speedup_interval, wilson
 
 ENDS = ["accuracy_low", "accuracy_high", "speedup_low", "speedup_high"]
+MEANS = ["accuracy", "speedup", "forward_speedup"]
 UNCERTAINTY = [*ENDS, "p_value", "p_holm"]
 TRADEOFF = ["method", *("accuracy", "accuracy_low", "accuracy_high"), *("speedup", "speedup_low", "speedup_high")]
 
@@ -108,26 +109,31 @@ def with_intervals(measured: pd.DataFrame, pairs: Pairs) -> pd.DataFrame:
     return pd.concat([measured, found.assign(p_holm=holm(found["p_value"].to_list()))], axis=1)
 
 
-def mean_intervals(measured: pd.DataFrame, pairs: Pairs, suites: Sequence[str]) -> pd.DataFrame:
-    """Intervals of every method's means over `suites`: columns method and ENDS; NaN where a suite is missing."""
+def means(measured: pd.DataFrame, suites: Sequence[str], pairs: Pairs) -> pd.DataFrame:
+    """A row per method: plain means of accuracy, speedup and forward_speedup over `suites`, with ENDS.
+
+    measured: rows of `measure`. NaN where a suite is missing. Accuracy's interval is Wilson's over the pooled items;
+    where suites differ in size, over as many items as give the mean the same variance: suites^2 / sum(1 / items), which
+    is all of them where suites are equal. Speed's is `speedup_interval`, NaN for LLaDA.
+    """
     rows = []
     for method, own in measured.groupby("method", sort=False):
         own = own.set_index("suite").reindex(list(suites))
-        speeds = (math.nan, math.nan)
-        if method != REFERENCE and own["speedup"].notna().all():
-            speeds = speedup_interval([pairs[str(method), suite].seconds for suite in suites])
-        rows.append([method, *_mean_accuracy_interval(own), *speeds])
-    return pd.DataFrame(rows, columns=["method", *ENDS])
+        accuracy, *speeds = (own[name].mean(skipna=False) for name in MEANS)
+        accuracies, intervals = (math.nan, math.nan), (math.nan, math.nan)
+        if pd.notna(accuracy):
+            accuracies = wilson(accuracy / 100, len(own) ** 2 / (1 / own["trials"]).sum())
+        if method != REFERENCE and pd.notna(speeds[0]):
+            intervals = speedup_interval([pairs[str(method), suite].seconds for suite in suites])
+        rows.append([method, accuracy, *speeds, *(100 * end for end in accuracies), *intervals])
+    return pd.DataFrame(rows, columns=["method", *MEANS, *ENDS])
 
 
 def tradeoff(run: Run) -> tuple[pd.DataFrame, list[str]]:
     """A row per method in the run's order, columns TRADEOFF, and sentences on what had to be left out.
 
-    accuracy: percent, the plain mean over the suites that LLaDA is scored on. Its interval is Wilson's over the pooled
-    items; where suites differ in size, over as many items as give the mean the same variance: suites^2 / sum(1 /
-    items), which is all of them where suites are equal. speedup: mean over the same suites of LLaDA's total seconds /
-    the method's over the items they share, with `speedup_interval`. A method that lacks a suite is left out, and all
-    are where the run was not timed. Raises UserError if the records are damaged.
+    `means` over the suites that LLaDA is scored on, with LLaDA's own speed as 1. A method that lacks a suite is left
+    out, and all are where the run was not timed. Raises UserError if the records are damaged.
     """
     measured = measure(run)
     if not timed(run):
@@ -139,34 +145,21 @@ def tradeoff(run: Run) -> tuple[pd.DataFrame, list[str]]:
     titles, labels, pairs = suite_titles(run), method_labels(run), paired(run)
     unscored = [titles[suite] for suite in titles if suite not in suites]
     left_out = [f"without {', '.join(unscored)}: LLaDA is not scored there"] if unscored else []
-    rows = []
-    for method, own in measured.groupby("method", sort=False):
-        own = own.set_index("suite").reindex(suites)
-        if own[["accuracy", "speedup"]].isna().any(axis=None):
-            left_out.append(f"without {labels[str(method)]}: a suite is missing, not scored or without LLaDA's items")
-            continue
-        speeds = (1.0, 1.0)
-        if method != REFERENCE:
-            speeds = speedup_interval([pairs[str(method), suite].seconds for suite in suites])
-        ends = _mean_accuracy_interval(own)
-        rows.append([method, own["accuracy"].mean(), *ends, own["speedup"].mean(), *speeds])
-    return pd.DataFrame(rows, columns=TRADEOFF), left_out
-
-
-def _mean_accuracy_interval(own: pd.DataFrame) -> tuple[float, float]:
-    """Wilson's interval, in percent, of the mean accuracy over the rows of a method, as `tradeoff` says."""
-    accuracy = own["accuracy"].mean(skipna=False)
-    if pd.isna(accuracy):
-        return math.nan, math.nan
-    low, high = wilson(accuracy / 100, len(own) ** 2 / (1 / own["trials"]).sum())
-    return 100 * low, 100 * high
+    found = means(measured, suites, pairs)[TRADEOFF]
+    lacking = found[["accuracy", "speedup"]].isna().any(axis=1)
+    left_out += [
+        f"without {labels[str(method)]}: a suite is missing, not scored or without LLaDA's items"
+        for method in found.loc[lacking, "method"]
+    ]
+    found.loc[found["method"] == REFERENCE, ["speedup_low", "speedup_high"]] = 1.0
+    return found[~lacking].reset_index(drop=True), left_out
 
 
 SUMMARY = [
     *("method", "label", "checkpoint", "suite", "items", "scored", "accuracy", "accuracy_low", "accuracy_high"),
     *("seconds", "speedup", "speedup_low", "speedup_high", "forwards", "forward_speedup", *LENGTHS),
 ]
-MEANS = ["accuracy", "seconds", "speedup", "forwards", "forward_speedup"]
+OVER_SUITES = ["accuracy", "seconds", "speedup", "forwards", "forward_speedup"]
 WINDOWS = list(WindowRecord.__struct_fields__)
 
 
@@ -193,7 +186,7 @@ def evaluated(run: Run) -> Evaluation:
     windows = run.windows if len(run.windows) else pd.DataFrame(columns=WINDOWS)
     summary = summarise(run)
     whole = summary.groupby("method", sort=False)["suite"].transform("nunique") == summary["suite"].nunique()
-    means = summary[whole].groupby(["method", "label"], sort=False)[MEANS].mean().reset_index()
+    means = summary[whole].groupby(["method", "label"], sort=False)[OVER_SUITES].mean().reset_index()
     return Evaluation(run.folder, run.items, windows, summary, means)
 
 

@@ -7,10 +7,10 @@ from typing import Any
 import pandas as pd
 import plotly.graph_objects as go
 
-from harness.measures.intervals import mean_intervals, paired, with_intervals
-from harness.measures.table import REFERENCE, checkpoint_names, measure, timed
+from harness.measures.intervals import means as means_over
+from harness.measures.intervals import paired, with_intervals
+from harness.measures.table import checkpoint_names, measure, timed
 from harness.measures.theory import acceptance_by_position, fef_windows
-from harness.records.store import Run
 from tables.charts import PALETTE, SYMBOLS
 from tables.pages.book import Book
 
@@ -30,7 +30,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Row:
-    """A series, its checkpoint, and its cells, by group (a suite's number, or "mean") and metric."""
+    """A series, its checkpoint, and its cells, by group (the means first, then each suite) and metric."""
 
     name: str
     checkpoint: str
@@ -50,40 +50,28 @@ class Overview:
 
 def overview(book: Book) -> Overview:
     """The table of a book. Raises UserError if its records are damaged."""
-    frames, means = zip(*map(_measured, book.runs), strict=True)
+    frames: list[pd.DataFrame] = []
+    means: list[pd.DataFrame] = []
+    for run in book.runs:
+        measured, pairs = measure(run), paired(run)
+        frames.append(with_intervals(measured, pairs))
+        means.append(means_over(measured, list(dict.fromkeys(measured["suite"])), pairs))
     any_timed = any(timed(run) for run in book.runs)
     metrics = [name for name in METRICS if name != "speedup" or any_timed]
     rows = []
     for number, series in enumerate(book.series):
-        own = frames[series.run].set_index(["method", "suite"])
-        cells = []
+        own: Any = frames[series.run].set_index(["method", "suite"])
+        mean = {row["method"]: row for row in means[series.run].to_dict("records")}[series.method]
+        cells = [_cell(mean, metric, f"#/items?series={number}") for metric in metrics]
         for suite, each in enumerate(book.suites):
             key = (series.method, each.key)
             there = book.suite_numbers[series.run].get(each.key) == suite and key in own.index
             values = own.loc[key].to_dict() if there else {}
             cells += [_cell(values, metric, f"#/items?suite={suite}&series={number}") for metric in metrics]
-        mean = means[series.run].set_index("method")
-        values = mean.loc[series.method].to_dict() if series.method in mean.index else {}
-        cells += [_cell(values, metric, f"#/items?series={number}") for metric in metrics]
         checkpoint = checkpoint_names(book.runs[series.run], series.method)
         rows.append(Row(series.name, checkpoint, tuple(cells)))
-    titles = (*(suite.title for suite in book.suites), "Mean")
-    return Overview(titles, tuple(METRICS[metric] for metric in metrics), tuple(rows), frames, means)
-
-
-def _measured(run: Run) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The numbers of a run with intervals, and the means over its suites of the methods that have all of them."""
-    measured, pairs = measure(run), paired(run)
-    frame = with_intervals(measured, pairs)
-    suites = list(dict.fromkeys(measured["suite"]))
-    complete = measured.groupby("method", sort=False).filter(lambda own: set(own["suite"]) == set(suites))
-    if complete.empty:
-        return frame, pd.DataFrame(columns=["method", *METRICS])
-    known = complete.groupby("method", sort=False)[list(METRICS)]
-    values = known.mean().where(known.count().eq(len(suites)))
-    ends = mean_intervals(complete, pairs, suites) if REFERENCE in set(measured["method"]) else None
-    means = values.reset_index()
-    return frame, means if ends is None else means.merge(ends, on="method")
+    titles = ("Mean", *(suite.title for suite in book.suites))
+    return Overview(titles, tuple(METRICS[metric] for metric in metrics), tuple(rows), tuple(frames), tuple(means))
 
 
 def _cell(values: dict[Any, Any], metric: str, link: str) -> Cell:
@@ -96,7 +84,6 @@ def _cell(values: dict[Any, Any], metric: str, link: str) -> Cell:
     return Cell(f"{value:.{digits}f}{unit}", interval, round(float(value), 6), link)
 
 
-MOST_POINTS = 4000  # of single items in a figure that stays quick
 LAYOUT: dict[str, Any] = {"margin": {"l": 56, "r": 12, "t": 12, "b": 48}}
 
 
@@ -108,7 +95,6 @@ def figures(book: Book, table: Overview) -> list[tuple[str, dict[str, Any]]]:
     kinds = {
         "front": ("Accuracy against speed", dict(_fronts(book, table))),
         "acceptance": ("Acceptance by position in the window", dict(_acceptances(book))),
-        "calls": ("Calls of the model against tokens of the response, item by item", dict(_calls(book))),
     }
     return [
         (name, {"title": title, "choices": {choice: _json(figure) for choice, figure in found.items()}})
@@ -200,26 +186,3 @@ def _acceptances(book: Book) -> Iterator[tuple[str, go.Figure]]:
             )
         if figure.data:
             yield title, figure
-
-
-def _calls(book: Book) -> Iterator[tuple[str, go.Figure]]:
-    """Of every suite, a point for an item."""
-    if not {"forwards", "content_tokens"} <= set(book.items):
-        return
-    for suite, each in enumerate(book.suites):
-        items = book.items[book.items["suite"] == suite]
-        items = items.iloc[:: max(1, -(-len(items) // MOST_POINTS))]
-        figure = _figure("tokens before the end of the response", "calls of the model")
-        for number in sorted(set(items["series"].tolist())):
-            own = items[items["series"] == number]
-            figure.add_scatter(
-                x=own["content_tokens"].astype(float).tolist(),
-                y=own["forwards"].astype(float).tolist(),
-                name=book.series[number].name,
-                mode="markers",
-                marker=look_of(number) | {"size": 6, "opacity": 0.7},
-                customdata=[f"#/item?suite={suite}&item={item}&series={number}" for item in own["item"]],
-                hovertemplate="%{x} tokens, %{y} calls",
-            )
-        if figure.data:
-            yield each.title, figure

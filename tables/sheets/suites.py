@@ -8,7 +8,8 @@ from typing import Any
 
 import pandas as pd
 
-from harness.measures.intervals import UNCERTAINTY, Pairs, mean_intervals, with_intervals
+from harness.measures.intervals import ENDS, UNCERTAINTY, Pairs, with_intervals
+from harness.measures.intervals import means as means_over
 from harness.measures.table import MEASURES, REFERENCE, checkpoint_names, method_labels, suite_titles, timed
 from harness.methods.presets import GROUPS
 from harness.records.schema import Method, Setting
@@ -68,7 +69,7 @@ def suites_table(
     if len(suites) > 1:
         means = mean_rows(frame, list(suites))
         if pairs is not None:
-            means = means.merge(mean_intervals(measured, pairs, list(suites)), on="method")
+            means = means.merge(means_over(measured, list(suites), pairs)[["method", *ENDS]], on="method")
         frame = pd.concat([frame, means], ignore_index=True)
         groups[MEAN] = "Mean"
         sentences.append(MEAN_MEANING)

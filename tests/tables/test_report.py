@@ -77,11 +77,11 @@ def test_the_table_has_the_numbers_of_the_tables(tmp_path: Path) -> None:
     run = save(tmp_path / "run", full_items())
     measured = measure(run).set_index(["method", "suite"])
     table = overview(open_book([run]))
-    assert table.groups == ("GSM8K", "MATH", "Mean") and table.metrics == ("Acc.", "Speed", "Fwd.")
-    assert [cell.value for cell in table.rows[1].cells[:3]] == [
+    assert table.groups == ("Mean", "GSM8K", "MATH") and table.metrics == ("Acc.", "Speed", "Fwd.")
+    assert [cell.value for cell in table.rows[1].cells[3:6]] == [
         *(measured.loc[("fef-2", "gsm8k"), name] for name in ("accuracy", "speedup", "forward_speedup"))
     ]
-    assert table.rows[0].cells[0].interval == "30.1 to 95.4"
+    assert table.rows[0].cells[3].interval == "30.1 to 95.4"
 
 
 def test_a_run_that_was_not_timed_has_no_speed(tmp_path: Path) -> None:

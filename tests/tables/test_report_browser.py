@@ -62,7 +62,7 @@ CONTRAST = """() => {
 }"""
 
 
-FIGURES = ("front", "acceptance", "calls")
+FIGURES = ("front", "acceptance")
 # Pixels from above: end of the ticks' numbers, begin and end of the axis title and of the legend, end of the figure.
 EDGES = """(name) => {
   const plot = document.querySelector(`#plot-${name}`);
@@ -102,7 +102,7 @@ def screen(visited: Visit, number: int = 0) -> str:
 
 def test_it_opens_from_disk_and_loads_what_is_large_on_demand_alone(opened: Visit) -> None:
     assert opened.shown("#table tbody th") == list(METHODS.values())
-    opened.page.wait_for_selector("#plot-calls[data-drawn]")
+    opened.page.wait_for_selector("#plot-acceptance[data-drawn]")
     assert all(address.startswith(("file:", "about:", "data:", "blob:")) for address in opened.asked)
     assert not [address for address in opened.asked if re.search("data/(text|trace)/", address)]
     opened.go(ITEM)
@@ -259,7 +259,7 @@ def test_hostile_texts_are_shown_as_they_are_and_run_nothing(browser: Any, tmp_p
     report.main([str(tmp_path / "run")])
     with visit(browser, tmp_path / "run" / "report") as opened:
         assert opened.shown("#table tbody th")[1] == "<b>FeF</b>"
-        opened.page.wait_for_selector("#plot-calls[data-drawn]")
+        opened.page.wait_for_selector("#plot-acceptance[data-drawn]")
         for number, text in HOSTILE.items():
             opened.go(f"#/item?suite=0&item={number}&series=0%2C1")
             shown = opened.page.locator("article .text.block").first.evaluate("element => element.textContent")
