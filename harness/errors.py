@@ -10,12 +10,13 @@ class UserError(Exception):
 
 
 @contextmanager
-def cannot(what: str, instead: str = "") -> Iterator[None]:
-    """An OSError in this block as a UserError: what cannot be done, the system's reason, and what to do instead."""
+def explained(what: str, *kinds: type[BaseException], instead: str = "") -> Iterator[None]:
+    """An exception of these kinds in this block as a UserError: what went wrong, the reason, and what to do instead."""
     try:
         yield
-    except OSError as error:
-        raise UserError(f"cannot {what}: {error.strerror}" + (f"; {instead}" if instead else "")) from error
+    except kinds as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UserError(f"{what}: {reason}" + (f"; {instead}" if instead else "")) from error
 
 
 def one_line_errors(main: Callable[[], int]) -> int:

@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from harness.errors import UserError, cannot, one_line_errors
+from harness.errors import UserError, explained, one_line_errors
 from harness.options import option, parsed
 from harness.suites.registry import SUITES, suites_named
 
@@ -116,7 +116,7 @@ def write_schedule(options: ScheduleOptions) -> dict[str, Any]:
         **make_schedule(profiles, purpose.steps * purpose.block_length // purpose.gen_length),
     }
     lines = (f" {json.dumps(key)}: {json.dumps(value)}" for key, value in content.items())  # a key a line
-    with cannot(f"write {options.out}"):
+    with explained(f"cannot write {options.out}", OSError):
         options.out.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(options.out, "{\n" + ",\n".join(lines) + "\n}\n")
     return content

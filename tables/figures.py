@@ -22,7 +22,7 @@ from typing import Any
 import matplotlib
 from matplotlib.figure import Figure
 
-from harness.errors import UserError, cannot, one_line_errors
+from harness.errors import UserError, explained, one_line_errors
 from harness.measures.seconds import read_measured
 from harness.measures.table import suite_titles
 from harness.options import option, parsed
@@ -34,7 +34,7 @@ from tables.charts.series import draw_anchor, draw_front, draw_parallelism
 def save(figure: Figure, stem: Path) -> list[Path]:
     """Write `stem`.pdf and `stem`.png, without dates. Raises UserError if that cannot be done."""
     paths = [stem.with_name(f"{stem.name}.{kind}") for kind in UNDATED]
-    with cannot(f"write figures to {stem.parent}", "choose another folder with --out"):
+    with explained(f"cannot write figures to {stem.parent}", OSError, instead="choose another folder with --out"):
         stem.parent.mkdir(parents=True, exist_ok=True)
         for path, metadata in zip(paths, UNDATED.values(), strict=True):
             figure.savefig(path, dpi=300, metadata=metadata)

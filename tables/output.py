@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
 
-from harness.errors import UserError, cannot
+from harness.errors import UserError, explained
 from tables.sheets.layout import Cell, Table
 
 LATEX_SPECIAL = {
@@ -165,7 +165,7 @@ def write_pdf(tables: Sequence[str], folder: Path) -> Path:
             complaints = [line for line in done.stdout.splitlines() if line.startswith("!")]
             raise UserError(f"pdflatex could not compile the tables: {(complaints or ['no reason given'])[0]}")
         path, part = folder / NAME, folder / f".{NAME}.part"
-        with cannot(f"write {path}", "choose another folder with --out"):
+        with explained(f"cannot write {path}", OSError, instead="choose another folder with --out"):
             shutil.copyfile(build / NAME, part)
             part.replace(path)
     return path

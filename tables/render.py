@@ -29,7 +29,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from harness.errors import UserError, cannot, one_line_errors
+from harness.errors import UserError, explained, one_line_errors
 from harness.measures.intervals import paired
 from harness.measures.seconds import read_measured
 from harness.measures.table import measure
@@ -88,7 +88,7 @@ def write(files: dict[str, str], folder: Path) -> None:
 
     Raises UserError if that cannot be done.
     """
-    with cannot(f"write tables to {folder}", "choose another folder with --out"):
+    with explained(f"cannot write tables to {folder}", OSError, instead="choose another folder with --out"):
         folder.mkdir(parents=True, exist_ok=True)
         for path in folder.iterdir():
             if path.name == PDF or (path.stem in NAMES and path.suffix in FORMATS and path.name not in files):

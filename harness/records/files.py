@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import model_wrappers
-from harness.errors import UserError
+from harness.errors import UserError, explained
 from harness.records.schema import Line, what_is_wrong
 
 
@@ -51,11 +51,8 @@ def opened(path: Path) -> Iterator[BinaryIO | gzip.GzipFile]:
         with path.open("rb") if path.exists() else io.BytesIO() as file:
             yield file
         return
-    try:
-        with gzip.open(packed) as file:
-            yield file
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise UserError(f"{packed} is damaged: {error}") from error
+    with explained(f"{packed} is damaged", EOFError, zlib.error, gzip.BadGzipFile), gzip.open(packed) as file:
+        yield file
 
 
 def packed_of(path: Path) -> Path:

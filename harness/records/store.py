@@ -25,7 +25,7 @@ from typing import Any
 import msgspec
 import pandas as pd
 
-from harness.errors import UserError, cannot
+from harness.errors import UserError, explained
 from harness.records.consistency import KEY, check_run, of_items
 from harness.records.files import as_lines, each_line, opened, packed_of, read_lines, whole_letters
 from harness.records.schema import (
@@ -94,10 +94,8 @@ def read_meta(folder: Path) -> RunRecord:
     if isinstance(meta, dict) and "schema" in meta and meta["schema"] != SCHEMA:
         raise UserError(f"{path} has schema {meta['schema']}; this version reads schema {SCHEMA}")
     said = {name: value for name, value in meta.items() if value is not None} if isinstance(meta, dict) else meta
-    try:
+    with explained(f"{path} is damaged", msgspec.ValidationError):
         record = msgspec.convert(said, RunRecord)
-    except msgspec.ValidationError as error:
-        raise UserError(f"{path} is damaged: {error}") from error
     if "config_hash" in said and record.config_hash != _hash(meta["config"]):
         raise UserError(
             f"{path}: the configuration is not the one that the run was made with (config_hash {record.config_hash}, "
@@ -110,17 +108,15 @@ def write_meta(folder: Path, parts: dict[str, Any]) -> None:
     """Set parts of run.json, which is made if need be. Raises UserError if it is damaged or cannot be written."""
     path = folder / "run.json"
     before = _read_json(path) if path.exists() else {}
-    with cannot(f"write to {folder}"):
+    with explained(f"cannot write to {folder}", OSError):
         write_atomically(path, json.dumps(before | parts, indent=1) + "\n")
 
 
 def _read_json(path: Path) -> Any:
     if not path.is_file():
         raise UserError(f"{path.parent} holds no run: run.json is missing; give a folder that harness/run.py wrote")
-    try:
+    with explained(f"{path} is damaged", ValueError, RecursionError):
         return json.loads(path.read_bytes())
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{path} is damaged: {error}") from error
 
 
 def read_run(folder: Path, windows: bool = True) -> Run:
@@ -140,10 +136,10 @@ def read_run(folder: Path, windows: bool = True) -> Run:
 
 def _decoded(decoder: Any, line: bytes, path: Path, number: int) -> Any:
     """A line that msgspec does not take as it is. Raises UserError for one that it cannot read at all."""
-    try:
+    with explained(
+        f"{path}, line {number}", msgspec.MsgspecError, instead="the record is damaged, repair or remove that line"
+    ):
         return decoder.decode(whole_letters(line))
-    except msgspec.MsgspecError as error:
-        raise UserError(f"{path}, line {number}: {error}; the record is damaged, repair or remove that line") from error
 
 
 def _read_frame(path: Path, record: Line) -> pd.DataFrame:
@@ -281,7 +277,9 @@ class Recorder:
 
 def _writing(folder: Path) -> AbstractContextManager[None]:
     """A disk that is full, or a folder that cannot be written, as a UserError."""
-    return cannot(f"write to {folder}", "what is finished is kept: make room and go on with --resume")
+    return explained(
+        f"cannot write to {folder}", OSError, instead="what is finished is kept: make room and go on with --resume"
+    )
 
 
 def _append(path: Path, rows: list[dict[str, Any]]) -> None:

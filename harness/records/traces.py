@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Meta, Struct
 
-from harness.errors import UserError
+from harness.errors import explained
 from harness.records.files import read_lines
 from harness.records.schema import PromptRecord
 from model_wrappers.trace import KINDS, NO_WINDOW, NUMBER, EventLog
@@ -101,14 +101,15 @@ def each_frame(folder: Path) -> Iterator[tuple[bytes, TraceRecord]]:
             if len(body) < size:  # torn by a kill
                 return
             number += 1
-            try:
+            with explained(
+                f"{path}, frame {number}",
+                zlib.error,
+                msgspec.MsgspecError,
+                ValueError,
+                instead=f"the trace is damaged: restore it, or delete {NAME} and go without traces",
+            ):
                 record = decoder.decode(zlib.decompress(body))
                 _check(record)
-            except (zlib.error, msgspec.MsgspecError, ValueError) as error:
-                raise UserError(
-                    f"{path}, frame {number}: {error}; the trace is damaged: restore it, or delete {NAME} and go "
-                    "without traces"
-                ) from error
             yield header + body, record
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from harness.errors import UserError
+from harness.errors import UserError, explained
 from harness.methods.presets import ROLES, Preset
 from harness.methods.schedules import Roles, with_schedules
 from harness.records.schema import Method
@@ -33,10 +33,8 @@ def read_models(text: str, suites: Collection[str]) -> Roles:
     Raises UserError for an unknown role, a suite without a model, or a missing base.
     """
     if text.endswith(".json"):
-        try:
+        with explained(f"--model {text}: cannot read the table of models", OSError, ValueError, RecursionError):
             table = json.loads(Path(text).read_text(encoding="utf-8"))
-        except (OSError, ValueError, RecursionError) as error:
-            raise UserError(f"--model {text}: cannot read the table of models: {error}") from error
     elif "=" in text:
         pairs = [pair.split("=", 1) for pair in text.split(",")]
         table = dict(pair for pair in pairs if len(pair) == 2)

@@ -14,7 +14,7 @@ from opencompass.openicl.icl_inferencer import GenInferencer
 from opencompass.registry import ICL_EVALUATORS, ICL_PROMPT_TEMPLATES, ICL_RETRIEVERS, TEXT_POSTPROCESSORS
 from opencompass.utils.build import build_dataset_from_cfg
 
-from harness.errors import UserError
+from harness.errors import UserError, explained
 from harness.suites.spec import Suite
 from model_wrappers.opencompass_model import DiffusionModel
 
@@ -47,12 +47,11 @@ def load_problems(suite: Suite, configs: list[dict[str, Any]], limit: int | None
     """The datasets of a suite, each up to `limit` problems. Raises UserError for a malformed file."""
     loaded = []
     for config in configs:
-        try:
+        # Whatever a loader makes of a broken file
+        with explained(f"data file of {suite.name} is malformed: {config['path']}", Exception):
             dataset = build_dataset_from_cfg(ConfigDict(config))
             test = dataset.reader.dataset["test"]
             dataset.reader.dataset["test"] = test.select(range(min(len(test), limit or len(test))))
-        except Exception as error:  # whatever a loader makes of a broken file
-            raise UserError(f"data file of {suite.name} is malformed: {config['path']}: {error}") from error
         loaded.append(Problems(config, dataset))
         _check_rows(suite, loaded[-1])
     return loaded

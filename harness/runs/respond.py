@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from greenlet import GreenletExit
 
-from harness.errors import UserError
+from harness.errors import UserError, explained
 from harness.plugins import blame
 from harness.records.schema import PromptRecord
 from harness.runs.problems import Judge, Problems, conversations
@@ -121,10 +121,8 @@ def prepare(
 
 
 def _encoded(suite: str, item: int, backbone: Backbone, turns: Any, plain: bool) -> torch.Tensor:
-    try:
+    with explained(f"{suite}, item {item}", ValueError):
         return encode_chat(backbone, turns, plain)
-    except ValueError as error:
-        raise UserError(f"{suite}, item {item}: {error}") from error
 
 
 def _check_fit(suite: str, prompts: list[torch.Tensor], model: DiffusionModel) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from msgspec import UNSET
 
-from harness.errors import UserError
+from harness.errors import UserError, explained
 from harness.records.environment import receipt
 from harness.records.schema import PromptRecord
 from harness.records.traces import TraceRecord, replay, window_sums
@@ -131,10 +131,8 @@ class Worker:
 def _check_batches(jobs: list[SuiteJob]) -> None:
     """Raise UserError for a model that cannot decode several responses at once."""
     for model in (model for job in jobs for model in job.models.values()):
-        try:
+        with explained("--batch", ValueError, instead="give --batch 1"):
             batched(model)
-        except ValueError as error:
-            raise UserError(f"--batch: {error}; give --batch 1") from error
 
 
 def _check_trace(trace: TraceRecord, record: dict[str, Any], windows: list[dict[str, Any]], backbone: Backbone) -> None:

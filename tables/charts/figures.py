@@ -12,7 +12,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, NullFormatter, NullLocator
 
-from harness.errors import UserError
+from harness.errors import UserError, explained
 from harness.measures.intervals import tradeoff
 from harness.measures.table import method_labels
 from harness.measures.theory import WINDOW, acceptance_by_position, fef_windows, theory
@@ -170,11 +170,11 @@ def draw_throughput(record: Path) -> tuple[Figure, list[str]]:
 
     Raises UserError for a file that is no such record.
     """
-    try:
+    with explained(
+        f"{record} is no record of harness.bench --throughput --out", OSError, ValueError, KeyError, TypeError
+    ):
         table = pd.DataFrame(json.loads(record.read_text(encoding="utf-8"))["throughput"])
         means = table.groupby(["method", "batch"], sort=False)["responses/s"].mean()
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{record} is no record of harness.bench --throughput --out: {error}") from error
     names = list(dict.fromkeys(table["method"]))
     figure, axes = new_figure(2.3, entries=names)
     for name, look in zip(names, looks(), strict=False):

@@ -11,7 +11,7 @@ import msgspec
 import pandas as pd
 from plotly.offline import get_plotlyjs
 
-from harness.errors import UserError, cannot
+from harness.errors import UserError, explained
 from harness.measures.table import timed
 from harness.records.store import Run
 from harness.records.traces import KINDS
@@ -35,7 +35,7 @@ def write_site(book: Book, out: Path) -> int:
     """
     if out.exists() and not (out / MARK).exists() and (not out.is_dir() or any(out.iterdir())):
         raise UserError(f"{out} exists and holds no report; choose another folder with --out")
-    with cannot(f"write a report to {out}", "choose another folder with --out"):
+    with explained(f"cannot write a report to {out}", OSError, instead="choose another folder with --out"):
         out.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}-") as scratch:
             made = Path(scratch) / "made"
