@@ -90,9 +90,8 @@ def measured(options: BenchOptions) -> Iterator[Measured]:
     Raises UserError, before anything is measured, for options that clash and for names that are unknown; with --gpu, in
     the end, for parts that failed.
     """
-    from harness.bench.batches import bench_throughput
-    from harness.bench.decoders import bench_forwards, bench_methods, bench_prompts
-    from harness.bench.estimate import DEVICES, bench_estimate
+    from harness.bench.decoders import bench_forwards, bench_methods, bench_prompts, bench_throughput
+    from harness.bench.shapes import DEVICES, bench_estimate
     from harness.bench.training import bench_training
     from harness.methods.selection import methods_named
     from harness.plugins import load_for
