@@ -176,7 +176,7 @@ def bench_throughput(
     for suite in suites:
         prompts = dev_prompts(backbone, suite, limit)
         measured = {
-            (name, size): _Batch(
+            (name, size): _AtOnce(
                 backbone, size, [partial(decode, prompt_ids=prompt_P, **options) for prompt_P in prompts]
             )
             for size in sizes
@@ -202,7 +202,7 @@ def bench_throughput(
     return pd.DataFrame(rows).sort_values(["suite", "method", "batch"], kind="stable")
 
 
-class _Batch:
+class _AtOnce:
     """All responses of a method, `size` at once. finished, memory: of the last time."""
 
     def __init__(self, backbone: Backbone, size: int, responses: list[Callable[[Backbone], Any]]) -> None:

@@ -140,7 +140,7 @@ class Shape:
         return 2 * (self.layers * call.tokens + self.head * call.read) + 4 * self.width * self.depth * call.pairs
 
 
-class _Recording:
+class _CallCounter:
     """Takes and gives what `HeadAtPositions.infer` does, and keeps what each call has to do."""
 
     def __init__(self, run: Any) -> None:
@@ -171,7 +171,7 @@ def bench_estimate(
         prompts, first = dev_prompts(backbone, suite, limit), list[float]()
         for name, options in options_of(backbone, suite, presets).items():
             counted = copy(backbone)
-            counted._run = recording = _Recording(backbone._run)
+            counted._run = recording = _CallCounter(backbone._run)
             for prompt_P in prompts:
                 decode(counted, prompt_P, **options)
             calls = pd.DataFrame(recording.calls)

@@ -8,7 +8,7 @@ from fakes import tiny_llada
 from trainers import logits_of, trainer
 from two_stream_reference import query_logits
 
-from harness.train.data import CorruptedBatches, Example
+from harness.train.data import CorruptedBatches, EncodedExample
 from harness.train.objectives import two_stream_loss
 from harness.train.two_stream import (
     ALL_MASKED,
@@ -100,7 +100,7 @@ def test_other_examples_of_a_batch_do_not_change_an_examples_loss(tmp_path: Path
 
 
 RESPONSE = 21  # tokens, with the EOS that a batch adds
-EXAMPLES: list[Example] = [{"index": i, "prompt": [1, 2], "response": list(range(10, 30))} for i in range(600)]
+EXAMPLES: list[EncodedExample] = [{"index": i, "prompt": [1, 2], "response": list(range(10, 30))} for i in range(600)]
 
 
 def test_a_batch_is_a_function_of_its_indices() -> None:
