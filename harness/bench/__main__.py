@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 GOLDEN = Path(__file__).resolve().parents[2] / "results" / "golden" / "nano"
 OVERHEAD = "llada,threshold,fef-2,fef-fast,fef-two-stream"  # whose work beyond their passes --gpu measures
-Measured = tuple[dict[str, "pd.DataFrame"], list[str]]  # tables by name, and what they say in words
+Tables = tuple[dict[str, "pd.DataFrame"], list[str]]  # tables by name, and what they say in words
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,15 +84,14 @@ def main(line: list[str] | None = None) -> int:
     return 0
 
 
-def measured(options: BenchOptions) -> Iterator[Measured]:
+def measured(options: BenchOptions) -> Iterator[Tables]:
     """The tables of the options, part after part.
 
     Raises UserError, before anything is measured, for options that clash and for names that are unknown; with --gpu, in
     the end, for parts that failed.
     """
-    from harness.bench.batches import bench_throughput
-    from harness.bench.decoders import bench_forwards, bench_methods, bench_prompts
-    from harness.bench.estimate import DEVICES, bench_estimate
+    from harness.bench.decoders import bench_forwards, bench_methods, bench_prompts, bench_throughput
+    from harness.bench.shapes import DEVICES, bench_estimate
     from harness.bench.training import bench_training
     from harness.methods.selection import methods_named
     from harness.plugins import load_for
@@ -129,7 +128,7 @@ def measured(options: BenchOptions) -> Iterator[Measured]:
         yield {"forwards": forwards, "methods": bench_methods(backbone, bench_prompts(backbone), *size, presets)}, []
 
 
-def costs(options: BenchOptions) -> Measured:
+def costs(options: BenchOptions) -> Tables:
     """The tables of --costs. Raises UserError for --rows that are no numbers."""
     from harness.bench.passes import ROWS, bench_costs, bench_memory, statements
 
@@ -160,7 +159,7 @@ def backbone_of(options: BenchOptions) -> Backbone:
     return backbone
 
 
-def parts(device: str) -> Iterator[Measured]:
+def parts(device: str) -> Iterator[Tables]:
     """The parts of --gpu, with the part's name before each table's. Raises UserError in the end if some failed."""
     import torch
 
@@ -177,23 +176,23 @@ def parts(device: str) -> Iterator[Measured]:
     arch, rows, repeats = ("llada-tiny", "1,2", 1) if small else ("llada-8b", "1,2,4,8,16", 5)
     problems, methods = (1, ["llada", "fef-two-stream"]) if small else (15, None)
 
-    def responses(graphs: bool = False) -> Measured:
+    def responses(graphs: bool = False) -> Tables:
         return bench_responses(read_run(GOLDEN, windows=False), device, problems, methods, graphs)
 
-    def passes(prompt: int, response: int, graphs: bool = False) -> Measured:
+    def passes(prompt: int, response: int, graphs: bool = False) -> Tables:
         shape = replace(BenchOptions(), arch=arch, device=device, dtype="bfloat16", graphs=graphs)
         return costs(replace(shape, prompt=prompt, response=response, rows=rows, repeats=repeats))
 
-    def overhead() -> Measured:
+    def overhead() -> Tables:
         backbone = load_backbone("nano", device, "bfloat16")
         prompts = bench_prompts(backbone)[:problems]
         return {"methods": bench_methods(backbone, prompts, 8 if small else 48, repeats, methods_named(OVERHEAD))}, []
 
-    def training() -> Measured:
+    def training() -> Tables:
         return {"training": bench_training("nano", repeats, ("llada", EVERY, MASKED), 1 if small else 16, device)}, []
 
     lengths = ((24, 16), (40, 24)) if small else ((144, 256), (488, 512))
-    measurements: dict[str, Callable[[], Measured]] = {"responses": responses}
+    measurements: dict[str, Callable[[], Tables]] = {"responses": responses}
     measurements |= {f"passes, {sum(pair)} tokens": partial(passes, *pair) for pair in lengths}
     measurements |= {"overhead": overhead, "training": training}
     if not small:

@@ -1,10 +1,12 @@
-"""Cost of a forward against its rows, and of a decoder's response against that of the forwards that it makes."""
+"""What responses cost: against the forwards that they make, and by how many are decoded at once."""
 
+import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
+import psutil
 import torch
 
 from harness.bench.passes import random_ids
@@ -17,9 +19,12 @@ from model_wrappers import Backbone, Trace, decode
 from model_wrappers.backbones.blocks import Blocks
 from model_wrappers.backbones.key_values import KeyValues
 from model_wrappers.backbones.protocol import BackboneLike
-from model_wrappers.chat import encode_question
+from model_wrappers.batches import at_once, in_batch
+from model_wrappers.chat import content_length, encode_question
 
 ROWS = (1, 2, 4, 8, 16)
+BATCHES = (1, 2, 4, 8, 16, 32, 64)
+SHARES = {"median": 0.5, "90%": 0.9, "99%": 0.99}
 
 
 def bench_forwards(backbone: Backbone, prompt: int, response: int, repeats: int) -> pd.DataFrame:
@@ -148,3 +153,73 @@ def _options(
         lengths = {"gen_length": setting.gen_length, "block_length": setting.block_length}
         found[name] = {"method": preset.method, **lengths, **setting.options}
     return found
+
+
+class Finished(NamedTuple):
+    """A response: seconds from its beginning to its end, and tokens of its content, up to EOS."""
+
+    seconds: float
+    tokens: int
+
+
+def bench_throughput(
+    backbone: Backbone, suites: list[str], limit: int, repeats: int, presets: dict[str, Preset]
+) -> pd.DataFrame:
+    """A row for each suite, method and batch size: medians over rounds, in which all take the same problems in turn.
+
+    limit: dev problems of each suite; no batch is larger. Columns: responses and content tokens a second, the former
+    over that at batch 1, percentiles of a response's seconds from its beginning to its end, in the last round, and GB,
+    the most memory: allocated on a GPU, of the process on a CPU.
+    """
+    rows = []
+    sizes = [size for size in BATCHES if size <= limit]
+    for suite in suites:
+        prompts = dev_prompts(backbone, suite, limit)
+        measured = {
+            (name, size): _AtOnce(
+                backbone, size, [partial(decode, prompt_ids=prompt_P, **options) for prompt_P in prompts]
+            )
+            for size in sizes
+            for name, options in options_of(backbone, suite, presets).items()
+        }
+        calls: dict[Any, Callable[[], object]] = dict(measured)
+        seconds = interleaved(calls, backbone.device, repeats)
+        for (name, size), batch in measured.items():
+            responses = pd.DataFrame(batch.finished)
+            a_second = median_ratio(limit, seconds[name, size])
+            rows.append(
+                {
+                    "suite": suite,
+                    "method": name,
+                    "batch": size,
+                    "responses/s": a_second,
+                    "tokens/s": a_second * responses["tokens"].mean(),
+                    "over batch 1": median_ratio(seconds[name, 1], seconds[name, size]),
+                    **{f"s, {text}": responses["seconds"].quantile(share) for text, share in SHARES.items()},
+                    "GB": batch.memory,
+                }
+            )
+    return pd.DataFrame(rows).sort_values(["suite", "method", "batch"], kind="stable")
+
+
+class _AtOnce:
+    """All responses of a method, `size` at once. finished, memory: of the last time."""
+
+    def __init__(self, backbone: Backbone, size: int, responses: list[Callable[[Backbone], Any]]) -> None:
+        self._backbone, self._size, self._responses = backbone, size, responses
+        self.finished: list[Finished] = []
+        self.memory = 0.0
+
+    def __call__(self) -> None:
+        on_gpu = self._backbone.device.type == "cuda"
+        if on_gpu:
+            torch.cuda.reset_peak_memory_stats(self._backbone.device)
+        jobs = [partial(self._response, each) for each in self._responses]
+        self.finished = [job() for job in jobs] if self._size == 1 else list(at_once(jobs, self._size))
+        most = torch.cuda.max_memory_allocated(self._backbone.device) if on_gpu else psutil.Process().memory_info().rss
+        self.memory = most / 1e9
+
+    def _response(self, response: Callable[[Backbone], Any]) -> Finished:
+        began = time.perf_counter()
+        out = response(self._backbone if self._size == 1 else in_batch(self._backbone))
+        return Finished(time.perf_counter() - began, content_length(self._backbone, out.tokens))

@@ -42,7 +42,7 @@ def random_ids(vocab_size: int, length: int, device: torch.device) -> torch.Tens
     return torch.randint(0, vocab_size, (1, length), generator=generator).to(device)
 
 
-class Passes:
+class SequencePasses:
     """Forwards of a random prompt and a masked response, `length` tokens together.
 
     Raises UserError where they are too short for a window of DRAFTS or too long for the model.
@@ -143,7 +143,7 @@ def bench_costs(
     rows = sorted(set(rows))
     if len(rows) < 2 or rows[0] < 1:
         raise UserError(f"rows {rows}: give at least two different numbers")
-    passes = Passes(backbone, prompt, response)
+    passes = SequencePasses(backbone, prompt, response)
     lengths = [n for n in (int(share * passes.length) for share in SHARES) if n <= backbone.max_length]
     first = torch.zeros(1, dtype=torch.long, device=backbone.device)
     calls: dict[str, Callable[[], object]] = {}
@@ -211,7 +211,7 @@ def bench_memory(backbone: Backbone, prompt: int, response: int) -> pd.DataFrame
     A row per pass: megabytes (1e6 bytes) above what was there before, their ratio to a plain forward's, and that ratio
     with the weights counted on both sides; NaN for a pass that does not fit. Windows beyond the sequence are left out.
     """
-    passes = Passes(backbone, prompt, response)
+    passes = SequencePasses(backbone, prompt, response)
     calls: dict[str, Callable[[], object]] = {
         "plain forward": passes.plain,
         f"literal verification, {DRAFTS} rows": partial(passes.forward, DRAFTS, 1),

@@ -74,7 +74,7 @@ def bench_training(
                 "objective": name,
                 "rows a batch": found["rows"].mean(),
                 "seconds a batch": found["seconds"].median(),
-                "examples a second": (size / found["seconds"]).median(),
+                "examples a second": median_ratio(size, found["seconds"]),
                 "tokens a second": median_ratio(found["tokens"], found["seconds"]),
             }
         )

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import torch
 
-from harness.train.data import CorruptedBatches, Example
+from harness.train.data import CorruptedBatches, EncodedExample
 
 
 class BlockRows(NamedTuple):
@@ -53,7 +53,7 @@ class BlockBatches:
         self._batches, self._length = batches, length
         self._prefixes, self._first_weight, self._two_stream = prefixes, first_weight, two_stream
 
-    def __call__(self, examples: list[Example]) -> dict[str, torch.Tensor]:
+    def __call__(self, examples: list[EncodedExample]) -> dict[str, torch.Tensor]:
         """B examples -> the fields of BlockRows."""
         batch = self._batches(examples)
         clean_BL, start_B = batch["clean"], (~batch["response"]).sum(1)
@@ -81,7 +81,7 @@ class BlockBatches:
         weight = masked * torch.where(is_prefix & (offset_K == first), self._first_weight, 1.0)
         return masked.view(rows, whole), weight.view(rows, whole)
 
-    def _predicted(self, examples: list[Example], whole: int) -> torch.Tensor:
+    def _predicted(self, examples: list[EncodedExample], whole: int) -> torch.Tensor:
         """Which blocks are trained: those that hold some of the response or the EOS after it, (B, whole) bool."""
         ends = [(len(each["response"]) // self._length + 1) * self._length for each in examples]
         return torch.arange(whole) < torch.tensor(ends)[:, None]

@@ -47,7 +47,7 @@ ROLES = {"HUMAN": "user", "BOT": "assistant"}
 GOLDEN = 0.6180339887498949  # t_i = frac(i * golden ratio): even coverage of [0, 1], the same on every resume
 
 
-class Example(TypedDict):
+class EncodedExample(TypedDict):
     """One encoded example; `index` seeds its corruption."""
 
     index: int
@@ -55,7 +55,7 @@ class Example(TypedDict):
     response: list[int]
 
 
-Collator = Callable[[list[Example]], dict[str, torch.Tensor]]
+Collator = Callable[[list[EncodedExample]], dict[str, torch.Tensor]]
 
 
 def train_tokenizer(vocab_size: int = 1024, examples_per_suite: int = 4000, seed: int = 0) -> PreTrainedTokenizerFast:
@@ -93,7 +93,7 @@ def train_tokenizer(vocab_size: int = 1024, examples_per_suite: int = 4000, seed
     )
 
 
-class Examples(Dataset[Example]):
+class Examples(Dataset[EncodedExample]):
     """Encoded examples by index; `end` is the token that closes a response, where the vocabulary has it."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, count: int, seed: int, end: str = EOT) -> None:
@@ -104,7 +104,7 @@ class Examples(Dataset[Example]):
     def __len__(self) -> int:
         return self.count
 
-    def encode(self, prompt: str, response: str, index: int, before: Rounds | None = None) -> Example:
+    def encode(self, prompt: str, response: str, index: int, before: Rounds | None = None) -> EncodedExample:
         """A prompt, a user turn after the turns `before` it, and its response as ids, closed."""
         turns = [{"role": ROLES[turn["role"]], "content": turn["prompt"]} for turn in before or []]
         text = list(self.tokenizer(response, add_special_tokens=False).input_ids)
@@ -141,7 +141,7 @@ class NanoExamples(Examples):
         blocks = dict.fromkeys(NANO_SUITES, 1) if mix is None else mix
         self.round = [suite for suite in GENERATED for _ in range(blocks.get(suite, 0))]
 
-    def __getitem__(self, index: int) -> Example:
+    def __getitem__(self, index: int) -> EncodedExample:
         block, within = divmod(index, self.block)
         number = (block // self.repeats * self.block + within) % self.distinct
         round_, position = divmod(number // self.block, len(self.round))
@@ -173,7 +173,7 @@ class FileExamples(Examples):
         self.count = count
         return self
 
-    def __getitem__(self, index: int) -> Example:
+    def __getitem__(self, index: int) -> EncodedExample:
         epoch, position = divmod(index, len(self._exchanges))
         if self._order[0] != epoch:
             everything = range(len(self._exchanges))
@@ -195,7 +195,7 @@ class CorruptedBatches:
         self.eos_id, self.mask_id, self.seed, self.lengths = eos_id, mask_id, seed, lengths
         self.blocks = blocks
 
-    def __call__(self, examples: list[Example], all_masked: float = 0.0) -> dict[str, torch.Tensor]:
+    def __call__(self, examples: list[EncodedExample], all_masked: float = 0.0) -> dict[str, torch.Tensor]:
         """B examples -> clean, corrupted (B, L) ids, response (B, L) bool, share masked (B,).
 
         all_masked: share of the examples, below 1, at diffusion time 1; the times of the others cover [0, 1] evenly.
@@ -217,7 +217,7 @@ class CorruptedBatches:
             corrupted_BL, share_B = corrupt(clean_BL, response_BL, time_B, self.mask_id, generator)
         return {"clean": clean_BL, "corrupted": corrupted_BL, "response": response_BL, "share": share_B}
 
-    def _response_length(self, examples: list[Example]) -> int:
+    def _response_length(self, examples: list[EncodedExample]) -> int:
         """Most batches are as short as they can be, with one EOS at least; the others have one of the lengths."""
         needed = max(len(e["response"]) for e in examples)
         longer = [n for n in self.lengths if n >= needed]
@@ -234,7 +234,7 @@ class NextTokenBatches:
     def __init__(self, batches: CorruptedBatches) -> None:
         self._batches = batches
 
-    def __call__(self, examples: list[Example]) -> dict[str, torch.Tensor]:
+    def __call__(self, examples: list[EncodedExample]) -> dict[str, torch.Tensor]:
         """B examples -> inputs (B, L), predicted (B, L) bool: the responses, each up to one EOS."""
         batch = self._batches(examples)
         padding_BL = (batch["response"] & (batch["clean"] == self._batches.eos_id)).cumsum(1) > 1
@@ -250,7 +250,7 @@ class PositionBatches:
     def __init__(self, batches: CorruptedBatches, positions: int | None) -> None:
         self._batches, self._positions = batches, positions
 
-    def __call__(self, examples: list[Example]) -> dict[str, torch.Tensor]:
+    def __call__(self, examples: list[EncodedExample]) -> dict[str, torch.Tensor]:
         """B examples -> inputs (R, L), position, target, weight (R,), and tokens, the sum of the responses' lengths."""
         batch = self._batches(examples)
         generator = torch.Generator().manual_seed(self._batches.seed * 1_000_003 + examples[0]["index"] + 1)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import torch
 
-from harness.train.data import CorruptedBatches, Example
+from harness.train.data import CorruptedBatches, EncodedExample
 
 # Decoding starts from a fully masked response, with a segment that begins at its first position. Times and anchors
 # drawn uniformly would make both rare in training.
@@ -123,7 +123,7 @@ class TwoStreamBatches:
     def __init__(self, batches: CorruptedBatches, random_orders: float = 0.0) -> None:
         self._batches, self._random_orders = batches, random_orders
 
-    def __call__(self, examples: list[Example]) -> dict[str, torch.Tensor]:
+    def __call__(self, examples: list[EncodedExample]) -> dict[str, torch.Tensor]:
         """B examples -> the fields of TwoStreamRows, and tokens, the sum of the responses' lengths."""
         batch = self._batches(examples, all_masked=ALL_MASKED)
         generator = torch.Generator().manual_seed(self._batches.seed * 1_000_003 + examples[0]["index"] + 1)

@@ -7,9 +7,8 @@ import torch
 from fakes import tiny_llada
 from families import SHIFTED, tiny
 
-from harness.bench.batches import bench_throughput
-from harness.bench.decoders import ROWS, _Recording, bench_forwards, bench_methods
-from harness.bench.estimate import DEVICES, Shape, Work, bench_estimate
+from harness.bench.decoders import ROWS, _Recording, bench_forwards, bench_methods, bench_throughput
+from harness.bench.shapes import DEVICES, Shape, Work, bench_estimate
 from harness.bench.training import bench_training
 from harness.methods.selection import methods_named
 from model_wrappers import Backbone, decode, load_backbone

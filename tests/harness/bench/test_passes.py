@@ -1,4 +1,4 @@
-"""Passes and shapes: what is counted is right; what is timed is printed, never asserted."""
+"""SequencePasses and shapes: what is counted is right; what is timed is printed, never asserted."""
 
 from typing import Any
 

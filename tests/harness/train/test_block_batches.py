@@ -12,7 +12,7 @@ from trainers import logits_of
 from harness.errors import UserError
 from harness.train.__main__ import main
 from harness.train.blocks import BlockBatches, block_rows, with_queries
-from harness.train.data import CorruptedBatches, Example
+from harness.train.data import CorruptedBatches, EncodedExample
 from harness.train.recipes import recipe
 from harness.train.run import start as start_of
 from model_wrappers import load_backbone
@@ -23,7 +23,7 @@ from model_wrappers.request import Request
 from model_wrappers.sampling import Sampler
 
 MASK, EOS, LENGTH = 39, 38, 4
-EXAMPLES: list[Example] = [
+EXAMPLES: list[EncodedExample] = [
     {"index": 0, "prompt": [1, 2, 3, 4, 5], "response": [6, 7, 8, 9, 10, 11]},
     {"index": 1, "prompt": [2, 4], "response": [5, 3]},
 ]
