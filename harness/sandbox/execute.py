@@ -196,10 +196,8 @@ def memory_group(slot: int = 0) -> Path | None:
         root = Path("/sys/fs/cgroup", controllers)
         present = root / path.lstrip("/")
         limit = "memory.limit_in_bytes" if controllers else "memory.max"
-        for parent in (
-            present,
-            present.parent,
-        ):  # in version 2 no group has both processes and groups with limits
+        # In version 2 no group has both processes and groups with limits.
+        for parent in (present, present.parent):
             if not (parent / "cgroup.procs").exists():
                 continue
             group = parent / f"fef-dllm-{os.getpid()}-{slot}"

@@ -33,11 +33,11 @@ def verdicts_of(
     """Run OpenCompass's evaluation task on these suites of a run, or on what of them has no verdicts if `pending`.
 
     A response that several methods gave to a problem is judged once. confined: this process is in bubblewrap's sandbox,
-    in which no other can be made and none is needed. Returns {"rows": [(method, suite, item, correct)], "why": [(method,
-    suite, item, what the evaluator said)], "sandbox": what model-written code ran in, "not_scored": {suite: why},
-    "not_enforced": [what that does not keep a program from], "own_objects": {suite: how many programs had objects of
-    classes they define compared}}; correct is None where a suite was not scored. Raises UserError if the problems are
-    not those of the run.
+    in which no other can be made and none is needed. Returns {"rows": [(method, suite, item, correct)], "why":
+    [(method, suite, item, what the evaluator said)], "sandbox": what model-written code ran in, "not_scored": {suite:
+    why}, "not_enforced": [what that does not keep a program from], "own_objects": {suite: how many programs had objects
+    of classes they define compared}}; correct is None where a suite was not scored. Raises UserError if the problems
+    are not those of the run.
     """
     meta = read_meta(folder)
     specs = restored_suites(meta, suites)
