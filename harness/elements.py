@@ -108,7 +108,7 @@ def _formatted(arguments: dict[str, Any]) -> Iterator[str]:
 def _signs(text: str, quotes: bool) -> Iterator[tuple[int, str, int]]:
     """Every sign outside quotes with its place and the number of brackets around it; a bracket is outside itself.
 
-    Quotes count within brackets, outside them only where asked for: a path may have them.
+    Quotes count within brackets, outside them only with `quotes`: a path may have them.
     """
     opened, quote, escaped = "", "", False
     for at, sign in enumerate(text):

@@ -1,15 +1,19 @@
-"""Python files from outside this repository, imported by their path, with what they import from beside them."""
+"""Python files from outside this repository, imported by their path, with the files of their folder they import."""
 
 import ast
 import importlib.util
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
+from typing import Any
+
+from harness.errors import UserError
 
 
 def import_file(path: Path, version: str) -> ModuleType:
-    """A file as a module of its own name, which differs by version; what it raises is raised."""
+    """A file as a module whose name has the version. Raises what the file raises."""
     name = f"outside_{re.sub(r'[^A-Za-z0-9]', '_', path.stem)}_{version}"
     specification = importlib.util.spec_from_file_location(name, path)
     assert specification is not None and specification.loader is not None, "a file that ends in .py has a loader"
@@ -22,10 +26,19 @@ def import_file(path: Path, version: str) -> ModuleType:
     return module
 
 
-def with_helpers(path: Path) -> list[Path]:
-    """A Python file and the modules and packages beside it that it imports, and they in turn.
+def import_function(path: Path, name: str, version: str) -> Callable[..., Any]:
+    """A function of a file. Raises UserError for one that is not there or cannot be imported."""
+    try:
+        function: Callable[..., Any] = getattr(import_file(path, version), name)
+    except (Exception, SystemExit) as error:
+        raise UserError(f"{path}:{name} cannot be imported: {type(error).__name__}: {error}") from error
+    return function
 
-    What is installed stands for itself: its neighbours are other people's, in the versions that a run notes.
+
+def with_helpers(path: Path) -> list[Path]:
+    """A Python file and the modules and packages of its folder that it imports, and they in turn.
+
+    An installed file comes alone: a run notes the versions of packages.
     """
     found = [path]
     if path.parent.name in ("site-packages", "dist-packages"):

@@ -5,7 +5,7 @@
     fef-dllm reproduce paper/fef-2/gsm8k --model models.json --data FOLDER --device cuda --limit 200
 
 Each name of --list is one number with its source. What follows the name are options of harness/run.py; --model stands
-for the recipe's own, from a folder, or as roles where a method has weights of its own. A published accuracy is `the
+for the recipe's, from a folder, or as roles where a method has other weights. A published accuracy is `the
 same` if it lies in the 95% interval (Wilson's) of the measured one, a speed over LLaDA if it lies in the bootstrap
 interval; fewer problems make wider intervals, so the line says how many there were. No source names a revision of the
 weights.
@@ -69,8 +69,8 @@ def _paper() -> Iterator[tuple[str, Recipe]]:
     for row in (*tables["main_results"], *tables["ablation_training"]):
         for suite, accuracy, speed in zip(tables["suites"], row["acc"], row["speed"], strict=True):
             method = presets[row["method"]]
-            beside = None if method == "llada" else speed
-            made = Recipe("GSAI-ML/LLaDA-8B-Instruct", suite, method, accuracy, PAPER_SOURCE, beside)
+            over_llada = None if method == "llada" else speed
+            made = Recipe("GSAI-ML/LLaDA-8B-Instruct", suite, method, accuracy, PAPER_SOURCE, over_llada)
             yield f"paper/{method}/{suite}", made
 
 

@@ -2,10 +2,10 @@
 
     python harness/scoring.py results/runs/NAME
 
-Verdicts of all methods and suites are made anew. HumanEval and MBPP execute code that a model wrote: every program in a
-bubblewrap sandbox of its own, without network, with a read-only view of the system's folders, an empty scratch folder,
-and limits on memory, processes, files and time. Where no sandbox works, the items of these suites are not scored, and
-the tables say so and what to do; with --unsafe-code-execution such code then runs unprotected.
+Verdicts of all methods and suites are made anew. HumanEval and MBPP execute code that a model wrote: every program in
+its own bubblewrap sandbox, without network, with a read-only view of the system's folders, an empty scratch folder, and
+limits on memory, processes, files and time. Where no sandbox works, the items of these suites are not scored, and the
+tables say so and what to do; with --unsafe-code-execution such code then runs unprotected.
 
 A run may name files of code, plugins with its suites and judges of its questions. They are run with --trust-plugins
 alone: look at them first.

@@ -133,8 +133,8 @@ def choose(dev: pd.DataFrame) -> pd.DataFrame:
     dev = dev.assign(enough=dev["accuracy"] >= dev["suite"].map(bars) - TOLERANCE)
     chosen = []
     for goal in GOALS:
-        for _, own in dev.groupby(["decoder", "role", "suite"], sort=False):
-            chosen.append(own.loc[[_chosen(own, goal)]].assign(goal=goal))
+        for _, group in dev.groupby(["decoder", "role", "suite"], sort=False):
+            chosen.append(group.loc[[_chosen(group, goal)]].assign(goal=goal))
     found = pd.concat(chosen, ignore_index=True)
     slowest = dev[dev["decoder"] == "llada"].groupby("suite")["seconds"].max()
     means = (
@@ -145,8 +145,8 @@ def choose(dev: pd.DataFrame) -> pd.DataFrame:
     )
     means["enough"] = means["accuracy"] >= bars.mean() - TOLERANCE
     best = {
-        (goal, decoder): own.loc[_chosen(own, str(goal)), "role"]
-        for (goal, decoder), own in means.groupby(["goal", "decoder"], sort=False)
+        (goal, decoder): group.loc[_chosen(group, str(goal)), "role"]
+        for (goal, decoder), group in means.groupby(["goal", "decoder"], sort=False)
     }
     found["best"] = [
         best[goal, decoder] == role
@@ -155,30 +155,31 @@ def choose(dev: pd.DataFrame) -> pd.DataFrame:
     return found.drop(columns="enough")
 
 
-def _chosen(own: pd.DataFrame, goal: str) -> Any:
+def _chosen(group: pd.DataFrame, goal: str) -> Any:
     """The index of the row that the rule takes for a goal; columns accuracy, seconds and enough."""
-    if goal == "fast" and own["enough"].any():
-        return own[own["enough"]].sort_values(["seconds", "accuracy"], ascending=[True, False]).index[0]
-    return own.sort_values(["accuracy", "seconds"], ascending=[False, True]).index[0]
+    if goal == "fast" and group["enough"].any():
+        return group[group["enough"]].sort_values(["seconds", "accuracy"], ascending=[True, False]).index[0]
+    return group.sort_values(["accuracy", "seconds"], ascending=[False, True]).index[0]
 
 
 def choice_of(chosen: pd.DataFrame) -> dict[str, Any]:
     """The chosen methods as a file has them: name -> label, method, role, settings and dev figures by suite.
 
     chosen: of `choose`, with columns method (the decoder's name in METHODS) and settings (lengths and options). A
-    method is called DECODER-tuned-GOAL, with /ROLE behind it for other checkpoints than the best. Where both goals have
-    the same settings and checkpoint on every suite, `accurate` is left out.
+    method is called DECODER-tuned-GOAL, with /ROLE at its end for other checkpoints than the best. Where both goals
+    have the same settings and checkpoint on every suite, `accurate` is left out.
     """
     methods: dict[str, Any] = {}
-    for (decoder, goal, role), own in chosen.groupby(["decoder", "goal", "role"], sort=False):
-        best = bool(own["best"].iloc[0])
+    for (decoder, goal, role), group in chosen.groupby(["decoder", "goal", "role"], sort=False):
+        best = bool(group["best"].iloc[0])
         methods[f"{decoder}{TUNED}{goal}{'' if best else f'/{role}'}"] = {
             "label": f"{SPACES[str(decoder)].label}, tuned ({goal})",
-            "method": str(own["method"].iloc[0]),
+            "method": str(group["method"].iloc[0]),
             "role": str(role),
-            "suites": dict(zip(own["suite"], own["settings"], strict=True)),
+            "suites": dict(zip(group["suite"], group["settings"], strict=True)),
             "dev": {
-                row["suite"]: {"accuracy": row["accuracy"], "seconds": row["seconds"]} for row in own.to_dict("records")
+                row["suite"]: {"accuracy": row["accuracy"], "seconds": row["seconds"]}
+                for row in group.to_dict("records")
             },
         }
     for decoder in SPACES:
@@ -195,11 +196,11 @@ def described(chosen: pd.DataFrame) -> str:
         "|---|---|---|---|---:|---:|---|",
     ]
     for row in chosen.to_dict("records"):
-        told = {name: value for name, value in row["settings"].items() if name in SPACES[row["decoder"]].values}
+        shown = {name: value for name, value in row["settings"].items() if name in SPACES[row["decoder"]].values}
         name = f"**{row['decoder']}**" if row["best"] else row["decoder"]
         lines.append(
             f"| {name} | {row['goal']} | {row['checkpoint']} | {row['suite']} | {row['accuracy']:.1f} "
-            f"| {row['seconds']:.4f} | {format_label(told)} |"
+            f"| {row['seconds']:.4f} | {format_label(shown)} |"
         )
     return "\n".join(lines) + "\n"
 

@@ -36,12 +36,12 @@ class Preset:
     """A method as a table names it.
 
     label: the row. method: a name in METHODS, or a decoder itself. options: its options. tokens_per_step: for methods
-    with a schedule of unmasking steps, the steps are gen_length // tokens_per_step. role: whose checkpoint is used; a
-    run without one of its own for `two-stream` uses that of `fef`, and without that FeF-DLLM has the base, and the
-    label says "w/o train". draft_role: whose checkpoint gives FeF's draft probs; None is the role `draft` where the run
-    has one, else the target's own. lengths: gen_length and block_length of its own. suites: by suite, lengths and
-    options there. asked: lengths and options that the command line sets for this method; they go before all else.
-    tuned: `suites` are the settings that were chosen for each; on another suite the preset is refused.
+    with a schedule of unmasking steps; the steps are gen_length // tokens_per_step. role: whose checkpoint decodes; a
+    run without one for `two-stream` uses that of `fef`, and without that FeF-DLLM has the base, and the label says "w/o
+    train". draft_role: whose checkpoint gives FeF's draft probs; None is the role `draft` where the run has one, else
+    the target's. lengths: gen_length and block_length. suites: lengths and options by suite. given: lengths and options
+    from the command line, which go before all else. tuned: `suites` are the settings that were chosen for each; on
+    another suite the preset is refused.
     """
 
     label: str
@@ -52,7 +52,7 @@ class Preset:
     draft_role: str | None = None
     lengths: Mapping[str, int] = field(default_factory=dict)
     suites: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    asked: Mapping[str, Any] = field(default_factory=dict)
+    given: Mapping[str, Any] = field(default_factory=dict)
     tuned: bool = False
 
     @property
@@ -71,12 +71,11 @@ class Preset:
         """Lengths and options on a suite, checked.
 
         settings: the suite's defaults for the model. Its block length is LLaDA's, which methods that decode the full
-        sequence do not take; its decoder options are those of all methods that have them. overrides: what a run sets
-        for all methods alike: gen_length, block_length, stop_at_eos. family: the model's, where the settings that the
-        decoder was published with hold. attends: the blocks of a block model, which go before those of suites and
-        published settings. What is told later in this list goes before: the suite's defaults, published settings, the
-        preset's own, overrides, what was asked for this method. Raises UserError or ValueError for lengths that do not
-        fit.
+        sequence do not take; its options are for all methods that have them. overrides: what a run sets for all
+        methods: gen_length, block_length, stop_at_eos. family: the model's, for which settings were published. attends:
+        the blocks of a block model, which replace those of suites and published settings. Later ones of these win: the
+        suite's defaults, published settings, the preset's, overrides, what is given for this method. Raises UserError
+        or ValueError for lengths that do not fit.
         """
         from model_wrappers.api import check_blocks, check_lengths, check_options  # torch: not for --list
 
@@ -84,42 +83,43 @@ class Preset:
             raise UserError(f"{self.label} was not tuned for {suite}, but for {', '.join(self.suites)}")
         decoder = self.decoder
         published, source = settings_of_decoder(name_of(self.method), family, suite)
-        own = {**published, **self.options, **self.lengths, **self.suites.get(suite, {})}
-        taken = {name: value for name, value in overrides.items() if name in LENGTHS or decoder.takes(name)}
-        told = {**taken, **self.asked}
-        gen_length = {"gen_length": settings["gen_length"], **own, **told}["gen_length"]
+        preset = {**published, **self.options, **self.lengths, **self.suites.get(suite, {})}
+        for_all = {name: value for name, value in overrides.items() if name in LENGTHS or decoder.takes(name)}
+        given = {**for_all, **self.given}
+        values = {**preset, **given}
+        gen_length = values.get("gen_length", settings["gen_length"])
         block = gen_length
-        if "block_length" in told:
-            block = told["block_length"]
-        elif "block_length" in own or decoder.semi_autoregressive:
-            block = min(own.get("block_length", settings.get("block_length", gen_length)), gen_length)
+        if "block_length" in given:
+            block = given["block_length"]
+        elif "block_length" in preset or decoder.semi_autoregressive:
+            block = min(preset.get("block_length", settings.get("block_length", gen_length)), gen_length)
         check_blocks(self.method, attends)
         if attends is not None and not attends.causal:
-            block = told.get("block_length", attends.length)
-            if {**own, **told}.get("cache", "none") != "none":
-                raise UserError(
-                    f"{self.label}: a block model keeps finished blocks by itself, exactly; it takes no cache"
-                )
+            block = given.get("block_length", attends.length)
+            if values.get("cache", "none") != "none":
+                raise UserError(f"{self.label}: a block model keeps finished blocks, exactly; it takes no cache")
         check_lengths(gen_length, block)
         options = {name: value for name, value in settings.get("options", {}).items() if decoder.takes(name)}
-        options |= {name: value for name, value in {**own, **told}.items() if name not in LENGTHS}
+        options |= {name: value for name, value in values.items() if name not in LENGTHS}
         if self.tokens_per_step is not None and "steps" not in options:
-            blocks = gen_length // block
-            if gen_length % (self.tokens_per_step * blocks):
+            if gen_length % (self.tokens_per_step * (gen_length // block)):
                 raise UserError(
                     f"{self.label} on {suite}: {self.tokens_per_step} tokens a step do not divide blocks of {block}"
                 )
             options["steps"] = gen_length // self.tokens_per_step
         if decoder.takes("stop_at_eos") and decoder.options().stop_at_eos:  # type: ignore[attr-defined]
-            options.setdefault("stop_at_eos", True)  # what only some rows do by default has to be seen in their notes
+            options.setdefault("stop_at_eos", True)  # what only some rows do by default, their notes must show
         check_options(decoder, options)
-        setting = Setting(gen_length=gen_length, block_length=block, options=options)
         whole = {"gen_length": gen_length, "block_length": block, **options}
         as_published = bool(source) and published.items() <= whole.items()
-        setting.published = source if as_published else UNSET
-        own_blocks = attends is None or attends.causal or attends.length == block
-        setting.attends = UNSET if own_blocks or attends is None else attends.length
-        return setting
+        other_blocks = attends is not None and not attends.causal and attends.length != block
+        return Setting(
+            gen_length=gen_length,
+            block_length=block,
+            options=options,
+            published=source if as_published else UNSET,
+            attends=attends.length if attends is not None and other_blocks else UNSET,
+        )
 
 
 def _fef(steps: int, label: str = "FeF-DLLM", **options: Any) -> Preset:
@@ -127,7 +127,7 @@ def _fef(steps: int, label: str = "FeF-DLLM", **options: Any) -> Preset:
 
 
 def _two_stream(steps: int) -> Preset:
-    """Two-stream verification with the savings that are of use there, re-masking only what it is not sure of."""
+    """Two-stream verification with the savings that are of use there, re-masking only tokens of low probability."""
     options = {"verify": "two-stream", "skip_root_row": True, "adaptive_window": True, "remask_below": 0.9}
     return replace(_fef(steps, "FeF-DLLM two-stream", **options), role="two-stream")
 
@@ -153,7 +153,7 @@ PRESETS = {
     "fef-4": _fef(4),
     "fef-2-nosd": _fef(2, "FeF-DLLM w/o SD", speculative=False),
     "fef-4-nosd": _fef(4, "FeF-DLLM w/o SD", speculative=False),
-    # The paper's row: the checkpoint that FeF-DLLM was trained to, decoded by LLaDA. The control is our own row.
+    # The paper's row: the checkpoint that FeF-DLLM was trained to, decoded by LLaDA. The control is this project's row.
     "llada-trained": Preset("LLaDA w/ train", "llada", tokens_per_step=1, role="fef"),
     "llada-control": Preset("LLaDA, control training", "llada", tokens_per_step=1, role="control"),
     "fef-2-untrained": replace(_fef(2, "FeF-DLLM w/o train"), role="base"),
@@ -215,7 +215,7 @@ GROUPS = {
     ],
 }
 DEFAULT_METHODS = "llada,llada/2,fef-2,fef-4"
-ALL = "all"  # stands for every preset, as a group does for its own
+ALL = "all"  # stands for every preset
 
 
 def prefix_conditioned(config: RunConfig) -> list[str]:

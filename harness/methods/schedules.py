@@ -36,8 +36,8 @@ class Purpose:
 def with_schedules(methods: dict[str, Method], models: Roles) -> dict[str, Method]:
     """The methods of a configuration, where those of DDOSP have their schedule on every suite.
 
-    models: role -> suite -> name. The option `schedule` is given as a file, or as a folder with <suite>.json; what the
-    settings have is the file, and beside the options `schedule_sha256` of its content. Both are None for the uniform
+    models: role -> suite -> name. The option `schedule` is given as a file, or as a folder with <suite>.json; the
+    settings have the file, and `schedule_sha256` of its content. Both are None for the uniform
     schedule, and the label then says so. Raises ValueError for a schedule that was made for something else.
     """
     changed = {}

@@ -1,4 +1,4 @@
-"""The methods of a run: presets, groups, and decoders, each with options of its own; as text, or a decoder itself.
+"""The methods of a run: presets, groups, and decoders, each with options; as text, or a decoder itself.
 
 An element is [FILE.py: or module:]NAME[+CACHE][(option=value, ...)]. NAME is a preset, a group or a decoder. Besides
 options there may be lengths, and role, whose checkpoint decodes; tau=0.7|0.9 stands for a method of each. Its
@@ -50,8 +50,8 @@ def read_elements(methods: Methods) -> Iterator[Element]:
             yield _element_of(each)
             continue
         for text in chain.from_iterable(map(alternatives, elements_of(each))):
-            if behind := re.fullmatch(r"(.*?)(\(.*\))(\+\w+)", text.strip(), re.DOTALL):
-                name, options, cache = behind.groups()
+            if misplaced := re.fullmatch(r"(.*?)(\(.*\))(\+\w+)", text.strip(), re.DOTALL):
+                name, options, cache = misplaced.groups()
                 raise UserError(f"{text}: the cache goes before the options: {name}{cache}{options}")
             head, arguments = parse_call(text)
             plugin, _, rest = head.rpartition(":")
@@ -87,11 +87,11 @@ def methods_named(methods: Methods) -> dict[str, Preset]:
     chosen: dict[str, Preset] = {}
     seen: set[str] = set()
     for element in read_elements(methods):
-        key, own = _resolved(element)
+        key, presets = _resolved(element)
         if key in seen:
             raise UserError(f"--methods names a method twice: {key}")
         seen.add(key)
-        chosen |= {name: preset for name, preset in own.items() if name not in chosen}  # groups share rows
+        chosen |= {name: preset for name, preset in presets.items() if name not in chosen}  # groups share rows
     if not chosen:
         raise UserError(f"--methods names no method; valid: {', '.join(_valid())}")
     return chosen
@@ -114,7 +114,7 @@ def _resolved(element: Element) -> tuple[str, dict[str, Preset]]:
         preset = Preset(decoder.label or name, element.decoder or name, role=role)
     else:
         raise UserError(
-            f"unknown method {name}; one of your own is FILE.py:{name}, or of a --plugin; valid: {', '.join(_valid())}"
+            f"unknown method {name}; one from outside is FILE.py:{name}, or of a --plugin; valid: {', '.join(_valid())}"
             + meant(name, _valid())
         )
     key, preset = _with_arguments(element, preset)
@@ -134,13 +134,8 @@ def _tuned(element: Element) -> tuple[str, dict[str, Preset]]:
 def _with_arguments(element: Element, preset: Preset) -> tuple[str, Preset]:
     """The key of a method with its arguments, and the preset with them."""
     arguments, decoder = dict(element.arguments), preset.decoder
-    if element.cache:
-        if element.cache not in CACHES:
-            raise UserError(f"{element.text}: unknown cache {element.cache!r}; valid: {', '.join(CACHES)}")
-        if not decoder.takes("cache"):
-            raise UserError(f"{element.text}: decoder {name_of(decoder)} takes no cache")
-        if arguments.setdefault("cache", element.cache) != element.cache:
-            raise UserError(f"{element.text}: the cache is there twice")
+    if element.cache and arguments.setdefault("cache", element.cache) != element.cache:
+        raise UserError(f"{element.text}: the cache is there twice")
     if not arguments:
         return element.name, preset
     if "draft" in arguments and isinstance(decoder.source, str):
@@ -153,31 +148,31 @@ def _with_arguments(element: Element, preset: Preset) -> tuple[str, Preset]:
     values = lengths | {name: getattr(checked, name) for name in arguments}
     of_role = {} if role is None else {"role": role}
     cache = values["cache"] if values.get("cache") in CACHES else ""
-    told = {name: value for name, value in values.items() if name != "cache" or not cache}
-    asked = {name: msgspec.to_builtins(value, enc_hook=str) for name, value in values.items()}
+    changes = {name: value for name, value in values.items() if name != "cache" or not cache}
+    given = {name: msgspec.to_builtins(value, enc_hook=str) for name, value in values.items()}
     two_stream = preset.role == "fef" and getattr(checked, "verify", "") == "two-stream"
     changed = replace(
         preset,
-        label=_label(preset.label, cache, told | of_role),
+        label=_label(preset.label, cache, changes | of_role),
         role=role or ("two-stream" if two_stream else preset.role),
-        asked=asked,
+        given=given,
     )
-    return format_call(f"{element.name}+{cache}" if cache else element.name, told | of_role), changed
+    return format_call(f"{element.name}+{cache}" if cache else element.name, changes | of_role), changed
 
 
-def _label(label: str, cache: str, told: dict[str, Any]) -> str:
+def _label(label: str, cache: str, changes: dict[str, Any]) -> str:
     """A label that says what was set; what it said of these options before is left out."""
     found = LABEL.fullmatch(label)
     assert found is not None, "every text fits"
-    before = [part for part in (found[2] or "").split(", ") if part and not _names(part, told)]
-    inner = ", ".join([*before, *([format_label(told)] if told else [])])
+    before = [part for part in (found[2] or "").split(", ") if part and not _names(part, changes)]
+    inner = ", ".join([*before, *([format_label(changes)] if changes else [])])
     return found[1] + (f", {cache} cache" if cache else "") + (f" ({inner})" if inner else "")
 
 
-def _names(part: str, told: dict[str, Any]) -> bool:
+def _names(part: str, changes: dict[str, Any]) -> bool:
     """Whether a part of a label, say "step=2", is of one of these options."""
     option = part.partition("=")[0]
-    return option in told or f"{option}s" in told
+    return option in changes or f"{option}s" in changes
 
 
 def _valid() -> list[str]:

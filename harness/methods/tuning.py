@@ -100,8 +100,8 @@ def settings(decoder: str, gen_length: int, budget: int, seed: int, in_blocks: b
     """At most `budget` settings of a decoder for responses of gen_length tokens, as elements of --methods.
 
     The preset itself comes first; the others are drawn without repetition from the space's combinations whose blocks
-    divide the response. in_blocks: for a block model, whose blocks and what it keeps are its own. Raises UserError for
-    a decoder without a space.
+    divide the response. in_blocks: for a block model, which has its block length and keeps finished blocks. Raises
+    UserError for a decoder without a space.
     """
     if decoder not in SPACES:
         raise UserError(f"nothing to tune of {decoder}; valid: {', '.join(SPACES)}")

@@ -56,7 +56,7 @@ def estimate_profiles(
             logits_BNV = model.logits(rows_BL.to(model.device), positions=position_N)
             if logits_eos_inf:
                 masked_BN = masked_BN & (target_N != model.eos_id)
-            # Row by row: in float32 a batch of a large vocabulary would not fit beside the model.
+            # Row by row: in float32 a batch of a large vocabulary would not fit into memory with the model.
             target = target_N.to(model.device)
             loss_BN = torch.stack([_loss(logits_NV, target, never) for logits_NV in logits_BNV]).cpu()
             tokens_B = masked_BN.sum(1)
@@ -115,8 +115,8 @@ def optimal_schedule(profile: np.ndarray, steps: int) -> list[int]:
     came_from = np.zeros((steps, length + 1), dtype=int)
     later = np.triu(np.ones((length + 1, length + 1), dtype=bool), 1)  # a step commits at least one position
     for step in range(steps):
-        reached = np.where(later, best[:, None] + error, np.inf)
-        came_from[step], best = reached.argmin(0), reached.min(0)
+        total = np.where(later, best[:, None] + error, np.inf)
+        came_from[step], best = total.argmin(0), total.min(0)
     ends = [length]
     for step in reversed(range(steps)):
         ends.append(int(came_from[step, ends[-1]]))

@@ -32,7 +32,7 @@ from harness.sandbox.execute import (
 from harness.sandbox.request import Program
 
 WITHOUT = "or --unsafe-code-execution to run such code unprotected"
-# What programs see of the system, read-only, besides the interpreter's own folders; what of it is missing is left out.
+# What programs see of the system, read-only, besides the interpreter's folders; what of it is missing is left out.
 FOLDERS = ("/usr", "/bin", "/sbin", *sorted(map(str, Path("/").glob("lib*"))), "/nix/store")
 FILES = ("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/alternatives", "/etc/localtime")
 OWN_FOLDERS = ("/proc", "/dev", SCRATCH)  # made for the sandbox
@@ -154,7 +154,7 @@ def sandbox(bwrap: str) -> Isolation:
     """How bubblewrap is called for a program.
 
     Where the program's user is bubblewrap's, no process of bubblewrap's may stay: through its folder in /proc the
-    channel of the verdicts could be reached. So the judge, whose folder is closed, is the first process.
+    channel of the verdicts would be open. So the judge, whose folder is closed, is the first process.
     """
     root = os.geteuid() == 0
     namespaces = (*NAMESPACES, *MAY_CHANGE_USER) if root else ("--unshare-all", "--as-pid-1")
@@ -194,7 +194,7 @@ def compiled_filter(sockets: bool = False) -> bytes:
 
 
 def lacks(isolation: Isolation) -> str:
-    """What keeps an isolation from being used, in one line; "" if its probe held."""
+    """What keeps an isolation from being used, in one line; "" if it passes the probe."""
     home, known = _home()
     with (
         tempfile.TemporaryDirectory(prefix="probe-") as outside,
@@ -222,7 +222,7 @@ def lacks(isolation: Isolation) -> str:
 def _command(
     bwrap: str, namespaces: tuple[str, ...], also: Sequence[str] = (), writable_folder: str | None = None
 ) -> tuple[str, ...]:
-    """bubblewrap's command line up to the interpreter's: a minimal read-only view, its own /proc, /dev and scratch.
+    """bubblewrap's command line up to the interpreter's: a read-only view, new /proc, /dev and scratch folders.
 
     also: paths that are seen as well. writable_folder: one that is written to.
     """
@@ -240,13 +240,13 @@ def _command(
         return [*words, "--ro-bind", name, name] if path.exists() else []
 
     system = [word for name in (*FOLDERS, *FILES) for word in shown(name)]
-    own = ["--proc", "/proc", "--remount-ro", "/proc", "--dev", "/dev"]
-    own += [*scratch, "/dev/shm", "--remount-ro", "/dev", *scratch, SCRATCH]
+    made = ["--proc", "/proc", "--remount-ro", "/proc", "--dev", "/dev"]
+    made += [*scratch, "/dev/shm", "--remount-ro", "/dev", *scratch, SCRATCH]
     python = [word for name in (*_interpreter_folders(), *also) for word in shown(name)]
     if writable_folder is not None:
         python += [*parents(Path(writable_folder)), "--bind", writable_folder, writable_folder]
     lasting = ("--die-with-parent", "--new-session")
-    return (bwrap, *namespaces, *lasting, *system, *own, *python, "--remount-ro", "/", "--chdir", SCRATCH, "--")
+    return (bwrap, *namespaces, *lasting, *system, *made, *python, "--remount-ro", "/", "--chdir", SCRATCH, "--")
 
 
 def _interpreter_folders() -> list[str]:

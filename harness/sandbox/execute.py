@@ -1,4 +1,4 @@
-"""Running one program that a model wrote, in a process and a sandbox of its own; which sandbox: `probe.py`.
+"""Running one program that a model wrote, in its own process and sandbox; the sandbox is made in `bubblewrap.py`.
 
 A crash, an endless loop, a fork bomb, an allocation without end or a flood of output cost that program its verdict and
 nothing else: every run has limits on memory, processes, file size, open files and time, and ends with all its processes
@@ -40,7 +40,7 @@ SCRATCH_BYTES = 64 * MIB  # of each of the two scratch folders
 TOTAL_BYTES = MEMORY_BYTES + 256 * MIB  # of all processes of a program and its judge together, in a control group
 PROCESSES = 8  # and threads, together
 OPEN_FILES = 128
-STARTUP_SECONDS = 30.0  # until the program's own time begins; on an idle machine it takes less than 0.1
+STARTUP_SECONDS = 30.0  # until the program's time begins; on an idle machine it takes less than 0.1
 START_ATTEMPTS = 3
 REPORT_BYTES = 16384
 STARTED = b"started\n"
@@ -66,7 +66,7 @@ for _slot in range(CORES):
 class Outcome:
     """kind: "pass", "timeout", "assertion" (an AssertionError) or "failed"; message: the exception's, if any.
 
-    compared: how often a test compared an object of a class of the program's own. line: of the tests, in which it was.
+    compared: how often a test compared an object of a class that the program defines. line: of the tests, where it was.
     """
 
     kind: str
@@ -79,7 +79,7 @@ class Outcome:
 class Isolation:
     """A way to keep a program apart.
 
-    name: as run.json has it. wrapper: what stands before the interpreter on the command line; () is a plain process,
+    name: as run.json has it. wrapper: what precedes the interpreter on the command line; () is a plain process,
     which has limits and a scratch folder but sees and reaches what its user does. own_user: the program changes,
     inside, to a user that runs nothing else, its judge to another. calls: the filter of system calls that bubblewrap
     loads, b"" for none.
@@ -158,7 +158,7 @@ def package_folders() -> list[str]:
 
 
 def entered(isolation: Isolation, passed: tuple[int, ...], group: Path | None = None) -> list[str]:
-    """What stands before the interpreter on the command line, with the filter's descriptor and a control group."""
+    """What precedes the interpreter on the command line, with the filter's descriptor and a control group."""
     if not isolation.wrapper:
         return []
     *wrapper, end = isolation.wrapper
@@ -194,9 +194,10 @@ def memory_group(slot: int = 0) -> Path | None:
         if controllers not in ("", "memory"):
             continue
         root = Path("/sys/fs/cgroup", controllers)
-        own = root / path.lstrip("/")
+        present = root / path.lstrip("/")
         limit = "memory.limit_in_bytes" if controllers else "memory.max"
-        for parent in (own, own.parent):  # in version 2 no group has both processes and groups with limits
+        # In version 2 no group has both processes and groups with limits.
+        for parent in (present, present.parent):
             if not (parent / "cgroup.procs").exists():
                 continue
             group = parent / f"fef-dllm-{os.getpid()}-{slot}"

@@ -1,9 +1,9 @@
 """The verdict on one program: its tests, run in a process that the program does not share.
 
 The tests call the program's functions through stand-ins. Arguments and results cross as data (`values.py`), so every
-comparison is one of this process's own builtin values: nothing that a program patches, finds in frames or writes to
-what is open reaches it. An object of a class of the program's own stays in the program's process. Its stand-in can be
-called, iterated over, indexed and asked for its truth, length and attributes, each again answered with data; it is
+comparison is one of this process's builtin values: nothing that a program patches, finds in frames or writes to
+what is open reaches it. An object of a class that the program defines stays in the program's process. Its stand-in can
+be called, iterated over, indexed and read for its truth, length and attributes, each again answered with data; it is
 equal to nothing but itself, and a test that compares one is counted.
 """
 
@@ -70,7 +70,7 @@ class Judge:
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
         self._classes: dict[tuple[str, type], type] = {}
-        self.compared = 0  # objects of the program's own classes
+        self.compared = 0  # objects of classes that the program defines
 
     def ask(self, *question: Any) -> Any:
         """The answer to a question; the first has the program executed. Raises what it raised, OutOfTime or Broken."""
@@ -91,14 +91,14 @@ class Judge:
         raise TypeError(f"a test passes a {type(value).__name__}, which is no data")
 
     def _like(self, name: str, value: Any) -> Any:
-        """An object of a class of the program's own that is a builtin value too: equal to what that is equal to."""
+        """An object of a program's class that is a builtin value too: equal to what that is equal to."""
         judge = self
         base: Any = type(value)
 
         def counted(compare: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-            def counting(own: Any, other: Any) -> Any:
+            def counting(this: Any, other: Any) -> Any:
                 judge.compared += 1
-                return compare(own, other)
+                return compare(this, other)
 
             return counting
 
@@ -111,14 +111,14 @@ class Judge:
         bases = [getattr(builtins, each, None) for each in classes]
         base = next(each for each in bases if isinstance(each, type) and issubclass(each, BaseException))
         message = "an exception without a message" if text is None else str(text)[:LONGEST_MESSAGE]
-        own = {"__init__": lambda self: None, "__str__": lambda self: message}
-        return type(str(name), (base,), own)()
+        methods = {"__init__": lambda self: None, "__str__": lambda self: message}
+        return type(str(name), (base,), methods)()
 
 
 def prepared(tests: dict[str, Any]) -> dict[str, Any]:
     """The namespace of the tests, before the program adds its part.
 
-    tests: "prelude" is executed in it; "setup" in one of its own, and "given" names what of that the tests get.
+    tests: "prelude" is executed in it; "setup" in another one, and "given" names what of that the tests get.
     """
     setup: dict[str, Any] = {}
     exec(tests["setup"], setup)
@@ -131,36 +131,36 @@ def prepared(tests: dict[str, Any]) -> dict[str, Any]:
 
 
 def judge(channel: Channel, tests: dict[str, Any], scope: dict[str, Any]) -> tuple[str, str, str, int]:
-    """Have the program executed, then run its tests: (kind, message, line, how often a test compared an own object).
+    """Have the program executed, then run its tests: (kind, message, line, how often tests compared program objects).
 
     kind: "pass", "timeout", "assertion" (an AssertionError), "failed" (anything else that was raised). line: of the
     tests, where it was raised. scope: of `prepared`. tests: "tests" are executed in it, with the "names" of the program
     and with "modules" that the program has to have, imported here.
     """
-    asked = Judge(channel)
+    judged = Judge(channel)
     try:
         for name in tests["names"]:
             scope.pop(name, None)
-        answer = asked.ask("look", *tests["names"], *tests["modules"])
-        # What was not asked for stays out: it could stand for a builtin, or for what the tests bring.
+        answer = judged.ask("look", *tests["names"], *tests["modules"])
+        # What was not judged for stays out: it could stand for a builtin, or for what the tests bring.
         scope |= {name: answer[name] for name in tests["names"] if name in answer}
         scope |= {name: import_module(ALIASES.get(name, name)) for name in tests["modules"] if name in answer}
-        scope |= {name: _counting(asked, scope[name]) for name in tests["given"]}
+        scope |= {name: _counting(judged, scope[name]) for name in tests["given"]}
         exec(compile(tests["tests"], TESTS_FILE, "exec", dont_inherit=True), scope)
     except OutOfTime:
-        return "timeout", "", "", asked.compared
+        return "timeout", "", "", judged.compared
     except BaseException as error:
         kind = "assertion" if isinstance(error, AssertionError) else "failed"
-        return kind, _described(error), _failing_line(error, tests["tests"]), asked.compared
-    return "pass", "", "", asked.compared
+        return kind, _described(error), _failing_line(error, tests["tests"]), judged.compared
+    return "pass", "", "", judged.compared
 
 
-def _counting(asked: Judge, compare: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+def _counting(judged: Judge, compare: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     """A comparison of the tests that looks at classes first: what it refuses for that is counted too."""
 
     def counted(actual: Any, expected: Any) -> Any:
         if isinstance(actual, Foreign):
-            asked.compared += 1
+            judged.compared += 1
         return compare(actual, expected)
 
     return counted

@@ -1,6 +1,6 @@
 """One program's run, in the process that is its alone: it executes the program, then answers its judge's questions.
 
-It runs a program as OpenCompass's evaluators run one: in a namespace of its own, streams swallowed, a time limit by
+It runs a program as OpenCompass's evaluators run one: in a new namespace, streams swallowed, a time limit by
 SIGALRM. It knows neither the tests nor how a verdict is reported. A program may change all of this process: what leaves
 it are values, and the judge alone says what they are worth.
 """
@@ -42,13 +42,13 @@ class Sink(io.StringIO):
 
 
 def serve(channel: Channel, code: str, guard: Any, seconds: float) -> None:
-    """Execute `guard` in a namespace of its own and, at the judge's first question, the code; answer until it is done.
+    """Execute `guard` in a new namespace and, at the judge's first question, the code; answer until it is done.
 
     guard: compiled. seconds: the time of the code and the answers, an exception in the program.
     """
     # Bound here, for the program may replace what the names of `builtins` and of modules stand for.
     execute, compiled, set_timer, timer = exec, compile, signal.setitimer, signal.ITIMER_REAL
-    current, own, leave, everything, late = os.getpid, os.getpid(), os._exit, BaseException, OutOfTime
+    current, this, leave, everything, late = os.getpid, os.getpid(), os._exit, BaseException, OutOfTime
     described = _raised
     begun = busy = over = False
 
@@ -56,7 +56,7 @@ def serve(channel: Channel, code: str, guard: Any, seconds: float) -> None:
         nonlocal over
         if busy:
             raise late("Timed out!")
-        over = True  # between two questions: the next one is told
+        over = True  # between two questions: the next one raises
 
     scope: dict[str, Any] = {}
     objects = Objects()
@@ -72,7 +72,7 @@ def serve(channel: Channel, code: str, guard: Any, seconds: float) -> None:
             if over:
                 over = False
                 raise late("Timed out!")
-            if not begun:  # dont_inherit: this file's own __future__ import is not the program's
+            if not begun:  # dont_inherit: this file's __future__ import is not the program's
                 begun = True
                 execute(compiled(code, "<string>", "exec", dont_inherit=True), scope)
             reply = objects.encoded(["value", objects.answer(question, scope)])
@@ -81,7 +81,7 @@ def serve(channel: Channel, code: str, guard: Any, seconds: float) -> None:
         except everything as error:
             reply = objects.encoded(described(error))
         busy = False
-        if current() != own:  # a child that came back from the program
+        if current() != this:  # a child that came back from the program
             leave(0)
         channel.send(reply)
         question = channel.receive()
@@ -94,7 +94,7 @@ class Objects:
         self._kept: list[Any] = []
 
     def answer(self, question: bytes, scope: dict[str, Any]) -> Any:
-        """What the judge asks for: values of the program's namespace by name, or an operation on an object."""
+        """What the judge wants: values of the program's namespace by name, or an operation on an object."""
         what, *details = decode(question, self._kept.__getitem__, lambda name, value: value)
         if what == "look":
             return {name: scope[name] for name in details if name in scope}
@@ -125,7 +125,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
 
 
 def _raised(error: BaseException) -> list[Any]:
-    """An exception as data: the builtin classes it is of, its own name, its message."""
+    """An exception as data: the builtin classes it is of, its name, its message."""
     try:
         text: str | None = "".join([str(error)])[:LONGEST_MESSAGE]  # join: a str, where __str__ returned a subclass
     except BaseException:

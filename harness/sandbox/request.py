@@ -33,8 +33,8 @@ class Program:
     """What is run: `code`; then `tests` against its functions, by its judge.
 
     Before it, outside its time, the modules of `preload` are imported if they can be, and `guard` is executed in its
-    process. prelude: the trusted part of the problem that stands before the tests in their namespace; entry: the
-    function of it that is the program's. setup: is executed in a namespace of its own, and `given` names what of that
+    process. prelude: the trusted part of the problem that precedes the tests in their namespace; entry: the
+    function of it that is the program's. setup: is executed in another namespace, and `given` names what of that
     the tests get: {their name: its name}.
     seconds: the time limit, an exception in the program; a program that goes on after killed_after seconds is killed.
     """
@@ -53,7 +53,7 @@ class Program:
 
 @functools.cache
 def compiled(text: str, name: str = "<setup>") -> CodeType:
-    """Text of the harness's or the evaluators' own: the interpreter in the sandbox is of the same version."""
+    """Code of the harness or the evaluators: the interpreter in the sandbox is of the same version."""
     return compile(text, name, "exec", dont_inherit=True)
 
 
@@ -96,11 +96,11 @@ def needs(tests: str, prelude: str = "", entry: str = "", given: Iterable[str] =
         return [], []
     free = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
     free -= _bound(tree).union(given)
-    own = free - set(dir(builtins)) - (_prelude_names(prelude) - {entry})
+    needed = free - set(dir(builtins)) - (_prelude_names(prelude) - {entry})
     bases = {_name(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
     called = {_name(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
-    modules = own & bases - {entry}
-    return sorted(own - modules or (called & free if not modules else ())), sorted(modules)
+    modules = needed & bases - {entry}
+    return sorted(needed - modules or (called & free if not modules else ())), sorted(modules)
 
 
 def _name(node: ast.AST) -> str:
@@ -125,7 +125,7 @@ def _bound(tree: ast.AST) -> set[str]:
 
 
 def _prelude_names(prelude: str) -> set[str]:
-    """The names of a prelude's own namespace, not those within its functions."""
+    """The names of a prelude's namespace, not those within its functions."""
     try:
         tree = ast.parse(prelude)
     except SyntaxError:

@@ -1,6 +1,6 @@
-"""Scoring: a stage of its own, on finished records, through OpenCompass's evaluators; it can be repeated at any time.
+"""Scoring, on finished records, through OpenCompass's evaluators; it can be repeated at any time.
 
-The evaluators run in a process of their own, and of two suites (HumanEval, MBPP) they execute code that a model wrote,
+The evaluators run in another process, and of two suites (HumanEval, MBPP) they execute code that a model wrote,
 in sandboxes or not at all, as harness/scoring.py says.
 """
 
@@ -29,10 +29,10 @@ def score_run(folder: Path, unsafe: bool = False, pending: bool = False) -> dict
     """Score items of a run in separate processes and write `correct` into its records.
 
     unsafe: run model-written code even where no sandbox works. pending: of methods and suites that have no verdicts
-    yet; otherwise all anew, and where a suite cannot be scored now, verdicts that it had are removed, never kept beside
+    yet; otherwise all anew, and where a suite cannot be scored now, verdicts that it had are removed, never mixed with
     new ones. Returns what run.json receives as `scoring`: {"sandbox": "bubblewrap", "unsafe" or "none", "not_scored":
     {suite: why}, "not_enforced": [what this machine does not keep a program from], "own_objects": {suite: how many
-    programs had objects of their own classes compared by a test}}. Raises UserError if a process fails.
+    programs had objects of classes they define compared by a test}}. Raises UserError if a process fails.
     """
     folder = Path(folder).resolve()
     meta = read_meta(folder)  # refused here, if it is damaged, and not in the process of the evaluators
@@ -79,7 +79,7 @@ def _copied(folder: Path, to: Path) -> Path:
 
 
 def _verdicts(run: Path, suites: list[str], unsafe: bool, pending: bool, shown: list[str] | None) -> dict[str, Any]:
-    """What `verdicts.verdicts_of` finds in a process of its own.
+    """What `verdicts.verdicts_of` finds in another process.
 
     shown: the process itself is in a sandbox that sees these paths, for its evaluators are not known to start one for
     every program.
@@ -123,13 +123,13 @@ def describe_scoring(scoring: dict[str, Any]) -> str:
         reasons = "; ".join(dict.fromkeys(scoring["not_scored"].values()))
         return f"scored, but not {', '.join(scoring['not_scored'])}: {reasons}"
     containment = {
-        "bubblewrap": "every model-written program in a sandbox of its own (bubblewrap)",
+        "bubblewrap": "every model-written program in its own sandbox (bubblewrap)",
         "unsafe": "model-written programs UNPROTECTED, for no sandbox works here",
         "none": "no model-written program was run",
     }
     open_to = "".join(f"; {each}" for each in scoring.get("not_enforced", []))
     odd = "".join(
-        f"; {suite}: objects of {count} programs' own classes compared, equal to nothing else"
+        f"; {suite}: objects of classes that {count} programs define compared, equal to nothing else"
         for suite, count in scoring.get("own_objects", {}).items()
         if count
     )

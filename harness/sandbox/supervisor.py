@@ -4,8 +4,8 @@ What both need is read before they part; the tests and the nonce of the report a
 which then empties the file they came from. The program's process has none of the judge's descriptors. It cannot read
 the judge's memory either: the judge is another user where the sandbox was started as root, and never dumpable on Linux.
 
-The report is "started", then one line: the nonce, the kind of result, how often a test compared an object of the
-program's own, a message in hex. This runs from code objects that are sent along: the harness is not installed here.
+The report is "started", then one line: the nonce, the kind of result, how often a test compared an object of
+the program's, a message in hex. This runs from code objects that are sent along: the harness is not installed here.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def main(request: dict[str, Any]) -> None:
     for name in request["preload"]:
         try:
             import_module(name)
-        except Exception:  # then the program's own import fails, and it is told why
+        except Exception:  # then the program's import fails and says why
             continue
     gc.freeze()  # what is there before the two part is not written to by a collection, which would copy it
     questions, answers = os.pipe(), os.pipe()

@@ -1,7 +1,7 @@
 """What crosses between the process of a program and that of its judge: values as text, through two pipes.
 
 Builtin values and some of the standard library cross with their exact type, so that a comparison in the judge's process
-runs no code of the program. Anything else stays where it is and crosses as a number that stands for it. One line is one
+runs no code of the program. Anything else stays where it is; a number crosses for it. One line is one
 value, or the head of one that the following lines make up: a letter for its kind, then what it holds or how many parts.
 To read such a text executes nothing, which pickle and marshal do not promise, and takes no module that is slow to load.
 """
@@ -22,7 +22,7 @@ LONGEST = 2**28  # bytes
 CONTAINERS: dict[str, Callable[..., Any]] = {"l": list, "t": tuple, "s": set, "f": frozenset}
 LETTERS = {kind: letter for letter, kind in CONTAINERS.items()}
 BYTES: dict[str, Any] = {"b": bytes, "B": bytearray}
-BASES = (dict, list, tuple, set, frozenset, str, int, float)  # of classes of the program's own
+BASES = (dict, list, tuple, set, frozenset, str, int, float)  # of classes that a program defines
 # The arguments that make an equal object of a class, by its module and name.
 STANDARD: dict[str, Callable[[Any], list[Any]]] = {
     "builtins.complex": lambda value: [value.real, value.imag],
@@ -82,7 +82,7 @@ class Channel:
 
 
 def encode(value: Any, other: Callable[[Any], int]) -> bytes:
-    """A value as text; `other` gives a number that stands for a value that is no data, or raises.
+    """A value as text; `other` gives a number for a value that is no data, or raises.
 
     Raises RecursionError for values that are nested too deep, or in themselves.
     """
@@ -91,14 +91,14 @@ def encode(value: Any, other: Callable[[Any], int]) -> bytes:
     return "\n".join(lines).encode("ascii")
 
 
-def decode(text: bytes, own: Callable[[int], Any], like: Callable[[str, Any], Any]) -> Any:
-    """The value that was encoded. own: what a number stands for; like: an object of a class of the program's own, by
-    its class's name and the builtin value that it is.
+def decode(text: bytes, stand_in: Callable[[int], Any], like: Callable[[str, Any], Any]) -> Any:
+    """The value that was encoded. stand_in: the value of a number; like: an object of a class that the
+    program defines, by its class's name and the builtin value that it is.
 
     Raises ValueError, TypeError or another exception for what no `encode` has written.
     """
     lines = iter(text.decode("ascii").split("\n"))
-    value = _read(lines, own, like)
+    value = _read(lines, stand_in, like)
     if next(lines, None) is not None:
         raise ValueError("more than one value")
     return value
@@ -155,12 +155,12 @@ def _as_base(value: Any) -> Any:
     return float.__float__(value) if base is float else base(base.__iter__(value))
 
 
-def _read(lines: Iterator[str], own: Callable[[int], Any], like: Callable[[str, Any], Any]) -> Any:
+def _read(lines: Iterator[str], stand_in: Callable[[int], Any], like: Callable[[str, Any], Any]) -> Any:
     line = next(lines)
     letter, rest = line[:1], line[1:]
     if letter == "i" or letter == "o":
         number = int(rest, 16)
-        return number if letter == "i" else own(number)
+        return number if letter == "i" else stand_in(number)
     if letter == '"':
         return _unescaped(rest)
     if letter == "r":
@@ -168,12 +168,12 @@ def _read(lines: Iterator[str], own: Callable[[int], Any], like: Callable[[str, 
     if letter == "-" or letter == "+":
         return None if letter == "-" else rest == "1"
     if letter in CONTAINERS:
-        return CONTAINERS[letter]([_read(lines, own, like) for _ in range(int(rest))])
+        return CONTAINERS[letter]([_read(lines, stand_in, like) for _ in range(int(rest))])
     if letter == "d":
-        return {_read(lines, own, like): _read(lines, own, like) for _ in range(int(rest))}
+        return {_read(lines, stand_in, like): _read(lines, stand_in, like) for _ in range(int(rest))}
     if letter in BYTES:
         return BYTES[letter].fromhex(rest)
-    value = _read(lines, own, like)
+    value = _read(lines, stand_in, like)
     if letter == "k":
         return like(_unescaped(rest), value)
     if letter == "c" and rest in STANDARD:

@@ -33,11 +33,11 @@ def verdicts_of(
     """Run OpenCompass's evaluation task on these suites of a run, or on what of them has no verdicts if `pending`.
 
     A response that several methods gave to a problem is judged once. confined: this process is in bubblewrap's sandbox,
-    in which no other can be made and none is needed. Returns {"rows": [(method, suite, item, correct)],
-    "why": [(method, suite, item, what the evaluator said)],
-    "sandbox": what model-written code ran in, "not_scored": {suite: why}, "not_enforced": [what that does not keep a
-    program from], "own_objects": {suite: how many programs had objects of their own classes compared}}; correct is None
-    where a suite was not scored. Raises UserError if the problems are not those of the run.
+    in which no other can be made and none is needed. Returns {"rows": [(method, suite, item, correct)], "why":
+    [(method, suite, item, what the evaluator said)], "sandbox": what model-written code ran in, "not_scored": {suite:
+    why}, "not_enforced": [what that does not keep a program from], "own_objects": {suite: how many programs had objects
+    of classes they define compared}}; correct is None where a suite was not scored. Raises UserError if the problems
+    are not those of the run.
     """
     meta = read_meta(folder)
     specs = restored_suites(meta, suites)
@@ -116,10 +116,10 @@ def explained_suite(problems: list[Problems], items: list[int], texts: list[str]
     found: dict[int, tuple[bool, str]] = {}
     first = 0
     for part in problems:
-        own = {item: text for item, text in zip(items, texts, strict=True) if first <= item < first + len(part)}
-        if own:
-            verdicts = explained(part.config, [item - first for item in own], list(own.values()))
-            found |= dict(zip(own, verdicts, strict=True))
+        here = {item: text for item, text in zip(items, texts, strict=True) if first <= item < first + len(part)}
+        if here:
+            verdicts = explained(part.config, [item - first for item in here], list(here.values()))
+            found |= dict(zip(here, verdicts, strict=True))
         first += len(part)
     return [found[item] for item in items]
 
@@ -127,7 +127,7 @@ def explained_suite(problems: list[Problems], items: list[int], texts: list[str]
 def explained(dataset: dict[str, Any], items: list[int], texts: list[str]) -> list[tuple[bool, str]]:
     """OpenCompass's verdict on `texts`, the responses to these items of a dataset, each with what the evaluator says.
 
-    Its own evaluation task does the work: the dataset's loader, the postprocessors and the evaluator of the
+    OpenCompass's evaluation task does the work: the dataset's loader, the postprocessors and the evaluator of the
     configuration; only these items are scored. An evaluator that gives no verdict per item gets one item at a time, and
     its first number says whether that is right (100). Raises UserError if that means to run model-written code and no
     sandbox works here, or if the evaluator gives no number.
@@ -178,7 +178,7 @@ def _evaluated(dataset: dict[str, Any], items: list[int], texts: list[str]) -> d
 
 @dataclass(frozen=True, kw_only=True)
 class VerdictOptions:
-    """What `scoring.score_run` asks of this process."""
+    """What `scoring.score_run` wants of this process."""
 
     run: Path = option("folder of a run", nargs=None)
     verdicts: Path = option("file that receives the verdicts", nargs=None)

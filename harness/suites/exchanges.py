@@ -1,7 +1,7 @@
 """Prompts and responses of a file, for training and for DDOSP's profile.
 
 A JSON object a line: {"prompt", "response"}, the prompt being the user's turn as the model will see it, or the lines of
-GSM8K's own train file ({"question", "answer"}; its calculator annotations, <<48/2=24>>, are taken out) or of MATH's
+GSM8K's train file ({"question", "answer"}; its calculator annotations, <<48/2=24>>, are taken out) or of MATH's
 ({"problem", "solution"}), which are put into the suite's prompt. Limit: one user turn.
 """
 
@@ -14,7 +14,7 @@ from harness.suites.registry import SUITES
 from harness.suites.spec import Training
 
 PLAIN = ("prompt", "response")
-OWN_FORMAT = {name: suite.training for name, suite in SUITES.items() if suite.training is not None}
+TRAIN_FORMATS = {name: suite.training for name, suite in SUITES.items() if suite.training is not None}
 
 
 class Exchange(NamedTuple):
@@ -25,7 +25,7 @@ class Exchange(NamedTuple):
 
 
 def read_exchanges(path: Path, option: str, suite: str | None = None, count: int | None = None) -> list[Exchange]:
-    """The lines of a file, or the first `count`; a suite allows only its own format beside {"prompt", "response"}.
+    """The lines of a file, or the first `count`; a suite allows {"prompt", "response"} and its train file's format.
 
     option: the command line's, for messages. Raises UserError for a file that is empty or has fewer lines, and for a
     bad line, naming it.
@@ -36,23 +36,23 @@ def read_exchanges(path: Path, option: str, suite: str | None = None, count: int
         raise UserError(f"{option} {path}: cannot be read: {error}") from error
     if len(lines) < (count or 1):
         raise UserError(f"{option} {path} has {len(lines)} lines; at least {count or 1} are needed")
-    own = OWN_FORMAT if suite is None else {name: form for name, form in OWN_FORMAT.items() if name == suite}
-    return [_exchange(line, own, f"{option} {path}, line {number}") for number, line in enumerate(lines[:count], 1)]
+    formats = TRAIN_FORMATS if suite is None else {name: form for name, form in TRAIN_FORMATS.items() if name == suite}
+    return [_exchange(line, formats, f"{option} {path}, line {number}") for number, line in enumerate(lines[:count], 1)]
 
 
-def _exchange(line: str, own: dict[str, Training], where: str) -> Exchange:
+def _exchange(line: str, formats: dict[str, Training], where: str) -> Exchange:
     try:
         row: Any = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{where}: not JSON: {error}") from error
+    except (ValueError, RecursionError):
+        row = None
     if all(_is_text(row, name) for name in PLAIN):
         return Exchange(row["prompt"], row["response"])
-    for form in own.values():
+    for form in formats.values():
         if _is_text(row, form.question) and _is_text(row, form.answer):
             prompt = form.prompt.replace(f"{{{form.question}}}", row[form.question])
             return Exchange(prompt, form.clean(row[form.answer]))
-    formats = (PLAIN, *((form.question, form.answer) for form in own.values()))
-    wanted = " or ".join(" and ".join(f'"{name}"' for name in names) for names in formats)
+    columns = (PLAIN, *((form.question, form.answer) for form in formats.values()))
+    wanted = " or ".join(" and ".join(f'"{name}"' for name in names) for names in columns)
     raise UserError(f"{where}: an object with {wanted} is needed, both text that is not empty")
 
 

@@ -91,7 +91,7 @@ def draw_long(
     changes: tuple[int, int] = (2, 6),
     boxes_of: tuple[int, int] = (2, 4),
 ) -> Problem:
-    """One person's amount through gains, losses and boxes of several, told in order: as long as a real problem.
+    """One person's amount through gains, losses and boxes of several, in order: as long as a real problem.
 
     equations: how many there may be. most: no amount is above it. changes, boxes_of: the least and the most that comes
     or goes, and that is in each of two or three boxes.
@@ -121,17 +121,19 @@ def draw_long(
             continue
         key.append(f"{kind} {boxes} {each}" if kind == "boxes" else f"{kind} {change}")
     question = " ".join([*story, f"How many {items} does {name} have?"])
-    response = f"{_told(rng, name, items, steps)} {word_ending(rng, items, amount)}"
+    response = f"{_solution(rng, name, items, steps)} {word_ending(rng, items, amount)}"
     row = {"question": question, "answer": f"{', '.join(steps)}\n#### {amount}"}
     return Problem(f"{suite} {', '.join(key)}", question, response, row)
 
 
-def _told(rng: Random, name: str, items: str, steps: list[str]) -> str:
+def _solution(rng: Random, name: str, items: str, steps: list[str]) -> str:
     """The equations in sentences, each worded by itself: what comes next cannot be known from far away."""
     first, *others = steps
-    told = [rng.choice((f"First, {first}.", f"Start with {first}.", f"We compute {first}."))]
-    told += [rng.choice((f"Then {each}.", f"Next comes {each}.", f"{name} gets {each} {items}.")) for each in others]
-    return " ".join(told)
+    sentences = [rng.choice((f"First, {first}.", f"Start with {first}.", f"We compute {first}."))]
+    sentences += [
+        rng.choice((f"Then {each}.", f"Next comes {each}.", f"{name} gets {each} {items}.")) for each in others
+    ]
+    return " ".join(sentences)
 
 
 def without_annotations(answer: str) -> str:

@@ -9,14 +9,14 @@ ARGUMENTS = (("a", "b"), ("x", "y"), ("n", "m"), ("p", "q"))
 
 
 def draw(rng: Random) -> Problem:
-    """Two to four arithmetic steps on two numbers, told in a docstring."""
+    """Two to four arithmetic steps on two numbers, as a docstring."""
     a, b = rng.choice(ARGUMENTS)
     name = f"{rng.choice(VERBS)}_{rng.choice(NOUNS)}"
     base = rng.choice(("sum", "product", "difference", "maximum", "minimum"))
     later = [(rng.choice(("plus", "minus", "times")), rng.randint(2, 9)) for _ in range(rng.randint(1, 3))]
-    told = "".join(f", {word} {k}" for word, k in later)
+    later_words = "".join(f", {word} {k}" for word, k in later)
     signature = f"def {name}({a}, {b}):\n"
-    prompt = f'{signature}    """Return the {base} of {a} and {b}{told}."""\n'
+    prompt = f'{signature}    """Return the {base} of {a} and {b}{later_words}."""\n'
     response = signature + _arithmetic_body(rng, base, a, b, later)
     function = function_of(response, name)
     checks = "".join(
@@ -28,7 +28,7 @@ def draw(rng: Random) -> Problem:
         "canonical_solution": response.removeprefix(signature),
         "test": f"def check(candidate):\n{checks}",
     }
-    return Problem(f"humaneval {base}{told}", prompt, response, row)
+    return Problem(f"humaneval {base}{later_words}", prompt, response, row)
 
 
 def _arithmetic_body(rng: Random, base: str, a: str, b: str, later: list[tuple[str, int]]) -> str:

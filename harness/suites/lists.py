@@ -1,6 +1,6 @@
 """Lists: operations on lists with several right answers, after ParallelBench (arXiv 2510.04767).
 
-Copy, reverse, sort, replace, insert and shuffle, judged by the property asked for. There is no real file.
+Copy, reverse, sort, replace, insert and shuffle, judged by the wanted property. There is no real file.
 """
 
 from collections import Counter
@@ -38,7 +38,7 @@ LIST_TASKS = ("copy", "reverse", "sort", "replace", "insert", "shuffle")
 
 
 def question_of(task: str, items: list[str], new: str, at: str = "") -> str:
-    """What is asked of a list. at: which place, in words, of the tasks that say one ("insert at")."""
+    """The question about a list. at: which position, in words, of the tasks that name one ("insert at")."""
     shown = write_list(items)
     return {
         "copy": f"Copy {shown}",

@@ -36,14 +36,14 @@ def defined(name: str, parameters: str, lines: list[str]) -> str:
 
 
 def function_of(code: str, name: str) -> Any:
-    """The function that our own generated code defines."""
+    """The function that generated code defines."""
     scope: dict[str, Any] = {}
     exec(code, scope)
     return scope[name]
 
 
 def draw(rng: Random) -> Problem:
-    """Filter a list of numbers, change each one, and reduce; told in a sentence with two asserts."""
+    """Filter a list of numbers, change each one, and reduce; a sentence with two asserts."""
     name = f"{rng.choice(VERBS)}_{rng.choice(NOUNS)}"
     test, k = rng.choice(tuple(TESTS)), rng.randint(2, 7)
     change, j = rng.choice(tuple(CHANGES)), rng.randint(2, 15)
@@ -97,13 +97,13 @@ def draw_long(rng: Random, suite: str = "code-long", parts: tuple[str, ...] = PA
     pairs = list(zip(steps[::2], steps[1::2], strict=True))
     drawn = [_drawn_pair(rng) for _ in pairs]
     kind = rng.choice(tuple(REDUCED))
-    told = [
+    sentences = [
         f"Write a function {keep} to return a list of all numbers {test} {k}. "
         f"Write a function {change} to return a list of all numbers, each {operator} {j}. "
         for (keep, change), (test, k, operator, j) in zip(pairs, drawn, strict=True)
     ]
     text = (
-        f"{''.join(told)}Write a function {reduce} to return the {kind} of all numbers. "
+        f"{''.join(sentences)}Write a function {reduce} to return the {kind} of all numbers. "
         f"Write a function {solve} to return {' of '.join((reduce, *steps[::-1]))}."
     )
     names = rng.choice(LISTS), rng.choice(ELEMENTS), rng.choice(RESULTS)
@@ -168,7 +168,7 @@ def _solver(rng: Random, name: str, names: Names, functions: tuple[str, ...]) ->
 
 
 def as_test_rows(rows: list[Row]) -> str:
-    """Rows as MBPP's file: the test rows stand behind FIRST_TEST_ROW others, and every row has a task_id."""
+    """Rows as MBPP's file: the test rows follow FIRST_TEST_ROW others, and every row has a task_id."""
     rows = [rows[number % len(rows)] for number in range(-FIRST_TEST_ROW, len(rows))]
     return json_lines([{"task_id": number, **row} for number, row in enumerate(rows, 1)])
 

@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from harness.errors import UserError
-from harness.outside import import_file
+from harness.outside import import_function
 
 PREFIX = "parallelbench:"
 PROMPT = "parallelbench"  # what Questions.prompt says of its files: the prompt is made, not a column
@@ -64,8 +64,8 @@ def rows_of(file: Path) -> list[dict[str, str]]:
             solved = shots[0] and (filled(shots[0]["input"]), shots[0]["answer"])
             shot, shown = solved or ("", "")
             shown = shown["example"] if isinstance(shown, dict) else shown
-            told = {"shot": shot, "shown": shown, "prompt": filled(row["input"])}
-            rows.append({"answer": json.dumps(row["answer"]), **told})
+            texts = {"shot": shot, "shown": shown, "prompt": filled(row["input"])}
+            rows.append({"answer": json.dumps(row["answer"]), **texts})
             if len(shots) > 1 or bool(shot) != bool(rows[0]["shot"]):
                 raise ValueError("one solved example a problem is known, or none")
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -82,9 +82,7 @@ def metric_of(judge: Path, name: str, version: str) -> Callable[[str, str], bool
     """A metric as a judge: whether it gives a response its full score. Raises UserError where it cannot be imported."""
     sys.path.insert(0, str(judge.parents[2]))  # it imports other files of the checkout
     try:
-        metric = getattr(import_file(judge, version), name)
-    except (Exception, SystemExit) as error:
-        raise UserError(f"{judge}: cannot be imported: {type(error).__name__}: {error}") from error
+        metric = import_function(judge, name, version)
     finally:
         sys.path.pop(0)
 
@@ -96,7 +94,7 @@ def metric_of(judge: Path, name: str, version: str) -> Callable[[str, str], bool
 
 
 def _config_of(file: Path) -> dict[str, Any]:
-    """What task_config.yaml beside a task's file says of it. Raises UserError where it says no prompt."""
+    """A task's entry in task_config.yaml of its folder. Raises UserError where it has no prompt."""
     path = file.with_name("task_config.yaml")
     try:
         found = yaml.safe_load(path.read_text(encoding="utf-8"))[f"{file.parent.name}/{file.stem}"]

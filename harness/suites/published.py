@@ -1,7 +1,7 @@
 """What is known of a checkpoint before it is loaded: published settings and numbers, its family, its blocks.
 
-published.toml has an entry for each source. They hold for real problems; nano and generated problems have small lengths
-of their own. An entry of a decoder that is not in METHODS does nothing.
+published.toml has an entry for each source. They hold for real problems; nano and generated problems have small
+lengths. An entry of a decoder that is not in METHODS does nothing.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def settings_of_decoder(decoder: str, family: str, suite: str) -> tuple[dict[str
 def family_of(model: str) -> str:
     """The model family of a checkpoint: the `model_type` of its config where that is here, else LLaDA's by its name.
 
-    "" where it cannot be told. A config that is damaged is refused when the model is loaded.
+    "" where it is unknown. A config that is damaged is refused when the model is loaded.
     """
     config = config_of(model)
     if config is not None:
@@ -87,7 +87,7 @@ def family_of(model: str) -> str:
 
 
 def blocks_of(model: str) -> Blocks | None:
-    """How a checkpoint attends in blocks, by its config; None for the whole sequence, or where it cannot be told."""
+    """How a checkpoint attends in blocks, by its config; None for the whole sequence, or where that is unknown."""
     from model_wrappers.backbones import registry
 
     config = config_of(model)

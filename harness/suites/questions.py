@@ -1,4 +1,4 @@
-"""Questions of one's own: a suite without code, `mine=./q.jsonl(prompt=question,answer=gold,judge=number)`.
+"""Questions of a user's file: a suite without code, `mine=./q.jsonl(prompt=question,answer=gold,judge=number)`.
 
 The file is JSON lines, or CSV with a header. A judge compares a response with the answer: `exact` up to case and
 whitespace, `number` their last numbers, and FILE.py:FUNCTION calls a function of (response, answer).
@@ -15,16 +15,19 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from harness.elements import parse_call
 from harness.errors import UserError
-from harness.outside import import_file
+from harness.outside import import_function
 from harness.suites import parallelbench
 
 PROMPTS = ("prompt", "question")  # where the prompt is looked for unless its column is named
-ENDINGS = (".jsonl", ".csv")
 EXACT, NUMBER = "exact", "number"
+NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
 NUMBERS = re.compile(r"(?:(?<![\w)])-)?(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?")
 Judge = Callable[[str, str], bool]
+Rows = Iterator[tuple[int, dict[str, Any]]]  # each with its line
 
 
 @dataclass(frozen=True)
@@ -53,18 +56,18 @@ def questions_of(text: str) -> tuple[str, Questions]:
     """
     head, arguments = parse_call(text)
     name, _, file = (each.strip() for each in head.partition("="))
-    unknown = [argument for argument in arguments if argument not in ("prompt", "answer", "judge")]
-    if unknown:
-        raise UserError(f"--suite {text}: unknown {', '.join(unknown)}; valid: prompt, answer, judge")
-    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_.-]*", name) or not file:
-        raise UserError(f"--suite {text}: write NAME=FILE.jsonl; a name is letters, digits, _, - and .")
-    columns = {key: str(value) for key, value in arguments.items() if key != "judge"}
-    judge = str(arguments.get("judge", EXACT))
+    judge = str(arguments.pop("judge", EXACT))
     path, _, function = judge.rpartition(":")
     if path.endswith(".py") and function:
         judge = f"{Path(path).expanduser().resolve()}:{function}"
     elif judge not in (EXACT, NUMBER):
         raise UserError(f"--suite {text}: unknown judge {judge}; valid: {EXACT}, {NUMBER}, FILE.py:FUNCTION")
+    if not NAME.fullmatch(name) or not file or not {*arguments} <= {"prompt", "answer"}:
+        raise UserError(
+            f"--suite {text}: write NAME=FILE.jsonl(prompt=COLUMN,answer=COLUMN,judge=JUDGE); a name is letters, "
+            "digits, _, - and ."
+        )
+    columns = {key: str(value) for key, value in arguments.items()}
     questions = Questions(Path(file).expanduser().resolve(), judge=judge, **columns)
     judge_of(judge)
     read_questions(questions)
@@ -76,41 +79,34 @@ def read_questions(questions: Questions) -> list[dict[str, str]]:
     path = questions.file
     if questions.prompt == parallelbench.PROMPT:
         return parallelbench.rows_of(path)
-    if path.suffix not in ENDINGS:
-        raise UserError(f"questions {path}: the file must end in {' or '.join(ENDINGS)}")
     try:
         rows = list(_csv_rows(path) if path.suffix == ".csv" else _json_rows(path))
-    except OSError as error:
-        raise UserError(f"questions {path}: cannot be read: {error.strerror or error}") from error
-    except (ValueError, csv.Error, RecursionError) as error:
+        prompt = questions.prompt or next((name for name in PROMPTS if name in rows[0][1]), PROMPTS[0])
+        # The answer first: OpenCompass fills columns into the prompt in their order, and a prompt may hold "{answer}".
+        columns = {"answer": questions.answer, "prompt": prompt}
+        found = []
+        for line, row in rows:
+            texts = {name: _text(line, row, column) for name, column in columns.items()}
+            if questions.judge == NUMBER and last_number(texts["answer"]) is None:
+                raise ValueError(f"line {line}: the answer {texts['answer']!r} has no number to judge by")
+            found.append(texts)
+    except IndexError:
+        raise UserError(f"questions {path}: the file holds no questions") from None
+    except (OSError, ValueError, csv.Error) as error:
         raise UserError(f"questions {path}: {error}") from error
-    if not rows:
-        raise UserError(f"questions {path}: the file holds no questions")
-    prompt = questions.prompt or next((name for name in PROMPTS if name in rows[0][1]), PROMPTS[0])
-    # The answer first: OpenCompass fills columns into the prompt in their order, and a prompt may hold "{answer}".
-    columns = {"answer": questions.answer, "prompt": prompt}
-    found = []
-    for line, row in rows:
-        texts = {name: _text(path, line, row, column) for name, column in columns.items()}
-        if questions.judge == NUMBER and last_number(texts["answer"]) is None:
-            raise UserError(f"questions {path}, line {line}: the answer {texts['answer']!r} has no number to judge by")
-        found.append(texts)
     return found
 
 
-def _json_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+def _json_rows(path: Path) -> Rows:
     for number, line in enumerate(path.read_text(encoding="utf-8-sig").split("\n"), 1):
         if line.strip():
             try:
-                row = json.loads(line)
-            except (ValueError, RecursionError) as error:
-                raise ValueError(f"line {number}: not JSON: {error}") from error
-            if not isinstance(row, dict):
-                raise ValueError(f"line {number}: an object is needed, not {line.strip()[:40]}")
-            yield number, row
+                yield number, msgspec.json.decode(line, type=dict[str, Any])
+            except (msgspec.MsgspecError, RecursionError) as error:
+                raise ValueError(f"line {number}: {error}") from error
 
 
-def _csv_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+def _csv_rows(path: Path) -> Rows:
     with path.open(encoding="utf-8-sig", newline="") as file:
         reader = csv.DictReader(file, strict=True)
         for row in reader:
@@ -119,17 +115,15 @@ def _csv_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             yield reader.line_num, row
 
 
-def _text(path: Path, line: int, row: dict[str, Any], column: str) -> str:
-    if column not in row:
-        raise UserError(
-            f"questions {path}, line {line}: there is no column {column}, it has {', '.join(map(str, row))}; name the "
-            "columns: NAME=FILE(prompt=COLUMN,answer=COLUMN)"
-        )
-    value = row[column]
+def _text(line: int, row: dict[str, Any], column: str) -> str:
+    value = row.get(column)
     if isinstance(value, int | float) and not isinstance(value, bool):
         value = json.dumps(value)
     if not isinstance(value, str) or not value.strip():
-        raise UserError(f"questions {path}, line {line}: {column} must be text, not {value!r}")
+        raise ValueError(
+            f"line {line}: {column} must be text, not {value!r}; the columns are {', '.join(map(str, row))}; name "
+            "them: NAME=FILE(prompt=COLUMN,answer=COLUMN)"
+        )
     return value
 
 
@@ -139,41 +133,31 @@ def judge_of(judge: str) -> Judge:
         return lambda response, answer: _plain(response) == _plain(answer)
     if judge == NUMBER:
         return lambda response, answer: last_number(response) == last_number(answer) is not None
-    path, _, name = judge.rpartition(":")
-    if not path.endswith(".py"):  # of a generated suite
-        own: Judge = getattr(import_module(path), name)
-        return own
-    if not Path(path).is_file():
-        raise UserError(f"judge {judge}: there is no file {path}")
-    version = Path(path).stat().st_mtime_ns
-    if parallelbench.is_metric(Path(path)):
-        function: Callable[[str, str], Any] = parallelbench.metric_of(Path(path), name, f"{version:x}")
-    else:
-        function = _function(Path(path), name, version)
+    name = judge.rpartition(":")[2]
+    path = Path(judge.rpartition(":")[0])
+    if path.suffix != ".py":  # of a generated suite
+        generated: Judge = getattr(import_module(str(path)), name)
+        return generated
+    function = _function(path, name, path.stat().st_mtime_ns if path.is_file() else 0)
 
     def judged(response: str, answer: str) -> bool:
         try:
             verdict = function(response, answer)
         except Exception as error:  # whatever the user's function raises
-            raise UserError(f"judge {Path(path).name}:{name} fails: {type(error).__name__}: {error}") from error
+            raise UserError(f"judge {path.name}:{name} fails: {type(error).__name__}: {error}") from error
         if isinstance(verdict, bool):
             return verdict
-        raise UserError(f"judge {Path(path).name}:{name} must return True or False, not {verdict!r}")
+        raise UserError(f"judge {path.name}:{name} must return True or False, not {verdict!r}")
 
     return judged
 
 
 @lru_cache
 def _function(path: Path, name: str, version: int) -> Callable[[str, str], Any]:
-    """A function of a file of this version."""
-    try:
-        module = import_file(path, f"{version:x}")
-    except (Exception, SystemExit) as error:
-        raise UserError(f"judge {path}: cannot be imported: {type(error).__name__}: {error}") from error
-    function: Any = getattr(module, name, None)
-    if not callable(function):
-        raise UserError(f"judge {path} has no function {name}")
-    return function
+    """A function of a file of this version, or a metric of ParallelBench."""
+    if parallelbench.is_metric(path):
+        return parallelbench.metric_of(path, name, f"{version:x}")
+    return import_function(path, name, f"{version:x}")
 
 
 def last_number(text: str) -> Decimal | None:

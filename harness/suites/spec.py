@@ -1,4 +1,4 @@
-"""What a suite is, and what a generated problem is; every suite is one file beside this one.
+"""What a suite is, and what a generated problem is; every suite is one file of this folder.
 
 Types of OpenCompass are import paths, so that nothing of it is imported here.
 """
@@ -52,7 +52,7 @@ def json_lines(rows: list[Row]) -> str:
 
 @dataclass(frozen=True)
 class Generator:
-    """Generated problems of a suite, as a dataset of their own in the format of a real file.
+    """Generated problems of a suite, as a dataset in the format of a real file.
 
     draw: one problem, with one correct response drawn from many: names, wordings and the order of steps vary, because
     with one wording per problem every decoder scores the same. file: below the data folder's `data/`; content: the rows
@@ -87,7 +87,7 @@ class Generator:
 
 @dataclass(frozen=True)
 class Training:
-    """The format of a suite's own train file: its columns, the prompt of a question, and what an answer becomes."""
+    """The format of a suite's train file: its columns, the prompt of a question, and what an answer becomes."""
 
     question: str
     answer: str
@@ -101,9 +101,9 @@ class Suite:
 
     title: as tables say. configuration: the name of OpenCompass's configuration for the real problems, None if there
     are generated ones alone; changes: what of its dataset is otherwise here. file: the real problems, below the data
-    folder's `data/`. lengths: LLaDA's own settings for LLaDA-8B-Instruct with this configuration (gen_length,
-    block_length and options of its decoder). executes: whether scoring runs model-written code. foreign: it was asked
-    for by the name of its configuration alone. questions: its problems, where they are a file of the user's.
+    folder's `data/`. lengths: LLaDA's settings for LLaDA-8B-Instruct with this configuration (gen_length,
+    block_length and options of its decoder). executes: whether scoring runs model-written code. foreign: it has
+    the name of its configuration alone. questions: its problems, where they are a file of the user's.
     """
 
     name: str

@@ -1,5 +1,5 @@
 """Waiting lines and sentences: what to do with a line of animals or with four words, after ParallelBench
-(arXiv 2510.04767), in this project's own words. Generated alone.
+(arXiv 2510.04767), in this project's words. Generated alone.
 
 `line-fixed` has one right answer to each question, `line-free` many, which differ in several tokens at once, and so has
 `words`: a sentence's number, article and verb agree. Independent predictions can be right of the first alone.
@@ -30,15 +30,15 @@ def draw_line(rng: Random, tasks: tuple[str, ...]) -> Problem:
     task = rng.choice(tasks)
     place = rng.randrange(len(items) + (task == "insert at"))
     question = question_of(task, items, new, ORDINALS[place])
-    asked = {"task": task, "line": items, "new": new, "place": place}
+    wanted = {"task": task, "line": items, "new": new, "place": place}
     answer = rng.sample(items, len(items)) if task == "shuffle" else rng.choice(right_lists(task, items, new, place))
-    return Problem(question, question, write_list(answer), {"prompt": question, "answer": json.dumps(asked)})
+    return Problem(question, question, write_list(answer), {"prompt": question, "answer": json.dumps(wanted)})
 
 
 def line_is_right(response: str, answer: str) -> bool:
-    """Whether a response has a line that was asked for. answer: JSON, what was asked."""
-    asked = json.loads(answer)
-    return list_is_right(asked["task"], asked["line"], asked["new"], read_list(response), asked["place"])
+    """Whether a response has a line that the question wants. answer: JSON, the question's parts."""
+    wanted = json.loads(answer)
+    return list_is_right(wanted["task"], wanted["line"], wanted["new"], read_list(response), wanted["place"])
 
 
 def draw_sentence(rng: Random) -> Problem:
@@ -66,9 +66,11 @@ def sentence_is_right(response: str, answer: str) -> bool:
     return " ".join(response.split()) in right_sentences(*json.loads(answer))
 
 
-def _suite(name: str, title: str, draw: Callable[..., Problem], judge: Callable[[str, str], bool], **own: Any) -> Suite:
+def _suite(
+    name: str, title: str, draw: Callable[..., Problem], judge: Callable[[str, str], bool], **arguments: Any
+) -> Suite:
     generator = Generator(
-        draw=partial(draw, **own),
+        draw=partial(draw, **arguments),
         file=f"{name}/test.jsonl",
         dataset="harness.suites.datasets.QuestionsDataset",
         load={"columns": {"prompt": "prompt", "answer": "answer"}},

@@ -121,7 +121,7 @@ def test_every_recipe_is_a_method_with_settings_on_its_suite(name: str) -> None:
     recipe = RECIPES[name]
     (preset,) = methods_named(recipe.element).values()
     setting = preset.for_suite(recipe.suite, suite_named(recipe.suite).settings_for(recipe.model, small=False), {})
-    assert recipe.options.items() <= {**preset.asked, **setting.options}.items()
+    assert recipe.options.items() <= {**preset.given, **setting.options}.items()
     assert 0 < recipe.accuracy < 100 and recipe.source and name.endswith(recipe.suite)
 
 

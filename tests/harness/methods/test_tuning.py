@@ -24,7 +24,7 @@ def test_every_decoder_tries_as_many_settings_its_defaults_first_and_none_twice(
 
 
 def test_blocks_divide_the_response() -> None:
-    lengths = {preset.asked["block_length"] for preset in methods_named(all_settings("threshold", 48)).values()}
+    lengths = {preset.given["block_length"] for preset in methods_named(all_settings("threshold", 48)).values()}
     assert lengths == {8, 16, 48}
 
 

@@ -74,7 +74,7 @@ def test_a_file_that_cannot_be_used_is_refused(tmp_path: Path, content: str, say
     ("change", "says"),
     [
         ({"task": None}, "line 2: .*task"),
-        ({"task": "sing"}, "line 2: unknown list task 'sing'; valid: copy"),
+        ({"task": "sing"}, "line 2: Invalid enum value 'sing'"),
         ({"items": "cat"}, "line 2: .*items"),
         ({"items": [1]}, "line 2: .*items"),
         ({"new": 5}, "line 2: .*new"),

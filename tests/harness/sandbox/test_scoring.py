@@ -180,7 +180,7 @@ def test_with_a_sandbox_all_is_scored(finished_run: Path) -> None:
     assert (scoring["sandbox"], scoring["not_scored"]) == ("bubblewrap", {})
     assert scoring["own_objects"] == dict.fromkeys(RUN_CODE_SUITES, 0)
     scoring["not_enforced"] = []
-    assert describe_scoring(scoring) == "scored: every model-written program in a sandbox of its own (bubblewrap)"
+    assert describe_scoring(scoring) == "scored: every model-written program in its own sandbox (bubblewrap)"
     assert read_run(finished_run).items["correct"].tolist() == [True] * 6
 
 
