@@ -26,8 +26,16 @@ from harness.errors import UserError, explained, one_line_errors
 from harness.measures.seconds import read_measured
 from harness.measures.table import suite_titles
 from harness.options import option, parsed
-from tables.charts.drawing import STYLE, UNDATED, Skipped
-from tables.charts.figures import draw_acceptance, draw_curves, draw_throughput, draw_tradeoff, draw_window_size
+from tables.charts.figures import (
+    STYLE,
+    UNDATED,
+    Skipped,
+    draw_acceptance,
+    draw_curves,
+    draw_throughput,
+    draw_tradeoff,
+    draw_window_size,
+)
 from tables.charts.series import draw_anchor, draw_front, draw_parallelism
 
 

@@ -20,7 +20,7 @@ from harness.measures.series import by_option, differ_in_one_option, series_of
 from harness.measures.table import REFERENCE, measure, suite_titles
 from harness.methods.tuning import TUNED
 from harness.records.store import Run
-from tables.charts.drawing import Skipped, legend_below, looks, need_seconds, new_figure, plain_log
+from tables.charts.figures import Skipped, legend_below, looks, need_seconds, new_figure, plain_log
 
 WHOLE = "whole"  # the anchor of a step that has one context
 

@@ -12,7 +12,7 @@ from harness.measures.intervals import paired, with_intervals
 from harness.measures.table import checkpoint_names, measure, timed
 from harness.measures.theory import acceptance_by_position, fef_windows
 from tables.charts import PALETTE, SYMBOLS
-from tables.pages.book import Book
+from tables.pages.data import Book
 
 METRICS = {"accuracy": "Acc.", "speedup": "Speed", "forward_speedup": "Fwd."}
 UNITS = {"accuracy": "", "speedup": "x", "forward_speedup": "x"}

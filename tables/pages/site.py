@@ -16,8 +16,7 @@ from harness.measures.table import timed
 from harness.records.store import Run
 from harness.records.traces import KINDS
 from tables.charts import PALETTE
-from tables.pages.book import Book
-from tables.pages.data import LIKELY, rows, script, texts, traces
+from tables.pages.data import LIKELY, Book, rows, script, texts, traces
 from tables.pages.overview import figures, overview
 from tables.sheets.captions import setting, timing
 

@@ -17,8 +17,7 @@ from harness.measures.table import measure
 from harness.records.store import read_run
 from harness.records.traces import each_frame, replay
 from tables import report
-from tables.pages.book import open_book
-from tables.pages.data import generated_prompts
+from tables.pages.data import generated_prompts, open_book
 from tables.pages.overview import overview
 
 
