@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from model_wrappers.backbones.blocks import BlockLedger, Blocks, ledgers
-from model_wrappers.backbones.protocol import BackboneLike, Ledger
+from model_wrappers.backbones.protocol import BackboneLike
 from model_wrappers.decoders import Decoder, Method, decoder_named, name_of
 from model_wrappers.options import Options, convert_options
 from model_wrappers.request import Request, fill_after_eos
@@ -61,11 +61,11 @@ def decode(
             if request.grid is not None:
                 fill_after_eos(request)
     except (RuntimeError, ValueError):
-        _check_logits(target, draft)  # the cause, where that is what the decoder could not use
+        target.check_logits(draft)  # the cause, where that is what the decoder could not use
         raise
     _synchronize(target.device)
     seconds = time.perf_counter() - began
-    _check_logits(target, draft)
+    target.check_logits(draft)
     target.check_counted(draft)
     draft.check_counted(target)
     end = request.start + request.length
@@ -148,28 +148,21 @@ def check_temperature(method: Method, temperature: float) -> None:
 def check_blocks(method: Method, blocks: Blocks | None) -> None:
     """ValueError unless a method can decode a model that attends in these blocks, or to the whole sequence (None)."""
     decoder = decoder_named(method)
-    causal = blocks is not None and blocks.causal
+    causal, masks = blocks is not None and blocks.causal, blocks is None or blocks.masks
+    wrong = None
     if causal != decoder.causal:
-        raise ValueError(
-            f"{name_of(method)} decodes diffusion models, and this one is autoregressive: use ar"
-            if causal
-            else f"{name_of(method)} decodes autoregressive models, and this is a diffusion model"
-        )
-    if causal:
-        return
-    if decoder.canvases and (blocks is None or blocks.masks):
-        raise ValueError(f"{name_of(method)} decodes models that denoise random tokens, and this one has a mask")
-    if blocks is not None and not blocks.masks and not decoder.canvases:
-        raise ValueError(
-            f"{name_of(method)} reads masks, and this model has none, it denoises random tokens: use renoise"
-        )
-    if blocks is None:
-        if decoder.blocks_only:
-            raise ValueError(
-                f"{name_of(method)} decodes models that attend in blocks, and this one attends to the whole sequence"
-            )
-    elif decoder.whole_sequence:
-        raise ValueError(f"{name_of(method)} attends to the whole sequence, and the model in blocks of {blocks.length}")
+        kinds = ("autoregressive models, and this is a diffusion model", "diffusion models, and this one is")
+        wrong = f"decodes {kinds[1]} autoregressive: use ar" if causal else f"decodes {kinds[0]}"
+    elif not causal and decoder.canvases and masks:
+        wrong = "decodes models that denoise random tokens, and this one has a mask"
+    elif not causal and not decoder.canvases and not masks:
+        wrong = "reads masks, and this model has none, it denoises random tokens: use renoise"
+    elif blocks is None and decoder.blocks_only:
+        wrong = "decodes models that attend in blocks, and this one attends to the whole sequence"
+    elif blocks is not None and not causal and decoder.whole_sequence:
+        wrong = f"attends to the whole sequence, and the model in blocks of {blocks.length}"
+    if wrong is not None:
+        raise ValueError(f"{name_of(method)} {wrong}")
 
 
 def check_lengths(gen_length: int, block_length: int) -> None:
@@ -178,11 +171,6 @@ def check_lengths(gen_length: int, block_length: int) -> None:
         raise ValueError(f"gen_length={gen_length!r} and block_length={block_length!r} must be integers of at least 1")
     if gen_length % block_length:
         raise ValueError(f"block_length={block_length} must divide gen_length={gen_length}")
-
-
-def _check_logits(*ledgers: Ledger) -> None:
-    for ledger in ledgers:
-        ledger.check_logits()
 
 
 def _check_response(
@@ -195,28 +183,22 @@ def _check_response(
     given_L, decoded_L = given_1L[0], decoded_1L[0]
     # A mask in the prompt may be filled, as the official sampler does.
     changed = ((given_L != decoded_L) & (given_L != backbone.mask_id)).nonzero()[:, 0].tolist()
+    outside = decoded_L[(decoded_L < 0) | (decoded_L >= backbone.vocab_size)].tolist()
+    left = 0 if decoder.may_leave_masks else int((decoded_L[start:] == backbone.mask_id).sum())
     if changed and changed[0] < start:
-        raise ValueError(
-            f"decoder {name} changed the prompt, at position {changed[0]} of the sequence: it may write from position "
-            f"{start} on (request.start)"
+        wrong = f"changed the prompt, at position {changed[0]} of the sequence: it may write from position {start} on"
+    elif changed:
+        wrong = f"changed position {changed[0] - start} of the response, which was given: it may fill masks alone"
+    elif outside:
+        wrong = f"put id {outside[0]} into the response: the vocabulary is 0 to {backbone.vocab_size - 1}"
+    elif left:
+        wrong = (
+            f"left {left} of {len(decoded_L) - start} positions masked: it must fill all of them, or be registered "
+            "with may_leave_masks=True"
         )
-    if changed:
-        raise ValueError(
-            f"decoder {name} changed position {changed[0] - start} of the response, which was given: it may fill masks "
-            "alone"
-        )
-    outside = (decoded_L < 0) | (decoded_L >= backbone.vocab_size)
-    if bool(outside.any()):
-        raise ValueError(
-            f"decoder {name} put id {int(decoded_L[outside][0])} into the response: the vocabulary is 0 to "
-            f"{backbone.vocab_size - 1}"
-        )
-    left = int((decoded_L[start:] == backbone.mask_id).sum())
-    if left and not decoder.may_leave_masks:
-        raise ValueError(
-            f"decoder {name} left {left} of {len(decoded_L) - start} positions masked: it must fill all of them, or be "
-            "registered with may_leave_masks=True"
-        )
+    else:
+        return
+    raise ValueError(f"decoder {name} {wrong}")
 
 
 def _draft(draft: BackboneLike | None, backbone: BackboneLike) -> BackboneLike:

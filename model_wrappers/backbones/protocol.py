@@ -130,10 +130,10 @@ class Ledger:
                 "request.backbone and request.draft alone, and leaves their counts as they are"
             )
 
-    def check_logits(self) -> None:
-        """Raise ValueError if any logits so far were NaN or +inf; -inf is a probability of 0."""
-        total = 0.0 if self._total is None else float(self._total)
-        if math.isnan(total) or total == math.inf:
+    def check_logits(self, other: Ledger) -> None:
+        """Raise ValueError if any logits of this or the other were NaN or +inf; -inf is a probability of 0."""
+        totals = [float(ledger._total) for ledger in (self, other) if ledger._total is not None]
+        if any(math.isnan(total) or total == math.inf for total in totals):
             raise ValueError(
                 "the model's logits are not finite: its weights are damaged, or its dtype overflows (try float32)"
             )
