@@ -74,7 +74,7 @@ class Side:
 
     def __init__(self, tree: Path, threads: int) -> None:
         # Threads that wait must not spin: they would take the other side's cores.
-        environment = os.environ | {"PYTHONPATH": str(tree), "OMP_WAIT_POLICY": "PASSIVE"}
+        environment = os.environ | {"PYTHONPATH": str(tree), "OMP_WAIT_POLICY": "PASSIVE", "TQDM_DISABLE": "1"}
         command = [sys.executable, str(Path(__file__).with_name("side.py")), str(threads)]
         self._process = subprocess.Popen(
             command, cwd=tree, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
