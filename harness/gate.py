@@ -50,22 +50,20 @@ def main(line: list[str] | None = None) -> int:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # threads that spin take another process's time
     from harness.records.store import read_run
     from harness.regression.judgement import judge_records, update
-    from harness.regression.revision import cleaned_up
     from harness.regression.speed import judge_speed
 
     run, passed = read_run(options.run), True
     if run.items.empty:
         raise UserError(f"{options.run} holds no items; nothing to judge")
-    with cleaned_up():
-        if options.against is not None and options.update:
-            update(run, options.against)
-        elif options.against is not None:
-            unscored = [name.strip() for name in options.allow_unscored.split(",")]
-            golden = read_run(options.against, windows=False)
-            passed = judge_records(run, golden, options.margin, options.first, unscored)
-        if options.against_rev is not None:
-            size = (options.items, options.tolerance)
-            passed &= judge_speed(run, options.against_rev, options.methods, *size, options.allow_changed_responses)
+    if options.against is not None and options.update:
+        update(run, options.against)
+    elif options.against is not None:
+        unscored = [name.strip() for name in options.allow_unscored.split(",")]
+        golden = read_run(options.against, windows=False)
+        passed = judge_records(run, golden, options.margin, options.first, unscored)
+    if options.against_rev is not None:
+        size = (options.items, options.tolerance)
+        passed &= judge_speed(run, options.against_rev, options.methods, *size, options.allow_changed_responses)
     return 0 if passed else 1
 
 

@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import sys
 from collections.abc import Mapping
 from dataclasses import field, fields
 from pathlib import Path, PurePath
@@ -80,7 +81,9 @@ def parsed(kind: type[T], line: list[str] | None, description: str | None = None
 
     Raises UserError as `checked` does; argparse ends the process for text that is no option.
     """
+    program = Path(sys.argv[0])
     parser = argparse.ArgumentParser(
+        prog=f"python -m harness.{program.parent.name}" if program.name == "__main__.py" else None,
         description=description,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         argument_default=argparse.SUPPRESS,

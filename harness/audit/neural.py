@@ -134,9 +134,8 @@ def audit_neural(
     """Total variation between the product of the marginals and the chain law, one row per w, one column per group.
 
     The last row, w = "bound", is Hoeffding's at `level` for each column. The samples are independent given the prompts,
-    so the bound is for the mean over these prompts. Raises UserError where a length does not fit.
+    so the bound is for the mean over these prompts.
     """
-    check_fit(backbone, groups, span)
     sampler = Sampler(seed)
     terms: dict[str, list[torch.Tensor]] = {group.name: [] for group in groups}
     for of, prompt in progress([(group, prompt) for group in groups for prompt in group.ids]):

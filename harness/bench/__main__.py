@@ -1,6 +1,6 @@
 """Measure what decoding costs on this machine. Everything is printed, nothing is asserted; use an idle machine.
 
-    python -m harness.bench                      cost of a forward, and a row per method
+    python -m harness.bench                      cost of a response, a row per method
     python -m harness.bench --costs              cost of each kind of pass; on a GPU its peak memory too
     python -m harness.bench --costs --arch llada-8b --device cuda --prompt 256 --response 256
     python -m harness.bench --training           throughput of training, all positions against subsets
@@ -48,7 +48,7 @@ class BenchOptions:
     dtype: str | None = option(None)
     graphs: bool = option("run the model through CUDA graphs, on a GPU", False)
     methods: str = option("presets or groups with a row each (default decoders)", "decoders")
-    prompt: int = option("tokens of a random prompt (default 32)", 32, least=1)
+    prompt: int = option("tokens of the random prompt of --costs (default 32)", 32, least=1)
     response: int = option("tokens of the response (default 48)", 48, least=1)
     repeats: int = option("rounds of which the median is taken (default 7)", 7, least=1)
     training: bool = option("examples and tokens per second of training", False)
@@ -90,7 +90,7 @@ def measured(options: BenchOptions) -> Iterator[Tables]:
     Raises UserError, before anything is measured, for options that clash and for names that are unknown; with --gpu, in
     the end, for parts that failed.
     """
-    from harness.bench.decoders import bench_forwards, bench_methods, bench_prompts, bench_throughput
+    from harness.bench.decoders import bench_methods, bench_prompts, bench_throughput
     from harness.bench.shapes import DEVICES, bench_estimate
     from harness.bench.training import bench_training
     from harness.methods.selection import methods_named
@@ -123,9 +123,8 @@ def measured(options: BenchOptions) -> Iterator[Tables]:
         yield {"throughput": bench_throughput(backbone, suites, options.limit, options.repeats, presets)}, []
     else:
         backbone = backbone_of(options)
-        size = (options.response, options.repeats)
-        forwards = bench_forwards(backbone, options.prompt, *size)
-        yield {"forwards": forwards, "methods": bench_methods(backbone, bench_prompts(backbone), *size, presets)}, []
+        prompts = bench_prompts(backbone)
+        yield {"methods": bench_methods(backbone, prompts, options.response, options.repeats, presets)}, []
 
 
 def costs(options: BenchOptions) -> Tables:

@@ -22,29 +22,8 @@ from model_wrappers.backbones.protocol import BackboneLike
 from model_wrappers.batches import at_once, in_batch
 from model_wrappers.chat import content_length, encode_question
 
-ROWS = (1, 2, 4, 8, 16)
 BATCHES = (1, 2, 4, 8, 16, 32, 64)
 SHARES = {"median": 0.5, "90%": 0.9, "99%": 0.99}
-
-
-def bench_forwards(backbone: Backbone, prompt: int, response: int, repeats: int) -> pd.DataFrame:
-    """Milliseconds of one forward against rows, with all logits and with those of one position per row."""
-    ids_1L = random_ids(backbone.vocab_size, prompt + response, backbone.device)
-    one = torch.tensor([prompt], device=backbone.device)
-    calls: dict[str, Callable[[], object]] = {}
-    for rows in ROWS:
-        ids_BL = ids_1L.repeat(rows, 1)
-        calls[f"{rows} all"] = partial(backbone.logits, ids_BL)
-        calls[f"{rows} one"] = partial(backbone.logits, ids_BL, positions=one)
-    medians = interleaved(calls, backbone.device, repeats).median()
-    return pd.DataFrame(
-        {
-            "rows": ROWS,
-            "ms, all logits": [1e3 * medians[f"{rows} all"] for rows in ROWS],
-            "ms, one place a row": [1e3 * medians[f"{rows} one"] for rows in ROWS],
-            "relative to 1 row": [medians[f"{rows} one"] / medians["1 one"] for rows in ROWS],
-        }
-    )
 
 
 def bench_methods(

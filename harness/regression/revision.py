@@ -11,7 +11,6 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from harness.errors import UserError
@@ -22,24 +21,25 @@ if TYPE_CHECKING:
     from model_wrappers.opencompass_model import DiffusionModel
 
 ROOT = Path(__file__).resolve().parents[2]
-ENDING = (signal.SIGTERM, signal.SIGHUP)
 
 
 @contextmanager
 def checkout(rev: str) -> Iterator[Path]:
     """The files of a revision in a temporary folder. Raises UserError if git knows none of that name.
 
-    They come through a separate index, not as a worktree: the clone keeps no trace of it, however this ends.
+    They come through a separate index, not as a worktree: the clone keeps no trace of it, however this ends. SIGTERM
+    ends the process by SystemExit inside, so that the folder goes first.
     """
+    before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     with tempfile.TemporaryDirectory(prefix="revision-") as scratch:
         tree, index = Path(scratch) / "tree", {"GIT_INDEX_FILE": str(Path(scratch) / "index")}
         try:
             commit = _git("rev-parse", "--verify", "--end-of-options", f"{rev}^{{commit}}")
             _git("read-tree", commit, **index)
             _git("checkout-index", "--all", f"--prefix={tree}/", **index)
-        except UserError as error:
-            raise UserError(f"--against-rev {rev}: {error}; the revision must be in this clone's history") from error
-        yield tree
+            yield tree
+        finally:
+            signal.signal(signal.SIGTERM, before)
 
 
 def revision_of(folder: Path) -> str:
@@ -64,31 +64,9 @@ def _git(*arguments: str, **environment: str) -> str:
         ["git", "-C", str(ROOT), *arguments], env=os.environ | environment, capture_output=True, text=True, check=False
     )
     if done.returncode:
-        raise UserError((done.stderr.strip().splitlines() or ["git failed"])[-1])
+        reason = (done.stderr.strip().splitlines() or ["git failed"])[-1]
+        raise UserError(f"git {' '.join(arguments)}: {reason}")
     return done.stdout.strip()
-
-
-@contextmanager
-def cleaned_up() -> Iterator[None]:
-    """Inside, a signal that ends a process ends it by SystemExit, so that its folders and processes go first.
-
-    A signal that was ignored before, as under nohup, still is.
-    """
-    before = {each: signal.getsignal(each) for each in ENDING}
-    heeded = [each for each in ENDING if before[each] is not signal.SIG_IGN]
-
-    def end(number: int, frame: FrameType | None) -> None:
-        for each in heeded:  # a second one must not interrupt the cleaning
-            signal.signal(each, signal.SIG_IGN)
-        raise SystemExit(128 + number)
-
-    for each in heeded:
-        signal.signal(each, end)
-    try:
-        yield
-    finally:
-        for each in heeded:
-            signal.signal(each, before[each])
 
 
 class Side:
@@ -96,7 +74,7 @@ class Side:
 
     def __init__(self, tree: Path, threads: int) -> None:
         # Threads that wait must not spin: they would take the other side's cores.
-        environment = os.environ | {"PYTHONPATH": str(tree), "OMP_WAIT_POLICY": "PASSIVE"}
+        environment = os.environ | {"PYTHONPATH": str(tree), "OMP_WAIT_POLICY": "PASSIVE", "TQDM_DISABLE": "1"}
         command = [sys.executable, str(Path(__file__).with_name("side.py")), str(threads)]
         self._process = subprocess.Popen(
             command, cwd=tree, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

@@ -27,7 +27,7 @@ from harness.audit.exact import (
     measure,
 )
 from harness.audit.lemma import audit_lemma, lemma_errors, lemma_failures
-from harness.audit.neural import Prompts, audit_neural, chain_terms, file_prompts
+from harness.audit.neural import Prompts, audit_neural, chain_terms, check_fit, file_prompts
 from harness.audit.oracle import TableBackbone, random_table, table_law, total_variation
 from harness.audit.streams import Contexts, distances, paper_targets, probs_along
 from harness.errors import UserError
@@ -214,9 +214,9 @@ def test_columns_share_one_scale_and_name_their_bound() -> None:
 
 def test_lengths_that_do_not_fit_are_refused() -> None:
     with pytest.raises(UserError, match="--span 4 exceeds the response of 3"):
-        audit_neural(TableBackbone(random_table(2, 3)), [Prompts("a", [[0]], 3)], 4, 1, 0, 0.05)
+        check_fit(TableBackbone(random_table(2, 3)), [Prompts("a", [[0]], 3)], 4)
     with pytest.raises(UserError, match="exceed the model's 64"):
-        audit_neural(tiny_llada(), [Prompts("a", [[0] * 40], 30)], 4, 1, 0, 0.05)
+        check_fit(tiny_llada(), [Prompts("a", [[0] * 40], 30)], 4)
 
 
 @pytest.mark.parametrize("line", ["not json", "[1]", '{"text": "x"}', '{"prompt": 3}', '{"prompt": " "}'])

@@ -26,7 +26,7 @@ def test_the_record_holds_tables_and_environment(tmp_path: Path, capsys: pytest.
     out = tmp_path / "bench.json"
     assert main(["--response", "8", "--repeats", "1", "--methods", "llada,fef-2", "--out", str(out)]) == 0
     record = json.loads(out.read_text())
-    assert set(record) == {"arguments", "environment", "forwards", "methods"}
+    assert set(record) == {"arguments", "environment", "methods"}
     assert "overhead, %" in capsys.readouterr().out
 
 

@@ -7,17 +7,11 @@ import torch
 from fakes import tiny_llada
 from families import SHIFTED, tiny
 
-from harness.bench.decoders import ROWS, _Recording, bench_forwards, bench_methods, bench_throughput
+from harness.bench.decoders import _Recording, bench_methods, bench_throughput
 from harness.bench.shapes import DEVICES, Shape, Work, bench_estimate
 from harness.bench.training import bench_training
 from harness.methods.selection import methods_named
 from model_wrappers import Backbone, decode, load_backbone
-
-
-def test_forwards_are_timed_for_every_number_of_rows() -> None:
-    table = bench_forwards(tiny_llada(), prompt=4, response=8, repeats=1)
-    assert table["rows"].tolist() == list(ROWS) and (table["ms, all logits"] > 0).all()
-    assert table["relative to 1 row"].iloc[0] == 1.0
 
 
 def test_every_method_has_a_row_with_the_forwards_it_made() -> None:

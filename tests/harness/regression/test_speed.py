@@ -19,7 +19,6 @@ import pytest
 import torch
 from gate_runs import items_of, run_of
 from paths import ROOT
-from run_records import item, save
 
 from harness import gate
 from harness.errors import UserError
@@ -252,7 +251,7 @@ import sys, time
 from pathlib import Path
 from harness.regression import revision
 revision.ROOT = Path(sys.argv[1])
-with revision.cleaned_up(), revision.checkout("HEAD") as tree:
+with revision.checkout("HEAD") as tree:
     print(tree, flush=True)
     time.sleep(60)
 """
@@ -318,11 +317,11 @@ def test_a_revision_is_checked_out_and_the_clone_keeps_no_trace(repository: Path
 
 @pytest.mark.parametrize("rev", ["no-such-revision", "--help", "HEAD:package"])
 def test_what_is_no_revision_is_refused(repository: Path, rev: str) -> None:
-    with pytest.raises(UserError, match=f"--against-rev {rev}: "), revision.checkout(rev):
+    with pytest.raises(UserError, match="git rev-parse --verify"), revision.checkout(rev):
         pass
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_a_process_that_is_ended_leaves_no_worktree(repository: Path, tmp_path: Path, number: signal.Signals) -> None:
     environment = os.environ | {"TMPDIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
     process = subprocess.Popen(
@@ -330,7 +329,6 @@ def test_a_process_that_is_ended_leaves_no_worktree(repository: Path, tmp_path: 
         env=environment,
         stdout=subprocess.PIPE,
         text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),  # whoever runs the tests may ignore it
     )
     assert process.stdout is not None
     tree = Path(process.stdout.readline().strip())
@@ -340,16 +338,3 @@ def test_a_process_that_is_ended_leaves_no_worktree(repository: Path, tmp_path: 
     assert len(git(repository, "worktree", "list").splitlines()) == 1
     if number != signal.SIGKILL:  # no process can clean up after that
         assert process.returncode == 128 + number and not tree.exists()
-
-
-def test_the_gate_ends_in_order_when_it_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def ended(*asked: object) -> bool:
-        os.kill(os.getpid(), signal.SIGTERM)
-        return True
-
-    monkeypatch.setattr(speed, "judge_speed", ended)
-    before = signal.getsignal(signal.SIGTERM)
-    run = save(tmp_path / "run", [item("llada", "gsm8k", 0)])
-    with pytest.raises(SystemExit) as left:
-        gate.main([str(run.folder), "--against-rev", "HEAD"])
-    assert left.value.code == 128 + signal.SIGTERM and signal.getsignal(signal.SIGTERM) is before
