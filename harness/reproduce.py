@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from harness.elements import format_call
 from harness.errors import UserError, one_line_errors
 from harness.methods.presets import PRESETS
 from harness.options import RunOptions, option, parsed
@@ -26,7 +27,7 @@ from harness.suites.published import PAPER_TABLES, PUBLISHED
 
 PAPER_SOURCE = "the FeF-DLLM paper's tables; LLaDA-8B-Instruct, its suites' settings, 8 A100"
 FIXED = ("suite", "methods", "gen_length", "block_length", "temperature")  # what a recipe says
-ELSEWHERE = ("plan", "costs", "status")  # options of harness/run.py alone
+REFUSED = (*FIXED, "plan", "status")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +43,7 @@ class Recipe:
     """One published number.
 
     method: a preset with what it was run with. accuracy: percent. speed: over LLaDA, on the same problems, in seconds.
-    judge: where prompt or judge are not those of OpenCompass's configuration here, whose.
+    judge: whose prompt and judge, where they are not those of OpenCompass's configuration here.
     """
 
     model: str
@@ -57,8 +58,7 @@ class Recipe:
     @property
     def element(self) -> str:
         """The method as an element of --methods."""
-        given = ",".join(f"{name}={json.dumps(value)}" for name, value in self.options.items())
-        return f"{self.method}({given})" if given else self.method
+        return format_call(self.method, self.options)
 
 
 def _paper() -> Iterator[tuple[str, Recipe]]:
@@ -123,11 +123,8 @@ def reproduce(options: ReproduceOptions) -> str:
         unknown = f"there is no recipe {options.name}" if options.name else "a recipe's name is needed"
         raise UserError(f"{unknown}; --list has them")
     usual = {each.name: each.default for each in fields(RunOptions)}
-    changed = {name: f"--{name.replace('_', '-')}" for name in usual if getattr(options, name) != usual[name]}
-    for names, why in ((FIXED, "is what the recipe says"), (ELSEWHERE, "is an option of harness/run.py")):
-        for name in names:
-            if name in changed:
-                raise UserError(f"recipe {options.name}: {changed[name]} {why}; leave it out")
+    if changed := [f"--{name.replace('_', '-')}" for name in REFUSED if getattr(options, name) != usual[name]]:
+        raise UserError(f"recipe {options.name} takes no {', '.join(changed)}; leave it out, or use harness/run.py")
     from harness.run import evaluate
 
     recipe = RECIPES[options.name]
