@@ -39,7 +39,7 @@ class ReproduceOptions(RunOptions):
 
 
 @dataclass(frozen=True)
-class Recipe:
+class PublishedNumber:
     """One published number.
 
     method: a preset with what it was run with. accuracy: percent. speed: over LLaDA, on the same problems, in seconds.
@@ -61,7 +61,7 @@ class Recipe:
         return format_call(self.method, self.options)
 
 
-def _paper() -> Iterator[tuple[str, Recipe]]:
+def _paper() -> Iterator[tuple[str, PublishedNumber]]:
     """The rows of the paper's tables of results and of training that are presets here."""
     tables = json.loads(PAPER_TABLES.read_text(encoding="utf-8"))
     presets = {preset.label: name for name, preset in PRESETS.items()}
@@ -69,12 +69,12 @@ def _paper() -> Iterator[tuple[str, Recipe]]:
         for suite, accuracy, speed in zip(tables["suites"], row["acc"], row["speed"], strict=True):
             method = presets[row["method"]]
             over_llada = None if method == "llada" else speed
-            made = Recipe("GSAI-ML/LLaDA-8B-Instruct", suite, method, accuracy, PAPER_SOURCE, over_llada)
+            made = PublishedNumber("GSAI-ML/LLaDA-8B-Instruct", suite, method, accuracy, PAPER_SOURCE, over_llada)
             yield f"paper/{method}/{suite}", made
 
 
 RECIPES = {
-    f"{entry.recipe}/{suite}": Recipe(
+    f"{entry.recipe}/{suite}": PublishedNumber(
         entry.model,
         suite,
         entry.decoder or "llada",
@@ -100,7 +100,7 @@ def described() -> str:
     return "\n".join(lines)
 
 
-def verdict(recipe: Recipe, row: Mapping[Any, Any]) -> str:
+def verdict(recipe: PublishedNumber, row: Mapping[Any, Any]) -> str:
     """Published and measured, in a line. row: of `harness.measures.summary.summarise`."""
     parts = []
     numbers = [("accuracy", recipe.accuracy, "%", 1), ("speedup", recipe.speed, "x", 2)]
