@@ -25,6 +25,7 @@ from harness.methods.selection import TUNED, Methods, read_elements
 from harness.outside import import_file, with_helpers
 from harness.records.files import files_hash
 from harness.records.schema import PluginName, RunConfig
+from harness.suites.questions import NAME as SUITE_NAME
 from harness.suites.registry import SUITES
 from harness.suites.spec import Suite
 from model_wrappers.decoders import METHODS, NAME, Decoder, check_label, file_of, name_of
@@ -51,9 +52,7 @@ def register_suite(suite: Suite) -> Suite:
     """Make a suite that `--suite` takes by its name. Raises ValueError for a bad suite, or a name that is taken."""
     if SUITES.get(suite.name) == suite:
         return suite
-    _check_name("suite", suite.name, set(SUITES))
-    if "/" in suite.name:
-        raise ValueError(f"suite {suite.name}: its name is part of file names, and has no /")
+    _check_name("suite", suite.name, set(SUITES), SUITE_NAME)  # part of file names
     if suite.configuration is None and suite.generator is None:
         raise ValueError(f"suite {suite.name} has no problems: it needs a generator or a configuration of OpenCompass")
     if missing := {*LENGTHS} - {*suite.lengths}:
@@ -140,9 +139,9 @@ def blame(decoder: Decoder, error: BaseException) -> str | None:
     return f"plugin {where}: decoder {name_of(decoder)}: {type(error).__name__}: {error}"
 
 
-def _check_name(what: str, name: str, taken: set[str]) -> None:
-    if not NAME.fullmatch(name):
-        raise ValueError(f'the name of a {what} is letters, digits, "_", "-", "." and "/", not {name!r}')
+def _check_name(what: str, name: str, taken: set[str], pattern: re.Pattern[str] = NAME) -> None:
+    if not pattern.fullmatch(name):
+        raise ValueError(f"the name of a {what} must match {pattern.pattern}, not {name!r}")
     if name in taken:
         raise ValueError(f"a {what} {name!r} is there already; choose another name")
 

@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from harness.elements import format_call
 from harness.errors import UserError, one_line_errors
 from harness.methods.presets import PRESETS
 from harness.options import option, parsed
@@ -27,7 +28,7 @@ from harness.suites.published import PAPER_TABLES, PUBLISHED
 
 PAPER_SOURCE = "the FeF-DLLM paper's tables; LLaDA-8B-Instruct, its suites' settings, 8 A100"
 FIXED = ("suite", "methods", "gen_length", "block_length", "temperature")  # what a recipe says
-ELSEWHERE = ("plan", "costs", "status")  # options of harness/run.py alone
+REFUSED = (*FIXED, "plan", "status")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,11 +40,11 @@ class ReproduceOptions(RunOptions):
 
 
 @dataclass(frozen=True)
-class Recipe:
+class PublishedNumber:
     """One published number.
 
     method: a preset with what it was run with. accuracy: percent. speed: over LLaDA, on the same problems, in seconds.
-    judge: where prompt or judge are not those of OpenCompass's configuration here, whose.
+    judge: whose prompt and judge, where they are not those of OpenCompass's configuration here.
     """
 
     model: str
@@ -58,11 +59,10 @@ class Recipe:
     @property
     def element(self) -> str:
         """The method as an element of --methods."""
-        given = ",".join(f"{name}={json.dumps(value)}" for name, value in self.options.items())
-        return f"{self.method}({given})" if given else self.method
+        return format_call(self.method, self.options)
 
 
-def _paper() -> Iterator[tuple[str, Recipe]]:
+def _paper() -> Iterator[tuple[str, PublishedNumber]]:
     """The rows of the paper's tables of results and of training that are presets here."""
     tables = json.loads(PAPER_TABLES.read_text(encoding="utf-8"))
     presets = {preset.label: name for name, preset in PRESETS.items()}
@@ -70,12 +70,12 @@ def _paper() -> Iterator[tuple[str, Recipe]]:
         for suite, accuracy, speed in zip(tables["suites"], row["acc"], row["speed"], strict=True):
             method = presets[row["method"]]
             over_llada = None if method == "llada" else speed
-            made = Recipe("GSAI-ML/LLaDA-8B-Instruct", suite, method, accuracy, PAPER_SOURCE, over_llada)
+            made = PublishedNumber("GSAI-ML/LLaDA-8B-Instruct", suite, method, accuracy, PAPER_SOURCE, over_llada)
             yield f"paper/{method}/{suite}", made
 
 
 RECIPES = {
-    f"{entry.recipe}/{suite}": Recipe(
+    f"{entry.recipe}/{suite}": PublishedNumber(
         entry.model,
         suite,
         entry.decoder or "llada",
@@ -101,7 +101,7 @@ def described() -> str:
     return "\n".join(lines)
 
 
-def verdict(recipe: Recipe, row: Mapping[Any, Any]) -> str:
+def verdict(recipe: PublishedNumber, row: Mapping[Any, Any]) -> str:
     """Published and measured, in a line. row: of `harness.measures.intervals.summarise`."""
     parts = []
     numbers = [("accuracy", recipe.accuracy, "%", 1), ("speedup", recipe.speed, "x", 2)]
@@ -124,11 +124,8 @@ def reproduce(options: ReproduceOptions) -> str:
         unknown = f"there is no recipe {options.name}" if options.name else "a recipe's name is needed"
         raise UserError(f"{unknown}; --list has them")
     usual = {each.name: each.default for each in fields(RunOptions)}
-    changed = {name: f"--{name.replace('_', '-')}" for name in usual if getattr(options, name) != usual[name]}
-    for names, why in ((FIXED, "is what the recipe says"), (ELSEWHERE, "is an option of harness/run.py")):
-        for name in names:
-            if name in changed:
-                raise UserError(f"recipe {options.name}: {changed[name]} {why}; leave it out")
+    if changed := [f"--{name.replace('_', '-')}" for name in REFUSED if getattr(options, name) != usual[name]]:
+        raise UserError(f"recipe {options.name} takes no {', '.join(changed)}; leave it out, or use harness/run.py")
     from harness.run import evaluate
 
     recipe = RECIPES[options.name]

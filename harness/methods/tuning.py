@@ -133,7 +133,7 @@ class Tuned(msgspec.Struct):
     suites: dict[str, dict[str, Any]]
 
 
-class Choice(msgspec.Struct):
+class ChoiceFile(msgspec.Struct):
     """A file that harness/tune.py made."""
 
     methods: dict[str, Tuned]
@@ -142,7 +142,7 @@ class Choice(msgspec.Struct):
 def read_choice(path: str) -> dict[str, Preset]:
     """The methods of a file that harness/tune.py made. Raises UserError if it is none."""
     try:
-        choice = msgspec.json.decode(Path(path).read_bytes(), type=Choice)
+        choice = msgspec.json.decode(Path(path).read_bytes(), type=ChoiceFile)
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}; give a choice.json of harness/tune.py") from error
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

@@ -102,14 +102,14 @@ assert processes() < most_processes, "start processes without limit"
 
 
 @dataclass(frozen=True)
-class Choice:
+class Containment:
     """How model-written code is run here: the isolation, None if it is not; missing: why there is no sandbox, or ""."""
 
     isolation: Isolation | None
     missing: str = ""
 
 
-def choose(unsafe: bool = False) -> Choice:
+def choose(unsafe: bool = False) -> Containment:
     """The sandbox that works here; without one a plain process if `unsafe`, else nothing. Probes once per process."""
     bwrap = shutil.which("bwrap")
     if bwrap is None:
@@ -118,9 +118,9 @@ def choose(unsafe: bool = False) -> Choice:
         isolation = sandbox(bwrap)
         complaint = _probed(isolation)
         if not complaint:
-            return Choice(isolation)
+            return Containment(isolation)
         missing = f"no sandbox ({complaint}); let bubblewrap make namespaces, {WITHOUT}"
-    return Choice(UNSAFE if unsafe else None, missing)
+    return Containment(UNSAFE if unsafe else None, missing)
 
 
 def not_enforced(isolation: Isolation) -> list[str]:

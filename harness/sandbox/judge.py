@@ -28,7 +28,7 @@ ALIASES = {"np": "numpy", "pd": "pandas"}
 class Foreign:
     """Stands for an object in the program's process that is no data."""
 
-    def __init__(self, judge: Judge, number: int) -> None:
+    def __init__(self, judge: ProgramProcess, number: int) -> None:
         self._judge, self._number = judge, number
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
@@ -64,8 +64,8 @@ class Foreign:
     __hash__ = object.__hash__
 
 
-class Judge:
-    """Asks a program's process, and turns what it answers into values, stand-ins and exceptions."""
+class ProgramProcess:
+    """The program's process as its judge sees it: answers become values, stand-ins and exceptions."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
@@ -137,7 +137,7 @@ def judge(channel: Channel, tests: dict[str, Any], scope: dict[str, Any]) -> tup
     tests, where it was raised. scope: of `prepared`. tests: "tests" are executed in it, with the "names" of the program
     and with "modules" that the program has to have, imported here.
     """
-    judged = Judge(channel)
+    judged = ProgramProcess(channel)
     try:
         for name in tests["names"]:
             scope.pop(name, None)
@@ -155,7 +155,7 @@ def judge(channel: Channel, tests: dict[str, Any], scope: dict[str, Any]) -> tup
     return "pass", "", "", judged.compared
 
 
-def _counting(judged: Judge, compare: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+def _counting(judged: ProgramProcess, compare: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     """A comparison of the tests that looks at classes first: what it refuses for that is counted too."""
 
     def counted(actual: Any, expected: Any) -> Any:

@@ -14,7 +14,7 @@ from harness.records.schema import RunRecord
 from harness.records.store import read_lines, read_meta, write_atomically
 from harness.runs.problems import Problems, explanation, load_problems, verdict_in
 from harness.runs.recorded import restored_suites
-from harness.sandbox.bubblewrap import Choice, choose, not_enforced
+from harness.sandbox.bubblewrap import Containment, choose, not_enforced
 from harness.sandbox.evaluators import taken
 from harness.sandbox.execute import Isolation
 from harness.sandbox.supervisor import confine
@@ -41,7 +41,7 @@ def verdicts_of(
     """
     meta = read_meta(folder)
     specs = restored_suites(meta, suites)
-    choice = Choice(Isolation("bubblewrap")) if confined else choose(unsafe)
+    choice = Containment(Isolation("bubblewrap")) if confined else choose(unsafe)
     draws, files = len(meta.config.draws), meta.data["files"]
     groups: dict[tuple[str, str, int], list[dict[str, Any]]] = {}
     for item in read_lines(folder / "items.jsonl"):

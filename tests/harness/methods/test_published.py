@@ -9,7 +9,7 @@ import pytest
 from harness.errors import UserError
 from harness.methods.selection import methods_named
 from harness.options import parsed
-from harness.reproduce import RECIPES, Recipe, main, verdict
+from harness.reproduce import RECIPES, PublishedNumber, main, verdict
 from harness.runs.options import RunOptions
 from harness.runs.resolve import resolve
 from harness.suites.published import PUBLISHED, Published, family_of, settings_of_model
@@ -126,19 +126,21 @@ def test_every_recipe_is_a_method_with_settings_on_its_suite(name: str) -> None:
 
 
 def test_a_number_is_the_same_where_its_interval_holds_what_was_published() -> None:
-    recipe = Recipe("m", "gsm8k", "llada", 78.9, "somewhere")
+    recipe = PublishedNumber("m", "gsm8k", "llada", 78.9, "somewhere")
     assert "measured 75.0% (70.0 to 80.0): the same; 100 problems" in verdict(recipe, row(75, 70, 80))
     assert "not the same" in verdict(recipe, row(75, 72, 78))
 
 
 def test_a_speed_has_a_verdict_of_its_own() -> None:
     speeds = {"speedup": 0.7, "speedup_low": 0.6, "speedup_high": 0.8}
-    said = verdict(Recipe("m", "gsm8k", "fef-2", 79, "somewhere", 3.55), row(78, 70, 85, **speeds))
+    said = verdict(PublishedNumber("m", "gsm8k", "fef-2", 79, "somewhere", 3.55), row(78, 70, 85, **speeds))
     assert "speedup: published 3.55x, measured 0.70x (0.60 to 0.80): not the same" in said
 
 
 def test_another_prompt_or_judge_is_said() -> None:
-    assert "lm-eval" in verdict(Recipe("m", "gsm8k", "block", 80, "somewhere", judge="lm-eval"), row(80, 70, 90))
+    assert "lm-eval" in verdict(
+        PublishedNumber("m", "gsm8k", "block", 80, "somewhere", judge="lm-eval"), row(80, 70, 90)
+    )
 
 
 @pytest.mark.parametrize(
@@ -146,8 +148,8 @@ def test_another_prompt_or_judge_is_said() -> None:
     [
         (["nothing"], "no recipe nothing"),
         ([], "a recipe's name is needed"),
-        (["llada-8b/gsm8k", "--gen-length=8"], "--gen-length is what"),
-        (["llada-8b/gsm8k", "--plan"], "--plan is an option of"),
+        (["llada-8b/gsm8k", "--gen-length=8"], "takes no --gen-length"),
+        (["llada-8b/gsm8k", "--plan"], "takes no --plan"),
     ],
 )
 def test_what_is_no_recipe_is_refused(line: list[str], said: str) -> None:
