@@ -38,13 +38,20 @@ from harness.records.store import Run, write_atomically
 from tables.output import NAME as PDF
 from tables.output import latex, markdown, write_pdf
 from tables.sheets.against import against_sheets, paper
-from tables.sheets.layout import Request, Sheet, with_columns
+from tables.sheets.layout import Sheet, TableRequest, with_columns
 from tables.sheets.measures import measures, windows
 from tables.sheets.measures import theory_sheets as theory
 from tables.sheets.suites import ABLATIONS, ablations
 
 # What makes each table of a run; it yields nothing where records are missing. A new table is one file and one entry.
-SHEETS: tuple[Callable[[Request], Iterable[Sheet]], ...] = (ablations, windows, theory, measures, against_sheets, paper)
+SHEETS: tuple[Callable[[TableRequest], Iterable[Sheet]], ...] = (
+    ablations,
+    windows,
+    theory,
+    measures,
+    against_sheets,
+    paper,
+)
 # What a rendering may leave in its folder.
 NAMES = {"main", *ABLATIONS, "windows", "theory", "measures", "tokens", "curves", "against", "paper"}
 FORMATS = (".md", ".csv", ".tex")
@@ -67,7 +74,7 @@ def render(
     whether tables have one. measures: those of the field too. Raises UserError if the run has no items, is damaged or
     has no such method or column.
     """
-    request = Request(run, measure(run), paired(run) if intervals else None, paper, against, measures)
+    request = TableRequest(run, measure(run), paired(run) if intervals else None, paper, against, measures)
     sheets = [sheet for make in SHEETS for sheet in make(request)]
     known = {name for sheet in sheets for column in sheet.table.cells.columns for name in column if name}
     unknown = [name for name in columns if name.lower() not in map(str.lower, known)]

@@ -41,7 +41,7 @@ class Series:
 
 
 @dataclass(frozen=True)
-class Suite:
+class ShownSuite:
     """A suite with its problems: runs that have other problems under one name have suites of their own."""
 
     key: str
@@ -56,7 +56,7 @@ class Book:
     runs: tuple[Run, ...]
     names: tuple[str, ...]
     series: tuple[Series, ...]
-    suites: tuple[Suite, ...]
+    suites: tuple[ShownSuite, ...]
     suite_numbers: tuple[dict[str, int], ...]
 
     @cached_property
@@ -90,7 +90,7 @@ def open_book(runs: Sequence[Run]) -> Book:
             raise UserError(f"{run.folder} holds no items yet; there is nothing to show")
     names = _distinct([run.meta.name or run.folder.name for run in runs])
     series: list[Series] = []
-    suites: list[Suite] = []
+    suites: list[ShownSuite] = []
     numbers: list[dict[str, int]] = []
     for number, run in enumerate(runs):
         held = set(run.items["method"].unique())
@@ -104,7 +104,7 @@ def open_book(runs: Sequence[Run]) -> Book:
     return Book(tuple(runs), tuple(names), tuple(series), tuple(suites), tuple(numbers))
 
 
-def _suite_numbers(run: Run, name: str, suites: list[Suite]) -> dict[str, int]:
+def _suite_numbers(run: Run, name: str, suites: list[ShownSuite]) -> dict[str, int]:
     """The number of each suite of a run in `suites`, to which those are added that are not there yet."""
     found, held = {}, set(run.items["suite"].unique())
     for key, title in suite_titles(run).items():
@@ -114,7 +114,7 @@ def _suite_numbers(run: Run, name: str, suites: list[Suite]) -> dict[str, int]:
         same = [number for number, each in enumerate(suites) if (each.key, each.digest) == (key, digest)]
         if not same:
             again = any(each.key == key for each in suites)
-            suites.append(Suite(key, f"{title} ({name})" if again else title, digest))
+            suites.append(ShownSuite(key, f"{title} ({name})" if again else title, digest))
         found[key] = same[0] if same else len(suites) - 1
     return found
 

@@ -19,7 +19,7 @@ UNITS = {"accuracy": "", "speedup": "x", "forward_speedup": "x"}
 
 
 @dataclass(frozen=True)
-class Cell:
+class LinkedCell:
     """A number of the table: its text, its interval's, what it is sorted by, and the items behind it, as a link."""
 
     text: str
@@ -34,7 +34,7 @@ class Row:
 
     name: str
     checkpoint: str
-    cells: tuple[Cell, ...]
+    cells: tuple[LinkedCell, ...]
 
 
 @dataclass(frozen=True)
@@ -74,14 +74,14 @@ def overview(book: Book) -> Overview:
     return Overview(titles, tuple(METRICS[metric] for metric in metrics), tuple(rows), tuple(frames), tuple(means))
 
 
-def _cell(values: dict[Any, Any], metric: str, link: str) -> Cell:
+def _cell(values: dict[Any, Any], metric: str, link: str) -> LinkedCell:
     value, low, high = (values.get(name) for name in (metric, f"{metric}_low", f"{metric}_high"))
     if value is None or pd.isna(value):
-        return Cell("-", "", None, link)
+        return LinkedCell("-", "", None, link)
     digits, unit = (1 if metric == "accuracy" else 2), UNITS[metric]
     known = low is not None and high is not None and not pd.isna(low) and not pd.isna(high)
     interval = f"{low:.{digits}f} to {high:.{digits}f}{unit}" if known else ""
-    return Cell(f"{value:.{digits}f}{unit}", interval, round(float(value), 6), link)
+    return LinkedCell(f"{value:.{digits}f}{unit}", interval, round(float(value), 6), link)
 
 
 LAYOUT: dict[str, Any] = {"margin": {"l": 56, "r": 12, "t": 12, "b": 48}}

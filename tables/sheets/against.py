@@ -19,9 +19,9 @@ from tables.sheets.layout import (
     MEAN,
     SPEED,
     Cell,
-    Request,
     Sheet,
     Table,
+    TableRequest,
     grid,
     lettered,
     mean_rows,
@@ -100,7 +100,7 @@ def _cells(row: dict[Any, Any] | None, heading: str, letters: dict[str, str]) ->
     return Cell(number_text(row["points"], 1, "+"), mark=letters.get(row["note"], "")), interval, Cell(row["word"] + of)
 
 
-def against_sheets(request: Request) -> Iterator[Sheet]:
+def against_sheets(request: TableRequest) -> Iterator[Sheet]:
     """Every method beside the one that was asked for, if any was."""
     if request.against:
         compared = against(request.run, request.against)
@@ -219,7 +219,7 @@ def _paper() -> dict[str, Any]:
     return json.loads(PAPER_TABLES.read_text(encoding="utf-8"))
 
 
-def paper(request: Request) -> Iterator[Sheet]:
+def paper(request: TableRequest) -> Iterator[Sheet]:
     """The paper's numbers beside the run's own, if they were asked for and the paper has any of its rows."""
     if request.paper and len(beside := beside_paper(request.measured, request.run)):
         yield Sheet(paper_table(beside, request.measured, request.run), beside[TIDY])

@@ -78,7 +78,7 @@ class Sheet:
 
 
 @dataclass(frozen=True)
-class Request:
+class TableRequest:
     """What tables are made of: a run, its rows of `table.measure`, `intervals.paired` where intervals are wanted.
 
     paper, measures: whether the paper's numbers, and the field's measures, are wanted. against: the method that all

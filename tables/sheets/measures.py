@@ -13,7 +13,7 @@ from harness.measures.table import measure_windows, timed
 from harness.measures.theory import COSTS, OF_SECONDS, theory
 from harness.records.store import Run
 from tables.sheets.captions import setting, timing
-from tables.sheets.layout import Heading, Headings, Request, Sheet, Table, listed
+from tables.sheets.layout import Heading, Headings, Sheet, Table, TableRequest, listed
 
 COUNTS: Headings = {
     "seconds_per_item": Heading("Seconds", "mean", 3),
@@ -84,7 +84,7 @@ def counted_table(
     return Table(name, " ".join([*caption, *setting(measured, run), *timing(run)]), listed(ledger, headings, run))
 
 
-def measures(request: Request) -> Iterator[Sheet]:
+def measures(request: TableRequest) -> Iterator[Sheet]:
     """What a response has of tokens, calls and seconds, and the field's measures of it, if they were asked for."""
     if request.measures:
         ledger = token_ledger(request.run)
@@ -148,7 +148,7 @@ HEADINGS = {
 }
 
 
-def windows(request: Request) -> Iterator[Sheet]:
+def windows(request: TableRequest) -> Iterator[Sheet]:
     """Speculative windows, where there are any."""
     measured = measure_windows(request.run)
     if len(measured):
@@ -166,7 +166,7 @@ def theory_table(frame: pd.DataFrame, measured: pd.DataFrame, run: Run) -> Table
     return Table("theory", " ".join([*sentences, *setting(measured, run), *timing(run)]), cells)
 
 
-def theory_sheets(request: Request) -> Iterator[Sheet]:
+def theory_sheets(request: TableRequest) -> Iterator[Sheet]:
     """The paper's theorem beside the measured windows, if FeF methods have any."""
     expected = theory(request.run)
 

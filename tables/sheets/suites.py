@@ -25,9 +25,9 @@ from tables.sheets.layout import (
     SPEED,
     Cell,
     Metric,
-    Request,
     Sheet,
     Table,
+    TableRequest,
     grid,
     mean_rows,
     shown_metrics,
@@ -226,7 +226,7 @@ def _steps(method: Method) -> int | None:
     return found if isinstance(found, int) else None
 
 
-def ablations(request: Request) -> Iterator[Sheet]:
+def ablations(request: TableRequest) -> Iterator[Sheet]:
     """The main table and the paper's ablations, those that the run has rows for."""
     for table, rows in tables_of(request.measured, request.run, request.pairs):
         yield Sheet(table, rows)
