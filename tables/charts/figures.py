@@ -194,9 +194,7 @@ def _losses(path: Path) -> pd.Series[float]:
         frame = pd.read_csv(path)
         steps, losses = frame["step"].to_numpy(dtype=float), frame["loss"].to_numpy(dtype=float)
     except OSError as error:
-        raise UserError(
-            f"cannot read {path}: {error.strerror}; give NAME=FILE, a loss.csv of harness.train"
-        ) from error
+        raise UserError(f"cannot read {path}: {error.strerror}; give NAME=FILE, a loss.csv of harness.train") from error
     except (ValueError, KeyError) as error:
         raise UserError(f"{path} is no loss.csv: it must have numbers in columns step and loss") from error
     ends = np.flatnonzero(np.diff(steps) < 0)
