@@ -30,9 +30,37 @@ def bench_responses(
     first response of every method is thrown away: it warms up. Raises UserError where the record's problems are not
     those that are generated here.
     """
-    config = golden.config
-    methods = list(config.methods if methods is None else methods)
+    methods = list(golden.config.methods if methods is None else methods)
     rows = golden.items[(golden.items["item"] < count) & golden.items["method"].isin(methods)]
+    answers = _answers(golden, rows, device, count, methods, cuda_graphs)
+    both = answers.merge(rows, on=list(KEY), suffixes=("", "_golden"))
+    same = both["tokens_hash"] == both["tokens_hash_golden"]
+    costs = both["forwards"] == both["forwards_golden"]
+    kinds = pd.DataFrame({"equal": same & costs, "other costs": same & ~costs, "other tokens": ~same})
+    parity = kinds.groupby(both["method"], sort=False).agg("sum").reset_index()
+    parity.insert(1, "responses", both.groupby("method", sort=False).size().to_list())
+    speeds = []
+    by_pair: dict[Any, pd.DataFrame] = dict(list(both.groupby(["suite", "method"], sort=False)))
+    for (suite, method), found in by_pair.items():
+        mean = found[["seconds", "forwards"]].mean()
+        row = {"method": method, "suite": suite, "ms": 1e3 * mean["seconds"], "forwards": mean["forwards"]}
+        if (suite, REFERENCE) in by_pair:
+            llada = by_pair[suite, REFERENCE]
+            row |= {f"speedup, {unit}": ratio_of_totals(llada[unit], found[unit]) for unit in ("seconds", "forwards")}
+        speeds.append(row)
+    other = both[~same]
+    notes = [f"other tokens: {' '.join(map(str, key))}" for key in other[list(KEY)].itertuples(index=False)]
+    return {"parity": parity, "suites": pd.DataFrame(speeds)}, notes
+
+
+def _answers(
+    golden: Run, rows: pd.DataFrame, device: str, count: int, methods: list[str], cuda_graphs: bool
+) -> pd.DataFrame:
+    """Records of the responses, without verdicts, in the order in which they are decoded.
+
+    AT_ONCE items of a suite pass through all methods before the next ones, every second time in the other order.
+    """
+    config = golden.config
     names = sorted({name for table in config.models.values() for name in table.values()})
     backbones = {name: load_backbone(name, device, DTYPE, cuda_graphs=cuda_graphs) for name in names}
     tokenizer = backbones[names[0]].text_tokenizer()
@@ -73,21 +101,4 @@ def bench_responses(
         for number, first in enumerate(range(0, count, AT_ONCE)):
             for method in methods if number % 2 == 0 else methods[::-1]:
                 answers += [answer(method, suite, item) for item in range(first, min(first + AT_ONCE, count))]
-    both = pd.DataFrame(answers).merge(rows, on=list(KEY), suffixes=("", "_golden"))
-    same = both["tokens_hash"] == both["tokens_hash_golden"]
-    costs = both["forwards"] == both["forwards_golden"]
-    kinds = pd.DataFrame({"equal": same & costs, "other costs": same & ~costs, "other tokens": ~same})
-    parity = kinds.groupby(both["method"], sort=False).agg("sum").reset_index()
-    parity.insert(1, "responses", both.groupby("method", sort=False).size().to_list())
-    speeds = []
-    by_pair: dict[Any, pd.DataFrame] = dict(list(both.groupby(["suite", "method"], sort=False)))
-    for (suite, method), found in by_pair.items():
-        mean = found[["seconds", "forwards"]].mean()
-        row = {"method": method, "suite": suite, "ms": 1e3 * mean["seconds"], "forwards": mean["forwards"]}
-        if (suite, REFERENCE) in by_pair:
-            llada = by_pair[suite, REFERENCE]
-            row |= {f"speedup, {unit}": ratio_of_totals(llada[unit], found[unit]) for unit in ("seconds", "forwards")}
-        speeds.append(row)
-    other = both[~same]
-    notes = [f"other tokens: {' '.join(map(str, key))}" for key in other[list(KEY)].itertuples(index=False)]
-    return {"parity": parity, "suites": pd.DataFrame(speeds)}, notes
+    return pd.DataFrame(answers)
