@@ -90,7 +90,7 @@ def test_what_that_revision_does_otherwise_here_is_a_change(
         *({"tokens_hash", each} for each in ("prompt_hash", "gold", "seed", "prompt_tokens")),
         {"correct"},
     ],
-    ids=str,
+    ids=lambda names: " ".join(sorted(names)),
 )
 def test_another_prompt_or_another_text_or_verdict_of_the_same_tokens_is_no_rounding(
     golden: Run, monkeypatch: pytest.MonkeyPatch, measures: set[str]
