@@ -15,9 +15,8 @@ import pandas as pd
 import torch
 
 from harness.stats import mean_interval
-from harness.suites.exchanges import Exchange
+from harness.suites.exchanges import Example, Exchange, encode
 from harness.suites.registry import suite_named
-from harness.suites.responses import Example, encode
 from harness.suites.splits import problems
 from model_wrappers import Backbone
 from model_wrappers.backbones.protocol import Ledger

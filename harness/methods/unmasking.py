@@ -11,7 +11,7 @@ from rich.progress import track
 from scipy.ndimage import gaussian_filter1d
 from scipy.optimize import isotonic_regression
 
-from harness.suites.responses import Example
+from harness.suites.exchanges import Example
 from model_wrappers.backbones.protocol import BackboneLike, Ledger
 from model_wrappers.sampling import quotas
 

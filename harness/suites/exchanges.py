@@ -1,4 +1,4 @@
-"""Prompts and responses of a file, for training and for DDOSP's profile.
+"""Prompts and responses of a file, for training, and as ids for DDOSP's profile.
 
 A JSON object a line: {"prompt", "response"}, the prompt being the user's turn as the model will see it, or the lines of
 GSM8K's train file ({"question", "answer"}; its calculator annotations, <<48/2=24>>, are taken out) or of MATH's
@@ -12,6 +12,9 @@ from typing import Any, NamedTuple
 from harness.errors import UserError
 from harness.suites.registry import SUITES
 from harness.suites.spec import Training
+from harness.suites.splits import problems
+from model_wrappers import Backbone
+from model_wrappers.chat import encode_question
 
 PLAIN = ("prompt", "response")
 TRAIN_FORMATS = {name: suite.training for name, suite in SUITES.items() if suite.training is not None}
@@ -58,3 +61,35 @@ def _exchange(line: str, formats: dict[str, Training], where: str) -> Exchange:
 
 def _is_text(row: Any, name: str) -> bool:
     return isinstance(row, dict) and isinstance(row.get(name), str) and bool(row[name].strip())
+
+
+class Example(NamedTuple):
+    """A prompt and its response, as ids; all responses of one estimate have the same length."""
+
+    prompt: list[int]
+    response: list[int]
+
+
+def generated_exchanges(suite: str, count: int) -> list[Exchange]:
+    """`count` of nano's generated training problems. Raises ValueError if there are fewer."""
+    return [Exchange(problem.question, problem.response) for problem in problems(suite, "train", count)]
+
+
+def encode(backbone: Backbone, exchanges: list[Exchange], length: int) -> list[Example]:
+    """The exchanges as ids, every response cut or padded with EOS to `length`, as in training.
+
+    Raises UserError where one does not fit the model.
+    """
+    tokenizer = backbone.text_tokenizer()
+    end = [] if backbone.eot_id is None else [backbone.eot_id]
+    examples = []
+    for number, exchange in enumerate(exchanges, 1):
+        prompt = encode_question(tokenizer, exchange.prompt)
+        text = list(tokenizer(exchange.response, add_special_tokens=False).input_ids)
+        if len(prompt) + length > backbone.max_length:
+            raise UserError(
+                f"training response {number}: prompt of {len(prompt)} tokens and response of {length} exceed the limit "
+                f"of {backbone.name}, {backbone.max_length} tokens"
+            )
+        examples.append(Example(prompt, (text + end + [backbone.eos_id] * length)[:length]))
+    return examples

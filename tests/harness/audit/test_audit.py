@@ -33,7 +33,7 @@ from harness.audit.streams import Contexts, distances, paper_targets, probs_alon
 from harness.errors import UserError
 from harness.records.environment import rows_of
 from harness.stats import hoeffding, sampling_bound
-from harness.suites.responses import Example
+from harness.suites.exchanges import Example
 from model_wrappers import METHODS, Backbone, decode, load_backbone
 from model_wrappers.decoders.fef.two_stream import TwoStreamVerifier
 from model_wrappers.diffusion import Uniform
