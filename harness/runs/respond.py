@@ -97,9 +97,15 @@ def prepare(
     longest = sorted(models.values(), key=lambda model: model.gen_length)
     encoded: dict[str, list[torch.Tensor]] = {}
     for model in {id(model.backbone): model for model in longest}.values():  # the limit of each decides
-        own = [_encoded(suite.name, item, model.backbone, each, plain) for item, each in enumerate(turns)]
-        _check_fit(suite.name, own, model)
-        encoded[model.backbone.name] = own
+        encoded[model.backbone.name] = own = []
+        for item, each in enumerate(turns):
+            with explained(f"{suite.name}, item {item}", ValueError):
+                own.append(encode_chat(model.backbone, each, plain))
+                if len(own[-1]) + model.gen_length > model.backbone.max_length:
+                    raise ValueError(
+                        f"prompt of {len(own[-1])} tokens and response of {model.gen_length} exceed the limit of "
+                        f"{model.backbone.name}, {model.backbone.max_length} tokens"
+                    )
     (first, prompts), *others = encoded.items()
     for other, own in others:
         for item, pair in enumerate(zip(prompts, own, strict=True)):
@@ -118,20 +124,6 @@ def prepare(
             raise UserError(f"data file of {suite.name}, {error}: {part.config['path']}") from error
     draws = len(seeds)
     return SuiteJob(suite.name, prompts * draws, golds * draws, judge, models, seeds)
-
-
-def _encoded(suite: str, item: int, backbone: Backbone, turns: Any, plain: bool) -> torch.Tensor:
-    with explained(f"{suite}, item {item}", ValueError):
-        return encode_chat(backbone, turns, plain)
-
-
-def _check_fit(suite: str, prompts: list[torch.Tensor], model: DiffusionModel) -> None:
-    for item, prompt_P in enumerate(prompts):
-        if len(prompt_P) + model.gen_length > model.backbone.max_length:
-            raise UserError(
-                f"{suite}, item {item}: prompt of {len(prompt_P)} tokens and response of {model.gen_length} exceed "
-                f"the limit of {model.backbone.name}, {model.backbone.max_length} tokens"
-            )
 
 
 def prompts_of(job: SuiteJob) -> list[PromptRecord]:
