@@ -99,9 +99,14 @@ def methods_named(methods: Methods) -> dict[str, Preset]:
 
 def _resolved(element: Element) -> tuple[str, dict[str, Preset]]:
     """The canonical text of an element, and the methods that it stands for."""
-    if element.plugin.endswith(TUNED):
-        return _tuned(element)
     name = element.name
+    if element.plugin.endswith(TUNED):
+        presets = read_choice(element.plugin)
+        if element.cache or element.arguments:
+            raise UserError(f"{element.text}: its methods are tuned; they take no options and no cache")
+        if name and name not in presets:
+            raise UserError(f"{element.plugin} has no method {name}; it has {', '.join(presets)}")
+        return name or element.plugin, {name: presets[name]} if name else presets
     if name in PRESETS:
         preset = PRESETS[name]
     elif name in GROUPS or name == ALL:
@@ -119,16 +124,6 @@ def _resolved(element: Element) -> tuple[str, dict[str, Preset]]:
         )
     key, preset = _with_arguments(element, preset)
     return key, {key: preset}
-
-
-def _tuned(element: Element) -> tuple[str, dict[str, Preset]]:
-    """The methods of a file of tuned ones, or the one that is named."""
-    presets = read_choice(element.plugin)
-    if element.cache or element.arguments:
-        raise UserError(f"{element.text}: its methods are tuned; they take no options and no cache")
-    if element.name and element.name not in presets:
-        raise UserError(f"{element.plugin} has no method {element.name}; it has {', '.join(presets)}")
-    return element.name or element.plugin, {element.name: presets[element.name]} if element.name else presets
 
 
 def _with_arguments(element: Element, preset: Preset) -> tuple[str, Preset]:
@@ -164,15 +159,11 @@ def _label(label: str, cache: str, changes: dict[str, Any]) -> str:
     """A label that says what was set; what it said of these options before is left out."""
     found = LABEL.fullmatch(label)
     assert found is not None, "every text fits"
-    before = [part for part in (found[2] or "").split(", ") if part and not _names(part, changes)]
+    # Of these parts, say "step=2", those go whose option has changed.
+    parts = [(part, part.partition("=")[0]) for part in (found[2] or "").split(", ") if part]
+    before = [part for part, option in parts if option not in changes and f"{option}s" not in changes]
     inner = ", ".join([*before, *([format_label(changes)] if changes else [])])
     return found[1] + (f", {cache} cache" if cache else "") + (f" ({inner})" if inner else "")
-
-
-def _names(part: str, changes: dict[str, Any]) -> bool:
-    """Whether a part of a label, say "step=2", is of one of these options."""
-    option = part.partition("=")[0]
-    return option in changes or f"{option}s" in changes
 
 
 def _valid() -> list[str]:

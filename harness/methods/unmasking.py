@@ -39,7 +39,7 @@ def estimate_profiles(
     model = Ledger(backbone)
     generator = torch.Generator().manual_seed(seed)
     blocks = len(examples[0].response) // block
-    never = torch.tensor([model.eos_id] if logits_eos_inf else [], dtype=torch.long, device=model.device)
+    excluded = torch.tensor([model.eos_id] if logits_eos_inf else [], dtype=torch.long, device=model.device)
     total, counted = np.zeros((2, blocks, block))
     for example, number in track([(e, b) for e in examples for b in range(blocks)], "profile"):
         first = len(example.prompt) + number * block
@@ -58,7 +58,7 @@ def estimate_profiles(
                 masked_BN = masked_BN & (target_N != model.eos_id)
             # Row by row: in float32 a batch of a large vocabulary would not fit into memory with the model.
             target = target_N.to(model.device)
-            loss_BN = torch.stack([_loss(logits_NV, target, never) for logits_NV in logits_BNV]).cpu()
+            loss_BN = torch.stack([_loss(logits_NV, target, excluded) for logits_NV in logits_BNV]).cpu()
             tokens_B = masked_BN.sum(1)
             mean_B = torch.where(masked_BN, loss_BN, 0).sum(1) / tokens_B.clamp(min=1)
             np.add.at(total[number], revealed_B.numpy(), mean_B.numpy())
@@ -74,8 +74,8 @@ def _filled(total_N: np.ndarray, counted_N: np.ndarray) -> np.ndarray:
     return np.interp(np.arange(len(total_N)), seen, total_N[seen] / counted_N[seen])
 
 
-def _loss(logits_NV: torch.Tensor, target_N: torch.Tensor, never: torch.Tensor) -> torch.Tensor:
-    possible_NV = logits_NV.float().index_fill(-1, never, -torch.inf)
+def _loss(logits_NV: torch.Tensor, target_N: torch.Tensor, excluded: torch.Tensor) -> torch.Tensor:
+    possible_NV = logits_NV.float().index_fill(-1, excluded, -torch.inf)
     return torch.nn.functional.cross_entropy(possible_NV, target_N, reduction="none").double()
 
 

@@ -26,7 +26,7 @@ import tempfile
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from harness.errors import UserError
 from harness.sandbox.request import SCRIPT, Program, compiled, judges_part, modules
@@ -112,7 +112,7 @@ def execute(program: Program, isolation: Isolation) -> Outcome:
 
 
 def attempt(program: Program, isolation: Isolation, slot: int = 0) -> tuple[Outcome | None, str]:
-    """Run a program once: its outcome, or None and why (the last line on stderr) if its process did not start."""
+    """Run a program once: its outcome, or None if its process did not start; and the last line on stderr."""
     nonce = secrets.token_hex(16)
     with contextlib.ExitStack() as stack:
         complaints = stack.enter_context(tempfile.TemporaryFile())
@@ -144,7 +144,9 @@ def attempt(program: Program, isolation: Isolation, slot: int = 0) -> tuple[Outc
             outcome = _read_outcome(process, nonce, program.killed_after)
         finally:
             _end(process, group)
-        return outcome, "" if outcome is not None else _last_line(complaints)
+        complaints.seek(max(0, complaints.seek(0, os.SEEK_END) - 1000))
+        lines = complaints.read().decode(errors="replace").split("\n")
+        return outcome, next((line.strip() for line in reversed(lines) if line.strip()), "no message")
 
 
 def interpreter() -> str:
@@ -286,9 +288,3 @@ def _end(process: subprocess.Popen[bytes], group: Path | None) -> None:
     deadline = time.monotonic() + 1
     while group is not None and (group / "cgroup.procs").read_bytes() and time.monotonic() < deadline:
         time.sleep(0.001)
-
-
-def _last_line(file: IO[bytes]) -> str:
-    file.seek(max(0, file.seek(0, os.SEEK_END) - 1000))
-    lines = file.read().decode(errors="replace").split("\n")
-    return next((line.strip() for line in reversed(lines) if line.strip()), "no message")

@@ -151,7 +151,11 @@ def judge(channel: Channel, tests: dict[str, Any], scope: dict[str, Any]) -> tup
         return "timeout", "", "", judged.compared
     except BaseException as error:
         kind = "assertion" if isinstance(error, AssertionError) else "failed"
-        return kind, _described(error), _failing_line(error, tests["tests"]), judged.compared
+        try:
+            message = str(error)[:LONGEST_MESSAGE]
+        except Exception:
+            message = "an exception without a message"
+        return kind, message, _failing_line(error, tests["tests"]), judged.compared
     return "pass", "", "", judged.compared
 
 
@@ -164,13 +168,6 @@ def _counting(judged: ProgramProcess, compare: Callable[[Any, Any], Any]) -> Cal
         return compare(actual, expected)
 
     return counted
-
-
-def _described(error: BaseException) -> str:
-    try:
-        return str(error)[:LONGEST_MESSAGE]
-    except Exception:
-        return "an exception without a message"
 
 
 def _failing_line(error: BaseException, tests: str) -> str:

@@ -16,7 +16,6 @@ from typing import Any
 
 from harness.errors import UserError
 from harness.options import UNSAFE_OPTION
-from harness.records.schema import RunRecord
 from harness.records.store import Recorder, read_meta, write_meta
 from harness.runs.recorded import restored_suites
 from harness.sandbox.bubblewrap import choose, whole_process
@@ -49,8 +48,9 @@ def score_run(folder: Path, unsafe: bool = False, pending: bool = False) -> dict
     for suites in ([name for name in specs if name not in together], together):
         if not suites:
             continue
-        shown = _shown(meta) if suites is together else None
-        found = _verdicts(folder, suites, unsafe, pending, shown)
+        data = str(meta.data.get("folder") or "")
+        shown = [str(ROOT), *([data] if Path(data).is_dir() and data else [])]
+        found = _verdicts(folder, suites, unsafe, pending, shown if suites is together else None)
         verdicts = {(method, suite, item): correct for method, suite, item, correct in found["rows"]}
         recorder.score(verdicts, {(method, suite, item): said for method, suite, item, said in found["why"]})
         scoring["sandbox"] = found["sandbox"]
@@ -61,21 +61,6 @@ def score_run(folder: Path, unsafe: bool = False, pending: bool = False) -> dict
             scoring["own_objects"][suite] = scoring["own_objects"].get(suite, 0) + programs
     write_meta(folder, {"scoring": scoring})
     return scoring
-
-
-def _shown(meta: RunRecord) -> list[str]:
-    """What a process that evaluates has to see: this project and the problems."""
-    data = meta.data.get("folder")
-    return [str(ROOT), *([data] if data and Path(data).is_dir() else [])]
-
-
-def _copied(folder: Path, to: Path) -> Path:
-    """What of a run is judged, where another user can read it."""
-    to.mkdir()
-    for name in ("run.json", "items.jsonl"):
-        shutil.copyfile(folder / name, to / name)
-        (to / name).chmod(0o644)
-    return to
 
 
 def _verdicts(run: Path, suites: list[str], unsafe: bool, pending: bool, shown: list[str] | None) -> dict[str, Any]:
@@ -102,7 +87,11 @@ def _verdicts(run: Path, suites: list[str], unsafe: bool, pending: bool, shown: 
             wrapper = entered(whole, passed)
             options += ["--confined", *([] if user is None else ["--user", str(user)])]
             environment |= {"HOME": scratch, "PYTHONPATH": str(ROOT)}
-            folder = _copied(run, Path(scratch) / "run")
+            folder = Path(scratch) / "run"
+            folder.mkdir()
+            for name in ("run.json", "items.jsonl"):  # where another user can read it
+                shutil.copyfile(run / name, folder / name)
+                (folder / name).chmod(0o644)
         command = [*wrapper, sys.executable, "-m", "harness.sandbox.verdicts", str(folder), *options]
         done = subprocess.run(
             command, cwd=scratch, env=environment, capture_output=True, text=True, check=False, pass_fds=passed
