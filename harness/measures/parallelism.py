@@ -67,7 +67,13 @@ def token_ledger(run: Run) -> pd.DataFrame:
     items or they are damaged.
     """
     items = checked_items(run)
-    left = -items["content_tokens"] - items["eos_tokens"] + _gen_lengths(run, items)
+    lengths = {
+        (name, suite): float(setting.gen_length or math.nan)
+        for name, method in run.config.methods.items()
+        for suite, setting in method.suites.items()
+    }
+    configured = [lengths.get(pair, math.nan) for pair in zip(items["method"], items["suite"], strict=True)]
+    left = -items["content_tokens"] - items["eos_tokens"] + configured
     items["post_stop_tokens"] = items["post_stop_tokens"].fillna(left)
     if not timed(run):
         items[["seconds", *UNTIL]] = math.nan
@@ -89,16 +95,6 @@ def token_ledger(run: Run) -> pd.DataFrame:
     ledger["positions_per_token"] = means["token_forwards"] / means["content"].replace(0, math.nan)
     named = by_name(ledger)
     return named.merge(measure_windows(run)[[*PAIR, "committed_per_window"]], how="left", on=PAIR)[LEDGER]
-
-
-def _gen_lengths(run: Run, items: pd.DataFrame) -> list[float]:
-    """The configured length of every item's response; NaN where the configuration names none."""
-    lengths = {
-        (name, suite): float(setting.gen_length or math.nan)
-        for name, method in run.config.methods.items()
-        for suite, setting in method.suites.items()
-    }
-    return [lengths.get(pair, math.nan) for pair in zip(items["method"], items["suite"], strict=True)]
 
 
 LOSS = 5.0  # points of accuracy below which a setting is worth nothing

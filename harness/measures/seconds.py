@@ -8,7 +8,6 @@ alone has, say a slow reference, joins with what it decoded there.
 import dataclasses
 import math
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 from msgspec import structs
@@ -40,12 +39,15 @@ def with_speed(run: Run, speed: Run) -> Run:
     """
     if not speed.config.timed:
         raise UserError(f"{speed.folder}: its seconds were not measured for comparison; make it without --untimed")
-    for name, method in run.config.methods.items():
-        if speed.config.methods.get(name) != method:
-            raise UserError(f"{speed.folder}: {name} is missing or has other settings than in {run.folder}")
-    if list(speed.config.suites) != list(run.config.suites):
-        raise UserError(f"{speed.folder}: its suites are not those of {run.folder}")
-    _check_same(run, speed)
+    other = [name for name, method in run.config.methods.items() if speed.config.methods.get(name) != method]
+    # Threads may differ, for untimed responses are decoded next to each other.
+    other += [name for name in ("temperature", "dtype") if getattr(run.config, name) != getattr(speed.config, name)]
+    other += ["the list of suites"] * (list(speed.config.suites) != list(run.config.suites))
+    both_weights = run.meta.weights.keys() & speed.meta.weights.keys()
+    digests = [{name: each.meta.weights[name].get("sha256") for name in both_weights} for each in (run, speed)]
+    other += [f"the weights of {name}" for name in both_weights if digests[0][name] != digests[1][name]]
+    if other:
+        raise UserError(f"{speed.folder}: {', '.join(other)}: missing there, or not as in {run.folder}")
     both = _both(run, speed)
     alone = ~speed.items["method"].isin(run.config.methods)
     known = pd.MultiIndex.from_frame(both[PROBLEM])
@@ -55,36 +57,17 @@ def with_speed(run: Run, speed: Run) -> Run:
         or not pd.MultiIndex.from_frame(speed.items.loc[alone, PROBLEM]).isin(known).all()
     ):
         raise UserError(f"{speed.folder}: its problems are not those of {run.folder}")
-    if alone.any():
-        run = _joined(run, speed)
+    if alone.any():  # in the order that `speed` has the methods in
+        config = structs.replace(run.config, methods=speed.config.methods)
+        meta = structs.replace(run.meta, config=config, weights={**speed.meta.weights, **run.meta.weights})
+        items = pd.concat([run.items, speed.items[alone]])
+        windows = run.windows
+        if not speed.windows.empty:
+            windows = pd.concat([windows, speed.windows[~speed.windows["method"].isin(run.config.methods)]])
+        run = dataclasses.replace(run, meta=meta, items=items, windows=windows)
     seconds = run.items[list(KEY)].merge(speed.items[[*KEY, "seconds"]], on=list(KEY), how="left")["seconds"]
     items = run.items.assign(seconds=seconds.to_numpy(float, na_value=math.nan))
     return dataclasses.replace(run, items=items, speed=speed)
-
-
-def _check_same(run: Run, speed: Run) -> None:
-    """Raise UserError unless the two runs decode alike: temperature, dtype, weights. Threads may differ, for untimed
-    responses are decoded side by side.
-    """
-    for name in ("temperature", "dtype"):
-        here, there = getattr(run.config, name), getattr(speed.config, name)
-        if here != there:
-            raise UserError(f"{speed.folder}: its {name} is {there}, and {here} in {run.folder}")
-    for model in run.meta.weights.keys() & speed.meta.weights.keys():
-        if run.meta.weights[model].get("sha256") != speed.meta.weights[model].get("sha256"):
-            raise UserError(f"{speed.folder}: the weights of {model} are not those of {run.folder}")
-
-
-def _joined(run: Run, speed: Run) -> Run:
-    """`run` with the methods that only `speed` has, in the order that `speed` has them in."""
-    config = structs.replace(run.config, methods=speed.config.methods)
-    meta = structs.replace(run.meta, config=config, weights={**speed.meta.weights, **run.meta.weights})
-
-    def both(own: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
-        return own if other.empty else pd.concat([own, other[~other["method"].isin(run.config.methods)]])
-
-    items, windows = both(run.items, speed.items), both(run.windows, speed.windows)
-    return dataclasses.replace(run, meta=meta, items=items, windows=windows)
 
 
 def same_tokens_with(run: Run) -> str:
@@ -140,18 +123,13 @@ def timing_sentences(run: Run) -> list[str]:
     ends = [
         each.get("end") or {} for session in sessions for each in (session, *(session.get("workers") or {}).values())
     ]
-    reasons = dict.fromkeys(reason for end in ends if (reason := _throttled(end)))
-    if reasons:
-        sentences.append(f"The GPU reported throttling at the end ({', '.join(reasons)}).")
+    reported = [(end.get("gpu") or {}).get("throttle_reasons") for end in ends]
+    reasons = [int(reason, 16) & ~IDLE for reason in reported if isinstance(reason, str)]
+    if any(reasons):
+        named = dict.fromkeys(hex(reason) for reason in reasons if reason)
+        sentences.append(f"The GPU reported throttling at the end ({', '.join(named)}).")
     if len(sessions) > 1:
         killed = sum(not each.get("end") for each in sessions)
         without = f", {killed} of them without an end" if killed else ""
         sentences.append(f"The run had {len(sessions)} sessions{without}.")
     return sentences
-
-
-def _throttled(receipt: dict[str, Any]) -> str:
-    """Why a receipt's GPU was throttled, NVML's bits in hexadecimal; "" if it was not, or if that is not known."""
-    reported = (receipt.get("gpu") or {}).get("throttle_reasons")
-    reasons = int(reported, 16) & ~IDLE if isinstance(reported, str) else 0
-    return hex(reasons) if reasons else ""

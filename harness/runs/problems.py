@@ -4,7 +4,6 @@ Suites whose evaluators execute model-written code are scored after the run, in 
 """
 
 import tempfile
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -115,9 +114,13 @@ class Judge:
     def __init__(self, evaluation: dict[str, Any], rows: Any, golds: list[str]) -> None:
         config = ConfigDict(evaluation)
         self._evaluator = ICL_EVALUATORS.build(config["evaluator"])
-        self._process_text = _processor(config.get("pred_postprocessor"))
-        process_gold = _processor(config.get("dataset_postprocessor"))
-        self._rows, self._golds = rows, [_processed(process_gold, item, gold) for item, gold in enumerate(golds)]
+        of_text, of_gold = (config.get(f"{kind}_postprocessor") for kind in ("pred", "dataset"))
+        self._process_text = TEXT_POSTPROCESSORS.get(of_text["type"]) if of_text else str
+        process_gold = TEXT_POSTPROCESSORS.get(of_gold["type"]) if of_gold else str
+        self._rows, self._golds = rows, list[str]()
+        for item, gold in enumerate(golds):
+            with explained(f"item {item}: the reference {gold!r} is not in the format of its suite", Exception):
+                self._golds.append(process_gold(gold))
         self._wants_rows = "test_set" in type(self._evaluator).score.__annotations__
 
     def explained(self, item: int, text: str) -> tuple[bool, str]:
@@ -129,7 +132,10 @@ class Judge:
         predictions, references = [self._process_text(text)], [self._golds[item]]
         result = self._evaluator.score(predictions=predictions, references=references, **rows)
         detail = result["details"][0]
-        return verdict_of(detail), explanation(detail)
+        verdict = verdict_in(detail)
+        if verdict is None:
+            raise UserError(f"the evaluator gave no verdict per item: {detail}")
+        return verdict, explanation(detail)
 
 
 def explanation(detail: Any) -> str:
@@ -146,30 +152,9 @@ def _short(value: Any) -> str:
     return text if len(text) <= LONGEST else f"{text[:LONGEST]} .."
 
 
-def verdict_of(detail: dict[str, Any]) -> bool:
-    """The verdict in what an evaluator says of one response. Raises UserError if there is none."""
-    verdict = verdict_in(detail)
-    if verdict is None:
-        raise UserError(f"the evaluator gave no verdict per item: {detail}")
-    return verdict
-
-
 def verdict_in(detail: Any) -> bool | None:
     """The verdict in what an evaluator says of one response; None if there is none."""
     verdict = detail.get("correct", detail.get("is_correct")) if isinstance(detail, dict) else None
     if isinstance(verdict, list):
         verdict = verdict[0] if len(verdict) == 1 else None
     return None if verdict is None else bool(verdict)
-
-
-def _processed(process: Callable[[str], str], item: int, gold: str) -> str:
-    try:
-        return process(gold)
-    except Exception as error:  # whatever a postprocessor makes of text it does not expect
-        raise UserError(f"item {item}: the reference {gold!r} is not in the format of its suite ({error})") from error
-
-
-def _processor(config: dict[str, str] | None) -> Callable[[str], str]:
-    if config is None:
-        return lambda text: text
-    return TEXT_POSTPROCESSORS.get(config["type"])
