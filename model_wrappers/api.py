@@ -10,7 +10,7 @@ import torch.nn.functional as F
 
 from model_wrappers.backbones.blocks import BlockLedger, Blocks, ledgers
 from model_wrappers.backbones.protocol import BackboneLike
-from model_wrappers.decoders import Decoder, Method, decoder_named, name_of
+from model_wrappers.decoders import Decoder, Method, decoder_named
 from model_wrappers.options import Options, convert_options
 from model_wrappers.request import Request, fill_after_eos
 from model_wrappers.sampling import Sampler
@@ -45,11 +45,11 @@ def decode(
     are not finite, and for a decoder that leaves masks or changes what was given.
     """
     decoder = decoder_named(method)
-    options = check_options(method, method_options)
-    check_temperature(method, temperature)
+    options = check_options(decoder, method_options)
+    check_temperature(decoder, temperature)
     lengths = (gen_length, block_length)
     sampler = Sampler(seed) if sampler is None else sampler
-    request = new_request(backbone, prompt_ids, method, options, lengths, temperature, sampler, given, observer)
+    request = new_request(backbone, prompt_ids, decoder, options, lengths, temperature, sampler, given, observer)
     target, draft, given_1L = request.backbone, request.draft, request.x_1L.cpu().clone()
     if isinstance(observer, FullObserver):
         observer.began(lambda: target.calls + draft.calls)
@@ -70,14 +70,14 @@ def decode(
     draft.check_counted(target)
     end = request.start + request.length
     decoded_1L = request.x_1L[:, :end].cpu()
-    _check_response(decoder, name_of(method), given_1L[:, :end], decoded_1L, request.start, backbone)
+    _check_response(decoder, given_1L[:, :end], decoded_1L, request.start, backbone)
     return Decoded(decoded_1L[0, request.start :].clone(), _trace(request, began, seconds))
 
 
 def new_request(
     backbone: BackboneLike,
     prompt_ids: torch.Tensor,
-    method: Method,
+    decoder: Decoder,
     options: Options,
     lengths: tuple[int, int | None],
     temperature: float,
@@ -91,7 +91,7 @@ def new_request(
     """
     gen_length, block_length = lengths
     blocks: Blocks | None = getattr(backbone, "blocks", None)
-    check_blocks(method, blocks)
+    check_blocks(decoder, blocks)
     if blocks is not None and not blocks.causal:
         blocks = replace(blocks, length=block_length or blocks.length)
         block_length = blocks.length
@@ -130,24 +130,23 @@ def _trace(request: Request, began: float, seconds: float) -> Trace:
     )
 
 
-def check_options(method: Method, options: dict[str, Any]) -> Options:
-    """A method's options from keyword arguments or JSON. Raises ValueError naming the option and what is valid."""
-    return convert_options(decoder_named(method).options, options, name_of(method))
+def check_options(decoder: Decoder, options: dict[str, Any]) -> Options:
+    """A decoder's options from keyword arguments or JSON. Raises ValueError naming the option and what is valid."""
+    return convert_options(decoder.options, options, decoder.name)
 
 
-def check_temperature(method: Method, temperature: float) -> None:
-    """ValueError unless the temperature is a finite number, not negative, at which the method is defined."""
+def check_temperature(decoder: Decoder, temperature: float) -> None:
+    """ValueError unless the temperature is a finite number, not negative, at which the decoder is defined."""
     if isinstance(temperature, bool) or not isinstance(temperature, int | float) or not 0 <= temperature < math.inf:
         raise ValueError(f"temperature={temperature!r} must be a number, finite and not negative")
     if 0 < temperature < LEAST_TEMPERATURE:
         raise ValueError(f"temperature={temperature!r} is too small to divide logits by; 0 is greedy")
-    if decoder_named(method).greedy_only and temperature > 0:
-        raise ValueError(f"{name_of(method)} is defined at temperature 0, not {temperature}")
+    if decoder.greedy_only and temperature > 0:
+        raise ValueError(f"{decoder.name} is defined at temperature 0, not {temperature}")
 
 
-def check_blocks(method: Method, blocks: Blocks | None) -> None:
-    """ValueError unless a method can decode a model that attends in these blocks, or to the whole sequence (None)."""
-    decoder = decoder_named(method)
+def check_blocks(decoder: Decoder, blocks: Blocks | None) -> None:
+    """ValueError unless a decoder can decode a model that attends in these blocks, or to the whole sequence (None)."""
     causal, masks = blocks is not None and blocks.causal, blocks is None or blocks.masks
     wrong = None
     if causal != decoder.causal:
@@ -162,7 +161,7 @@ def check_blocks(method: Method, blocks: Blocks | None) -> None:
     elif blocks is not None and not causal and decoder.whole_sequence:
         wrong = f"attends to the whole sequence, and the model in blocks of {blocks.length}"
     if wrong is not None:
-        raise ValueError(f"{name_of(method)} {wrong}")
+        raise ValueError(f"{decoder.name} {wrong}")
 
 
 def check_lengths(gen_length: int, block_length: int) -> None:
@@ -174,7 +173,7 @@ def check_lengths(gen_length: int, block_length: int) -> None:
 
 
 def _check_response(
-    decoder: Decoder, name: str, given_1L: torch.Tensor, decoded_1L: torch.Tensor, start: int, backbone: BackboneLike
+    decoder: Decoder, given_1L: torch.Tensor, decoded_1L: torch.Tensor, start: int, backbone: BackboneLike
 ) -> None:
     """Raise ValueError, naming the decoder and the rule, unless it filled the masks of the response and nothing else.
 
@@ -198,7 +197,7 @@ def _check_response(
         )
     else:
         return
-    raise ValueError(f"decoder {name} {wrong}")
+    raise ValueError(f"decoder {decoder.name} {wrong}")
 
 
 def _draft(draft: BackboneLike | None, backbone: BackboneLike) -> BackboneLike:

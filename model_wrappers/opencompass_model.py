@@ -17,7 +17,7 @@ from model_wrappers.api import check_lengths, check_options, check_temperature, 
 from model_wrappers.backbones.model import Backbone
 from model_wrappers.backbones.registry import load_backbone
 from model_wrappers.chat import encode_messages, encode_plain, response_text
-from model_wrappers.decoders import Method
+from model_wrappers.decoders import Method, decoder_named
 from model_wrappers.trace import Decoded, FullObserver
 
 ROLES = {"HUMAN": "user", "BOT": "assistant", "SYSTEM": "system"}
@@ -52,14 +52,14 @@ class DiffusionModel(BaseModel):
         super().__init__(path=str(path))
         self.template_parser = APITemplateParser(META_TEMPLATE)
         self.backbone = path if isinstance(path, Backbone) else load_backbone(path, device, dtype)
-        self.method, self.options = method, dict(options or {})
+        self.decoder, self.options = decoder_named(method), dict(options or {})
         if draft is not None:
             self.options["draft"] = draft if isinstance(draft, Backbone) else load_backbone(draft, device, dtype)
-        check_options(method, self.options)
+        check_options(self.decoder, self.options)
         usual = gen_length if self.backbone.blocks is None else self.backbone.blocks.length
         self.gen_length, self.block_length = gen_length, usual if block_length is None else block_length
         check_lengths(self.gen_length, self.block_length)
-        check_temperature(method, temperature)
+        check_temperature(self.decoder, temperature)
         self.temperature, self.seed = temperature, seed
 
     def generate(self, inputs: list[Any], max_out_len: int | None = None, **_: Any) -> list[str]:
@@ -73,7 +73,7 @@ class DiffusionModel(BaseModel):
             decode,
             self.backbone,
             prompt_P,
-            method=self.method,
+            method=self.decoder,
             gen_length=self.gen_length,
             block_length=self.block_length,
             temperature=self.temperature,

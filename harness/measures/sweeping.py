@@ -32,10 +32,10 @@ def swept(base: Run, levels: Mapping[tuple[str, str], Run]) -> pd.DataFrame:
     without any, change_of which one, and its 95% interval (Tango's), which is for this method alone and not for the
     largest of several. Raises UserError as `measure` does.
     """
-    before, shown_before = _means(base), _shown(base)
+    before, shown_before = _means(base), _leads(base)
     rows = []
     for (factor, level), run in levels.items():
-        now, shown = _means(run), _shown(run)
+        now, shown = _means(run), _leads(run)
         both = [method for method in before.index if method in now.index]
         pairs = list(combinations(both, 2))
         swapped = [pair for pair in pairs if _order(before, pair) * _order(now, pair) < 0]
@@ -70,7 +70,7 @@ def _order(means: pd.Series[float], pair: Pair) -> float:
     return float(means[pair[0]] - means[pair[1]])
 
 
-def _shown(run: Run) -> dict[Pair, int]:
+def _leads(run: Run) -> dict[Pair, int]:
     """1 or -1 for each pair of methods whose first is shown to be more, or less, accurate than the second."""
     found: dict[Pair, tuple[int, float]] = {}
     methods = list(method_labels(run))

@@ -14,7 +14,7 @@ from msgspec import UNSET, structs
 from harness.errors import UserError
 from harness.records.schema import RunConfig, Setting
 from harness.suites.published import LENGTHS, settings_of_decoder
-from model_wrappers.decoders import METHODS, Decoder, Method, decoder_named, name_of
+from model_wrappers.decoders import METHODS, Decoder, Method, decoder_named
 
 if TYPE_CHECKING:
     from model_wrappers.backbones.blocks import Blocks
@@ -82,7 +82,7 @@ class Preset:
         if self.tuned and suite not in self.suites:
             raise UserError(f"{self.label} was not tuned for {suite}, but for {', '.join(self.suites)}")
         decoder = self.decoder
-        published, source = settings_of_decoder(name_of(self.method), family, suite)
+        published, source = settings_of_decoder(decoder.name, family, suite)
         preset = {**published, **self.options, **self.lengths, **self.suites.get(suite, {})}
         for_all = {name: value for name, value in overrides.items() if name in LENGTHS or decoder.takes(name)}
         given = {**for_all, **self.given}
@@ -93,7 +93,7 @@ class Preset:
             block = given["block_length"]
         elif "block_length" in preset or decoder.semi_autoregressive:
             block = min(preset.get("block_length", settings.get("block_length", gen_length)), gen_length)
-        check_blocks(self.method, attends)
+        check_blocks(decoder, attends)
         if attends is not None and not attends.causal:
             block = given.get("block_length", attends.length)
             if values.get("cache", "none") != "none":

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from harness.errors import UserError
 from harness.records.schema import RunConfig
-from model_wrappers.decoders import name_of
 
 if TYPE_CHECKING:
     from model_wrappers.opencompass_model import DiffusionModel
@@ -110,7 +109,7 @@ def request_of(config: RunConfig, model: DiffusionModel, prompt: list[int], seed
     return {
         **dict(zip(("model", "draft"), sources, strict=True)),
         "prompt": prompt,
-        "method": name_of(model.method),
+        "method": model.decoder.name,
         "options": options,
         "gen_length": model.gen_length,
         "block_length": model.block_length,

@@ -173,8 +173,8 @@ def unlike(before: dict[str, Any], now: dict[str, Any], machine: bool) -> list[s
             "environment": {name: made["environment"].get(name) for name in compared},
             "weights": made["weights"],
             "data": made["data"].get("files"),
-            # Where a plugin lies does not matter.
             "options": made["code"].get("options"),
+            # Where a plugin lies does not matter.
             "plugins": {Path(each["path"]).name: each["sha256"] for each in made.get("plugins", [])},
         }
 

@@ -13,7 +13,6 @@ from harness.methods.schedules import Roles, with_schedules
 from harness.records.schema import Method
 from harness.suites.published import blocks_of, family_of
 from harness.suites.spec import Suite
-from model_wrappers.decoders import name_of
 
 ROLES_OF = {  # --model NAME, of shipped models
     "nano": {"base": "nano", "fef": "nano-fef", "control": "nano-control", "ar": "nano-ar"},
@@ -84,7 +83,7 @@ def rows_of(
         untrained = role == "base" != preset.role
         rows[key] = Method(
             label=preset.label.replace("FeF-DLLM", "FeF-DLLM w/o train", 1) if untrained else preset.label,
-            method=name_of(preset.method),
+            method=decoder.name,
             role=role,
             draft_role=preset.draft_role or ("draft" if decoder.takes("draft") and "draft" in roles else None),
             suites={

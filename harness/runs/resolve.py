@@ -58,8 +58,8 @@ def resolve(options: RunOptions) -> ResolvedRun:
     suites = suites_named(options.suite, options.data)
     presets = methods_named(options.methods)
     decoders = {name: preset.decoder for name, preset in presets.items()}
-    for preset in presets.values():
-        check_temperature(preset.method, options.temperature)
+    for decoder in decoders.values():
+        check_temperature(decoder, options.temperature)
     check_graphs(options.graphs, device_named(options.device))
 
     models = read_models(options.model, suites)

@@ -29,7 +29,6 @@ from harness.suites.spec import Suite
 from model_wrappers import Backbone, Decoded
 from model_wrappers.batches import in_batch
 from model_wrappers.chat import response_text
-from model_wrappers.decoders import decoder_named
 from model_wrappers.opencompass_model import DiffusionModel, encode_chat
 from model_wrappers.trace import EventLog
 
@@ -184,7 +183,7 @@ def _respond(
     among: bool = False,
 ) -> Decoded:
     model = batched(job.models[method]) if among else job.models[method]
-    outside = not isinstance(decoder_named(model.method).source, str)
+    outside = not isinstance(model.decoder.source, str)
     who = f"{method} on {job.suite}, item {item}" + (", or one decoded at the same time" if among else "")
     watched = unchanged(job.backbones, who) if outside else nullcontext()
     try:
@@ -196,7 +195,7 @@ def _respond(
     except (UserError, GreenletExit):
         raise
     except BaseException as error:  # a decoder may call sys.exit
-        message = None if isinstance(error, KeyboardInterrupt) else blame(decoder_named(model.method), error)
+        message = None if isinstance(error, KeyboardInterrupt) else blame(model.decoder, error)
         if message is None and not isinstance(error, ValueError):
             raise
         raise UserError(f"{method} on {job.suite}, item {item}: {message or error}") from error

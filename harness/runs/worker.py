@@ -163,7 +163,7 @@ def pass_seconds(model: DiffusionModel, prompt_P: torch.Tensor) -> dict[str, Any
     model: of a prefix-conditioned method. prompt_P: LongTensor (P,); the response is all masks, of a block model its
     first block. Each pass runs once before it is timed.
     """
-    options: Any = check_options(model.method, model.options)
+    options: Any = check_options(model.decoder, model.options)
     backbone, start = model.backbone, len(prompt_P)
     blocks = None if backbone.blocks is None else replace(backbone.blocks, length=model.block_length)
     target, draft = ledgers(backbone, backbone if options.draft is None else options.draft, start, blocks)

@@ -10,7 +10,7 @@ import inspect
 import re
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -35,17 +35,18 @@ class Decoder:
     """A method: where it is, and what it can do.
 
     source: "module:function", or the function; it takes a Request and its options, whose struct its annotation names,
-    and fills the response. semi_autoregressive: it takes LLaDA's block lengths of a suite; else it decodes the full
-    sequence. greedy_only: it is defined at temperature 0. needs_extend: it runs only on backbones with `extend`.
-    prefix_conditioned: its target is what the paper's Algorithm 1 trains, and its windows are those of the paper's
-    Theorem 2; other windows are steps that were guessed and verified. may_leave_masks: its choice of a token may be the
-    mask, which then stays, as with the official sampler. whole_sequence: it reads what stands after the block, or runs
-    passes with attention of its own, so that it cannot decode a block model; blocks_only: it decodes no other. label:
-    its row in a table; "" is its name. canvases: it decodes models without a mask, and no others. causal: it decodes
-    autoregressive models, and no others.
+    and fills the response. name: as messages have it. label: its row in a table; "" is its name.
+
+    semi_autoregressive: it takes LLaDA's block lengths of a suite; else it decodes the full sequence. greedy_only: it
+    is defined at temperature 0. needs_extend: it runs only on backbones with `extend`. prefix_conditioned: its target
+    is what the paper's Algorithm 1 trains, and its windows are those of the paper's Theorem 2. may_leave_masks: its
+    choice of a token may be the mask, which then stays, as with the official sampler. whole_sequence: it reads what
+    comes after the block, or runs passes with other attention, so that it cannot decode a block model; blocks_only: it
+    decodes no other. canvases: it decodes models without a mask, causal: autoregressive models, and no others.
     """
 
     source: str | Function
+    name: str
     semi_autoregressive: bool = True
     greedy_only: bool = False
     needs_extend: bool = False
@@ -81,7 +82,7 @@ class Decoder:
 
 def _here(name: str, file: str | None = None, **traits: Any) -> Decoder:
     """A decoder of this package: `decode_NAME` of the file of its name, or of another one. traits: Decoder's."""
-    return Decoder(f"model_wrappers.decoders.{file or name}:decode_{name}", **traits)
+    return Decoder(f"model_wrappers.decoders.{file or name}:decode_{name}", name, **traits)
 
 
 METHODS: dict[str, Decoder] = {
@@ -125,6 +126,7 @@ def register(
     def enter(function: F) -> F:
         decoder = Decoder(
             function,
+            name,
             semi_autoregressive=semi_autoregressive,
             greedy_only=greedy_only,
             needs_extend=needs_extend,
@@ -150,7 +152,7 @@ def add_decoder(name: str, decoder: Decoder) -> None:
     names = decoder.options.__struct_fields__  # raises here, not at the first call, for a bad annotation
     if taken := [option for option in names if option in TAKEN]:
         raise ValueError(f"{name}: decode itself takes {', '.join(taken)}; give the decoder's option another name")
-    METHODS[name] = decoder
+    METHODS[name] = replace(decoder, name=name)
 
 
 def check_name(name: str) -> None:
@@ -172,7 +174,7 @@ def decoder_named(method: Method) -> Decoder:
     if isinstance(method, Decoder):
         return method
     if callable(method):
-        return Decoder(method)
+        return Decoder(method, str(getattr(method, "__name__", type(method).__name__)))
     if not isinstance(method, str):
         raise ValueError(f"{method!r} is no method: give a function of (request, options), or of {', '.join(METHODS)}")
     if method not in METHODS:
@@ -182,12 +184,7 @@ def decoder_named(method: Method) -> Decoder:
 
 def name_of(method: Method) -> str:
     """What messages call a method."""
-    if isinstance(method, str):
-        return method
-    if isinstance(method, Decoder):
-        known = (name for name, decoder in METHODS.items() if decoder is method)
-        return next(known, name_of(method.function))
-    return str(getattr(method, "__name__", type(method).__name__))
+    return method if isinstance(method, str) else decoder_named(method).name
 
 
 def file_of(function: Function) -> str:

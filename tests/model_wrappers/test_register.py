@@ -54,7 +54,7 @@ def outside(request: Request, options: Fill) -> None:
 def test_a_function_decodes_with_its_options(tiny: Backbone, prompt: torch.Tensor) -> None:
     out = decode(tiny, prompt, method=fill, gen_length=4, token=9)
     assert out.tokens.tolist() == [9] * 4 and out.trace.forwards == 0
-    assert decode(tiny, prompt, method=Decoder(fill), gen_length=4).tokens.tolist() == [7] * 4
+    assert decode(tiny, prompt, method=Decoder(fill, "fill"), gen_length=4).tokens.tolist() == [7] * 4
 
 
 def test_a_registered_function_decodes_by_its_name(registries: None, tiny: Backbone, prompt: torch.Tensor) -> None:
@@ -139,7 +139,7 @@ def test_a_name_that_is_taken_is_refused(registries: None) -> None:
         with pytest.raises(ValueError, match=f"a decoder '{name}' is there already"):
             register(name)(half)
     with pytest.raises(ValueError, match="there already"):
-        add_decoder("llada", Decoder(partial(fill)))
+        add_decoder("llada", Decoder(partial(fill), "fill"))
 
 
 def test_a_function_of_the_same_module_and_name_replaces_the_earlier_one(registries: None) -> None:

@@ -16,6 +16,7 @@ from harness.suites.published import PUBLISHED, Published, family_of, settings_o
 from harness.suites.registry import SUITES, suite_named
 from harness.suites.splits import write_suites
 from model_wrappers.api import check_lengths, check_options
+from model_wrappers.decoders import METHODS
 
 LLADA = "GSAI-ML/LLaDA-8B-Instruct"
 
@@ -40,7 +41,7 @@ def test_published_settings_can_be_decoded_with(entry: Published) -> None:
     for suite in entry.suites:
         settings = dict(entry.settings(suite) or {})
         check_lengths(settings.pop("gen_length"), settings.pop("block_length"))
-        check_options(entry.decoder or "llada", settings)
+        check_options(METHODS[entry.decoder or "llada"], settings)
 
 
 def test_fast_dllms_rows_have_its_blocks_and_lladas_row_has_its_own(data: Path) -> None:
