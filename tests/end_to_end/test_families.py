@@ -56,17 +56,6 @@ def test_block_models_run_decoders_traced(family: str, methods: str, tmp_path: P
 
 
 @pytest.mark.slow
-def test_what_a_model_without_a_mask_cannot_do_is_said_first(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    model = with_nanos_tokenizer("diffusion_gemma", tmp_path / "model")
-    line = ["--suite", "gsm8k", "--limit", "1", "--model", str(model), "--data", "generated"]
-    for methods in ("renoise,llada", "fef-2"):
-        error = refused(main, [*line, "--methods", methods, "--out", str(tmp_path / "no")], capsys)
-        assert "reads masks, and this model has none" in error and not (tmp_path / "no").exists()
-
-
-@pytest.mark.slow
 def test_a_block_model_says_when_its_blocks_are_others_and_what_it_cannot(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

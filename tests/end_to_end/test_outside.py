@@ -245,17 +245,3 @@ def test_only_a_timed_run_decodes_and_measures_beside_its_items(outside: Path, u
     assert len(decoded) == beside + 2 and len(set(decoded)) == beside + 1  # the items share a prompt
     passes = outside / "run" / "passes.jsonl"
     assert bool(passes.exists() and read_lines(passes)) == bool(beside)
-
-
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        ({"limit": "x"}, "--limit 'x' must be a whole number$"),
-        ({"limit": 0}, "--limit 0 must be at least 1"),
-        ({"dtype": "int8"}, "--dtype 'int8' must be .*'float32'"),
-        ({"methods": ["fef-3"]}, "unknown method fef-3"),
-    ],
-)
-def test_in_python_what_is_wrong_is_an_exception(options: dict[str, object], says: str) -> None:
-    with pytest.raises(UserError, match=says):
-        harness.evaluate(**options)  # type: ignore[arg-type]

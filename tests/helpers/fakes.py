@@ -106,11 +106,7 @@ def trace_of(log: EventLog, out: Decoded, mask_id: int) -> TraceRecord:
 
 
 def tiny_llada(
-    seed: int = 0,
-    vocab_size: int = 40,
-    std: float = 0.3,
-    eos_id: int | None = None,
-    eot_id: int | None = None,
+    seed: int = 0, vocab_size: int = 40, std: float = 0.3, eos_id: int | None = None, eot_id: int | None = None
 ) -> Backbone:
     """A tiny random LLaDA model; the mask is its last id, EOS the one before unless given."""
     backbone = random_llada(vocab_size - 1, seed, length=64, std=std)

@@ -170,20 +170,6 @@ def test_no_call_runs_what_stands_behind_the_block(model: Backbone, monkeypatch:
         assert set(reached) == set(range(grid.end(len(PROMPT)), grid.end(len(PROMPT) + 15) + 1, 4))
 
 
-def test_windows_drafts_and_savings_change_no_token(model: Backbone) -> None:
-    draft = tiny("sdar", 1)
-    draft.blocks = model.blocks
-    savings: list[dict[str, Any]] = [{}, {"skip_root_row": True}, {"adaptive_window": True}, {"draft": draft}]
-    for verify in ("full", "two-stream")[: 1 if model.reads_at else 2]:
-        tokens = {
-            tuple(respond(model, method="fef", verify=verify, window=window, **more).tokens.tolist())
-            for window in (1, 2, 4, 16)
-            for more in savings
-        }
-        tokens.add(tuple(respond(model, method="fef", verify=verify, speculative=False).tokens.tolist()))
-        assert len(tokens) == 1
-
-
 def chain_law(
     model: Backbone, prompt: list[int], length: int, target: Callable[[Backbone, torch.Tensor, Grid, int], torch.Tensor]
 ) -> dict[tuple[int, ...], float]:

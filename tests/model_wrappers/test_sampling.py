@@ -128,10 +128,6 @@ def test_rows_are_distributions_and_time_zero_changes_nothing(kernel: Kernel) ->
         torch.testing.assert_close(q.sum(1), torch.ones(STATES, dtype=torch.float64))
 
 
-def test_the_absorbing_kernel_masks_everything_at_the_end() -> None:
-    assert (Absorbing(STATES, 4).cumulative(1.0)[:, 4] == 1).all()
-
-
 @pytest.mark.parametrize("kernel", [*kernels(), Uniform(STATES, mask_id=4)], ids=lambda k: type(k).__name__)
 def test_corruption_follows_the_kernel(kernel: Kernel) -> None:
     draws, t = 20_000, 0.6

@@ -1,7 +1,6 @@
 """Two-stream verification: its targets on every family, costs, fresh contexts, orders. Its laws: test_chains.py."""
 
 from functools import partial
-from typing import Any
 
 import pytest
 import torch
@@ -155,25 +154,6 @@ def test_the_context_pass_gives_the_target_of_the_first_position(backbone: Backb
     made = TwoStreamVerifier(request_for(backbone, ROW), window=8)
     root_V = made.begin(SEGMENT)[SEGMENT[0]]
     torch.testing.assert_close(root_V, verified(made, SEGMENT, DRAFTS)[0], **CLOSE)
-
-
-@pytest.mark.parametrize("savings", [{}, {"skip_root_row": True}, {"adaptive_window": True}], ids=str)
-@pytest.mark.parametrize("chain", [{}, {"anchor": 5}, {"order": "confidence"}, {"refresh_below": 0.3}], ids=str)
-def test_greedy_tokens_are_the_same_for_every_window(
-    backbone: Backbone, prompt: torch.Tensor, chain: dict[str, Any], savings: dict[str, bool]
-) -> None:
-    run = partial(tokens, backbone, prompt, verify="two-stream", **chain)
-    expected = run(speculative=False)
-    assert [run(window=window, **savings) for window in (1, 3, 16)] == [expected] * 3
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_greedy_tokens_are_the_same_with_a_draft_model_that_is_mostly_rejected(name: str, prompt: torch.Tensor) -> None:
-    run = partial(decode, tiny(name, seed=2), prompt, "fef", gen_length=16, verify="two-stream")
-    expected = run(speculative=False).tokens
-    out = run(draft=tiny(name, seed=7), window=4)
-    assert torch.equal(out.tokens, expected)
-    assert any(window.accepted < window.proposed for window in out.trace.windows)
 
 
 def test_with_one_position_a_segment_the_target_is_the_full_one(backbone: Backbone, prompt: torch.Tensor) -> None:

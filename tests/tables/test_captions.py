@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from run_records import NANO_SHA256, full_items, item, rows_of, save, window
+from run_records import NANO_SHA256, full_items, item, save, window
 
 from harness.measures.seconds import BUSY, FEWEST, drift, timing_sentences
 from harness.measures.series import against_reference
@@ -113,11 +113,6 @@ def test_settings_that_are_not_lladas_are_noted(
     assert against_reference(run_of(tmp_path, llada, other))["dcd", "gsm8k"] == says
 
 
-def test_a_run_without_llada_has_no_such_notes(tmp_path: Path) -> None:
-    run = save(tmp_path, [row for row in full_items() if row["method"] != "llada"])
-    assert set(against_reference(run).values()) <= {""}
-
-
 def test_files_of_questions_are_in_the_caption_and_not_code(tmp_path: Path) -> None:
     own = {"file": "q.jsonl", "sha256": "a" * 64, "judge": "judge.py:right", "judge_sha256": "b" * 64}
     suites = {"gsm8k": {"title": "GSM8K"}, "mine": {"title": "mine", "questions": own, "executes": False}}
@@ -202,15 +197,6 @@ def receipt(busy: float = 3.0, reasons: str | None = None) -> dict[str, Any]:
 def test_each_receipt_gives_a_short_sentence(tmp_path: Path, sessions: list[dict[str, Any]], says: list[str]) -> None:
     run = timed_run(tmp_path, [1.0], sessions=sessions)
     assert timing_sentences(run) == says and all(sentence in render(run)["main.md"] for sentence in says)
-
-
-def test_a_run_that_was_not_timed_says_only_that(tmp_path: Path) -> None:
-    run = timed_run(tmp_path, [1.0] * 6 + [2.0] * 3, sessions=[{"start": receipt(90.0), "end": None}] * 2)
-    run.config.timed = False
-    caption = render(run)["main.md"].splitlines()[0]
-    assert caption.endswith("Seconds were not measured for comparison.")
-    assert not any(word in caption for word in ("drifted", "busy", "sessions"))
-    assert rows_of(render(run)["main.md"])["Method"] == ["GSM8K Acc.", "GSM8K Fwd."]
 
 
 def test_each_worker_drifts_by_itself(tmp_path: Path) -> None:

@@ -128,14 +128,6 @@ def test_a_record_without_counts_has_seconds_and_calls_alone(tmp_path: Path) -> 
     assert list(pd.read_csv(io.StringIO(files["measures.csv"])).columns) == LEDGER
 
 
-def test_latex_groups_the_definitions(tmp_path: Path) -> None:
-    run = sized(tmp_path / "run", [counted("llada", 0, 20)])
-    run.config.suites["gsm8k"].title = "Suite x"  # no speedup, whatever its last letter
-    files = render(run, measures=True)
-    assert r"\multicolumn{4}{c}{Seconds} & \multicolumn{2}{c}{Seconds until} & " in files["tokens.tex"]
-    assert "LLADA & Suite x &" in files["measures.tex"]
-
-
 @pytest.mark.parametrize(("content", "says"), [(17, "85%"), (18, ""), (20, ""), (22, ""), (23, "115%")])
 def test_responses_of_another_length_are_noted_on_speed_alone(tmp_path: Path, content: int, says: str) -> None:
     items = [counted("llada", n, 20) for n in range(2)] + [counted("dcd", n, content, seconds=1.0) for n in range(2)]
@@ -143,11 +135,6 @@ def test_responses_of_another_length_are_noted_on_speed_alone(tmp_path: Path, co
     mark = " [a]" if says else ""
     assert rows_of(files["main.md"])["DCD"] == ["**100.00**", f"<ins>2.00x</ins>{mark}", "1.00x"]
     assert (f"[a] responses are {says} as long as LLaDA's" in files["main.md"]) == bool(says)
-
-
-def test_llada_without_content_is_no_length_to_compare_with(tmp_path: Path) -> None:
-    items = [counted("llada", 0, 0), counted("dcd", 0, 10)]
-    assert "as long as" not in render(sized(tmp_path, items))["main.md"]
 
 
 # The summary of a run in Python: the numbers of its tables

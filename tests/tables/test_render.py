@@ -110,10 +110,6 @@ def test_mean_needs_every_suite_of_the_run(tmp_path: Path) -> None:
     assert "Mean" not in render(save(tmp_path, alone, suites={"gsm8k": "GSM8K"}))["main.md"]
 
 
-def test_a_run_without_windows_has_no_table_of_them(tmp_path: Path) -> None:
-    assert set(render(save(tmp_path, [item("llada", "gsm8k", 0)]))) == {"main.md", "main.tex", "main.csv"}
-
-
 def test_same_records_in_any_order_give_the_same_bytes(tmp_path: Path) -> None:
     items = [row | {"seconds": 0.1 + 0.017 * number**1.3} for number, row in enumerate(full_items(PAPER_SUITES))]
     windows = [window("fef-2", "math", n, 1 + n) for n in range(4)]
@@ -213,10 +209,6 @@ def test_paper_stands_beside_the_measured_numbers(tmp_path: Path) -> None:
     assert rows["FeF-DLLM (step=2), paper"][:2] == ["**79.38**", "<ins>3.55x</ins>"]
     assert rows["FeF-DLLM (step=2), measured"] == ["**100.00**", "<ins>4.00x</ins>"] * 5
     assert "DCD" not in files["paper.md"] and "Lists" not in files["paper.md"]
-
-
-def test_paper_means_need_the_four_suites(tmp_path: Path) -> None:
-    assert "Mean" not in render(save(tmp_path, full_items()), paper=True)["paper.md"]
 
 
 def test_paper_numbers_are_the_papers() -> None:

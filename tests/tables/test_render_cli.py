@@ -12,7 +12,6 @@ from command_lines import refused
 from paths import ROOT
 from run_records import PAPER_SUITES, full_items, has_latex, item, rows_of, save, save_presets
 
-from harness.errors import UserError
 from harness.measures.table import MEASURES
 from harness.methods.presets import GROUPS, PRESETS
 from harness.methods.selection import methods_named
@@ -61,10 +60,7 @@ def test_tables_of_an_earlier_rendering_do_not_stay(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("damage", "says"),
-    [
-        ({"seconds": None}, "llada gsm8k 0 has no valid seconds"),
-        ({"forwards": 0}, "no valid forwards"),
-    ],
+    [({"seconds": None}, "llada gsm8k 0 has no valid seconds"), ({"forwards": 0}, "no valid forwards")],
 )
 def test_damage_is_one_line_and_exit_code_two(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], damage: dict[str, Any], says: str
@@ -72,13 +68,6 @@ def test_damage_is_one_line_and_exit_code_two(
     save(tmp_path, [item("llada", "gsm8k", 0, **damage)])
     assert says in refused(cli.main, [str(tmp_path)], capsys)
     assert not (tmp_path / "tables").exists()
-
-
-def test_unwritable_out_is_refused(tmp_path: Path) -> None:
-    save(tmp_path / "run", [item("llada", "gsm8k", 0)])
-    (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match="cannot write tables"):
-        cli.main([str(tmp_path / "run"), "--out", str(tmp_path / "file")])
 
 
 def test_a_run_without_the_papers_methods_says_so_and_has_the_other_tables(

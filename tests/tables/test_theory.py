@@ -127,11 +127,6 @@ def test_what_the_records_lack_is_a_dash(tmp_path: Path) -> None:
     assert rows_of(render(unmeasured)["theory.md"])["FeF"][8:12] == ["-"] * 4
 
 
-def test_without_windows_there_is_no_theory(tmp_path: Path) -> None:
-    run = fef_run(tmp_path / "run")
-    assert "theory.md" not in render(replace(run, windows=run.windows[:0]))
-
-
 def test_windows_of_other_methods_are_left_out_and_damage_is_refused(tmp_path: Path) -> None:
     run = fef_run(tmp_path)
     windows = [window("fef-2", 0, 4, 1), window("llada", 0, 4, 1)]

@@ -325,10 +325,7 @@ def test_what_is_no_revision_is_refused(repository: Path, rev: str) -> None:
 def test_a_process_that_is_ended_leaves_no_worktree(repository: Path, tmp_path: Path, number: signal.Signals) -> None:
     environment = os.environ | {"TMPDIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
     process = subprocess.Popen(
-        [sys.executable, "-c", HOLD, str(repository)],
-        env=environment,
-        stdout=subprocess.PIPE,
-        text=True,
+        [sys.executable, "-c", HOLD, str(repository)], env=environment, stdout=subprocess.PIPE, text=True
     )
     assert process.stdout is not None
     tree = Path(process.stdout.readline().strip())

@@ -107,13 +107,6 @@ def test_bad_input_is_one_line_that_names_what_is_valid(line: list[str], named: 
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("table", ["null", "5", '["nano"]', '{"base": 5}', '{"base": {}}', '{"base": {"gsm8k": null}}'])
-def test_a_table_of_models_that_is_none_is_refused(tmp_path: Path, table: str) -> None:
-    (tmp_path / "models.json").write_text(table)
-    with pytest.raises(UserError, match=r"must be a JSON object|must name a model"):
-        read_models(str(tmp_path / "models.json"), ["gsm8k"])
-
-
 def test_a_model_other_than_nano_needs_data(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("COMPASS_DATA_CACHE", raising=False)
     with pytest.raises(UserError, match="--data"):

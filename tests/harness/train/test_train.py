@@ -98,10 +98,7 @@ def test_generated_examples_repeat_with_new_corruptions() -> None:
 
 
 def test_batches_pad_with_eos_and_count_it_as_response() -> None:
-    examples = [
-        {"index": 0, "prompt": [1, 2], "response": [3, 4, 5]},
-        {"index": 1, "prompt": [1], "response": [6, 7]},
-    ]
+    examples = [{"index": 0, "prompt": [1, 2], "response": [3, 4, 5]}, {"index": 1, "prompt": [1], "response": [6, 7]}]
     batch = CorruptedBatches(eos_id=9, mask_id=99, seed=0)(examples)  # type: ignore[arg-type]
     assert batch["clean"][1, :3].tolist() == [1, 6, 7] and (batch["clean"][1, 3:] == 9).all()
     assert batch["response"][1].tolist() == [False] + [True] * (batch["clean"].shape[1] - 1)
@@ -396,10 +393,7 @@ def test_training_arguments_of_the_documentation_are_taken(tmp_path: Path) -> No
 
 
 EOS, MASK = 1, 39
-EXAMPLES = [
-    {"prompt": [5, 6], "response": [7, 8, 2], "index": 0},
-    {"prompt": [9], "response": [4, 2], "index": 1},
-]
+EXAMPLES = [{"prompt": [5, 6], "response": [7, 8, 2], "index": 0}, {"prompt": [9], "response": [4, 2], "index": 1}]
 
 
 def test_a_response_is_predicted_up_to_one_eos() -> None:

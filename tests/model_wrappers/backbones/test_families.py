@@ -122,12 +122,6 @@ def test_write_replace_changes_the_slots_of_the_new_tokens_alone(backbone: Backb
         assert not torch.allclose(old[:, :, [3, 7]], new[:, :, [3, 7]])
 
 
-@pytest.mark.parametrize("write", ["none", "replace"])
-def test_without_a_cache_nothing_can_be_replaced_or_left_out(backbone: Backbone, write: str) -> None:
-    with pytest.raises(ValueError, match="needs a cache"):
-        backbone.extend(IDS_1L, EVERY_L, EVERY_L, write=write)  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize(
     ("positions", "read"),
     [([4, 5, 6], [0]), ([4, 6], [1]), ([5, 4], [0]), ([0, 2, 3], [1])],
@@ -158,15 +152,6 @@ def test_a_checkpoint_loads_with_the_same_logits_and_its_own_ids(name: str, tmp_
     assert (backbone.family.model_type, backbone.reads_at) == (name, made.reads_at)
     assert (backbone.mask_id, backbone.eos_id, backbone.eot_id, backbone.max_length) == (39, 38, None, 64)
     assert torch.equal(backbone.logits(IDS_1L), made.logits(IDS_1L))
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_saved_again_it_loads_with_the_same_logits(name: str, tmp_path: Path) -> None:
-    backbone = load_backbone(checkpoint(name, tmp_path / "first"))
-    backbone.model.save_pretrained(tmp_path / "second")
-    again = load_backbone(tmp_path / "second")
-    assert again.family is backbone.family
-    assert torch.equal(again.logits(IDS_1L), backbone.logits(IDS_1L))
 
 
 @pytest.mark.parametrize("name", MASKED)

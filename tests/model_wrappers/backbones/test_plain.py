@@ -198,11 +198,3 @@ def test_what_replaces_takes_its_slots_and_no_more() -> None:
     expected = numbers(0, 5).index_copy(2, torch.tensor([4, 1]), numbers(100, 2))
     assert torch.equal(put(cache, numbers(100, 2), "replace", [4, 1]), expected)
     assert torch.equal(kept(cache), expected)
-
-
-@pytest.mark.parametrize("count", [-1, 6])
-def test_more_than_there_is_cannot_be_forgotten(count: int) -> None:
-    cache = KeyValues()
-    put(cache, numbers(0, 5))
-    with pytest.raises(ValueError, match=f"{count} of 5 tokens"):
-        cache.forget(count)

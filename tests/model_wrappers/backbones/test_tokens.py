@@ -111,7 +111,3 @@ def test_dreams_vocabulary_and_merges_are_read_without_its_code(tmp_path: Path) 
     assert read("ab 12:<|im_end|><|mask|>", add_special_tokens=False).input_ids == [4, 0, 5, 6, 7, 9, 10]
     assert read.decode([4, 0, 5, 6, 7]) == "ab 12:"
     assert (backbone.eos_id, backbone.eot_id, backbone.mask_id) == (8, 9, 10)
-
-
-def test_a_dream_folder_without_any_tokenizer_loads_without_one(tmp_path: Path) -> None:
-    assert load_backbone(checkpoint("Dream", tmp_path)).tokenizer is None

@@ -19,18 +19,6 @@ every_steps = pytest.mark.parametrize("steps", DIFFUSION_STEPS)
 
 
 @every_steps
-@pytest.mark.parametrize("block_length", BLOCKS)
-@pytest.mark.parametrize("seed", range(2))
-def test_greedy_tokens_are_the_same_for_every_window_draft_and_without_speculation(
-    prompt: torch.Tensor, seed: int, block_length: int, steps: int
-) -> None:
-    run = partial(tokens, tiny_llada(seed), prompt, block_length=block_length, steps=steps)
-    variants = [{"window": window} for window in (1, 4, 8, 16)] + [{"draft": tiny_llada(seed + 50), "window": 4}]
-    expected = run(speculative=False)
-    assert [run(**variant) for variant in variants] == [expected] * len(variants)
-
-
-@every_steps
 def test_greedy_tokens_are_the_reference_ones(steps: int) -> None:
     for seed in range(10):
         backbone = RandomConditionals(real=5, seed=seed)

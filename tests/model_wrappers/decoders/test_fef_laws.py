@@ -48,9 +48,7 @@ def test_law_of_one_step_on_an_oracle_is_the_joint() -> None:
         {"window": 2, "draft": unlike(2)},
     ],
 )
-def test_law_of_two_steps_is_the_same_for_every_window_draft_and_without_speculation(
-    variant: dict[str, Any],
-) -> None:
+def test_law_of_two_steps_is_the_same_for_every_window_draft_and_without_speculation(variant: dict[str, Any]) -> None:
     law = enumerated_law(4, 0.7, real=2, steps=2, **variant)
     assert total_variation(law, reference_law(target(2), 4, 2, 0.7)) < 1e-9
 

@@ -14,7 +14,7 @@ from model_wrappers import Backbone, decode
 from model_wrappers.decoders.fef.targets import FullVerifier, Proposal
 
 NAMES = ("skip_root_row", "reuse_drafts", "adaptive_window")
-COMBINATIONS = [dict(zip(NAMES, values, strict=True)) for values in product((False, True), repeat=3) if any(values)]
+COMBINATIONS = [dict(zip(NAMES, values, strict=True)) for values in product((False, True), repeat=3)]
 FAST = dict.fromkeys(NAMES, True)
 
 

@@ -246,8 +246,7 @@ def forwards(**options: object) -> int:
 
 
 @pytest.mark.parametrize(
-    ("thresholds", "expected"),
-    [((3.7, 0, 0), 1), ((3.8, 3.7, 0), 2), ((3.8, 3.8, 3.7), 3), ((3.8, 3.8, 3.8), 4)],
+    ("thresholds", "expected"), [((3.7, 0, 0), 1), ((3.8, 3.7, 0), 2), ((3.8, 3.8, 3.7), 3), ((3.8, 3.8, 3.8), 4)]
 )
 def test_the_threshold_falls_with_the_steps(thresholds: tuple[float, float, float], expected: int) -> None:
     """The mean gap is 3.75; steps 1, 2 and 3 of 4 are 25, 50 and 75% of them."""
@@ -264,17 +263,6 @@ def test_the_threshold_falls_with_the_steps(thresholds: tuple[float, float, floa
 )
 def test_steps_are_counted_over_all_blocks(options: dict[str, float], expected: int) -> None:
     assert forwards(**options) == expected
-
-
-def test_what_was_given_stays() -> None:
-    given = torch.tensor([3, 1, 3, 3])
-    out = decode(FixedLogits(GAPS_LV), PROMPT, "prophet", gen_length=4, given=given, early=0.0)
-    assert out.tokens.tolist() == [0, 1, 0, 0] and out.trace.forwards == 1
-
-
-def test_a_step_reads_as_many_tokens_as_llada() -> None:
-    out = decode(tiny_llada(), torch.tensor([1, 2]), "prophet", gen_length=8, early=1e9, mid=1e9, late=1e9)
-    assert out.trace.token_forwards == 8 * 10
 
 
 @pytest.mark.parametrize("start", [-1, 4, 100])
