@@ -96,12 +96,9 @@ ENDS = {"logits_eos_inf": True, "stop_at_eos": True}
     [
         (BLOCKS | {"options": {"steps": 256}}, BLOCKS | {"options": {"tau": 0.9}}, ""),
         ({}, BLOCKS, ""),  # an older record does not say
-        (
-            BLOCKS,
-            {"gen_length": 128, "block_length": 32, "published": SOURCE},
-            "responses of 128 tokens, LLaDA's of 256, blocks of 32, LLaDA's blocks of 8, "
-            "as published (owner/name@0123456)",
-        ),
+        (BLOCKS, BLOCKS | {"gen_length": 128}, "responses of 128 tokens, LLaDA's of 256"),
+        (BLOCKS, BLOCKS | {"block_length": 32}, "blocks of 32, LLaDA's blocks of 8"),
+        (BLOCKS, BLOCKS | {"published": SOURCE}, "as published (owner/name@0123456)"),
         (BLOCKS, {"gen_length": 256, "block_length": 256}, "full sequence, LLaDA's blocks of 8"),
         (BLOCKS | {"options": ENDS}, BLOCKS, "without logits_eos_inf, without stop_at_eos"),
         (BLOCKS, BLOCKS | {"options": ENDS}, "with logits_eos_inf, with stop_at_eos"),
@@ -183,15 +180,8 @@ def receipt(busy: float = 3.0, reasons: str | None = None) -> dict[str, Any]:
         ([{"start": receipt(reasons="0x4"), "end": receipt(reasons="0x0")}], []),
         ([{"start": receipt(), "end": receipt(reasons="0x1")}], []),
         ([{"start": receipt(), "end": receipt(reasons="0x5")}], ["The GPU reported throttling at the end (0x4)."]),
-        (
-            [{"start": receipt(), "end": receipt(), "workers": {"a": {"end": receipt(reasons="0x8")}}}],
-            ["The GPU reported throttling at the end (0x8)."],
-        ),
         ([{"start": receipt(), "end": receipt()}] * 2, ["The run had 2 sessions."]),
-        (
-            [{"start": receipt(), "end": end} for end in (None, None, receipt())],
-            ["The run had 3 sessions, 2 of them without an end."],
-        ),
+        ([{"start": receipt(), "end": None}] * 2, ["The run had 2 sessions, 2 of them without an end."]),
     ],
 )
 def test_each_receipt_gives_a_short_sentence(tmp_path: Path, sessions: list[dict[str, Any]], says: list[str]) -> None:

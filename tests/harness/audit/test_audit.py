@@ -119,11 +119,8 @@ def test_a_parallel_decoder_that_looks_exact_is_reported(tmp_path: Path, monkeyp
     independent = torch.full((2, 2), 0.25, dtype=torch.float64)
     monkeypatch.setattr("harness.audit.exact.random_table", lambda *_: independent)
     failures = law_failures(audit_law(2, 2, SMALL, tmp_path, lambda cases: cases[:5]))
-    assert [failure.split(" looks exact")[0] for failure in failures] == [
-        "LLaDA, random order (2 a step)",
-        "LLaDA, low confidence (2 a step)",
-        "DDOSP (2 a step)",
-    ]
+    looked = [failure.split(" (2 a step) looks exact")[0] for failure in failures]
+    assert looked == ["LLaDA, random order", "LLaDA, low confidence", "DDOSP"]
 
 
 def test_a_sampled_law_is_within_its_bound_of_the_exact_one() -> None:
@@ -209,19 +206,13 @@ def test_lengths_that_do_not_fit_are_refused() -> None:
         check_fit(tiny_llada(), [Prompts("a", [[0] * 40], 30)], 4)
 
 
-@pytest.mark.parametrize("line", ["not json", "[1]", '{"text": "x"}', '{"prompt": 3}', '{"prompt": " "}'])
-def test_a_bad_line_of_a_prompt_file_is_named(tmp_path: Path, line: str) -> None:
-    path = tmp_path / "prompts.jsonl"
-    path.write_text('{"prompt": "Sort [ cat ]"}\n\n' + line, encoding="utf-8")
-    with pytest.raises(UserError, match="line 3: not a JSON object"):
+@pytest.mark.parametrize("line", ["not json", "[1]", '{"prompt": 3}', '{"prompt": " "}', "", None])
+def test_a_bad_prompt_file_is_refused_by_its_line(tmp_path: Path, line: str | None) -> None:
+    path, says = tmp_path / "prompts.jsonl", "cannot be read" if line is None else "line 3: not a JSON object"
+    if line is not None:
+        path.write_text(('{"prompt": "Sort [ cat ]"}\n\n' if line else "\n") + line, encoding="utf-8")
+    with pytest.raises(UserError, match="holds no prompt" if line == "" else says):
         file_prompts(load_backbone("nano"), path, None)
-
-
-def test_a_prompt_file_without_prompts_or_that_is_missing_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "empty.jsonl").write_text("\n")
-    for name, message in (("empty.jsonl", "holds no prompt"), ("absent.jsonl", "cannot be read")):
-        with pytest.raises(UserError, match=message):
-            file_prompts(load_backbone("nano"), tmp_path / name, None)
 
 
 # The command line
@@ -261,10 +252,8 @@ def test_a_decoder_that_is_not_exact_makes_the_exit_code_one(
     [
         (["--sections", "law,table"], "unknown section 'table'; valid: law, lemma, chains, neural"),
         (["--tokens", "1"], "--tokens 1 must be at least 2"),
-        (["--positions", "1"], "--positions 1 must be at least 2"),
         (["--tokens", "4", "--positions", "6"], "more than 1024 entries"),
         (["--samples", "-5"], "--samples -5 must be at least 1"),
-        (["--prompts-per-suite", "0"], "--prompts-per-suite 0 must be at least 1"),
         (["--span", "40"], "--span 40 exceeds the response of 32 tokens of lists"),
         (["--model", "nowhere/at-all"], "cannot load model"),
         (["--sections", "lemma", "--out", __file__], "cannot make --out"),

@@ -55,11 +55,8 @@ def test_a_slower_llada_cannot_hide_behind_its_speedups() -> None:
 
 def test_a_side_answers_with_tokens_or_with_its_error() -> None:
     request = {
-        "model": str(ROOT / "model_wrappers" / "nano"),
-        "draft": None,
-        "prompt": [5, 6, 7],
-        "method": "llada",
-        "options": {"steps": 4},
+        **{"model": str(ROOT / "model_wrappers" / "nano"), "draft": None, "prompt": [5, 6, 7]},
+        **{"method": "llada", "options": {"steps": 4}},
         **{"gen_length": 8, "block_length": 8, "temperature": 0.0, "seed": 0},
         **{"device": "cpu", "dtype": "float32", "graphs": False},
     }
@@ -287,14 +284,10 @@ def test_a_folder_came_with_the_last_commit_that_changed_it(repository: Path) ->
     assert revision.revision_of(repository / "package") == git(repository, "rev-parse", "HEAD~1").strip()
 
 
-def test_a_folder_changed_since_its_commit_has_no_revision(repository: Path) -> None:
-    with pytest.raises(UserError, match="package has changes that are not committed"):
-        revision.revision_of(repository / "package")
-
-
-def test_a_folder_outside_the_repository_has_no_revision(repository: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="outside repository"):
-        revision.revision_of(tmp_path)
+@pytest.mark.parametrize(("path", "says"), [("package", "package has changes that are not"), ("..", "outside repos")])
+def test_a_folder_that_is_changed_or_outside_has_no_revision(repository: Path, path: str, says: str) -> None:
+    with pytest.raises(UserError, match=says):
+        revision.revision_of((repository / path).resolve())
 
 
 def test_a_shallow_clone_does_not_take_its_only_commit_for_a_folders(

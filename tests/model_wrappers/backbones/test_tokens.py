@@ -48,13 +48,9 @@ def test_the_config_names_the_mask_where_it_names_one() -> None:
     assert with_tokenizer("Dream", "<|mask|>").mask_id == VOCABULARY - 1
 
 
-def test_qwen3_fills_with_its_padding_and_not_with_the_eos_of_its_config() -> None:
-    backbone = with_tokenizer("a2d-qwen3", "<|endoftext|>", "<|im_end|>", eos_token_id=len(WORDS) + 1)
-    assert (backbone.eos_id, backbone.eot_id) == (len(WORDS), len(WORDS) + 1)
-
-
-def test_dream_fills_with_the_eos_of_its_config() -> None:
-    backbone = with_tokenizer("Dream", "<|endoftext|>", "<|im_end|>", eos_token_id=len(WORDS))
+@pytest.mark.parametrize(("name", "eos"), [("a2d-qwen3", len(WORDS) + 1), ("Dream", len(WORDS))])
+def test_qwen3_fills_with_its_padding_and_dream_with_the_eos_of_its_config(name: str, eos: int) -> None:
+    backbone = with_tokenizer(name, "<|endoftext|>", "<|im_end|>", eos_token_id=eos)
     assert (backbone.eos_id, backbone.eot_id) == (len(WORDS), len(WORDS) + 1)
 
 

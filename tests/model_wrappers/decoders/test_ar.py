@@ -28,13 +28,8 @@ def test_tokens_are_those_of_transformers_generate(backbone: Backbone, tmp_path:
     for number in range(8):
         prompt_P = (PROMPT + number) % 30
         out = decode(loaded, prompt_P, "ar", gen_length=LENGTH)
-        whole = model.generate(
-            prompt_P[None],
-            max_new_tokens=LENGTH,
-            do_sample=False,
-            eos_token_id=loaded.eos_id,
-            pad_token_id=loaded.eos_id,
-        )
+        ends = {"eos_token_id": loaded.eos_id, "pad_token_id": loaded.eos_id}
+        whole = model.generate(prompt_P[None], max_new_tokens=LENGTH, do_sample=False, **ends)
         expected = whole[0, len(prompt_P) :].tolist()
         assert out.tokens.tolist() == expected + [loaded.eos_id] * (LENGTH - len(expected))
 

@@ -59,15 +59,8 @@ def test_tokens_are_those_of_the_algorithm(
 ) -> None:
     backbone = tiny_llada(seed, std=0.15)
     row = [*prompt.tolist(), *[backbone.mask_id] * 16]
-    out = decode(
-        backbone,
-        prompt,
-        "wino",
-        gen_length=16,
-        block_length=block_length,
-        threshold=options[0],
-        threshold_back=options[1],
-    )
+    thresholds = dict(zip(("threshold", "threshold_back"), options, strict=True))
+    out = decode(backbone, prompt, "wino", gen_length=16, block_length=block_length, **thresholds)
     assert out.tokens.tolist() == reference(backbone, row, len(prompt), block_length, *options)
 
 
