@@ -108,9 +108,8 @@ def test_a_model_that_cannot_be_loaded_is_refused_before_anything_is_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "run"
-    assert "no-such-model" in refused(
-        main, ["--model", "no-such-model", "--data", "generated", "--out", str(out)], capsys
-    )
+    line = ["--model", "no-such-model", "--data", "generated", "--out", str(out)]
+    assert "no-such-model" in refused(main, line, capsys)
     assert not out.exists()
 
 
@@ -134,16 +133,12 @@ def test_a_plain_configuration_of_two_items_runs(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr[-2000:]
     (predictions,) = tmp_path.glob("out/*/predictions/fef/gsm8k.json")
     found = json.loads(predictions.read_text())
-    assert len(found) == 2 and all(
-        isinstance(each["prediction"], str) and each["prediction"] for each in found.values()
-    )
+    assert len(found) == 2 and all(isinstance(each["prediction"], str) for each in found.values())
     (results,) = tmp_path.glob("out/*/results/fef/gsm8k.json")
     assert 0 <= json.loads(results.read_text())["accuracy"] <= 100
 
 
 # A traced run of every decoder, which is not recorded unless it replays to its tokens and windows
-
-
 PRESETS = (
     "llada,ssd,ddosp,dcd,threshold,factor,entropy,klass,wino,freedave,pc-sampler,prophet,fef-2,fef-fast,"
     "block(editing_threshold=0.99)"

@@ -269,8 +269,6 @@ def test_a_preset_has_settings_by_suite() -> None:
 
 
 # What a Python file from outside consists of
-
-
 def test_a_file_comes_with_what_it_imports_from_beside_it(tmp_path: Path) -> None:
     files = {
         "mine.py": "import json, rules\n\ndef f():\n    from parts.inner import part\n",

@@ -109,8 +109,6 @@ def test_of_equal_values_the_first_is_the_likeliest() -> None:
 
 
 # Forward kernels
-
-
 STATES = 5
 TIMES = (0.0, 0.2, 0.5, 0.9)
 

@@ -19,8 +19,6 @@ two_stream = partial(tokens, verify="two-stream")
 
 
 # Costs
-
-
 @pytest.mark.parametrize("anchor", [None, 4])
 def test_cost_is_a_context_a_segment_and_two_tokens_a_draft(prompt: torch.Tensor, anchor: int | None) -> None:
     run = partial(decode, tiny_llada(), prompt, gen_length=LENGTH, verify="two-stream", steps=1, anchor=anchor)
@@ -48,8 +46,6 @@ def test_cached_context_gives_the_plain_logits_in_half_precision(prompt: torch.T
 
 
 # A fresh context where verification is in doubt
-
-
 def test_thresholds_lead_from_the_law_of_two_streams_to_the_papers(small: Backbone) -> None:
     """In doubt nowhere, somewhere, everywhere: the laws differ, and the last one is the full verification's."""
     laws = [sequential_law(small, [0, 1], 3, 1.0, refresh_below=below) for below in (0.0, 0.65, 1.1)]
@@ -75,8 +71,6 @@ def test_a_fresh_context_costs_a_query_that_doubts_and_a_context_pass(prompt: to
 
 
 # From the most confident position to the least
-
-
 def test_the_likeliest_comes_first_and_ties_from_left_to_right() -> None:
     context = {4: torch.tensor([1.0, 0, 9]), 7: torch.tensor([0.0, 5, 9]), 9: torch.tensor([0.0, 1, 9])}
     assert by_confidence(context, excluded=[2]) == [7, 4, 9]
@@ -96,8 +90,6 @@ def test_a_response_ends_at_an_eos_that_nothing_unresolved_precedes(prompt: torc
 
 
 # Targets on every family, whatever the window, the draft or what was accepted
-
-
 ROW, SEGMENT = [3, 14, 39, 39, 9, 39, 39, 26, 39], [2, 3, 5, 6, 8]  # 39 is the tiny models' mask
 DRAFTS = [5, 6, 7, 8, 9]
 CLOSE = {"atol": 1e-5, "rtol": 1e-4}

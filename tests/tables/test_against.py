@@ -138,8 +138,6 @@ def test_as_many_problems_as_needed_show_a_difference() -> None:
 
 
 # Claims: compared from records, corrected together
-
-
 TWO = """
 [[claim]]
 claim = "DCD is more accurate"

@@ -72,8 +72,6 @@ def test_captions_say_what_was_left_out_and_not_decoded_later(tmp_path: Path) ->
 
 
 # Settings that are not those of LLaDA's row
-
-
 SOURCE = "owner/name@0123456789abcdef scripts/*.sh"
 
 
@@ -125,8 +123,6 @@ def test_files_of_questions_are_in_the_caption_and_not_code(tmp_path: Path) -> N
 
 
 # The machine while a run was timed
-
-
 def timed_run(folder: Path, paces: list[float], suite: str = "gsm8k", **meta: Any) -> Run:
     """LLaDA's items of one suite in the order of their lines, with these seconds a forward pass, and as many of DCD."""
     items = []

@@ -227,8 +227,6 @@ def test_two_colors_differ_to_every_eye(eye: str) -> None:
 
 
 # Figures of one option at several values
-
-
 def run_with(folder: Path, methods: str, **of: dict[str, str]) -> Run:
     """Ten items of two suites: method n takes 1 / (n + 1) s and 96 - n forwards, and solves the first 9 - n % 5.
 

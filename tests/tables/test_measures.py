@@ -138,8 +138,6 @@ def test_responses_of_another_length_are_noted_on_speed_alone(tmp_path: Path, co
 
 
 # The summary of a run in Python: the numbers of its tables
-
-
 def test_the_numbers_are_those_of_the_tables(tmp_path: Path) -> None:
     items = [row | {"seconds": 0.1 + 0.017 * number**1.3} for number, row in enumerate(full_items())]
     run = save(tmp_path, [*items, item("dcd", "gsm8k", 0, correct=None)])

@@ -176,8 +176,6 @@ def test_the_reports_overview_names_the_checkpoint_of_each_row(tmp_path: Path) -
 
 
 # The paper's numbers
-
-
 ABLATIONS = [method for name in ("training", "speculation", "draft", "window-size") for method in GROUPS[name]]
 
 

@@ -104,8 +104,6 @@ def test_latex_of_every_table_compiles(tmp_path: Path) -> None:
 
 
 # Which tables a run has
-
-
 ABLATIONS = ("training", "speculation", "draft", "window-size")
 
 

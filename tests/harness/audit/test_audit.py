@@ -58,8 +58,6 @@ def distances_of(results: list[Result], decoder: str) -> list[float]:
 
 
 # The law section
-
-
 def test_nothing_fails_on_decoders_as_shipped(results: list[Result]) -> None:
     assert law_failures(results) == []
     left_out = {name for name in METHODS if METHODS[name].greedy_only or METHODS[name].needs_extend}
@@ -146,8 +144,6 @@ def test_the_sampling_bound_covers_as_often_as_it_says() -> None:
 
 
 # The lemma section
-
-
 def test_the_lemma_holds_and_fef_samples_its_posterior() -> None:
     table = audit_lemma(2, 3, SMALL)
     assert table["largest error"].max() < EXACT and lemma_failures(table) == []
@@ -169,8 +165,6 @@ def test_a_law_that_is_not_the_posterior_is_reported() -> None:
 
 
 # The neural section
-
-
 def exact_distances(table: torch.Tensor) -> list[float]:
     """Total variation between the first w positions' joint and the product of their marginals, w = 1 .. d."""
     marginals = [table.movedim(position, 0).reshape(len(table), -1).sum(1) for position in range(table.dim())]
@@ -216,8 +210,6 @@ def test_a_bad_prompt_file_is_refused_by_its_line(tmp_path: Path, line: str | No
 
 
 # The command line
-
-
 @pytest.mark.parametrize(
     "sections", [["law", "lemma", "neural"], pytest.param(["law", "lemma", "chains", "neural"], marks=pytest.mark.slow)]
 )
@@ -271,8 +263,6 @@ def test_a_record_has_no_number_that_json_has_not() -> None:
 
 
 # The chains section
-
-
 @pytest.fixture(scope="module")
 def chains_table() -> pd.DataFrame:
     return audit_chains(tokens=2, seed=0)
@@ -307,8 +297,6 @@ def test_doubt_that_depends_on_a_draft_fails(monkeypatch: pytest.MonkeyPatch) ->
 
 
 # The streams section: the distance of the two-stream target to the paper's
-
-
 EXAMPLE = Example([3, 4, 5, 6], [7, 8, 9, 10, 11, 12])
 
 
@@ -328,11 +316,6 @@ def test_the_papers_target_is_that_of_the_sequence_with_the_tokens_before_filled
         row = prompt + response[:position] + [backbone.mask_id] * (len(response) - position)
         logits = backbone.logits(torch.tensor([row]))[0, len(prompt) + position]
         torch.testing.assert_close(found[position], token_probs(logits[None], 1.0, exclude=backbone.mask_id)[0])
-
-
-def test_with_a_context_for_every_position_the_targets_are_equal(backbone: Backbone) -> None:
-    found = apart(backbone, Contexts(anchor=1))
-    assert found["tv"].max() < 1e-5 and found["agree"].min() == 1.0
 
 
 def test_in_a_longer_segment_they_differ_except_at_its_first_position(backbone: Backbone) -> None:

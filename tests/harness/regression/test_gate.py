@@ -150,8 +150,6 @@ def test_an_update_says_what_changed_and_then_passes(
 
 
 # A golden record must hold what its configuration promises
-
-
 @pytest.mark.parametrize(
     ("line", "says"), [([], "nothing to compare"), (["--against-rev", "no-such-rev"], r"git rev-parse .*no-such-rev")]
 )

@@ -156,8 +156,6 @@ def test_a_planted_slowdown_is_caught_between_two_trees(tmp_path: Path) -> None:
 
 
 # Rounds of measuring
-
-
 METHODS = ["llada", "ssd", "dcd", "entropy", "fef-2"]
 
 
@@ -241,8 +239,6 @@ def test_a_revision_that_can_run_nothing_is_refused(tmp_path: Path, measured: li
 
 
 # The checkout of another revision, and that nothing is left of it
-
-
 HOLD = """
 import sys, time
 from pathlib import Path

@@ -109,8 +109,6 @@ def test_another_machine_may_go_on_with_an_untimed_run(begun: Begun, monkeypatch
 
 
 # Workers
-
-
 def has(gpu: str | None = "H100", **environment: Any) -> dict[str, Any]:
     return {
         "environment": {"commit": "c", "packages": {"torch": "2"}, "cpu": "Xeon", "gpu": gpu, **environment},

@@ -246,8 +246,6 @@ def test_what_nano_was_trained_on_is_frozen() -> None:
 
 
 # Responses for DDOSP's profile
-
-
 def test_responses_end_with_eot_and_are_padded_with_eos_or_cut() -> None:
     nano = load_backbone("nano")
     (exchange,) = generated_exchanges("lists", 1)
@@ -261,8 +259,6 @@ def test_responses_end_with_eot_and_are_padded_with_eos_or_cut() -> None:
 
 
 # Other families
-
-
 @pytest.fixture(scope="module")
 def four_lines(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rows = ({"prompt": f"{number}?", "response": "and so on"} for number in range(4))
@@ -291,8 +287,6 @@ def test_what_a_training_writes_loads_as_the_same_family(name: str, tmp_path: Pa
 
 
 # The trainer
-
-
 def test_the_learning_rate_is_the_papers_at_every_step(tmp_path: Path) -> None:
     steps, paper = 1000, PRESETS["paper"]
     made = trainer(tmp_path, training_arguments(paper, tmp_path, steps, steps))
@@ -354,8 +348,6 @@ def test_training_arguments_of_the_documentation_are_taken(tmp_path: Path) -> No
 
 
 # The autoregressive reference
-
-
 EOS, MASK = 1, 39
 EXAMPLES = [{"prompt": [5, 6], "response": [7, 8, 2], "index": 0}, {"prompt": [9], "response": [4, 2], "index": 1}]
 

@@ -37,8 +37,6 @@ def shifted(request: pytest.FixtureRequest) -> Backbone:
 
 
 # Logits
-
-
 def test_the_first_position_sees_the_last_but_not_under_causal_attention(backbone: Backbone) -> None:
     other_1L = IDS_1L.clone()
     other_1L[0, -1] = (other_1L[0, -1] + 1) % 38
@@ -65,8 +63,6 @@ def test_a_shifted_model_reads_a_token_from_the_one_before_it(shifted: Backbone)
 
 
 # Pieces of a sequence on cached keys and values
-
-
 def test_a_piece_that_is_the_whole_sequence_gives_its_logits(backbone: Backbone) -> None:
     logits_1LV, cache = backbone.extend(IDS_1L, EVERY_L, EVERY_L)
     torch.testing.assert_close(logits_1LV, backbone.logits(IDS_1L), **CLOSE)
@@ -143,8 +139,6 @@ def test_a_shifted_model_reads_the_first_token_of_all_at_itself_wherever_it_stan
 
 
 # Checkpoints
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_a_checkpoint_loads_with_the_same_logits_and_its_own_ids(name: str, tmp_path: Path) -> None:
     made = tiny(name, seed=1)

@@ -90,15 +90,12 @@ def test_dreams_vocabulary_and_merges_are_read_without_its_code(tmp_path: Path) 
     (tmp_path / "vocab.json").write_text(json.dumps({word: number for number, word in enumerate(WORDS)}))
     (tmp_path / "merges.txt").write_text("#version: 0.2\na b\n")
     added = ["<|endoftext|>", "<|im_end|>", "<|mask|>"]
+    special = {str(at): {"content": token, "special": True} for at, token in enumerate(added, len(WORDS))}
     settings = {
         "tokenizer_class": "DreamTokenizer",
         "auto_map": {"AutoTokenizer": ["tokenization_dream.DreamTokenizer", None]},
-        "added_tokens_decoder": {
-            str(len(WORDS) + number): {"content": token, "special": True} for number, token in enumerate(added)
-        },
-        "eos_token": "<|endoftext|>",
-        "pad_token": "<|endoftext|>",
-        "mask_token": "<|mask|>",
+        "added_tokens_decoder": special,
+        **{"eos_token": "<|endoftext|>", "pad_token": "<|endoftext|>", "mask_token": "<|mask|>"},
         "chat_template": "{% for message in messages %}{{ message['content'] }}<|im_end|>{% endfor %}",
     }
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))

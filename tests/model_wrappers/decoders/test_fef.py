@@ -16,8 +16,6 @@ every_steps = pytest.mark.parametrize("steps", DIFFUSION_STEPS)
 
 
 # Temperature 0
-
-
 @every_steps
 def test_greedy_tokens_are_the_reference_ones(steps: int) -> None:
     for seed in range(10):
@@ -27,16 +25,13 @@ def test_greedy_tokens_are_the_reference_ones(steps: int) -> None:
 
 
 # Costs and trace
-
-
 @pytest.mark.parametrize("block_length", BLOCKS)
 @pytest.mark.parametrize(("steps", "forwards"), [(1, 16), (2, 24), (4, 40)])
 def test_without_speculation_it_costs_one_row_a_resolved_position(
     prompt: torch.Tensor, steps: int, forwards: int, block_length: int
 ) -> None:
-    trace = decode(
-        tiny_llada(), prompt, gen_length=LENGTH, block_length=block_length, steps=steps, speculative=False
-    ).trace
+    run = partial(decode, tiny_llada(), prompt, gen_length=LENGTH, block_length=block_length)
+    trace = run(steps=steps, speculative=False).trace
     assert (trace.forwards, trace.rows) == (forwards, forwards)
     assert trace.token_forwards == forwards * (len(prompt) + LENGTH)
     assert trace.windows == [] and trace.draft_forwards == 0
@@ -85,8 +80,6 @@ def test_draft_probs_come_from_the_draft_model_alone() -> None:
 
 
 # Confidence scope
-
-
 @pytest.mark.parametrize("speculative", [True, False])
 @pytest.mark.parametrize("block_length", BLOCKS)
 @pytest.mark.parametrize("seed", range(5))
