@@ -119,8 +119,6 @@ def test_without_ray_the_message_says_how_to_install_it(
 
 
 # Options in processes that do not know the module of a decoder
-
-
 LARGEST = 9
 
 

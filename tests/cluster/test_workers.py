@@ -107,11 +107,8 @@ def test_an_item_passes_through_all_methods_on_one_worker(runs: tuple[Path, Path
     assert len(by_item) == 10 and (by_item == 1).all()
 
 
-def test_a_run_without_workers_names_none(runs: tuple[Path, Path]) -> None:
+def test_a_run_without_workers_names_none_and_has_the_same_configuration(runs: tuple[Path, Path]) -> None:
     assert "worker" not in read_run(runs[0]).items and "workers" not in read_run(runs[0]).meta.sessions[0]
-
-
-def test_the_configuration_does_not_depend_on_workers(runs: tuple[Path, Path]) -> None:
     one, two = (json.loads((folder / "run.json").read_text()) for folder in runs)
     assert one["config_hash"] == two["config_hash"] and one["weights"] == two["weights"]
     assert one["environment"] == two["environment"] and one["code"] == two["code"]

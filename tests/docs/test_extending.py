@@ -99,17 +99,11 @@ def test_a_checkpoint_of_the_family_loads_and_decodes(outside: Path) -> None:
 
 @pytest.mark.slow
 def test_the_python_of_the_page_runs(outside: Path) -> None:
-    code = next(
-        block for block in re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL) if "import harness" in block
-    )
+    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    code = next(block for block in blocks if "import harness" in block)
     code = code.replace("limit=2", f"limit=1, out={str(outside / 'run')!r}") + "print(run.summary.to_string())\n"
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=outside, capture_output=True, text=True, check=False, env=environment()
-    )
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    line = [sys.executable, "-c", code]
+    done = subprocess.run(line, cwd=outside, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     assert "Left to right" in done.stdout or "left-to-right" in done.stdout
-
-
-def environment() -> dict[str, str]:
-    """Where the project is found, for a process that starts elsewhere."""
-    return os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}

@@ -43,8 +43,7 @@ def fill(request: Request) -> None:
 
 
 @pytest.mark.parametrize(
-    ("suites", "batch"),
-    [("gsm8k", 4), pytest.param("gsm8k,humaneval", "auto", marks=pytest.mark.slow)],
+    ("suites", "batch"), [("gsm8k", 4), pytest.param("gsm8k,humaneval", "auto", marks=pytest.mark.slow)]
 )
 def test_a_batched_run_has_the_records_of_one_without(tmp_path: Path, suites: str, batch: int | str) -> None:
     for name, at_once in (("alone", None), ("batch", batch)):
@@ -75,11 +74,7 @@ def test_a_decoder_that_ends_the_process_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({"batch": 0}, "--batch 0 must be 1 to 1024"),
-        ({"batch": "many"}, "--batch 'many' must be"),
-    ],
+    ("options", "said"), [({"batch": 0}, "--batch 0 must be 1 to 1024"), ({"batch": "many"}, "--batch 'many' must be")]
 )
 def test_what_cannot_be_a_batch_is_refused(options: dict[str, Any], said: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=said):

@@ -113,9 +113,8 @@ def test_it_is_scored_again_with_what_it_was_made_with_and_with_nothing_else(
     (outside / "mine.py").write_text(PLUGIN.replace("until: int = 1000", "until: int = 999"))
     with forgotten():
         error = refused(main, [*line, "--resume"], capsys)
-    assert (
-        "code.decoders.mine.sha256" in error and "until (1000 there, 999 now)" in error and "plugins.mine.py" in error
-    )
+    said = ("code.decoders.mine.sha256", "until (1000 there, 999 now)", "plugins.mine.py")
+    assert all(each in error for each in said)
     assert "own-lists is of the plugin" in scored_again(outside / "run").stderr
     (outside / "mine.py").write_text(PLUGIN)
     (outside / "judge.py").write_text(JUDGE + "\n")
@@ -166,35 +165,23 @@ def test_a_decoder_that_fails_at_once_leaves_no_folder(
 
 
 COMMIT = 'request.commit(masked, options.token, None, "filled")'
-WRONG = {
-    "the model is not asked": ("request.backbone.logits(", "dict(x=", [], "the decoder made no forward of the model"),
-    "the process is changed": (COMMIT, f"{COMMIT}; torch.rand(1)", [], "the decoder leaves torch's random state"),
-    "tokens are not told": (
-        COMMIT,
-        "request.x_1L[0, masked] = options.token",
-        ["--untimed", "--trace"],
-        "its trace gives other tokens than its response has",
-    ),
-    "a window is made up": (
-        COMMIT,
-        f"{COMMIT}; request.record(Window(0, 0, 0, 16, 16, 16))",
-        ["--untimed", "--trace"],
-        "its windows are not what its trace has of them",
-    ),
-    "the process ends": (
-        COMMIT,
-        "__import__('os')._exit(0)",
-        ["--untimed"],
-        "mine.py, line 27: decoder mine: SystemEx",
-    ),
-}
+TRACED, UNTIMED = ["--untimed", "--trace"], ["--untimed"]
+WINDOW = f"{COMMIT}; request.record(Window(0, 0, 0, 16, 16, 16))"
 
 
-@pytest.mark.parametrize("what", WRONG)
+@pytest.mark.parametrize(
+    ("right", "wrong", "more", "says"),
+    [
+        ("request.backbone.logits(", "dict(x=", [], "the decoder made no forward of the model"),
+        (COMMIT, f"{COMMIT}; torch.rand(1)", [], "the decoder leaves torch's random state"),
+        (COMMIT, "request.x_1L[0, masked] = options.token", TRACED, "its trace gives other tokens than its response"),
+        (COMMIT, WINDOW, TRACED, "its windows are not what its trace has of them"),
+        (COMMIT, "__import__('os')._exit(0)", UNTIMED, "mine.py, line 27: decoder mine: SystemEx"),
+    ],
+)
 def test_a_decoder_that_does_what_it_must_not_is_named(
-    outside: Path, capsys: pytest.CaptureFixture[str], what: str
+    outside: Path, capsys: pytest.CaptureFixture[str], right: str, wrong: str, more: list[str], says: str
 ) -> None:
-    right, wrong, more, says = WRONG[what]
     (outside / "mine.py").write_text(PLUGIN.replace(right, wrong))
     error = refused(main, [*line_of(outside), *more], capsys)
     assert "own-lists, item 0: " in error and says in error
@@ -213,13 +200,8 @@ def fives(request: Request, options: Options) -> None:
 
 
 def test_in_python_a_run_is_frames(outside: Path) -> None:
-    run = harness.evaluate(
-        methods=["llada(steps=8,gen_length=8)", fives],
-        suites=[f"mine={outside}/q.jsonl"],
-        limit=2,
-        untimed=True,
-        out=outside / "run",
-    )
+    methods, how = ["llada(steps=8,gen_length=8)", fives], {"limit": 2, "untimed": True, "out": outside / "run"}
+    run = harness.evaluate(methods, [f"mine={outside}/q.jsonl"], **how)
     assert run.folder == outside / "run" and len(run.items) == 4 and run.windows.empty
     assert run.summary["method"].tolist() == ["llada(gen_length=8,steps=8)", "fives"]
     assert run.summary["forwards"].tolist() == [8.0, 1.0] and run.summary["accuracy"].tolist() == [0.0, 0.0]
@@ -235,27 +217,8 @@ def test_only_a_timed_run_decodes_and_measures_beside_its_items(outside: Path, u
         decoded.append(request.x_1L.numpy().tobytes())
         fives(request, options)
 
-    harness.evaluate(
-        methods=[counted, "fef-2(gen_length=8)"],
-        suites=[f"mine={outside}/q.jsonl"],
-        limit=2,
-        untimed=untimed,
-        out=outside / "run",
-    )
+    how = {"limit": 2, "untimed": untimed, "out": outside / "run"}
+    harness.evaluate([counted, "fef-2(gen_length=8)"], [f"mine={outside}/q.jsonl"], **how)
     assert len(decoded) == beside + 2 and len(set(decoded)) == beside + 1  # the items share a prompt
     passes = outside / "run" / "passes.jsonl"
     assert bool(passes.exists() and read_lines(passes)) == bool(beside)
-
-
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        ({"limit": "x"}, "--limit 'x' must be a whole number$"),
-        ({"limit": 0}, "--limit 0 must be at least 1"),
-        ({"dtype": "int8"}, "--dtype 'int8' must be .*'float32'"),
-        ({"methods": ["fef-3"]}, "unknown method fef-3"),
-    ],
-)
-def test_in_python_what_is_wrong_is_an_exception(options: dict[str, object], says: str) -> None:
-    with pytest.raises(UserError, match=says):
-        harness.evaluate(**options)  # type: ignore[arg-type]

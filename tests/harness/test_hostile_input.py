@@ -25,17 +25,18 @@ from model_wrappers.opencompass_model import DiffusionModel
 NANO = load_backbone("nano")
 NUMBERS = ["0", "1", "-1", "3", "1e-320", "1e400", "nan", "-inf", "0.5", "9" * 30, "x", "", "0x10"]
 TEXTS = ["", " ", ",", "nano", "base=", "=", "../..", "\x00", "{}", "[]", "null", "é" * 50, "a=b=c", "gsm8k"]
-CALLS = [
-    "fef(steps=3)",
-    "fef(steps=3",
-    "fef(steps=)",
-    "fef(3)",
-    "fef)",
-    "fef(steps=[1])",
-    "fef(steps='x)",
+CALLS = ["fef(steps=3)", "fef(steps=3", "fef(steps=)", "fef(3)", "fef)", "fef(steps=[1])", "fef(steps='x)"]
+CALLS += [
     "llada+dual",
+    "fef(gen_length=0)",
+    "fef(tau=nan)",
+    "main(steps=1)",
+    "x.py:y",
+    ":llada",
+    "+",
+    "()",
+    "threshold(tau=1e400)",
 ]
-CALLS += ["fef(gen_length=0)", "fef(tau=nan)", "main(steps=1)", "x.py:y", ":llada", "+", "()", "threshold(tau=1e400)"]
 QUESTIONS = ["a=nowhere.jsonl", "a=b(c=d)", "gsm8k=x.csv", "=(", "a=x.jsonl(judge=y.py:z)", "a=/(prompt=1)"]
 JSON: st.SearchStrategy[Any] = st.recursive(
     st.one_of(st.none(), st.booleans(), st.integers(-3, 100), st.floats(), st.sampled_from(TEXTS)),

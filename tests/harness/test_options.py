@@ -16,14 +16,8 @@ from harness.options import checked, option, parsed
 from harness.runs.options import RunOptions
 
 VALUES: dict[str, Any] = {
-    "model": "nano-long",
-    "limit": 3,
-    "temperature": 0.5,
-    "plugin": ("a.py", "b.py"),
-    "dtype": "float16",
-    "reads_at": -1,
-    "stop_at_eos": True,
-    "out": Path("out"),
+    **{"model": "nano-long", "limit": 3, "temperature": 0.5, "plugin": ("a.py", "b.py")},
+    **{"dtype": "float16", "reads_at": -1, "stop_at_eos": True, "out": Path("out")},
 }
 
 
@@ -72,17 +66,14 @@ def test_evaluate_refuses_an_option_that_there_is_not_whatever_its_value(value: 
 
 
 def test_one_value_stands_for_several_and_none_and_false_for_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert (
-        checked(RunOptions, {"plugin": "mine.py"}).plugin == checked(RunOptions, {"plugin": [Path("mine.py")]}).plugin
-    )
+    one, several = (checked(RunOptions, {"plugin": given}) for given in ("mine.py", [Path("mine.py")]))
+    assert one.plugin == several.plugin
     paths = checked(RunOptions, {"model": Path("m"), "data": Path("d"), "out": "o", "limit": np.int64(3)})
     assert (paths.model, paths.data, paths.out, paths.limit) == ("m", "d", Path("o"), 3)
     assert from_evaluate(monkeypatch, limit=None, temperature=None, untimed=False, stop_at_eos=False) == RunOptions()
 
 
 # The command fef-dllm
-
-
 def test_without_a_command_all_are_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 0
     printed = capsys.readouterr().out
@@ -97,11 +88,8 @@ def test_every_command_has_help(name: str, capsys: pytest.CaptureFixture[str], m
     assert left.value.code == 0 and capsys.readouterr().out.startswith(f"usage: fef-dllm {name} ")
 
 
-def test_a_command_does_what_its_file_does(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_command_does_what_its_file_does_and_no_other_is_known(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list"]) == 0
     assert "fef-two-stream" in capsys.readouterr().out
-
-
-def test_an_unknown_command_is_refused() -> None:
     with pytest.raises(UserError, match="there is no command runs; valid: run, plan"):
         main(["runs"])

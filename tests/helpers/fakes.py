@@ -106,11 +106,7 @@ def trace_of(log: EventLog, out: Decoded, mask_id: int) -> TraceRecord:
 
 
 def tiny_llada(
-    seed: int = 0,
-    vocab_size: int = 40,
-    std: float = 0.3,
-    eos_id: int | None = None,
-    eot_id: int | None = None,
+    seed: int = 0, vocab_size: int = 40, std: float = 0.3, eos_id: int | None = None, eot_id: int | None = None
 ) -> Backbone:
     """A tiny random LLaDA model; the mask is its last id, EOS the one before unless given."""
     backbone = random_llada(vocab_size - 1, seed, length=64, std=std)
@@ -138,31 +134,12 @@ def add_nanos_tokenizer(folder: Path) -> Path:
 
 
 OFFICIAL_CONFIG: dict[str, Any] = {
-    "model_type": "llada",
-    "architectures": ["LLaDAModelLM"],
-    "d_model": 32,
-    "n_layers": 2,
-    "n_heads": 4,
-    "n_kv_heads": 4,
-    "mlp_hidden_size": 48,
-    "max_sequence_length": 64,
-    "vocab_size": 40,
-    "embedding_size": 40,
-    "rms_norm_eps": 1e-5,
-    "rope_theta": 500000.0,
-    "rope_full_precision": True,
-    "weight_tying": False,
-    "mask_token_id": 39,
-    "eos_token_id": 38,
-    "pad_token_id": 38,
-    "block_type": "llama",
-    "activation_type": "silu",
-    "layer_norm_type": "rms",
-    "rope": True,
-    "alibi": False,
-    "include_bias": False,
-    "include_qkv_bias": False,
-    "scale_logits": False,
+    **{"model_type": "llada", "architectures": ["LLaDAModelLM"], "block_type": "llama", "activation_type": "silu"},
+    **{"d_model": 32, "n_layers": 2, "n_heads": 4, "n_kv_heads": 4, "mlp_hidden_size": 48, "max_sequence_length": 64},
+    **{"vocab_size": 40, "embedding_size": 40, "mask_token_id": 39, "eos_token_id": 38, "pad_token_id": 38},
+    **{"rope": True, "rope_theta": 500000.0, "rope_full_precision": True, "rms_norm_eps": 1e-5},
+    **{"layer_norm_type": "rms", "weight_tying": False, "alibi": False, "scale_logits": False},
+    **{"include_bias": False, "include_qkv_bias": False},
 }
 
 
@@ -171,22 +148,15 @@ def official_checkpoint(folder: Path, sharded: bool = False, seed: int = 0, **ch
     config = OFFICIAL_CONFIG | changes
     width, mlp = config["d_model"], config["mlp_hidden_size"]
     kv = width // config["n_heads"] * config["n_kv_heads"]
-    block_shapes = {
-        "q_proj": (width, width),
-        "k_proj": (kv, width),
-        "v_proj": (kv, width),
-        "attn_out": (width, width),
-        "ff_proj": (mlp, width),
-        "up_proj": (mlp, width),
-        "ff_out": (width, mlp),
-        "attn_norm": (width,),
-        "ff_norm": (width,),
+    block_shapes: dict[str, tuple[int, ...]] = {
+        **{"q_proj": (width, width), "k_proj": (kv, width), "v_proj": (kv, width), "attn_out": (width, width)},
+        **{"ff_proj": (mlp, width), "up_proj": (mlp, width), "ff_out": (width, mlp)},
+        **{"attn_norm": (width,), "ff_norm": (width,)},
     }
-    shapes: dict[str, tuple[int, ...]] = {
-        "wte": (config["vocab_size"], width),
-        "ln_f": (width,),
-        "ff_out": (config["vocab_size"], width),
-    } | {f"blocks.{i}.{name}": shape for i in range(config["n_layers"]) for name, shape in block_shapes.items()}
+    ends = {"wte": (config["vocab_size"], width), "ln_f": (width,), "ff_out": (config["vocab_size"], width)}
+    shapes = ends | {
+        f"blocks.{i}.{name}": shape for i in range(config["n_layers"]) for name, shape in block_shapes.items()
+    }
     generator = torch.Generator().manual_seed(seed)
     weights = {
         f"model.transformer.{name}.weight": 0.3 * torch.randn(shape, generator=generator) + (len(shape) == 1)

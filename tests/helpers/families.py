@@ -11,26 +11,15 @@ from model_wrappers import Backbone
 from model_wrappers.backbones.registry import FAMILIES, NANO
 
 # Those that attend to the whole sequence.
-NAMES = [
-    name
-    for name, family in FAMILIES.items()
-    if "" not in family.blocks and not family.causal and family.backbone is None
-]
+NAMES = [name for name, each in FAMILIES.items() if not ("" in each.blocks or each.causal or each.backbone)]
 CAUSAL = [name for name, family in FAMILIES.items() if family.causal]
 SHIFTED = [name for name in NAMES if FAMILIES[name].reads_at]
 VOCABULARY = 40
 SIZES: dict[str, Any] = {
-    "vocab_size": VOCABULARY,
-    "hidden_size": 32,
-    "intermediate_size": 64,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 64,
-    "initializer_range": 0.3,
-    "rms_norm_eps": 1e-6,
-    "mask_token_id": VOCABULARY - 1,
-    "eos_token_id": VOCABULARY - 2,
+    **{"vocab_size": VOCABULARY, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2},
+    **{"num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 64},
+    **{"initializer_range": 0.3, "rms_norm_eps": 1e-6},
+    **{"mask_token_id": VOCABULARY - 1, "eos_token_id": VOCABULARY - 2},
 }
 ROPE = {"rope_theta": 10000.0, "rope_scaling": None}
 # config.json of each family but LLaDA, whose official field names are in fakes.OFFICIAL_CONFIG.
@@ -38,84 +27,41 @@ OFFICIAL: dict[str, dict[str, Any]] = {
     "Dream": SIZES | ROPE | {"architectures": ["DreamModel"], "pad_token_id": VOCABULARY - 2, "use_mrope": False},
     "a2d-qwen3": SIZES | ROPE | {"architectures": ["A2DQwen3LMHeadModel"], "head_dim": 16},
     "sdar": SIZES | ROPE | {"architectures": ["SDARForCausalLM"], "head_dim": 16, "block_size": 4},
-    "sdar_moe": SIZES
-    | ROPE
-    | {
-        "architectures": ["SDARMoeForCausalLM"],
-        "head_dim": 16,
-        "block_size": 4,
-        "num_experts": 6,
-        "num_experts_per_tok": 2,
-        "moe_intermediate_size": 16,
-        "norm_topk_prob": True,
+    "sdar_moe": {
+        **SIZES | ROPE,
+        **{"architectures": ["SDARMoeForCausalLM"], "head_dim": 16, "block_size": 4, "norm_topk_prob": True},
+        **{"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 16},
     },
     "Fast_dLLM_Qwen": SIZES | ROPE | {"architectures": ["Fast_dLLM_QwenForCausalLM"], "bd_size": 4},
     "diffusion_gemma": {
-        "architectures": ["DiffusionGemmaForBlockDiffusion"],
-        "canvas_length": 8,
-        "image_token_id": VOCABULARY - 1,
-        "boi_token_id": VOCABULARY - 2,
-        "eoi_token_id": VOCABULARY - 3,
+        **{"architectures": ["DiffusionGemmaForBlockDiffusion"], "canvas_length": 8},
+        **{name: VOCABULARY - at for at, name in enumerate(("image_token_id", "boi_token_id", "eoi_token_id"), 1)},
         "text_config": {
             **{name: SIZES[name] for name in ("vocab_size", "hidden_size", "intermediate_size", "initializer_range")},
             **{name: SIZES[name] for name in ("num_hidden_layers", "num_attention_heads", "num_key_value_heads")},
-            "layer_types": ["sliding_attention", "full_attention"],
-            "sliding_window": 16,
-            "num_global_key_value_heads": 1,
-            "head_dim": 16,
-            "global_head_dim": 16,
-            "max_position_embeddings": 128,
-            "num_experts": 4,
-            "top_k_experts": 2,
-            "moe_intermediate_size": 16,
-            "eos_token_id": 1,
+            **{"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 16, "eos_token_id": 1},
+            **{"num_global_key_value_heads": 1, "head_dim": 16, "global_head_dim": 16, "max_position_embeddings": 128},
+            **{"num_experts": 4, "top_k_experts": 2, "moe_intermediate_size": 16},
         },
         "vision_config": {
-            "model_type": "gemma4_vision",
-            "hidden_size": 16,
-            "intermediate_size": 16,
-            "num_hidden_layers": 1,
-            "num_attention_heads": 2,
-            "num_key_value_heads": 2,
-            "head_dim": 8,
+            **{"model_type": "gemma4_vision", "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1},
+            **{"num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 8},
         },
     },
-    "llada2_moe": SIZES
-    | ROPE
-    | {
-        "architectures": ["LLaDA2MoeModelLM"],
-        "head_dim": 16,
-        "partial_rotary_factor": 0.5,
-        "use_qkv_bias": False,
-        "use_bias": False,
-        "num_experts": 8,
-        "num_shared_experts": 1,
-        "num_experts_per_tok": 2,
-        "n_group": 4,
-        "topk_group": 2,
-        "routed_scaling_factor": 2.5,
-        "moe_intermediate_size": 16,
-        "first_k_dense_replace": 1,
-        "block_size": 4,
+    "llada2_moe": {
+        **SIZES | ROPE,
+        **{"architectures": ["LLaDA2MoeModelLM"], "head_dim": 16, "block_size": 4, "partial_rotary_factor": 0.5},
+        **{"use_qkv_bias": False, "use_bias": False, "num_experts": 8, "num_shared_experts": 1},
+        **{"num_experts_per_tok": 2, "n_group": 4, "topk_group": 2, "routed_scaling_factor": 2.5},
+        **{"moe_intermediate_size": 16, "first_k_dense_replace": 1},
     },
-    "llada_moe": SIZES
-    | ROPE
-    | {
-        "model_type": "llada",
-        "architectures": ["LLaDAMoEModelLM"],
-        "expert_intermediate_size": 16,
-        "dense_intermediate_size": 48,
-        "shared_expert_intermediate_size": None,
-        "num_experts": 6,
-        "num_experts_per_tok": 2,
-        "moe_layer_freq": [1, 0],
-        "moe_router_score_function": "softmax",
-        "moe_router_enable_expert_bias": False,
-        "norm_topk_prob": None,
-        "qk_layernorm": True,
-        "partial_rotary_factor": 1,
-        "routed_scaling_factor": 1,
-        "clip_qkv": None,
+    "llada_moe": {
+        **SIZES | ROPE,
+        **{"model_type": "llada", "architectures": ["LLaDAMoEModelLM"], "moe_layer_freq": [1, 0]},
+        **{"expert_intermediate_size": 16, "dense_intermediate_size": 48, "shared_expert_intermediate_size": None},
+        **{"num_experts": 6, "num_experts_per_tok": 2, "norm_topk_prob": None, "routed_scaling_factor": 1},
+        **{"moe_router_score_function": "softmax", "moe_router_enable_expert_bias": False},
+        **{"qk_layernorm": True, "partial_rotary_factor": 1, "clip_qkv": None},
     },
 }
 

@@ -9,12 +9,8 @@ from harness.gate import main
 from harness.records.store import Run
 
 ENVIRONMENT = {
-    "platform": "Linux x86_64",
-    "cpu": "Vendor model 1",
-    "cpu_capability": "AVX2",
-    "threads": 2,
-    "dtype": "float32",
-    "packages": {"torch": "2.13.0", "transformers": "5.23.0"},
+    **{"platform": "Linux x86_64", "cpu": "Vendor model 1", "cpu_capability": "AVX2", "threads": 2},
+    **{"dtype": "float32", "packages": {"torch": "2.13.0", "transformers": "5.23.0"}},
 }
 METHODS = ("llada", "fef-2")
 ITEMS = 100
@@ -48,10 +44,7 @@ def run_of(
     """A run of these items, two methods on the paper's suites; `config` changes its configuration."""
     suites = {suite: {"gen_length": 48, "options": {}} for suite in PAPER_SUITES}
     settings = {
-        "data": "generated",
-        "limit": limit,
-        "temperature": 0.0,
-        "seed": 0,
+        **{"data": "generated", "limit": limit, "temperature": 0.0, "seed": 0},
         "methods": {name: {"label": name, "method": name, "role": "base", "suites": suites} for name in METHODS},
         "suites": {key: {"title": title} for key, title in PAPER_SUITES.items()},
         **config,

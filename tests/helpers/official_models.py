@@ -123,14 +123,9 @@ class OursInKeptBlocks:
         if block_size is not None:
             visible_NK = torch.arange(len(position_N) + kept) // block_size <= position_N[:, None] // block_size
         keeps = update_past_key_values or past_key_values is None
-        logits, cache = self._backbone.extend(
-            input_ids,
-            position_N,
-            torch.arange(len(position_N)),
-            past_key_values,
-            visible_NK,
-            "append" if keeps else "none",
-        )
+        write: Any = "append" if keeps else "none"
+        read_N = torch.arange(len(position_N))
+        logits, cache = self._backbone.extend(input_ids, position_N, read_N, past_key_values, visible_NK, write)
         return types.SimpleNamespace(logits=logits, past_key_values=cache)
 
 
@@ -140,54 +135,31 @@ def fast_dllm_model(folder: Path, backbone: Backbone) -> Any:
     modeling = importlib.import_module("model.modeling_llada")
     configuration = importlib.import_module("model.configuration_llada")
     ours = backbone.model.config
-    config = configuration.LLaDAConfig(
-        d_model=ours.hidden_size,
-        n_layers=ours.num_hidden_layers,
-        n_heads=ours.num_attention_heads,
-        n_kv_heads=ours.num_key_value_heads,
-        mlp_hidden_size=ours.intermediate_size,
-        max_sequence_length=ours.max_position_embeddings,
-        vocab_size=ours.vocab_size,
-        embedding_size=ours.vocab_size,
-        rms_norm_eps=ours.rms_norm_eps,
-        layer_norm_eps=ours.rms_norm_eps,
-        rope_theta=ours.rope_parameters["rope_theta"],
-        weight_tying=ours.tie_word_embeddings,
-        mask_token_id=ours.mask_token_id,
-        eos_token_id=ours.eos_token_id,
-        pad_token_id=ours.eos_token_id,
-        block_type="llama",
-        activation_type="silu",
-        layer_norm_type="rms",
-        rope=True,
-        rope_full_precision=True,
-        alibi=False,
-        include_bias=False,
-        include_qkv_bias=False,
-        flash_attention=False,
-        attention_dropout=0.0,
-        residual_dropout=0.0,
-        embedding_dropout=0.0,
-        init_device="cpu",
-    )
+    sizes = {
+        **{"d_model": ours.hidden_size, "n_layers": ours.num_hidden_layers, "n_heads": ours.num_attention_heads},
+        **{"n_kv_heads": ours.num_key_value_heads, "mlp_hidden_size": ours.intermediate_size},
+        **{"max_sequence_length": ours.max_position_embeddings, "rope_theta": ours.rope_parameters["rope_theta"]},
+        **dict.fromkeys(("vocab_size", "embedding_size"), ours.vocab_size),
+        **dict.fromkeys(("rms_norm_eps", "layer_norm_eps"), ours.rms_norm_eps),
+        **dict.fromkeys(("eos_token_id", "pad_token_id"), ours.eos_token_id),
+        **{"mask_token_id": ours.mask_token_id, "weight_tying": ours.tie_word_embeddings},
+    }
+    kinds = {"block_type": "llama", "activation_type": "silu", "layer_norm_type": "rms", "init_device": "cpu"}
+    on = dict.fromkeys(("rope", "rope_full_precision"), True)
+    off = dict.fromkeys(("alibi", "include_bias", "include_qkv_bias", "flash_attention"), False)
+    no_dropout = dict.fromkeys(("attention_dropout", "residual_dropout", "embedding_dropout"), 0.0)
+    config = configuration.LLaDAConfig(**sizes, **kinds, **on, **off, **no_dropout)
     config.use_cache = False  # transformers 5 does not set it any more
     # transformers 5 asks every class which weights are tied, by another name than this one's time knew.
     modeling.LLaDAModelLM.all_tied_weights_keys = {}
     model = modeling.LLaDAModelLM(config, init_params=False)
     names = {
-        "model.embed_tokens.": "model.transformer.wte.",
-        "model.norm.": "model.transformer.ln_f.",
-        "lm_head.": "model.transformer.ff_out.",
-        "model.layers.": "model.transformer.blocks.",
-        ".input_layernorm.": ".attn_norm.",
-        ".post_attention_layernorm.": ".ff_norm.",
-        ".self_attn.q_proj.": ".q_proj.",
-        ".self_attn.k_proj.": ".k_proj.",
-        ".self_attn.v_proj.": ".v_proj.",
-        ".self_attn.o_proj.": ".attn_out.",
-        ".mlp.gate_proj.": ".ff_proj.",
-        ".mlp.up_proj.": ".up_proj.",
-        ".mlp.down_proj.": ".ff_out.",
+        **{"model.embed_tokens.": "model.transformer.wte.", "model.norm.": "model.transformer.ln_f."},
+        **{"lm_head.": "model.transformer.ff_out.", "model.layers.": "model.transformer.blocks."},
+        **{".input_layernorm.": ".attn_norm.", ".post_attention_layernorm.": ".ff_norm."},
+        **{f".self_attn.{each}_proj.": f".{each}_proj." for each in "qkv"},
+        **{".self_attn.o_proj.": ".attn_out.", ".mlp.gate_proj.": ".ff_proj."},
+        **{".mlp.up_proj.": ".up_proj.", ".mlp.down_proj.": ".ff_out."},
     }
     weights = {}
     for name, weight in backbone.model.state_dict().items():

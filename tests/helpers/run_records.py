@@ -17,14 +17,7 @@ LABELS = {"llada": "LLaDA", "llada/2": "LLaDA/2", "dcd": "DCD", "fef-2": "FeF-DL
 
 def item(method: str, suite: str, number: int, **fields: Any) -> dict[str, Any]:
     """A record of one item; by default right, 2 s and 48 forwards, no drafts."""
-    defaults: dict[str, Any] = {
-        "correct": True,
-        "seconds": 2.0,
-        "forwards": 48,
-        "proposed": 0,
-        "accepted": 0,
-        "rejected": 0,
-    }
+    defaults = {"correct": True, "seconds": 2.0, "forwards": 48, "proposed": 0, "accepted": 0, "rejected": 0}
     return {"schema": 1, "method": method, "suite": suite, "item": number, **defaults, **fields}
 
 

@@ -26,10 +26,7 @@ def logits_of(model: Any, rows: Any) -> torch.Tensor:
     """A model's logits (B, C, V) at the positions of rows with a mask of their own."""
     with torch.no_grad():
         output = model(
-            input_ids=rows.inputs,
-            attention_mask=rows.visible,
-            position_ids=rows.position_ids,
-            positions=rows.positions,
+            input_ids=rows.inputs, attention_mask=rows.visible, position_ids=rows.position_ids, positions=rows.positions
         )
     logits_BCV: torch.Tensor = output.logits
     return logits_BCV

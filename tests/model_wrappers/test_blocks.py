@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -123,9 +124,7 @@ WAYS: dict[str, dict[str, Any]] = {
 def ways(model: Backbone) -> dict[str, dict[str, Any]]:
     """Those that a model decodes: with shifted logits no pass is one of queries alone."""
     shifted = model.reads_at != 0
-    return {
-        way: how for way, how in WAYS.items() if not shifted or not {"s2d2", "two-stream"} & {*map(str, how.values())}
-    }
+    return {way: how for way, how in WAYS.items() if not (shifted and {"s2d2", "two-stream"} & {*how.values()})}
 
 
 def respond(model: Backbone, **how: Any) -> Decoded:
@@ -168,20 +167,6 @@ def test_no_call_runs_what_stands_behind_the_block(model: Backbone, monkeypatch:
         respond(model, **how)
         assert reached == sorted(reached)
         assert set(reached) == set(range(grid.end(len(PROMPT)), grid.end(len(PROMPT) + 15) + 1, 4))
-
-
-def test_windows_drafts_and_savings_change_no_token(model: Backbone) -> None:
-    draft = tiny("sdar", 1)
-    draft.blocks = model.blocks
-    savings: list[dict[str, Any]] = [{}, {"skip_root_row": True}, {"adaptive_window": True}, {"draft": draft}]
-    for verify in ("full", "two-stream")[: 1 if model.reads_at else 2]:
-        tokens = {
-            tuple(respond(model, method="fef", verify=verify, window=window, **more).tokens.tolist())
-            for window in (1, 2, 4, 16)
-            for more in savings
-        }
-        tokens.add(tuple(respond(model, method="fef", verify=verify, speculative=False).tokens.tolist()))
-        assert len(tokens) == 1
 
 
 def chain_law(
@@ -229,12 +214,8 @@ def test_fefs_law_on_blocks_is_the_chain_of_the_papers_targets(origin: Any, vari
     options = variant | ({"draft": models[1]} if variant.get("draft") else {"draft": None})
 
     def law(**how: Any) -> Any:
-        def run(sampler: Any) -> torch.Tensor:
-            return decode(
-                small, torch.tensor(prompt), "fef", gen_length=4, temperature=1.0, sampler=sampler, steps=1, **how
-            ).tokens
-
-        return enumerate_law(run)
+        run = partial(decode, small, torch.tensor(prompt), "fef", gen_length=4, temperature=1.0, steps=1, **how)
+        return enumerate_law(lambda sampler: run(sampler=sampler).tokens)
 
     assert total_variation(law(**options), chain_law(small, prompt, 4, before_masks)) < 1e-12
     two_streams = {name: value for name, value in options.items() if name != "reuse_drafts"}

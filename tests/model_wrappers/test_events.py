@@ -71,13 +71,12 @@ def test_rejected_drafts_have_both_probabilities(tiny: Backbone, prompt: torch.T
     _, trace = traced(tiny, prompt, "fef", window=4, draft=tiny_llada(50))
     kinds = [KINDS[kind] for kind in trace.column("kind")]
     targets = trace.column("target_prob").tolist()
-    draft_of = [
-        prob for prob, kind in zip(trace.column("prob"), kinds, strict=True) if kind in ("rejected", "discarded")
-    ]
+    lost = ("rejected", "discarded")
+    draft_of = [prob for prob, kind in zip(trace.column("prob"), kinds, strict=True) if kind in lost]
     assert kinds.count("rejected") > 0 and len(targets) == len(draft_of)
     assert all(0 <= prob <= 1 for prob in [*targets, *draft_of])
     # Greedy: a draft is rejected because the target's best token is another one.
-    first = targets[[kind for kind in kinds if kind in ("rejected", "discarded")].index("rejected")]
+    first = targets[[kind for kind in kinds if kind in lost].index("rejected")]
     assert first <= 0.5
 
 
@@ -118,8 +117,6 @@ def test_a_response_that_is_decoded_again_is_logged_once(tiny: Backbone, prompt:
 
 
 # What an observer is told is all that happens
-
-
 def test_an_observer_changes_nothing(tiny: Backbone, prompt: torch.Tensor) -> None:
     plain = decode(tiny, prompt, "fef", gen_length=16, temperature=1.0, seed=3)
     watched = decode(tiny, prompt, "fef", gen_length=16, temperature=1.0, seed=3, observer=EventLog())

@@ -109,8 +109,6 @@ def test_of_equal_values_the_first_is_the_likeliest() -> None:
 
 
 # Forward kernels
-
-
 STATES = 5
 TIMES = (0.0, 0.2, 0.5, 0.9)
 
@@ -126,10 +124,6 @@ def test_rows_are_distributions_and_time_zero_changes_nothing(kernel: Kernel) ->
         q = kernel.cumulative(t)
         assert (q >= -1e-15).all()
         torch.testing.assert_close(q.sum(1), torch.ones(STATES, dtype=torch.float64))
-
-
-def test_the_absorbing_kernel_masks_everything_at_the_end() -> None:
-    assert (Absorbing(STATES, 4).cumulative(1.0)[:, 4] == 1).all()
 
 
 @pytest.mark.parametrize("kernel", [*kernels(), Uniform(STATES, mask_id=4)], ids=lambda k: type(k).__name__)

@@ -140,13 +140,17 @@ class Official:
         folder = repository(self._checkouts, "fast-dllm")
         model = self._official_class()
         module = module_of(folder / SOURCES["fast-dllm"].file, "official_fast_dllm", {})
+        return self._with_steps(getattr(module, name)), model
+
+    def _with_steps(self, function: Any, tupled: bool = True) -> Any:
+        """An official function, called with as many steps as tokens; tupled: the response is the first thing given."""
         mask_id = self._backbone.mask_id
 
         def run(model: Any, prompt: torch.Tensor, length: dict[str, int], theirs: dict[str, Any]) -> torch.Tensor:
-            function = getattr(module, name)
-            return function(model, prompt, steps=length["gen_length"], mask_id=mask_id, **length, **theirs)[0]
+            out = function(model, prompt, steps=length["gen_length"], mask_id=mask_id, **length, **theirs)
+            return out[0] if tupled else out
 
-        return run, model
+        return run
 
     def _fast_dllm(self) -> Any:
         return self._fast_dllm_function("generate")
@@ -167,12 +171,7 @@ class Official:
         )
 
     def _factor_of(self, module: Any) -> Any:
-        function, mask_id = module.generate_with_fast_dllm, self._backbone.mask_id
-
-        def run(model: Any, prompt: torch.Tensor, length: dict[str, int], theirs: dict[str, Any]) -> torch.Tensor:
-            return function(model, prompt, steps=length["gen_length"], mask_id=mask_id, **length, **theirs)[0]
-
-        return run, TheirClass(self._official_class())
+        return self._with_steps(module.generate_with_fast_dllm), TheirClass(self._official_class())
 
     def _klass(self) -> Any:
         module = self._module("klass", **{"    mask_id = 126336\n": f"    mask_id = {self._backbone.mask_id}\n"})
@@ -201,19 +200,11 @@ class Official:
         backbone = self._backbone
 
         def run(model: Any, prompt: torch.Tensor, length: dict[str, int], theirs: dict[str, Any]) -> torch.Tensor:
-            return made.block_decode_with_full_attention_FreeDave(
-                model,
-                prompt,
-                block_length=length["block_length"],
-                max_gen_length=length["gen_length"],
-                decoding_steps=length["gen_length"],
-                draft_mode="batch_expanding",
-                use_cache=True,
-                mask_token_id=backbone.mask_id,
-                eos_token_id=backbone.eos_id,
-                pad_token_id=backbone.eos_id,
-                **theirs,
-            ).sequences
+            told = dict.fromkeys(("max_gen_length", "decoding_steps"), length["gen_length"])
+            told |= {"block_length": length["block_length"], "mask_token_id": backbone.mask_id, **theirs}
+            told |= dict.fromkeys(("eos_token_id", "pad_token_id"), backbone.eos_id)
+            how = {"draft_mode": "batch_expanding", "use_cache": True}
+            return made.block_decode_with_full_attention_FreeDave(model, prompt, **how, **told).sequences
 
         return run, ExactPast(self._backbone)
 
@@ -225,14 +216,9 @@ class Official:
     def _pc_sampler(self) -> Any:
         from model_wrappers.decoders.pc_sampler import read_frequencies
 
-        module, mask_id = self._pc_module(), self._backbone.mask_id
+        module = self._pc_module()
         module.BASE_LINE = read_frequencies(Path("nano"), self._backbone.vocab_size)
-
-        def run(model: Any, prompt: torch.Tensor, length: dict[str, int], theirs: dict[str, Any]) -> torch.Tensor:
-            steps = length["gen_length"]
-            return module.generate_with_pc_sampler(model, prompt, steps=steps, mask_id=mask_id, **length, **theirs)
-
-        return run, TheirClass(self._official_class())
+        return self._with_steps(module.generate_with_pc_sampler, False), TheirClass(self._official_class())
 
     def _prophet(self) -> Any:
         function, mask_id = self._module("prophet").generate, self._backbone.mask_id

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from run_records import NANO_SHA256, full_items, item, rows_of, save, window
+from run_records import NANO_SHA256, full_items, item, save, window
 
 from harness.measures.seconds import BUSY, FEWEST, drift, timing_sentences
 from harness.measures.series import against_reference
@@ -72,8 +72,6 @@ def test_captions_say_what_was_left_out_and_not_decoded_later(tmp_path: Path) ->
 
 
 # Settings that are not those of LLaDA's row
-
-
 SOURCE = "owner/name@0123456789abcdef scripts/*.sh"
 
 
@@ -96,12 +94,9 @@ ENDS = {"logits_eos_inf": True, "stop_at_eos": True}
     [
         (BLOCKS | {"options": {"steps": 256}}, BLOCKS | {"options": {"tau": 0.9}}, ""),
         ({}, BLOCKS, ""),  # an older record does not say
-        (
-            BLOCKS,
-            {"gen_length": 128, "block_length": 32, "published": SOURCE},
-            "responses of 128 tokens, LLaDA's of 256, blocks of 32, LLaDA's blocks of 8, "
-            "as published (owner/name@0123456)",
-        ),
+        (BLOCKS, BLOCKS | {"gen_length": 128}, "responses of 128 tokens, LLaDA's of 256"),
+        (BLOCKS, BLOCKS | {"block_length": 32}, "blocks of 32, LLaDA's blocks of 8"),
+        (BLOCKS, BLOCKS | {"published": SOURCE}, "as published (owner/name@0123456)"),
         (BLOCKS, {"gen_length": 256, "block_length": 256}, "full sequence, LLaDA's blocks of 8"),
         (BLOCKS | {"options": ENDS}, BLOCKS, "without logits_eos_inf, without stop_at_eos"),
         (BLOCKS, BLOCKS | {"options": ENDS}, "with logits_eos_inf, with stop_at_eos"),
@@ -111,11 +106,6 @@ def test_settings_that_are_not_lladas_are_noted(
     tmp_path: Path, llada: dict[str, Any], other: dict[str, Any], says: str
 ) -> None:
     assert against_reference(run_of(tmp_path, llada, other))["dcd", "gsm8k"] == says
-
-
-def test_a_run_without_llada_has_no_such_notes(tmp_path: Path) -> None:
-    run = save(tmp_path, [row for row in full_items() if row["method"] != "llada"])
-    assert set(against_reference(run).values()) <= {""}
 
 
 def test_files_of_questions_are_in_the_caption_and_not_code(tmp_path: Path) -> None:
@@ -133,8 +123,6 @@ def test_files_of_questions_are_in_the_caption_and_not_code(tmp_path: Path) -> N
 
 
 # The machine while a run was timed
-
-
 def timed_run(folder: Path, paces: list[float], suite: str = "gsm8k", **meta: Any) -> Run:
     """LLaDA's items of one suite in the order of their lines, with these seconds a forward pass, and as many of DCD."""
     items = []
@@ -188,29 +176,13 @@ def receipt(busy: float = 3.0, reasons: str | None = None) -> dict[str, Any]:
         ([{"start": receipt(reasons="0x4"), "end": receipt(reasons="0x0")}], []),
         ([{"start": receipt(), "end": receipt(reasons="0x1")}], []),
         ([{"start": receipt(), "end": receipt(reasons="0x5")}], ["The GPU reported throttling at the end (0x4)."]),
-        (
-            [{"start": receipt(), "end": receipt(), "workers": {"a": {"end": receipt(reasons="0x8")}}}],
-            ["The GPU reported throttling at the end (0x8)."],
-        ),
         ([{"start": receipt(), "end": receipt()}] * 2, ["The run had 2 sessions."]),
-        (
-            [{"start": receipt(), "end": end} for end in (None, None, receipt())],
-            ["The run had 3 sessions, 2 of them without an end."],
-        ),
+        ([{"start": receipt(), "end": None}] * 2, ["The run had 2 sessions, 2 of them without an end."]),
     ],
 )
 def test_each_receipt_gives_a_short_sentence(tmp_path: Path, sessions: list[dict[str, Any]], says: list[str]) -> None:
     run = timed_run(tmp_path, [1.0], sessions=sessions)
     assert timing_sentences(run) == says and all(sentence in render(run)["main.md"] for sentence in says)
-
-
-def test_a_run_that_was_not_timed_says_only_that(tmp_path: Path) -> None:
-    run = timed_run(tmp_path, [1.0] * 6 + [2.0] * 3, sessions=[{"start": receipt(90.0), "end": None}] * 2)
-    run.config.timed = False
-    caption = render(run)["main.md"].splitlines()[0]
-    assert caption.endswith("Seconds were not measured for comparison.")
-    assert not any(word in caption for word in ("drifted", "busy", "sessions"))
-    assert rows_of(render(run)["main.md"])["Method"] == ["GSM8K Acc.", "GSM8K Fwd."]
 
 
 def test_each_worker_drifts_by_itself(tmp_path: Path) -> None:

@@ -59,9 +59,8 @@ def test_the_tradeoff_is_the_mean_over_suites_with_pooled_wilson(tmp_path: Path)
     assert left_out == [] and frame["method"].to_list() == ["llada", "fef-4(window=4)", "fef-4"]
     row = frame.to_dict("records")[1]
     pooled = stats.binomtest(24, 40).proportion_ci(method="wilson")
-    assert (row["accuracy"], row["accuracy_low"], row["accuracy_high"]) == pytest.approx(
-        (60, 100 * pooled.low, 100 * pooled.high)
-    )
+    expected = (60, 100 * pooled.low, 100 * pooled.high)
+    assert (row["accuracy"], row["accuracy_low"], row["accuracy_high"]) == pytest.approx(expected)
     assert row["speedup_low"] < row["speedup"] < row["speedup_high"]
     assert frame.to_dict("records")[0]["speedup_low"] == 1.0
 
@@ -121,9 +120,8 @@ def test_figures_that_need_seconds_are_not_drawn_of_a_run_that_was_not_timed(
     write_meta(tmp_path, {"config": run.config.to_json()})
     assert cli.main([str(tmp_path)]) == 0
     said = capsys.readouterr().out.splitlines()
-    skipped = [
-        line.split(":")[0] for line in said if line.endswith("the run's seconds were not measured for comparison")
-    ]
+    why = "the run's seconds were not measured for comparison"
+    skipped = [line.split(":")[0] for line in said if line.endswith(why)]
     assert skipped == ["tradeoff", "window-size", "anchor", "front", "front-gsm8k", "front-math"]
     assert {path.stem for path in (tmp_path / "figures").iterdir()} == {"acceptance"}
     assert tradeoff(run)[0].empty
@@ -190,11 +188,6 @@ def test_a_line_that_asks_for_nothing_clear_is_refused(line: list[str], capsys: 
     refused(cli.main, line, capsys)
 
 
-def test_more_methods_than_a_reader_can_distinguish_are_not_drawn(tmp_path: Path) -> None:
-    with pytest.raises(Skipped, match="too many to distinguish"):
-        draw_tradeoff(save_presets(tmp_path, *list(PRESETS)[:21]))
-
-
 # Colors: seen on paper and on a dark page, and told apart by every eye
 
 
@@ -234,8 +227,6 @@ def test_two_colors_differ_to_every_eye(eye: str) -> None:
 
 
 # Figures of one option at several values
-
-
 def run_with(folder: Path, methods: str, **of: dict[str, str]) -> Run:
     """Ten items of two suites: method n takes 1 / (n + 1) s and 96 - n forwards, and solves the first 9 - n % 5.
 
@@ -269,9 +260,13 @@ def test_a_front_has_a_line_for_each_series_by_milliseconds_and_accuracy(tmp_pat
     assert list(lines["Threshold"].get_ydata()) == pytest.approx([50, 60, 70])
 
 
-def test_a_front_needs_a_decoder_with_two_settings_beside_llada(tmp_path: Path) -> None:
+def test_what_shows_nothing_is_no_figure(tmp_path: Path) -> None:
+    with pytest.raises(Skipped, match="too many to distinguish"):
+        draw_tradeoff(save_presets(tmp_path / "many", *list(PRESETS)[:21]))
     with pytest.raises(Skipped, match="no decoder but LLaDA has two settings"):
-        draw_front(run_with(tmp_path, "llada,llada/2,ssd,threshold"), "math")
+        draw_front(run_with(tmp_path / "front", "llada,llada/2,ssd,threshold"), "math")
+    with pytest.raises(Skipped, match="two anchors"):
+        draw_anchor(run_with(tmp_path / "anchor", "llada,fef-two-stream"))
 
 
 def test_a_series_is_one_decoder_with_one_verification_and_checkpoint(tmp_path: Path) -> None:
@@ -308,13 +303,10 @@ def own_series(figure: Figure) -> dict[str, list[float]]:
     return {str(each.get_label()): list(each.lines[0].get_xdata()) for each in axes.containers}
 
 
-def test_a_decoder_of_ones_own_is_a_series(tmp_path: Path) -> None:
+def test_decoders_of_ones_own_are_series_or_are_named_by_a_pattern_that_something_fits(tmp_path: Path) -> None:
     of = {f"margin(low={low})": {"label": f"Margin (low={low})", "method": "margin"} for low in (0.2, 0.8)}
-    figure, _ = draw_front(run_with(tmp_path, "llada", **of), "math")
+    figure, _ = draw_front(run_with(tmp_path / "margin", "llada", **of), "math")
     assert own_series(figure)["Margin"] == pytest.approx([500, 1000])
-
-
-def test_a_series_is_named_by_a_pattern_that_something_fits(tmp_path: Path) -> None:
     run = run_with(
         tmp_path, "llada", **{name: {"label": name.upper(), "method": name} for name in ("one", "other", "two")}
     )
@@ -331,9 +323,8 @@ def test_the_front_is_what_nothing_beats() -> None:
 
 
 def test_methods_that_differ_in_one_option_alone_are_by_its_value(tmp_path: Path) -> None:
-    run = run_with(
-        tmp_path, "llada,fef-2,fef-4,fef-4(window=4),fef-two-stream,fef-two-stream-1,fef-two-stream(window=4)"
-    )
+    methods = "llada,fef-2,fef-4,fef-4(window=4),fef-two-stream,fef-two-stream-1,fef-two-stream(window=4)"
+    run = run_with(tmp_path, methods)
     assert by_option(run, "window", 16) == {
         "FeF-DLLM (step=4)": {16: "fef-4", 4: "fef-4(window=4)"},
         "FeF-DLLM two-stream (step=2)": {16: "fef-two-stream", 4: "fef-two-stream(window=4)"},
@@ -347,9 +338,8 @@ def test_anchors_are_in_order_with_llada_beside(tmp_path: Path) -> None:
     above, below = figure.axes
     assert lines_of(above)["LLaDA"] == [90, 90]
     (drawn,) = below.containers
-    assert list(drawn.lines[0].get_xdata()) == [0, 1, 2] and list(drawn.lines[0].get_ydata()) == pytest.approx(
-        [4, 3, 2]
-    )
+    line = drawn.lines[0]
+    assert list(line.get_xdata()) == [0, 1, 2] and list(line.get_ydata()) == pytest.approx([4, 3, 2])
     assert [tick.get_text() for tick in below.get_xticklabels()] == ["8", "32", "whole"]
 
 
@@ -360,14 +350,6 @@ def test_tuned_settings_of_a_decoder_share_a_look_and_no_line(tmp_path: Path) ->
     own = tuned("entropy", "Entropy", "fast", "accurate", "fast/control") | tuned("fef", "FeF-DLLM", "fast", "accurate")
     figure, _ = draw_front(run_with(tmp_path, "llada", **own))
     points = {drawn.get_label(): drawn.lines[0] for drawn in figure.axes[0].containers}
-    assert {name: len(line.get_xdata()) for name, line in points.items()} == {
-        "Entropy, tuned": 3,
-        "FeF-DLLM, tuned": 2,
-        "LLaDA": 1,
-    }
+    lengths = {name: len(line.get_xdata()) for name, line in points.items()}
+    assert lengths == {"Entropy, tuned": 3, "FeF-DLLM, tuned": 2, "LLaDA": 1}
     assert points["Entropy, tuned"].get_linestyle() == "None"
-
-
-def test_one_anchor_is_no_figure(tmp_path: Path) -> None:
-    with pytest.raises(Skipped, match="two anchors"):
-        draw_anchor(run_with(tmp_path, "llada,fef-two-stream"))

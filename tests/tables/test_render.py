@@ -33,17 +33,13 @@ def test_table_has_the_methods_that_were_run_in_config_order_and_their_means(tmp
     assert rows["Method"][:3] == ["GSM8K Acc.", "GSM8K Speed", "GSM8K Fwd."] and rows["Method"][-3] == "Mean Acc."
 
 
-def test_columns_are_chosen_by_suite_mean_and_heading(tmp_path: Path) -> None:
+def test_columns_are_chosen_by_suite_mean_and_heading_and_empty_rows_go(tmp_path: Path) -> None:
     run = save(tmp_path, full_items())
     rows = rows_of(render(run, columns=["mean", "Acc."])["main.md"])
     assert rows["Method"] == ["Mean Acc."] and rows["LLaDA"] == ["75.00"]
     assert rows_of(render(run, columns=["Speed"])["main.md"])["Method"] == ["GSM8K Speed", "MATH Speed", "Mean Speed"]
     with pytest.raises(UserError, match=r"--columns Acc: no table has that; there are .*Acc\., .*GSM8K"):
         render(run, columns=["Acc"])
-
-
-def test_rows_that_chosen_columns_leave_empty_are_not_there(tmp_path: Path) -> None:
-    run = save(tmp_path, full_items())
     kept = render(run, intervals=True, columns=["Mean", "Acc."])["main.md"]
     assert list(rows_of(kept))[2:] == ["LLaDA", "95% interval", "FeF-DLLM (step=2)"]  # p-values are of suites
     assert "p vs LLaDA" in render(run, intervals=True)["main.md"]
@@ -51,18 +47,14 @@ def test_rows_that_chosen_columns_leave_empty_are_not_there(tmp_path: Path) -> N
 
 def test_a_table_may_do_without_its_caption(tmp_path: Path) -> None:
     files = render(save(tmp_path, full_items()), captions=False)
-    assert (
-        "caption{" not in files["main.tex"]
-        and "label{" not in files["main.tex"]
-        and files["main.md"].startswith("| Method")
-    )
+    assert "caption{" not in files["main.tex"] and "label{" not in files["main.tex"]
     assert files["main.tex"].startswith("% \\usepackage{booktabs,multirow,graphicx}\n")
+    assert files["main.md"].startswith("| Method")
 
 
 def test_speedups_are_ratios_of_totals_over_shared_items(tmp_path: Path) -> None:
-    items = [
-        item("llada", "gsm8k", n, seconds=s, forwards=f) for n, (s, f) in enumerate([(1.0, 10), (3.0, 30), (9, 9)])
-    ]
+    costs = enumerate([(1.0, 10), (3.0, 30), (9, 9)])
+    items = [item("llada", "gsm8k", n, seconds=s, forwards=f) for n, (s, f) in costs]
     items += [item("dcd", "gsm8k", 0, seconds=1.0, forwards=5), item("dcd", "gsm8k", 1, seconds=7.0, forwards=5)]
     items += [item("dcd", "gsm8k", 7, seconds=100.0, forwards=1000)]
     row = measure(save(tmp_path, items)).to_dict("records")[1]
@@ -77,11 +69,6 @@ def test_unscored_suites_say_so_and_why(tmp_path: Path) -> None:
     assert rows["FeF-DLLM (step=2)"][3] == "n/s [a]" and rows["FeF-DLLM (step=2)"][4] == "<ins>4.00x</ins>"
     assert rows["FeF-DLLM (step=2)"][6].startswith("- [") and rows["FeF-DLLM (step=2)"][7] == "<ins>4.00x</ins>"
     assert "[a] not scored: no sandbox (bubblewrap)" in files["main.md"]
-
-
-def test_a_run_that_was_never_scored_has_speeds(tmp_path: Path) -> None:
-    rows = rows_of(render(save(tmp_path, [row | {"correct": None} for row in full_items()]))["main.md"])
-    assert rows["LLaDA"] == [*["n/s [a]", "1.00x", "1.00x"] * 2, "- [b]", "1.00x", "1.00x"]
 
 
 def test_items_without_a_verdict_are_left_out_of_accuracy(tmp_path: Path) -> None:
@@ -110,10 +97,6 @@ def test_mean_needs_every_suite_of_the_run(tmp_path: Path) -> None:
     assert "Mean" not in render(save(tmp_path, alone, suites={"gsm8k": "GSM8K"}))["main.md"]
 
 
-def test_a_run_without_windows_has_no_table_of_them(tmp_path: Path) -> None:
-    assert set(render(save(tmp_path, [item("llada", "gsm8k", 0)]))) == {"main.md", "main.tex", "main.csv"}
-
-
 def test_same_records_in_any_order_give_the_same_bytes(tmp_path: Path) -> None:
     items = [row | {"seconds": 0.1 + 0.017 * number**1.3} for number, row in enumerate(full_items(PAPER_SUITES))]
     windows = [window("fef-2", "math", n, 1 + n) for n in range(4)]
@@ -126,18 +109,11 @@ def test_same_records_in_any_order_give_the_same_bytes(tmp_path: Path) -> None:
 def test_methods_and_suites_may_be_strings_or_categoricals(tmp_path: Path) -> None:
     windows = [window("fef-2", "math", n, 1 + n) for n in range(4)]
     run = save(tmp_path, full_items(PAPER_SUITES), windows, PAPER_SUITES)
-    kinds = {
-        "categoricals of their own": "category",
-        "all that the run names": pd.CategoricalDtype(["other", *run.config.methods, *PAPER_SUITES]),
-        "objects": object,
-    }
-    expected = render(run, **EVERYTHING)
-    for name, kind in kinds.items():
-        items, own_windows = (
-            frame.astype(dict.fromkeys(("method", "suite"), kind)) for frame in (run.items, run.windows)
-        )
-        recast = replace(run, items=items, windows=own_windows)
-        assert render(recast, **EVERYTHING) == expected, name
+    expected, named = render(run, **EVERYTHING), ["other", *run.config.methods, *PAPER_SUITES]
+    for kind in ("category", pd.CategoricalDtype(named), object):  # categoricals of their own, of all that is named
+        own = dict.fromkeys(("method", "suite"), kind)
+        recast = replace(run, items=run.items.astype(own), windows=run.windows.astype(own))
+        assert render(recast, **EVERYTHING) == expected, kind
 
 
 @pytest.mark.parametrize("verdicts", [["yes", True], [1, 0], [True, 2], [0.5, None]])
@@ -200,8 +176,6 @@ def test_the_reports_overview_names_the_checkpoint_of_each_row(tmp_path: Path) -
 
 
 # The paper's numbers
-
-
 ABLATIONS = [method for name in ("training", "speculation", "draft", "window-size") for method in GROUPS[name]]
 
 
@@ -215,11 +189,9 @@ def test_paper_stands_beside_the_measured_numbers(tmp_path: Path) -> None:
     assert "DCD" not in files["paper.md"] and "Lists" not in files["paper.md"]
 
 
-def test_paper_means_need_the_four_suites(tmp_path: Path) -> None:
-    assert "Mean" not in render(save(tmp_path, full_items()), paper=True)["paper.md"]
-
-
-def test_paper_numbers_are_the_papers() -> None:
+def test_paper_numbers_are_the_papers_and_of_methods() -> None:
+    methods = methods_named(",".join({"main": 0, **dict.fromkeys(ABLATIONS)}))
+    assert set(paper_numbers()["label"]) <= {preset.label for preset in methods.values()}
     numbers = [tuple(row) for row in paper_numbers().to_numpy().tolist()]
     assert len({row[:2] for row in numbers}) == len(numbers) == 15 * 5
     found = {row[:4] for row in numbers}
@@ -228,10 +200,3 @@ def test_paper_numbers_are_the_papers() -> None:
     assert ("FeF-DLLM (step=4, window=8)", "mean", 52.06, 1.42) in found
     assert ("FeF-DLLM (step=4)", "gsm8k", 79.68, 2.14, 63.29) in numbers
     assert ("FeF-DLLM, draft w/o train (step=4)", "mbpp", 42.6, 2.89, 91.77) in numbers
-
-
-METHODS = methods_named(",".join({"main": 0, **dict.fromkeys(ABLATIONS)}))
-
-
-def test_every_label_of_the_paper_is_that_of_a_method() -> None:
-    assert set(paper_numbers()["label"]) <= {preset.label for preset in METHODS.values()}

@@ -12,11 +12,8 @@ from command_lines import refused
 from paths import ROOT
 from run_records import PAPER_SUITES, full_items, has_latex, item, rows_of, save, save_presets
 
-from harness.errors import UserError
 from harness.measures.table import MEASURES
 from harness.methods.presets import GROUPS, PRESETS
-from harness.methods.selection import methods_named
-from harness.records.store import Run
 from tables import render as cli
 from tables.output import write_pdf
 from tables.render import render
@@ -37,12 +34,8 @@ def test_command_line_writes_and_prints(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 def test_a_sentence_of_captions_is_printed_once_and_tables_all() -> None:
-    tables = [
-        "Means. On 1.5 GHz.\n\n| a |\n",
-        "Windows. On 1.5 GHz. Busy.\n\n| b |\n",
-        "Means. Busy.\n\n| c |\n",
-        "| d |\n",
-    ]
+    tables = ["Means. On 1.5 GHz.\n\n| a |\n", "Windows. On 1.5 GHz. Busy.\n\n| b |\n"]
+    tables += ["Means. Busy.\n\n| c |\n", "| d |\n"]
     parts = ["Means. On 1.5 GHz.\n\n| a |\n", "Windows. Busy.\n\n| b |\n", "| c |\n", "| d |\n"]
     assert cli.as_printed(tables) == "\n".join(parts)
 
@@ -61,10 +54,7 @@ def test_tables_of_an_earlier_rendering_do_not_stay(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("damage", "says"),
-    [
-        ({"seconds": None}, "llada gsm8k 0 has no valid seconds"),
-        ({"forwards": 0}, "no valid forwards"),
-    ],
+    [({"seconds": None}, "llada gsm8k 0 has no valid seconds"), ({"forwards": 0}, "no valid forwards")],
 )
 def test_damage_is_one_line_and_exit_code_two(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], damage: dict[str, Any], says: str
@@ -72,13 +62,6 @@ def test_damage_is_one_line_and_exit_code_two(
     save(tmp_path, [item("llada", "gsm8k", 0, **damage)])
     assert says in refused(cli.main, [str(tmp_path)], capsys)
     assert not (tmp_path / "tables").exists()
-
-
-def test_unwritable_out_is_refused(tmp_path: Path) -> None:
-    save(tmp_path / "run", [item("llada", "gsm8k", 0)])
-    (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match="cannot write tables"):
-        cli.main([str(tmp_path / "run"), "--out", str(tmp_path / "file")])
 
 
 def test_a_run_without_the_papers_methods_says_so_and_has_the_other_tables(
@@ -98,9 +81,8 @@ def test_several_runs_are_rendered_each_into_its_own_folder(tmp_path: Path, caps
     for methods, run in runs.items():
         csv = (run.folder / "tables" / "main.csv").read_text().splitlines()
         assert {line.split(",")[0] for line in csv[1:]} == set(methods)
-    assert [line.split(":")[0] for line in capsys.readouterr().out.splitlines()] == [
-        f"written to {run.folder / 'tables'}" for run in runs.values()
-    ]
+    said = [line.split(":")[0] for line in capsys.readouterr().out.splitlines()]
+    assert said == [f"written to {run.folder / 'tables'}" for run in runs.values()]
 
 
 def test_make_tables_renders_every_committed_run_in_one_go() -> None:
@@ -122,8 +104,6 @@ def test_latex_of_every_table_compiles(tmp_path: Path) -> None:
 
 
 # Which tables a run has
-
-
 ABLATIONS = ("training", "speculation", "draft", "window-size")
 
 
@@ -136,11 +116,6 @@ def in_csv(text: str) -> list[str]:
     frame = pd.read_csv(io.StringIO(text))
     assert list(frame.columns) == MEASURES and len(frame) == 2 * frame["method"].nunique()
     return frame["method"].drop_duplicates().to_list()
-
-
-def test_groups_have_methods_as_the_records_name_them() -> None:
-    for name, methods in GROUPS.items():
-        assert list(methods_named(name)) == methods
 
 
 def test_there_is_no_main_table_if_the_ablations_show_all_of_it(tmp_path: Path) -> None:
@@ -156,20 +131,14 @@ def test_a_method_whose_ablation_is_not_there_is_in_the_main_table(tmp_path: Pat
     assert in_csv(files["main.csv"]) == ["llada", "llada-trained"] and "training.csv" not in files
 
 
-def with_hashes(run: Run, folder: Path, **other: str) -> Run:
-    """A run of presets with hashes of tokens, the same for all methods but fef-4 on the suites of `other`."""
+def test_the_caption_names_responses_that_speculation_changed(tmp_path: Path) -> None:
+    run = save_presets(tmp_path, *GROUPS["speculation"])
     config = run.config.to_json()
     for name, method in config["methods"].items():
         options = {"steps": PRESETS[name].options.get("steps", 48)}
         method["suites"] = {suite: {"options": options} for suite in config["suites"]}
-    items = [
-        row | {"tokens_hash": other.get(row["suite"], "same") if row["method"] == "fef-4" else "same"}
-        for row in run.items.dropna(axis=1).to_dict("records")
-    ]
-    return save(folder, items, config=config, name=folder.name)
-
-
-def test_the_caption_names_responses_that_speculation_changed(tmp_path: Path) -> None:
-    run = with_hashes(save_presets(tmp_path, *GROUPS["speculation"]), tmp_path / "hashed", math="other")
-    caption = render(run)["speculation.md"]
+    items = run.items.dropna(axis=1).to_dict("records")
+    hashes = [{"tokens_hash": str((row["method"], row["suite"]) == ("fef-4", "math"))} for row in items]
+    rows = [row | own for row, own in zip(items, hashes, strict=True)]
+    caption = render(save(tmp_path / "hashed", rows, config=config))["speculation.md"]
     assert "on 6 of 8 responses, not on MATH 0 (step=4), MATH 1 (step=4)." in caption

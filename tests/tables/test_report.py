@@ -39,8 +39,6 @@ def made(tmp_path: Path) -> Path:
 
 def test_traces_that_are_not_there_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     traced_run(tmp_path / "run", 3)
-    assert report.main([str(tmp_path / "run")]) == 0
-    assert "no trace" not in capsys.readouterr().out
     (tmp_path / "run" / "traces.bin").unlink()
     assert report.main([str(tmp_path / "run")]) == 0
     assert "12 responses of traced runs have no trace: traces.bin is not there, or was cut" in capsys.readouterr().out

@@ -135,33 +135,22 @@ def test_a_cell_leads_to_its_items_and_these_to_an_item(opened: Visit) -> None:
     assert "read 5" in opened.page.locator("article").first.inner_text()
 
 
-@pytest.mark.parametrize(
-    ("only", "count"),
-    [
-        ("wrong", 2 * (RIGHT_OF_LLADA.count(False) + RIGHT_OF_FEF.count(False))),
-        ("flips", 2 * FLIPS),
-        ("right", 2 * (RIGHT_OF_LLADA.count(True) + RIGHT_OF_FEF.count(True))),
-        ("unscored", 0),
-        ("slow", 4),
-    ],
-)
-def test_a_filter_keeps_what_it_says(opened: Visit, only: str, count: int) -> None:
+def test_a_filter_keeps_what_it_says_and_a_search_looks_into_the_texts(opened: Visit) -> None:
     opened.go("#/items")
-    opened.page.get_by_label("Show").select_option(only)
-    opened.settled()
-    assert opened.page.locator("#count").inner_text() == f"{count} responses"
-    assert opened.page.locator("#list tbody tr").count() == count
-
-
-def test_a_search_looks_into_the_texts(opened: Visit) -> None:
-    opened.go("#/items")
+    right, wrong = (2 * (RIGHT_OF_LLADA.count(each) + RIGHT_OF_FEF.count(each)) for each in (True, False))
+    counts = {"wrong": wrong, "flips": 2 * FLIPS, "right": right, "unscored": 0, "slow": 4, "": 4 * ITEMS}
+    for only, count in counts.items():
+        opened.page.get_by_label("Show").select_option(only)
+        opened.settled()
+        assert opened.page.locator("#count").inner_text() == f"{count} responses"
+        assert opened.page.locator("#list tbody tr").count() == count
     opened.page.get_by_label("Text").fill("RESPONSE 11 of fef")
     opened.page.keyboard.press("Enter")
     opened.settled()
     assert opened.shown("#list tbody td:nth-child(1)") == ["GSM8K 11", "MATH 11"]
 
 
-def test_keys_move_through_a_decoding_forward_by_forward(opened: Visit) -> None:
+def test_keys_move_through_a_decoding_and_space_plays_it_and_the_address_follows(opened: Visit) -> None:
     opened.go(ITEM)
     final = screen(opened)
     opened.page.keyboard.press("Home")
@@ -171,9 +160,6 @@ def test_keys_move_through_a_decoding_forward_by_forward(opened: Visit) -> None:
     assert opened.page.locator("#clock").inner_text() == f"forward 1 of {LENGTH}"
     opened.page.keyboard.press("End")
     assert screen(opened) == final == "one" * (LENGTH - 1) + " six"
-
-
-def test_space_plays_to_the_end_and_the_address_follows(opened: Visit) -> None:
     opened.go(f"{ITEM}&forward=5")
     opened.page.locator("#item h1").click()
     opened.page.keyboard.press("Space")
@@ -207,21 +193,15 @@ def test_an_address_leads_back_to_exactly_its_view(opened: Visit, browser: Any, 
         assert other.page.locator("#clock").inner_text() == f"forward 4 of {LENGTH}"
 
 
-def test_a_window_of_the_strip_leads_to_the_forward_that_judged_it(opened: Visit) -> None:
-    opened.go(ITEM)
-    windows = opened.page.locator("article[data-series='1'] .strip button")
-    assert windows.count() == 3
-    windows.nth(1).click()
-    assert opened.page.locator("#clock").inner_text() == f"forward 4 of {LENGTH}"
-
-
-def test_a_window_of_scattered_positions_is_drawn_where_they_are(opened: Visit) -> None:
+def test_a_window_is_drawn_where_it_is_and_leads_to_the_forward_that_judged_it(opened: Visit) -> None:
     opened.go(ITEM)
     rows = opened.page.locator("article[data-series='1'] .strip button")
     left = "buttons => buttons.map(each => [...each.querySelectorAll('.bar')].map(bar => bar.style.left))"
     assert rows.evaluate_all(left) == [["0%", "12.5%", "25%", "37.5%"], ["37.5%", "50%", "62.5%"], ["25%", "50%"]]
     kept = "buttons => buttons.map(each => [...each.querySelectorAll('.kept')].map(bar => bar.style.width))"
     assert rows.evaluate_all(kept)[0] == ["100%", "100%", "0%", "0%"]
+    rows.nth(1).click()
+    assert opened.page.locator("#clock").inner_text() == f"forward 4 of {LENGTH}"
 
 
 def test_a_point_of_a_figure_leads_to_what_is_behind_it(opened: Visit) -> None:
@@ -295,22 +275,18 @@ def test_texts_stand_out_and_fit_a_narrow_window(browser: Any, made: Path, theme
         assert opened.page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
-def test_the_theme_is_chosen_and_kept(opened: Visit) -> None:
-    theme = "document.documentElement.dataset.theme"
-    before = opened.page.evaluate(theme)
-    opened.page.locator("#theme").click()
-    assert opened.page.evaluate(theme) != before
-    opened.go("#/items")
-    assert opened.page.evaluate(theme) != before
-
-
-def test_the_first_tab_skips_to_the_page_and_all_that_is_clicked_can_be_reached(opened: Visit) -> None:
+def test_the_first_tab_skips_to_the_page_what_is_clicked_can_be_reached_and_the_theme_stays(opened: Visit) -> None:
     opened.page.keyboard.press("Tab")
     assert opened.page.evaluate("document.activeElement.className") == "skip"
     opened.page.keyboard.press("Enter")
     assert opened.page.evaluate("document.activeElement.id") == "main"
     mute = "elements => elements.filter(e => !(e.textContent.trim() || e.getAttribute('aria-label'))).length"
     assert opened.page.locator("button, a[href]").evaluate_all(mute) == 0
+    theme = "document.documentElement.dataset.theme"
+    before = opened.page.evaluate(theme)
+    opened.page.locator("#theme").click()
+    opened.go("#/items")
+    assert opened.page.evaluate(theme) != before
 
 
 def test_a_long_legend_covers_nothing_and_is_whole(browser: Any, tmp_path: Path) -> None:

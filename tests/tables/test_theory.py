@@ -81,16 +81,16 @@ def test_acceleration_ratio_is_the_corollarys() -> None:
     assert acceleration_ratio(6.0, 0.2, 0.7) == pytest.approx(6 * 0.7 / 0.9)
 
 
-@pytest.mark.parametrize(("alpha", "k"), [(-0.1, 4), (1.1, 4), (math.nan, 4), (0.5, 0)])
-def test_expected_committed_refuses(alpha: float, k: int) -> None:
+@pytest.mark.parametrize(
+    ("function", "given"),
+    [
+        *((expected_committed, given) for given in ((-0.1, 4), (1.1, 4), (math.nan, 4), (0.5, 0))),
+        *((acceleration_ratio, given) for given in ((0.5, 1, 1), (2, 0, 1), (2, math.nan, 1), (2, 1, math.inf))),
+    ],
+)
+def test_numbers_that_cannot_be_are_refused(function: Any, given: tuple[float, ...]) -> None:
     with pytest.raises(ValueError, match="must"):
-        expected_committed(alpha, k)
-
-
-@pytest.mark.parametrize("costs", [(0.5, 1, 1), (2, 0, 1), (2, 1, -1), (2, math.nan, 1), (2, 1, math.inf)])
-def test_acceleration_ratio_refuses(costs: tuple[float, float, float]) -> None:
-    with pytest.raises(ValueError, match="must"):
-        acceleration_ratio(*costs)
+        function(*given)
 
 
 def test_the_theory_frame_is_what_a_hand_computes(tmp_path: Path) -> None:
@@ -127,11 +127,6 @@ def test_what_the_records_lack_is_a_dash(tmp_path: Path) -> None:
     assert rows_of(render(unmeasured)["theory.md"])["FeF"][8:12] == ["-"] * 4
 
 
-def test_without_windows_there_is_no_theory(tmp_path: Path) -> None:
-    run = fef_run(tmp_path / "run")
-    assert "theory.md" not in render(replace(run, windows=run.windows[:0]))
-
-
 def test_windows_of_other_methods_are_left_out_and_damage_is_refused(tmp_path: Path) -> None:
     run = fef_run(tmp_path)
     windows = [window("fef-2", 0, 4, 1), window("llada", 0, 4, 1)]
@@ -146,11 +141,8 @@ def test_windows_of_other_methods_are_left_out_and_damage_is_refused(tmp_path: P
 def test_acceptance_by_position_is_a_hand_count() -> None:
     windows = pd.DataFrame({"proposed": [3, 3, 3, 2, 1], "accepted": [3, 1, 0, 2, 1]})
     positions = acceptance_by_position(windows)
-    assert positions[["position", "proposed", "tested", "accepted"]].to_numpy().tolist() == [
-        [1, 5, 5, 4],
-        [2, 4, 3, 2],
-        [3, 3, 1, 1],
-    ]
+    counts = positions[["position", "proposed", "tested", "accepted"]].to_numpy().tolist()
+    assert counts == [[1, 5, 5, 4], [2, 4, 3, 2], [3, 3, 1, 1]]
     assert positions["given_tested"].to_list() == [4 / 5, 2 / 3, 1.0]
     assert positions["unconditional"].to_list() == [4 / 5, 2 / 4, 1 / 3]
     alpha = (3 + 1 + 0 + 2 + 1) / 9  # two of five windows end in a rejection

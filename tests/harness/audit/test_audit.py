@@ -58,8 +58,6 @@ def distances_of(results: list[Result], decoder: str) -> list[float]:
 
 
 # The law section
-
-
 def test_nothing_fails_on_decoders_as_shipped(results: list[Result]) -> None:
     assert law_failures(results) == []
     left_out = {name for name in METHODS if METHODS[name].greedy_only or METHODS[name].needs_extend}
@@ -70,11 +68,6 @@ def test_one_step_of_fef_and_one_token_in_random_order_are_exact(results: list[R
     assert max(distances_of(results, "FeF, 1 step")) < EXACT
     one, three = distances_of(results, "LLaDA, random order")
     assert one < EXACT and three > 0.01
-
-
-def test_confidence_ranking_and_parallel_commits_are_not_exact(results: list[Result]) -> None:
-    for decoder in ("LLaDA, low confidence", "DDOSP", "FeF, 2 steps", "FeF, 4 steps"):
-        assert min(distances_of(results, decoder)) > 0.01
 
 
 @pytest.mark.parametrize("steps", ["2 steps", "4 steps"])
@@ -124,11 +117,8 @@ def test_a_parallel_decoder_that_looks_exact_is_reported(tmp_path: Path, monkeyp
     independent = torch.full((2, 2), 0.25, dtype=torch.float64)
     monkeypatch.setattr("harness.audit.exact.random_table", lambda *_: independent)
     failures = law_failures(audit_law(2, 2, SMALL, tmp_path, lambda cases: cases[:5]))
-    assert [failure.split(" looks exact")[0] for failure in failures] == [
-        "LLaDA, random order (2 a step)",
-        "LLaDA, low confidence (2 a step)",
-        "DDOSP (2 a step)",
-    ]
+    looked = [failure.split(" (2 a step) looks exact")[0] for failure in failures]
+    assert looked == ["LLaDA, random order", "LLaDA, low confidence", "DDOSP"]
 
 
 def test_a_sampled_law_is_within_its_bound_of_the_exact_one() -> None:
@@ -154,8 +144,6 @@ def test_the_sampling_bound_covers_as_often_as_it_says() -> None:
 
 
 # The lemma section
-
-
 def test_the_lemma_holds_and_fef_samples_its_posterior() -> None:
     table = audit_lemma(2, 3, SMALL)
     assert table["largest error"].max() < EXACT and lemma_failures(table) == []
@@ -177,8 +165,6 @@ def test_a_law_that_is_not_the_posterior_is_reported() -> None:
 
 
 # The neural section
-
-
 def exact_distances(table: torch.Tensor) -> list[float]:
     """Total variation between the first w positions' joint and the product of their marginals, w = 1 .. d."""
     marginals = [table.movedim(position, 0).reshape(len(table), -1).sum(1) for position in range(table.dim())]
@@ -198,11 +184,6 @@ def test_the_estimate_is_the_distance_to_the_product_of_marginals() -> None:
         assert abs(estimate - exact) < hoeffding(chains, 1e-6)
 
 
-def test_independent_tokens_have_no_error() -> None:
-    table = torch.full((3, 3, 3), 1 / 27)
-    assert float(chain_terms(TableBackbone(table), [0], 3, 3, 64, Sampler(0)).max()) < EXACT
-
-
 def test_columns_share_one_scale_and_name_their_bound() -> None:
     backbone = TableBackbone(random_table(2, 3))
     groups = [Prompts("a", [[0], [1]], 3), Prompts("b", [[0]], 3)]
@@ -219,24 +200,16 @@ def test_lengths_that_do_not_fit_are_refused() -> None:
         check_fit(tiny_llada(), [Prompts("a", [[0] * 40], 30)], 4)
 
 
-@pytest.mark.parametrize("line", ["not json", "[1]", '{"text": "x"}', '{"prompt": 3}', '{"prompt": " "}'])
-def test_a_bad_line_of_a_prompt_file_is_named(tmp_path: Path, line: str) -> None:
-    path = tmp_path / "prompts.jsonl"
-    path.write_text('{"prompt": "Sort [ cat ]"}\n\n' + line, encoding="utf-8")
-    with pytest.raises(UserError, match="line 3: not a JSON object"):
+@pytest.mark.parametrize("line", ["not json", "[1]", '{"prompt": 3}', '{"prompt": " "}', "", None])
+def test_a_bad_prompt_file_is_refused_by_its_line(tmp_path: Path, line: str | None) -> None:
+    path, says = tmp_path / "prompts.jsonl", "cannot be read" if line is None else "line 3: not a JSON object"
+    if line is not None:
+        path.write_text(('{"prompt": "Sort [ cat ]"}\n\n' if line else "\n") + line, encoding="utf-8")
+    with pytest.raises(UserError, match="holds no prompt" if line == "" else says):
         file_prompts(load_backbone("nano"), path, None)
 
 
-def test_a_prompt_file_without_prompts_or_that_is_missing_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "empty.jsonl").write_text("\n")
-    for name, message in (("empty.jsonl", "holds no prompt"), ("absent.jsonl", "cannot be read")):
-        with pytest.raises(UserError, match=message):
-            file_prompts(load_backbone("nano"), tmp_path / name, None)
-
-
 # The command line
-
-
 @pytest.mark.parametrize(
     "sections", [["law", "lemma", "neural"], pytest.param(["law", "lemma", "chains", "neural"], marks=pytest.mark.slow)]
 )
@@ -271,10 +244,8 @@ def test_a_decoder_that_is_not_exact_makes_the_exit_code_one(
     [
         (["--sections", "law,table"], "unknown section 'table'; valid: law, lemma, chains, neural"),
         (["--tokens", "1"], "--tokens 1 must be at least 2"),
-        (["--positions", "1"], "--positions 1 must be at least 2"),
         (["--tokens", "4", "--positions", "6"], "more than 1024 entries"),
         (["--samples", "-5"], "--samples -5 must be at least 1"),
-        (["--prompts-per-suite", "0"], "--prompts-per-suite 0 must be at least 1"),
         (["--span", "40"], "--span 40 exceeds the response of 32 tokens of lists"),
         (["--model", "nowhere/at-all"], "cannot load model"),
         (["--sections", "lemma", "--out", __file__], "cannot make --out"),
@@ -292,8 +263,6 @@ def test_a_record_has_no_number_that_json_has_not() -> None:
 
 
 # The chains section
-
-
 @pytest.fixture(scope="module")
 def chains_table() -> pd.DataFrame:
     return audit_chains(tokens=2, seed=0)
@@ -328,8 +297,6 @@ def test_doubt_that_depends_on_a_draft_fails(monkeypatch: pytest.MonkeyPatch) ->
 
 
 # The streams section: the distance of the two-stream target to the paper's
-
-
 EXAMPLE = Example([3, 4, 5, 6], [7, 8, 9, 10, 11, 12])
 
 
@@ -349,11 +316,6 @@ def test_the_papers_target_is_that_of_the_sequence_with_the_tokens_before_filled
         row = prompt + response[:position] + [backbone.mask_id] * (len(response) - position)
         logits = backbone.logits(torch.tensor([row]))[0, len(prompt) + position]
         torch.testing.assert_close(found[position], token_probs(logits[None], 1.0, exclude=backbone.mask_id)[0])
-
-
-def test_with_a_context_for_every_position_the_targets_are_equal(backbone: Backbone) -> None:
-    found = apart(backbone, Contexts(anchor=1))
-    assert found["tv"].max() < 1e-5 and found["agree"].min() == 1.0
 
 
 def test_in_a_longer_segment_they_differ_except_at_its_first_position(backbone: Backbone) -> None:

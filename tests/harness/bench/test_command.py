@@ -65,8 +65,6 @@ def test_a_block_model_is_refused_at_once(name: str, tmp_path: Path) -> None:
 
 
 # --gpu
-
-
 def test_without_a_gpu_the_way_to_try_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(UserError, match=r"torch sees no GPU; to try this without one, .*--device cpu"):
@@ -108,8 +106,6 @@ def test_all_parts_on_a_cpu_without_opencompass(tmp_path: Path) -> None:
 
 
 # Responses against the golden ones
-
-
 METHOD = "fef-two-stream"
 
 

@@ -62,12 +62,6 @@ def test_training_is_measured_for_all_positions_and_for_subsets() -> None:
 # Families: where logits are read, and what becomes of new keys
 
 
-@pytest.mark.parametrize("name", SHIFTED)
-def test_a_shifted_model_is_benched_with_two_streams(name: str, prompt: torch.Tensor) -> None:
-    frame = bench_methods(tiny(name), [prompt], 8, 1, methods_named("llada,fef-two-stream"))
-    assert len(frame) == 2
-
-
 @pytest.mark.parametrize("cache", ["prefix", "dual"])
 @pytest.mark.parametrize("name", SHIFTED)
 def test_calls_on_a_cache_are_replayed_as_they_were_made(name: str, cache: str, prompt: torch.Tensor) -> None:
@@ -81,8 +75,6 @@ def test_calls_on_a_cache_are_replayed_as_they_were_made(name: str, cache: str, 
 
 
 # Estimates by data sheets
-
-
 LLADA = Shape.of("llada-8b")
 
 

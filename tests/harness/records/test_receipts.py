@@ -42,11 +42,6 @@ def one_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(uuid="abc"))
 
 
-def test_a_cpu_has_clocks_and_load_and_no_gpu() -> None:
-    found = receipt("cpu")
-    assert found["gpu"] is None and 0 <= found["busy_percent"] <= 100 and found["available_gib"] > 0
-
-
 def test_what_this_process_uses_itself_is_not_the_machines(monkeypatch: pytest.MonkeyPatch) -> None:
     def spin(interval: float) -> float:
         began, end = time.perf_counter(), time.process_time() + interval

@@ -55,11 +55,8 @@ def test_a_slower_llada_cannot_hide_behind_its_speedups() -> None:
 
 def test_a_side_answers_with_tokens_or_with_its_error() -> None:
     request = {
-        "model": str(ROOT / "model_wrappers" / "nano"),
-        "draft": None,
-        "prompt": [5, 6, 7],
-        "method": "llada",
-        "options": {"steps": 4},
+        **{"model": str(ROOT / "model_wrappers" / "nano"), "draft": None, "prompt": [5, 6, 7]},
+        **{"method": "llada", "options": {"steps": 4}},
         **{"gen_length": 8, "block_length": 8, "temperature": 0.0, "seed": 0},
         **{"device": "cpu", "dtype": "float32", "graphs": False},
     }
@@ -159,8 +156,6 @@ def test_a_planted_slowdown_is_caught_between_two_trees(tmp_path: Path) -> None:
 
 
 # Rounds of measuring
-
-
 METHODS = ["llada", "ssd", "dcd", "entropy", "fef-2"]
 
 
@@ -244,8 +239,6 @@ def test_a_revision_that_can_run_nothing_is_refused(tmp_path: Path, measured: li
 
 
 # The checkout of another revision, and that nothing is left of it
-
-
 HOLD = """
 import sys, time
 from pathlib import Path
@@ -287,14 +280,10 @@ def test_a_folder_came_with_the_last_commit_that_changed_it(repository: Path) ->
     assert revision.revision_of(repository / "package") == git(repository, "rev-parse", "HEAD~1").strip()
 
 
-def test_a_folder_changed_since_its_commit_has_no_revision(repository: Path) -> None:
-    with pytest.raises(UserError, match="package has changes that are not committed"):
-        revision.revision_of(repository / "package")
-
-
-def test_a_folder_outside_the_repository_has_no_revision(repository: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="outside repository"):
-        revision.revision_of(tmp_path)
+@pytest.mark.parametrize(("path", "says"), [("package", "package has changes that are not"), ("..", "outside repos")])
+def test_a_folder_that_is_changed_or_outside_has_no_revision(repository: Path, path: str, says: str) -> None:
+    with pytest.raises(UserError, match=says):
+        revision.revision_of((repository / path).resolve())
 
 
 def test_a_shallow_clone_does_not_take_its_only_commit_for_a_folders(
@@ -325,10 +314,7 @@ def test_what_is_no_revision_is_refused(repository: Path, rev: str) -> None:
 def test_a_process_that_is_ended_leaves_no_worktree(repository: Path, tmp_path: Path, number: signal.Signals) -> None:
     environment = os.environ | {"TMPDIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
     process = subprocess.Popen(
-        [sys.executable, "-c", HOLD, str(repository)],
-        env=environment,
-        stdout=subprocess.PIPE,
-        text=True,
+        [sys.executable, "-c", HOLD, str(repository)], env=environment, stdout=subprocess.PIPE, text=True
     )
     assert process.stdout is not None
     tree = Path(process.stdout.readline().strip())

@@ -27,10 +27,8 @@ def test_defaults_are_nano_on_its_generated_suites() -> None:
     assert list(config["suites"]) == ["gsm8k", "math", "humaneval", "mbpp"]
     assert list(config["methods"]) == ["llada", "llada/2", "fef-2", "fef-4"]
     assert config["data"] == "generated"
-    assert config["models"] == {
-        "base": dict.fromkeys(config["suites"], "nano"),
-        "fef": dict.fromkeys(config["suites"], "nano-fef"),
-    }
+    both = {"base": "nano", "fef": "nano-fef"}
+    assert config["models"] == {role: dict.fromkeys(config["suites"], name) for role, name in both.items()}
 
 
 def test_llada_8b_gets_lladas_own_settings(tmp_path: Path) -> None:
@@ -48,13 +46,9 @@ def test_llada_8b_gets_lladas_own_settings(tmp_path: Path) -> None:
     assert fef["gsm8k"] == {"gen_length": 256, "block_length": 256, "options": {"steps": 2}}
     assert fef["humaneval"]["options"] == {"logits_eos_inf": True, "steps": 2}  # rows differ in the method alone
     assert fef["mbpp"]["options"] == {"confidence_eos_eot_inf": True, "steps": 2}
-    names = {name: suite["configuration"] for name, suite in config["suites"].items()}
-    assert names == {
-        "gsm8k": "gsm8k_gen_1d7fe4",
-        "math500": "math_0shot_gen_11c4b5",
-        "humaneval": "humaneval_gen_8e312c",
-        "mbpp": "mbpp_gen",
-    }
+    names = {name: suite["configuration"].partition("_")[2] for name, suite in config["suites"].items()}
+    assert names["gsm8k"] == "gen_1d7fe4" and names["math500"] == "0shot_gen_11c4b5"
+    assert names["humaneval"] == "gen_8e312c" and names["mbpp"] == "gen"
 
 
 def test_without_a_trained_checkpoint_the_row_says_so() -> None:
@@ -81,22 +75,17 @@ def test_a_table_of_models_may_differ_by_suite(tmp_path: Path) -> None:
         (["--model", "fef=nano"], "base"),
         (["--model", "missing.json"], "cannot read"),
         (["--model", "base=nano,garbage"], "each role once"),
-        (["--model", "base=nano,base=nano-fef"], "each role once"),
         (["--limit", "0"], "at least 1"),
         (["--threads", "-1"], "--threads -1 must be at least 1"),
-        (["--chunk", "0"], "--chunk 0 must be at least 1"),
         (["--threads", "100000"], "--threads 100000 must be at most 1024"),
-        (["--chunk", "99999999999999999999"], "--chunk 99999999999999999999 must be"),
         (["--out", "x" * 300], "a name in it is longer than 255 bytes"),
         (["--data", "a\0b"], "or has a NUL"),
         (["--seed", "-1"], "--seed -1 must be at least 0"),
         (["--device", "meta"], "device meta is not supported; valid: cpu, cuda"),
-        (["--device", "mps"], "device mps is not supported"),
         (["--temperature", "nan"], "not negative"),
         (["--temperature", "1e-320"], "too small"),
         (["--temperature", "-1"], "negative"),
         (["--gen-length", "48", "--block-length", "5"], "divide"),
-        (["--gen-length", "33"], "divide"),
         (["--gen-length", "0"], "at least 1"),
         (["--data", "nowhere"], "missing"),
     ],
@@ -105,13 +94,6 @@ def test_bad_input_is_one_line_that_names_what_is_valid(line: list[str], named: 
     with pytest.raises((UserError, ValueError), match=named) as caught:
         config_of(*line)
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("table", ["null", "5", '["nano"]', '{"base": 5}', '{"base": {}}', '{"base": {"gsm8k": null}}'])
-def test_a_table_of_models_that_is_none_is_refused(tmp_path: Path, table: str) -> None:
-    (tmp_path / "models.json").write_text(table)
-    with pytest.raises(UserError, match=r"must be a JSON object|must name a model"):
-        read_models(str(tmp_path / "models.json"), ["gsm8k"])
 
 
 def test_a_model_other_than_nano_needs_data(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,11 +134,8 @@ def test_a_folder_with_other_things_is_left_alone(tmp_path: Path) -> None:
 
 def test_nano_brings_its_trained_models_along_and_only_what_is_used_is_in_the_configuration() -> None:
     config = config_of("--methods", "training")
-    assert [config["methods"][name]["role"] for name in ("llada-control", "fef-2-untrained", "llada-trained")] == [
-        "control",
-        "base",
-        "fef",
-    ]
+    roles = [config["methods"][name]["role"] for name in ("llada-control", "fef-2-untrained", "llada-trained")]
+    assert roles == ["control", "base", "fef"]
     assert list(config["models"]) == ["base", "fef", "control"]
     assert list(config_of("--methods", "llada,ssd")["models"]) == ["base"]
 
@@ -178,9 +157,7 @@ def test_what_applies_to_all_methods_alike_is_in_the_configuration() -> None:
     methods = config["methods"].values()
     assert all(suite["options"]["stop_at_eos"] for method in methods for suite in method["suites"].values())
     plain = config_of("--methods", "llada,threshold,fef-2")
-    assert not any(
-        "stop_at_eos" in suite["options"] for m in plain["methods"].values() for suite in m["suites"].values()
-    )
+    assert "stop_at_eos" not in str(plain["methods"])
 
 
 def test_cuda_graphs_are_refused_without_a_gpu_and_named_with_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,11 +170,8 @@ def test_cuda_graphs_are_refused_without_a_gpu_and_named_with_one(monkeypatch: p
 
 def test_two_streams_use_the_checkpoint_trained_for_them_or_fefs() -> None:
     methods = ["--methods", "llada,fef-two-stream,fef-two-stream-1(role=base)"]
-    for more, used in (
-        (["--model", "nano"], "nano-fef"),
-        (["--model", "base=nano,fef=nano-fef,two-stream=own"], "own"),
-    ):
-        config = config_of(*methods, *more)
+    for models, used in (("nano", "nano-fef"), ("base=nano,fef=nano-fef,two-stream=own", "own")):
+        config = config_of(*methods, "--model", models)
         roles = {name: config["models"][method["role"]]["gsm8k"] for name, method in config["methods"].items()}
         assert roles == {"llada": "nano", "fef-two-stream": used, "fef-two-stream-1(role=base)": "nano"}
     alone = config_of("--model", "base=nano", "--methods", "fef-two-stream")["methods"]["fef-two-stream"]

@@ -1,6 +1,5 @@
 """A run goes on, and workers join it, only with the weights, problems, code, options and packages it was begun with."""
 
-import json
 import shutil
 from copy import deepcopy
 from pathlib import Path
@@ -23,18 +22,16 @@ class Begun:
 
     def __init__(self, folder: Path, model: Path, timed: bool) -> None:
         self.folder, self.model = folder, model
-        self.config = RunConfig(
-            methods={"fef-2": Method(label="FeF", method="fef", suites={"gsm8k": Setting()})}, device="cpu", timed=timed
-        )
+        method = Method(label="FeF", method="fef", suites={"gsm8k": Setting()})
+        self.config = RunConfig(methods={"fef-2": method}, device="cpu", timed=timed)
         folder.mkdir()
         self.backbone = load_backbone(model)
         self.again()
 
     def again(self, data: dict[str, Any] = DATA) -> None:
         """Begin, or go on."""
-        begin_meta(
-            self.folder, self.config, made_with(recorded(self.config, DATA), {"mine": load_backbone(self.model)}, data)
-        )
+        backbones = {"mine": load_backbone(self.model)}
+        begin_meta(self.folder, self.config, made_with(recorded(self.config, DATA), backbones, data))
 
 
 @pytest.fixture(params=[True])
@@ -111,14 +108,7 @@ def test_another_machine_may_go_on_with_an_untimed_run(begun: Begun, monkeypatch
     begun.again()
 
 
-def test_run_json_has_the_defaults_of_every_decoder(begun: Begun) -> None:
-    code = json.loads((begun.folder / "run.json").read_text())["code"]
-    assert code["options"]["fef-2"]["gsm8k"]["window"] == 16
-
-
 # Workers
-
-
 def has(gpu: str | None = "H100", **environment: Any) -> dict[str, Any]:
     return {
         "environment": {"commit": "c", "packages": {"torch": "2"}, "cpu": "Xeon", "gpu": gpu, **environment},
@@ -150,9 +140,7 @@ def test_what_makes_tokens_must_be_the_same(path: tuple[str, ...], said: str) ->
     for name in path[:-1]:
         part = part[name]
     part[path[-1]] = "x"
-    with pytest.raises(
-        UserError, match=rf"worker n2 has something else than the first one: {said} \(.* there, x now\)"
-    ):
+    with pytest.raises(UserError, match=rf"n2 has something else than the first one: {said} \(.* there, x now\)"):
         check_alike(has(), other, "n2", ["H100"])
 
 

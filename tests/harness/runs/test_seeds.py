@@ -39,10 +39,7 @@ def seeded(folder: Path, right: dict[str, list[list[int]]]) -> Run:
         for problem, verdict in enumerate(verdicts)
     ]
     config = {
-        "seed": 3,
-        "seeds": [3, 5, 7],
-        "temperature": 0.7,
-        "data": "generated",
+        **{"seed": 3, "seeds": [3, 5, 7], "temperature": 0.7, "data": "generated"},
         "methods": {name: {"label": name, "method": "llada"} for name in right},
         "suites": {"gsm8k": {"title": "GSM8K"}},
     }
@@ -85,9 +82,8 @@ def test_a_run_of_two_seeds_has_the_tokens_of_a_run_of_each(tmp_path: Path) -> N
         for draw, own in enumerate(single):
             own_items = own.items[own.items["suite"] == suite]
             assert tokens_of(items, 2 * draw, 2) == tokens_of(own_items, 0, 2)
-    assert both.summary["accuracy"].to_list() == pytest.approx(
-        np.mean([own.summary["accuracy"] for own in single], axis=0)
-    )
+    means = np.mean([own.summary["accuracy"] for own in single], axis=0)
+    assert both.summary["accuracy"].to_list() == pytest.approx(means)
 
 
 @pytest.mark.parametrize(

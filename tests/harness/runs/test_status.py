@@ -53,8 +53,6 @@ def test_the_command_prints_it_and_refuses_a_folder_without_a_run(
 
 
 # While it runs
-
-
 CONFIG = RunConfig(suites={"math": SuiteName("MATH")})
 
 

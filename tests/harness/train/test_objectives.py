@@ -84,8 +84,6 @@ def test_the_loss_is_the_sum_over_corrupted_positions_per_response_token() -> No
 
 
 # Corruption as decoding in blocks meets it
-
-
 def test_before_the_block_all_is_clean_and_behind_it_all_is_masked() -> None:
     clean = torch.arange(70).expand(64, -1)
     response = torch.zeros(64, 70, dtype=torch.bool)

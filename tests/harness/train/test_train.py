@@ -1,6 +1,7 @@
 """Training: the corruption, the loss, the data, and a training that was stopped."""
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -80,28 +81,19 @@ def test_loss_is_the_weighted_cross_entropy_per_response_token() -> None:
         assert float(loss) == pytest.approx(value, rel=1e-5)
 
 
-def test_examples_depend_on_seed_and_index_alone() -> None:
-    tokenizer = train_tokenizer(examples_per_suite=200)
-    data = NanoExamples(tokenizer, 100, 4, seed=3)
-    assert data[17] == NanoExamples(tokenizer, 100, 4, seed=3)[17] != NanoExamples(tokenizer, 100, 4, seed=4)[17]
-    assert data[17]["response"][-1] == tokenizer.get_vocab()[EOT]
-
-
 def test_generated_examples_repeat_with_new_corruptions() -> None:
     tokenizer = train_tokenizer(examples_per_suite=200)
     data = NanoExamples(tokenizer, count=24, block=4, seed=3, distinct=6)
     first, again = data[5], data[11]
     assert first | {"index": 11} == dict(again)
-    assert first == NanoExamples(tokenizer, count=24, block=4, seed=3)[5]
+    assert first == NanoExamples(tokenizer, count=24, block=4, seed=3)[5] != NanoExamples(tokenizer, 24, 4, seed=4)[5]
+    assert first["response"][-1] == tokenizer.get_vocab()[EOT]
     batches = CorruptedBatches(eos_id=0, mask_id=1, seed=3)
     assert batches([first])["share"] != batches([again])["share"]
 
 
 def test_batches_pad_with_eos_and_count_it_as_response() -> None:
-    examples = [
-        {"index": 0, "prompt": [1, 2], "response": [3, 4, 5]},
-        {"index": 1, "prompt": [1], "response": [6, 7]},
-    ]
+    examples = [{"index": 0, "prompt": [1, 2], "response": [3, 4, 5]}, {"index": 1, "prompt": [1], "response": [6, 7]}]
     batch = CorruptedBatches(eos_id=9, mask_id=99, seed=0)(examples)  # type: ignore[arg-type]
     assert batch["clean"][1, :3].tolist() == [1, 6, 7] and (batch["clean"][1, 3:] == 9).all()
     assert batch["response"][1].tolist() == [False] + [True] * (batch["clean"].shape[1] - 1)
@@ -126,10 +118,7 @@ def test_a_stopped_training_goes_on_to_the_weights_of_an_uninterrupted_one(
     train(objective, recipe, tmp_path / "stopped", save_every=3)
     for name in ("model.safetensors", "loss.csv"):
         (tmp_path / "stopped" / name).unlink()
-    last = tmp_path / "stopped" / "checkpoints" / "checkpoint-6"
-    for path in last.iterdir():
-        path.unlink()
-    last.rmdir()
+    shutil.rmtree(tmp_path / "stopped" / "checkpoints" / "checkpoint-6")
     train(objective, recipe, tmp_path / "stopped", resume=True, save_every=3)
     whole, resumed = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "stopped"))
     assert all(torch.equal(whole[key], resumed[key]) for key in whole)
@@ -180,22 +169,16 @@ def test_the_papers_recipe_runs_on_an_official_folder_and_a_file(
     out = tmp_path / "out"
     command = ["--objective", objective, "--init", str(official_with_tokenizer), "--data", str(path), "--out", str(out)]
     assert main(command) == 0
-    assert [line.split(",")[0] for line in (out / "loss.csv").read_text().splitlines()] == [
-        "step",
-        "3",
-    ]  # 5 of 2 a step
-    assert (out / "model.safetensors").exists() and (out / "tokenizer.json").exists() and (out / "loss.png").exists()
+    assert pd.read_csv(out / "loss.csv")["step"].to_list() == [3]  # 5 of 2 a step
+    assert all((out / name).exists() for name in ("model.safetensors", "tokenizer.json", "loss.png"))
 
 
 @pytest.mark.parametrize(
     ("options", "named"),
     [
-        (["--positions", "none"], "--positions .none."),
         (["--positions", "0"], "--positions .0."),
         (["--steps", "-1"], "--steps .-1."),
-        (["--mix", "[1]"], "--mix"),
         (["--objective", "llada", "--mask", "two-stream"], "needs objective fef, not llada"),
-        (["--objective", "llada", "--preset", "nano-two-stream"], "needs objective fef, not llada"),
         (["--mask", "two-stream", "--positions", "4"], "--positions 4 needs --mask full"),
         (["--preset", "nano-two-stream", "--positions", "all"], "--positions all needs --mask full"),
         (["--random-orders", "0.5"], "needs --mask two-stream"),
@@ -204,18 +187,13 @@ def test_the_papers_recipe_runs_on_an_official_folder_and_a_file(
         (["--mix", '{"gsm9k": 1}'], "for suites of gsm8k"),
         (["--mix", '{"gsm8k": 0, "math": 0, "humaneval": 0, "mbpp": 0, "lists": 0}'], "not all 0"),
         (["--lr", "inf"], "--lr .inf.: Expected `float` <= "),
-        (["--lr", "nan"], "--lr .nan."),
         (["--decay-fraction", "2"], "--decay-fraction .2.: Expected `float` <= 1"),
-        (["--warmup", "-1"], "--warmup .-1."),
         (["--save-every", "-1"], "--save-every -1"),
         (["--trainer", '{"no_such_argument": 1}'], "--trainer .*no_such_argument"),
         (["--prefixes", "0.5"], "--prefixes and --first-weight are of blocks: add --block-length"),
         (["--mask", "two-stream", "--block-length", "8", "--random-orders", "0.5"], "without --block-length"),
         (["--block-length", "0"], "--block-length .0."),
-        (
-            ["--objective", "llada", "--prefixes", "0.5", "--block-length", "8"],
-            "--prefixes 0.5 is what FeF-DLLM's targets see",
-        ),
+        (["--objective", "llada", "--prefixes", "0.5", "--block-length", "8"], "0.5 is what FeF-DLLM's targets see"),
         (["--preset", "nano-long-control"], "nano-long-control corrupts in blocks"),
         (["--objective", "ar", "--preset", "nano-block-control"], "--block-length 16 is of diffusion models"),
         (["--global-batch", "12", "--accumulation", "2"], "leave --accumulation out"),
@@ -268,8 +246,6 @@ def test_what_nano_was_trained_on_is_frozen() -> None:
 
 
 # Responses for DDOSP's profile
-
-
 def test_responses_end_with_eot_and_are_padded_with_eos_or_cut() -> None:
     nano = load_backbone("nano")
     (exchange,) = generated_exchanges("lists", 1)
@@ -283,29 +259,18 @@ def test_responses_end_with_eot_and_are_padded_with_eos_or_cut() -> None:
 
 
 # Other families
-
-
 @pytest.fixture(scope="module")
 def four_lines(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("data") / "data.jsonl"
-    rows = [{"prompt": f"{number}?", "response": "and so on"} for number in range(4)]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
+    rows = ({"prompt": f"{number}?", "response": "and so on"} for number in range(4))
+    return data_file(tmp_path_factory.mktemp("data"), *rows)
 
 
 @pytest.mark.parametrize("objective", ["fef", "llada"])
 @pytest.mark.parametrize("name", SHIFTED)
 def test_a_shifted_model_is_refused_in_one_line(name: str, objective: str, tmp_path: Path, four_lines: Path) -> None:
-    command = [
-        "--objective",
-        objective,
-        "--init",
-        str(with_nanos_tokenizer(name, tmp_path / "init")),
-        "--data",
-        str(four_lines),
-    ]
+    command = ["--objective", objective, "--init", str(with_nanos_tokenizer(name, tmp_path / "init"))]
     with pytest.raises(UserError, match=f"{name} models predict a token from the one before it") as refused:
-        main([*command, "--out", str(tmp_path / "out")])
+        main([*command, "--data", str(four_lines), "--out", str(tmp_path / "out")])
     assert "\n" not in str(refused.value) and not (tmp_path / "out").exists()
 
 
@@ -322,8 +287,6 @@ def test_what_a_training_writes_loads_as_the_same_family(name: str, tmp_path: Pa
 
 
 # The trainer
-
-
 def test_the_learning_rate_is_the_papers_at_every_step(tmp_path: Path) -> None:
     steps, paper = 1000, PRESETS["paper"]
     made = trainer(tmp_path, training_arguments(paper, tmp_path, steps, steps))
@@ -371,15 +334,7 @@ def test_a_loss_that_is_no_number_ends_the_training_with_a_line(tmp_path: Path) 
 
 @pytest.mark.parametrize(
     "arguments",
-    [
-        {"no_such_thing": 1},
-        {"max_grad_norm": "much"},
-        {"gradient_checkpointing": 5},
-        {"dataloader_num_workers": 1.5},
-        {"max_grad_norm": [1]},
-        {"seed": None},
-        {"logging_nan_inf_filter": {}},
-    ],
+    [{"no_such_thing": 1}, {"max_grad_norm": "much"}, {"gradient_checkpointing": 5}, {"seed": None}],
 )
 def test_unknown_training_arguments_and_other_types_are_refused(tmp_path: Path, arguments: dict[str, object]) -> None:
     with pytest.raises(UserError, match=f"--trainer .*{next(iter(arguments))}"):
@@ -393,13 +348,8 @@ def test_training_arguments_of_the_documentation_are_taken(tmp_path: Path) -> No
 
 
 # The autoregressive reference
-
-
 EOS, MASK = 1, 39
-EXAMPLES = [
-    {"prompt": [5, 6], "response": [7, 8, 2], "index": 0},
-    {"prompt": [9], "response": [4, 2], "index": 1},
-]
+EXAMPLES = [{"prompt": [5, 6], "response": [7, 8, 2], "index": 0}, {"prompt": [9], "response": [4, 2], "index": 1}]
 
 
 def test_a_response_is_predicted_up_to_one_eos() -> None:
@@ -429,15 +379,11 @@ def test_a_llada_becomes_a_llama_of_its_weights_that_sees_the_past_alone() -> No
         torch.testing.assert_close(made(input_ids=ids).logits[:, :3], made(input_ids=other).logits[:, :3])
 
 
-def test_what_training_writes_decodes(tmp_path: Path) -> None:
+def test_a_trained_llama_decodes_and_is_trained_by_no_other_objective(tmp_path: Path) -> None:
     small = replace(PRESETS["nano-ar"], init=None, size=TINY, batch=4, warmup=1, steps=2, examples=8)
     train("ar", small, tmp_path / "ar")
     backbone = load_backbone(tmp_path / "ar")
     assert backbone.family.causal and backbone.tokenizer is not None
     assert decode(backbone, [5, 6, 7], "ar", gen_length=8).trace.forwards <= 8
-
-
-def test_a_llama_is_trained_by_no_other_objective(tmp_path: Path) -> None:
-    train("ar", replace(PRESETS["nano-ar"], init=None, size=TINY, batch=4, warmup=1, steps=1), tmp_path / "ar")
     with pytest.raises(UserError, match="objective ar trains Llamas, and the others diffusion models"):
         train("llada", replace(PRESETS["nano"], init=str(tmp_path / "ar")), tmp_path / "llada")

@@ -61,10 +61,8 @@ def theirs(model: Backbone, **options: Any) -> tuple[list[int], int]:
         "stability_threshold": options.get("stability", 1),
         "confidence_threshold": options.get("confidence", 0.005),
     }
-    with (
-        mock.patch("torch.randint", randint),
-        mock.patch("torch.multinomial", lambda probs, num_samples: probs.argmax(-1, keepdim=True)),
-    ):
+    likeliest = mock.patch("torch.multinomial", lambda probs, num_samples: probs.argmax(-1, keepdim=True))
+    with mock.patch("torch.randint", randint), likeliest:
         out = model.model.generate(PROMPT[None], max_new_tokens=LENGTH, pad_token_id=EOS, eos_token_id=EOS, **given)
     return out.sequences[0, len(PROMPT) :].tolist(), len(passes)
 

@@ -117,19 +117,6 @@ def test_later_requests_need_no_new_graphs(nano: Backbone) -> None:
     assert counts[0] > 0 and counts == counts[:1] * 3 and forward.count == counts[0]
 
 
-def test_a_call_is_captured_once_and_then_replayed(nano: Backbone) -> None:
-    captures: list[Run] = []
-
-    def counted(run: Run, device: torch.device) -> Run:
-        captures.append(run)
-        return same_memory(run, device)
-
-    own, forward = graphed(nano, capture=counted)
-    for _ in range(3):
-        own.logits(torch.arange(20)[None])
-    assert len(captures) == forward.count == 1
-
-
 def test_a_shorter_call_sees_nothing_of_a_longer_one_of_its_bucket(nano: Backbone) -> None:
     own, forward = graphed(nano)
     read = torch.tensor([0])

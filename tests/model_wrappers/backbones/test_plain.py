@@ -7,7 +7,7 @@ import torch
 from families import NAMES, random_model, tiny
 from torch import nn
 
-from model_wrappers import Backbone, decode, load_backbone
+from model_wrappers import Backbone
 from model_wrappers.backbones import plain
 from model_wrappers.backbones.key_values import ROOM, KeyValues, Write
 from model_wrappers.backbones.plain import PlainForward, forward_of
@@ -16,16 +16,6 @@ DTYPES = [torch.float32, torch.bfloat16]
 LENGTH, PIECE = 12, 5
 ALL_HEADS = {"num_key_value_heads": 4}
 KINDS = [(name, {}) for name in NAMES] + [("llada", ALL_HEADS), ("a2d-qwen3", ALL_HEADS)]  # else two heads share keys
-LLADA: dict[str, Any] = {"method": "llada", "block_length": 8}
-DECODERS: list[dict[str, Any]] = [
-    LLADA,
-    LLADA | {"cache": "prefix"},
-    LLADA | {"cache": "dual"},
-    {"method": "dcd"},
-    {"method": "wino"},
-    {"verify": "two-stream", "refresh_below": 0.7},
-    {"verify": "full", "reuse_drafts": True},
-]
 
 
 @pytest.fixture(scope="module", params=KINDS, ids=str)
@@ -79,27 +69,6 @@ def test_pieces_beside_kept_keys_are_equal(model: Any, dtype: torch.dtype, write
     assert all(torch.equal(theirs, ours) for theirs, ours in zip(*given, strict=True))
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("options", DECODERS, ids=str)
-def test_nano_decodes_the_same_tokens_from_the_same_logits(
-    options: dict[str, Any], dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    backbone = load_backbone("nano", dtype=dtype)
-    plain_run, seen = backbone._run, list[bool]()
-
-    def both_ways(*call: Any) -> torch.Tensor:
-        """Transformers' logits; the plain ones must be the same. What a call appends is written twice, alike."""
-        ours = plain_run(*call)
-        theirs: torch.Tensor = backbone.model.infer(*call)
-        seen.append(torch.equal(theirs, ours))
-        return theirs
-
-    monkeypatch.setattr(backbone, "_run", both_ways)
-    prompt_ids = backbone.text_tokenizer()("Copy [ cat, dog ]", return_tensors="pt").input_ids
-    decode(backbone, prompt_ids, gen_length=16, **options)
-    assert seen and all(seen)
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_models_whose_angles_are_not_kept_are_equal(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plain, "LONGEST_TABLE", 8)
@@ -151,16 +120,14 @@ def test_attention_of_many_calls_at_once_is_that_of_each() -> None:
 
 
 # Buffers of keys and values
-
-
 def numbers(first: int, count: int) -> torch.Tensor:
     """Keys (1, 2, count, 3) that are all different."""
     return (first + torch.arange(count * 6.0).view(count, 2, 3)).transpose(0, 1)[None]
 
 
-def put(cache: KeyValues, new: torch.Tensor, write: Write = "append", slots: list[int] | None = None) -> torch.Tensor:
+def put(cache: KeyValues, new: torch.Tensor) -> torch.Tensor:
     """One call of one layer whose values are its keys' negatives; the keys that it gets back."""
-    cache.begin(new.shape[2], write, None if slots is None else torch.tensor(slots))
+    cache.begin(new.shape[2])
     keys, values = cache.update(new, -new, 0)
     assert torch.equal(values, -keys)
     cache.end()
@@ -190,19 +157,3 @@ def test_a_buffer_with_room_is_the_same_one() -> None:
     assert kept(cache).data_ptr() == place
     put(cache, numbers(200, 1))
     assert kept(cache).data_ptr() != place
-
-
-def test_what_replaces_takes_its_slots_and_no_more() -> None:
-    cache = KeyValues()
-    put(cache, numbers(0, 5))
-    expected = numbers(0, 5).index_copy(2, torch.tensor([4, 1]), numbers(100, 2))
-    assert torch.equal(put(cache, numbers(100, 2), "replace", [4, 1]), expected)
-    assert torch.equal(kept(cache), expected)
-
-
-@pytest.mark.parametrize("count", [-1, 6])
-def test_more_than_there_is_cannot_be_forgotten(count: int) -> None:
-    cache = KeyValues()
-    put(cache, numbers(0, 5))
-    with pytest.raises(ValueError, match=f"{count} of 5 tokens"):
-        cache.forget(count)

@@ -54,10 +54,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "model_type": "parrot",
         "architectures": ["ParrotModel"],
         "auto_map": {"AutoConfig": "modeling_parrot.ParrotConfig", "AutoModel": "modeling_parrot.ParrotModel"},
-        "vocab_size": 12,
-        "mask_token_id": 11,
-        "eos_token_id": 10,
-        "max_position_embeddings": 64,
+        **{"vocab_size": 12, "mask_token_id": 11, "eos_token_id": 10, "max_position_embeddings": 64},
     }
     (made / "config.json").write_text(json.dumps(config))
     generator = torch.Generator().manual_seed(0)

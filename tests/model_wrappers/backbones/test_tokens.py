@@ -48,13 +48,9 @@ def test_the_config_names_the_mask_where_it_names_one() -> None:
     assert with_tokenizer("Dream", "<|mask|>").mask_id == VOCABULARY - 1
 
 
-def test_qwen3_fills_with_its_padding_and_not_with_the_eos_of_its_config() -> None:
-    backbone = with_tokenizer("a2d-qwen3", "<|endoftext|>", "<|im_end|>", eos_token_id=len(WORDS) + 1)
-    assert (backbone.eos_id, backbone.eot_id) == (len(WORDS), len(WORDS) + 1)
-
-
-def test_dream_fills_with_the_eos_of_its_config() -> None:
-    backbone = with_tokenizer("Dream", "<|endoftext|>", "<|im_end|>", eos_token_id=len(WORDS))
+@pytest.mark.parametrize(("name", "eos"), [("a2d-qwen3", len(WORDS) + 1), ("Dream", len(WORDS))])
+def test_qwen3_fills_with_its_padding_and_dream_with_the_eos_of_its_config(name: str, eos: int) -> None:
+    backbone = with_tokenizer(name, "<|endoftext|>", "<|im_end|>", eos_token_id=eos)
     assert (backbone.eos_id, backbone.eot_id) == (len(WORDS), len(WORDS) + 1)
 
 
@@ -94,15 +90,12 @@ def test_dreams_vocabulary_and_merges_are_read_without_its_code(tmp_path: Path) 
     (tmp_path / "vocab.json").write_text(json.dumps({word: number for number, word in enumerate(WORDS)}))
     (tmp_path / "merges.txt").write_text("#version: 0.2\na b\n")
     added = ["<|endoftext|>", "<|im_end|>", "<|mask|>"]
+    special = {str(at): {"content": token, "special": True} for at, token in enumerate(added, len(WORDS))}
     settings = {
         "tokenizer_class": "DreamTokenizer",
         "auto_map": {"AutoTokenizer": ["tokenization_dream.DreamTokenizer", None]},
-        "added_tokens_decoder": {
-            str(len(WORDS) + number): {"content": token, "special": True} for number, token in enumerate(added)
-        },
-        "eos_token": "<|endoftext|>",
-        "pad_token": "<|endoftext|>",
-        "mask_token": "<|mask|>",
+        "added_tokens_decoder": special,
+        **{"eos_token": "<|endoftext|>", "pad_token": "<|endoftext|>", "mask_token": "<|mask|>"},
         "chat_template": "{% for message in messages %}{{ message['content'] }}<|im_end|>{% endfor %}",
     }
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
@@ -111,7 +104,3 @@ def test_dreams_vocabulary_and_merges_are_read_without_its_code(tmp_path: Path) 
     assert read("ab 12:<|im_end|><|mask|>", add_special_tokens=False).input_ids == [4, 0, 5, 6, 7, 9, 10]
     assert read.decode([4, 0, 5, 6, 7]) == "ab 12:"
     assert (backbone.eos_id, backbone.eot_id, backbone.mask_id) == (8, 9, 10)
-
-
-def test_a_dream_folder_without_any_tokenizer_loads_without_one(tmp_path: Path) -> None:
-    assert load_backbone(checkpoint("Dream", tmp_path)).tokenizer is None

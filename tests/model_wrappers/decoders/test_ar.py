@@ -28,13 +28,8 @@ def test_tokens_are_those_of_transformers_generate(backbone: Backbone, tmp_path:
     for number in range(8):
         prompt_P = (PROMPT + number) % 30
         out = decode(loaded, prompt_P, "ar", gen_length=LENGTH)
-        whole = model.generate(
-            prompt_P[None],
-            max_new_tokens=LENGTH,
-            do_sample=False,
-            eos_token_id=loaded.eos_id,
-            pad_token_id=loaded.eos_id,
-        )
+        ends = {"eos_token_id": loaded.eos_id, "pad_token_id": loaded.eos_id}
+        whole = model.generate(prompt_P[None], max_new_tokens=LENGTH, do_sample=False, **ends)
         expected = whole[0, len(prompt_P) :].tolist()
         assert out.tokens.tolist() == expected + [loaded.eos_id] * (LENGTH - len(expected))
 
@@ -60,10 +55,9 @@ def test_it_stops_at_the_end_of_a_turn_and_fills_with_eos(backbone: Backbone) ->
 def test_samples_are_from_the_models_own_law() -> None:
     backbone = tiny(CAUSAL[0])
     draws = [int(decode(backbone, PROMPT, "ar", gen_length=1, temperature=1.0, seed=n).tokens[0]) for n in range(400)]
-    logits_V = backbone.extend(PROMPT[None], torch.arange(4), torch.tensor([3]), None, torch.ones(4, 4).tril().bool())[
-        0
-    ]
-    probs_V = torch.softmax(logits_V[0, 0], -1)
+    causal = torch.ones(4, 4).tril().bool()
+    logits_1nV, _ = backbone.extend(PROMPT[None], torch.arange(4), torch.tensor([3]), None, causal)
+    probs_V = torch.softmax(logits_1nV[0, 0], -1)
     seen_V = torch.zeros_like(probs_V)
     for token, count in Counter(draws).items():
         seen_V[token] = count / len(draws)

@@ -1,10 +1,8 @@
-"""Block diffusion's own sampler: schedule, threshold, order and edits, on scripted logits and beside `threshold`."""
+"""Block diffusion's own sampler: schedule, threshold, order and edits, on scripted logits."""
 
 from typing import Any
 
-import pytest
 import torch
-from fakes import tiny_llada
 
 from model_wrappers import decode
 from model_wrappers.trace import Decoded
@@ -80,14 +78,3 @@ def test_edits_without_end_are_cut() -> None:
 def test_given_tokens_are_not_edited() -> None:
     given = torch.tensor([3, MASK, MASK, MASK])
     assert respond(Scripted(SURE), given=given, editing_threshold=0.0).tokens.tolist()[0] == 3
-
-
-@pytest.mark.parametrize("block_length", [16, 8])
-def test_with_a_step_a_position_it_is_the_threshold_decoder(prompt: torch.Tensor, block_length: int) -> None:
-    model = tiny_llada(2)
-    ends = torch.tensor([model.mask_id, model.eos_id])
-    model.model.lm_head.register_forward_hook(lambda *at: at[2].index_fill(-1, ends, -9.0))
-    how = {"gen_length": 16, "block_length": block_length}
-    block = decode(model, prompt, "block", threshold=0.4, stop_at_eos=False, **how)
-    threshold = decode(model, prompt, "threshold", tau=0.4, **how)
-    assert block.tokens.tolist() == threshold.tokens.tolist() and block.trace.forwards == threshold.trace.forwards

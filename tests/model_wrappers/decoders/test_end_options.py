@@ -97,8 +97,6 @@ def test_the_ends_of_a_model_without_eot_are_eos() -> None:
 
 
 # Ending at EOS: the same text for fewer forwards
-
-
 MASK = 3
 SHORT = torch.tensor([1, 0])
 

@@ -58,22 +58,3 @@ def test_a_step_on_a_cache_that_nothing_has_outdated_has_the_logits_of_the_whole
     """One token a block: every step is the first of its block, and a cache changes nothing."""
     run = partial(decode, backbone, prompt, "llada", gen_length=8, block_length=1)
     assert torch.equal(run(cache=cache).tokens, run().tokens)
-
-
-@pytest.mark.parametrize("method", ["ssd", "freedave"])
-@pytest.mark.parametrize("block_length", [LENGTH, 4])
-@pytest.mark.parametrize("name", NAMES)
-def test_lossless_decoders_have_the_tokens_of_llada(
-    name: str, method: str, block_length: int, prompt: torch.Tensor
-) -> None:
-    for seed in range(3):
-        run = partial(decode, tiny(name, seed), prompt, gen_length=LENGTH, block_length=block_length)
-        assert torch.equal(run(method=method).tokens, run(method="llada").tokens)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_speculation_changes_no_token_of_fef(name: str, prompt: torch.Tensor) -> None:
-    run = partial(decode, tiny(name, 1), prompt, "fef", gen_length=LENGTH)
-    expected = run(speculative=False).tokens
-    for options in ({"window": 1}, {"window": 4}, {"reuse_drafts": True, "skip_root_row": True}):
-        assert torch.equal(run(**options).tokens, expected)

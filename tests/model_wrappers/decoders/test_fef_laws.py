@@ -17,8 +17,6 @@ every_temperature = pytest.mark.parametrize("temperature", [1.0, 0.7])
 
 
 # The law, exactly
-
-
 @every_temperature
 @pytest.mark.parametrize(
     ("real", "length", "window"), [(3, 4, 1), pytest.param(3, 4, 2, marks=pytest.mark.slow), (3, 3, 4), (2, 4, 4)]
@@ -39,18 +37,9 @@ def test_law_of_one_step_on_an_oracle_is_the_joint() -> None:
 
 @pytest.mark.parametrize(
     "variant",
-    [
-        {"speculative": False},
-        {"window": 1},
-        {"window": 2},
-        {"window": 4},
-        {"window": 1, "draft": unlike(2)},
-        {"window": 2, "draft": unlike(2)},
-    ],
+    [{"speculative": False}, *({"window": w} for w in (1, 2, 4)), *({"window": w, "draft": unlike(2)} for w in (1, 2))],
 )
-def test_law_of_two_steps_is_the_same_for_every_window_draft_and_without_speculation(
-    variant: dict[str, Any],
-) -> None:
+def test_law_of_two_steps_is_the_same_for_every_window_draft_and_without_speculation(variant: dict[str, Any]) -> None:
     law = enumerated_law(4, 0.7, real=2, steps=2, **variant)
     assert total_variation(law, reference_law(target(2), 4, 2, 0.7)) < 1e-9
 
@@ -80,8 +69,6 @@ def test_exact_law_exposes_a_broken_residual(window: int) -> None:
 
 
 # The law, by seeded samples; the exact laws above see the same
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("temperature", "steps", "window"), [(1.0, 1, 4), (0.7, 1, 4), (1.0, 2, 4)])
 def test_samples_fit_the_reference_law(temperature: float, steps: int, window: int) -> None:
@@ -95,8 +82,6 @@ def test_samples_expose_a_broken_residual() -> None:
 
 
 # Under the uniform kernel "unresolved" means drawn anew
-
-
 REAL, LENGTH = 2, 3
 ONE = torch.tensor([1])
 
@@ -117,9 +102,8 @@ def one_step_law() -> Law:
         for done, noises in outcome.items():
             for noise, probability in noises.items():
                 row = torch.tensor([[*ONE.tolist(), *done, *noise[position:]]])
-                target_V = token_probs(backbone.logits(row)[0, 1 + position][None], 1.0, exclude=backbone.mask_id)[
-                    0
-                ].tolist()
+                logits_1V = backbone.logits(row)[0, 1 + position][None]
+                target_V = token_probs(logits_1V, 1.0, exclude=backbone.mask_id)[0].tolist()
                 for token in range(REAL):
                     grown.setdefault((*done, token), {})[noise] = probability * target_V[token]
         outcome = grown

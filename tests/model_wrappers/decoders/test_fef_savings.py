@@ -14,7 +14,7 @@ from model_wrappers import Backbone, decode
 from model_wrappers.decoders.fef.targets import FullVerifier, Proposal
 
 NAMES = ("skip_root_row", "reuse_drafts", "adaptive_window")
-COMBINATIONS = [dict(zip(NAMES, values, strict=True)) for values in product((False, True), repeat=3) if any(values)]
+COMBINATIONS = [dict(zip(NAMES, values, strict=True)) for values in product((False, True), repeat=3)]
 FAST = dict.fromkeys(NAMES, True)
 
 
@@ -74,8 +74,6 @@ def test_a_broken_residual_shows_with_savings_too(
 
 
 # What each of them saves
-
-
 @pytest.mark.parametrize("steps", [1, 2])
 def test_reused_drafts_take_one_forward_a_window_and_one_to_begin_with(prompt: torch.Tensor, steps: int) -> None:
     run = partial(decode, tiny_llada(), prompt, gen_length=LENGTH, window=4, steps=steps)
@@ -133,8 +131,6 @@ def test_next_drafts_are_given_the_accepted_drafts_alone(tiny: Backbone) -> None
 
 
 # Re-masking what is uncertain alone
-
-
 def test_remask_below_one_half_decodes_fewer_again(prompt: torch.Tensor) -> None:
     run = partial(decode, tiny_llada(2), prompt, gen_length=LENGTH, steps=2, speculative=False)
     every, none = run().trace.forwards, run(remask_below=0.0).trace.forwards

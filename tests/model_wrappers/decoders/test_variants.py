@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 from enumerated import enumerate_law
-from fakes import FixedLogits, RandomConditionals, Recorder, Unmasked, tiny_llada
+from fakes import FixedLogits, RandomConditionals, Recorder, tiny_llada
 
 from harness.audit.oracle import total_variation
 from model_wrappers import decode
-from model_wrappers.backbones.protocol import BackboneLike
 from model_wrappers.decoders.pc_sampler import read_frequencies
 from model_wrappers.trace import How
 
@@ -43,14 +42,11 @@ def test_ddosp_follows_its_schedule(prompt: torch.Tensor, tmp_path: Path) -> Non
     ("quotas", "named"),
     [
         ([2, 2, 2, 2], "one list of quotas per block"),
-        ("2222", "one list of quotas per block"),
         ([[4, 4]], "1 blocks, not 2"),
-        ([], "0 blocks, not 2"),
         ([[2, 2], [4]], "block 2: 1 steps"),
         ([[2, 2], [2, 1]], "block 2: 2 steps that commit 3 tokens, not 2 that commit 4"),
         ([[2, 2], [4, 0]], "at least 1"),
         ([[2, 2], ["2", 2]], "whole numbers"),
-        ([[2, 2], [2.0, 2]], "whole numbers"),
         ([[2, 2], [3, True]], "whole numbers"),
     ],
 )
@@ -62,17 +58,13 @@ def test_a_schedule_that_does_not_fit_is_refused(
         decode(tiny_llada(), prompt, "ddosp", gen_length=LENGTH, block_length=4, steps=4, schedule=path)
 
 
-@pytest.mark.parametrize("schedule", ["nowhere.json", "nano/nothing"])
-def test_a_missing_schedule_is_refused(prompt: torch.Tensor, schedule: str) -> None:
-    with pytest.raises(ValueError, match=r"schedule\.py"):
-        decode(tiny_llada(), prompt, "ddosp", gen_length=LENGTH, schedule=schedule)
-
-
-@pytest.mark.parametrize("text", ["{broken", "[]", "{}", "3"])
-def test_a_file_that_is_no_schedule_is_refused(prompt: torch.Tensor, tmp_path: Path, text: str) -> None:
-    path = tmp_path / "schedule.json"
-    path.write_text(text)
-    with pytest.raises(ValueError, match=r"schedule\.json cannot be read"):
+@pytest.mark.parametrize("text", ["{broken", "[]", "{}", "3", None])
+def test_a_file_that_is_no_schedule_or_missing_is_refused(
+    prompt: torch.Tensor, tmp_path: Path, text: str | None
+) -> None:
+    path = tmp_path / "schedule.json" if text else "nano/nothing"
+    (tmp_path / "schedule.json").write_text(text or "")
+    with pytest.raises(ValueError, match=r"schedule\.json cannot be read" if text else r"schedule\.py"):
         decode(tiny_llada(), prompt, "ddosp", gen_length=LENGTH, schedule=path)
 
 
@@ -112,38 +104,6 @@ def test_sequential_dcd_keeps_the_tokens_that_it_filled_in() -> None:
 SURE_LV = torch.tensor([[1 - p, p, 0.0] for p in (0.5, 0.97, 0.96, 0.95, 0.94, 0.93, 0.2)]).log()
 
 
-def reference(backbone: BackboneLike, prompt: list[int], length: int, block: int, c: float, d: float, h: int) -> list:
-    """KLASS with every distribution of every position kept, as the paper's Algorithm 1 says it."""
-    row, start = [*prompt, *[backbone.mask_id] * length], len(prompt)
-    before = torch.zeros(len(row), backbone.vocab_size, dtype=torch.float64)
-    history = torch.full((len(row), h), torch.inf, dtype=torch.float64)
-    for first in range(start, start + length, block):
-        for step in range(block):
-            masked = [at for at in range(first, first + block) if row[at] == backbone.mask_id]
-            if not masked:
-                break
-            probs = torch.softmax(backbone.logits(torch.tensor([row]))[0].double(), -1)
-            divergence = (probs * ((probs + 1e-12).log() - (before + 1e-12).log())).sum(-1)
-            history, before = torch.cat([history[:, 1:], divergence[:, None]], 1), probs
-            confidence, token = probs.max(-1)
-            ready = [at for at in masked if bool((history[at] < d).all()) and float(confidence[at]) > c]
-            if step < h - 1 or not ready:
-                ready = [max(masked, key=lambda at: float(confidence[at]))]
-            for at in ready:
-                row[at] = int(token[at])
-    return row[start:]
-
-
-@pytest.mark.parametrize("history", [1, 2, 3])
-@pytest.mark.parametrize("block_length", [4, 8, 16])
-@pytest.mark.parametrize("seed", range(3))
-def test_tokens_are_those_of_the_algorithm(prompt: torch.Tensor, seed: int, block_length: int, history: int) -> None:
-    backbone = tiny_llada(seed, std=0.1)  # flat enough for small divergences
-    options = {"conf_threshold": 0.03, "kl_threshold": 0.02, "history": history}
-    out = decode(backbone, prompt, "klass", gen_length=16, block_length=block_length, **options)
-    assert out.tokens.tolist() == reference(backbone, prompt.tolist(), 16, block_length, 0.03, 0.02, history)
-
-
 @pytest.mark.parametrize(("history", "forwards"), [(1, 3), (2, 4), (3, 5)])
 def test_nothing_is_stable_before_the_history_is_full(history: int, forwards: int) -> None:
     """One position a step so long, then all that is sure at once, then the last."""
@@ -152,8 +112,6 @@ def test_nothing_is_stable_before_the_history_is_full(history: int, forwards: in
 
 
 # PC-Sampler: earlier positions and rarer tokens first
-
-
 class Order:
     """An observer that notes the order in which positions are committed."""
 
@@ -184,14 +142,6 @@ def baseline(folder: Path, counts: dict[int, int], total: int) -> Path:
 LOGITS_LV = torch.tensor([[0.0, 0, -9, -9], [1.0, 0, -9, -9], [0.0, 2, -9, -9], [3.0, 0, -9, -9]])
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_without_weights_it_is_llada_one_token_a_step(seed: int) -> None:
-    backbone, prompt = Unmasked(real=5, seed=seed), torch.tensor([0, 1])
-    expected = decode(backbone, prompt, "llada", gen_length=16, block_length=8)
-    got = decode(backbone, prompt, "pc_sampler", gen_length=16, block_length=8, lambd=0.0, alpha=1e9)
-    assert torch.equal(got.tokens, expected.tokens)
-
-
 def test_a_large_lambda_decodes_from_left_to_right() -> None:
     assert order(LOGITS_LV, lambd=0.0) == [2, 1, 0]
     assert order(LOGITS_LV, lambd=50.0) == [0, 1, 2]
@@ -200,12 +150,6 @@ def test_a_large_lambda_decodes_from_left_to_right() -> None:
 def test_a_rare_token_comes_before_a_frequent_one(tmp_path: Path) -> None:
     path = baseline(tmp_path, {0: 999, 1: 1}, 1000)
     assert order(LOGITS_LV, lambd=0.0, baseline=path) == [1, 2, 0]
-
-
-def test_alpha_bounds_how_much_rarity_counts(tmp_path: Path) -> None:
-    path = baseline(tmp_path, {0: 500, 1: 1}, 1000)
-    unbounded, bounded = (order(LOGITS_LV, lambd=0.4, alpha=alpha, baseline=path) for alpha in (10.0, 0.4))
-    assert unbounded[0] == 1 and bounded[0] == 0
 
 
 def test_a_token_that_the_corpus_lacks_counts_as_one(tmp_path: Path) -> None:
@@ -221,19 +165,14 @@ def test_a_bad_baseline_is_refused(tmp_path: Path, content: str) -> None:
         decode(RandomConditionals(), torch.tensor([0]), "pc_sampler", gen_length=2, baseline=path)
 
 
-def test_nanos_own_baseline_is_for_its_vocabulary_alone() -> None:
+def test_a_baseline_of_another_vocabulary_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="not 40; docs"):
         decode(tiny_llada(), torch.tensor([0]), "pc_sampler", gen_length=2, baseline="nano")
-
-
-def test_a_baseline_of_another_vocabulary_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="vocabulary"):
         read_frequencies(baseline(tmp_path, {7: 1}, 1), 4)
 
 
 # Prophet: LLaDA until the answer is clear, and then everything at once
-
-
 PROMPT = torch.tensor([0])
 # Gaps of 1, 2, 3 and 9 at the four positions of the response; token 0 everywhere, token 3 is the mask.
 GAPS_LV = torch.tensor([[0.0, 0, 0, -9], [1.0, 0, 0, -9], [2.0, 0, 0, -9], [3.0, 0, 0, -9], [9.0, 0, 0, -9]])
@@ -246,8 +185,7 @@ def forwards(**options: object) -> int:
 
 
 @pytest.mark.parametrize(
-    ("thresholds", "expected"),
-    [((3.7, 0, 0), 1), ((3.8, 3.7, 0), 2), ((3.8, 3.8, 3.7), 3), ((3.8, 3.8, 3.8), 4)],
+    ("thresholds", "expected"), [((3.7, 0, 0), 1), ((3.8, 3.7, 0), 2), ((3.8, 3.8, 3.7), 3), ((3.8, 3.8, 3.8), 4)]
 )
 def test_the_threshold_falls_with_the_steps(thresholds: tuple[float, float, float], expected: int) -> None:
     """The mean gap is 3.75; steps 1, 2 and 3 of 4 are 25, 50 and 75% of them."""
@@ -264,17 +202,6 @@ def test_the_threshold_falls_with_the_steps(thresholds: tuple[float, float, floa
 )
 def test_steps_are_counted_over_all_blocks(options: dict[str, float], expected: int) -> None:
     assert forwards(**options) == expected
-
-
-def test_what_was_given_stays() -> None:
-    given = torch.tensor([3, 1, 3, 3])
-    out = decode(FixedLogits(GAPS_LV), PROMPT, "prophet", gen_length=4, given=given, early=0.0)
-    assert out.tokens.tolist() == [0, 1, 0, 0] and out.trace.forwards == 1
-
-
-def test_a_step_reads_as_many_tokens_as_llada() -> None:
-    out = decode(tiny_llada(), torch.tensor([1, 2]), "prophet", gen_length=8, early=1e9, mid=1e9, late=1e9)
-    assert out.trace.token_forwards == 8 * 10
 
 
 @pytest.mark.parametrize("start", [-1, 4, 100])
