@@ -15,7 +15,9 @@ def explained(what: str, *kinds: type[BaseException], instead: str = "") -> Iter
     try:
         yield
     except kinds as error:
-        reason = getattr(error, "strerror", None) or error
+        reason = getattr(error, "strerror", None) or str(error)
+        if isinstance(error, LookupError | TypeError | AttributeError | ImportError | AssertionError):  # a bare name
+            reason = f"{type(error).__name__}: {reason}"
         raise UserError(f"{what}: {reason}" + (f"; {instead}" if instead else "")) from error
 
 

@@ -5,6 +5,7 @@ they fit; a suite without one has the uniform schedule. `harness/schedule.py` wr
 """
 
 import json
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -49,31 +50,21 @@ def with_schedules(methods: dict[str, Method], models: Roles) -> dict[str, Metho
             assert setting.gen_length is not None and setting.block_length is not None, "settings have their lengths"
             ends = {option: setting.options.get(option, False) for option in END_OPTIONS}
             lengths = setting.gen_length, setting.block_length, setting.options["steps"]
-            option = _schedule(
-                setting.options.get("schedule"), Purpose(models[method.role][suite], suite, *lengths, **ends)
-            )
+            wanted = Purpose(models[method.role][suite], suite, *lengths, **ends)
+            option, given = None, setting.options.get("schedule")
+            if given is not None:
+                option = str(Path(given, f"{suite}.json")) if Path(given).is_dir() else given
+                check_schedule(option, wanted)
+            elif wanted.model == "nano" and schedule_path(f"nano/{suite}").is_file():
+                with suppress(ValueError):
+                    check_schedule(f"nano/{suite}", wanted)
+                    option = f"nano/{suite}"
             digest = None if option is None else file_hash(schedule_path(option))
             settings[suite] = replace(setting, options=setting.options | {"schedule": option}, schedule_sha256=digest)
         uniform = any(setting.schedule_sha256 is None for setting in settings.values())
         label = f"{method.label} (uniform schedule)" if uniform else method.label
         changed[name] = replace(method, label=label, suites=settings)
     return methods | changed
-
-
-def _schedule(given: str | None, wanted: Purpose) -> str | None:
-    """The schedule of a suite, as the decoder's option: the given one, or nano's if it fits, else None."""
-    shipped = f"nano/{wanted.suite}"
-    if given is not None:
-        option = str(Path(given, f"{wanted.suite}.json")) if Path(given).is_dir() else given
-        check_schedule(option, wanted)
-        return option
-    if wanted.model == "nano" and schedule_path(shipped).is_file():
-        try:
-            check_schedule(shipped, wanted)
-        except ValueError:
-            return None
-        return shipped
-    return None
 
 
 def check_schedule(schedule: str, wanted: Purpose) -> None:

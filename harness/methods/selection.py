@@ -47,7 +47,14 @@ def read_elements(methods: Methods) -> Iterator[Element]:
     """The elements of --methods. Raises UserError for text that is none, ValueError for what is no decoder."""
     for each in [methods] if isinstance(methods, str) or callable(methods) else methods:
         if not isinstance(each, str):
-            yield _element_of(each)
+            decoder = decoder_named(each)
+            known = next((name for name, has in METHODS.items() if has.source is decoder.source or has is decoder), "")
+            name = known or name_of(each)
+            check_name(name)
+            if not known and name in (*PRESETS, *GROUPS, ALL, *METHODS):
+                raise ValueError(f"a method {name!r} is there already; give the function another name")
+            _ = decoder.options  # what is wrong with its annotation is said here, not when it is called
+            yield Element(name, "", name, decoder=None if known else decoder)
             continue
         for text in chain.from_iterable(map(alternatives, elements_of(each))):
             if misplaced := re.fullmatch(r"(.*?)(\(.*\))(\+\w+)", text.strip(), re.DOTALL):
@@ -59,24 +66,6 @@ def read_elements(methods: Methods) -> Iterator[Element]:
                 plugin, rest = head, ""
             name, _, cache = rest.partition("+")
             yield Element(text, plugin.strip(), name.strip(), cache.strip(), arguments)
-
-
-def _element_of(method: Method) -> Element:
-    """A decoder that is given itself; of one that is registered, its name.
-
-    Raises ValueError for what is no decoder, for a name that cannot be written on a command line, and for that of
-    another method.
-    """
-    decoder = decoder_named(method)
-    for name, known in METHODS.items():
-        if known is decoder or known.source is decoder.source:
-            return Element(name, "", name)
-    name = name_of(method)
-    check_name(name)
-    if name in (*PRESETS, *GROUPS, ALL, *METHODS):
-        raise ValueError(f"a method {name!r} is there already; give the function another name")
-    _ = decoder.options  # what is wrong with its annotation is said here, not when it is called
-    return Element(name, "", name, decoder=decoder)
 
 
 def methods_named(methods: Methods) -> dict[str, Preset]:
@@ -99,71 +88,62 @@ def methods_named(methods: Methods) -> dict[str, Preset]:
 
 def _resolved(element: Element) -> tuple[str, dict[str, Preset]]:
     """The canonical text of an element, and the methods that it stands for."""
-    name = element.name
+    name, plain = element.name, not element.cache and not element.arguments
     if element.plugin.endswith(TUNED):
         presets = read_choice(element.plugin)
-        if element.cache or element.arguments:
-            raise UserError(f"{element.text}: its methods are tuned; they take no options and no cache")
-        if name and name not in presets:
-            raise UserError(f"{element.plugin} has no method {name}; it has {', '.join(presets)}")
-        return name or element.plugin, {name: presets[name]} if name else presets
-    if name in PRESETS:
-        preset = PRESETS[name]
+        if plain and (not name or name in presets):
+            return name or element.plugin, {name: presets[name]} if name else presets
+        wrong = f"a tuned method takes no options and no cache, and is one of {', '.join(presets)}"
     elif name in GROUPS or name == ALL:
-        if element.cache or element.arguments:
-            raise UserError(f"{element.text}: {name} is a group; options and caches are for one method")
-        return name, dict(PRESETS) if name == ALL else methods_named(",".join(GROUPS[name]))
-    elif element.decoder is not None or name in METHODS:
-        decoder = element.decoder or METHODS[name]
-        role = "fef" if decoder.prefix_conditioned else "base"
-        preset = Preset(decoder.label or name, element.decoder or name, role=role)
+        if plain:
+            return name, dict(PRESETS) if name == ALL else methods_named(",".join(GROUPS[name]))
+        wrong = f"{name} is a group; options and caches are for one method"
+    elif name in PRESETS or element.decoder is not None or name in METHODS:
+        preset = PRESETS.get(name)
+        if preset is None:
+            decoder = element.decoder or METHODS[name]
+            role = "fef" if decoder.prefix_conditioned else "base"
+            preset = Preset(decoder.label or name, element.decoder or name, role=role)
+        key, preset = _with_arguments(element, preset)
+        return key, {key: preset}
     else:
-        raise UserError(
-            f"unknown method {name}; one from outside is FILE.py:{name}, or of a --plugin; valid: {', '.join(_valid())}"
-            + meant(name, _valid())
-        )
-    key, preset = _with_arguments(element, preset)
-    return key, {key: preset}
+        wrong = f"unknown method {name}; one from outside is FILE.py:{name}, or of a --plugin; valid: "
+        wrong += ", ".join(_valid()) + meant(name, _valid())
+    raise UserError(f"{element.text}: {wrong}")
 
 
 def _with_arguments(element: Element, preset: Preset) -> tuple[str, Preset]:
-    """The key of a method with its arguments, and the preset with them."""
+    """The key of a method with its arguments, and the preset with them, its label saying what they set."""
     arguments, decoder = dict(element.arguments), preset.decoder
+    wrong = ""
     if element.cache and arguments.setdefault("cache", element.cache) != element.cache:
-        raise UserError(f"{element.text}: the cache is there twice")
-    if not arguments:
+        wrong = "the cache is there twice"
+    elif "draft" in arguments and isinstance(decoder.source, str):
+        wrong = "draft is not set here; name the model with --model base=...,draft=..."
+    elif (role := arguments.pop("role", None)) not in (None, *ROLES):
+        wrong = f"unknown role {role!r}; valid: {', '.join(ROLES)}"
+    if wrong:
+        raise UserError(f"{element.text}: {wrong}")
+    if not arguments and role is None:
         return element.name, preset
-    if "draft" in arguments and isinstance(decoder.source, str):
-        raise UserError(f"{element.text}: draft is not set here; name the model with --model base=...,draft=...")
-    role = arguments.pop("role", None)
-    if role is not None and role not in ROLES:
-        raise UserError(f"{element.text}: unknown role {role!r}; valid: {', '.join(ROLES)}")
     lengths, arguments = split_lengths(arguments, element.text)
     checked = convert_options(decoder.options, preset.options | arguments, element.name)
     values = lengths | {name: getattr(checked, name) for name in arguments}
-    of_role = {} if role is None else {"role": role}
     cache = values["cache"] if values.get("cache") in CACHES else ""
     changes = {name: value for name, value in values.items() if name != "cache" or not cache}
-    given = {name: msgspec.to_builtins(value, enc_hook=str) for name, value in values.items()}
-    two_stream = preset.role == "fef" and getattr(checked, "verify", "") == "two-stream"
-    changed = replace(
-        preset,
-        label=_label(preset.label, cache, changes | of_role),
-        role=role or ("two-stream" if two_stream else preset.role),
-        given=given,
-    )
-    return format_call(f"{element.name}+{cache}" if cache else element.name, changes | of_role), changed
-
-
-def _label(label: str, cache: str, changes: dict[str, Any]) -> str:
-    """A label that says what was set; what it said of these options before is left out."""
-    found = LABEL.fullmatch(label)
+    changes |= {} if role is None else {"role": role}
+    found = LABEL.fullmatch(preset.label)
     assert found is not None, "every text fits"
-    # Of these parts, say "step=2", those go whose option has changed.
+    # Of the label's parts, say "step=2", those go whose option has changed.
     parts = [(part, part.partition("=")[0]) for part in (found[2] or "").split(", ") if part]
-    before = [part for part, option in parts if option not in changes and f"{option}s" not in changes]
-    inner = ", ".join([*before, *([format_label(changes)] if changes else [])])
-    return found[1] + (f", {cache} cache" if cache else "") + (f" ({inner})" if inner else "")
+    shown = [part for part, option in parts if option not in changes and f"{option}s" not in changes]
+    shown += [format_label(changes)] if changes else []
+    label = found[1] + (f", {cache} cache" if cache else "") + (f" ({', '.join(shown)})" if shown else "")
+    two_stream = preset.role == "fef" and getattr(checked, "verify", "") == "two-stream"
+    given = {name: msgspec.to_builtins(value, enc_hook=str) for name, value in values.items()}
+    role = role or ("two-stream" if two_stream else preset.role)
+    key = format_call(f"{element.name}+{cache}" if cache else element.name, changes)
+    return key, replace(preset, label=label, role=role, given=given)
 
 
 def _valid() -> list[str]:

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from harness.elements import format_call
-from harness.errors import UserError
+from harness.errors import UserError, explained
 from harness.methods.presets import Preset
 
 GOALS = ("fast", "accurate")
@@ -108,10 +108,8 @@ def settings(decoder: str, gen_length: int, budget: int, seed: int, in_blocks: b
     space = SPACES[decoder]
     values = {name: each for name, each in space.values.items() if not (in_blocks and name in UNMASKING)}
     if "block_length" in values:
-        fitting = [
-            length for length in BLOCKS if length is not None and length < gen_length and not gen_length % length
-        ]
-        values["block_length"] = (*fitting, gen_length)
+        blocks = [length for length in BLOCKS if length is not None and length < gen_length]
+        values["block_length"] = (*(length for length in blocks if gen_length % length == 0), gen_length)
     combinations = [dict(zip(values, chosen, strict=True)) for chosen in itertools.product(*values.values())]
     combinations = [each for each in combinations if each != space.fixed]
     rng = Random(f"settings {decoder} {gen_length} {seed}")
@@ -141,12 +139,14 @@ class ChoiceFile(msgspec.Struct):
 
 def read_choice(path: str) -> dict[str, Preset]:
     """The methods of a file that harness/tune.py made. Raises UserError if it is none."""
-    try:
+    with explained(
+        f"{path} is no choice.json of harness/tune.py",
+        OSError,
+        msgspec.MsgspecError,
+        UnicodeDecodeError,
+        RecursionError,
+    ):
         choice = msgspec.json.decode(Path(path).read_bytes(), type=ChoiceFile)
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}; give a choice.json of harness/tune.py") from error
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise UserError(f"{path} is no choice.json of harness/tune.py: {error}") from error
     return {
         name: Preset(each.label, each.method, role=each.role, suites=each.suites, tuned=True)
         for name, each in choice.methods.items()

@@ -57,26 +57,20 @@ def estimate_profiles(
             if logits_eos_inf:
                 masked_BN = masked_BN & (target_N != model.eos_id)
             # Row by row: in float32 a batch of a large vocabulary would not fit into memory with the model.
-            target = target_N.to(model.device)
-            loss_BN = torch.stack([_loss(logits_NV, target, excluded) for logits_NV in logits_BNV]).cpu()
+            target, losses = target_N.to(model.device), []
+            for logits_NV in logits_BNV:
+                possible_NV = logits_NV.float().index_fill(-1, excluded, -torch.inf)
+                losses.append(torch.nn.functional.cross_entropy(possible_NV, target, reduction="none").double())
+            loss_BN = torch.stack(losses).cpu()
             tokens_B = masked_BN.sum(1)
             mean_B = torch.where(masked_BN, loss_BN, 0).sum(1) / tokens_B.clamp(min=1)
             np.add.at(total[number], revealed_B.numpy(), mean_B.numpy())
             np.add.at(counted[number], revealed_B.numpy(), tokens_B.bool().numpy())
-    return np.stack([_filled(total_N, counted_N) for total_N, counted_N in zip(total, counted, strict=True)])
-
-
-def _filled(total_N: np.ndarray, counted_N: np.ndarray) -> np.ndarray:
-    """The mean of what was counted, interpolated where nothing was; 0 where nothing was counted at all."""
-    seen = np.flatnonzero(counted_N)
-    if not len(seen):
-        return np.zeros_like(total_N)
-    return np.interp(np.arange(len(total_N)), seen, total_N[seen] / counted_N[seen])
-
-
-def _loss(logits_NV: torch.Tensor, target_N: torch.Tensor, excluded: torch.Tensor) -> torch.Tensor:
-    possible_NV = logits_NV.float().index_fill(-1, excluded, -torch.inf)
-    return torch.nn.functional.cross_entropy(possible_NV, target_N, reduction="none").double()
+    for total_N, counted_N in zip(total, counted, strict=True):
+        seen = np.flatnonzero(counted_N)
+        if len(seen):  # the mean, interpolated where nothing was counted; else 0
+            total_N[:] = np.interp(np.arange(block), seen, total_N[seen] / counted_N[seen])
+    return total
 
 
 def monotone(profile: np.ndarray) -> np.ndarray:
@@ -106,8 +100,6 @@ def optimal_schedule(profile: np.ndarray, steps: int) -> list[int]:
     profile: h(i), (N,). Raises ValueError unless 1 <= steps <= N.
     """
     length = len(profile)
-    if not 1 <= steps <= length:
-        raise ValueError(f"steps={steps} must lie between 1 and the {length} positions of a block")
     end_N = np.arange(length + 1)
     error = segment_errors(profile) + EVENNESS * (end_N[None, :] - end_N[:, None]) ** 2
     best = np.full(length + 1, np.inf)

@@ -9,15 +9,14 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from harness.errors import UserError
+from harness.errors import UserError, explained
 from harness.suites.registry import SUITES
 from harness.suites.spec import Training
 from harness.suites.splits import problems
 from model_wrappers import Backbone
 from model_wrappers.chat import encode_question
 
-PLAIN = ("prompt", "response")
-TRAIN_FORMATS = {name: suite.training for name, suite in SUITES.items() if suite.training is not None}
+PLAIN = Training("prompt", "response", "{prompt}")
 
 
 class Exchange(NamedTuple):
@@ -33,30 +32,26 @@ def read_exchanges(path: Path, option: str, suite: str | None = None, count: int
     option: the command line's, for messages. Raises UserError for a file that is empty or has fewer lines, and for a
     bad line, naming it.
     """
-    try:
+    with explained(f"{option} {path}: cannot be read", OSError, ValueError):
         lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, ValueError) as error:
-        raise UserError(f"{option} {path}: cannot be read: {error}") from error
     if len(lines) < (count or 1):
         raise UserError(f"{option} {path} has {len(lines)} lines; at least {count or 1} are needed")
-    formats = TRAIN_FORMATS if suite is None else {name: form for name, form in TRAIN_FORMATS.items() if name == suite}
-    return [_exchange(line, formats, f"{option} {path}, line {number}") for number, line in enumerate(lines[:count], 1)]
-
-
-def _exchange(line: str, formats: dict[str, Training], where: str) -> Exchange:
-    try:
-        row: Any = json.loads(line)
-    except (ValueError, RecursionError):
-        row = None
-    if all(_is_text(row, name) for name in PLAIN):
-        return Exchange(row["prompt"], row["response"])
-    for form in formats.values():
-        if _is_text(row, form.question) and _is_text(row, form.answer):
-            prompt = form.prompt.replace(f"{{{form.question}}}", row[form.question])
-            return Exchange(prompt, form.clean(row[form.answer]))
-    columns = (PLAIN, *((form.question, form.answer) for form in formats.values()))
-    wanted = " or ".join(" and ".join(f'"{name}"' for name in names) for names in columns)
-    raise UserError(f"{where}: an object with {wanted} is needed, both text that is not empty")
+    formats = [PLAIN, *(each.training for name, each in SUITES.items() if each.training and suite in (None, name))]
+    exchanges = []
+    for number, line in enumerate(lines[:count], 1):
+        try:
+            row: Any = json.loads(line)
+        except (ValueError, RecursionError):
+            row = None
+        form = next((form for form in formats if _is_text(row, form.question) and _is_text(row, form.answer)), None)
+        if form is None:
+            wanted = " or ".join(f'"{each.question}" and "{each.answer}"' for each in formats)
+            raise UserError(
+                f"{option} {path}, line {number}: an object with {wanted} is needed, both text that is not empty"
+            )
+        prompt = form.prompt.replace(f"{{{form.question}}}", row[form.question])
+        exchanges.append(Exchange(prompt, form.clean(row[form.answer])))
+    return exchanges
 
 
 def _is_text(row: Any, name: str) -> bool:

@@ -47,7 +47,16 @@ def draw(rng: Random) -> Problem:
         question = f"{name} has {a} {items}. {other} has {b} more than {name}. How many {items} do they have together?"
         steps = [equation(rng, a, "+", b), equation(rng, a, "+", a + b)]
         answer = a + a + b
-    response = _word_solution(rng, name, items, steps, answer)
+    first, second = steps
+    body = rng.choice(
+        (
+            f"First, {first}. Then {second}.",
+            f"We compute {first} and {second}.",
+            f"Start with {first}. Next comes {second}.",
+            f"{name} gets {first} {items}, then {second}.",
+        )
+    )
+    response = f"{body} {word_ending(rng, items, answer)}"
     row = {"question": question, "answer": f"{', '.join(steps)}\n#### {answer}"}
     return Problem(f"gsm8k {kind} {a} {b} {c}", question, response, row)
 
@@ -58,29 +67,10 @@ def equation(rng: Random, a: int, operator: str, b: int) -> str:
     return f"{left} {operator} {right} = {a + b if operator == '+' else a * b}"
 
 
-def _word_solution(rng: Random, name: str, items: str, steps: list[str], answer: int) -> str:
-    first, second = steps
-    body = rng.choice(
-        (
-            f"First, {first}. Then {second}.",
-            f"We compute {first} and {second}.",
-            f"Start with {first}. Next comes {second}.",
-            f"{name} gets {first} {items}, then {second}.",
-        )
-    )
-    return f"{body} {word_ending(rng, items, answer)}"
-
-
 def word_ending(rng: Random, items: str, answer: int) -> str:
     """The answer in one of four wordings."""
-    return rng.choice(
-        (
-            f"The answer is {answer}.",
-            f"So there are {answer} {items}.",
-            f"Hence it is {answer}.",
-            f"#### {answer}",
-        )
-    )
+    wordings = ("The answer is {}.", f"So there are {{}} {items}.", "Hence it is {}.", "#### {}")
+    return rng.choice(wordings).format(answer)
 
 
 def draw_long(
@@ -121,24 +111,13 @@ def draw_long(
             continue
         key.append(f"{kind} {boxes} {each}" if kind == "boxes" else f"{kind} {change}")
     question = " ".join([*story, f"How many {items} does {name} have?"])
-    response = f"{_solution(rng, name, items, steps)} {word_ending(rng, items, amount)}"
+    # Each equation is worded by itself: what comes next cannot be known from far away.
+    sentences = [rng.choice((f"First, {steps[0]}.", f"Start with {steps[0]}.", f"We compute {steps[0]}."))]
+    for step in steps[1:]:
+        sentences.append(rng.choice((f"Then {step}.", f"Next comes {step}.", f"{name} gets {step} {items}.")))
+    response = f"{' '.join(sentences)} {word_ending(rng, items, amount)}"
     row = {"question": question, "answer": f"{', '.join(steps)}\n#### {amount}"}
     return Problem(f"{suite} {', '.join(key)}", question, response, row)
-
-
-def _solution(rng: Random, name: str, items: str, steps: list[str]) -> str:
-    """The equations in sentences, each worded by itself: what comes next cannot be known from far away."""
-    first, *others = steps
-    sentences = [rng.choice((f"First, {first}.", f"Start with {first}.", f"We compute {first}."))]
-    sentences += [
-        rng.choice((f"Then {each}.", f"Next comes {each}.", f"{name} gets {each} {items}.")) for each in others
-    ]
-    return " ".join(sentences)
-
-
-def without_annotations(answer: str) -> str:
-    """An answer of the train file without its calculator annotations, <<48/2=24>>."""
-    return re.sub(r"<<[^>]*>>", "", answer)
 
 
 GENERATOR = Generator(
@@ -164,7 +143,7 @@ SUITE = Suite(
     file="gsm8k/test.jsonl",
     lengths={"gen_length": 256, "block_length": 8},
     generator=GENERATOR,
-    training=Training("question", "answer", "{question}" + BOXED, without_annotations),
+    training=Training("question", "answer", "{question}" + BOXED, partial(re.sub, r"<<[^>]*>>", "")),
 )
 LONG_ONES = replace(GENERATOR, draw=draw_long, file="gsm8k-long/test.jsonl", length=128, block_length=32)
 LONG = Suite("gsm8k-long", "GSM8K-long", {"gen_length": 256, "block_length": 8}, generator=LONG_ONES)

@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from harness.errors import UserError
+from harness.errors import UserError, explained
 from harness.outside import import_function
 
 PREFIX = "parallelbench:"
@@ -31,17 +31,18 @@ def task_of(element: str, checkout: str | None) -> tuple[str, Path, str]:
     """
     task = element.removeprefix(PREFIX)
     folder = Path(checkout or "").expanduser().resolve() / TASKS
+    file, wrong, metric = folder / f"{task}.jsonl", "", ""
     if checkout is None or not folder.is_dir():
-        raise UserError(f"--suite {element} needs --data CHECKOUT, a checkout of furiosa-ai/ParallelBench with {TASKS}")
-    file = folder / f"{task}.jsonl"
-    if not file.is_file():
+        wrong = f"it needs --data CHECKOUT, a checkout of furiosa-ai/ParallelBench with {TASKS}"
+    elif not file.is_file():
         known = sorted(str(each.relative_to(folder).with_suffix("")) for each in folder.glob("*/*.jsonl"))
-        raise UserError(f"--suite {element}: {folder} has no such task; it has {', '.join(known)}")
-    metric = str(_config_of(file).get("metric"))
-    if metric in GRADED:
-        raise UserError(f"--suite {element}: its metric {metric} grades a response, and a suite needs right or wrong")
-    if metric in GRAMMAR and (shutil.which("java") is None or find_spec("language_tool_python") is None):
-        raise UserError(f"--suite {element}: its metric {metric} needs Java and the package language_tool_python")
+        wrong = f"{folder} has no such task; it has {', '.join(known)}"
+    elif (metric := str(_config_of(file).get("metric"))) in GRADED:
+        wrong = f"its metric {metric} grades a response, and a suite needs right or wrong"
+    elif metric in GRAMMAR and (shutil.which("java") is None or find_spec("language_tool_python") is None):
+        wrong = f"its metric {metric} needs Java and the package language_tool_python"
+    if wrong:
+        raise UserError(f"--suite {element}: {wrong}")
     root = folder.parents[len(TASKS.parts) - 1]
     return f"parallelbench-{task.replace('/', '-')}", file, f"{root / METRICS}:{metric}"
 
@@ -57,7 +58,7 @@ def rows_of(file: Path) -> list[dict[str, str]]:
         return prompt.format(**given).replace("\\n", "\n")
 
     rows = []
-    try:
+    with explained(f"{file} is no task of ParallelBench", OSError, ValueError, KeyError, TypeError, AttributeError):
         for line in file.read_text(encoding="utf-8").splitlines():
             row = json.loads(line)
             shots = row["input"].get("icl_examples") or [None]
@@ -68,14 +69,7 @@ def rows_of(file: Path) -> list[dict[str, str]]:
             rows.append({"answer": json.dumps(row["answer"]), **texts})
             if len(shots) > 1 or bool(shot) != bool(rows[0]["shot"]):
                 raise ValueError("one solved example a problem is known, or none")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UserError(f"{file} is no task of ParallelBench: {type(error).__name__}: {error}") from error
     return rows
-
-
-def is_metric(judge: Path) -> bool:
-    """Whether a judge's file is a checkout's metrics."""
-    return judge.parts[-len(METRICS.parts) :] == METRICS.parts
 
 
 def metric_of(judge: Path, name: str, version: str) -> Callable[[str, str], bool]:
@@ -96,9 +90,6 @@ def metric_of(judge: Path, name: str, version: str) -> Callable[[str, str], bool
 def _config_of(file: Path) -> dict[str, Any]:
     """A task's entry in task_config.yaml of its folder. Raises UserError where it has no prompt."""
     path = file.with_name("task_config.yaml")
-    try:
+    with explained(f"{path} says no prompt of {file.stem}", OSError, LookupError, TypeError, yaml.YAMLError):
         found = yaml.safe_load(path.read_text(encoding="utf-8"))[f"{file.parent.name}/{file.stem}"]
-        assert isinstance(found["prompt"], str)
-    except (OSError, KeyError, TypeError, AssertionError, yaml.YAMLError) as error:
-        raise UserError(f"{path} says no prompt of {file.stem}: {type(error).__name__}: {error}") from error
-    return dict(found)
+        return {**found, "prompt": "" + found["prompt"]}  # text alone

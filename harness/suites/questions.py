@@ -13,12 +13,12 @@ from decimal import Decimal
 from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
 from harness.elements import parse_call
-from harness.errors import UserError
+from harness.errors import UserError, explained
 from harness.outside import import_function
 from harness.suites import parallelbench
 
@@ -27,7 +27,6 @@ EXACT, NUMBER = "exact", "number"
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
 NUMBERS = re.compile(r"(?:(?<![\w)])-)?(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?")
 Judge = Callable[[str, str], bool]
-Rows = Iterator[tuple[int, dict[str, Any]]]  # each with its line
 
 
 @dataclass(frozen=True)
@@ -60,12 +59,12 @@ def questions_of(text: str) -> tuple[str, Questions]:
     path, _, function = judge.rpartition(":")
     if path.endswith(".py") and function:
         judge = f"{Path(path).expanduser().resolve()}:{function}"
-    elif judge not in (EXACT, NUMBER):
-        raise UserError(f"--suite {text}: unknown judge {judge}; valid: {EXACT}, {NUMBER}, FILE.py:FUNCTION")
-    if not NAME.fullmatch(name) or not file or not {*arguments} <= {"prompt", "answer"}:
+    known = judge in (EXACT, NUMBER) or Path(judge.rpartition(":")[0]).suffix == ".py"
+    if not known or not NAME.fullmatch(name) or not file or not {*arguments} <= {"prompt", "answer"}:
         raise UserError(
-            f"--suite {text}: write NAME=FILE.jsonl(prompt=COLUMN,answer=COLUMN,judge=JUDGE); a name is letters, "
-            "digits, _, - and ."
+            f"--suite {text}: {'' if known else f'unknown judge {judge}; '}write NAME=FILE.jsonl(prompt=COLUMN,"
+            "answer=COLUMN,judge=JUDGE); a name is letters, digits, _, - and .; a judge is exact, number, or "
+            "FILE.py:FUNCTION"
         )
     columns = {key: str(value) for key, value in arguments.items()}
     questions = Questions(Path(file).expanduser().resolve(), judge=judge, **columns)
@@ -79,8 +78,9 @@ def read_questions(questions: Questions) -> list[dict[str, str]]:
     path = questions.file
     if questions.prompt == parallelbench.PROMPT:
         return parallelbench.rows_of(path)
-    try:
-        rows = list(_csv_rows(path) if path.suffix == ".csv" else _json_rows(path))
+    with explained(f"questions {path}", OSError, ValueError, csv.Error):
+        if not (rows := list(_rows(path))):
+            raise ValueError("the file holds no questions")
         prompt = questions.prompt or next((name for name in PROMPTS if name in rows[0][1]), PROMPTS[0])
         # The answer first: OpenCompass fills columns into the prompt in their order, and a prompt may hold "{answer}".
         columns = {"answer": questions.answer, "prompt": prompt}
@@ -90,23 +90,17 @@ def read_questions(questions: Questions) -> list[dict[str, str]]:
             if questions.judge == NUMBER and last_number(texts["answer"]) is None:
                 raise ValueError(f"line {line}: the answer {texts['answer']!r} has no number to judge by")
             found.append(texts)
-    except IndexError:
-        raise UserError(f"questions {path}: the file holds no questions") from None
-    except (OSError, ValueError, csv.Error) as error:
-        raise UserError(f"questions {path}: {error}") from error
-    return found
+        return found
 
 
-def _json_rows(path: Path) -> Rows:
-    for number, line in enumerate(path.read_text(encoding="utf-8-sig").split("\n"), 1):
-        if line.strip():
-            try:
-                yield number, msgspec.json.decode(line, type=dict[str, Any])
-            except (msgspec.MsgspecError, RecursionError) as error:
-                raise ValueError(f"line {number}: {error}") from error
-
-
-def _csv_rows(path: Path) -> Rows:
+def _rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The rows of a file, each with its line. Raises UserError or ValueError for one that cannot be read."""
+    if path.suffix != ".csv":
+        for number, line in enumerate(path.read_text(encoding="utf-8-sig").split("\n"), 1):
+            if line.strip():
+                with explained(f"questions {path}: line {number}", msgspec.MsgspecError, RecursionError):
+                    yield number, msgspec.json.decode(line, type=dict[str, Any])
+        return
     with path.open(encoding="utf-8-sig", newline="") as file:
         reader = csv.DictReader(file, strict=True)
         for row in reader:
@@ -136,15 +130,12 @@ def judge_of(judge: str) -> Judge:
     name = judge.rpartition(":")[2]
     path = Path(judge.rpartition(":")[0])
     if path.suffix != ".py":  # of a generated suite
-        generated: Judge = getattr(import_module(str(path)), name)
-        return generated
+        return cast(Judge, getattr(import_module(str(path)), name))
     function = _function(path, name, path.stat().st_mtime_ns if path.is_file() else 0)
 
     def judged(response: str, answer: str) -> bool:
-        try:
+        with explained(f"judge {path.name}:{name} fails", Exception):  # whatever the user's function raises
             verdict = function(response, answer)
-        except Exception as error:  # whatever the user's function raises
-            raise UserError(f"judge {path.name}:{name} fails: {type(error).__name__}: {error}") from error
         if isinstance(verdict, bool):
             return verdict
         raise UserError(f"judge {path.name}:{name} must return True or False, not {verdict!r}")
@@ -155,7 +146,7 @@ def judge_of(judge: str) -> Judge:
 @lru_cache
 def _function(path: Path, name: str, version: int) -> Callable[[str, str], Any]:
     """A function of a file of this version, or a metric of ParallelBench."""
-    if parallelbench.is_metric(path):
+    if path.parts[-len(parallelbench.METRICS.parts) :] == parallelbench.METRICS.parts:
         return parallelbench.metric_of(path, name, f"{version:x}")
     return import_function(path, name, f"{version:x}")
 

@@ -61,7 +61,8 @@ def suite_named(name: str) -> Suite:
         configuration = name.removeprefix(FOREIGN)
         return Suite(name, configuration, FOREIGN_LENGTHS, configuration, executes=True, foreign=True)
     if name not in SUITES:
-        raise UserError(f"unknown suite {name}; valid: {valid()}")
+        wrong = f"unknown suite {name}" if name else "--suite names no suite"
+        raise UserError(f"{wrong}; valid: {valid()}")
     return SUITES[name]
 
 
@@ -83,9 +84,7 @@ def suites_named(names: str | Iterable[str], data: str | None = None) -> dict[st
         if name in chosen:
             raise UserError(f"--suite names a suite twice: {name}")
         chosen[name] = suite_named(name)
-    if not chosen:
-        raise UserError(f"--suite names no suite; valid: {valid()}")
-    return chosen
+    return chosen or {"": suite_named("")}
 
 
 def add_questions(name: str, questions: Questions) -> None:

@@ -4,19 +4,25 @@ Types of OpenCompass are import paths, so that nothing of it is imported here.
 """
 
 import hashlib
+import inspect
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
 from random import Random
 from typing import Any
 
 from harness.errors import UserError
 from harness.suites import parallelbench
-from harness.suites.configurations import SANDBOXED, evaluator_of, local_path, shipped
 from harness.suites.published import settings_of_model
 from harness.suites.questions import Questions
 
+# In the place of OpenCompass's evaluators: they run every program in a sandbox.
+SANDBOXED = {
+    "HumanEvalEvaluator": {"type": "harness.sandbox.evaluators.SandboxedHumanEval", "k": [1]},
+    "MBPPEvaluator": {"type": "harness.sandbox.evaluators.SandboxedMBPP"},
+}
 SMALL_LENGTH = 64  # tokens of a response of a small model, on suites without generated problems
 Row = dict[str, Any]
 Rounds = list[dict[str, str]]
@@ -160,9 +166,17 @@ class Suite:
         Raises UserError for an unknown configuration, one that does not generate text, or a missing file.
         """
         if self.questions is not None:
-            return [self._questions_dataset(self.questions)]
+            asked, rounds, columns = self.questions, human("{prompt}"), ["prompt"]
+            if asked.prompt == parallelbench.PROMPT and parallelbench.rows_of(asked.file)[0]["shot"]:
+                rounds = [*human("{shot}"), {"role": "BOT", "prompt": "{shown}"}, *rounds]
+                columns = ["shot", "shown", "prompt"]
+            named = {"prompt": asked.prompt, "answer": asked.answer}
+            judged = judged_by(asked.judge, named, draw=None, file="", columns=columns, rounds=rounds)
+            return [self._dataset(judged, asked.file)]
         if generated:
-            return [self._generated_dataset(self.generated, self.files(True, data)[0].resolve())]
+            return [self._dataset(self.generated, self.files(True, data)[0].resolve())]
+        from opencompass.utils.datasets_info import DATASETS_MAPPING
+
         found = self._shipped()
         for dataset in found:
             inferencer = dataset["infer_cfg"]["inferencer"]["type"]
@@ -170,7 +184,9 @@ class Suite:
                 raise UserError(f"configuration {self.configuration} does not generate text, it uses {inferencer}")
             if self.file is not None:
                 self._present(data, f"data/{self.file}")
-            dataset["path"] = str(self._present(data, local_path(str(dataset.get("path", "")))).resolve())
+            path = str(dataset.get("path", ""))
+            path = DATASETS_MAPPING.get(path, {}).get("local") or path  # where OpenCompass looks for it, below data/
+            dataset["path"] = str(self._present(data, path).resolve())
             dataset["eval_cfg"]["evaluator"] = SANDBOXED.get(evaluator_of(dataset), dataset["eval_cfg"]["evaluator"])
         return found
 
@@ -196,7 +212,9 @@ class Suite:
             )
         return path
 
-    def _generated_dataset(self, generator: Generator, path: Path) -> dict[str, Any]:
+    def _dataset(self, generator: Generator, path: Path) -> dict[str, Any]:
+        """OpenCompass's configuration of a file of problems, its prompt without solved ones retrieved for it."""
+        template = "opencompass.openicl.icl_prompt_template.PromptTemplate"
         return {
             "abbr": self.name,
             "type": generator.dataset,
@@ -207,23 +225,12 @@ class Suite:
                 "output_column": generator.output,
                 **generator.reader,
             },
-            "infer_cfg": _inference(generator.rounds),
+            "infer_cfg": {
+                "prompt_template": {"type": template, "template": {"round": generator.rounds}},
+                "retriever": {"type": "opencompass.openicl.icl_retriever.ZeroRetriever"},
+                "inferencer": {"type": "opencompass.openicl.icl_inferencer.GenInferencer"},
+            },
             "eval_cfg": generator.evaluation,
-        }
-
-    def _questions_dataset(self, questions: Questions) -> dict[str, Any]:
-        rounds, columns = human("{prompt}"), ["prompt"]
-        if questions.prompt == parallelbench.PROMPT and parallelbench.rows_of(questions.file)[0]["shot"]:
-            rounds = [*human("{shot}"), {"role": "BOT", "prompt": "{shown}"}, *rounds]
-            columns = ["shot", "shown", "prompt"]
-        return {
-            "abbr": self.name,
-            "type": "harness.suites.datasets.QuestionsDataset",
-            "path": str(questions.file),
-            "columns": {"prompt": questions.prompt, "answer": questions.answer},
-            "reader_cfg": {"input_columns": columns, "output_column": "answer"},
-            "infer_cfg": _inference(rounds),
-            "eval_cfg": {"evaluator": {"type": "harness.suites.datasets.QuestionsEvaluator", "judge": questions.judge}},
         }
 
 
@@ -232,13 +239,46 @@ def human(prompt: str) -> Rounds:
     return [{"role": "HUMAN", "prompt": prompt}]
 
 
-def _inference(rounds: Rounds) -> dict[str, Any]:
-    """The infer_cfg of a prompt without solved problems before it."""
-    return {
-        "prompt_template": {
-            "type": "opencompass.openicl.icl_prompt_template.PromptTemplate",
-            "template": {"round": rounds},
-        },
-        "retriever": {"type": "opencompass.openicl.icl_retriever.ZeroRetriever"},
-        "inferencer": {"type": "opencompass.openicl.icl_inferencer.GenInferencer"},
-    }
+def judged_by(judge: str, named: dict[str, str], **how: Any) -> Generator:
+    """Problems in a file of questions and answers, named as its columns are, scored by a judge of `judge_of`."""
+    return Generator(
+        dataset="harness.suites.datasets.QuestionsDataset",
+        load={"columns": named},
+        output="answer",
+        evaluation={"evaluator": {"type": "harness.suites.datasets.QuestionsEvaluator", "judge": judge}},
+        length=32,
+        **how,
+    )
+
+
+def shipped(configuration: str) -> list[dict[str, Any]]:
+    """The datasets of an OpenCompass configuration as plain values. Raises UserError for one that it does not have."""
+    import opencompass
+    from mmengine.config import Config
+
+    folder = Path(opencompass.__file__).parent / "configs" / "datasets"
+    files = {path.stem: path for path in sorted(folder.rglob("*.py"))}
+    if configuration not in files:
+        plain = {name.lower(): name for name in files}
+        close = [plain[name] for name in get_close_matches(configuration.lower(), plain, n=5)]
+        hint = f"close ones: {', '.join(close)}" if close else f"they are below {folder}"
+        raise UserError(f"OpenCompass has no configuration {configuration}; {hint}")
+    config = Config.fromfile(str(files[configuration]), format_python_code=False)
+    found = [each for name, value in config.items() if name.endswith("_datasets") for each in value]
+    if not found:
+        raise UserError(f"OpenCompass's configuration {configuration} names no datasets")
+    return [_plain(each) for each in found]
+
+
+def evaluator_of(dataset: dict[str, Any]) -> str:
+    """The class of a dataset's evaluator, without its module."""
+    return str(dataset["eval_cfg"]["evaluator"].get("type")).rsplit(".", 1)[-1]
+
+
+def _plain(value: Any) -> Any:
+    """A configuration's values as JSON has them: classes and functions by their import paths."""
+    if isinstance(value, dict):
+        return {str(key): _plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    return f"{value.__module__}.{value.__qualname__}" if inspect.isclass(value) or callable(value) else value

@@ -13,7 +13,7 @@ from random import Random
 from typing import Any
 
 from harness.suites.lists import WORDS, list_is_right, question_of, read_list, right_lists, write_list
-from harness.suites.spec import Generator, Problem, Suite, human
+from harness.suites.spec import Problem, Suite, human, judged_by
 
 ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth")
 FIXED = ("copy", "reverse", "sort", "insert at", "remove at", "replace at")
@@ -69,21 +69,13 @@ def sentence_is_right(response: str, answer: str) -> bool:
 def _suite(
     name: str, title: str, draw: Callable[..., Problem], judge: Callable[[str, str], bool], **arguments: Any
 ) -> Suite:
-    generator = Generator(
+    generator = judged_by(
+        f"{judge.__module__}:{judge.__name__}",
+        {"prompt": "prompt", "answer": "answer"},
         draw=partial(draw, **arguments),
         file=f"{name}/test.jsonl",
-        dataset="harness.suites.datasets.QuestionsDataset",
-        load={"columns": {"prompt": "prompt", "answer": "answer"}},
         columns=("prompt",),
-        output="answer",
         rounds=human("{prompt}"),
-        evaluation={
-            "evaluator": {
-                "type": "harness.suites.datasets.QuestionsEvaluator",
-                "judge": f"{judge.__module__}:{judge.__name__}",
-            }
-        },
-        length=32,
     )
     return Suite(name, title, {"gen_length": 32, "block_length": 32}, generator=generator)
 
