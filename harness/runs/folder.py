@@ -40,39 +40,38 @@ def claim_folder(out: Path | None, config: RunConfig, resume: bool, overwrite: b
 
     Raises UserError for anything else, so that nothing is written over unless that is told.
     """
-    if resume and overwrite:
-        raise UserError("--resume goes on with the run in --out, --overwrite begins anew: give one of them")
-    if out is None:
-        if resume or overwrite:
-            raise UserError(f"--{'resume' if resume else 'overwrite'} needs --out, the folder of the run")
+    again = f"--{'resume' if resume else 'overwrite'}"
+    if out is None and not (resume or overwrite):
         name = next(iter(config.models["base"].values())).rstrip("/").split("/")[-1]
         return RUNS / f"{datetime.now():%Y%m%d-%H%M%S}-{name}"
-    note = out / "run.json"
-    if not note.exists():
+    if resume and overwrite:
+        wrong = "--resume goes on with the run in --out, --overwrite begins anew: give one of them"
+    elif out is None:
+        wrong = f"{again} needs --out, the folder of the run"
+    elif not (out / "run.json").exists():
+        if not resume and (not out.exists() or (out.is_dir() and all(path.name == LOCK for path in out.iterdir()))):
+            return out
+        wrong = f"{out} exists and holds no run; choose another --out"
         if resume:
-            raise UserError(f"--resume: {out} holds no run (run.json is missing); leave --resume out to begin one")
-        if out.exists() and (not out.is_dir() or any(path.name != LOCK for path in out.iterdir())):
-            raise UserError(f"{out} exists and holds no run; choose another --out")
-        return out
-    if overwrite:
-        if (out / "speed" / "run.json").exists():
-            raise UserError(f"--overwrite: {out}/speed holds the timed part of the run; move it away first")
-        with exclusive(out):
-            remove_records(out)
-        return out
-    if not resume:
-        raise UserError(
-            f"{out} already holds a run; add --resume to go on with it, --overwrite to begin anew, or choose another "
-            "--out"
-        )
-    changed = differences(read_meta(out).config.to_json(), config.to_json())
-    if changed:
+            wrong = f"--resume: {out} holds no run (run.json is missing); leave --resume out to begin one"
+    elif overwrite:
+        if not (out / "speed" / "run.json").exists():
+            with exclusive(out):
+                remove_records(out)
+            return out
+        wrong = f"--overwrite: {out}/speed holds the timed part of the run; move it away first"
+    elif resume:
+        changed = differences(read_meta(out).config.to_json(), config.to_json())
+        if not changed:
+            return out
         more = [f"and {len(changed) - NAMED} more"] if len(changed) > NAMED else []
-        raise UserError(
-            f"--resume with another configuration than {out} has: {'; '.join(changed[:NAMED] + more)}; give the "
-            "options that it was begun with"
+        wrong = (
+            f"--resume with another configuration than {out} has: {'; '.join(changed[:NAMED] + more)}; give the options "
+            "that it was begun with"
         )
-    return out
+    else:
+        wrong = f"{out} already holds a run; add --resume to go on with it, or --overwrite, or choose another --out"
+    raise UserError(wrong)
 
 
 @contextmanager

@@ -37,23 +37,20 @@ def read_models(text: str, suites: Collection[str]) -> Roles:
     elif "=" in text:
         pairs = [pair.split("=", 1) for pair in text.split(",")]
         table = dict(pair for pair in pairs if len(pair) == 2)
-        if len(table) < len(pairs):
-            raise UserError(f"--model {text}: give role=model,role=model, each role once")
+        table = table if len(table) == len(pairs) else None
     else:
         table = ROLES_OF.get(text, {"base": text})
     if not isinstance(table, dict):
-        raise UserError(f"--model {text}: the table of models must be a JSON object, role -> model, not {table!r}")
-    unknown = [role for role in table if role not in ROLES]
-    if unknown or "base" not in table:
+        raise UserError(f"--model {text}: give role=model,role=model, each role once, or a JSON object, role -> model")
+    if "base" not in table or not table.keys() <= set(ROLES):
         raise UserError(f"--model {text}: roles are {', '.join(ROLES)}, and base is needed; got {', '.join(table)}")
     roles: Roles = {}
     for role, named in table.items():
         per_suite = named if isinstance(named, dict) else {"default": named}
-        if not all(isinstance(each, str) and each for each in per_suite.values()) or not per_suite:
-            raise UserError(f"--model {text}: role {role} must name a model, or a model per suite, not {named!r}")
         missing = [suite for suite in suites if suite not in per_suite and "default" not in per_suite]
-        if missing:
-            raise UserError(f"--model {text}: role {role} names no model for {', '.join(missing)} and no default")
+        if not all(isinstance(each, str) and each for each in per_suite.values()) or not per_suite or missing:
+            lacking = f"; there is none for {', '.join(missing)} and no default" if missing else ""
+            raise UserError(f"--model {text}: role {role} must name a model, or one per suite, not {named!r}{lacking}")
         roles[role] = {suite: str(per_suite.get(suite, per_suite.get("default"))) for suite in suites}
     return roles
 

@@ -41,17 +41,32 @@ class Workers:
 
 def workers_of(options: RunOptions) -> Workers | None:
     """The workers of a run; None without --workers. Raises UserError for options that do not fit together."""
+    named = ("ray_address", "gpus_per_worker", "allow_devices")
+    alone = [name.replace("_", "-") for name in named if getattr(options, name) is not None]
+    given = options.gpus_per_worker
+    gpus = (1.0 if given is None else given) if options.device == "cuda" else 0.0
+    wrong = None
     if options.workers is None:
-        for name in ("ray_address", "gpus_per_worker", "allow_devices"):
-            if getattr(options, name) is not None:
-                raise UserError(f"--{name.replace('_', '-')} is for runs with workers; add --workers N")
-        return None
-    if options.device not in ("cpu", "cuda"):
-        raise UserError(f"--workers takes --device cpu or cuda, for each worker is given its own; not {options.device}")
+        if not alone:
+            return None
+        wrong = f"--{alone[0]} is for runs with workers; add --workers N"
+    elif options.device not in ("cpu", "cuda"):
+        wrong = f"--workers takes --device cpu or cuda, for each worker is given its own; not {options.device}"
+    elif options.device == "cpu" and given:
+        wrong = f"--gpus-per-worker {given:g} is for --device cuda; the run decodes on the CPU"
+    elif options.device == "cuda" and not 0 < gpus <= 1:
+        wrong = f"--gpus-per-worker {gpus:g} must be above 0 and at most 1: a worker's models are on one GPU"
+    elif options.device == "cuda" and gpus < 1 and not options.untimed:
+        wrong = (
+            f"--gpus-per-worker {gpus:g} lets workers share a GPU, so that their seconds say nothing of a decoder; add "
+            "--untimed"
+        )
+    if wrong is not None:
+        raise UserError(wrong)
+    assert options.workers is not None, "None has returned"
     threads = options.threads or (1 if options.ray_address else max(1, len(cores()) // options.workers))
     devices = frozenset(name.strip() for name in (options.allow_devices or "").split(";") if name.strip())
-    own = replace(options, threads=threads)
-    return Workers(own, options.workers, options.ray_address, _gpus(options), threads, devices)
+    return Workers(replace(options, threads=threads), options.workers, options.ray_address, gpus, threads, devices)
 
 
 def cores() -> list[int]:
@@ -59,24 +74,6 @@ def cores() -> list[int]:
     if hasattr(os, "sched_getaffinity"):
         return sorted(os.sched_getaffinity(0))
     return list(range(os.cpu_count() or 1))
-
-
-def _gpus(options: RunOptions) -> float:
-    """GPUs of each worker. Raises UserError for a number that makes no sense."""
-    gpus: float | None = options.gpus_per_worker
-    if options.device == "cpu":
-        if gpus:
-            raise UserError(f"--gpus-per-worker {gpus:g} is for --device cuda; the run decodes on the CPU")
-        return 0.0
-    gpus = 1.0 if gpus is None else gpus
-    if not 0 < gpus <= 1:
-        raise UserError(f"--gpus-per-worker {gpus:g} must be above 0 and at most 1: a worker's models are on one GPU")
-    if gpus < 1 and not options.untimed:
-        raise UserError(
-            f"--gpus-per-worker {gpus:g} lets workers share a GPU, so that their seconds say nothing of a decoder; add "
-            "--untimed"
-        )
-    return gpus
 
 
 class WorkerPool(Protocol):

@@ -145,30 +145,30 @@ def _batch(options: RunOptions, ours: bool) -> int | Literal["auto"] | None:
     decoders are of this package; another one may count on being alone in its process.
     """
     batch = options.batch
-    alone = not ours or options.graphs or options.trust_remote_code
-    if batch is None and options.untimed and not alone and (options.limit or math.inf) > MANY:
+    unpacked = [name for name in ("graphs", "trust_remote_code") if getattr(options, name)]
+    if batch is None and options.untimed and ours and not unpacked and (options.limit or math.inf) > MANY:
         return UNTIMED_BATCH
     if isinstance(batch, int) and not 1 <= batch <= MOST_AT_ONCE:
         raise UserError(f"--batch {batch} must be 1 to {MOST_AT_ONCE} responses at once, or auto")
-    for name in ("graphs", "trust_remote_code"):
-        if batch not in (None, 1) and getattr(options, name):
-            raise UserError(
-                f"--batch packs the calls of plain forwards, and --{name.replace('_', '-')} makes others: leave one out"
-            )
+    if batch not in (None, 1) and unpacked:
+        other = unpacked[0].replace("_", "-")
+        raise UserError(f"--batch packs the calls of plain forwards, and --{other} makes others: leave one out")
     return None if batch == 1 else batch
 
 
 def _seeds(given: str | int | tuple[int, ...], temperature: float) -> tuple[int, ...]:
     """The seeds of a run. Raises UserError for what are none, and for several where all give the same tokens."""
     text = given if isinstance(given, str) else ",".join(map(str, given if isinstance(given, tuple) else (given,)))
-    try:
-        seeds = tuple(int(part) for part in text.split(","))
-    except ValueError:
-        raise UserError(f"--seed {text} must be a whole number, or several as 0,1,2") from None
-    if min(seeds) < 0:
-        raise UserError(f"--seed {text} must be at least 0")
-    if len(set(seeds)) < len(seeds):
-        raise UserError(f"--seed {text} names a seed twice")
-    if len(seeds) > 1 and not temperature:
-        raise UserError(f"--seed {text}: at temperature 0 all seeds give the same tokens; add --temperature")
-    return seeds
+    seeds = tuple(int(part) if part.strip().lstrip("-").isdecimal() else None for part in text.split(","))
+    known = [seed for seed in seeds if seed is not None]
+    if len(known) < len(seeds):
+        wrong = " must be a whole number, or several as 0,1,2"
+    elif min(known) < 0:
+        wrong = " must be at least 0"
+    elif len(set(known)) < len(known):
+        wrong = " names a seed twice"
+    elif len(known) > 1 and not temperature:
+        wrong = ": at temperature 0 all seeds give the same tokens; add --temperature"
+    else:
+        return tuple(known)
+    raise UserError(f"--seed {text}{wrong}")

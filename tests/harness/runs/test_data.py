@@ -64,24 +64,6 @@ def test_a_file_that_cannot_be_used_is_refused(tmp_path: Path, content: str, say
         prepared(tmp_path, "gsm8k", content, generated)
 
 
-@pytest.mark.parametrize(
-    ("change", "says"),
-    [
-        ({"task": None}, "line 2: .*task"),
-        ({"task": "sing"}, "line 2: Invalid enum value 'sing'"),
-        ({"items": "cat"}, "line 2: .*items"),
-        ({"items": [1]}, "line 2: .*items"),
-        ({"new": 5}, "line 2: .*new"),
-    ],
-)
-def test_a_list_problem_that_cannot_be_judged_is_refused(tmp_path: Path, change: Row, says: str) -> None:
-    row = {"question": "Copy [ cat ]", "task": "copy", "items": ["cat"], "new": "", "answer": "[ cat ]"}
-    with pytest.raises(UserError, match=says):
-        prepared(tmp_path, "lists", lines(row, row | change))
-    with pytest.raises(UserError, match=next(iter(change))):
-        prepared(tmp_path, "lists", lines({name: value for name, value in row.items() if name not in change}))
-
-
 @pytest.mark.parametrize("broken", [{"prompt": None}, {"prompt": 5}, {"task_id": None}])
 def test_code_without_its_prompt_is_refused(tmp_path: Path, broken: Row) -> None:
     row = {"task_id": "HumanEval/0", "prompt": "def f():", "entry_point": "f", "test": "", "canonical_solution": ""}
