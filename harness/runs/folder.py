@@ -65,12 +65,10 @@ def claim_folder(out: Path | None, config: RunConfig, resume: bool, overwrite: b
         if not changed:
             return out
         more = [f"and {len(changed) - NAMED} more"] if len(changed) > NAMED else []
-        wrong = (
-            f"--resume with another configuration than {out} has: {'; '.join(changed[:NAMED] + more)}; give the options "
-            "that it was begun with"
-        )
+        named = "; ".join(changed[:NAMED] + more)
+        wrong = f"--resume with another configuration than {out} has: {named}; give the options that it was begun with"
     else:
-        wrong = f"{out} already holds a run; add --resume to go on with it, or --overwrite, or choose another --out"
+        wrong = f"{out} already holds a run; add --resume to go on with it, --overwrite to begin anew, or another --out"
     raise UserError(wrong)
 
 
