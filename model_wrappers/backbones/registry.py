@@ -124,17 +124,18 @@ def register_family(family: Family) -> Family:
         raise ValueError(
             f"register_family takes a model_wrappers.backbones.model.Family, not {type(given).__name__} {given!r}"
         )
+    wrong = ""
     if not callable(getattr(family.model, "infer", None)):
-        raise ValueError(
+        wrong = (
             f"the model of the family {family.model_type!r} has no `infer`; derive {family.model.__name__} from "
             "model_wrappers.backbones.heads.HeadAtPositions as well, or write one"
         )
     for known in FAMILIES.values():
         types = {known.model_type, *known.also} & {family.model_type, *family.also}
-        if types:
-            raise ValueError(f"a family of model_type {min(types)!r} is there already")
-        if shared := set(known.architectures) & set(family.architectures):
-            raise ValueError(f"a family of the architecture {min(shared)!r} is there already")
+        if names := sorted(types or set(known.architectures) & set(family.architectures)):
+            wrong = f"a family of {'model_type' if types else 'the architecture'} {names[0]!r} is there already"
+    if wrong:
+        raise ValueError(wrong)
     FAMILIES[family.model_type] = family
     return family
 
@@ -160,22 +161,28 @@ def _config(source: str) -> dict[str, Any]:
         config, _ = PretrainedConfig.get_config_dict(source)
     except (AttributeError, TypeError):  # what becomes of some JSON that is no object
         config = None
+    for wrong in _faults(config):
+        raise ValueError(wrong)
+    return dict(config or {})
+
+
+def _faults(config: Any) -> Iterator[str]:
+    """What a checkpoint's config.json has that this code cannot load, the first of which is said."""
     if not isinstance(config, dict):
-        raise ValueError("its config.json must hold a JSON object")
+        yield "its config.json must hold a JSON object"
     for name in SIZES:
         if isinstance(config.get(name), int) and config[name] < 1:
-            raise ValueError(f"the config's {name} must be at least 1, not {config[name]}")
+            yield f"the config's {name} must be at least 1, not {config[name]}"
     for name in ("dtype", "torch_dtype"):
         if config.get(name) is not None and not isinstance(getattr(torch, str(config[name]), None), torch.dtype):
-            raise ValueError(f"its config has the {name} {config[name]!r}; valid: {', '.join(DTYPES)}")
+            yield f"its config has the {name} {config[name]!r}; valid: {', '.join(DTYPES)}"
     if config.get("quantization_config") is not None:
-        raise ValueError("its config asks for quantized weights, which are not supported: give a checkpoint without")
+        yield "its config asks for quantized weights, which are not supported: give a checkpoint without"
     if config.get("is_causal"):
-        raise ValueError("its config says is_causal, and a masked model attends in both directions")
+        yield "its config says is_causal, and a masked model attends in both directions"
     named = {each for name in ("mask_token_id", "eos_token_id") if type(each := config.get(name)) is int}
     if len(named) == 1 and config.get("mask_token_id") == config.get("eos_token_id"):
-        raise ValueError(f"its config has the same id for mask and EOS, {min(named)}")
-    return config
+        yield f"its config has the same id for mask and EOS, {min(named)}"
 
 
 def _check_sizes(family: Family, config: dict[str, Any]) -> None:

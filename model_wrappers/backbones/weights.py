@@ -45,7 +45,8 @@ def load_weights(kind: Any, source: str, **options: Any) -> Any:
             if not names:
                 raise
             raise ValueError(f"tensors are missing or misshapen that make up {_listed(names)}") from error
-    _check(model, info)
+    for wrong in _faults(model, info):
+        raise ValueError(wrong)
     return model
 
 
@@ -74,23 +75,23 @@ def _reports() -> Iterator[list[str]]:
             logger.setLevel(level)
 
 
-def _check(model: torch.nn.Module, info: Any) -> None:
-    """Raise ValueError unless the file and the config have the same weights, finite, no matrix all zero."""
+def _faults(model: torch.nn.Module, info: Any) -> Iterator[str]:
+    """In what file and config do not have the same weights, finite, no matrix all zero."""
     if info["missing_keys"]:  # they would stay random
-        raise ValueError(f"no weights for {_listed(info['missing_keys'])}")
+        yield f"no weights for {_listed(info['missing_keys'])}"
     if info["mismatched_keys"]:  # and so would these
         wrong = (f"{name} ({_shape(there)}, not {_shape(here)})" for name, there, here in info["mismatched_keys"])
-        raise ValueError(f"weights of another shape than the config's: {_listed(wrong)}")
+        yield f"weights of another shape than the config's: {_listed(wrong)}"
     # Angles are computed; some checkpoints hold them all the same.
     unused = sorted(name for name in info["unexpected_keys"] if not name.endswith("rotary_emb.inv_freq"))
     if unused:
-        raise ValueError(f"the config has no place for {len(unused)} of its weights, such as {unused[0]}")
+        yield f"the config has no place for {len(unused)} of its weights, such as {unused[0]}"
     for name, weight in model.named_parameters():
         low, high = weight.detach().aminmax()
         if not bool(torch.isfinite(low) & torch.isfinite(high)):
-            raise ValueError(f"the weights {name} are not finite: the file is damaged")
+            yield f"the weights {name} are not finite: the file is damaged"
         if weight.dim() > 1 and not bool((low != 0) | (high != 0)):
-            raise ValueError(f"the weights {name} are all zero: the file is not of a trained model")
+            yield f"the weights {name} are all zero: the file is not of a trained model"
 
 
 def _shape(shape: Iterable[int]) -> str:

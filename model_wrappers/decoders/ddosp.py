@@ -7,8 +7,8 @@ paper's reproduction.
 
 import json
 from pathlib import Path
-from typing import Any
 
+import msgspec
 import torch
 
 from model_wrappers.backbones.registry import NANO
@@ -64,22 +64,14 @@ def read_schedule(schedule: str | Path, blocks: int, steps: int, block_length: i
     Raises ValueError if it cannot be read, or is no schedule for these blocks and steps.
     """
     try:
-        content: Any = json.loads(schedule_path(schedule).read_text(encoding="utf-8"))
-        quotas = content["quotas"]
+        content = json.loads(schedule_path(schedule).read_text(encoding="utf-8"))
+        quotas = msgspec.convert(content["quotas"], list[list[Positive]])
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise ValueError(
             f"schedule {schedule} cannot be read: {type(error).__name__}: {error}; harness/schedule.py writes one"
         ) from error
-    if not isinstance(quotas, list) or not all(isinstance(block, list) for block in quotas):
-        raise ValueError(f"schedule {schedule}: quotas must be a list with one list of quotas per block")
-    if not all(type(quota) is int and quota >= 1 for block in quotas for quota in block):
-        raise ValueError(f"schedule {schedule}: quotas must be whole numbers of at least 1")
-    if len(quotas) != blocks:
-        raise ValueError(f"schedule {schedule} is for {len(quotas)} blocks, not {blocks}")
-    for number, block in enumerate(quotas, 1):
-        if len(block) != steps // blocks or sum(block) != block_length:
-            raise ValueError(
-                f"schedule {schedule}, block {number}: {len(block)} steps that commit {sum(block)} tokens, "
-                f"not {steps // blocks} that commit {block_length}"
-            )
+    found, wanted = [(len(block), sum(block)) for block in quotas], [(steps // blocks, block_length)] * blocks
+    if found != wanted:
+        there, here = (", ".join(f"{s} steps for {n} tokens" for s, n in each) for each in (found, wanted))
+        raise ValueError(f"schedule {schedule} has blocks of {there}; wanted are {here}")
     return quotas

@@ -46,16 +46,15 @@ class FeFOptions(EndOptions, frozen=True, kw_only=True):
     adaptive_window: bool = False
 
     def check(self) -> None:
-        if self.anchor is not None and self.verify != "two-stream":
-            raise ValueError(f"anchor={self.anchor} needs verify='two-stream', not {self.verify!r}")
-        if self.refresh_below is not None and self.verify != "two-stream":
-            raise ValueError(
-                f"refresh_below={self.refresh_below} needs verify='two-stream', not {self.verify!r}, whose context is "
-                "always fresh"
-            )
-        if self.order != "left-to-right" and self.verify != "two-stream":
-            raise ValueError(f"order={self.order!r} needs verify='two-stream', not {self.verify!r}")
-        if not self.speculative and (self.skip_root_row or self.reuse_drafts or self.adaptive_window):
-            raise ValueError("skip_root_row, reuse_drafts and adaptive_window need speculative=True: they save drafts")
-        if self.reuse_drafts and self.verify != "full":
-            raise ValueError(f"reuse_drafts needs verify='full', not {self.verify!r}, whose draft passes cost little")
+        full, savings = self.verify == "full", ("skip_root_row", "reuse_drafts", "adaptive_window")
+        two_stream = {"anchor": None, "refresh_below": None, "order": "left-to-right"}
+        alone = [name for name, usual in two_stream.items() if getattr(self, name) != usual]
+        wrong = None
+        if full and alone:
+            wrong = f"{alone[0]}={getattr(self, alone[0])!r} needs verify='two-stream', not 'full'"
+        elif not full and self.reuse_drafts:
+            wrong = f"reuse_drafts needs verify='full', not {self.verify!r}, whose draft passes cost little"
+        elif not self.speculative and any(getattr(self, name) for name in savings):
+            wrong = f"{', '.join(savings)} need speculative=True: they save drafts"
+        if wrong is not None:
+            raise ValueError(wrong)

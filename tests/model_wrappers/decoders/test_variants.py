@@ -41,13 +41,13 @@ def test_ddosp_follows_its_schedule(prompt: torch.Tensor, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("quotas", "named"),
     [
-        ([2, 2, 2, 2], "one list of quotas per block"),
-        ([[4, 4]], "1 blocks, not 2"),
-        ([[2, 2], [4]], "block 2: 1 steps"),
-        ([[2, 2], [2, 1]], "block 2: 2 steps that commit 3 tokens, not 2 that commit 4"),
-        ([[2, 2], [4, 0]], "at least 1"),
-        ([[2, 2], ["2", 2]], "whole numbers"),
-        ([[2, 2], [3, True]], "whole numbers"),
+        ([2, 2, 2, 2], "cannot be read: .*array"),
+        ([[4, 4]], "has blocks of 2 steps for 8 tokens; wanted are 2 steps for 4 tokens, 2 steps"),
+        ([[2, 2], [4]], "2 steps for 4 tokens, 1 steps for 4 tokens"),
+        ([[2, 2], [2, 1]], "2 steps for 3 tokens; wanted"),
+        ([[2, 2], [4, 0]], "cannot be read: .*int` >= 1"),
+        ([[2, 2], ["2", 2]], "cannot be read: .*got `str`"),
+        ([[2, 2], [3, True]], "cannot be read: .*got `bool`"),
     ],
 )
 def test_a_schedule_that_does_not_fit_is_refused(
