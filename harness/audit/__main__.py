@@ -67,18 +67,15 @@ def main(line: list[str] | None = None) -> int:
 def audit(options: AuditOptions) -> list[str]:
     """Run the sections of the options, print and record them; returns the failed checks, one line each.
 
-    Raises UserError, before anything is measured, for an unknown section, tables that are too large, and prompts that
-    cannot be used.
+    Raises UserError, before anything is measured, for what cannot be done.
     """
     sections = [name.strip() for name in options.sections.split(",")]
-    unknown = [name for name in sections if name not in SECTIONS]
-    if unknown:
-        raise UserError(f"unknown section {unknown[0]!r}; valid: {', '.join(SECTIONS)}")
+    wrong = "".join(f"unknown section {name!r}; valid: {', '.join(SECTIONS)}; " for name in {*sections} - {*SECTIONS})
     if options.tokens**options.positions > OUTCOMES:
-        raise UserError(
-            f"--tokens {options.tokens} --positions {options.positions} make a table of more than {OUTCOMES} entries; "
-            "ask for fewer"
-        )
+        size = f"--tokens {options.tokens} --positions {options.positions}"
+        wrong += f"{size} make a table of more than {OUTCOMES} entries; ask for fewer"
+    if wrong:
+        raise UserError(wrong.removesuffix("; "))
     import transformers
 
     from harness.audit import chains, exact, lemma, neural, streams

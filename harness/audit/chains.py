@@ -1,9 +1,8 @@
 """The chains section of the audit: a verification has one law for every window, draft and saving, in blocks too.
 
-Tables have no attention, so the backbone is a small random LLaDA in float64, whose laws at temperature 1 are found by
-walking every branch. Each chain (where a context is computed, in which order positions are resolved, whether the model
-attends in blocks) is decoded one position at a time, and then with drafts in windows. The distance to the law of full
-verification, which is the paper's, is what a stale context costs.
+The backbone is a small random LLaDA, whose laws at temperature 1 are found by walking every branch. Each chain (where a
+context is computed, in which order, in which blocks) is decoded one position at a time, and then with drafts in
+windows. The distance to the law of full verification, the paper's, is what a stale context costs.
 """
 
 from collections.abc import Callable
@@ -40,10 +39,9 @@ position at a time; the self-check must not. To full verification it is the dist
 
 
 def random_llada(tokens: int, seed: int, length: int = 16, std: float = 0.3, blocks: Blocks | None = None) -> Backbone:
-    """A random LLaDA of two layers of width 32, in float64.
+    """A random LLaDA of two layers of width 32, in float64: weights of deviation `std`, inputs of at most `length`.
 
-    tokens: real tokens; the mask comes after them and the last of them is EOS. length: the longest input. std: of the
-    weights. blocks: what it attends in.
+    tokens: real tokens; the mask comes after them and the last of them is EOS. blocks: what it attends in.
     """
     config = LLaDAConfig(
         vocab_size=tokens + 1,
@@ -66,11 +64,7 @@ def random_llada(tokens: int, seed: int, length: int = 16, std: float = 0.3, blo
 
 
 def audit_chains(tokens: int, seed: int, progress: Callable[[list[str]], Any] = iter) -> pd.DataFrame:
-    """One row per chain and way to decode it: branches, expected forwards, TV to no speculation and to full
-    verification.
-
-    tokens: real tokens of the model. seed: of its weights.
-    """
+    """A row per chain and way to decode it: branches, forwards, TV to no speculation and to full verification."""
     rows = []
     for chain in progress(list(CHAINS)):
         options = {"verify": "two-stream", **CHAINS[chain]}

@@ -1,7 +1,7 @@
 """The lemma section of the audit: Lemma 1 in numbers, and FeF-DLLM on the posterior that it is about.
 
-The kernel is uniform: a row then does not show which of its tokens are clean, which is the hardest case of the lemma.
-Everything is computed by summing over the whole joint p(x_0, x_t); nothing of the lemma's proof is used.
+Under the uniform kernel a row does not show which tokens are clean, the hardest case. Everything is summed over the
+whole joint p(x_0, x_t); nothing of the lemma's proof is used.
 """
 
 from collections.abc import Callable
@@ -69,9 +69,8 @@ def posterior_distance(
 ) -> tuple[float, float]:
     """Total variation between FeF's law at one diffusion step, given some x_t, and p(x_0 | x_t); and its bound.
 
-    The target is the exact position-conditioned oracle under the uniform kernel; x_t is drawn from table and kernel.
-    draft: None for the target itself. The decoder is called on x_t directly, because `decode` takes every token that is
-    not the mask for given.
+    The target is the exact position-conditioned oracle, and the draft too where it is None. The decoder is called on
+    x_t directly, because `decode` takes every token that is not the mask for given.
     """
     kernel, sampler = Uniform(table.shape[0]), Sampler(budget.seed)
     flat = int(sampler.tokens(table.reshape(1, -1)))

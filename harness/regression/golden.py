@@ -53,10 +53,10 @@ def check_complete(golden: Run) -> None:
     any method has there, for real suites may be shorter than the limit.
     """
     config, folder = golden.config, golden.folder
-    if not config.methods or not config.suites or golden.items.empty:
-        lacking = [what for what in ("methods", "suites") if not getattr(config, what)] or ["items"]
-        raise UserError(f"{folder} holds no {' and no '.join(lacking)}: restore it, or write it anew with --update")
-    held = {pair: set(part) for pair, part in golden.items.groupby(["method", "suite"])["item"]}
+    none = [what for what in ("methods", "suites") if not getattr(config, what)]
+    none += ["items"] if not none and golden.items.empty else []
+    wrong = f"holds no {' and no '.join(none)}" if none else ""
+    held = {} if none else {pair: set(part) for pair, part in golden.items.groupby(["method", "suite"])["item"]}
     lacks = []
     for suite in config.suites:
         found = [held.get((method, suite), set()) for method in config.methods]
@@ -68,10 +68,8 @@ def check_complete(golden: Run) -> None:
             for method, part in zip(config.methods, found, strict=True)
             if not part >= wanted
         ]
-    if lacks:
-        raise UserError(
-            f"{folder} lacks items of {_named(pd.Series(lacks))}: restore it, or write it anew with --update"
-        )
+    if wrong := wrong or (f"lacks items of {_named(pd.Series(lacks))}" if lacks else ""):
+        raise UserError(f"{folder} {wrong}: restore it, or write it anew with --update")
 
 
 def of_first(golden: Run, count: int) -> Run:
@@ -134,7 +132,11 @@ def compare_exactly(
                 measure == "correct" and (there.eq(True) & now.ne(True)).any()
             )
             verdict = "regressed" if worse else "changed"
-            rows.append([verdict, method, suite, measure, *_totals(there, now), _named(part["item"])])
+            if all(isinstance(value, str) or pd.isna(value) for side in (there, now) for value in side):
+                totals: list[Any] = [str(side.iloc[0])[:WIDTH] for side in (there, now)]  # hashes and texts: the first
+            else:
+                totals = [int(side.fillna(0).astype(int).sum()) for side in (there, now)]
+            rows.append([verdict, method, suite, measure, *totals, _named(part["item"])])
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
@@ -160,13 +162,6 @@ def _compared(golden: Run, run: Run, unscored: Collection[str]) -> tuple[pd.Data
 
 def _keys(both: pd.DataFrame) -> list[Key]:
     return [(str(method), str(suite), int(item)) for method, suite, item in both[list(KEY)].itertuples(index=False)]
-
-
-def _totals(*sides: pd.Series) -> list[Any]:
-    """Sums of numbers and verdicts; of hashes and texts the first one."""
-    if all(isinstance(value, str) or pd.isna(value) for side in sides for value in side):
-        return [str(side.iloc[0])[:WIDTH] for side in sides]
-    return [int(side.fillna(0).astype(int).sum()) for side in sides]
 
 
 def _named(items: pd.Series) -> str:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,12 +49,13 @@ def revision_of(folder: Path) -> str:
     history of a shallow clone does not reach back as far.
     """
     path = str(folder.resolve())
-    if _git("status", "--porcelain", "--", path):
-        raise UserError(f"{folder} has changes that are not committed")
+    wrong = f"{folder} has changes that are not committed" if _git("status", "--porcelain", "--", path) else ""
     commit = _git("rev-list", "-1", "HEAD", "--", path)
     ends = Path(ROOT, _git("rev-parse", "--git-path", "shallow"))  # commits whose parents a shallow clone lacks
-    if not commit or (ends.exists() and commit in ends.read_text().split()):
-        raise UserError(f"this clone's history does not have the commit that {folder} came with")
+    if not wrong and (not commit or (ends.exists() and commit in ends.read_text().split())):
+        wrong = f"this clone's history does not have the commit that {folder} came with"
+    if wrong:
+        raise UserError(wrong)
     return commit
 
 
@@ -90,11 +91,9 @@ class Side:
     def decode(self, request: dict[str, Any]) -> dict[str, Any]:
         """The answer to a request, as side.py gives it. Raises UserError if the process died."""
         assert self._process.stdin is not None and self._process.stdout is not None
-        try:
+        with suppress(BrokenPipeError):
             self._process.stdin.write(json.dumps(request) + "\n")
             self._process.stdin.flush()
-        except BrokenPipeError:
-            pass
         line = self._process.stdout.readline()
         if not line:
             raise UserError("a process that was to decode has ended; its message stands above")

@@ -15,7 +15,7 @@ from accelerate.utils import DistributedType
 from msgspec import to_builtins
 from transformers import TrainingArguments, set_seed
 
-from harness.errors import UserError
+from harness.errors import UserError, explained
 from harness.suites.registry import suite_named
 from harness.train.blocks import BlockBatches
 from harness.train.data import (
@@ -101,18 +101,8 @@ def examples_for(recipe: Recipe, backbone: Backbone) -> tuple[Examples, int]:
         return once.repeated(steps * per_step), steps
     if recipe.steps is None:
         raise UserError("--data FILE is needed, or --steps with nano's generated problems")
-    examples = NanoExamples(
-        tokenizer,
-        recipe.steps * per_step,
-        recipe.batch,
-        recipe.seed,
-        recipe.mix,
-        recipe.examples,
-        recipe.repeats,
-        recipe.shots,
-        end,
-    )
-    return examples, recipe.steps
+    drawn = (recipe.seed, recipe.mix, recipe.examples, recipe.repeats, recipe.shots, end)
+    return NanoExamples(tokenizer, recipe.steps * per_step, recipe.batch, *drawn), recipe.steps
 
 
 def collator_for(objective: str, recipe: Recipe, backbone: Backbone) -> Collator:
@@ -139,19 +129,17 @@ def collator_for(objective: str, recipe: Recipe, backbone: Backbone) -> Collator
 
 def prepare_folder(out: Path, recorded: dict[str, Any], resume: bool) -> None:
     """Claim `out` for this configuration. Raises UserError if it belongs to another, or to none where one resumes."""
-    note = out / "train.json"
-    if not note.exists():
-        if resume:
-            raise UserError(f"nothing to resume: {note} does not exist")
-        if out.exists() and any(out.iterdir()):
-            raise UserError(f"{out} is not empty; choose another --out")
-    elif not resume:
-        raise UserError(f"{out} already holds a training; add --resume to go on with it, or choose another --out")
-    else:
-        before = json.loads(note.read_text())
-        changed = sorted(name for name in before | recorded if before.get(name) != recorded.get(name))
-        if changed:
-            raise UserError(f"--resume with another configuration: {', '.join(changed)} differ from {note}")
+    note, wrong = out / "train.json", ""
+    before = json.loads(note.read_text()) if note.exists() else {}
+    changed = sorted(name for name in before | recorded if before.get(name) != recorded.get(name))
+    if resume and not note.exists():
+        wrong = f"nothing to resume: {note} does not exist"
+    elif resume and changed:
+        wrong = f"--resume with another configuration: {', '.join(changed)} differ from {note}"
+    elif not resume and out.exists() and any(out.iterdir()):
+        wrong = f"{out} is not empty; choose another --out, or go on with its training by --resume"
+    if wrong:
+        raise UserError(wrong)
     out.mkdir(parents=True, exist_ok=True)
     note.write_text(json.dumps(recorded, indent=1) + "\n")
 
@@ -207,22 +195,15 @@ def training_arguments(
         "seed": recipe.seed,
     }
     kinds = get_type_hints(TrainingArguments)
-    try:
+    with explained(f"--trainer {json.dumps(recipe.trainer)}", TypeError, ValueError):
         for name, value in recipe.trainer.items():
             with suppress(TypeError):  # a type that JSON has not; transformers reads a text for it
                 msgspec.convert(value, kinds.get(name, Any))
         return TrainingArguments(**values | (shards or {}) | recipe.trainer)
-    except (TypeError, ValueError) as error:
-        raise UserError(f"--trainer {json.dumps(recipe.trainer)}: {error}") from error
 
 
 def train(
-    objective: str,
-    recipe: Recipe,
-    out: Path,
-    resume: bool = False,
-    save_every: int = 250,
-    shard: bool = False,
+    objective: str, recipe: Recipe, out: Path, resume: bool = False, save_every: int = 250, shard: bool = False
 ) -> None:
     """Train as `recipe` says, from random weights or from those of a folder (`init`), and write the result to `out`.
 
@@ -242,12 +223,8 @@ def train(
         PartialState._shared_state["distributed_type"] = DistributedType.MULTI_GPU
     if os.environ.get("RANK", "0") == "0":  # of several processes one claims the folder
         prepare_folder(out, {"objective": objective, **to_builtins(recipe)}, resume)
-    trainer = DiffusionTrainer(
-        model=model,
-        args=arguments,
-        train_dataset=examples,
-        data_collator=collator_for(objective, recipe, backbone),
-    )
+    collator = collator_for(objective, recipe, backbone)
+    trainer = DiffusionTrainer(model=model, args=arguments, train_dataset=examples, data_collator=collator)
     trainer.loss_weight, trainer.rows_per_forward = recipe.loss_weight, recipe.rows_per_forward
     trainer.model_accepts_loss_kwargs = False  # the trainer then averages over the accumulated batches itself
     checkpoints = list((out / "checkpoints").glob("checkpoint-*"))

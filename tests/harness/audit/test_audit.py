@@ -27,7 +27,7 @@ from harness.audit.exact import (
     measure,
 )
 from harness.audit.lemma import audit_lemma, lemma_errors, lemma_failures
-from harness.audit.neural import Prompts, audit_neural, chain_terms, check_fit, file_prompts
+from harness.audit.neural import Prompts, audit_neural, chain_terms, check_fit, prompts_of
 from harness.audit.oracle import TableBackbone, random_table, table_law, total_variation
 from harness.audit.streams import Contexts, distances, paper_targets, probs_along
 from harness.errors import UserError
@@ -224,14 +224,14 @@ def test_a_bad_line_of_a_prompt_file_is_named(tmp_path: Path, line: str) -> None
     path = tmp_path / "prompts.jsonl"
     path.write_text('{"prompt": "Sort [ cat ]"}\n\n' + line, encoding="utf-8")
     with pytest.raises(UserError, match="line 3: not a JSON object"):
-        file_prompts(load_backbone("nano"), path, None)
+        prompts_of(load_backbone("nano"), path, 1, None)
 
 
 def test_a_prompt_file_without_prompts_or_that_is_missing_is_refused(tmp_path: Path) -> None:
     (tmp_path / "empty.jsonl").write_text("\n")
     for name, message in (("empty.jsonl", "holds no prompt"), ("absent.jsonl", "cannot be read")):
         with pytest.raises(UserError, match=message):
-            file_prompts(load_backbone("nano"), tmp_path / name, None)
+            prompts_of(load_backbone("nano"), tmp_path / name, 1, None)
 
 
 # The command line

@@ -13,7 +13,7 @@ from fakes import Recorder, tiny_llada
 from msgspec import convert
 
 from harness.audit.oracle import TableBackbone, random_table
-from harness.methods.unmasking import estimate_profiles, monotone, optimal_schedule, schedule_error
+from harness.methods.schedules import estimate_profiles, monotone, optimal_schedule, schedule_error
 from harness.records.files import model_hashes
 from harness.records.schema import RunConfig
 from harness.records.store import config_hash
@@ -58,11 +58,6 @@ def test_the_error_is_the_sum_in_the_paper() -> None:
 def test_the_corrected_profile_never_increases() -> None:
     noisy = falling_profile(30, 2) + np.random.default_rng(0).normal(size=30)
     assert (np.diff(monotone(noisy)) <= 1e-12).all()
-
-
-def test_more_steps_than_positions_are_refused() -> None:
-    with pytest.raises(ValueError, match="between 1 and the 5"):
-        optimal_schedule(falling_profile(5, 0), 6)
 
 
 def test_the_profile_is_the_mean_loss_over_masked_tokens() -> None:
