@@ -78,7 +78,7 @@ def audit(options: AuditOptions) -> list[str]:
         raise UserError(wrong.removesuffix("; "))
     import transformers
 
-    from harness.audit import chains, exact, lemma, neural, streams
+    from harness.audit import exact, fef, neural, streams
     from harness.records.environment import write_tables
     from harness.records.store import write_atomically
     from model_wrappers import load_backbone
@@ -104,14 +104,14 @@ def audit(options: AuditOptions) -> list[str]:
         if options.out is not None:
             exact.draw_laws(results, options.out)
     if "lemma" in sections:
-        tables["lemma"] = lemma.audit_lemma(options.tokens, options.positions, budget, progress("lemma"))
-        failures += lemma.lemma_failures(tables["lemma"])
+        tables["lemma"] = fef.audit_lemma(options.tokens, options.positions, budget, progress("lemma"))
+        failures += fef.lemma_failures(tables["lemma"])
         print(f"\nlemma: {size} and on, uniform kernel\n{shown(tables['lemma'])}")
     if "chains" in sections:
-        tables["chains"] = chains.audit_chains(options.tokens, options.seed, progress("chains"))
-        failures += chains.chains_failures(tables["chains"])
+        tables["chains"] = fef.audit_chains(options.tokens, options.seed, progress("chains"))
+        failures += fef.chains_failures(tables["chains"])
         print(f"\nchains: a random LLaDA of {options.tokens} tokens, two-stream\n{shown(tables['chains'])}")
-        print(chains.NOTE)
+        print(fef.NOTE)
     if "neural" in sections:
         how = (options.span, options.chains, options.seed, exact.LEVEL)
         found = neural.audit_neural(backbone, prompts, *how, progress("neural"))

@@ -107,9 +107,7 @@ def distances(
 
 
 def audit_streams(
-    backbones: dict[str, Backbone],
-    count: int,
-    progress: Callable[[list[tuple[str, Contexts]]], Any] = iter,
+    backbones: dict[str, Backbone], count: int, progress: Callable[[list[tuple[str, Contexts]]], Any] = iter
 ) -> pd.DataFrame:
     """A row per model and choice of contexts: positions, contexts a response, mean TV with a 95% bootstrap interval
     over responses, argmax agreement, on `count` dev problems of every suite."""

@@ -12,9 +12,9 @@ from harness.stats import median_ratio
 from harness.timing import seconds_of
 from harness.train.data import Collator, CorruptedBatches, NanoExamples, PositionBatches
 from harness.train.recipes import PRESETS
+from harness.train.rows import TwoStreamBatches
 from harness.train.run import start, training_arguments
 from harness.train.trainer import DiffusionTrainer
-from harness.train.two_stream import TwoStreamBatches
 
 MASKED = "fef, two-stream mask"
 EVERY = "fef, all positions"

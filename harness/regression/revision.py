@@ -27,8 +27,8 @@ ROOT = Path(__file__).resolve().parents[2]
 def checkout(rev: str) -> Iterator[Path]:
     """The files of a revision in a temporary folder. Raises UserError if git knows none of that name.
 
-    They come through a separate index, not as a worktree: the clone keeps no trace of it, however this ends. SIGTERM
-    ends the process by SystemExit inside, so that the folder goes first.
+    They come through a separate index, not as a worktree, so that the clone keeps no trace. SIGTERM inside is
+    SystemExit.
     """
     before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     with tempfile.TemporaryDirectory(prefix="revision-") as scratch:
@@ -45,8 +45,7 @@ def checkout(rev: str) -> Iterator[Path]:
 def revision_of(folder: Path) -> str:
     """The commit that a folder's files came with: the last that changed any.
 
-    Raises UserError if they were changed since, or git does not know it: the folder is not in this repository, or the
-    history of a shallow clone does not reach back as far.
+    Raises UserError if they were changed since, or git, perhaps in a shallow clone, does not know it.
     """
     path = str(folder.resolve())
     wrong = f"{folder} has changes that are not committed" if _git("status", "--porcelain", "--", path) else ""

@@ -197,10 +197,7 @@ def lacks(isolation: Isolation) -> str:
     shown = [*map(Path, (*FOLDERS, *FILES, *OWN_FOLDERS)), *map(Path, _interpreter_folders())]
     secret = not any(folder.is_relative_to(path) for path in shown)
     known = [path.relative_to(folder).parts[0] for path in shown if secret and path.is_relative_to(folder)]
-    with (
-        tempfile.TemporaryDirectory(prefix="probe-") as outside,
-        socket.create_server(("127.0.0.1", 0)) as server,
-    ):
+    with tempfile.TemporaryDirectory(prefix="probe-") as outside, socket.create_server(("127.0.0.1", 0)) as server:
         Path(outside).chmod(0o777)  # so that it is the sandbox that keeps a program out
         Path(outside, "planted").write_text("planted", encoding="utf-8")
         facts = {

@@ -17,7 +17,6 @@ from transformers import TrainingArguments, set_seed
 
 from harness.errors import UserError, explained
 from harness.suites.registry import suite_named
-from harness.train.blocks import BlockBatches
 from harness.train.data import (
     LENGTHS,
     LONG_LENGTHS,
@@ -32,8 +31,8 @@ from harness.train.data import (
     train_tokenizer,
 )
 from harness.train.recipes import Recipe
+from harness.train.rows import BlockBatches, TwoStreamBatches
 from harness.train.trainer import DiffusionTrainer, accumulation, processes, sharding
-from harness.train.two_stream import TwoStreamBatches
 from model_wrappers import Backbone, load_backbone
 from model_wrappers.backbones import causal
 from model_wrappers.backbones.llada import FAMILY, LLaDAConfig, LLaDAForMaskedLM
@@ -42,8 +41,8 @@ from model_wrappers.backbones.llada import FAMILY, LLaDAConfig, LLaDAForMaskedLM
 def start(recipe: Recipe, objective: str = "llada") -> Backbone:
     """Model and tokenizer to begin with: those of `init`, or new ones with random weights where the recipe has a size.
 
-    For objective `ar` a model of LLaDA's architecture becomes a causal Llama with its weights. Raises UserError for a
-    model that cannot be trained here.
+    For objective `ar` a LLaDA becomes a causal Llama with its weights. Raises UserError for a model that cannot be
+    trained.
     """
     if recipe.init is not None:
         backbone = load_backbone(recipe.init, dtype="float32")
@@ -164,8 +163,7 @@ def training_arguments(
 ) -> TrainingArguments:
     """Transformers' arguments: AdamW, and a learning rate that warms up, stays, and decays linearly at the end.
 
-    shards: what `sharding` gives. Raises UserError for further arguments of the recipe that are unknown, or of another
-    type: some are used hours later.
+    shards: of `sharding`. Raises UserError for wrong arguments of the recipe: some are used hours later.
     """
     values: dict[str, Any] = {
         "output_dir": str(out / "checkpoints"),
@@ -205,12 +203,10 @@ def training_arguments(
 def train(
     objective: str, recipe: Recipe, out: Path, resume: bool = False, save_every: int = 250, shard: bool = False
 ) -> None:
-    """Train as `recipe` says, from random weights or from those of a folder (`init`), and write the result to `out`.
+    """Train as `recipe` says and write the result to `out`. Raises UserError for what cannot be used, and for a result
+    that is not finite, which is not written.
 
-    shard: the model over the processes, which then hold a part of it each; a training may go on with another number of
-    them, sharded or not.
-
-    Raises UserError for what cannot be used, and for weights that are not finite in the end: they are not written.
+    shard: the model over the processes; a training may go on with another number of them, sharded or not.
     """
     set_seed(recipe.seed)
     backbone = start(recipe, objective)
