@@ -1,8 +1,4 @@
-"""The command fef-dllm: every command of this project under one name.
-
-Each is the `main` of its file or room: `fef-dllm run ...` is `python harness/run.py ...`, `fef-dllm bench ...` is
-`python -m harness.bench ...`.
-"""
+"""The command fef-dllm: every command of this project under one name, each the `main` of its file or room."""
 
 import logging
 import sys

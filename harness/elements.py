@@ -1,7 +1,6 @@
 """Lists on a command line whose elements have arguments: `llada, fef(steps=3,window=12); mine=./q.jsonl(judge=number)`.
 
-Elements are separated by commas or semicolons outside brackets. A value is a literal as Python or JSON write it, or
-bare text.
+Commas or semicolons outside brackets separate elements. A value is a literal of Python or JSON, or bare text.
 """
 
 import ast
@@ -59,10 +58,9 @@ def parse_call(text: str) -> tuple[str, dict[str, Any]]:
     arguments: dict[str, Any] = {}
     for part in elements_of(text[start + 1 : -1], ",", quotes=True):
         name, equals, value = (each.strip() for each in part.partition("="))
-        if not equals or not name.isidentifier() or not value:
-            raise UserError(f"{text}: {part!r} is no argument; write name=value, separated by commas")
-        if name in arguments:
-            raise UserError(f"{text}: {name} is there twice")
+        if not equals or not name.isidentifier() or not value or name in arguments:
+            wrong = f"{name} is there twice" if name in arguments else f"{part!r} is no argument"
+            raise UserError(f"{text}: {wrong}; write name=value, separated by commas")
         arguments[name] = parse_value(value)
     return text[:start].strip(), arguments
 

@@ -16,8 +16,8 @@ def explained(what: str, *kinds: type[BaseException], instead: str = "") -> Iter
         yield
     except kinds as error:
         reason = getattr(error, "strerror", None) or str(error)
-        if isinstance(error, LookupError | TypeError | AttributeError | ImportError | AssertionError):  # a bare name
-            reason = f"{type(error).__name__}: {reason}"
+        if type(error).__module__ == "builtins" and not isinstance(error, OSError | ValueError):
+            reason = f"{type(error).__name__}: {reason}"  # without it some are a bare name
         raise UserError(f"{what}: {reason}" + (f"; {instead}" if instead else "")) from error
 
 

@@ -43,10 +43,10 @@ class GateOptions:
 def main(line: list[str] | None = None) -> int:
     """The command line; 1 if something regressed."""
     options = parsed(GateOptions, line, __doc__)
-    if options.against is None and (options.update or options.against_rev is None):
-        raise UserError("nothing to compare with: give --against FOLDER, or without --update --against-rev REV")
-    if options.update and options.first is not None:
-        raise UserError("--update writes all items: --first is for comparing")
+    unknown = options.against is None and (options.update or options.against_rev is None)
+    if unknown or (options.update and options.first is not None):
+        wrong = "nothing to compare with: give --against FOLDER, or without --update --against-rev REV"
+        raise UserError(wrong if unknown else "--update writes all items: --first is for comparing")
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # threads that spin take another process's time
     from harness.records.store import read_run
     from harness.regression.judgement import judge_records, update

@@ -30,11 +30,8 @@ def option(
     positional: bool | None = None,
     **argument: Any,
 ) -> Any:
-    """A field with its help, default and range.
-
-    positional: whether it is written without a flag; those with `nargs` are, if nothing is said. argument: what else
-    argparse needs.
-    """
+    """A field with its help, default and range. positional: without a flag, as those with `nargs` are if nothing is
+    said."""
     positional = "nargs" in argument if positional is None else positional
     about = {"least": least, "most": most, "positional": positional, "argument": {"help": help, **argument}}
     return field(default=default, metadata=about)
@@ -61,19 +58,18 @@ def checked(kind: type[T], values: Mapping[str, Any]) -> T:
         except msgspec.ValidationError as error:
             wanted = describe_type(msgspec.inspect.type_info(hint)).removesuffix(" or None")  # no text stands for it
             raise UserError(f"{_flag(name)} {value!r} must be {wanted}") from error
+        wrong = ""
         if least is not None and converted[name] < least:
-            raise UserError(f"{_flag(name)} {value} must be at least {least}")
-        if most is not None and converted[name] > most:
-            raise UserError(f"{_flag(name)} {value} must be at most {most}")
-        if isinstance(converted[name], PurePath) or name == "data":
-            _check_path(name, str(value))
+            wrong = f"{value} must be at least {least}"
+        elif most is not None and converted[name] > most:
+            wrong = f"{value} must be at most {most}"
+        elif isinstance(converted[name], PurePath) or name == "data":
+            parts = str(value).split("/")
+            if "\0" in str(value) or any(len(os.fsencode(part)) > LONGEST_NAME for part in parts):
+                wrong = f"{str(value)[:60]!r}: a name in it is longer than {LONGEST_NAME} bytes, or has a NUL"
+        if wrong:
+            raise UserError(f"{_flag(name)} {wrong}")
     return kind(**converted)
-
-
-def _check_path(name: str, path: str) -> None:
-    """Raise UserError for what no file can be called."""
-    if "\0" in path or any(len(os.fsencode(part)) > LONGEST_NAME for part in Path(path).parts):
-        raise UserError(f"{_flag(name)} {path[:60]!r}: a name in it is longer than {LONGEST_NAME} bytes, or has a NUL")
 
 
 def parsed(kind: type[T], line: list[str] | None, description: str | None = None) -> T:
@@ -90,7 +86,14 @@ def parsed(kind: type[T], line: list[str] | None, description: str | None = None
     )
     hints = get_type_hints(kind)
     for each in fields(kind):
-        argument = _argument(hints[each.name]) | each.metadata["argument"]
+        hint = hints[each.name]
+        first = hint if get_origin(hint) in (None, Literal) else get_args(hint)[0]  # the first type of a union
+        argument: dict[str, Any] = {"type": first if first in (int, float) else str}  # `checked` makes the rest of text
+        if first is bool:
+            argument = {"action": "store_true"}
+        elif choices := get_args(first):
+            argument = {"type": type(choices[0]), "choices": choices}
+        argument |= each.metadata["argument"]
         parser.add_argument(each.name if each.metadata["positional"] else _flag(each.name), **argument)
     return checked(kind, vars(parser.parse_args(line)))
 
@@ -104,14 +107,3 @@ def _plain(value: Any) -> Any:
 
 def _flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
-
-
-def _argument(hint: Any) -> dict[str, Any]:
-    """How argparse reads a field of this type: by the first type of a union."""
-    kind = hint if get_origin(hint) in (None, Literal) else get_args(hint)[0]
-    if kind is bool:
-        return {"action": "store_true"}
-    choices = get_args(kind)
-    if choices:
-        return {"type": type(choices[0]), "choices": choices}
-    return {"type": kind if kind in (int, float) else str}  # `checked` makes the rest of text

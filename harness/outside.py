@@ -9,7 +9,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from harness.errors import UserError
+from harness.errors import explained
 
 
 def import_file(path: Path, version: str) -> ModuleType:
@@ -28,18 +28,13 @@ def import_file(path: Path, version: str) -> ModuleType:
 
 def import_function(path: Path, name: str, version: str) -> Callable[..., Any]:
     """A function of a file. Raises UserError for one that is not there or cannot be imported."""
-    try:
+    with explained(f"{path}:{name} cannot be imported", Exception, SystemExit):
         function: Callable[..., Any] = getattr(import_file(path, version), name)
-    except (Exception, SystemExit) as error:
-        raise UserError(f"{path}:{name} cannot be imported: {type(error).__name__}: {error}") from error
-    return function
+        return function
 
 
 def with_helpers(path: Path) -> list[Path]:
-    """A Python file and the modules and packages of its folder that it imports, and they in turn.
-
-    An installed file comes alone: a run notes the versions of packages.
-    """
+    """A Python file, and the files of its folder that it imports, and they in turn; an installed file comes alone."""
     found = [path]
     if path.parent.name in ("site-packages", "dist-packages"):
         return found
@@ -48,8 +43,9 @@ def with_helpers(path: Path) -> list[Path]:
             tree = ast.parse(file.read_bytes())
         except (SyntaxError, ValueError, RecursionError):  # importing it says what is wrong
             continue
-        names = {name for node in ast.walk(tree) for name in _imported(node)}
-        for name in sorted(names):
+        whole = [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
+        whole += [node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module]
+        for name in sorted({name.partition(".")[0] for name in whole}):
             loaded = getattr(sys.modules.get(name), "__file__", None)
             if loaded is not None and path.parent not in Path(loaded).parents:  # that is what the name stands for
                 continue
@@ -58,11 +54,3 @@ def with_helpers(path: Path) -> list[Path]:
             files += sorted(package.rglob("*.py")) if (package / "__init__.py").is_file() else []
             found += [each for each in files if each.is_file() and each not in found]
     return found
-
-
-def _imported(node: ast.AST) -> list[str]:
-    """The modules, or the packages that they are in, that a statement imports."""
-    names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-    if isinstance(node, ast.ImportFrom) and node.module:
-        names = [node.module]
-    return [name.partition(".")[0] for name in names]

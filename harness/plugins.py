@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from harness.errors import UserError
+from harness.errors import UserError, explained
 from harness.methods.presets import ALL, GROUPS, LENGTHS, PRESETS, Preset, split_lengths
 from harness.methods.selection import TUNED, Methods, read_elements
 from harness.outside import import_file, with_helpers
@@ -53,19 +53,20 @@ def register_suite(suite: Suite) -> Suite:
     if SUITES.get(suite.name) == suite:
         return suite
     _check_name("suite", suite.name, set(SUITES), SUITE_NAME)  # part of file names
-    if suite.configuration is None and suite.generator is None:
-        raise ValueError(f"suite {suite.name} has no problems: it needs a generator or a configuration of OpenCompass")
-    if missing := {*LENGTHS} - {*suite.lengths}:
-        raise ValueError(f"suite {suite.name}: its lengths lack {', '.join(sorted(missing))}")
+    missing = sorted({*LENGTHS} - {*suite.lengths})
+    if missing or (suite.configuration is None and suite.generator is None):
+        wrong = f"its lengths lack {', '.join(missing)}"
+        none = "it has no problems: it needs a generator or a configuration of OpenCompass"
+        raise ValueError(f"suite {suite.name}: {wrong if missing else none}")
     SUITES[suite.name] = suite
     return suite
 
 
 def load(plugin: str) -> PluginName:
-    """Import a plugin, unless this process has already.
+    """Import a plugin, unless this process has already: a file, a module, or the name of an entry point.
 
-    plugin: a file, a module, or the name of an entry point. Raises UserError, in one line with the plugin and the
-    reason, for one that cannot be imported, registers nothing or a name that is taken, or has changed meanwhile.
+    Raises UserError for one that cannot be imported, registers nothing or a name that is taken, or has changed
+    meanwhile.
     """
     module, path, sha256 = _found(plugin)
     if path not in _loaded:
@@ -82,10 +83,7 @@ def load_all(plugins: Iterable[str]) -> None:
 
 
 def load_for(methods: Methods, plugins: Iterable[str] = ()) -> None:
-    """Load the plugins that are installed, given, or named in --methods.
-
-    Raises UserError as `load` does, and for a method that the plugin before its name does not have.
-    """
+    """Load the plugins that are installed, given, or named in --methods. Raises UserError for a method they lack."""
     load_all(plugins)
     for element in read_elements(methods):
         if element.plugin and not element.plugin.endswith(TUNED):
@@ -110,10 +108,7 @@ def used_by(config: RunConfig, model_types: Iterable[str] = ()) -> list[PluginNa
 
 
 def restore(recorded: Iterable[PluginName], suites: Iterable[str]) -> None:
-    """Load again those plugins of a run that brought one of these suites.
-
-    recorded: run.json's `plugins`. Raises UserError if such a plugin is gone, or not what it was.
-    """
+    """Load again those plugins of a run that brought one of these suites. Raises UserError for one that changed."""
     for each in recorded:
         brought = ", ".join(sorted({*suites} & {*each.registered.get("suites", [])}))
         plugin = each.path if each.plugin.endswith(".py") else each.plugin
@@ -140,17 +135,14 @@ def blame(decoder: Decoder, error: BaseException) -> str | None:
 
 
 def _check_name(what: str, name: str, taken: set[str], pattern: re.Pattern[str] = NAME) -> None:
-    if not pattern.fullmatch(name):
-        raise ValueError(f"the name of a {what} must match {pattern.pattern}, not {name!r}")
-    if name in taken:
-        raise ValueError(f"a {what} {name!r} is there already; choose another name")
+    if not pattern.fullmatch(name) or name in taken:
+        wrong = f"the name of a {what} must match {pattern.pattern}, not {name!r}"
+        raise ValueError(f"a {what} {name!r} is there already; choose another name" if name in taken else wrong)
 
 
 def _registered(plugin: str, module: str, path: Path) -> dict[str, list[str]]:
-    """Import a plugin: the names that it registers, by kind. Where anything is wrong, nothing of it stays.
-
-    module: a module's name, or a file. Raises UserError.
-    """
+    """Import a plugin, a module's name or a file: the names it registers, by kind. After a UserError nothing of it
+    stays."""
     from model_wrappers.backbones.registry import FAMILIES  # torch: not for --help
 
     registries: dict[str, dict[str, Any]]
@@ -169,8 +161,8 @@ def _registered(plugin: str, module: str, path: Path) -> dict[str, list[str]]:
         if not any(added.values()):
             raise ValueError("it registers nothing; a decoder needs @register(name) before its function")
         for name in added["decoders"]:
-            if name in GROUPS or name == ALL or (name in PRESETS and PRESETS[name].method != name):
-                raise ValueError(f"a method {name!r} is there already; choose another name")
+            others = {preset for preset in PRESETS if PRESETS[preset].method != name}
+            _check_name("method", name, {*GROUPS, ALL, *others})
     except BaseException as error:  # whatever its code raises
         for kind, registry in registries.items():
             registry.clear()
@@ -191,20 +183,16 @@ def _reason(error: BaseException, path: Path) -> str:
 
 
 def _found(plugin: str) -> tuple[str, Path, str]:
-    """What a plugin stands for (a file's or a module's name), its file, and the SHA-256 of its code.
-
-    The hash covers what a file imports from its folder, and all Python files of a package. Raises UserError.
-    """
+    """What a plugin stands for (a file's or a module's name), its file, and the SHA-256 of its code: of what a file
+    imports from its folder, or of a package's Python files. Raises UserError."""
     name = {entry.name: entry.value for entry in importlib.metadata.entry_points(group=GROUP)}.get(plugin, plugin)
     if name.endswith(".py"):
         path = Path(name).expanduser().resolve()
         if not path.is_file():
             raise UserError(f"plugin {plugin}: there is no such file")
         return name, path, files_hash(with_helpers(path))
-    try:
+    with explained(f"plugin {plugin}", Exception, SystemExit):  # of the package that it is in, or a name that is none
         found, package = importlib.util.find_spec(name), importlib.util.find_spec(name.partition(".")[0])
-    except (Exception, SystemExit) as error:  # the package that it is in, or a name that is none
-        raise UserError(f"plugin {plugin}: {type(error).__name__}: {error}") from error
     if found is None or found.origin is None or not found.has_location or package is None:
         raise UserError(
             f"plugin {plugin}: there is no module {name}; give FILE.py, a module, or an entry point of {GROUP}"

@@ -41,9 +41,8 @@ class ReproduceOptions(RunOptions):
 
 @dataclass(frozen=True)
 class PublishedNumber:
-    """One published number.
+    """One published number: accuracy in percent, and speed over LLaDA in seconds, of a preset with options.
 
-    method: a preset with what it was run with. accuracy: percent. speed: over LLaDA, on the same problems, in seconds.
     judge: whose prompt and judge, where they are not those of OpenCompass's configuration here.
     """
 
@@ -120,12 +119,12 @@ def verdict(recipe: PublishedNumber, row: Mapping[Any, Any]) -> str:
 
 def reproduce(options: ReproduceOptions) -> str:
     """Do a recipe's run, and say what came out. Raises UserError for an unknown one, and for an option that it has."""
-    if options.name not in RECIPES:
-        unknown = f"there is no recipe {options.name}" if options.name else "a recipe's name is needed"
-        raise UserError(f"{unknown}; --list has them")
     usual = {each.name: each.default for each in fields(RunOptions)}
-    if changed := [f"--{name.replace('_', '-')}" for name in REFUSED if getattr(options, name) != usual[name]]:
-        raise UserError(f"recipe {options.name} takes no {', '.join(changed)}; leave it out, or use harness/run.py")
+    changed = [f"--{name.replace('_', '-')}" for name in REFUSED if getattr(options, name) != usual[name]]
+    if options.name not in RECIPES or changed:
+        wrong = f"recipe {options.name} takes no {', '.join(changed)}; leave it out, or use harness/run.py"
+        unknown = f"there is no recipe {options.name}" if options.name else "a recipe's name is needed"
+        raise UserError(wrong if options.name in RECIPES else f"{unknown}; --list has them")
     from harness.run import evaluate
 
     recipe = RECIPES[options.name]

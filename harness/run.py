@@ -69,10 +69,8 @@ def evaluate(
 ) -> Evaluation:
     """Do what the command line does, and return the run as pandas frames.
 
-    methods: as --methods, or a list of such elements and of decoders themselves, functions of (request, options).
-    suites: as --suite, or a list. options: those of the command line, `gen_length=64, plugin="mine.py", untimed=True`;
-    None and False stand for no value.
-    Raises UserError or ValueError, in one line, for what the command refuses.
+    methods: as --methods, or a list of such elements and of decoders, functions of (request, options). options: those
+    of the command line; None and False stand for no value. Raises UserError or ValueError for what the command refuses.
     """
     given = {
         "methods": methods if isinstance(methods, str) else (methods,) if callable(methods) else tuple(methods),
@@ -105,9 +103,9 @@ def plan(options: RunOptions, scratch: Path) -> str:
 
 
 def pool_for(run: ResolvedRun, scratch: Path) -> AbstractContextManager[WorkerPool]:
-    """Who decodes a run, ready while the context lasts: its workers, or this process.
+    """Who decodes a run, ready while the context lasts: its workers, or this process. Raises UserError or ValueError.
 
-    scratch: for generated problems, and what else is not kept. Raises UserError or ValueError if they cannot.
+    scratch: for generated problems, and what else is not kept.
     """
     if run.workers is not None:
         from harness.cluster.pool import RayPool

@@ -71,13 +71,11 @@ def purpose_of(options: ScheduleOptions) -> "Purpose":
 
 
 def write_schedule(options: ScheduleOptions) -> dict[str, Any]:
-    """Estimate a schedule and write it; returns the file's content.
-
-    Raises UserError or ValueError for what cannot be done, and for training responses that are missing or damaged.
-    """
+    """Estimate a schedule and write it; returns the file's content. Raises UserError or ValueError for what cannot be
+    done."""
     import transformers
 
-    from harness.methods.unmasking import estimate_profiles, make_schedule
+    from harness.methods.schedules import estimate_profiles, make_schedule
     from harness.records.environment import describe
     from harness.records.files import file_hash, model_hashes
     from harness.records.store import write_atomically
@@ -86,11 +84,10 @@ def write_schedule(options: ScheduleOptions) -> dict[str, Any]:
     from model_wrappers.backbones.registry import model_folder
 
     purpose = purpose_of(options)
-    if options.out.exists():
-        raise UserError(f"{options.out} exists; choose another --out")
     responses: Any = options.responses or ("generated" if options.model == "nano" else None)
-    if responses is None:
-        raise UserError("--responses is needed for a model other than nano: a JSONL file, or `generated`")
+    if responses is None or options.out.exists():
+        needed = "--responses is needed for a model other than nano: a JSONL file, or `generated`"
+        raise UserError(f"{options.out} exists; choose another --out" if responses else needed)
     if responses == "generated":
         exchanges = generated_exchanges(purpose.suite, options.examples)
     else:

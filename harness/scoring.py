@@ -17,7 +17,6 @@ from pathlib import Path
 
 from harness.errors import UserError, one_line_errors
 from harness.options import UNSAFE_HELP, option, parsed
-from harness.records.schema import RunRecord
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,9 +40,12 @@ def main(line: list[str] | None = None) -> int:
     run = read_run(options.run)
     if run.items.empty:  # refused before a folder is made where no run is
         raise UserError(f"{options.run} holds no items yet; there is nothing to score")
-    if (files := code_of(run.meta)) and not options.trust_plugins:
-        named = ", ".join(files)
-        raise UserError(f"{options.run} would be judged by code that it names: {named}; add --trust-plugins")
+    # Code from outside this repository that scoring executes: of the run's suites and judges.
+    files = [each.path for each in run.meta.plugins if each.registered.get("suites")]
+    judges = [str(each.get("judge")) for each in (run.meta.data.get("paths") or {}).values()]
+    files += [judge.rpartition(":")[0] for judge in judges if ".py:" in judge]
+    if files and not options.trust_plugins:
+        raise UserError(f"{options.run} would be judged by code that it names: {', '.join(files)}; add --trust-plugins")
     with exclusive(options.run):
         print(describe_scoring(score_run(options.run, options.unsafe_code_execution)))
     titles = suite_titles(run)
@@ -51,13 +53,6 @@ def main(line: list[str] | None = None) -> int:
         accuracy = f"{row['accuracy']:6.2f}% of {row['scored']}" if row["scored"] else "not scored"
         print(f"{row['method']:12} {titles[row['suite']]:10} {accuracy}")
     return 0
-
-
-def code_of(meta: RunRecord) -> list[str]:
-    """The files of code, outside this repository, that scoring a run executes: those of its suites and judges."""
-    plugins = [each.path for each in meta.plugins if each.registered.get("suites")]
-    judges = [str(each.get("judge")) for each in (meta.data.get("paths") or {}).values()]
-    return [*plugins, *(judge.rpartition(":")[0] for judge in judges if ".py:" in judge)]
 
 
 if __name__ == "__main__":

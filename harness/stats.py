@@ -1,7 +1,7 @@
-"""The statistics of comparisons: intervals and tests of shares, and of ratios of totals, on paired items.
+"""The statistics of comparisons, on paired items: intervals and tests of shares, and of ratios of totals.
 
-Pure functions of counts and numbers; nothing here reads records. `lost` are items that only the reference has right,
-`gained` those that only the method has. Levels are two-sided unless a function says otherwise.
+Pure functions of counts and numbers. `lost` are items that only the reference has right, `gained` those that only the
+method has. Levels are two-sided unless a function says otherwise.
 """
 
 import math
@@ -143,19 +143,14 @@ def paired_score(lost: float, gained: float, n: float, difference: float) -> flo
 
 
 def paired_p_value(lost: float, gained: float) -> float:
-    """Two-sided p-value of the score test of `paired_score` that a paired difference of shares is 0.
-
-    It is below 1 - level where `paired_interval` at `level` excludes 0. Without discordant items it is 1.
-    """
+    """Two-sided p-value of `paired_score` for no difference: below 1 - level where `paired_interval` excludes 0."""
     return float(2 * stats.norm.sf(abs(paired_score(lost, gained, max(1, lost + gained), 0.0))))
 
 
 def paired_growth(lost: float, gained: float, level: float) -> float:
-    """How many times as many paired items, as often lost and gained, `paired_interval` needs to exclude 0.
-
-    The score statistic grows with the root of the items. Infinite where as many are lost as gained; at most 1 where the
-    interval excludes 0 already. NaN for a level that is NaN.
-    """
+    """How many times as many paired items `paired_interval` needs to exclude 0: infinite where as many are lost as
+    gained, at most 1 where it does already, NaN for a level that is NaN. The score statistic grows with the root of the
+    items."""
     if math.isnan(level):
         return math.nan
     score = paired_score(lost, gained, max(1, lost + gained), 0.0)
@@ -181,11 +176,7 @@ def paired_lower_limit(lost: float, gained: float, n: float, level: float = LEVE
 
 
 def paired_interval(lost: float, gained: float, n: float, level: float = LEVEL) -> tuple[float, float]:
-    """Interval of (gained - lost) / n, a paired difference of shares: Tango's limits, (1 - level) / 2 on either side.
-
-    Its lower end is `paired_lower_limit` at 1 - (1 - level) / 2, so it serves non-inferiority too. Raises ValueError as
-    that function does.
-    """
+    """Interval of (gained - lost) / n, a paired difference of shares: Tango's limits at (1 + level) / 2 each."""
     side = (1 + level) / 2
     return paired_lower_limit(lost, gained, n, side), -paired_lower_limit(gained, lost, n, side)
 
@@ -241,7 +232,7 @@ def hoeffding(samples: int, level: float) -> float:
 def total_ratio_interval(parts: Sequence[npt.NDArray[np.float64]]) -> tuple[float, float, float]:
     """A ratio of totals over paired items and its bootstrap interval; of one item that item's ratio three times.
 
-    parts: arrays (items,) of what is above and what is below; or, for a ratio of two such ratios, of four.
+    parts: arrays (items,) of what is above and below; of four, for a ratio of two such ratios.
     """
 
     def ratio(*drawn: npt.NDArray[np.float64], axis: int = -1) -> Any:

@@ -48,13 +48,10 @@ def levels_of(vary: tuple[str, ...]) -> dict[tuple[str, str], Any]:
     for text in vary:
         name, equals, values = text.partition("=")
         name = name.strip().replace("-", "_")
-        if not equals or not elements_of(values, "|"):
-            raise UserError(f"--vary {text}: write OPTION=VALUE|VALUE")
-        if name not in known:
-            raise UserError(f"--vary {text}: unknown option {name}; valid: {', '.join(known)}")
+        if not equals or not elements_of(values, "|") or name not in known:
+            wrong = "" if name in known else f"unknown option {name}; valid: {', '.join(known)}; "
+            raise UserError(f"--vary {text}: {wrong}write OPTION=VALUE|VALUE")
         levels |= {(name, value): parse_value(value) for value in elements_of(values, "|")}
-    if not levels:
-        raise UserError("--vary is needed: what is to be changed, such as --vary 'gen_length=64|96'")
     return levels
 
 
@@ -66,8 +63,8 @@ def sweep(options: SweepOptions) -> str:
     from harness.runs.resolve import resolve
 
     levels = levels_of(options.vary)
-    if options.out is None:
-        raise UserError("--out is needed: the folder of the sweep's runs")
+    if options.out is None or not levels:
+        raise UserError("--out FOLDER and --vary are needed: what is to be changed, such as --vary 'gen_length=64|96'")
     same = {each.name: getattr(options, each.name) for each in fields(RunOptions) if each.name not in KEPT}
     runs: dict[tuple[str, str], tuple[Path, RunOptions]] = {}
     for key, value in {("base", ""): None, **levels}.items():

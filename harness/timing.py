@@ -22,10 +22,7 @@ def seconds_of(call: Callable[[], object], device: torch.device) -> float:
 
 
 def interleaved(calls: dict[str, Callable[[], object]], device: torch.device, repeats: int) -> pd.DataFrame:
-    """Seconds of each call, a column per call; all run once per round, so that drift hits them alike.
-
-    The first DISCARDED rounds warm up and are left out.
-    """
+    """Seconds of each call, a column per call, in rounds that drift hits alike; the first DISCARDED rounds warm up."""
     rounds = [{name: seconds_of(call, device) for name, call in calls.items()} for _ in range(repeats + DISCARDED)]
     return pd.DataFrame(rounds[DISCARDED:])
 

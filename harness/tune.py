@@ -55,6 +55,7 @@ class TuneOptions:
 
 def tune(options: TuneOptions) -> None:
     """Run the settings on each suite, choose, and write choice.json and choice.md. Raises UserError."""
+    from harness.measures.intervals import summarise
     from harness.methods.selection import methods_named
     from harness.options import checked
     from harness.records.store import read_run, write_atomically
@@ -85,7 +86,20 @@ def tune(options: TuneOptions) -> None:
         given = {"suite": name, "methods": tuple(tried), "out": folder, "resume": (folder / "run.json").exists()}
         with tempfile.TemporaryDirectory(prefix="harness-") as scratch:
             run(checked(RunOptions, given | alike), Path(scratch), tables=False)
-        rows += dev_rows(read_run(folder), name, found)
+        made = read_run(folder)
+        for row in summarise(made).to_dict("records"):
+            method = made.config.methods[row["method"]]
+            setting = method.suites[name]
+            rows.append(
+                {
+                    **{column: row[column] for column in ("suite", "accuracy", "seconds", "scored")},
+                    "decoder": found[row["method"]],
+                    "role": method.role,
+                    "checkpoint": made.config.models[method.role][name],
+                    "method": method.method,
+                    "settings": {"block_length": setting.block_length, **setting.options},
+                }
+            )
     chosen = choose(pd.DataFrame(rows))
     choice = {
         "rule": f"fast: the fastest within {TOLERANCE:g} points of LLaDA's best on dev; accurate: the most accurate",
@@ -98,33 +112,12 @@ def tune(options: TuneOptions) -> None:
     print(f"chosen on {options.limit} dev problems a suite: {options.out}/choice.json")
 
 
-def dev_rows(run: Any, suite: str, decoders: dict[str, str]) -> list[dict[str, Any]]:
-    """A row per method of a suite's dev run, as `choose` takes them. decoders: of each method."""
-    from harness.measures.intervals import summarise
-
-    rows = []
-    for row in summarise(run).to_dict("records"):
-        method = run.config.methods[row["method"]]
-        setting = method.suites[suite]
-        rows.append(
-            {
-                **{name: row[name] for name in ("suite", "accuracy", "seconds", "scored")},
-                "decoder": decoders[row["method"]],
-                "role": method.role,
-                "checkpoint": run.config.models[method.role][suite],
-                "method": method.method,
-                "settings": {"block_length": setting.block_length, **setting.options},
-            }
-        )
-    return rows
-
-
 def choose(dev: pd.DataFrame) -> pd.DataFrame:
-    """The settings that the rule chooses; dev: a row per setting and suite that was run.
+    """The settings that the rule chooses: rows of dev with goal (of GOALS) and best, whether its role is the decoder's
+    best.
 
-    dev's columns: suite, decoder (of SPACES), role, accuracy (percent), seconds (mean of a response), and any others.
-    Returns rows of dev with goal (of GOALS) and best, whether the decoder's checkpoint for that goal is this role.
-    Raises UserError where LLaDA has no scored row on a suite.
+    dev: a row per setting and suite that was run: suite, decoder (of SPACES), role, accuracy (percent), seconds (mean
+    of a response), and others. Raises UserError where LLaDA has no scored row on a suite.
     """
     bars = dev[dev["decoder"] == "llada"].groupby("suite")["accuracy"].max()
     without = [suite for suite in dev["suite"].unique() if pd.isna(bars.get(suite))]
@@ -163,11 +156,10 @@ def _chosen(group: pd.DataFrame, goal: str) -> Any:
 
 
 def choice_of(chosen: pd.DataFrame) -> dict[str, Any]:
-    """The chosen methods as a file has them: name -> label, method, role, settings and dev figures by suite.
+    """The chosen methods as a file has them: DECODER-tuned-GOAL, with /ROLE for other checkpoints than the best, each
+    with label, method, role, settings and dev figures by suite. Where both goals have the same, `accurate` is left out.
 
-    chosen: of `choose`, with columns method (the decoder's name in METHODS) and settings (lengths and options). A
-    method is called DECODER-tuned-GOAL, with /ROLE at its end for other checkpoints than the best. Where both goals
-    have the same settings and checkpoint on every suite, `accurate` is left out.
+    chosen: of `choose`, with columns method (the decoder's name in METHODS) and settings (lengths and options).
     """
     methods: dict[str, Any] = {}
     for (decoder, goal, role), group in chosen.groupby(["decoder", "goal", "role"], sort=False):

@@ -67,21 +67,18 @@ def main(line: list[str] | None = None) -> int:
 def audit(options: AuditOptions) -> list[str]:
     """Run the sections of the options, print and record them; returns the failed checks, one line each.
 
-    Raises UserError, before anything is measured, for an unknown section, tables that are too large, and prompts that
-    cannot be used.
+    Raises UserError, before anything is measured, for what cannot be done.
     """
     sections = [name.strip() for name in options.sections.split(",")]
-    unknown = [name for name in sections if name not in SECTIONS]
-    if unknown:
-        raise UserError(f"unknown section {unknown[0]!r}; valid: {', '.join(SECTIONS)}")
+    wrong = "".join(f"unknown section {name!r}; valid: {', '.join(SECTIONS)}; " for name in {*sections} - {*SECTIONS})
     if options.tokens**options.positions > OUTCOMES:
-        raise UserError(
-            f"--tokens {options.tokens} --positions {options.positions} make a table of more than {OUTCOMES} entries; "
-            "ask for fewer"
-        )
+        size = f"--tokens {options.tokens} --positions {options.positions}"
+        wrong += f"{size} make a table of more than {OUTCOMES} entries; ask for fewer"
+    if wrong:
+        raise UserError(wrong.removesuffix("; "))
     import transformers
 
-    from harness.audit import chains, exact, lemma, neural, streams
+    from harness.audit import exact, fef, neural, streams
     from harness.records.environment import write_tables
     from harness.records.store import write_atomically
     from model_wrappers import load_backbone
@@ -107,14 +104,14 @@ def audit(options: AuditOptions) -> list[str]:
         if options.out is not None:
             exact.draw_laws(results, options.out)
     if "lemma" in sections:
-        tables["lemma"] = lemma.audit_lemma(options.tokens, options.positions, budget, progress("lemma"))
-        failures += lemma.lemma_failures(tables["lemma"])
+        tables["lemma"] = fef.audit_lemma(options.tokens, options.positions, budget, progress("lemma"))
+        failures += fef.lemma_failures(tables["lemma"])
         print(f"\nlemma: {size} and on, uniform kernel\n{shown(tables['lemma'])}")
     if "chains" in sections:
-        tables["chains"] = chains.audit_chains(options.tokens, options.seed, progress("chains"))
-        failures += chains.chains_failures(tables["chains"])
+        tables["chains"] = fef.audit_chains(options.tokens, options.seed, progress("chains"))
+        failures += fef.chains_failures(tables["chains"])
         print(f"\nchains: a random LLaDA of {options.tokens} tokens, two-stream\n{shown(tables['chains'])}")
-        print(chains.NOTE)
+        print(fef.NOTE)
     if "neural" in sections:
         how = (options.span, options.chains, options.seed, exact.LEVEL)
         found = neural.audit_neural(backbone, prompts, *how, progress("neural"))

@@ -1,9 +1,8 @@
 """The law section of the audit: what every decoder's output law is, where the joint law to be sampled is known.
 
-The backbone is an oracle, a table of the joint (`oracle.py`), so any distance from a decoder's output law to
-the joint is caused by the decoder. Either it commits several tokens at once from their marginals (factorization error),
-or the drawn tokens decide what is committed (selection bias). Decoders run as shipped, through `decode`, at temperature
-1.
+The backbone is a table of the joint (`oracle.py`), so a distance to it is caused by the decoder: it commits several
+tokens at once from their marginals (factorization error), or the drawn tokens decide what is committed (selection
+bias). Decoders run as shipped, through `decode`, at temperature 1.
 """
 
 import json
@@ -32,7 +31,7 @@ from harness.audit.oracle import (
     table_law,
     total_variation,
 )
-from harness.methods.unmasking import optimal_schedule
+from harness.methods.schedules import optimal_schedule
 from harness.records.store import write_atomically
 from harness.stats import sampling_bound
 from model_wrappers import METHODS, decode

@@ -1,13 +1,13 @@
 """The neural section of the audit: how far a model's next tokens, drawn at once, are from its chain law.
 
-q is the product of the marginals of the next w response tokens given a fully masked response. A decoder that commits
-them in one step samples from q. p is the chain law, token after token from left to right. FeF-DLLM samples from p at
-one diffusion step. Both are at temperature 1, the mask excluded. Their total variation is E_p (1 - q / p)_+, estimated
-from chain samples, the same ones for every w.
+q is the product of the marginals of the next w response tokens given a fully masked response, p the chain law, token
+after token from left to right, from which FeF-DLLM samples at one diffusion step; temperature 1, the mask excluded.
+Their total variation is E_p (1 - q / p)_+, estimated from chain samples, the same ones for every w.
 """
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ import pandas as pd
 import torch
 from matplotlib.figure import Figure
 
-from harness.errors import UserError
+from harness.errors import UserError, explained
 from harness.stats import hoeffding
 from harness.suites.registry import suite_named
 from harness.suites.splits import problems
@@ -45,42 +45,31 @@ class Prompts:
 def prompts_of(backbone: Backbone, file: Path | None, count: int, gen_length: int | None) -> list[Prompts]:
     """The prompts of a file, else `count` generated dev problems of each of NANO_SUITES, as user turns.
 
-    gen_length: of the masked response (None: the suite's, GEN_LENGTH for a file). Raises UserError as `file_prompts`.
-    """
-    if file is not None:
-        return [file_prompts(backbone, file, gen_length)]
-    tokenizer = backbone.text_tokenizer()
-    groups = []
-    for suite in NANO_SUITES:
-        ids = [encode_question(tokenizer, problem.question) for problem in problems(suite, "dev", count)]
-        groups.append(Prompts(suite, ids, gen_length or suite_named(suite).generated.length))
-    return groups
-
-
-def file_prompts(backbone: Backbone, path: Path, gen_length: int | None) -> Prompts:
-    """The prompts of a JSON-lines file, {"prompt": text} a line, as user turns through the chat template.
-
-    Raises UserError naming the line for anything else, and for a file that cannot be read or holds no prompt.
+    file: JSON lines of {"prompt": text}. gen_length: of the masked response (None: the suite's, GEN_LENGTH for a file).
+    Raises UserError, naming the line, for a file that cannot be used.
     """
     tokenizer = backbone.text_tokenizer()
-    try:
-        lines = path.read_text(encoding="utf-8").split("\n")
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path} cannot be read: {error}") from error
+    if file is None:
+        groups = []
+        for suite in NANO_SUITES:
+            ids = [encode_question(tokenizer, problem.question) for problem in problems(suite, "dev", count)]
+            groups.append(Prompts(suite, ids, gen_length or suite_named(suite).generated.length))
+        return groups
+    with explained(f"{file} cannot be read", OSError, ValueError):
+        lines = file.read_text(encoding="utf-8").split("\n")
     ids = []
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
-        try:
+        with suppress(ValueError, LookupError, TypeError):
             prompt = json.loads(line)["prompt"]
-        except (ValueError, KeyError, TypeError):
-            prompt = None
-        if not isinstance(prompt, str) or not prompt.strip():
-            raise UserError(f'{path}, line {number}: not a JSON object with a "prompt" of text')
-        ids.append(encode_question(tokenizer, prompt))
+            if isinstance(prompt, str) and prompt.strip():
+                ids.append(encode_question(tokenizer, prompt))
+                continue
+        raise UserError(f'{file}, line {number}: not a JSON object with a "prompt" of text')
     if not ids:
-        raise UserError(f'{path} holds no prompt; write one {{"prompt": "..."}} a line')
-    return Prompts(path.stem, ids, gen_length or GEN_LENGTH)
+        raise UserError(f'{file} holds no prompt; write one {{"prompt": "..."}} a line')
+    return [Prompts(file.stem, ids, gen_length or GEN_LENGTH)]
 
 
 @torch.inference_mode()
@@ -89,8 +78,7 @@ def chain_terms(
 ) -> torch.Tensor:
     """(1 - q / p)_+ of the first w tokens of each chain sample, w = 1 .. span: float64 (chains, span), in [0, 1].
 
-    A block model sees of the response what its blocks let it. The mean over chains is an unbiased estimate of the total
-    variation between q and p.
+    Their mean over chains is an unbiased estimate of the total variation. A block model sees what its blocks let it.
     """
     device, start = torch.device(getattr(backbone, "device", "cpu")), len(prompt)
     row_L = torch.tensor(prompt + [backbone.mask_id] * gen_length, device=device)
@@ -115,11 +103,13 @@ def check_fit(backbone: BackboneLike, groups: list[Prompts], span: int) -> None:
     """UserError unless the span fits every response and every prompt with its response fits the model."""
     limit = getattr(backbone, "max_length", None)
     for group in groups:
+        longest, wrong = max(map(len, group.ids)) + group.gen_length, ""
         if span > group.gen_length:
-            raise UserError(f"--span {span} exceeds the response of {group.gen_length} tokens of {group.name}")
-        longest = max(map(len, group.ids)) + group.gen_length
-        if limit is not None and longest > limit:
-            raise UserError(f"{group.name}: prompt and response of {longest} tokens exceed the model's {limit}")
+            wrong = f"--span {span} exceeds the response of {group.gen_length} tokens of {group.name}"
+        elif limit is not None and longest > limit:
+            wrong = f"{group.name}: prompt and response of {longest} tokens exceed the model's {limit}"
+        if wrong:
+            raise UserError(wrong)
 
 
 def audit_neural(
@@ -133,8 +123,7 @@ def audit_neural(
 ) -> pd.DataFrame:
     """Total variation between the product of the marginals and the chain law, one row per w, one column per group.
 
-    The last row, w = "bound", is Hoeffding's at `level` for each column. The samples are independent given the prompts,
-    so the bound is for the mean over these prompts.
+    The last row is Hoeffding's bound at `level`, for the mean over these prompts, given which samples are independent.
     """
     sampler = Sampler(seed)
     terms: dict[str, list[torch.Tensor]] = {group.name: [] for group in groups}

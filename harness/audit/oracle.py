@@ -1,8 +1,7 @@
 """Things with known answers: joint laws given as tables, backbones that know them, and samplers that walk every branch.
 
-The audit and the tests measure decoders against these. A table is a joint law of d tokens, shape (R,) * d for R real
-tokens. Its backbones know the exact marginals, so any error of a decoder's law is caused by the decoder. Shapes: B
-batch, L length, V vocabulary (the real tokens, the mask and EOS), n positions whose logits are read.
+A table is a joint law of d tokens, shape (R,) * d for R real tokens. Shapes: B batch, L length, V vocabulary (the real
+tokens, the mask and EOS), n positions whose logits are read.
 """
 
 import itertools
@@ -50,9 +49,9 @@ class RowBackbone:
 class TableBackbone(RowBackbone):
     """An oracle: log of the exact marginals of a joint table p(x) over R^d, given the observed response tokens.
 
-    table: shape (R,) * d, normalised here. The response is the d positions after the prompt. The mask is id R and,
-    unless eos_id names a real token, EOS is id R + 1; both have probability 0. The probs are uniform at the positions
-    of the prompt, and where the evidence has probability 0. causal: only the tokens up to a position are its evidence.
+    The response is the d positions after the prompt. The mask is id R and, unless eos_id names a real token, EOS id R +
+    1, both of probability 0. The probs are uniform in the prompt, and where the evidence has probability 0. causal:
+    only the tokens up to a position are its evidence.
     """
 
     def __init__(self, table: torch.Tensor, prompt_length: int = 1, eos_id: int | None = None) -> None:
@@ -85,9 +84,8 @@ class TableBackbone(RowBackbone):
 class PrefixOracle(TableBackbone):
     """The exact position-conditioned target: at position i, log p(x_0^i | x_0^{<i}, x_t^{>=i}) of a corrupted table.
 
-    Tokens before a position are read as clean, those from it on as corrupted at level t: a row of the uniform kernel
-    does not show which of its tokens are clean. Algorithm 1 trains this distribution, and Lemma 1 equates it with
-    p(x_0^i | x_t, x_0^{<i}). kernel: over the R real tokens. A mask is a position that was not observed.
+    Tokens before a position are read as clean, those from it on as corrupted at level t, a mask as not observed.
+    Algorithm 1 trains this distribution, and Lemma 1 equates it with p(x_0^i | x_t, x_0^{<i}).
     """
 
     def __init__(self, table: torch.Tensor, kernel: Kernel, t: float, prompt_length: int = 1) -> None:
@@ -101,8 +99,7 @@ class PrefixOracle(TableBackbone):
 class ChoiceSampler(Sampler):
     """Replaces Sampler: every draw is a choice among finitely many, made by `_choose`.
 
-    quota: how many of the top ranks of `order` are ever read (None: all of them). LLaDA commits the top `quota` of a
-    random order, so only the set of those positions matters, not how all of them are ranked.
+    quota: how many of the top ranks of `order`, as a set, are ever read (None: all), as LLaDA does of a random order.
     """
 
     def __init__(self, quota: int | None = None) -> None:
@@ -183,11 +180,8 @@ def branches(run: Callable[[Any], T], quota: int | None = None) -> Iterator[tupl
 
 
 def count_branches(run: Callable[[Any], object], probes: int, seed: int = 0, quota: int | None = None) -> float:
-    """An unbiased estimate of how many branches run(sampler) has, from `probes` random ones.
-
-    The product of the branching factors along a random path, averaged (Knuth, Estimating the efficiency of backtrack
-    programs, 1975): the probability of a leaf is one over that product.
-    """
+    """An unbiased estimate of how many branches run(sampler) has, from `probes` random ones: the product of the
+    branching factors along a path, averaged (Knuth, Estimating the efficiency of backtrack programs, 1975)."""
     rng = random.Random(seed)
     total = 0
     for _ in range(probes):
@@ -240,11 +234,11 @@ def information_profile(table: torch.Tensor) -> np.ndarray:
     mean = np.zeros(length + 1)
     for size in range(1, length + 1):
         kept = itertools.combinations(range(length), size)
-        entropies = [_entropy(table / table.sum(), set(range(length)) - set(axes)) for axes in kept]
+        entropies = []
+        for axes in kept:
+            summed = [axis for axis in range(length) if axis not in axes]
+            marginal = (table / table.sum()).double()
+            marginal = marginal.sum(summed) if summed else marginal
+            entropies.append(float(-torch.special.xlogy(marginal, marginal).sum()))
         mean[size] = np.mean(entropies)
     return np.diff(mean)
-
-
-def _entropy(table: torch.Tensor, summed: set[int]) -> float:
-    marginal = table.double().sum(sorted(summed)) if summed else table.double()
-    return float(-torch.special.xlogy(marginal, marginal).sum())

@@ -1,9 +1,8 @@
 """The two-stream section of the audit: how far the target of two-stream verification is from the paper's target.
 
-Both are taken at every position of a reference response, given the tokens before it. The paper's comes from the
-sequence with these tokens filled in. The other comes from a context that is computed anew every `anchor` positions, or
-where it is in doubt, and the clean tokens since. At temperature 1, the mask excluded, in the first diffusion step: all
-later positions are masked.
+Both are taken at every position of a reference response, given the tokens before it: the paper's from the sequence with
+them filled in, the other from a context that is computed anew every `anchor` positions, or in doubt, and the clean
+tokens since. Temperature 1, the mask excluded, all later positions masked.
 """
 
 import math
@@ -47,8 +46,7 @@ def stream_examples(backbone: Backbone, count: int) -> list[Example]:
 @dataclass(frozen=True)
 class Contexts:
     """Where two-stream verification computes a context: every `anchor` positions (None: once), and where the best token
-    has a probability below `fresh_below` (None: nowhere).
-    """
+    has a probability below `fresh_below`."""
 
     anchor: int | None = None
     fresh_below: float | None = None
@@ -109,15 +107,10 @@ def distances(
 
 
 def audit_streams(
-    backbones: dict[str, Backbone],
-    count: int,
-    progress: Callable[[list[tuple[str, Contexts]]], Any] = iter,
+    backbones: dict[str, Backbone], count: int, progress: Callable[[list[tuple[str, Contexts]]], Any] = iter
 ) -> pd.DataFrame:
-    """One row per model and choice of contexts: positions, contexts a response, mean TV with a 95% bootstrap interval
-    over responses, argmax agreement.
-
-    count: dev problems of every suite.
-    """
+    """A row per model and choice of contexts: positions, contexts a response, mean TV with a 95% bootstrap interval
+    over responses, argmax agreement, on `count` dev problems of every suite."""
     rows = []
     examples = {name: stream_examples(backbone, count) for name, backbone in backbones.items()}
     targets: dict[str, list[torch.Tensor]] = {}

@@ -26,7 +26,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.errors import UserError, one_line_errors
+from harness.errors import UserError, explained, one_line_errors
 from harness.options import option, parsed
 
 if TYPE_CHECKING:
@@ -85,11 +85,7 @@ def main(line: list[str] | None = None) -> int:
 
 
 def measured(options: BenchOptions) -> Iterator[Tables]:
-    """The tables of the options, part after part.
-
-    Raises UserError, before anything is measured, for options that clash and for names that are unknown; with --gpu, in
-    the end, for parts that failed.
-    """
+    """The tables of the options, part after part. Raises UserError for what clashes or is unknown, before measuring."""
     from harness.bench.decoders import bench_methods, bench_prompts, bench_throughput
     from harness.bench.shapes import DEVICES, bench_estimate
     from harness.bench.training import bench_training
@@ -99,10 +95,11 @@ def measured(options: BenchOptions) -> Iterator[Tables]:
     from model_wrappers import load_backbone
     from model_wrappers.batches import in_batch
 
-    if options.rows and not options.costs:
-        raise UserError("--rows is for --costs; add it")
+    wrong = "--rows is for --costs; add it" if options.rows and not options.costs else ""
     if options.estimate not in (None, *DEVICES):
-        raise UserError(f"--estimate {options.estimate}: nothing is known of it; valid: {', '.join(DEVICES)}")
+        wrong = f"--estimate {options.estimate}: nothing is known of it; valid: {', '.join(DEVICES)}"
+    if wrong:
+        raise UserError(wrong)
     if options.gpu:
         yield from parts(options.device)
         return
@@ -131,10 +128,8 @@ def costs(options: BenchOptions) -> Tables:
     """The tables of --costs. Raises UserError for --rows that are no numbers."""
     from harness.bench.passes import ROWS, bench_costs, bench_memory, statements
 
-    try:
+    with explained(f"--rows {options.rows} must be numbers separated by commas, such as 1,2,4", ValueError):
         rows = ROWS if options.rows is None else [int(number) for number in options.rows.split(",")]
-    except ValueError:
-        raise UserError(f"--rows {options.rows} must be numbers separated by commas, such as 1,2,4") from None
     backbone = backbone_of(options)
     found, tables = bench_costs(backbone, options.prompt, options.response, options.repeats, rows)
     if backbone.device.type == "cuda":
@@ -162,8 +157,7 @@ def parts(device: str) -> Iterator[Tables]:
     """The parts of --gpu, with the part's name before each table's. Raises UserError in the end if some failed."""
     import torch
 
-    from harness.bench.decoders import bench_methods, bench_prompts
-    from harness.bench.golden import bench_responses
+    from harness.bench.decoders import bench_methods, bench_prompts, bench_responses
     from harness.bench.training import EVERY, MASKED, bench_training
     from harness.methods.selection import methods_named
     from harness.records.store import read_run

@@ -1,7 +1,7 @@
-"""What responses cost: against the forwards that they make, and by how many are decoded at once."""
+"""What responses cost: against the forwards that they make, by how many are decoded at once, and on golden problems."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -10,33 +10,36 @@ import psutil
 import torch
 
 from harness.bench.passes import random_ids
+from harness.errors import UserError
+from harness.measures.table import REFERENCE
 from harness.methods.presets import Preset
+from harness.records.store import KEY, Run
+from harness.runs.responses import cost_and_tokens, hash_of
 from harness.stats import median_ratio, ratio_of_totals
 from harness.suites.registry import PAPER_SUITES, suite_named
 from harness.suites.splits import problems
 from harness.timing import interleaved
-from model_wrappers import Backbone, Trace, decode
-from model_wrappers.backbones.blocks import Blocks
+from model_wrappers import Backbone, Trace, decode, load_backbone
 from model_wrappers.backbones.key_values import KeyValues
 from model_wrappers.backbones.protocol import BackboneLike
 from model_wrappers.batches import at_once, in_batch
 from model_wrappers.chat import content_length, encode_question
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64)
+AT_ONCE = 5  # golden problems that pass through all methods before the next ones
 SHARES = {"median": 0.5, "90%": 0.9, "99%": 0.99}
 
 
 def bench_methods(
     backbone: Backbone, prompts: list[torch.Tensor], response: int, repeats: int, presets: dict[str, Preset]
 ) -> pd.DataFrame:
-    """Cost of a response for each preset, a mean over the prompts, and its overhead beyond its forwards.
+    """Cost of a response for each preset, a mean over the prompts (P,), and its overhead beyond its forwards.
 
-    The bare forwards are the calls the decoder made, recorded once and replayed; the rest is the decoder's work.
-    prompts: LongTensors (P,). response: its tokens. presets: by name; speedups are over the first.
+    The bare forwards are the decoder's calls, recorded once and replayed. Speedups are over the first preset.
     """
     traces: dict[str, list[Trace]] = {}
     calls: dict[str, Callable[[], object]] = {}
-    for name, options in _options("bench", {"gen_length": response}, presets).items():
+    for name, options in options_of(backbone, "bench", presets, {"gen_length": response}).items():
         options.pop("baseline", None)  # PC-Sampler's token counts fit one vocabulary, and change no cost
 
         def run(model: BackboneLike, options: dict[str, Any] = options) -> list[Trace]:
@@ -91,14 +94,14 @@ class _Recording:
     ) -> tuple[torch.Tensor, KeyValues]:
         kept = 0 if cache is None else cache.get_seq_length()
         extend = partial(self._backbone.extend, ids_1N.clone(), position_N, positions, visible_NK=visible_NK, **how)
-        self._calls.append(partial(self._extend_again, extend, kept))
-        return extend(cache=cache)
 
-    def _extend_again(self, extend: Callable[..., tuple[torch.Tensor, KeyValues]], kept: int) -> None:
-        """A recorded `extend`, after the first `kept` tokens that the one before it left in the cache."""
-        if self._cache is not None:
-            self._cache.forget(max(0, self._cache.get_seq_length() - kept))
-        _, self._cache = extend(cache=self._cache)
+        def again() -> None:  # after the first `kept` tokens that the call before it left in the cache
+            if self._cache is not None:
+                self._cache.forget(max(0, self._cache.get_seq_length() - kept))
+            _, self._cache = extend(cache=self._cache)
+
+        self._calls.append(again)
+        return extend(cache=cache)
 
     def replay(self) -> None:
         for call in self._calls:
@@ -118,17 +121,14 @@ def bench_prompts(backbone: Backbone) -> list[torch.Tensor]:
     return [prompt_P for suite in PAPER_SUITES for prompt_P in dev_prompts(backbone, suite, 1)]
 
 
-def options_of(backbone: Backbone, suite: str, presets: dict[str, Preset]) -> dict[str, dict[str, Any]]:
-    """What `decode` takes apart from backbone and prompt, for each preset on a suite."""
-    return _options(suite, suite_named(suite).settings_for("nano", small=True), presets, backbone.blocks)
-
-
-def _options(
-    suite: str, settings: dict[str, Any], presets: dict[str, Preset], attends: Blocks | None = None
+def options_of(
+    backbone: Backbone, suite: str, presets: dict[str, Preset], settings: dict[str, Any] | None = None
 ) -> dict[str, dict[str, Any]]:
+    """What `decode` takes apart from backbone and prompt, for each preset on a suite, or with settings in its place."""
+    settings = settings or suite_named(suite).settings_for("nano", small=True)
     found = {}
     for name, preset in presets.items():
-        setting = preset.for_suite(suite, settings, {}, attends=attends)
+        setting = preset.for_suite(suite, settings, {}, attends=backbone.blocks)
         lengths = {"gen_length": setting.gen_length, "block_length": setting.block_length}
         found[name] = {"method": preset.method, **lengths, **setting.options}
     return found
@@ -144,11 +144,10 @@ class Finished(NamedTuple):
 def bench_throughput(
     backbone: Backbone, suites: list[str], limit: int, repeats: int, presets: dict[str, Preset]
 ) -> pd.DataFrame:
-    """A row for each suite, method and batch size: medians over rounds, in which all take the same problems in turn.
+    """A row for each suite, method and batch size up to `limit`, the dev problems of a suite: medians over rounds.
 
-    limit: dev problems of each suite; no batch is larger. Columns: responses and content tokens a second, the former
-    over that at batch 1, percentiles of a response's seconds from its beginning to its end, in the last round, and GB,
-    the most memory: allocated on a GPU, of the process on a CPU.
+    Columns: responses and content tokens a second, the former over batch 1, percentiles of a response's seconds in the
+    last round, and GB, the most memory: allocated on a GPU, of the process on a CPU.
     """
     rows = []
     sizes = [size for size in BATCHES if size <= limit]
@@ -202,3 +201,86 @@ class _AtOnce:
         began = time.perf_counter()
         out = response(self._backbone if self._size == 1 else in_batch(self._backbone))
         return Finished(time.perf_counter() - began, content_length(self._backbone, out.tokens))
+
+
+def bench_responses(
+    golden: Run, device: str, count: int, methods: Sequence[str] | None = None, cuda_graphs: bool = False
+) -> tuple[dict[str, pd.DataFrame], list[str]]:
+    """Tables `parity` and `suites` on the first `count` problems of every suite, and which responses have other tokens.
+
+    methods: of the record (None: all). parity: by method the responses with the golden tokens at the golden forwards,
+    at others, and with other tokens: another processor decides ties otherwise. suites: milliseconds, forwards and
+    speedups over LLaDA. Raises UserError where the record's problems are not those that are generated here.
+    """
+    methods = list(golden.config.methods if methods is None else methods)
+    rows = golden.items[(golden.items["item"] < count) & golden.items["method"].isin(methods)]
+    answers = _answers(golden, rows, device, count, methods, cuda_graphs)
+    both = answers.merge(rows, on=list(KEY), suffixes=("", "_golden"))
+    same = both["tokens_hash"] == both["tokens_hash_golden"]
+    costs = both["forwards"] == both["forwards_golden"]
+    kinds = pd.DataFrame({"equal": same & costs, "other costs": same & ~costs, "other tokens": ~same})
+    parity = kinds.groupby(both["method"], sort=False).agg("sum").reset_index()
+    parity.insert(1, "responses", both.groupby("method", sort=False).size().to_list())
+    speeds = []
+    by_pair: dict[Any, pd.DataFrame] = dict(list(both.groupby(["suite", "method"], sort=False)))
+    for (suite, method), found in by_pair.items():
+        mean = found[["seconds", "forwards"]].mean()
+        row = {"method": method, "suite": suite, "ms": 1e3 * mean["seconds"], "forwards": mean["forwards"]}
+        if (suite, REFERENCE) in by_pair:
+            llada = by_pair[suite, REFERENCE]
+            row |= {f"speedup, {unit}": ratio_of_totals(llada[unit], found[unit]) for unit in ("seconds", "forwards")}
+        speeds.append(row)
+    other = both[~same]
+    notes = [f"other tokens: {' '.join(map(str, key))}" for key in other[list(KEY)].itertuples(index=False)]
+    return {"parity": parity, "suites": pd.DataFrame(speeds)}, notes
+
+
+def _answers(
+    golden: Run, rows: pd.DataFrame, device: str, count: int, methods: list[str], cuda_graphs: bool
+) -> pd.DataFrame:
+    """Records of the responses without verdicts, after one of every method that warms up.
+
+    AT_ONCE items of a suite pass through all methods before the next ones, every second time in the other order.
+    """
+    config = golden.config
+    names = sorted({name for table in config.models.values() for name in table.values()})
+    backbones = {name: load_backbone(name, device, "float32", cuda_graphs=cuda_graphs) for name in names}
+    tokenizer = backbones[names[0]].text_tokenizer()
+    prompts = {
+        (suite, item): torch.tensor(encode_question(tokenizer, problem.question))
+        for suite in config.suites
+        for item, problem in enumerate(problems(suite, "test", count))
+    }
+    for row in rows.to_dict("records"):
+        if hash_of(prompts[row["suite"], row["item"]]) != row["prompt_hash"]:
+            raise UserError(f"{golden.folder} has another prompt of {row['suite']}, item {row['item']}")
+    seeds = rows.set_index(list(KEY))["seed"]
+
+    def answer(method: str, suite: str, item: int) -> dict[str, object]:
+        used = config.methods[method]
+        setting = used.suites[suite]
+        backbone, seed = backbones[config.models[used.role][suite]], int(seeds[method, suite, item])
+        options = dict(setting.options)
+        if used.draft_role is not None:
+            options["draft"] = backbones[config.models[used.draft_role][suite]]
+        out = decode(
+            backbone,
+            prompts[suite, item],
+            method=used.method,
+            gen_length=setting.gen_length or 0,
+            block_length=setting.block_length,
+            temperature=config.temperature or 0.0,
+            seed=seed,
+            **options,
+        )
+        key = dict(zip(KEY, (method, suite, item), strict=True))
+        return cost_and_tokens(key, seed, backbone, prompts[suite, item], out)
+
+    for method in methods:
+        answer(method, next(iter(config.suites)), 0)
+    answers = []
+    for suite in config.suites:
+        for number, first in enumerate(range(0, count, AT_ONCE)):
+            for method in methods if number % 2 == 0 else methods[::-1]:
+                answers += [answer(method, suite, item) for item in range(first, min(first + AT_ONCE, count))]
+    return pd.DataFrame(answers)

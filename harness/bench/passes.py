@@ -1,11 +1,8 @@
 """What the passes of decoding cost: c_rho, c_pi and their peak memory, on a made-up sequence.
 
-Costs are relative to a plain forward: one row, of which the logits of half of the response are read, as in LLaDA's
-steps on average. A draft pass (c_rho) is one row, of which a window is read. Literal verification of b drafts (c_pi) is
-only the model's call: b rows, of which one position each is read. Two-stream verification is what the decoder runs:
-building its inputs and cropping the cache are part of its cost.
-
-Shapes: B batch, L length of prompt and response.
+Costs are relative to a plain forward: one row, the logits of half of the response read. A draft pass (c_rho) is one
+row, a window read. Literal verification of b drafts (c_pi) is the model's call alone: b rows, one position each read.
+Two-stream verification is what the decoder runs, its inputs and cache included. Shapes: B batch, L length.
 """
 
 from __future__ import annotations
@@ -18,7 +15,7 @@ from functools import partial
 import pandas as pd
 import torch
 
-from harness.errors import UserError
+from harness.errors import UserError, explained
 from harness.stats import linear_fit
 from harness.timing import interleaved
 from model_wrappers import Backbone
@@ -104,12 +101,8 @@ class TwoStream:
 
 @dataclass(frozen=True)
 class Costs:
-    """Seconds of passes on a sequence.
-
-    plain, draft, context: of a plain forward, a draft pass, and the context pass of two-stream verification. literal:
-    of a literal verification, by its rows. two_stream: of a two-stream verification without its context pass, by the
-    tokens that it adds after the cached ones.
-    """
+    """Seconds of passes on a sequence. literal: by rows of a literal verification. two_stream: of a two-stream
+    verification without its context pass, by the tokens that it adds after the cached ones."""
 
     plain: float
     draft: float
@@ -137,8 +130,8 @@ def bench_costs(
 ) -> tuple[Costs, dict[str, pd.DataFrame]]:
     """Medians over interleaved rounds, and the tables `rows`, `lengths`, `two-stream`, `passes` and `fits` of them.
 
-    prompt, response: tokens. rows: numbers of rows. Lengths beyond the model's limit and windows beyond the sequence
-    are left out. Raises UserError for what cannot be measured, or if a GPU's memory is too small for it.
+    Lengths beyond the model's limit and windows beyond the sequence are left out. Raises UserError for what cannot be
+    measured, or does not fit into a GPU's memory.
     """
     rows = sorted(set(rows))
     if len(rows) < 2 or rows[0] < 1:
@@ -148,7 +141,8 @@ def bench_costs(
     first = torch.zeros(1, dtype=torch.long, device=backbone.device)
     calls: dict[str, Callable[[], object]] = {}
     windows: list[dict[str, int]] = []
-    try:
+    what = f"{rows[-1]} rows of {passes.length} tokens do not fit into the memory of {backbone.device}"
+    with explained(what, torch.OutOfMemoryError, instead="give fewer --rows"):
         for window in (each for each in WINDOWS if each <= passes.length):
             stream = passes.two_stream(window)
             stream.context()
@@ -161,10 +155,6 @@ def bench_costs(
         calls |= {"plain": passes.plain, "context": passes.two_stream(DRAFTS).context}
         calls["draft"] = partial(passes.forward, positions=DRAFTS)
         medians = interleaved(calls, backbone.device, repeats).median()
-    except torch.OutOfMemoryError as error:
-        raise UserError(
-            f"{backbone.device} has too little memory for {rows[-1]} rows of {passes.length} tokens; give fewer --rows"
-        ) from error
     seconds = {str(name): float(median) for name, median in medians.items()}
     by_window = pd.DataFrame(windows).assign(seconds=[seconds[f"window {each['window']}"] for each in windows])
     costs = Costs(
@@ -196,7 +186,7 @@ def bench_costs(
 
 
 def statements(costs: Costs) -> list[str]:
-    """What was measured, in words."""
+    """The main costs in words."""
     _, draft, literal, _, verification, both = (seconds / costs.plain for seconds in costs.passes().values())
     return [
         f"A {DRAFTS}-token verification pass costs {verification:.2f} plain forwards; context pass and verification "
@@ -208,8 +198,8 @@ def statements(costs: Costs) -> list[str]:
 def bench_memory(backbone: Backbone, prompt: int, response: int) -> pd.DataFrame:
     """Peak memory of a plain forward, of literal and of two-stream verification with its context pass, on a GPU.
 
-    A row per pass: megabytes (1e6 bytes) above what was there before, their ratio to a plain forward's, and that ratio
-    with the weights counted on both sides; NaN for a pass that does not fit. Windows beyond the sequence are left out.
+    Columns: megabytes (1e6 bytes) above what was there before, their ratio to a plain forward's, and that ratio with
+    the weights on both sides; NaN for a pass that does not fit.
     """
     passes = SequencePasses(backbone, prompt, response)
     calls: dict[str, Callable[[], object]] = {

@@ -1,10 +1,9 @@
 """Large models by their shape: random weights of one, and what decoding would take with it at least, by data sheets.
 
-What a pass costs depends on the shape, not on the values, so a model with random weights is timed like a real one: no
-download, no tokenizer, weights made on the device. For an estimate calls are counted and nothing is timed. A small
-model decodes, and each of its calls is priced at the shape of a large one: it reads all weights and the keys and values
-that it attends to, or does its operations, whichever takes longer. Launches, the sampler and activations are left out,
-so a decoder with many small calls is favoured.
+What a pass costs depends on the shape, not on the values. For an estimate nothing is timed: a small model decodes, and
+each of its calls is priced at a large one's shape, by reading all weights and the keys and values it attends to, or by
+its operations, whichever takes longer. Launches, the sampler and activations are left out, which favours many small
+calls.
 """
 
 from __future__ import annotations
@@ -69,10 +68,9 @@ BYTES = 2  # of a weight, key or value
 def random_backbone(
     arch: str, device: str = "cpu", dtype: str | None = None, layers: int | None = None, cuda_graphs: bool = False
 ) -> Backbone:
-    """A model of one of SHAPES with normal weights of standard deviation 0.02; prints the memory it needs.
+    """A model of one of SHAPES with normal weights of standard deviation STD; prints the memory it needs.
 
-    dtype, cuda_graphs: as load_backbone takes them. layers: how many instead of the shape's. Raises UserError for an
-    unknown shape, or weights that do not fit into the device's free memory.
+    layers: instead of the shape's. Raises UserError for an unknown shape, or weights that do not fit into free memory.
     """
     if arch not in SHAPES:
         raise UserError(f"unknown architecture {arch!r}; valid: {', '.join(SHAPES)}")
@@ -83,10 +81,8 @@ def random_backbone(
         model: Any = LLaDAForMaskedLM(LLaDAConfig(**shape, rope_parameters=ROPE))
     model = model.to(dtype_named(dtype, torch_device))
     needed, free = sum(weight.nbytes for weight in model.parameters()), free_bytes(torch_device)
-    size = (
-        f"{arch}, layers: {shape['num_hidden_layers']}, {model.dtype}: the weights need {needed / 1e9:.2f} GB, and "
-        f"{free / 1e9:.2f} GB are free on {torch_device}"
-    )
+    size = f"{arch}, layers: {shape['num_hidden_layers']}, {model.dtype}: the weights need {needed / 1e9:.2f} GB"
+    size += f", and {free / 1e9:.2f} GB are free on {torch_device}"
     print(size)
     if needed > free:
         raise UserError(f"{size}; free some, or give fewer --layers or bfloat16")
@@ -160,10 +156,10 @@ class _CallCounter:
 def bench_estimate(
     backbone: Backbone, device: str, suites: list[str], limit: int, presets: dict[str, Preset], arch: str = "llada-8b"
 ) -> pd.DataFrame:
-    """A row for each method and suite: means of a response, priced at the shape `arch` on one of DEVICES.
+    """A row for each method and suite: means of a response to `limit` dev problems, priced at `arch` on one of DEVICES.
 
-    limit: dev problems of each suite. Columns: calls, tokens through the model, gigabytes read, operations (TFLOP),
-    the share of calls that memory bounds (%), ms, and the speed over the first method on the suite.
+    Columns: calls, tokens through the model, GB read, operations, calls that memory bounds (%), ms, speed over the
+    first.
     """
     shape, (reads, operations) = Shape.of(arch), DEVICES[device]
     rows = []

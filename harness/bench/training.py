@@ -12,9 +12,9 @@ from harness.stats import median_ratio
 from harness.timing import seconds_of
 from harness.train.data import Collator, CorruptedBatches, NanoExamples, PositionBatches
 from harness.train.recipes import PRESETS
+from harness.train.rows import TwoStreamBatches
 from harness.train.run import start, training_arguments
 from harness.train.trainer import DiffusionTrainer
-from harness.train.two_stream import TwoStreamBatches
 
 MASKED = "fef, two-stream mask"
 EVERY = "fef, all positions"
@@ -29,14 +29,10 @@ def bench_training(
     batch: int | None = None,
     device: str | None = None,
 ) -> pd.DataFrame:
-    """Forward and backward of a batch of the preset `nano`, without the optimizer's step; medians over `repeats`.
+    """Forward and backward of a batch of the preset `nano`, without the optimizer's step: medians over `repeats`.
 
-    objectives: those to measure (None: all). batch: examples (None: the preset's). device: "cpu" for the processor,
-    else a GPU where there is one.
-
-    A row per objective: corrupted positions per example, rows and tokens through the model, examples and tokens per
-    second. Every step has new examples, the same for all objectives. A row under the two-stream mask trains all
-    corrupted positions from an anchor on.
+    objectives: those to measure (None: all). batch: examples (None: the preset's). device: "cpu", else a GPU where
+    there is one. Every step has new examples, the same for all. Columns: rows, seconds, examples and tokens.
     """
     size, steps = batch or PRESETS["nano"].batch, repeats + DISCARDED
     trainer_arguments = {"use_cpu": True} if device == "cpu" else {}

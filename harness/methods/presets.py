@@ -1,7 +1,4 @@
-"""Methods by name: each preset is a decoder, its options, and the row of the table it fills.
-
-Names are what `--methods` takes; `python harness/run.py --list` prints them with their options.
-"""
+"""Methods by name: a preset is a decoder, its options, and the row of the table. `harness/run.py --list` has them."""
 
 from __future__ import annotations
 
@@ -35,13 +32,11 @@ def split_lengths(values: Mapping[str, Any], where: str) -> tuple[dict[str, int]
 class Preset:
     """A method as a table names it.
 
-    label: the row. method: a name in METHODS, or a decoder itself. options: its options. tokens_per_step: for methods
-    with a schedule of unmasking steps; the steps are gen_length // tokens_per_step. role: whose checkpoint decodes; a
-    run without one for `two-stream` uses that of `fef`, and without that FeF-DLLM has the base, and the label says "w/o
-    train". draft_role: whose checkpoint gives FeF's draft probs; None is the role `draft` where the run has one, else
-    the target's. lengths: gen_length and block_length. suites: lengths and options by suite. given: lengths and options
-    from the command line, which go before all else. tuned: `suites` are the settings that were chosen for each; on
-    another suite the preset is refused.
+    label: the row. method: a name in METHODS, or a decoder. tokens_per_step: of methods with a schedule of gen_length
+    // tokens_per_step steps. role: whose checkpoint decodes; `two-stream` falls back to `fef` and then the base ("w/o
+    train"). draft_role: whose checkpoint drafts (None: the role `draft` where the run has one, else the target's).
+    lengths: gen_length and block_length; suites: lengths and options by suite; given: those of the command line, which
+    go before all else. tuned: `suites` were chosen for each, and on another suite the preset is refused.
     """
 
     label: str
@@ -68,14 +63,12 @@ class Preset:
         family: str = "",
         attends: Blocks | None = None,
     ) -> Setting:
-        """Lengths and options on a suite, checked.
+        """Lengths and options on a suite, checked. Raises UserError or ValueError for lengths that do not fit.
 
-        settings: the suite's defaults for the model. Its block length is LLaDA's, which methods that decode the full
-        sequence do not take; its options are for all methods that have them. overrides: what a run sets for all
-        methods: gen_length, block_length, stop_at_eos. family: the model's, for which settings were published. attends:
-        the blocks of a block model, which replace those of suites and published settings. Later ones of these win: the
-        suite's defaults, published settings, the preset's, overrides, what is given for this method. Raises UserError
-        or ValueError for lengths that do not fit.
+        Later ones win: the suite's default `settings`, what was published for the model's family, the preset's,
+        `overrides` of the run for all methods, what is given for this one. A default block length is LLaDA's, which
+        methods that decode the full sequence do not take. attends: a block model's blocks, which replace those of
+        suites and published settings.
         """
         from model_wrappers.api import check_blocks, check_lengths, check_options  # torch: not for --list
 

@@ -1,7 +1,9 @@
-"""DDOSP's schedule files in a run: which one a suite has, and whether it was made for this very run.
+"""DDOSP's unmasking schedules: which file a suite has in a run and what it was made for, and how one is estimated.
 
 A schedule belongs to a model, a suite, lengths, steps and what is done about EOS. nano ships some, which hold where
-they fit; a suite without one has the uniform schedule. `harness/schedule.py` writes the files.
+they fit; a suite without one has the uniform schedule. `harness/schedule.py` writes the files: the profile of a model's
+uncertainty, and the schedule of least estimated error (Lavenant and Zanella, arXiv 2510.25544). Shapes: N positions of
+a block, R rows, B batch, V vocabulary.
 """
 
 import json
@@ -10,12 +12,20 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
 from msgspec.structs import replace
+from rich.progress import track
+from scipy.ndimage import gaussian_filter1d
+from scipy.optimize import isotonic_regression
 
 from harness.records.files import file_hash, model_hashes
 from harness.records.schema import Method
+from harness.suites.exchanges import Example
+from model_wrappers.backbones.protocol import BackboneLike, Ledger
 from model_wrappers.backbones.registry import model_folder
 from model_wrappers.decoders.ddosp import read_schedule, schedule_path
+from model_wrappers.sampling import quotas
 
 Roles = dict[str, dict[str, str]]  # role -> suite -> name of a model
 END_OPTIONS = ("logits_eos_inf", "confidence_eos_eot_inf")  # the decoding options that a schedule is made under
@@ -35,11 +45,10 @@ class Purpose:
 
 
 def with_schedules(methods: dict[str, Method], models: Roles) -> dict[str, Method]:
-    """The methods of a configuration, where those of DDOSP have their schedule on every suite.
+    """The methods of a configuration, those of DDOSP with the file of their schedule on every suite and its SHA-256.
 
-    models: role -> suite -> name. The option `schedule` is given as a file, or as a folder with <suite>.json; the
-    settings have the file, and `schedule_sha256` of its content. Both are None for the uniform
-    schedule, and the label then says so. Raises ValueError for a schedule that was made for something else.
+    models: role -> suite -> name. A given `schedule` is a file, or a folder with <suite>.json. None is the uniform
+    schedule, which the label then says. Raises ValueError for a schedule that was made for something else.
     """
     changed = {}
     for name, method in methods.items():
@@ -68,10 +77,8 @@ def with_schedules(methods: dict[str, Method], models: Roles) -> dict[str, Metho
 
 
 def check_schedule(schedule: str, wanted: Purpose) -> None:
-    """Raise ValueError for a file that is no schedule, or that was made for something else.
-
-    Weights are compared by SHA-256 where both sides have them, else by the model's name.
-    """
+    """Raise ValueError for a file that is no schedule, or was made for something else: by weights, else the model's
+    name."""
     read_schedule(schedule, wanted.gen_length // wanted.block_length, wanted.steps, wanted.block_length)
     content: dict[str, Any] = json.loads(schedule_path(schedule).read_text(encoding="utf-8"))
     made = {name: content.get(name, False) for name in asdict(wanted)}
@@ -83,3 +90,112 @@ def check_schedule(schedule: str, wanted: Purpose) -> None:
     if wrong:
         there, here = (", ".join(f"{name} {side[name]}" for name in wrong) for side in (made, wrong))
         raise ValueError(f"schedule {schedule} was made for {there}, not for {here}; harness/schedule.py makes one")
+
+
+SMOOTHING = 1.0  # standard deviation of the Gaussian that smooths h, in tokens
+EVENNESS = 1e-12  # nats a squared quota: of schedules with the same error, as where h is flat, the most even one
+
+
+def estimate_profiles(
+    backbone: BackboneLike,
+    examples: list[Example],
+    block: int,
+    subsets: int,
+    batch: int,
+    seed: int,
+    logits_eos_inf: bool = False,
+) -> np.ndarray:
+    """h(i) in nats of every block for i = 0 .. N - 1 revealed tokens of its N: an array (blocks, N).
+
+    Per response and block, `subsets` random orders of its tokens are revealed token by token, so that differences of h
+    are less noisy than h. logits_eos_inf: EOS has no probability, and EOS that pad a response are not counted; an i at
+    which every masked token was EOS is interpolated.
+    """
+    model = Ledger(backbone)
+    generator = torch.Generator().manual_seed(seed)
+    blocks = len(examples[0].response) // block
+    excluded = torch.tensor([model.eos_id] if logits_eos_inf else [], dtype=torch.long, device=model.device)
+    total, counted = np.zeros((2, blocks, block))
+    for example, number in track([(e, b) for e in examples for b in range(blocks)], "profile"):
+        first = len(example.prompt) + number * block
+        clean_L = torch.tensor([*example.prompt, *example.response])
+        clean_L[first + block :] = model.mask_id
+        target_N = clean_L[first : first + block].clone()
+        rank_ON = torch.stack([torch.randperm(block, generator=generator) for _ in range(subsets)])
+        revealed_R = torch.arange(block).repeat(subsets)
+        masked_RN = rank_ON.repeat_interleave(block, 0) >= revealed_R[:, None]
+        position_N = torch.arange(first, first + block, device=model.device)
+        for revealed_B, masked_BN in zip(revealed_R.split(batch), masked_RN.split(batch), strict=True):
+            rows_BL = clean_L.repeat(len(masked_BN), 1)
+            rows_BL[:, first : first + block].masked_fill_(masked_BN, model.mask_id)
+            logits_BNV = model.logits(rows_BL.to(model.device), positions=position_N)
+            if logits_eos_inf:
+                masked_BN = masked_BN & (target_N != model.eos_id)
+            # Row by row: in float32 a batch of a large vocabulary would not fit into memory with the model.
+            target, losses = target_N.to(model.device), []
+            for logits_NV in logits_BNV:
+                possible_NV = logits_NV.float().index_fill(-1, excluded, -torch.inf)
+                losses.append(torch.nn.functional.cross_entropy(possible_NV, target, reduction="none").double())
+            loss_BN = torch.stack(losses).cpu()
+            tokens_B = masked_BN.sum(1)
+            mean_B = torch.where(masked_BN, loss_BN, 0).sum(1) / tokens_B.clamp(min=1)
+            np.add.at(total[number], revealed_B.numpy(), mean_B.numpy())
+            np.add.at(counted[number], revealed_B.numpy(), tokens_B.bool().numpy())
+    for total_N, counted_N in zip(total, counted, strict=True):
+        seen = np.flatnonzero(counted_N)
+        if len(seen):  # the mean, interpolated where nothing was counted; else 0
+            total_N[:] = np.interp(np.arange(block), seen, total_N[seen] / counted_N[seen])
+    return total
+
+
+def monotone(profile: np.ndarray) -> np.ndarray:
+    """The profile smoothed, then corrected so that it never increases (isotonic regression)."""
+    smooth = gaussian_filter1d(profile, SMOOTHING, mode="nearest")
+    return np.asarray(isotonic_regression(smooth, increasing=False).x)
+
+
+def segment_errors(profile: np.ndarray) -> np.ndarray:
+    """error[a, b] of committing positions a .. b - 1 of the order at once, (N + 1, N + 1): sum of f(i) - f(a)."""
+    f = profile[0] - profile
+    sums = np.concatenate([[0.0], np.cumsum(f)])
+    end_N = np.arange(len(f) + 1)
+    at = np.append(f, 0.0)
+    return np.asarray(sums[None, :] - sums[:, None] - (end_N[None, :] - end_N[:, None]) * at[:, None])
+
+
+def schedule_error(profile: np.ndarray, counts: list[int]) -> float:
+    """The estimated factorization error, in nats, of committing counts[k] positions at step k."""
+    ends = np.concatenate([[0], np.cumsum(counts)])
+    return float(segment_errors(profile)[ends[:-1], ends[1:]].sum())
+
+
+def optimal_schedule(profile: np.ndarray, steps: int) -> list[int]:
+    """The counts of the schedule of `steps` <= N steps of least estimated error for a profile (N,)."""
+    length = len(profile)
+    end_N = np.arange(length + 1)
+    error = segment_errors(profile) + EVENNESS * (end_N[None, :] - end_N[:, None]) ** 2
+    best = np.full(length + 1, np.inf)
+    best[0] = 0.0
+    came_from = np.zeros((steps, length + 1), dtype=int)
+    later = np.triu(np.ones((length + 1, length + 1), dtype=bool), 1)  # a step commits at least one position
+    for step in range(steps):
+        total = np.where(later, best[:, None] + error, np.inf)
+        came_from[step], best = total.argmin(0), total.min(0)
+    ends = [length]
+    for step in reversed(range(steps)):
+        ends.append(int(came_from[step, ends[-1]]))
+    return np.diff(ends[::-1]).tolist()
+
+
+def make_schedule(estimated: np.ndarray, steps: int) -> dict[str, Any]:
+    """The part of a schedule file that follows from the estimated profiles (blocks, N) and the steps of a block."""
+    profiles = [monotone(profile) for profile in estimated]
+    counts = [optimal_schedule(profile, steps) for profile in profiles]
+    uniform = quotas(estimated.shape[1], steps)
+    return {
+        "quotas": counts,
+        "error": round(sum(map(schedule_error, profiles, counts)), 5),
+        "uniform_error": round(sum(schedule_error(profile, uniform) for profile in profiles), 5),
+        "profile": np.round(profiles, 5).tolist(),
+        "estimated_profile": np.round(estimated, 5).tolist(),
+    }

@@ -1,9 +1,8 @@
 """The methods of a run: presets, groups, and decoders, each with options; as text, or a decoder itself.
 
-An element is [FILE.py: or module:]NAME[+CACHE][(option=value, ...)]. NAME is a preset, a group or a decoder. Besides
-options there may be lengths, and role, whose checkpoint decodes; tau=0.7|0.9 stands for a method of each. Its
-canonical text, without the file, is the method's key in the records. FILE.json[:NAME] stands for the methods that
-harness/tune.py chose, or one of them.
+An element is [FILE.py: or module:]NAME[+CACHE][(option=value, ...)], or FILE.json[:NAME] for methods that
+harness/tune.py chose. Options may be lengths and `role` too; tau=0.7|0.9 stands for a method of each. An element's
+canonical text, without the file, is the method's key in the records.
 """
 
 import re
@@ -69,10 +68,8 @@ def read_elements(methods: Methods) -> Iterator[Element]:
 
 
 def methods_named(methods: Methods) -> dict[str, Preset]:
-    """The methods of --methods by key. Plugins that they name are loaded before.
-
-    Raises UserError or ValueError for an unknown or repeated one, and for an option that it does not take.
-    """
+    """The methods of --methods by key. Raises UserError or ValueError for one that is unknown, repeated or cannot be
+    set."""
     chosen: dict[str, Preset] = {}
     seen: set[str] = set()
     for element in read_elements(methods):

@@ -27,10 +27,10 @@ SPECULATION: dict[str, tuple[Any, ...]] = {
 
 @dataclass(frozen=True)
 class Space:
-    """What a decoder is tuned over: the preset that its settings change, the row's name, and values by option.
+    """What a decoder is tuned over: values by option, the preset they change, the row's name.
 
-    fixed: options of all its settings, unless a value goes before. blocks: for block models alone, or (False) for
-    others alone.
+    fixed: options of all its settings, unless a value goes before. blocks: for block models alone, or (False) not for
+    them.
     """
 
     preset: str
@@ -46,9 +46,7 @@ SPACES = {
     "factor": Space("factor", "Factor", {"f": (0.1, 0.25, 0.5, 1.0, 2.0), **UNMASKING}),
     "entropy": Space("entropy", "Entropy", {"gamma": (0.01, 0.03, 0.1, 0.3, 1.0), **UNMASKING}),
     "klass": Space(
-        "klass",
-        "KLASS",
-        {"conf_threshold": (0.6, 0.8, 0.9, 0.95), "kl_threshold": (0.005, 0.01, 0.05), **UNMASKING},
+        "klass", "KLASS", {"conf_threshold": (0.6, 0.8, 0.9, 0.95), "kl_threshold": (0.005, 0.01, 0.05), **UNMASKING}
     ),
     "wino": Space(
         "wino",
@@ -99,9 +97,8 @@ def decoders_for(in_blocks: bool) -> list[str]:
 def settings(decoder: str, gen_length: int, budget: int, seed: int, in_blocks: bool = False) -> list[str]:
     """At most `budget` settings of a decoder for responses of gen_length tokens, as elements of --methods.
 
-    The preset itself comes first; the others are drawn without repetition from the space's combinations whose blocks
-    divide the response. in_blocks: for a block model, which has its block length and keeps finished blocks. Raises
-    UserError for a decoder without a space.
+    The preset comes first; others are drawn without repetition among those whose blocks divide the response. in_blocks:
+    for a block model. Raises UserError for a decoder without a space.
     """
     if decoder not in SPACES:
         raise UserError(f"nothing to tune of {decoder}; valid: {', '.join(SPACES)}")

@@ -1,8 +1,6 @@
 """Records against golden ones: exact where decoding is deterministic, non-inferiority of accuracy where it is not.
 
-At temperature 0 the same configuration gives the same text, tokens, forwards and verdicts, so that any difference is a
-change of the code; but on another class of platform rounding may decide otherwise (judgement.py). Of samples, accuracy
-is compared, item by item.
+At temperature 0 any difference is a change of the code, or, on another class of platform, rounding (judgement.py).
 """
 
 import dataclasses
@@ -49,14 +47,14 @@ def platform_class(meta: RunRecord) -> dict[str, Any]:
 def check_complete(golden: Run) -> None:
     """Raise UserError, naming what lacks, if a record does not hold the items that its configuration promises.
 
-    Every method has the first items of every suite: `limit` of them where the problems are generated, else as many as
-    any method has there, for real suites may be shorter than the limit.
+    Every method has the first items of every suite: `limit` of generated problems, else as many as any method has
+    there.
     """
     config, folder = golden.config, golden.folder
-    if not config.methods or not config.suites or golden.items.empty:
-        lacking = [what for what in ("methods", "suites") if not getattr(config, what)] or ["items"]
-        raise UserError(f"{folder} holds no {' and no '.join(lacking)}: restore it, or write it anew with --update")
-    held = {pair: set(part) for pair, part in golden.items.groupby(["method", "suite"])["item"]}
+    none = [what for what in ("methods", "suites") if not getattr(config, what)]
+    none += ["items"] if not none and golden.items.empty else []
+    wrong = f"holds no {' and no '.join(none)}" if none else ""
+    held = {} if none else {pair: set(part) for pair, part in golden.items.groupby(["method", "suite"])["item"]}
     lacks = []
     for suite in config.suites:
         found = [held.get((method, suite), set()) for method in config.methods]
@@ -68,10 +66,8 @@ def check_complete(golden: Run) -> None:
             for method, part in zip(config.methods, found, strict=True)
             if not part >= wanted
         ]
-    if lacks:
-        raise UserError(
-            f"{folder} lacks items of {_named(pd.Series(lacks))}: restore it, or write it anew with --update"
-        )
+    if wrong := wrong or (f"lacks items of {_named(pd.Series(lacks))}" if lacks else ""):
+        raise UserError(f"{folder} {wrong}: restore it, or write it anew with --update")
 
 
 def of_first(golden: Run, count: int) -> Run:
@@ -84,8 +80,7 @@ def of_first(golden: Run, count: int) -> Run:
 def check_settings(golden: Run, run: Run) -> None:
     """Raise UserError, listing the differences, if the run was not made with the golden record's settings.
 
-    Methods, suites and items are the same too, or the record could shrink unseen; labels and the order of work may
-    differ.
+    Methods, suites and items too are the same, or the record could shrink unseen; labels and order may differ.
     """
     there, now = _settings(golden.meta), _settings(run.meta)
     found = differences(there.pop("names"), now.pop("names")) or differences(there, now)
@@ -113,9 +108,8 @@ def compare_exactly(
 ) -> pd.DataFrame:
     """One row per method, suite and measure that differs, COLUMNS; empty if nothing does.
 
-    verdict: "missing" (items that the run lacks), "regressed" (a verdict lost, a cost that rose), "changed" (text,
-    tokens, acceptance, weights, costs that fell). golden, run: totals over the compared items; items: which. excused:
-    items that are left out. unscored: suites whose verdicts are not compared.
+    verdict: "missing" (items), "regressed" (a verdict lost, a cost that rose), or "changed". golden, run: totals over
+    the compared items; items: which. excused: items that are left out. unscored: suites whose verdicts are.
     """
     rows: list[list[Any]] = [
         ["changed", "-", "-", f"weights of {name}", "-", "-", "all"]
@@ -134,7 +128,11 @@ def compare_exactly(
                 measure == "correct" and (there.eq(True) & now.ne(True)).any()
             )
             verdict = "regressed" if worse else "changed"
-            rows.append([verdict, method, suite, measure, *_totals(there, now), _named(part["item"])])
+            if all(isinstance(value, str) or pd.isna(value) for side in (there, now) for value in side):
+                totals: list[Any] = [str(side.iloc[0])[:WIDTH] for side in (there, now)]  # hashes and texts: the first
+            else:
+                totals = [int(side.fillna(0).astype(int).sum()) for side in (there, now)]
+            rows.append([verdict, method, suite, measure, *totals, _named(part["item"])])
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
@@ -162,13 +160,6 @@ def _keys(both: pd.DataFrame) -> list[Key]:
     return [(str(method), str(suite), int(item)) for method, suite, item in both[list(KEY)].itertuples(index=False)]
 
 
-def _totals(*sides: pd.Series) -> list[Any]:
-    """Sums of numbers and verdicts; of hashes and texts the first one."""
-    if all(isinstance(value, str) or pd.isna(value) for side in sides for value in side):
-        return [str(side.iloc[0])[:WIDTH] for side in sides]
-    return [int(side.fillna(0).astype(int).sum()) for side in sides]
-
-
 def _named(items: pd.Series) -> str:
     first = ", ".join(str(item) for item in items.head(SHOWN))
     return first + (f" and {len(items) - SHOWN} more" if len(items) > SHOWN else "")
@@ -177,8 +168,8 @@ def _named(items: pd.Series) -> str:
 def compare_accuracy(golden: Run, run: Run, margin: float) -> pd.DataFrame:
     """One row per method: accuracy there and here over the shared scored items of all suites, and whether it holds.
 
-    margin: points. verdict: "ok" if the one-sided 95% lower limit of the paired difference lies above -margin, else
-    "regressed" if more items were lost than gained, else "undecided" (too few items to exclude a loss of that size).
+    verdict: "ok" if the one-sided 95% lower limit of the paired difference lies above -margin points, else "regressed"
+    if more items were lost than gained, else "undecided".
     """
     both = golden.items.merge(run.items, on=list(KEY), suffixes=("_golden", "_run"))
     both = both[both["correct_golden"].notna() & both["correct_run"].notna()]

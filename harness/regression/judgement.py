@@ -31,10 +31,9 @@ from harness.runs.responses import window_sums
 def judge_records(
     run: Run, golden: Run, margin: float, first: int | None = None, unscored: Collection[str] = ()
 ) -> bool:
-    """Print what differs from the golden records; whether the run passes.
+    """Print what differs from the golden records; whether the run passes. margin: points that samples may lose.
 
-    margin: points of accuracy that samples may lose. first: how many items of each suite the run has (None: all).
-    unscored: suites whose verdicts may be missing, where the run says why it could not score them.
+    first: how many items of each suite the run has (None: all). unscored: suites whose verdicts may be missing.
     """
     check_complete(golden)
     golden = golden if first is None else of_first(golden, first)
@@ -84,10 +83,9 @@ def _judge_exactly(run: Run, golden: Run, allowed: Collection[str]) -> bool:
 def excused_items(golden: Run, run: Run, differing: Mapping[Key, Set[str]]) -> list[Key]:
     """Those of the items that the revision which made the golden records decodes as the run did, on this machine.
 
-    differing: the measures that each differs in. Rounding decides ties between tokens, and, by confidences that
-    saturate, how many drafts are accepted; it changes no prompt, and no verdict on the same tokens. The proof is exact:
-    that revision's code has the tokens, text, acceptance and costs that the run has. Raises UserError where it cannot
-    decode.
+    differing: the measures that each differs in. Rounding decides ties between tokens and how many drafts are accepted,
+    but no prompt, and no verdict on the same tokens. The proof is exact: that revision has the run's tokens, text,
+    acceptance and costs. Raises UserError where it cannot decode.
     """
     keys = [
         key
@@ -122,10 +120,7 @@ def excused_items(golden: Run, run: Run, differing: Mapping[Key, Set[str]]) -> l
 
 
 def update(run: Run, folder: Path) -> None:
-    """Make a run's records the golden ones; prints what changed. Windows are left out: their sums are in the items.
-
-    Raises UserError if the run does not hold all of its items.
-    """
+    """Make a run's records, all of its items, the golden ones; prints what changed. Windows are left out."""
     check_complete(run)
     if (folder / "run.json").exists():
         changed = compare_exactly(read_run(folder, windows=False), run)

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,8 +26,8 @@ ROOT = Path(__file__).resolve().parents[2]
 def checkout(rev: str) -> Iterator[Path]:
     """The files of a revision in a temporary folder. Raises UserError if git knows none of that name.
 
-    They come through a separate index, not as a worktree: the clone keeps no trace of it, however this ends. SIGTERM
-    ends the process by SystemExit inside, so that the folder goes first.
+    They come through a separate index, not as a worktree, so that the clone keeps no trace. SIGTERM inside is
+    SystemExit.
     """
     before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     with tempfile.TemporaryDirectory(prefix="revision-") as scratch:
@@ -44,16 +44,16 @@ def checkout(rev: str) -> Iterator[Path]:
 def revision_of(folder: Path) -> str:
     """The commit that a folder's files came with: the last that changed any.
 
-    Raises UserError if they were changed since, or git does not know it: the folder is not in this repository, or the
-    history of a shallow clone does not reach back as far.
+    Raises UserError if they were changed since, or git, perhaps in a shallow clone, does not know it.
     """
     path = str(folder.resolve())
-    if _git("status", "--porcelain", "--", path):
-        raise UserError(f"{folder} has changes that are not committed")
+    wrong = f"{folder} has changes that are not committed" if _git("status", "--porcelain", "--", path) else ""
     commit = _git("rev-list", "-1", "HEAD", "--", path)
     ends = Path(ROOT, _git("rev-parse", "--git-path", "shallow"))  # commits whose parents a shallow clone lacks
-    if not commit or (ends.exists() and commit in ends.read_text().split()):
-        raise UserError(f"this clone's history does not have the commit that {folder} came with")
+    if not wrong and (not commit or (ends.exists() and commit in ends.read_text().split())):
+        wrong = f"this clone's history does not have the commit that {folder} came with"
+    if wrong:
+        raise UserError(wrong)
     return commit
 
 
@@ -89,11 +89,9 @@ class Side:
     def decode(self, request: dict[str, Any]) -> dict[str, Any]:
         """The answer to a request, as side.py gives it. Raises UserError if the process died."""
         assert self._process.stdin is not None and self._process.stdout is not None
-        try:
+        with suppress(BrokenPipeError):
             self._process.stdin.write(json.dumps(request) + "\n")
             self._process.stdin.flush()
-        except BrokenPipeError:
-            pass
         line = self._process.stdout.readline()
         if not line:
             raise UserError("a process that was to decode has ended; its message stands above")

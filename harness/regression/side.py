@@ -1,7 +1,7 @@
 """Decodes requests with the code it finds on the import path: one side of a comparison of two revisions.
 
-Started by revision.py. A line of JSON in, the request; a line of JSON out: {seconds, forwards, tokens, text, costs,
-windows} or {error}. It uses nothing but the public API of model_wrappers, so that older revisions can answer as well.
+A line of JSON in, the request; a line of JSON out: {seconds, forwards, tokens, text, costs, windows} or {error}. It
+uses the public API of model_wrappers alone, so that older revisions can answer as well.
 """
 
 import hashlib

@@ -1,10 +1,8 @@
 """The gate's judgement of speed: this tree and another revision decode the same prompts on this machine, in turn.
 
-They do so response by response, in rounds of which two must agree, and responses must not differ.
-
-Seconds of another machine or day mean nothing, so they are measured again: two processes, one on a checkout of the
-other revision, one on the working tree, each idle while the other decodes. They strictly alternate: a process that
-decodes twice in a row is up to 10% slower the second time, so every response has to follow one of the other side.
+Seconds of another machine or day mean nothing. Two processes, one on a checkout of the revision, strictly alternate,
+each idle while the other decodes: one that decodes twice in a row is up to 10% slower the second time. Two rounds must
+agree, and responses must not differ.
 """
 
 from __future__ import annotations
@@ -106,11 +104,11 @@ def same_responses(measured: pd.DataFrame, allow_changed_responses: bool) -> boo
 def measure_both(
     tree: Path, config: RunConfig, jobs: list[SuiteJob], items: int, methods: Collection[str] | None = None
 ) -> tuple[pd.DataFrame, list[str]]:
-    """Seconds of the first `items` items of every job, by its methods, with the code of `tree` and with this one.
+    """Seconds of the first `items` items of every job, by these methods (None: all), with the code of `tree` and with
+    this.
 
-    methods: which ones; None for all. Returns a row per (method, suite, item): old and new seconds (the faster of two,
-    for what else a machine does only adds), old_forwards, new_forwards, same_tokens; and sentences on methods that the
-    other revision cannot run. Raises UserError if this tree alone cannot run one.
+    Returns a row per (method, suite, item), old and new being the faster of two, for what else a machine does only
+    adds; and sentences on methods that the other revision cannot run. Raises UserError if this tree alone cannot.
     """
     # A process may be up to a tenth slower than another of the same code, for as long as it lives (results/LOG.md).
     # With a pair of processes for each item that is noise, which the intervals show. On a GPU, where starting may take
@@ -154,9 +152,8 @@ def measure_both(
 def compare_seconds(measured: pd.DataFrame, tolerance: float) -> pd.DataFrame:
     """One row per method: what it takes now of what it took before, with paired bootstrap intervals over the items.
 
-    measured: rows of `measure_both`. seconds: new total / old total; speed: the speedup over LLaDA now / before, for
-    methods other than LLaDA. verdict: "regressed" where the whole interval of seconds lies above 1 + tolerance, or that
-    of speed below 1 / (1 + tolerance); else "ok".
+    seconds: new total / old total; speed: the speedup over LLaDA now / before. verdict: "regressed" where the whole
+    interval of seconds lies above 1 + tolerance, or that of speed below 1 / (1 + tolerance); else "ok".
     """
     sides = measured.pivot_table(index=["suite", "item"], columns="method", values=["old", "new"])
     rows = []

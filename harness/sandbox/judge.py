@@ -1,10 +1,9 @@
 """The verdict on one program: its tests, run in a process that the program does not share.
 
 The tests call the program's functions through stand-ins. Arguments and results cross as data (`values.py`), so every
-comparison is one of this process's builtin values: nothing that a program patches, finds in frames or writes to
-what is open reaches it. An object of a class that the program defines stays in the program's process. Its stand-in can
-be called, iterated over, indexed and read for its truth, length and attributes, each again answered with data; it is
-equal to nothing but itself, and a test that compares one is counted.
+comparison is one of this process's builtin values, which nothing that a program does reaches. An object of a class that
+the program defines stays there. Its stand-in answers calls, iteration, indexing, truth, length and attributes with
+data; it is equal to nothing but itself, and a test that compares one is counted.
 """
 
 from __future__ import annotations
@@ -133,9 +132,8 @@ def prepared(tests: dict[str, Any]) -> dict[str, Any]:
 def judge(channel: Channel, tests: dict[str, Any], scope: dict[str, Any]) -> tuple[str, str, str, int]:
     """Have the program executed, then run its tests: (kind, message, line, how often tests compared program objects).
 
-    kind: "pass", "timeout", "assertion" (an AssertionError), "failed" (anything else that was raised). line: of the
-    tests, where it was raised. scope: of `prepared`. tests: "tests" are executed in it, with the "names" of the program
-    and with "modules" that the program has to have, imported here.
+    kind, line: as in `execute.Outcome`. tests: "tests" are executed in `scope`, of `prepared`, with the "names" of the
+    program and the "modules" that it has to have, imported here.
     """
     judged = ProgramProcess(channel)
     try:

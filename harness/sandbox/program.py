@@ -42,9 +42,10 @@ class Sink(io.StringIO):
 
 
 def serve(channel: Channel, code: str, guard: Any, seconds: float) -> None:
-    """Execute `guard` in a new namespace and, at the judge's first question, the code; answer until it is done.
+    """Execute `guard`, compiled, in a new namespace and, at the judge's first question, the code; answer until it is
+    done.
 
-    guard: compiled. seconds: the time of the code and the answers, an exception in the program.
+    seconds: the time of the code and the answers; then an exception in the program.
     """
     # Bound here, for the program may replace what the names of `builtins` and of modules stand for.
     execute, compiled, set_timer, timer = exec, compile, signal.setitimer, signal.ITIMER_REAL

@@ -32,11 +32,10 @@ MODULES = ("values", "program", "judge", "supervisor")  # in the order of their 
 class Program:
     """What is run: `code`; then `tests` against its functions, by its judge.
 
-    Before it, outside its time, the modules of `preload` are imported if they can be, and `guard` is executed in its
-    process. prelude: the trusted part of the problem that precedes the tests in their namespace; entry: the
-    function of it that is the program's. setup: is executed in another namespace, and `given` names what of that
-    the tests get: {their name: its name}.
-    seconds: the time limit, an exception in the program; a program that goes on after killed_after seconds is killed.
+    Before its time begins, the modules of `preload` are imported if they can be and `guard` is executed. prelude: the
+    trusted part of the problem before the tests; entry: the function of it that is the program's. setup: is executed in
+    another namespace, of which `given` names what the tests get, {their name: its name}. seconds: then an exception in
+    the program; after killed_after seconds it is killed.
     """
 
     code: str
@@ -82,13 +81,12 @@ def judges_part(program: Program, nonce: str) -> dict[str, Any]:
 
 
 def needs(tests: str, prelude: str = "", entry: str = "", given: Iterable[str] = ()) -> tuple[list[str], list[str]]:
-    """(names, modules) that tests need of a program.
+    """(names, modules) that tests need of a program; `prelude` is executed before them, `given` are names they have
+    anyway.
 
-    prelude: what is executed before them; entry: its function that is the program's; given: names they have anyway.
-
-    A program cannot replace a builtin or what the prelude defines, except `entry`, and not a module that the tests take
-    attributes of. Where the tests need nothing else, a builtin that they call is the function they are for: some tasks
-    of MBPP ask for one.
+    A program replaces no builtin and nothing that the prelude defines, except `entry`, and no module that the tests
+    take attributes of. Where they need nothing else, a builtin that they call is what they are for, as some tasks of
+    MBPP ask.
     """
     try:
         tree = ast.parse(tests)

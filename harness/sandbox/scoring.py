@@ -1,8 +1,4 @@
-"""Scoring, on finished records, through OpenCompass's evaluators; it can be repeated at any time.
-
-The evaluators run in another process, and of two suites (HumanEval, MBPP) they execute code that a model wrote,
-in sandboxes or not at all, as harness/scoring.py says.
-"""
+"""Scoring, on finished records, by OpenCompass's evaluators in another process; it can be repeated at any time."""
 
 import json
 import os
@@ -25,13 +21,12 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def score_run(folder: Path, unsafe: bool = False, pending: bool = False) -> dict[str, Any]:
-    """Score items of a run in separate processes and write `correct` into its records.
+    """Score items of a run in separate processes and write `correct` into its records. Raises UserError if one fails.
 
-    unsafe: run model-written code even where no sandbox works. pending: of methods and suites that have no verdicts
-    yet; otherwise all anew, and where a suite cannot be scored now, verdicts that it had are removed, never mixed with
-    new ones. Returns what run.json receives as `scoring`: {"sandbox": "bubblewrap", "unsafe" or "none", "not_scored":
-    {suite: why}, "not_enforced": [what this machine does not keep a program from], "own_objects": {suite: how many
-    programs had objects of classes they define compared by a test}}. Raises UserError if a process fails.
+    unsafe: run model-written code even where no sandbox works. pending: only methods and suites without verdicts; else
+    all anew, and where a suite cannot be scored now its verdicts are removed, never mixed. Returns run.json's
+    `scoring`: sandbox ("bubblewrap", "unsafe" or "none"), and, as `verdicts_of` has them, not_scored, not_enforced and
+    own_objects.
     """
     folder = Path(folder).resolve()
     meta = read_meta(folder)  # refused here, if it is damaged, and not in the process of the evaluators
@@ -66,8 +61,7 @@ def score_run(folder: Path, unsafe: bool = False, pending: bool = False) -> dict
 def _verdicts(run: Path, suites: list[str], unsafe: bool, pending: bool, shown: list[str] | None) -> dict[str, Any]:
     """What `verdicts.verdicts_of` finds in another process.
 
-    shown: the process itself is in a sandbox that sees these paths, for its evaluators are not known to start one for
-    every program.
+    shown: that process is itself in a sandbox, which sees these paths: its evaluators may start none for every program.
     """
     folder = run
     with tempfile.TemporaryDirectory(prefix="scoring-") as scratch, ExitStack() as stack:

@@ -1,11 +1,9 @@
 """Inside a sandbox: one process becomes the program's, the other its judge. `execute.py` starts it.
 
-What both need is read before they part; the tests and the nonce of the report are read after, by the judge alone,
-which then empties the file they came from. The program's process has none of the judge's descriptors. It cannot read
-the judge's memory either: the judge is another user where the sandbox was started as root, and never dumpable on Linux.
-
-The report is "started", then one line: the nonce, the kind of result, how often a test compared an object of
-the program's, a message in hex. This runs from code objects that are sent along: the harness is not installed here.
+The judge alone reads the tests and the report's nonce, after the two part, and empties their file. The program's
+process has none of the judge's descriptors and cannot read its memory: the judge is another user, or not dumpable. The
+report is "started", then one line: nonce, kind, number of comparisons, and message and line of the tests in hex. This
+runs from code objects that are sent along: the harness is not installed here.
 """
 
 from __future__ import annotations
@@ -32,10 +30,7 @@ NOT_DUMPABLE = (4, 0)  # prctl's PR_SET_DUMPABLE
 
 
 def confine(limits: dict[str, int], user: int | None) -> None:
-    """Become `user`, if one is named, and lower the limits (bytes, seconds or counts by the name in `resource`).
-
-    Raises OSError or ValueError where the system refuses.
-    """
+    """Become `user`, if one is named, and lower the limits (bytes, seconds or counts by the name in `resource`)."""
     try:  # if the machine runs out of memory, it is this process that goes; bubblewrap is started with that already
         with open("/proc/self/oom_score_adj", "w") as file:  # noqa: PTH123 (here and below: what loads fast)
             file.write("1000")

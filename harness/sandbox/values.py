@@ -1,9 +1,9 @@
 """What crosses between the process of a program and that of its judge: values as text, through two pipes.
 
 Builtin values and some of the standard library cross with their exact type, so that a comparison in the judge's process
-runs no code of the program. Anything else stays where it is; a number crosses for it. One line is one
-value, or the head of one that the following lines make up: a letter for its kind, then what it holds or how many parts.
-To read such a text executes nothing, which pickle and marshal do not promise, and takes no module that is slow to load.
+runs no code of the program; for anything else a number crosses. A line is one value, or the head of one that the
+following lines make up: a letter for its kind, then what it holds or how many parts. Unlike with pickle and marshal,
+reading such a text executes nothing.
 """
 
 from __future__ import annotations
@@ -82,21 +82,15 @@ class Channel:
 
 
 def encode(value: Any, other: Callable[[Any], int]) -> bytes:
-    """A value as text; `other` gives a number for a value that is no data, or raises.
-
-    Raises RecursionError for values that are nested too deep, or in themselves.
-    """
+    """A value as text; `other` gives a number for one that is no data, or raises. RecursionError: nested too deep."""
     lines: list[str] = []
     _write(value, lines.append, other)
     return "\n".join(lines).encode("ascii")
 
 
 def decode(text: bytes, stand_in: Callable[[int], Any], like: Callable[[str, Any], Any]) -> Any:
-    """The value that was encoded. stand_in: the value of a number; like: an object of a class that the
-    program defines, by its class's name and the builtin value that it is.
-
-    Raises ValueError, TypeError or another exception for what no `encode` has written.
-    """
+    """The value that was encoded. stand_in: the value of a number; like: an object of a class that the program defines,
+    by its name and the builtin value that it is. Raises some exception for what no `encode` has written."""
     lines = iter(text.decode("ascii").split("\n"))
     value = _read(lines, stand_in, like)
     if next(lines, None) is not None:
@@ -105,7 +99,8 @@ def decode(text: bytes, stand_in: Callable[[int], Any], like: Callable[[str, Any
 
 
 def _write(value: Any, line: Callable[[str], None], other: Callable[[Any], int]) -> None:
-    kind = type(value)
+    kind, numpy = type(value), sys.modules.get("numpy")
+    name = f"{kind.__module__}.{kind.__qualname__}"
     if kind is int:
         line(f"i{value:x}")  # not decimal: Python limits the digits
     elif kind is str:
@@ -123,14 +118,7 @@ def _write(value: Any, line: Callable[[str], None], other: Callable[[Any], int])
             _write(each, line, other)
     elif kind is bytes or kind is bytearray:
         line(f"{'b' if kind is bytes else 'B'}{value.hex()}")
-    else:
-        _write_object(value, kind, line, other)
-
-
-def _write_object(value: Any, kind: type, line: Callable[[str], None], other: Callable[[Any], int]) -> None:
-    name = f"{kind.__module__}.{kind.__qualname__}"
-    numpy = sys.modules.get("numpy")
-    if name in STANDARD and getattr(sys.modules.get(kind.__module__), kind.__qualname__, None) is kind:
+    elif name in STANDARD and getattr(sys.modules.get(kind.__module__), kind.__qualname__, None) is kind:
         line(f"c{name}")
         _write(STANDARD[name](value), line, other)
     elif numpy is not None and isinstance(value, (numpy.generic, numpy.ndarray)) and value.dtype.kind in "biufcUS":

@@ -32,12 +32,10 @@ def verdicts_of(
 ) -> dict[str, Any]:
     """Run OpenCompass's evaluation task on these suites of a run, or on what of them has no verdicts if `pending`.
 
-    A response that several methods gave to a problem is judged once. confined: this process is in bubblewrap's sandbox,
-    in which no other can be made and none is needed. Returns {"rows": [(method, suite, item, correct)], "why":
-    [(method, suite, item, what the evaluator said)], "sandbox": what model-written code ran in, "not_scored": {suite:
-    why}, "not_enforced": [what that does not keep a program from], "own_objects": {suite: how many programs had objects
-    of classes they define compared}}; correct is None where a suite was not scored. Raises UserError if the problems
-    are not those of the run.
+    confined: this process is in a sandbox, in which no other can be made. Returns rows [(method, suite, item, correct
+    or None if not scored)], why [(method, suite, item, what the evaluator said)], sandbox (what model-written code ran
+    in), not_scored {suite: why}, not_enforced [what that does not keep a program from] and own_objects {suite: how many
+    programs had objects of classes they define compared}. Raises UserError if the problems are not those of the run.
     """
     meta = read_meta(folder)
     specs = restored_suites(meta, suites)
@@ -109,10 +107,7 @@ def _problems(suite: Suite, meta: RunRecord, data: Path, unsafe: bool) -> list[P
 
 
 def explained_suite(problems: list[Problems], items: list[int], texts: list[str]) -> list[tuple[bool, str]]:
-    """OpenCompass's verdicts on responses to items of a suite, each with what the evaluator says of it.
-
-    Items number the suite's datasets one after the other.
-    """
+    """Verdicts on responses to items, numbered through the suite's datasets, with what the evaluator says."""
     found: dict[int, tuple[bool, str]] = {}
     first = 0
     for part in problems:
@@ -127,10 +122,8 @@ def explained_suite(problems: list[Problems], items: list[int], texts: list[str]
 def explained(dataset: dict[str, Any], items: list[int], texts: list[str]) -> list[tuple[bool, str]]:
     """OpenCompass's verdict on `texts`, the responses to these items of a dataset, each with what the evaluator says.
 
-    OpenCompass's evaluation task does the work: the dataset's loader, the postprocessors and the evaluator of the
-    configuration; only these items are scored. An evaluator that gives no verdict per item gets one item at a time, and
-    its first number says whether that is right (100). Raises UserError if that means to run model-written code and no
-    sandbox works here, or if the evaluator gives no number.
+    An evaluator without a verdict per item gets one item at a time, and its first number says whether that is right
+    (100). Raises UserError where it gives no number, or would run model-written code and no sandbox works.
     """
     result = _evaluated(dataset, items, texts)
     details = result.get("details") or []

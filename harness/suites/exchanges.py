@@ -1,8 +1,7 @@
-"""Prompts and responses of a file, for training, and as ids for DDOSP's profile.
+"""Prompts and responses of a file, for training, and as ids for DDOSP's profile. Limit: one user turn.
 
 A JSON object a line: {"prompt", "response"}, the prompt being the user's turn as the model will see it, or the lines of
-GSM8K's train file ({"question", "answer"}; its calculator annotations, <<48/2=24>>, are taken out) or of MATH's
-({"problem", "solution"}), which are put into the suite's prompt. Limit: one user turn.
+the train files of GSM8K (without its calculator annotations) and MATH, which are put into the suite's prompt.
 """
 
 import json
@@ -27,10 +26,9 @@ class Exchange(NamedTuple):
 
 
 def read_exchanges(path: Path, option: str, suite: str | None = None, count: int | None = None) -> list[Exchange]:
-    """The lines of a file, or the first `count`; a suite allows {"prompt", "response"} and its train file's format.
+    """The lines of a file, or the first `count`; with a suite its train file's format is the only other one.
 
-    option: the command line's, for messages. Raises UserError for a file that is empty or has fewer lines, and for a
-    bad line, naming it.
+    Raises UserError, with the command line's `option`, for a file that is too short, and for a bad line, naming it.
     """
     with explained(f"{option} {path}: cannot be read", OSError, ValueError):
         lines = path.read_text(encoding="utf-8").splitlines()
@@ -71,10 +69,7 @@ def generated_exchanges(suite: str, count: int) -> list[Exchange]:
 
 
 def encode(backbone: Backbone, exchanges: list[Exchange], length: int) -> list[Example]:
-    """The exchanges as ids, every response cut or padded with EOS to `length`, as in training.
-
-    Raises UserError where one does not fit the model.
-    """
+    """The exchanges as ids, every response cut or padded with EOS to `length`. Raises UserError for one too long."""
     tokenizer = backbone.text_tokenizer()
     end = [] if backbone.eot_id is None else [backbone.eot_id]
     examples = []

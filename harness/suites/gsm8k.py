@@ -1,7 +1,5 @@
-"""GSM8K: word problems, 4 solved ones before each. Generated ones have two steps and an answer up to 34.
-
-Generated alone are those as long as real ones: six to ten equations and no amount above 12, or harder ones.
-"""
+"""GSM8K: word problems, 4 solved ones before each. Generated ones have two steps and an answer up to 34; `gsm8k-long`
+and `gsm8k-hard`, generated alone, are as long as real ones."""
 
 import re
 from collections.abc import Sequence
@@ -83,8 +81,8 @@ def draw_long(
 ) -> Problem:
     """One person's amount through gains, losses and boxes of several, in order: as long as a real problem.
 
-    equations: how many there may be. most: no amount is above it. changes, boxes_of: the least and the most that comes
-    or goes, and that is in each of two or three boxes.
+    equations: how many there may be. most: the largest amount. changes, boxes_of: ranges of what comes or goes, and of
+    what is in each of two or three boxes.
     """
     name, items = rng.choice(NAMES), rng.choice(ITEMS)
     wanted = rng.choice(equations)

@@ -1,12 +1,9 @@
 """MBPP: a task in words with asserts, 3 solved ones before each. Generated ones: filter a list, change, reduce.
 
-Generated alone, in the same format, are programs as long as real ones: functions that handle a list of numbers, and one
-that calls them, four in all, or six, which are harder.
-
-One problem has many correct responses: one expression or several statements, a loop or a comprehension, and names of
-local variables drawn at random. A response that mixes two of them (assigns `total`, returns `result`) is wrong: that is
-the factorization error that generated programs, HumanEval's too, are there to show. Expected values come from running a
-reference response.
+`code-long` and `code-hard`, generated alone, are as long as real ones: three or five functions on a list, and one that
+calls them. A problem has many correct responses, with expressions or statements and random names. One that mixes two of
+them (assigns `total`, returns `result`) is wrong: that is the factorization error that generated programs show.
+Expected values come from running a reference response.
 """
 
 from dataclasses import replace
@@ -91,7 +88,7 @@ def _list_program(rng: Random, name: str, condition: str, change: str, reduce: s
 def draw_long(rng: Random, suite: str = "code-long", parts: tuple[str, ...] = PARTS) -> Problem:
     """Keep some numbers, change each, perhaps again, reduce them, and all in turn; a sentence each, with two asserts.
 
-    parts: how the functions' names begin, the last two those that reduce and that call the others.
+    parts: how the functions' names begin; the last two reduce, and call the others.
     """
     *steps, reduce, solve = (f"{part}_{rng.choice(NOUNS)}" for part in parts)
     pairs = list(zip(steps[::2], steps[1::2], strict=True))

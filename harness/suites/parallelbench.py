@@ -1,7 +1,7 @@
-"""ParallelBench (Kang et al., arXiv 2510.04767) from a checkout that the user has: its problems, prompts and metrics.
+"""ParallelBench (Kang et al., arXiv 2510.04767) from a checkout that the user has, for it has no licence.
 
-They have no licence, so nothing of them is here: `--suite parallelbench:waiting_line/copy --data CHECKOUT` reads the
-task's file, fills its prompt with the problem and with its solved example, and calls the checkout's metric.
+`--suite parallelbench:waiting_line/copy --data CHECKOUT` reads the task's file, fills its prompt with the problem and
+its solved example, and calls the checkout's metric.
 """
 
 import json
@@ -25,10 +25,8 @@ GRAMMAR = ("sentence_to_words_score", "grammar_score", "startwith_score")
 
 
 def task_of(element: str, checkout: str | None) -> tuple[str, Path, str]:
-    """Name, file and judge of an element parallelbench:GROUP/TASK of --suite.
-
-    Raises UserError where the checkout has no such task, or its metric cannot judge here.
-    """
+    """Name, file and judge of an element parallelbench:GROUP/TASK. Raises UserError for a task that cannot be judged
+    here."""
     task = element.removeprefix(PREFIX)
     folder = Path(checkout or "").expanduser().resolve() / TASKS
     file, wrong, metric = folder / f"{task}.jsonl", "", ""
@@ -48,10 +46,7 @@ def task_of(element: str, checkout: str | None) -> tuple[str, Path, str]:
 
 
 def rows_of(file: Path) -> list[dict[str, str]]:
-    """The problems of a task: answer (JSON), shot and shown (a solved example, "" where there is none), and prompt.
-
-    Raises UserError for a file that has not its layout.
-    """
+    """The problems of a task: answer (JSON), shot and shown (a solved example, or ""), and prompt. Raises UserError."""
     prompt = str(_config_of(file)["prompt"])
 
     def filled(given: dict[str, Any]) -> str:

@@ -1,7 +1,6 @@
 """What is known of a checkpoint before it is loaded: published settings and numbers, its family, its blocks.
 
-published.toml has an entry for each source. They hold for real problems; nano and generated problems have small
-lengths. An entry of a decoder that is not in METHODS does nothing.
+They are for real problems. An entry of published.toml whose decoder is not in METHODS does nothing.
 """
 
 from __future__ import annotations
@@ -22,13 +21,11 @@ SAME = {"math500": "math"}  # suites that have the settings of another
 
 
 class Published(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Settings, and perhaps accuracies, of one source.
+    """Settings, and perhaps accuracies in percent, of one source: a repository with commit and files, or a paper.
 
-    source: repository, commit and files, or paper, and what of them is no setting of a suite. suites: lengths and
-    options by suite; options: those of all its suites. They are of every decoder on models with the pattern `models` in
-    the last part of their name, in lower case; or of `decoder` on models of a family (config.json's `model_type`).
-    accuracy: percent by suite, published for `model`, each a recipe RECIPE/SUITE of `fef-dllm reproduce`; judge: whose
-    prompt and judge, where they are not those of OpenCompass's configuration here.
+    They are of every decoder on models whose lower-case name has the pattern `models`, or of `decoder` on models of a
+    family (config.json's `model_type`). options: for all suites. accuracy: for `model`, each a recipe RECIPE/SUITE of
+    `fef-dllm reproduce`; judge: whose prompt and judge, where they are not those of OpenCompass here.
     """
 
     source: str
@@ -54,9 +51,9 @@ PUBLISHED = msgspec.toml.decode(
 
 
 def settings_of_model(model: str, suite: str) -> dict[str, Any] | None:
-    """gen_length, block_length and options that a model's numbers on a suite were published with; None if unknown.
+    """gen_length, block_length and options that a model, a folder or hub id, was published with; None if unknown.
 
-    model: a folder or a hub id. A config.json does not say which model of its family it belongs to; the name does.
+    The name decides: a config.json does not say which model of its family it belongs to.
     """
     for entry in PUBLISHED:
         found = entry.settings(suite)
@@ -76,10 +73,7 @@ def settings_of_decoder(decoder: str, family: str, suite: str) -> tuple[dict[str
 
 
 def family_of(model: str) -> str:
-    """The model family of a checkpoint: the `model_type` of its config where that is here, else LLaDA's by its name.
-
-    "" where it is unknown. A config that is damaged is refused when the model is loaded.
-    """
+    """A checkpoint's `model_type` by its config, else LLaDA's by its name; "" where it is unknown."""
     config = config_of(model)
     if config is not None:
         return str(config.get("model_type", "llada"))

@@ -1,7 +1,7 @@
 """Questions of a user's file: a suite without code, `mine=./q.jsonl(prompt=question,answer=gold,judge=number)`.
 
 The file is JSON lines, or CSV with a header. A judge compares a response with the answer: `exact` up to case and
-whitespace, `number` their last numbers, and FILE.py:FUNCTION calls a function of (response, answer).
+whitespace, `number` their last numbers, or a function of (response, answer).
 """
 
 import csv
@@ -31,8 +31,7 @@ Judge = Callable[[str, str], bool]
 
 @dataclass(frozen=True)
 class Questions:
-    """A file of questions. prompt, answer: its columns; prompt "" is the first of PROMPTS that is there, and
-    parallelbench.PROMPT a task of ParallelBench.
+    """A file of questions, and its columns: prompt "" is the first of PROMPTS that is there, parallelbench.PROMPT made.
 
     judge: "exact", "number", or the file and the name of a function, "FILE.py:FUNCTION".
     """
@@ -49,10 +48,7 @@ class Questions:
 
 
 def questions_of(text: str) -> tuple[str, Questions]:
-    """The name and the questions of an element NAME=FILE(column=..., judge=...) of --suite.
-
-    Raises UserError for an unknown argument or judge, and for a file that cannot be used.
-    """
+    """The name and the questions of an element NAME=FILE(column=..., judge=...). Raises UserError for any other."""
     head, arguments = parse_call(text)
     name, _, file = (each.strip() for each in head.partition("="))
     judge = str(arguments.pop("judge", EXACT))

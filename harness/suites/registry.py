@@ -1,8 +1,5 @@
-"""The suites by name, and where their problems are. A new suite is one file here and one entry in ALL.
-
-`opencompass:NAME` is a suite too: any generation configuration of OpenCompass, as it ships. So is `NAME=FILE`, a file
-of questions (questions.py).
-"""
+"""The suites by name. A new one is one file here and one entry in ALL; `opencompass:NAME`, any generation configuration
+of OpenCompass, and `NAME=FILE`, a file of questions, are suites too."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -10,7 +7,7 @@ from random import Random
 
 from harness.elements import elements_of
 from harness.errors import UserError
-from harness.suites import gsm8k, humaneval, lists, math, mbpp, parallelbench, waiting_line
+from harness.suites import gsm8k, humaneval, lists, math, mbpp, parallelbench
 from harness.suites.questions import Questions, questions_of
 from harness.suites.spec import Rounds, Suite, split_of
 
@@ -18,12 +15,8 @@ SHOTS = 4
 
 
 def with_shots(suite: Suite) -> Suite:
-    """The suite NAME-4shot: the same generated problems, SHOTS solved ones before each, as real suites have them.
-
-    They are training problems, always the same; prompts then have several hundred tokens.
-
-    Raises UserError for a suite without generated problems.
-    """
+    """The suite NAME-4shot: the same generated problems with SHOTS training problems, always the same, solved before
+    each; prompts then have several hundred tokens. Raises UserError for a suite without generated problems."""
     generator = suite.generated
     rng = Random(f"{suite.name} shots")
     solved: Rounds = []
@@ -45,7 +38,7 @@ ALL = (
     *(gsm8k.SUITE, math.SUITE, math.MATH_500, humaneval.SUITE, mbpp.SUITE, lists.SUITE, *LONG),
     *map(with_shots, (gsm8k.SUITE, math.SUITE, humaneval.SUITE, mbpp.SUITE, *LONG)),
     *(gsm8k.HARD, mbpp.HARD),
-    *waiting_line.PARALLEL,
+    *lists.PARALLEL,
 )
 BUILT_IN = frozenset(suite.name for suite in ALL)
 SUITES: dict[str, Suite] = {suite.name: suite for suite in ALL}  # and those of plugins and files, once they are named
@@ -69,8 +62,7 @@ def suite_named(name: str) -> Suite:
 def suites_named(names: str | Iterable[str], data: str | None = None) -> dict[str, Suite]:
     """The suites of comma-separated lists, by name. Raises UserError for an unknown or repeated one.
 
-    An element NAME=FILE makes a suite of a file of questions; parallelbench:GROUP/TASK one of a task below `data`, a
-    checkout of ParallelBench.
+    data: the checkout of ParallelBench for elements parallelbench:GROUP/TASK.
     """
     chosen: dict[str, Suite] = {}
     for element in elements_of(names if isinstance(names, str) else ";".join(names)):

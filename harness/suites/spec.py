@@ -1,7 +1,4 @@
-"""What a suite is, and what a generated problem is; every suite is one file of this folder.
-
-Types of OpenCompass are import paths, so that nothing of it is imported here.
-"""
+"""What a suite and a generated problem are. Types of OpenCompass are import paths: it is imported late."""
 
 import hashlib
 import inspect
@@ -31,12 +28,9 @@ BOXED = "\nPlease reason step by step, and put your final answer within \\boxed{
 
 @dataclass(frozen=True)
 class Problem:
-    """One generated problem.
+    """A generated problem: the user's turn, one of its correct responses, and its row in its suite's file format.
 
     key: what is asked, without names and wordings; the split is a hash of it.
-    question: the user's turn.
-    response: one of its correct responses.
-    row: the problem in the file format of its suite.
     """
 
     key: str
@@ -60,13 +54,12 @@ def json_lines(rows: list[Row]) -> str:
 class Generator:
     """Generated problems of a suite, as a dataset in the format of a real file.
 
-    draw: one problem, with one correct response drawn from many: names, wordings and the order of steps vary, because
-    with one wording per problem every decoder scores the same. file: below the data folder's `data/`; content: the rows
-    of problems as what is in it; train_file: the name of a second file of the same content, where the dataset's loader
-    wants one. dataset: its OpenCompass class, by_folder: whether that takes the file's folder, load: what it takes
-    besides. columns: what the prompt reads; output: the column of the reference; reader: more of OpenCompass's
-    reader_cfg. rounds: the chat turns of the prompt; evaluation: its eval_cfg. length: tokens of a response.
-    block_length: LLaDA's for them (None: one block). problems_of: the suite whose problems these are, if another.
+    draw: one problem with one correct response, whose names, wordings and order of steps vary: with one wording every
+    decoder scores the same. file: below `data/`, of `content`; train_file: a second one that the dataset's loader
+    wants. dataset: its OpenCompass class, of the file or (by_folder) its folder, and `load`. columns, output: of the
+    prompt and the reference; reader: more of reader_cfg. rounds: the prompt's chat turns; evaluation: its eval_cfg.
+    length: tokens of a response, in blocks of block_length (None: one). problems_of: the suite whose problems these
+    are, if another.
     """
 
     draw: Callable[[Random], Problem]
@@ -105,11 +98,9 @@ class Training:
 class Suite:
     """One benchmark.
 
-    title: as tables say. configuration: the name of OpenCompass's configuration for the real problems, None if there
-    are generated ones alone; changes: what of its dataset is otherwise here. file: the real problems, below the data
-    folder's `data/`. lengths: LLaDA's settings for LLaDA-8B-Instruct with this configuration (gen_length,
-    block_length and options of its decoder). executes: whether scoring runs model-written code. foreign: it has
-    the name of its configuration alone. questions: its problems, where they are a file of the user's.
+    configuration: of OpenCompass for the real problems, `file` below `data/`; None if there are generated ones alone.
+    changes: what of its dataset is otherwise here. lengths: settings for LLaDA-8B-Instruct with it. executes: whether
+    scoring runs model-written code. foreign: known by its configuration alone. questions: a user's file of problems.
     """
 
     name: str
@@ -125,9 +116,9 @@ class Suite:
     questions: Questions | None = None
 
     def settings_for(self, model: str, small: bool) -> dict[str, Any]:
-        """Default lengths and decoder options for a model: gen_length, block_length and options.
+        """Default gen_length, block_length and options for a model: nano, a folder or a hub id.
 
-        model: nano, a folder or a hub id. small: for a small model or generated problems, whatever the model.
+        small: for a small model or generated problems, whatever the model.
         """
         if not small:
             return settings_of_model(model, self.name) or self.lengths
@@ -144,10 +135,7 @@ class Suite:
         return self.generator
 
     def files(self, generated: bool, data: Path) -> list[Path]:
-        """The files of its problems, generated or real ones below `data`, in a fixed order.
-
-        Raises UserError if real ones are missing.
-        """
+        """The files of its problems, generated or real ones below `data`. Raises UserError if real ones are missing."""
         if self.questions is not None:
             return [self.questions.file]
         if generated:
@@ -161,10 +149,8 @@ class Suite:
         return list(dict.fromkeys(found))
 
     def datasets(self, generated: bool, data: Path) -> list[dict[str, Any]]:
-        """OpenCompass's dataset configurations of its problems, generated or real ones below `data`.
-
-        Raises UserError for an unknown configuration, one that does not generate text, or a missing file.
-        """
+        """OpenCompass's configurations of its problems, generated or real ones below `data`. Raises UserError without
+        them."""
         if self.questions is not None:
             asked, rounds, columns = self.questions, human("{prompt}"), ["prompt"]
             if asked.prompt == parallelbench.PROMPT and parallelbench.rows_of(asked.file)[0]["shot"]:

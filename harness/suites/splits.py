@@ -1,8 +1,6 @@
-"""Splits of the generated problems, and test files in the formats that OpenCompass's datasets read.
+"""Splits of the generated problems, and files of them that lie where the real data would, in the same formats.
 
-Generated and real problems take one way: `write_suites` lays out the same files in the same folders as the real data,
-so `harness/run.py` cannot tell them apart. Train, dev and test never overlap: the split of a problem is a hash of what
-it asks, whatever its names and wordings.
+Train, dev and test never overlap: a problem's split is a hash of what it asks, whatever its names and wordings.
 """
 
 import re
@@ -58,10 +56,8 @@ def problems_of(suite: Suite, split: str, count: int, seed: int = 0, fewer: bool
 
 
 def drawn(suite: Suite, data: str, limit: int | None) -> list[Problem]:
-    """The problems of a run on `data` (see `split_named`): TEST_PROBLEMS of a suite, or the run's limit if it is more.
-
-    A suite whose split holds fewer has all of them.
-    """
+    """The problems of a generated run: TEST_PROBLEMS of a suite or its limit if that is more, or all that the split
+    has."""
     named = split_named(data)
     assert named is not None, "a run on real files generates nothing"
     split, seed = named

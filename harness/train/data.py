@@ -1,9 +1,8 @@
 """Nano's tokenizer; training examples, encoded with the chat template, padded and corrupted.
 
-Examples come from nano's generators or from a file. An example is a function of (seed, index) alone, so a resumed
-training sees exactly what an uninterrupted one would. Padding is EOS, as in LLaDA's fine-tuning, and is part of the
-response. In nano's vocabulary every number is a sequence of digits, so that arithmetic is spelled out; each word of the
-suite `lists` is one token.
+An example, of nano's generators or a file, is a function of (seed, index) alone, so that a resumed training sees what
+an uninterrupted one would. Padding is EOS, as in LLaDA's fine-tuning, and part of the response. In nano's vocabulary a
+number is a sequence of digits, and each word of the suite `lists` one token.
 """
 
 from __future__ import annotations
@@ -118,9 +117,9 @@ class Examples(Dataset[EncodedExample]):
 class NanoExamples(Examples):
     """`count` generated training examples; blocks of `block` consecutive ones share a suite.
 
-    mix: how many blocks of each suite there are in a round (None: one of each of NANO_SUITES); the order within a round
-    is random. distinct: how many different examples there are, repeated in their order; None for all of them. repeats:
-    how many times in a row each block comes. shots: whether a suite with solved problems before each has them here.
+    mix: blocks of each suite in a round, in random order (None: one of each of NANO_SUITES). distinct: how many
+    different examples there are (None: all). repeats: how many times in a row each block comes. shots: whether a suite
+    with solved problems before each has them here.
     """
 
     def __init__(
@@ -153,10 +152,8 @@ class NanoExamples(Examples):
 
 
 class FileExamples(Examples):
-    """The examples of a file, in a new random order every epoch.
-
-    Raises UserError for a file that cannot be read, a bad line, or an example that exceeds the model's limit of tokens.
-    """
+    """The examples of a file, in a new random order every epoch. Raises UserError for a file or line that cannot be
+    used."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, path: Path, seed: int, limit: int, end: str = EOT) -> None:
         self._exchanges = read_exchanges(path, "--data")
@@ -185,8 +182,8 @@ class FileExamples(Examples):
 class CorruptedBatches:
     """Collator: pads with EOS, draws diffusion times, and corrupts the responses.
 
-    lengths: some batches are padded with EOS to one of these response lengths. Without any, all are padded to their
-    longest response. blocks: share of the batches that are corrupted as decoding in blocks meets them.
+    lengths: response lengths that some batches are padded to; the others to their longest. blocks: share of the batches
+    that are corrupted as decoding in blocks meets them.
     """
 
     def __init__(

@@ -1,7 +1,4 @@
-"""Training objectives as pure functions of a batch.
-
-Shapes: B batch, L length, V vocabulary, C slots of a batch under the two-stream mask.
-"""
+"""Training objectives as pure functions of a batch. Shapes: B batch, L length, V vocabulary, C slots of two streams."""
 
 from typing import NamedTuple
 
@@ -14,9 +11,9 @@ def corrupt(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Absorbing forward process at time t, with the number of masks fixed: ceil(t R) of a row's R response tokens.
 
-    The same in expectation over t as masking each token with probability t, at a lower variance (LLaDA, arXiv
-    2502.09992, Eq. 6). clean_BL: ids; response_BL: True where a token belongs to the response (a prompt is never
-    corrupted); time_B: in [0, 1]. Returns the corrupted ids (B, L) and the share of the response that is masked (B,).
+    The same in expectation as masking each token with probability t, at a lower variance (LLaDA, arXiv 2502.09992, Eq.
+    6). response_BL: where the response is. Returns the corrupted ids (B, L) and the share of the response that is
+    masked (B,).
     """
     length_B = response_BL.sum(1)
     count_B = (time_B * length_B).ceil().long().clamp_min(1)
@@ -33,8 +30,8 @@ def corrupt_in_blocks(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """What semi-autoregressive decoding in blocks meets (LLaDA, arXiv 2502.09992): clean before, masks after.
 
-    Each row has a random block length and a random block of its response; that block is corrupted at time t as by
-    `corrupt`. Arguments and result are those of `corrupt`.
+    A random block of a row's response, of a random length, is corrupted at time t. Arguments and result as of
+    `corrupt`.
     """
     rows = len(clean_BL)
     length_B = response_BL.sum(1)
@@ -60,8 +57,8 @@ def llada_loss(
 ) -> torch.Tensor:
     """Clean-token prediction (the paper's Eq. 2), averaged over the response tokens of the batch.
 
-    share_B: the share t of each row that is masked. weight: "1/t" as in LLaDA's training (a bound on the
-    log-likelihood), or "none", the plain sum of Eq. 2.
+    share_B: the masked share t of each row. weight: "1/t" as in LLaDA's training (a bound on the log-likelihood), or
+    "none", the plain sum of Eq. 2.
     """
     masked_BL = corrupted_BL != clean_BL
     loss_N = F.cross_entropy(logits_BLV[masked_BL].float(), clean_BL[masked_BL], reduction="none")
@@ -79,8 +76,8 @@ def next_token_loss(logits_BLV: torch.Tensor, clean_BL: torch.Tensor, predicted_
 class PositionRows(NamedTuple):
     """Position-conditioned inputs: R rows, each with the one position whose clean token it predicts.
 
-    inputs: ids (R, L). position, target: (R,), index and clean token. weight: (R,). The weighted sum over the rows is
-    the sum over all corrupted positions, exactly or in expectation.
+    inputs: ids (R, L). position, target, weight: (R,); the weighted sum over the rows is that over all corrupted
+    positions, exactly or in expectation.
     """
 
     inputs: torch.Tensor
@@ -117,10 +114,7 @@ def fef_loss(logits_RV: torch.Tensor, target_R: torch.Tensor, weight_R: torch.Te
 
 
 def block_loss(logits_BRV: torch.Tensor, target_BR: torch.Tensor, weight_BR: torch.Tensor) -> torch.Tensor:
-    """Clean-token prediction in corrupted blocks, a weighted mean over what is predicted.
-
-    logits_BRV, target_BR: of the corrupted copy of the responses, R its length. weight_BR: 0 where none is predicted.
-    """
+    """Clean-token prediction in corrupted blocks, a mean over what is predicted, weighted by weight_BR."""
     used_N = weight_BR.nonzero(as_tuple=True)
     loss_N = F.cross_entropy(logits_BRV[used_N].float(), target_BR[used_N], reduction="none")
     return (weight_BR[used_N] * loss_N).sum() / weight_BR.sum()
@@ -131,10 +125,8 @@ def two_stream_loss(
 ) -> torch.Tensor:
     """Cross-entropy under the two-stream mask: of the target (queries) plus that of the draft (context).
 
-    draft_BCV, target_BCV: logits of both at the positions of the segment. clean_BC: their clean tokens. used_BC: False
-    in slots without a position. tokens: the sum of the responses' lengths. Both are sums over positions per response
-    token, like fef_loss over all corrupted positions. With the first corrupted position as the anchor, the positions
-    are the same; a later anchor leaves out those before it, which are clean in its context.
+    clean_BC: the segment's clean tokens, used_BC: False in slots without a position. tokens: the sum of the responses'
+    lengths. Like fef_loss both are sums over positions per response token; a later anchor leaves out those before it.
     """
     used_N = used_BC.nonzero(as_tuple=True)
     draft = F.cross_entropy(draft_BCV[used_N].float(), clean_BC[used_N], reduction="sum")

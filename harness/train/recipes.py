@@ -35,10 +35,9 @@ class Size(Struct, frozen=True, kw_only=True):
 class Recipe(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A training. A field with a description is an option of the command, of the same name.
 
-    size: of a new model, where no `init` is given. repeats: how many times in a row each batch of generated examples
-    comes, corrupted anew. shots: whether suites with solved problems before each have them here. blocks: for objective
-    llada, share of the batches that are corrupted as decoding in blocks meets them. prefixes, first_weight: see
-    train/blocks.py. min_lr_ratio: the last learning rate over `lr`.
+    size: of a new model, without `init`. repeats: how many times in a row each batch of generated examples comes,
+    corrupted anew. shots: whether suites with solved problems before each have them here. blocks: of objective llada,
+    the share of batches corrupted as decoding in blocks meets them. min_lr_ratio: the last learning rate over `lr`.
     """
 
     init: Annotated[str | None, Meta(description="folder or hub id of the model to start from")] = None

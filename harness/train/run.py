@@ -15,9 +15,8 @@ from accelerate.utils import DistributedType
 from msgspec import to_builtins
 from transformers import TrainingArguments, set_seed
 
-from harness.errors import UserError
+from harness.errors import UserError, explained
 from harness.suites.registry import suite_named
-from harness.train.blocks import BlockBatches
 from harness.train.data import (
     LENGTHS,
     LONG_LENGTHS,
@@ -32,8 +31,8 @@ from harness.train.data import (
     train_tokenizer,
 )
 from harness.train.recipes import Recipe
+from harness.train.rows import BlockBatches, TwoStreamBatches
 from harness.train.trainer import DiffusionTrainer, accumulation, processes, sharding
-from harness.train.two_stream import TwoStreamBatches
 from model_wrappers import Backbone, load_backbone
 from model_wrappers.backbones import causal
 from model_wrappers.backbones.llada import FAMILY, LLaDAConfig, LLaDAForMaskedLM
@@ -42,8 +41,8 @@ from model_wrappers.backbones.llada import FAMILY, LLaDAConfig, LLaDAForMaskedLM
 def start(recipe: Recipe, objective: str = "llada") -> Backbone:
     """Model and tokenizer to begin with: those of `init`, or new ones with random weights where the recipe has a size.
 
-    For objective `ar` a model of LLaDA's architecture becomes a causal Llama with its weights. Raises UserError for a
-    model that cannot be trained here.
+    For objective `ar` a LLaDA becomes a causal Llama with its weights. Raises UserError for a model that cannot be
+    trained.
     """
     if recipe.init is not None:
         backbone = load_backbone(recipe.init, dtype="float32")
@@ -101,18 +100,8 @@ def examples_for(recipe: Recipe, backbone: Backbone) -> tuple[Examples, int]:
         return once.repeated(steps * per_step), steps
     if recipe.steps is None:
         raise UserError("--data FILE is needed, or --steps with nano's generated problems")
-    examples = NanoExamples(
-        tokenizer,
-        recipe.steps * per_step,
-        recipe.batch,
-        recipe.seed,
-        recipe.mix,
-        recipe.examples,
-        recipe.repeats,
-        recipe.shots,
-        end,
-    )
-    return examples, recipe.steps
+    drawn = (recipe.seed, recipe.mix, recipe.examples, recipe.repeats, recipe.shots, end)
+    return NanoExamples(tokenizer, recipe.steps * per_step, recipe.batch, *drawn), recipe.steps
 
 
 def collator_for(objective: str, recipe: Recipe, backbone: Backbone) -> Collator:
@@ -139,19 +128,17 @@ def collator_for(objective: str, recipe: Recipe, backbone: Backbone) -> Collator
 
 def prepare_folder(out: Path, recorded: dict[str, Any], resume: bool) -> None:
     """Claim `out` for this configuration. Raises UserError if it belongs to another, or to none where one resumes."""
-    note = out / "train.json"
-    if not note.exists():
-        if resume:
-            raise UserError(f"nothing to resume: {note} does not exist")
-        if out.exists() and any(out.iterdir()):
-            raise UserError(f"{out} is not empty; choose another --out")
-    elif not resume:
-        raise UserError(f"{out} already holds a training; add --resume to go on with it, or choose another --out")
-    else:
-        before = json.loads(note.read_text())
-        changed = sorted(name for name in before | recorded if before.get(name) != recorded.get(name))
-        if changed:
-            raise UserError(f"--resume with another configuration: {', '.join(changed)} differ from {note}")
+    note, wrong = out / "train.json", ""
+    before = json.loads(note.read_text()) if note.exists() else {}
+    changed = sorted(name for name in before | recorded if before.get(name) != recorded.get(name))
+    if resume and not note.exists():
+        wrong = f"nothing to resume: {note} does not exist"
+    elif resume and changed:
+        wrong = f"--resume with another configuration: {', '.join(changed)} differ from {note}"
+    elif not resume and out.exists() and any(out.iterdir()):
+        wrong = f"{out} is not empty; choose another --out, or go on with its training by --resume"
+    if wrong:
+        raise UserError(wrong)
     out.mkdir(parents=True, exist_ok=True)
     note.write_text(json.dumps(recorded, indent=1) + "\n")
 
@@ -176,8 +163,7 @@ def training_arguments(
 ) -> TrainingArguments:
     """Transformers' arguments: AdamW, and a learning rate that warms up, stays, and decays linearly at the end.
 
-    shards: what `sharding` gives. Raises UserError for further arguments of the recipe that are unknown, or of another
-    type: some are used hours later.
+    shards: of `sharding`. Raises UserError for wrong arguments of the recipe: some are used hours later.
     """
     values: dict[str, Any] = {
         "output_dir": str(out / "checkpoints"),
@@ -207,29 +193,20 @@ def training_arguments(
         "seed": recipe.seed,
     }
     kinds = get_type_hints(TrainingArguments)
-    try:
+    with explained(f"--trainer {json.dumps(recipe.trainer)}", TypeError, ValueError):
         for name, value in recipe.trainer.items():
             with suppress(TypeError):  # a type that JSON has not; transformers reads a text for it
                 msgspec.convert(value, kinds.get(name, Any))
         return TrainingArguments(**values | (shards or {}) | recipe.trainer)
-    except (TypeError, ValueError) as error:
-        raise UserError(f"--trainer {json.dumps(recipe.trainer)}: {error}") from error
 
 
 def train(
-    objective: str,
-    recipe: Recipe,
-    out: Path,
-    resume: bool = False,
-    save_every: int = 250,
-    shard: bool = False,
+    objective: str, recipe: Recipe, out: Path, resume: bool = False, save_every: int = 250, shard: bool = False
 ) -> None:
-    """Train as `recipe` says, from random weights or from those of a folder (`init`), and write the result to `out`.
+    """Train as `recipe` says and write the result to `out`. Raises UserError for what cannot be used, and for a result
+    that is not finite, which is not written.
 
-    shard: the model over the processes, which then hold a part of it each; a training may go on with another number of
-    them, sharded or not.
-
-    Raises UserError for what cannot be used, and for weights that are not finite in the end: they are not written.
+    shard: the model over the processes; a training may go on with another number of them, sharded or not.
     """
     set_seed(recipe.seed)
     backbone = start(recipe, objective)
@@ -242,12 +219,8 @@ def train(
         PartialState._shared_state["distributed_type"] = DistributedType.MULTI_GPU
     if os.environ.get("RANK", "0") == "0":  # of several processes one claims the folder
         prepare_folder(out, {"objective": objective, **to_builtins(recipe)}, resume)
-    trainer = DiffusionTrainer(
-        model=model,
-        args=arguments,
-        train_dataset=examples,
-        data_collator=collator_for(objective, recipe, backbone),
-    )
+    collator = collator_for(objective, recipe, backbone)
+    trainer = DiffusionTrainer(model=model, args=arguments, train_dataset=examples, data_collator=collator)
     trainer.loss_weight, trainer.rows_per_forward = recipe.loss_weight, recipe.rows_per_forward
     trainer.model_accepts_loss_kwargs = False  # the trainer then averages over the accumulated batches itself
     checkpoints = list((out / "checkpoints").glob("checkpoint-*"))

@@ -1,7 +1,6 @@
-"""transformers' Trainer with a diffusion objective, on one process or several.
+"""transformers' Trainer with a diffusion objective, on one process or several, where the batch of a step is the same.
 
-On several, the batch of a step is the same whatever their number. A model is sharded over them by PyTorch's FSDP2
-(`fully_shard`) through accelerate and transformers' Trainer.
+A model is sharded over processes by PyTorch's FSDP2 (`fully_shard`) through accelerate and transformers' Trainer.
 """
 
 import math
@@ -56,11 +55,10 @@ def set_weights(model: torch.nn.Module, weights: dict[str, Any]) -> None:
 
 
 class DiffusionTrainer(Trainer):
-    """Trainer of batches as the collators make them: rows of either mask of objective `fef` or of blocks, a corrupted
-    batch, or a clean one whose next tokens are predicted.
+    """Trainer of batches as the collators make them, which tell the objective; loss_weight: of objective `llada`.
 
-    loss_weight: of the objective `llada`. rows_per_forward: position-conditioned rows that go through the model at
-    once. A larger batch goes in pieces, so that memory does not grow with the number of positions.
+    rows_per_forward: position-conditioned rows that go through the model at once, so that memory does not grow with
+    them.
     """
 
     loss_weight: str = "1/t"

@@ -249,7 +249,7 @@ def test_a_bad_preset_is_refused(preset: Preset, says: str) -> None:
 @pytest.mark.parametrize(
     ("suite", "says"),
     [
-        (Suite("own", "Own", {"gen_length": 8, "block_length": 8}), "has no problems"),
+        (Suite("own", "Own", {"gen_length": 8, "block_length": 8}), "it has no problems"),
         (Suite("own", "Own", {"gen_length": 8}, "gsm8k_gen"), "its lengths lack block_length"),
         (Suite("a/b", "Own", {}, "gsm8k_gen"), "name of a suite must match"),
     ],

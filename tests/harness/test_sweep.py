@@ -65,7 +65,6 @@ def test_a_method_that_a_level_lacks_is_left_out_of_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("vary", "says"),
     [
-        ((), "--vary is needed"),
         (("gen_length",), r"write OPTION=VALUE\|VALUE"),
         (("gen_length=",), r"write OPTION=VALUE\|VALUE"),
         (("length=3",), "unknown option length; valid: suite, methods"),

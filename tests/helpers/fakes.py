@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 
-from harness.audit.chains import random_llada
+from harness.audit.fef import random_llada
 from harness.audit.oracle import RowBackbone
 from harness.records.traces import TraceRecord, packed_columns
 from model_wrappers import METHODS, Backbone, Decoded

@@ -11,9 +11,8 @@ import torch
 from command_lines import refused
 from fakes import tiny_llada
 
-from harness.audit import chains
+from harness.audit import fef as chains
 from harness.audit.__main__ import main
-from harness.audit.chains import CHAINS, NO_SPECULATION, SELF_CHECK, audit_chains, chains_failures
 from harness.audit.exact import (
     EXACT,
     PROMPT,
@@ -26,8 +25,17 @@ from harness.audit.exact import (
     law_table,
     measure,
 )
-from harness.audit.lemma import audit_lemma, lemma_errors, lemma_failures
-from harness.audit.neural import Prompts, audit_neural, chain_terms, check_fit, file_prompts
+from harness.audit.fef import (
+    CHAINS,
+    NO_SPECULATION,
+    SELF_CHECK,
+    audit_chains,
+    audit_lemma,
+    chains_failures,
+    lemma_errors,
+    lemma_failures,
+)
+from harness.audit.neural import Prompts, audit_neural, chain_terms, check_fit, prompts_of
 from harness.audit.oracle import TableBackbone, random_table, table_law, total_variation
 from harness.audit.streams import Contexts, distances, paper_targets, probs_along
 from harness.errors import UserError
@@ -152,7 +160,7 @@ def test_the_lemma_holds_and_fef_samples_its_posterior() -> None:
 def test_the_lemma_needs_positions_that_are_corrupted_independently(monkeypatch: pytest.MonkeyPatch) -> None:
     table = random_table(2, 3)
     entangled = torch.softmax(torch.randn((2,) * 6, generator=torch.Generator().manual_seed(0)).flatten(), 0)
-    monkeypatch.setattr("harness.audit.lemma.joint_of", lambda *_: entangled.reshape((2,) * 6).double())
+    monkeypatch.setattr("harness.audit.fef.joint_of", lambda *_: entangled.reshape((2,) * 6).double())
     first, second = lemma_errors(table, Uniform(2), 0.5)
     assert first > 0.01 and second > 0.01
 
@@ -206,7 +214,7 @@ def test_a_bad_prompt_file_is_refused_by_its_line(tmp_path: Path, line: str | No
     if line is not None:
         path.write_text(('{"prompt": "Sort [ cat ]"}\n\n' if line else "\n") + line, encoding="utf-8")
     with pytest.raises(UserError, match="holds no prompt" if line == "" else says):
-        file_prompts(load_backbone("nano"), path, None)
+        prompts_of(load_backbone("nano"), path, 1, None)
 
 
 # The command line

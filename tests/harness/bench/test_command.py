@@ -15,7 +15,7 @@ from paths import ROOT
 import model_wrappers
 from harness.bench import __main__ as bench
 from harness.bench.__main__ import GOLDEN, main
-from harness.bench.golden import bench_responses
+from harness.bench.decoders import bench_responses
 from harness.errors import UserError
 from harness.records.store import Run, read_run
 
@@ -78,7 +78,9 @@ def test_a_part_that_fails_is_named_and_the_others_are_recorded(
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     monkeypatch.setattr(bench, "costs", broken)
-    monkeypatch.setattr("harness.bench.golden.bench_responses", lambda *_: ({"parity": pd.DataFrame({"ms": [1]})}, []))
+    monkeypatch.setattr(
+        "harness.bench.decoders.bench_responses", lambda *_: ({"parity": pd.DataFrame({"ms": [1]})}, [])
+    )
     monkeypatch.setattr("harness.bench.decoders.bench_methods", lambda *_: pd.DataFrame({"ms": [1]}))
     monkeypatch.setattr("harness.bench.training.bench_training", lambda *_: pd.DataFrame({"ms": [1]}))
     with pytest.raises(UserError, match="not measured: passes, 40 tokens, passes, 64 tokens"):

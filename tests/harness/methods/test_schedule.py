@@ -13,7 +13,7 @@ from fakes import Recorder, tiny_llada
 from msgspec import convert
 
 from harness.audit.oracle import TableBackbone, random_table
-from harness.methods.unmasking import estimate_profiles, monotone, optimal_schedule, schedule_error
+from harness.methods.schedules import estimate_profiles, monotone, optimal_schedule, schedule_error
 from harness.records.files import model_hashes
 from harness.records.schema import RunConfig
 from harness.records.store import config_hash

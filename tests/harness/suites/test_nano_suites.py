@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from harness.suites import lists, mbpp
-from harness.suites.lists import LIST_TASKS, read_list, write_list
+from harness.suites.lists import LIST_TASKS, line_is_right, read_list, right_sentences, sentence_is_right, write_list
 from harness.suites.registry import GENERATED, SHOTS, suite_named
 from harness.suites.spec import Problem, split_of
 from harness.suites.splits import (
@@ -18,7 +18,6 @@ from harness.suites.splits import (
     split_named,
     write_suites,
 )
-from harness.suites.waiting_line import line_is_right, right_sentences, sentence_is_right
 from model_wrappers import load_backbone
 
 SHOT = [name for name in GENERATED if name.endswith("-4shot")]  # of the problems of the suites before

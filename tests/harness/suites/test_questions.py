@@ -90,7 +90,7 @@ def test_a_damaged_table_is_refused(tmp_path: Path, content: str) -> None:
         ("a/b=q.jsonl", "write NAME=FILE.jsonl"),
         ("mine=q.jsonl(gold=x)", "write NAME=FILE.jsonl"),
         ("mine=q.jsonl(judge=nearly)", "unknown judge nearly; "),
-        ("mine=q.jsonl(judge=nowhere.py:right)", "cannot be imported: FileNotFoundError"),
+        ("mine=q.jsonl(judge=nowhere.py:right)", "cannot be imported: No such file"),
     ],
 )
 def test_an_element_that_is_none_is_refused(element: str, says: str) -> None:

@@ -11,9 +11,9 @@ from trainers import logits_of
 
 from harness.errors import UserError
 from harness.train.__main__ import main
-from harness.train.blocks import BlockBatches, block_rows, with_queries
 from harness.train.data import CorruptedBatches, EncodedExample
 from harness.train.recipes import recipe
+from harness.train.rows import BlockBatches, block_rows, with_queries
 from harness.train.run import start as start_of
 from model_wrappers import load_backbone
 from model_wrappers.backbones.blocks import BlockLedger, Blocks, Grid, Kept

@@ -10,7 +10,7 @@ from two_stream_reference import query_logits
 
 from harness.train.data import CorruptedBatches, EncodedExample
 from harness.train.objectives import two_stream_loss
-from harness.train.two_stream import (
+from harness.train.rows import (
     ALL_MASKED,
     FIRST_ANCHOR,
     TwoStreamBatches,

@@ -1,0 +1,228 @@
+"""The lemma and chains sections of the audit: what FeF-DLLM samples from, in numbers.
+
+lemma: Lemma 1, and the decoder on the posterior that it is about. Under the uniform kernel a row does not show which
+tokens are clean, the hardest case. Everything is summed over the whole joint p(x_0, x_t); nothing of the proof is used.
+
+chains: a verification has one law for every window, draft and saving, in blocks too. The backbone is a small random
+LLaDA, whose laws at temperature 1 are found by walking every branch. Each chain (where a context is computed, in which
+order, in which blocks) is decoded one position at a time, and then with drafts in windows. The distance to the law of
+full verification, the paper's, is what a stale context costs.
+"""
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import replace
+from typing import Any
+
+import pandas as pd
+import torch
+
+from harness.audit.exact import EXACT, LEVEL, PROMPT, SEEN, Budget, Measured, broken_residual, measure
+from harness.audit.oracle import PrefixOracle, posterior_table, random_table, table_law, total_variation
+from model_wrappers import Backbone, decode
+from model_wrappers.backbones.blocks import Blocks
+from model_wrappers.backbones.llada import FAMILY, LLaDAConfig, LLaDAForMaskedLM
+from model_wrappers.backbones.protocol import Ledger
+from model_wrappers.decoders.fef import FeFOptions, decode_fef
+from model_wrappers.diffusion import Kernel, Uniform
+from model_wrappers.request import Request
+from model_wrappers.sampling import Sampler
+from model_wrappers.trace import Decoded, Trace
+
+TABLES = 4
+TIMES = (0.1, 0.5, 0.9)
+
+
+def joint_of(table: torch.Tensor, kernel: Kernel, t: float) -> torch.Tensor:
+    """p(x_0, x_t), shape (R,) * 2d: the clean tokens' axes, then the corrupted ones'."""
+    length = table.dim()
+    joint = (table / table.sum()).reshape(table.shape + (1,) * length)
+    for position in range(length):
+        shape = [1] * (2 * length)
+        shape[position] = shape[length + position] = table.shape[0]
+        joint = joint * kernel.cumulative(t).reshape(shape)
+    return joint
+
+
+def lemma_errors(table: torch.Tensor, kernel: Kernel, t: float) -> tuple[float, float]:
+    """The largest errors of Lemma 1's two identities, over all positions, x_t, prefixes and tokens.
+
+    First p(x_0^i | x_t, x_0^{<i}) = p(x_0^i | x_t^{>=i}, x_0^{<i}), then the same against the normalised
+    p(x_0^i | x_t) p(x_0^i | x_t^{>i}, x_0^{<i}) / p(x_0^i | x_t^{-i}).
+    """
+    joint, length = joint_of(table, kernel, t), table.dim()
+    errors = [0.0, 0.0]
+    for i in range(length):
+        before, corrupted = range(i), range(length, 2 * length)
+
+        def given(*axes: int, position: int = i) -> torch.Tensor:
+            """p(x_0^i | those axes), the others summed out and kept as axes of size 1."""
+            summed = [axis for axis in range(2 * length) if axis != position and axis not in axes]
+            marginal = joint.sum(summed, keepdim=True) if summed else joint
+            return marginal / marginal.sum(position, keepdim=True)
+
+        posterior = given(*before, *corrupted)
+        suffix = given(*before, *corrupted[i:])
+        product = given(*corrupted) * given(*before, *corrupted[i + 1 :])
+        product = product / given(*corrupted[:i], *corrupted[i + 1 :])
+        product = product / product.sum(i, keepdim=True)
+        errors = [max(errors[0], _gap(posterior, suffix)), max(errors[1], _gap(posterior, product))]
+    return errors[0], errors[1]
+
+
+def _gap(probs: torch.Tensor, other: torch.Tensor) -> float:
+    return float((probs - other).abs().max())
+
+
+def posterior_distance(
+    table: torch.Tensor, t: float, window: int, draft: PrefixOracle | None, budget: Budget
+) -> tuple[float, float]:
+    """Total variation between FeF's law at one diffusion step, given some x_t, and p(x_0 | x_t); and its bound.
+
+    The target is the exact position-conditioned oracle, and the draft too where it is None. The decoder is called on
+    x_t directly, because `decode` takes every token that is not the mask for given.
+    """
+    kernel, sampler = Uniform(table.shape[0]), Sampler(budget.seed)
+    flat = int(sampler.tokens(table.reshape(1, -1)))
+    x_0 = torch.tensor([int(axis) for axis in torch.unravel_index(torch.tensor(flat), table.shape)])
+    x_t = sampler.tokens(kernel.cumulative(t)[x_0])
+    oracle = PrefixOracle(table, kernel, t)
+
+    def run(sampler: Sampler) -> Decoded:
+        x_1L = torch.cat([PROMPT, x_t])[None]
+        target, drafts = Ledger(oracle), Ledger(oracle if draft is None else draft)
+        options = FeFOptions(steps=1, window=window, kernel="uniform")
+        decode_fef(Request(target, drafts, x_1L, len(PROMPT), len(x_t), 1.0, sampler), options)
+        return Decoded(x_1L[0, len(PROMPT) :], Trace(forwards=target.calls + drafts.calls))
+
+    measured = measure(run, table.numel(), budget)
+    truth = table_law(posterior_table(table, kernel, t, x_t.tolist()))
+    return total_variation(measured.law, truth), measured.bound(LEVEL / (2 * len(TIMES)))
+
+
+def audit_lemma(
+    tokens: int, positions: int, budget: Budget, progress: Callable[[list[tuple[int, float]]], Any] = iter
+) -> pd.DataFrame:
+    """Both identities and FeF's law, on random tables of `tokens`^`positions` (seeds from budget.seed on)."""
+    kernel = Uniform(tokens)
+    grid = [(budget.seed + number, t) for number in range(TABLES) for t in TIMES]
+    pairs = [lemma_errors(random_table(tokens, positions, seed), kernel, t) for seed, t in progress(grid)]
+    distances = []
+    for t in TIMES:
+        table, other = (random_table(tokens, positions, budget.seed + number) for number in (0, TABLES))
+        distances.append(posterior_distance(table, t, positions, None, budget))
+        distances.append(posterior_distance(table, t, 2, PrefixOracle(other, kernel, t), budget))
+    worst, bound = max(distances, key=lambda each: each[0] - each[1])
+    return pd.DataFrame(
+        {
+            "claim": [
+                "p(x_0^i | x_t, x_0^<i) = p(x_0^i | x_t^>=i, x_0^<i)",
+                "... proportional to p(x_0^i | x_t) p(x_0^i | x_t^>i, x_0^<i) / p(x_0^i | x_t^-i)",
+                "law of FeF, 1 step, given x_t = p(x_0 | x_t) (total variation)",
+            ],
+            "cases": [len(pairs), len(pairs), len(distances)],
+            "largest error": [max(first for first, _ in pairs), max(second for _, second in pairs), worst],
+            "bound": [0.0, 0.0, bound],
+        }
+    )
+
+
+def lemma_failures(table: pd.DataFrame) -> list[str]:
+    """The claims that do not hold, one line each."""
+    wrong = table[table["largest error"] > EXACT + table["bound"]]
+    return [f"{claim}: error {error:.3g}" for claim, error in zip(wrong["claim"], wrong["largest error"], strict=True)]
+
+
+POSITIONS = 3
+BLOCKS = Blocks(3)  # the first begins in the prompt, the last reaches beyond the response
+CHAINS: dict[str, dict[str, Any]] = {
+    "one context": {},
+    "anchor 2": {"anchor": 2},
+    "fresh below 0.65": {"refresh_below": 0.65},
+    "by confidence": {"order": "confidence"},
+    "by confidence, fresh below 0.65": {"order": "confidence", "refresh_below": 0.65},
+    "in blocks of 3": {"blocks": BLOCKS},
+    "in blocks of 3, full verification": {"blocks": BLOCKS, "verify": "full"},
+}
+NO_SPECULATION, SELF_CHECK = "no speculation", "self-check: broken residual, other draft"
+NOTE = """\
+TV between laws at temperature 1, all branches walked. Every way to decode a chain must have the law of decoding it one
+position at a time; the self-check must not. To full verification it is the distance of the chain, not an error."""
+
+
+def random_llada(tokens: int, seed: int, length: int = 16, std: float = 0.3, blocks: Blocks | None = None) -> Backbone:
+    """A random LLaDA of two layers of width 32, in float64: weights of deviation `std`, inputs of at most `length`.
+
+    tokens: real tokens; the mask comes after them and the last of them is EOS. blocks: what it attends in.
+    """
+    config = LLaDAConfig(
+        vocab_size=tokens + 1,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        max_position_embeddings=length,
+        initializer_range=std,
+        mask_token_id=tokens,
+        eos_token_id=tokens - 1,
+        bos_token_id=None,
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        model = LLaDAForMaskedLM(config).double()
+    family = FAMILY if blocks is None else replace(FAMILY, blocks={"": blocks})
+    return Backbone(family, model, None, f"random-{seed}")
+
+
+def audit_chains(tokens: int, seed: int, progress: Callable[[list[str]], Any] = iter) -> pd.DataFrame:
+    """A row per chain and way to decode it: branches, forwards, TV to no speculation and to full verification."""
+    rows = []
+    for chain in progress(list(CHAINS)):
+        options = {"verify": "two-stream", **CHAINS[chain]}
+        blocks = options.pop("blocks", None)
+        backbone, unlike = (random_llada(tokens, each, blocks=blocks) for each in (seed, seed + 1))
+        variants: dict[str, dict[str, Any]] = {
+            NO_SPECULATION: {"speculative": False},
+            "window 1": {"window": 1},
+            "window 2": {"window": 2},
+            "window 3, savings": {"window": 3, "skip_root_row": True, "adaptive_window": True},
+            "window 2, other draft": {"window": 2, "draft": unlike},
+            SELF_CHECK: {"window": 2, "draft": unlike},
+        }
+
+        def law(model: Backbone = backbone, **how: Any) -> Measured:
+            def run(sampler: Sampler) -> Decoded:
+                return decode(
+                    model, PROMPT, "fef", gen_length=POSITIONS, temperature=1.0, sampler=sampler, steps=1, **how
+                )
+
+            return measure(run, tokens**POSITIONS, Budget(branches=10**6, seed=seed))
+
+        full, reference = law(speculative=False), law(speculative=False, **options)
+        for name, variant in variants.items():
+            with broken_residual() if name == SELF_CHECK else nullcontext():
+                measured = law(**options, **variant)
+            rows.append(
+                {
+                    "chain": chain,
+                    "decoded with": name,
+                    "branches": measured.branches,
+                    "forwards": measured.forwards,
+                    "TV to no speculation": total_variation(measured.law, reference.law),
+                    "TV to full verification": total_variation(measured.law, full.law),
+                }
+            )
+    return pd.DataFrame(rows)
+
+
+def chains_failures(table: pd.DataFrame) -> list[str]:
+    """The failed checks, one line each."""
+    failures = []
+    for row in table.to_dict("records"):
+        name, apart = f"chain {row['chain']} ({row['decoded with']})", row["TV to no speculation"]
+        if row["decoded with"] == SELF_CHECK and apart <= SEEN:
+            failures.append(f"{name} is not caught: total variation {apart:.3g} to no speculation")
+        if row["decoded with"] != SELF_CHECK and apart > EXACT:
+            failures.append(f"{name} has another law than without speculation: total variation {apart:.3g}")
+    return failures

@@ -1,0 +1,281 @@
+"""Training rows with a mask of attention: for two-stream verification, and for attention in blocks.
+
+Two streams: a row is the context (prompt and response), the clean tokens of the segment, and a query for each. The
+segment is the corrupted positions from an anchor on, in the row's order; those before it are clean, as when decoding
+reaches the anchor. A prediction depends on the context and on the segment's tokens before its position in that order,
+as in two-stream verification.
+
+Blocks: a row is prompt and response, and after them the response once more, every block of it corrupted, at the same
+positions. A clean token sees the clean blocks up to its own; a corrupted one those before, and its corrupted block:
+what a block model sees when it decodes. Blocks begin with the response. Source: BD3LM (Arriola et al., arXiv
+2503.09573). For two streams, a clean token and a query follow for each corrupted one, in the context of the corrupted
+copy of their block.
+
+Shapes: B batch, L length of prompt and response, R of the response in whole blocks, C slots (the largest segment of the
+batch, or the most corrupted positions of a row in blocks), N length of a row.
+"""
+
+from typing import NamedTuple
+
+import torch
+
+from harness.train.data import CorruptedBatches, EncodedExample
+
+# Decoding starts from a fully masked response, with a segment that begins at its first position. Times and anchors
+# drawn uniformly would make both rare in training.
+ALL_MASKED = 0.3  # share of the examples
+FIRST_ANCHOR = 0.4  # share of the examples
+
+
+def left_to_right(corrupted_BL: torch.Tensor) -> torch.Tensor:
+    """The rank of every corrupted position from left to right, from 0: (B, L)."""
+    return corrupted_BL.cumsum(1) - 1
+
+
+def in_random_orders(corrupted_BL: torch.Tensor, share: float, generator: torch.Generator) -> torch.Tensor:
+    """The rank of every corrupted position in the order of its row, from 0: (B, L); others come last.
+
+    share: of the rows that have a random order; the others go from left to right.
+    """
+    rows, length = corrupted_BL.shape
+    key_BL = torch.rand(rows, length, generator=generator)
+    is_random_B = torch.rand(rows, generator=generator) < share
+    key_BL = torch.where(is_random_B[:, None], key_BL, torch.arange(length) / length)
+    return key_BL.masked_fill(~corrupted_BL, 2).argsort(dim=1, stable=True).argsort(dim=1)
+
+
+def segments(corrupted_BL: torch.Tensor, uniform_B: torch.Tensor, rank_BL: torch.Tensor) -> torch.Tensor:
+    """The corrupted positions from a random anchor on, at least one per row: (B, L) bool.
+
+    uniform_B in [0, 1): below FIRST_ANCHOR the anchor is the first corrupted position in the order rank_BL of its row,
+    above it any of them.
+    """
+    even_B = (uniform_B - FIRST_ANCHOR).clamp_min(0) / (1 - FIRST_ANCHOR)
+    anchor_B = (even_B * corrupted_BL.sum(1)).long()
+    return corrupted_BL & (rank_BL >= anchor_B[:, None])
+
+
+class TwoStreamRows(NamedTuple):
+    """Inputs under the two-stream mask: B rows, each with the segment whose clean tokens it predicts.
+
+    inputs, position_ids: (B, N). visible: (B, 1, N, N) bool, whether a token (row) sees another (column). positions:
+    (B, 2C), the segment's in the context, then its queries'. target: (B, C) clean tokens. used: (B, C) bool, False in
+    slots that a smaller segment leaves at its end.
+    """
+
+    inputs: torch.Tensor
+    position_ids: torch.Tensor
+    visible: torch.Tensor
+    positions: torch.Tensor
+    target: torch.Tensor
+    used: torch.Tensor
+
+
+def two_stream_rows(
+    clean_BL: torch.Tensor, segment_BL: torch.Tensor, mask_id: int, rank_BL: torch.Tensor | None = None
+) -> TwoStreamRows:
+    """Context with the segment masked | its clean tokens | its queries, at their positions in the context.
+
+    rank_BL: of the segment's positions in the order of their row; None is from left to right. An unused slot has some
+    position outside the segment.
+    """
+    rows, length = clean_BL.shape
+    count_B = segment_BL.sum(1)
+    slots = int(count_B.max())
+    # A stable sort brings the positions of the segment to the front, in their order.
+    ranked_BL = left_to_right(segment_BL) if rank_BL is None else rank_BL
+    slot_BC = ranked_BL.masked_fill(~segment_BL, length).argsort(dim=1, stable=True)[:, :slots]
+    target_BC = clean_BL.gather(1, slot_BC)
+    context_BL = clean_BL.masked_fill(segment_BL, mask_id)
+    position_BL, query_BC = torch.arange(length).expand(rows, -1), torch.arange(length + slots, length + 2 * slots)
+    return TwoStreamRows(
+        inputs=torch.cat([context_BL, target_BC, torch.full_like(target_BC, mask_id)], 1),
+        position_ids=torch.cat([position_BL, slot_BC, slot_BC], 1),
+        visible=two_stream_mask(segment_BL, slot_BC)[:, None],
+        positions=torch.cat([slot_BC, query_BC.expand(rows, -1)], 1),
+        target=target_BC,
+        used=torch.arange(slots) < count_B[:, None],
+    )
+
+
+def two_stream_mask(segment_BL: torch.Tensor, slot_BC: torch.Tensor) -> torch.Tensor:
+    """Who sees whom: (B, N, N) bool. slot_BC: the position of each slot in the context, unused slots last.
+
+    The context sees itself. Clean token m and query m see the context except the segment up to m; the clean token also
+    the clean tokens up to m, the query those before m and itself.
+    """
+    rows, length = segment_BL.shape
+    slots = slot_BC.shape[1]
+    slots_C = torch.arange(slots)
+    number_BL = torch.full_like(segment_BL, slots, dtype=torch.long).scatter(1, slot_BC, slots_C.expand(rows, -1))
+    earlier_BCL = segment_BL[:, None] & (number_BL[:, None] <= slots_C[:, None])
+    up_to_CC = torch.ones(slots, slots, dtype=torch.bool).tril()
+    visible_BNN = torch.zeros(rows, length + 2 * slots, length + 2 * slots, dtype=torch.bool)
+    clean, query = slice(length, length + slots), slice(length + slots, None)
+    visible_BNN[:, :length, :length] = True
+    visible_BNN[:, clean, :length] = visible_BNN[:, query, :length] = ~earlier_BCL
+    visible_BNN[:, clean, clean] = up_to_CC
+    visible_BNN[:, query, clean] = up_to_CC.tril(-1)
+    visible_BNN[:, query, query] = torch.eye(slots, dtype=torch.bool)
+    return visible_BNN
+
+
+class TwoStreamBatches:
+    """Collator: corrupted batches as rows under the two-stream mask, with a random anchor for each example.
+
+    random_orders: share of the examples whose positions come in a random order, not from left to right.
+    """
+
+    def __init__(self, batches: CorruptedBatches, random_orders: float = 0.0) -> None:
+        self._batches, self._random_orders = batches, random_orders
+
+    def __call__(self, examples: list[EncodedExample]) -> dict[str, torch.Tensor]:
+        """B examples -> the fields of TwoStreamRows, and tokens, the sum of the responses' lengths."""
+        batch = self._batches(examples, all_masked=ALL_MASKED)
+        generator = torch.Generator().manual_seed(self._batches.seed * 1_000_003 + examples[0]["index"] + 1)
+        uniform_B = torch.rand(len(examples), generator=generator)
+        corrupted_BL = batch["corrupted"] != batch["clean"]
+        rank_BL = in_random_orders(corrupted_BL, self._random_orders, generator)
+        segment_BL = segments(corrupted_BL, uniform_B, rank_BL)
+        rows = two_stream_rows(batch["clean"], segment_BL, self._batches.mask_id, rank_BL)
+        return rows._asdict() | {"tokens": batch["response"].sum()}
+
+
+class BlockRows(NamedTuple):
+    """Inputs of B rows, fields as in `TwoStreamRows`; positions: (B, R), the corrupted copy; block_weight: (B, R), 0
+    where nothing is predicted."""
+
+    inputs: torch.Tensor
+    position_ids: torch.Tensor
+    visible: torch.Tensor
+    positions: torch.Tensor
+    target: torch.Tensor
+    block_weight: torch.Tensor
+
+
+class BlockBatches:
+    """Collator: batches whose responses are corrupted block by block, in blocks of `length` tokens.
+
+    prefixes: share of the blocks that are clean up to a random position and masked from there on, as FeF-DLLM's targets
+    have them; in the others a share of the tokens, drawn for each, is masked. first_weight: of the first mask of the
+    former, which is what Algorithm 1 predicts. two_stream: the targets of two-stream verification as well.
+    """
+
+    def __init__(
+        self,
+        batches: CorruptedBatches,
+        length: int,
+        prefixes: float = 0.0,
+        first_weight: float = 1.0,
+        two_stream: bool = False,
+    ) -> None:
+        self._batches, self._length = batches, length
+        self._prefixes, self._first_weight, self._two_stream = prefixes, first_weight, two_stream
+
+    def __call__(self, examples: list[EncodedExample]) -> dict[str, torch.Tensor]:
+        """B examples -> the fields of BlockRows."""
+        batch = self._batches(examples)
+        clean_BL, start_B = batch["clean"], (~batch["response"]).sum(1)
+        last = int(start_B.max())
+        whole = -(-(clean_BL.shape[1] - last) // self._length) * self._length
+        total = last + whole
+        clean_BL = torch.nn.functional.pad(clean_BL, (0, total - clean_BL.shape[1]), value=self._batches.eos_id)
+        generator = torch.Generator().manual_seed(self._batches.seed * 1_000_003 + examples[0]["index"] + 1)
+        masked_BR, weight_BR = self._masks(len(examples), whole, generator)
+        weight_BR = weight_BR * self._predicted(examples, whole)
+        rows = block_rows(clean_BL, start_B, masked_BR, weight_BR, self._length, self._batches.mask_id)
+        if self._two_stream:
+            rows = with_queries(rows, masked_BR & (weight_BR > 0), self._length, self._batches.mask_id)
+        return rows._asdict()
+
+    def _masks(self, rows: int, whole: int, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
+        """Which tokens are masked, and the weight of each that is: (rows, whole) both."""
+        blocks = whole // self._length
+        offset_K = torch.arange(self._length)
+        share = torch.rand(rows, blocks, 1, generator=generator)
+        at_random = torch.rand(rows, blocks, self._length, generator=generator) < share
+        first = (torch.rand(rows, blocks, 1, generator=generator) * self._length).long()
+        is_prefix = torch.rand(rows, blocks, 1, generator=generator) < self._prefixes
+        masked = torch.where(is_prefix, offset_K >= first, at_random)
+        weight = masked * torch.where(is_prefix & (offset_K == first), self._first_weight, 1.0)
+        return masked.view(rows, whole), weight.view(rows, whole)
+
+    def _predicted(self, examples: list[EncodedExample], whole: int) -> torch.Tensor:
+        """Which blocks are trained: those that hold some of the response or the EOS after it, (B, whole) bool."""
+        ends = [(len(each["response"]) // self._length + 1) * self._length for each in examples]
+        return torch.arange(whole) < torch.tensor(ends)[:, None]
+
+
+def block_rows(
+    clean_BL: torch.Tensor,
+    start_B: torch.Tensor,
+    masked_BR: torch.Tensor,
+    weight_BR: torch.Tensor,
+    length: int,
+    mask_id: int,
+) -> BlockRows:
+    """The clean sequence | its response with masks, at the same positions.
+
+    start_B: where each response begins; R tokens follow it, masked where masked_BR says, with weights weight_BR.
+    """
+    rows, total = clean_BL.shape
+    within_R = torch.arange(masked_BR.shape[1])
+    position_BL, copy_BR = torch.arange(total).expand(rows, -1), start_B[:, None] + within_R
+    target_BR = clean_BL.gather(1, copy_BR)
+    number_BL = (position_BL - start_B[:, None]).div(length, rounding_mode="floor")
+    number_BR = (within_R // length).expand(rows, -1)
+    visible_BNN = torch.zeros(rows, total + len(within_R), total + len(within_R), dtype=torch.bool)
+    visible_BNN[:, :total, :total] = number_BL[:, None] <= number_BL[:, :, None]
+    visible_BNN[:, total:, :total] = number_BL[:, None] < number_BR[:, :, None]
+    visible_BNN[:, total:, total:] = number_BR[:, None] == number_BR[:, :, None]
+    return BlockRows(
+        inputs=torch.cat([clean_BL, target_BR.masked_fill(masked_BR, mask_id)], 1),
+        position_ids=torch.cat([position_BL, copy_BR], 1),
+        visible=visible_BNN[:, None],
+        positions=(total + within_R).expand(rows, -1),
+        target=target_BR,
+        block_weight=weight_BR,
+    )
+
+
+def with_queries(rows: BlockRows, segment_BR: torch.Tensor, length: int, mask_id: int) -> BlockRows:
+    """Rows without slots, and after them the segment's clean tokens and its queries.
+
+    segment_BR: corrupted positions, a block's from left to right. Clean token m and query m see the clean blocks before
+    theirs, and of the corrupted copy of their block all but the segment up to m; the clean token also the block's clean
+    tokens up to m, the query those before m and itself. An unused slot has the weight 0.
+    """
+    within, before = segment_BR.shape[1], rows.inputs.shape[1]
+    total = before - within
+    count_B = segment_BR.sum(1)
+    slots = max(1, int(count_B.max()))
+    slot_BC = (~segment_BR).int().argsort(dim=1, stable=True)[:, :slots]
+    used_BC = torch.arange(slots) < count_B[:, None]
+    target_BC = rows.target.gather(1, slot_BC)
+    position_BR = rows.position_ids[:, total:]
+    position_BC = position_BR.gather(1, slot_BC)
+    block_R, block_BC = torch.arange(within) // length, slot_BC // length
+    # The clean sequence has the prompt and everything before the block of a slot.
+    begin_BC = position_BR[:, :1] + block_BC * length
+    earlier_BCL = rows.position_ids[:, None, :total] < begin_BC[:, :, None]
+    hidden_BCR = segment_BR[:, None] & (torch.arange(within) <= slot_BC[:, :, None])
+    context_BCR = (block_R == block_BC[:, :, None]) & ~hidden_BCR
+    same_BCC = (block_BC[:, None] == block_BC[:, :, None]) & used_BC[:, None]
+    up_to_CC = torch.ones(slots, slots, dtype=torch.bool).tril()
+    itself_CC = torch.eye(slots, dtype=torch.bool)
+    visible_BNN = torch.nn.functional.pad(rows.visible[:, 0], (0, 2 * slots, 0, 2 * slots))
+    clean, query = slice(before, before + slots), slice(before + slots, None)
+    for stream in (clean, query):
+        visible_BNN[:, stream, :before] = torch.cat([earlier_BCL, context_BCR], 2)
+    visible_BNN[:, clean, clean] = same_BCC & up_to_CC | itself_CC
+    visible_BNN[:, query, clean] = same_BCC & up_to_CC.tril(-1)
+    visible_BNN[:, query, query] = itself_CC
+    query_C = torch.arange(before + slots, before + 2 * slots)
+    return BlockRows(
+        inputs=torch.cat([rows.inputs, target_BC, torch.full_like(target_BC, mask_id)], 1),
+        position_ids=torch.cat([rows.position_ids, position_BC, position_BC], 1),
+        visible=visible_BNN[:, None],
+        positions=torch.cat([rows.positions, query_C.expand(len(slot_BC), -1)], 1),
+        target=torch.cat([rows.target, target_BC], 1),
+        block_weight=torch.cat([rows.block_weight, used_BC.to(rows.block_weight)], 1),
+    )
