@@ -115,9 +115,7 @@ def test_a_worker_out_of_memory_is_replaced_and_what_was_left_out_is_tried_again
     assert keys_of(tmp_path / "run") == ALL
 
 
-def test_what_is_wrong_with_the_run_itself_stops_it_with_the_same_message(
-    nodes: Nodes, faults: Path, tmp_path: Path
-) -> None:
+def test_what_is_wrong_with_the_run_itself_stops_it_and_is_said(nodes: Nodes, faults: Path, tmp_path: Path) -> None:
     fault(faults, "wrong", THIRD)
     with pytest.raises(UserError, match=r"^the decoder is wrong$"):
         decode(nodes, tmp_path / "run")

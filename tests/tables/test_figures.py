@@ -112,9 +112,7 @@ def test_the_window_size_figure_has_the_measured_and_the_expected_lengths(tmp_pa
     assert lines_of(below)["forward passes"] == pytest.approx([48 / 20] * 2)
 
 
-def test_figures_that_need_seconds_are_not_drawn_of_a_run_that_was_not_timed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_figures_that_need_seconds_are_not_drawn_without(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = sized_run(tmp_path)
     run.config.timed = False
     write_meta(tmp_path, {"config": run.config.to_json()})
@@ -162,9 +160,7 @@ def test_throughput_is_the_mean_over_the_suites(tmp_path: Path) -> None:
     assert {path.stem for path in (tmp_path / "out").iterdir()} == {"throughput"}
 
 
-def test_the_command_line_writes_what_it_can_and_the_same_bytes_twice(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_writes_what_it_can_the_same_twice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = sized_run(tmp_path / "run")
     (tmp_path / "loss.csv").write_text("step,loss\n1,3.0\n2,2.5\n")
     command = [str(run.folder), "--curves", f"base={tmp_path / 'loss.csv'}", "--out"]

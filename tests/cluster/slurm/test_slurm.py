@@ -52,7 +52,7 @@ def finished(job: str, environment: dict[str, str]) -> str:
     raise AssertionError(f"job {job} did not end within {WITHIN} s")
 
 
-def test_the_batch_script_runs_on_both_nodes_and_gives_the_tokens_of_one_process(
+def test_the_batch_script_runs_on_both_nodes_with_the_tokens_of_one_process(
     slurm: dict[str, str], tmp_path: Path
 ) -> None:
     run, said = tmp_path / "run", tmp_path / "said"

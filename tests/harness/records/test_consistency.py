@@ -108,7 +108,7 @@ def test_a_run_json_that_disagrees_is_refused(tmp_path: Path, change: dict[str, 
 
 
 @pytest.mark.parametrize("command", [render, draw, report, score], ids=["render", "figures", "report", "scoring"])
-def test_a_run_without_items_is_refused_by_every_command(
+def test_a_run_without_items_is_refused_by_all(
     tmp_path: Path, command: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write(tmp_path, [], [])

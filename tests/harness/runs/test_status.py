@@ -43,9 +43,7 @@ def test_a_run_with_all_its_responses_is_finished(run: Path) -> None:
     assert describe_status(run).splitlines() == ["finished", "GSM8K: 12 of 12 responses"]
 
 
-def test_the_command_prints_it_and_refuses_a_folder_without_a_run(
-    run: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_prints_it_and_refuses_what_is_no_run(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--status", str(run)]) == 0
     assert "GSM8K: 2 of 12 responses" in capsys.readouterr().out
     with pytest.raises(UserError, match="holds no run"):
@@ -76,8 +74,6 @@ def test_on_a_terminal_there_is_a_bar() -> None:
     assert "2/2" in out.getvalue() and "responses" not in out.getvalue()
 
 
-@pytest.mark.parametrize(
-    ("seconds", "words"), [(0.2, "1 s"), (40, "40 s"), (100, "2 min"), (3600, "60 min"), (12_000, "3 h 20 min")]
-)
-def test_durations_are_in_words(seconds: float, words: str) -> None:
-    assert duration(seconds) == words
+def test_durations_are_in_words() -> None:
+    words = {0.2: "1 s", 40: "40 s", 100: "2 min", 3600: "60 min", 12_000: "3 h 20 min"}
+    assert {seconds: duration(seconds) for seconds in words} == words

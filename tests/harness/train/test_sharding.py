@@ -27,7 +27,7 @@ def given(*line: str) -> Recipe:
 
 
 @pytest.mark.parametrize(("processes", "forwards"), [("1", 6), ("2", 3), ("3", 2), ("6", 1)])
-def test_a_step_has_the_same_examples_on_any_number_of_processes(
+def test_a_step_has_the_same_examples_on_any_number(
     processes: str, forwards: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WORLD_SIZE", processes)

@@ -136,7 +136,7 @@ def request(response: list[int]) -> Request:
         ([1, 0, MASK], None),
     ],
 )
-def test_masks_after_the_first_eos_are_filled_once_none_is_left_before_it(
+def test_masks_after_the_first_eos_are_filled_once_none_is_before(
     response: list[int], filled: list[int] | None
 ) -> None:
     made = request(response)
