@@ -92,9 +92,7 @@ def test_an_item_that_kills_its_workers_is_named_and_left_out_and_all_else_is_th
     fault(faults, "killed", THIRD)
     assert one_line_errors(lambda: main(line_for(nodes, tmp_path))) == 2
     said = capfd.readouterr().err.strip().splitlines()
-    assert said[-1].startswith(
-        "error: left out: llada/2 lists 2 (3 workers died with its item, the last so: its process"
-    )
+    assert said[-1].startswith("error: left out: llada/2 lists 2 (3 workers died with its item, the last so: its proc")
     assert sum(line.endswith("another one is started") for line in said) == 3
     assert keys_of(tmp_path) == ALL - Counter([THIRD])
     (left,) = read_run(tmp_path).meta.sessions[0]["left_out"]

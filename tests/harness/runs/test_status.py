@@ -26,18 +26,12 @@ def run(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_run_that_nobody_works_on_has_stopped(run: Path) -> None:
+def test_a_run_has_stopped_goes_on_or_is_finished(run: Path) -> None:
     (run / LOCK).touch()
     stopped = f"stopped; go on with the same options and --resume --out {run}"
     assert describe_status(run).splitlines() == [stopped, "GSM8K: 2 of 12 responses"]
-
-
-def test_a_run_that_goes_on_says_so(run: Path) -> None:
     with FileLock(run / LOCK):
         assert describe_status(run).splitlines()[0] == "goes on"
-
-
-def test_a_run_with_all_its_responses_is_finished(run: Path) -> None:
     lines = [json.dumps(item(method, "gsm8k", n)) for method in ("llada", "llada/2", "dcd", "fef-2") for n in range(3)]
     (run / "items.jsonl").write_text("\n".join(lines) + "\n")
     assert describe_status(run).splitlines() == ["finished", "GSM8K: 12 of 12 responses"]
