@@ -92,9 +92,7 @@ def test_an_item_that_kills_its_workers_is_named_and_left_out_and_all_else_is_th
     fault(faults, "killed", THIRD)
     assert one_line_errors(lambda: main(line_for(nodes, tmp_path))) == 2
     said = capfd.readouterr().err.strip().splitlines()
-    assert said[-1].startswith(
-        "error: left out: llada/2 lists 2 (3 workers died with its item, the last so: its process"
-    )
+    assert said[-1].startswith("error: left out: llada/2 lists 2 (3 workers died with its item, the last so: its proc")
     assert sum(line.endswith("another one is started") for line in said) == 3
     assert keys_of(tmp_path) == ALL - Counter([THIRD])
     (left,) = read_run(tmp_path).meta.sessions[0]["left_out"]
@@ -115,9 +113,7 @@ def test_a_worker_out_of_memory_is_replaced_and_what_was_left_out_is_tried_again
     assert keys_of(tmp_path / "run") == ALL
 
 
-def test_what_is_wrong_with_the_run_itself_stops_it_with_the_same_message(
-    nodes: Nodes, faults: Path, tmp_path: Path
-) -> None:
+def test_what_is_wrong_with_the_run_itself_stops_it_and_is_said(nodes: Nodes, faults: Path, tmp_path: Path) -> None:
     fault(faults, "wrong", THIRD)
     with pytest.raises(UserError, match=r"^the decoder is wrong$"):
         decode(nodes, tmp_path / "run")

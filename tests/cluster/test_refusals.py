@@ -54,10 +54,6 @@ def test_what_does_not_fit_is_refused(line: list[str], said: str) -> None:
     assert said in str(error.value)
 
 
-def test_without_workers_there_are_none() -> None:
-    assert workers_for() is None
-
-
 def test_threads_are_shared_out_among_the_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("harness.runs.pool.cores", lambda: list(range(16)))
     assert [sure("--workers", count).threads for count in ("2", "5", "32")] == [8, 3, 1]
@@ -177,5 +173,6 @@ def test_a_decoder_and_its_options_are_known_elsewhere(registries: None, tmp_pat
 
 
 def test_options_without_functions_come_back_as_they_were() -> None:
+    assert workers_for() is None
     options, before = checked(RunOptions, {"methods": "llada; fef-2", "limit": 3, "workers": 2}), dict(METHODS)
     assert unpickled(pickled(options)).limit == 3 and before == METHODS

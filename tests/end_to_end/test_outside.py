@@ -99,9 +99,7 @@ def test_a_run_from_outside_is_recorded_and_resumed(outside: Path) -> None:
 
 
 @pytest.mark.slow
-def test_it_is_scored_again_with_what_it_was_made_with_and_with_nothing_else(
-    outside: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_it_is_scored_again_with_what_it_was_made_with_alone(outside: Path, capsys: pytest.CaptureFixture[str]) -> None:
     line = line_of(outside)
     with forgotten():
         assert main(line) == 0
@@ -157,7 +155,7 @@ def test_a_base_model_is_prompted_with_plain_text(outside: Path, official_with_t
 
 
 @pytest.mark.parametrize("more", [[], ["--untimed"], ["--untimed", "--trace"]])
-def test_a_decoder_that_fails_at_once_leaves_no_folder(
+def test_a_decoder_that_fails_at_once_is_gone(
     outside: Path, capsys: pytest.CaptureFixture[str], more: list[str]
 ) -> None:
     assert "one too many" in refused(main, [*line_of(outside, "mine(until=0)"), *more], capsys)

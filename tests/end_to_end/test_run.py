@@ -104,18 +104,14 @@ def test_real_files_and_an_official_checkpoint_go_the_same_way(tmp_path: Path, o
     assert f"Prompts and evaluators are OpenCompass's: GSM8K gsm8k_gen_1d7fe4 ({digest}), MATH math_0shot" in caption
 
 
-def test_a_model_that_cannot_be_loaded_is_refused_before_anything_is_written(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_model_that_cannot_be_loaded_is_refused_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "run"
     line = ["--model", "no-such-model", "--data", "generated", "--out", str(out)]
     assert "no-such-model" in refused(main, line, capsys)
     assert not out.exists()
 
 
-def test_a_prompt_beyond_the_models_limit_is_refused_with_its_item(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_prompt_beyond_the_limit_is_refused_by_its_item(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     line = ["--suite", "lists", "--limit", "2", "--gen-length", "4090", "--out", str(tmp_path / "run")]
     error = refused(main, line, capsys)
     assert "lists, item 0" in error and "4096" in error and not (tmp_path / "run").exists()

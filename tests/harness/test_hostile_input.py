@@ -25,18 +25,8 @@ from model_wrappers.opencompass_model import DiffusionModel
 NANO = load_backbone("nano")
 NUMBERS = ["0", "1", "-1", "3", "1e-320", "1e400", "nan", "-inf", "0.5", "9" * 30, "x", "", "0x10"]
 TEXTS = ["", " ", ",", "nano", "base=", "=", "../..", "\x00", "{}", "[]", "null", "é" * 50, "a=b=c", "gsm8k"]
-CALLS = ["fef(steps=3)", "fef(steps=3", "fef(steps=)", "fef(3)", "fef)", "fef(steps=[1])", "fef(steps='x)"]
-CALLS += [
-    "llada+dual",
-    "fef(gen_length=0)",
-    "fef(tau=nan)",
-    "main(steps=1)",
-    "x.py:y",
-    ":llada",
-    "+",
-    "()",
-    "threshold(tau=1e400)",
-]
+CALLS = "fef(steps=3) fef(steps=3 fef(steps=) fef(3) fef) fef(steps=[1]) fef(steps='x) llada+dual fef(gen_length=0)"
+CALLS += " fef(tau=nan) main(steps=1) x.py:y :llada + () threshold(tau=1e400)"
 QUESTIONS = ["a=nowhere.jsonl", "a=b(c=d)", "gsm8k=x.csv", "=(", "a=x.jsonl(judge=y.py:z)", "a=/(prompt=1)"]
 JSON: st.SearchStrategy[Any] = st.recursive(
     st.one_of(st.none(), st.booleans(), st.integers(-3, 100), st.floats(), st.sampled_from(TEXTS)),
@@ -66,7 +56,7 @@ def command_line(draw: st.DrawFn) -> list[str]:
     """Options of a run, some of them nonsense."""
     texts = {
         "--suite": ["gsm8k", "gsm8k,math", "lists,lists", "opencompass:", "opencompass:nowhere", *QUESTIONS, *TEXTS],
-        "--methods": ["llada", "main", "all", "llada,llada", "fef-2,threshold", *CALLS, *TEXTS],
+        "--methods": ["llada", "main", "all", "llada,llada", "fef-2,threshold", *CALLS.split(), *TEXTS],
         "--plugin": ["nowhere.py", "no.such.module", "json:loads", *TEXTS],
         "--model": ["nano", "base=nano,fef=nano-fef", "base=nano,mine=nano", "base=nano,draft=x", "m.json", *TEXTS],
         "--data": ["generated", "generated-dev", "/nowhere", *TEXTS],

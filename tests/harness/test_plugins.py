@@ -158,17 +158,13 @@ def config_of(*line: str) -> RunConfig:
     return resolved_run("--suite", "gsm8k", *line).config
 
 
-def test_a_method_may_name_its_file(tmp_path: Path) -> None:
+def test_a_method_may_name_its_file_and_goes_without_options_that_it_lacks(tmp_path: Path) -> None:
     path = plugin(tmp_path, DECODER + PRESET)
     config = config_of("--methods", f"llada; {path}:mine(k=3,block_length=16); {path}:mine-2")
     assert list(config.methods) == ["llada", "mine(block_length=16,k=3)", "mine-2"]
     assert config.methods["mine(block_length=16,k=3)"].label == "Mine (block_length=16, k=3)"
     with pytest.raises(UserError, match=r"registers no method llada; it has mine, mine-2"):
         config_of("--methods", f"{path}:llada")
-
-
-def test_options_that_a_decoder_lacks_are_left_out(tmp_path: Path) -> None:
-    path = plugin(tmp_path, DECODER)
     config = config_of("--methods", f"llada; {path}:mine", "--stop-at-eos")
     assert config.methods["mine"].suites["gsm8k"].options == {}
     assert config.methods["llada"].suites["gsm8k"].options["stop_at_eos"] is True

@@ -17,9 +17,8 @@ METHODS = {name: {"label": name.upper()} for name in ("llada", "threshold", "fef
 
 def run_of(folder: Path, right: dict[str, int]) -> Run:
     """100 problems, of which a method solves the first ones."""
-    items = [
-        item(name, "gsm8k", number, correct=number < count) for name, count in right.items() for number in range(100)
-    ]
+    each = [(name, number, number < count) for name, count in right.items() for number in range(100)]
+    items = [item(name, "gsm8k", number, correct=correct) for name, number, correct in each]
     return save(folder, items, config={"methods": METHODS, "suites": {"gsm8k": {}}})
 
 

@@ -33,9 +33,8 @@ class OursAsTheirs:
             position_ids = position_ids[None]
         if attention_mask is not None and attention_mask.dim() == 2:  # all ones: nothing is padded
             attention_mask = None
-        return self._model(
-            input_ids=input_ids, attention_mask=attention_mask, position_ids=position_ids, use_cache=False
-        )
+        given = {"input_ids": input_ids, "attention_mask": attention_mask, "position_ids": position_ids}
+        return self._model(**given, use_cache=False)
 
 
 class TheirClass:

@@ -26,9 +26,8 @@ def kernels() -> str:
     made = hashlib.sha256()
     for dtype in (torch.float32, torch.bfloat16):
         for rows, width, out in ((48, 32, 64), (48, 64, 32), (48, 32, 16), (11, 32, 16), (3, 16, 32)):
-            x, weight = (
-                _random(name, shape, 0).to(dtype) for name, shape in (("x", [rows, width]), ("w", [out, width]))
-            )
+            both = (("x", [rows, width]), ("w", [out, width]))
+            x, weight = (_random(name, shape, 0).to(dtype) for name, shape in both)
             scale = torch.rsqrt(x.float().pow(2).mean(-1, keepdim=True))
             for result in (F.linear(x, weight), F.silu(x), x.float().softmax(-1), scale, x.float().cos()):
                 made.update(result.float().numpy().tobytes())

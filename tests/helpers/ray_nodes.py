@@ -39,15 +39,8 @@ class Nodes:
         """Another node; the first one is the head."""
         first = not self.nodes
         where = ["--head", f"--port={self.address.rpartition(':')[2]}"] if first else [f"--address={self.address}"]
-        line = [
-            "start",
-            "--block",
-            "--disable-usage-stats",
-            "--node-ip-address=127.0.0.1",
-            f"--num-cpus={cpus}",
-            *where,
-        ]
-        line += ["--object-store-memory=100000000", *(["--include-dashboard=false"] if first else [])]
+        line = ["start", "--block", "--disable-usage-stats", "--node-ip-address=127.0.0.1", f"--num-cpus={cpus}"]
+        line += [*where, "--object-store-memory=100000000", *(["--include-dashboard=false"] if first else [])]
         with (self.folder / f"node-{len(self.nodes)}.log").open("wb") as log:
             node = subprocess.Popen(
                 [sys.executable, "-c", START, *line],
@@ -69,9 +62,7 @@ class Nodes:
     def workers(self, node: subprocess.Popen[bytes]) -> list[psutil.Process]:
         """The processes of a node that decode."""
         family = psutil.Process(node.pid).children(recursive=True)
-        return [
-            process for process in family if process.cmdline()[:1] and process.cmdline()[0].startswith("ray::Actor")
-        ]
+        return [each for each in family if each.cmdline()[:1] and each.cmdline()[0].startswith("ray::Actor")]
 
 
 def with_it(process: psutil.Process, number: signal.Signals) -> None:

@@ -77,9 +77,8 @@ def traced_run(
     logs = {method: fef_log() if method.startswith("fef") else llada_log() for method in methods}
     columns = {method: packed_columns(log) for method, log in logs.items()}
     recorder = Recorder(folder)
-    recorder.write_prompts(
-        [PromptRecord(suite, n, f"What is {n} of {suite}?") for suite in SUITES for n in range(items)]
-    )
+    keys = [(suite, number) for suite in SUITES for number in range(items)]
+    recorder.write_prompts([PromptRecord(suite, number, f"What is {number} of {suite}?") for suite, number in keys])
     for suite in SUITES:
         for number in range(items):
             for method in methods:
@@ -104,20 +103,10 @@ def _line(
     is_fef = method.startswith("fef")
     totals = {name: int(counted.sum()) for name, counted in sums.items()}
     own = number in texts and suite == "gsm8k" and not is_fef
-    return item(
-        method,
-        suite,
-        number,
-        text=texts[number] if own else f"Response {number} of {method}",
-        gold=f"gold {number}",
-        why=f"read {number}",
-        correct=number % (4 if is_fef else 3) != 1,
-        seconds=0.5 + number / 100 if is_fef else 2.0 + number / 100,
-        forwards=6 if is_fef else 8,
-        content_tokens=6 if is_fef else 8,
-        eos_tokens=2 if is_fef else 0,
-        post_stop_tokens=0,
-        tokens_hash=hashlib.sha256(replay(trace).tobytes()).hexdigest()[:16],
-        rejected=int(is_fef),
-        **totals,
-    )
+    spent = {"seconds": (0.5 if is_fef else 2.0) + number / 100, "forwards": 6 if is_fef else 8}
+    tokens = {"content_tokens": 6 if is_fef else 8, "eos_tokens": 2 if is_fef else 0, "post_stop_tokens": 0}
+    text = texts[number] if own else f"Response {number} of {method}"
+    said = {"text": text, "gold": f"gold {number}", "why": f"read {number}", "rejected": int(is_fef)}
+    tokens_hash = hashlib.sha256(replay(trace).tobytes()).hexdigest()[:16]
+    said |= {"correct": number % (4 if is_fef else 3) != 1, "tokens_hash": tokens_hash}
+    return item(method, suite, number, **spent, **tokens, **said, **totals)

@@ -111,9 +111,7 @@ def test_the_model_sees_the_prompt_and_then_masks(tiny: Backbone, prompt: torch.
 
 
 @pytest.mark.parametrize("method", DRAWING)
-def test_the_same_seed_gives_the_same_tokens_and_another_seed_others(
-    tiny: Backbone, prompt: torch.Tensor, method: str
-) -> None:
+def test_a_seed_gives_the_same_tokens_and_another_others(tiny: Backbone, prompt: torch.Tensor, method: str) -> None:
     first, again, other = (
         decode(tiny, prompt, method=method, gen_length=16, temperature=1.0, seed=seed).tokens for seed in (7, 7, 8)
     )
@@ -201,9 +199,7 @@ def test_a_call_that_the_ledger_does_not_count_is_refused(around: str, tiny: Bac
         decode(tiny, prompt, decoder, gen_length=8)
 
 
-def test_a_draft_that_passes_its_calls_on_to_the_target_is_no_call_around_the_ledger(
-    tiny: Backbone, prompt: torch.Tensor
-) -> None:
+def test_a_draft_that_calls_the_target_is_no_call_around_the_ledger(tiny: Backbone, prompt: torch.Tensor) -> None:
     out = decode(tiny, prompt, "fef", gen_length=8, draft=Recorder(tiny))
     assert out.trace.draft_forwards > 0
 

@@ -45,7 +45,7 @@ def whole(backbone: Backbone, ids_L: torch.Tensor, grid: Grid) -> torch.Tensor:
     ("origin", "start", "edges"),
     [("sequence", 7, [0, 4, 8, 12]), ("response", 7, [0, 3, 7, 11, 15]), ("response", 8, [0, 4, 8, 12])],
 )
-def test_a_grid_begins_with_the_sequence_or_so_that_the_response_begins_a_block(
+def test_a_grid_begins_with_the_sequence_or_the_response_with_a_block(
     origin: Any, start: int, edges: list[int]
 ) -> None:
     grid = Grid.of(Blocks(4, origin), start)

@@ -39,9 +39,7 @@ def chains(anchors: list[int | None], doubts: list[float]) -> list[dict[str, Any
 
 @pytest.mark.parametrize("chain", chains([None, 4], [0.0, 0.2, 0.3]), ids=str)
 @pytest.mark.parametrize("steps", [1, 2])
-def test_greedy_tokens_are_those_of_sequential_decoding(
-    prompt: torch.Tensor, steps: int, chain: dict[str, Any]
-) -> None:
+def test_greedy_tokens_are_sequential_decodings(prompt: torch.Tensor, steps: int, chain: dict[str, Any]) -> None:
     backbone = tiny_llada(3)
     (expected,) = sequential_law(backbone, prompt.tolist(), 8, 0.0, steps, **chain)
     assert two_stream(backbone, prompt, gen_length=8, steps=steps, window=4, **chain) == list(expected)
@@ -73,9 +71,7 @@ def test_greedy_tokens_are_the_same_for_every_window_draft_and_saving(
         {"window": 4, "skip_root_row": True, "adaptive_window": True},
     ],
 )
-def test_the_law_is_that_of_sequential_decoding(
-    small: Backbone, variant: dict[str, Any], chain: dict[str, Any]
-) -> None:
+def test_the_law_is_sequential_decodings(small: Backbone, variant: dict[str, Any], chain: dict[str, Any]) -> None:
     run = partial(two_stream, small, PROMPT, gen_length=3, temperature=1.0, steps=1, **chain)
     measured = enumerate_law(lambda sampler: torch.tensor(run(sampler=sampler, **variant)))
     # The same numbers in batches of other shapes differ in the last bits of float32.

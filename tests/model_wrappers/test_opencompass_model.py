@@ -3,37 +3,23 @@
 from typing import Any
 
 import pytest
-import torch
 from fakes import tiny_llada
 
 from model_wrappers import Backbone, Decoded
 from model_wrappers import decode as api_decode
-from model_wrappers.chat import content_length, response_text
+from model_wrappers.chat import response_text
 from model_wrappers.opencompass_model import DiffusionModel, encode_chat
 
 
 def test_a_conversation_becomes_the_chat_template(nano: Backbone) -> None:
-    turns = [
-        {"role": "HUMAN", "prompt": "Copy [ cat ]"},
-        {"role": "BOT", "prompt": "[ cat ]"},
-        {"role": "HUMAN", "prompt": "Copy [ dog ]"},
-    ]
+    said = (("HUMAN", "Copy [ cat ]"), ("BOT", "[ cat ]"), ("HUMAN", "Copy [ dog ]"))
+    turns = [{"role": role, "prompt": text} for role, text in said]
     assert nano.text_tokenizer().decode(encode_chat(nano, turns)) == (
         "<|startoftext|><|start_header_id|>user<|end_header_id|>\n\nCopy [ cat ]<|eot_id|>"
         "<|start_header_id|>assistant<|end_header_id|>\n\n[ cat ]<|eot_id|>"
         "<|start_header_id|>user<|end_header_id|>\n\nCopy [ dog ]<|eot_id|>"
         "<|start_header_id|>assistant<|end_header_id|>\n\n"
     )
-
-
-def test_text_ends_before_the_first_eos_or_eot(nano: Backbone) -> None:
-    tokenizer = nano.text_tokenizer()
-    words = tokenizer(" cat dog", add_special_tokens=False).input_ids
-    assert nano.eot_id is not None
-    for end in (nano.eos_id, nano.eot_id):
-        tokens = torch.tensor([*words, end, *words])
-        assert content_length(nano, tokens) == len(words) and response_text(nano, tokens) == " cat dog"
-    assert content_length(nano, torch.tensor(words)) == len(words)
 
 
 def test_responses_are_texts_of_what_is_decoded(nano: Backbone) -> None:

@@ -114,9 +114,7 @@ def needs(request: Request, options: Needed) -> None:
         (len, r"len is no decoder: it must take \(request, options\)"),
     ],
 )
-def test_what_is_no_decoder_is_refused_where_it_is_registered(
-    registries: None, function: Callable[..., None], says: str
-) -> None:
+def test_what_is_no_decoder_is_not_registered(registries: None, function: Callable[..., None], says: str) -> None:
     with pytest.raises(ValueError, match=says):
         register("mine")(function)
     assert "mine" not in METHODS

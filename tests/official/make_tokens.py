@@ -231,10 +231,8 @@ class Official:
         return run, TheirClass(self._official_class())
 
     def _sdar(self) -> Any:
-        drawn = "torch.multinomial(probs, num_samples=1)"
-        return self._in_blocks(
-            "sdar", {drawn: "probs.argmax(-1, keepdim=True)"}, lambda ids: {"prompt": {"input_ids": ids}}
-        )
+        drawn = {"torch.multinomial(probs, num_samples=1)": "probs.argmax(-1, keepdim=True)"}
+        return self._in_blocks("sdar", drawn, lambda ids: {"prompt": {"input_ids": ids}})
 
     def _llada2(self) -> Any:
         return self._in_whole_blocks("llada2", "LLaDA2Sampler")
@@ -292,9 +290,8 @@ class Official:
         module, mask_id = self._pc_module(), self._backbone.mask_id
 
         def run(model: Any, prompt: torch.Tensor, length: dict[str, int], theirs: dict[str, Any]) -> torch.Tensor:
-            return module.generate_with_eb_sampler(
-                model, prompt, gen_length=length["gen_length"], mask_id=mask_id, **theirs
-            )
+            told = {"gen_length": length["gen_length"], "mask_id": mask_id, **theirs}
+            return module.generate_with_eb_sampler(model, prompt, **told)
 
         return run, TheirClass(self._official_class())
 
@@ -320,9 +317,8 @@ def compare(official: Official, backbone: Backbone, case: Case, count: int) -> d
             if hash_of(theirs) != hash_of(ours.tokens):
                 unlike.append(f"{suite} {item}")
     equal = count * len(PAPER_SUITES) - len(unlike)
-    print(
-        f"{case.name}: {equal} of {count * len(PAPER_SUITES)} equal, {seconds['official'] / seconds['ours']:.2f} times"
-    )
+    ratio = seconds["official"] / seconds["ours"]
+    print(f"{case.name}: {equal} of {count * len(PAPER_SUITES)} equal, {ratio:.2f} times")
     return {
         "responses": count * len(PAPER_SUITES),
         "equal": equal,

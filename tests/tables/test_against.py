@@ -104,20 +104,10 @@ def test_a_method_that_the_run_lacks_is_refused_with_those_it_has(tmp_path: Path
         render(run, against="dcd")
 
 
-@pytest.mark.parametrize(
-    ("low", "high", "said"),
-    [
-        (0.1, 9.0, "ahead"),
-        (0.1, 0.9, "ahead"),
-        (-9.0, -0.1, "behind"),
-        (-1.9, 1.9, "level"),
-        (-2.1, 1.9, "not shown"),
-        (-1.9, 2.1, "not shown"),
-        (math.nan, math.nan, ""),
-    ],
-)
-def test_an_interval_has_one_word(low: float, high: float, said: str) -> None:
-    assert word(low, high) == said
+def test_an_interval_has_one_word() -> None:
+    assert {word(0.1, 9.0), word(0.1, 0.9)} == {"ahead"} and word(-9.0, -0.1) == "behind"
+    assert word(-1.9, 1.9) == "level" and word(math.nan, math.nan) == ""
+    assert {word(-2.1, 1.9), word(-1.9, 2.1)} == {"not shown"}
 
 
 def test_words_are_of_intervals_after_holm() -> None:

@@ -50,7 +50,7 @@ def workers_of(*kinds: tuple[str, str]) -> dict[str, Any]:
         ([[("n1", "H100"), ("n2", "A100"), ("n2", "A100")]], "3 workers (2 A100, 1 H100) on 2 hosts."),
     ],
 )
-def test_captions_say_how_many_workers_of_which_kind(
+def test_captions_say_how_many_workers_there_were(
     tmp_path: Path, sessions: list[list[tuple[str, str]]], said: str
 ) -> None:
     run = save(tmp_path, full_items(), sessions=[{"workers": workers_of(*kinds)} for kinds in sessions])
@@ -72,7 +72,7 @@ def test_captions_say_what_was_left_out_and_not_decoded_later(tmp_path: Path) ->
 
 
 # Settings that are not those of LLaDA's row
-SOURCE = "owner/name@0123456789abcdef scripts/*.sh"
+SOURCE, AS_PUBLISHED = "owner/name@0123456789abcdef scripts/*.sh", "blocks of 8, as published (owner/name@0123456)"
 
 
 def run_of(folder: Path, llada: dict[str, Any], other: dict[str, Any]) -> Run:
@@ -95,16 +95,13 @@ ENDS = {"logits_eos_inf": True, "stop_at_eos": True}
         (BLOCKS | {"options": {"steps": 256}}, BLOCKS | {"options": {"tau": 0.9}}, ""),
         ({}, BLOCKS, ""),  # an older record does not say
         (BLOCKS, BLOCKS | {"gen_length": 128}, "responses of 128 tokens, LLaDA's of 256"),
-        (BLOCKS, BLOCKS | {"block_length": 32}, "blocks of 32, LLaDA's blocks of 8"),
-        (BLOCKS, BLOCKS | {"published": SOURCE}, "as published (owner/name@0123456)"),
+        (BLOCKS, BLOCKS | {"block_length": 32, "published": SOURCE}, f"blocks of 32, LLaDA's {AS_PUBLISHED}"),
         (BLOCKS, {"gen_length": 256, "block_length": 256}, "full sequence, LLaDA's blocks of 8"),
         (BLOCKS | {"options": ENDS}, BLOCKS, "without logits_eos_inf, without stop_at_eos"),
         (BLOCKS, BLOCKS | {"options": ENDS}, "with logits_eos_inf, with stop_at_eos"),
     ],
 )
-def test_settings_that_are_not_lladas_are_noted(
-    tmp_path: Path, llada: dict[str, Any], other: dict[str, Any], says: str
-) -> None:
+def test_settings_not_lladas_are_noted(tmp_path: Path, llada: dict[str, Any], other: dict[str, Any], says: str) -> None:
     assert against_reference(run_of(tmp_path, llada, other))["dcd", "gsm8k"] == says
 
 
@@ -142,9 +139,7 @@ def timed_run(folder: Path, paces: list[float], suite: str = "gsm8k", **meta: An
         ([1.0] * (FEWEST - 4) + [2.0] * 3, None),
     ],
 )
-def test_drift_is_of_medians_of_the_last_third_over_the_first(
-    tmp_path: Path, paces: list[float], moved: float | None
-) -> None:
+def test_drift_is_of_medians_of_last_third_over_first(tmp_path: Path, paces: list[float], moved: float | None) -> None:
     assert drift(timed_run(tmp_path, paces)) == (None if moved is None else (pytest.approx(moved), "gsm8k"))
 
 

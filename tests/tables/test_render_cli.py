@@ -64,9 +64,7 @@ def test_damage_is_one_line_and_exit_code_two(
     assert not (tmp_path / "tables").exists()
 
 
-def test_a_run_without_the_papers_methods_says_so_and_has_the_other_tables(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_without_the_papers_methods_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = {"methods": {"llada": {"label": "Mine"}}, "suites": {"gsm8k": {}}, "data": {"gsm8k": "sha256"}}
     run = save(tmp_path / "run", [item("llada", "gsm8k", 0)], config=config)
     assert "1 item per suite. Env" in render(run)["main.md"]

@@ -88,7 +88,6 @@ def test_a_run_that_was_not_timed_has_no_speed(tmp_path: Path) -> None:
     (tmp_path / "run" / "run.json").write_text(json.dumps(meta))
     book = open_book([read_run(tmp_path / "run")])
     assert overview(book).metrics == ("Acc.", "Fwd.")
-    assert report.main([str(tmp_path / "run")]) == 0
 
 
 def test_a_report_replaces_a_report_and_nothing_else(made: Path, tmp_path: Path) -> None:

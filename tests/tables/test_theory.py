@@ -165,7 +165,7 @@ def test_all_tables_go_into_one_pdf_and_nothing_else_stays(tmp_path: Path, capsy
         write_pdf([r"\nothing"], tmp_path / "one")
 
 
-def test_without_pdflatex_one_line_says_so(
+def test_a_missing_pdflatex_is_said(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = fef_run(tmp_path / "run")

@@ -42,9 +42,8 @@ def finished(job: str, environment: dict[str, str]) -> str:
     """The state of a job when it has ended."""
     deadline = time.monotonic() + WITHIN
     while time.monotonic() < deadline:
-        said = subprocess.run(
-            ["scontrol", "show", "job", job], env=environment, capture_output=True, text=True, check=True
-        )
+        line = ["scontrol", "show", "job", job]
+        said = subprocess.run(line, env=environment, capture_output=True, text=True, check=True)
         state = said.stdout.partition("JobState=")[2].split()[0]
         if state not in ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING"):
             return state
@@ -52,7 +51,7 @@ def finished(job: str, environment: dict[str, str]) -> str:
     raise AssertionError(f"job {job} did not end within {WITHIN} s")
 
 
-def test_the_batch_script_runs_on_both_nodes_and_gives_the_tokens_of_one_process(
+def test_the_batch_script_runs_on_both_nodes_with_the_tokens_of_one_process(
     slurm: dict[str, str], tmp_path: Path
 ) -> None:
     run, said = tmp_path / "run", tmp_path / "said"
@@ -78,9 +77,8 @@ def test_opencompass_runs_the_same_suites_with_its_slurm_runner(slurm: dict[str,
     write_config(tmp_path, 4, **models)
     line = ["opencompass", "config.py", "--slurm", "-p", "test", "--max-num-workers", "2", "-w", "out"]
     own = {"HF_DATASETS_CACHE": str(tmp_path / "cache"), "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        line, cwd=tmp_path, env=slurm | own, capture_output=True, text=True, timeout=WITHIN, check=False
-    )
+    how = {"cwd": tmp_path, "env": slurm | own, "timeout": WITHIN}
+    done = subprocess.run(line, **how, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     assert main([*LINE, "--suite", "gsm8k", "--out", str(tmp_path / "run")]) == 0
     items = read_run(tmp_path / "run").items

@@ -113,7 +113,7 @@ def test_an_inexact_fef_is_reported(tmp_path: Path) -> None:
     assert any("has another law than without speculation" in failure for failure in failures)
 
 
-def test_a_residual_that_is_not_broken_is_reported_as_not_caught(
+def test_a_residual_that_is_not_broken_is_said_to_be_not_caught(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("harness.audit.exact.broken_residual", nullcontext)
@@ -221,9 +221,7 @@ def test_a_bad_prompt_file_is_refused_by_its_line(tmp_path: Path, line: str | No
 @pytest.mark.parametrize(
     "sections", [["law", "lemma", "neural"], pytest.param(["law", "lemma", "chains", "neural"], marks=pytest.mark.slow)]
 )
-def test_everything_is_printed_and_recorded(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], sections: list[str]
-) -> None:
+def test_all_is_printed_and_recorded(tmp_path: Path, capsys: pytest.CaptureFixture[str], sections: list[str]) -> None:
     prompts, out = tmp_path / "mine.jsonl", tmp_path / "out"
     prompts.write_text('{"prompt": "Sort [ cat, ant ]"}')
     line = ["--sections", ",".join(sections), "--positions", "2", "--samples", "300", "--prompts", str(prompts)]
@@ -259,9 +257,7 @@ def test_a_decoder_that_is_not_exact_makes_the_exit_code_one(
         (["--sections", "lemma", "--out", __file__], "cannot make --out"),
     ],
 )
-def test_what_makes_no_audit_is_refused_in_one_line(
-    line: list[str], named: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_makes_no_audit_is_refused(line: list[str], named: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert named in refused(main, line, capsys)
 
 

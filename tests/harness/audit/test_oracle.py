@@ -150,9 +150,8 @@ def test_the_profile_is_the_mean_conditional_entropy() -> None:
                 loss = 0.0
                 for x, probability in law.items():
                     row = [x[other] if other in shown else backbone.mask_id for other in range(3)]
-                    loss -= probability * float(
-                        backbone.logits(torch.tensor([[0, *row]]))[0, 1 + position, x[position]]
-                    )
+                    logits_1V = backbone.logits(torch.tensor([[0, *row]]))[0, 1 + position]
+                    loss -= probability * float(logits_1V[x[position]])
                 losses.append(loss)
         found.append(np.mean(losses))
     assert information_profile(table) == pytest.approx(found)

@@ -71,9 +71,7 @@ def test_without_a_gpu_the_way_to_try_it_is_named(monkeypatch: pytest.MonkeyPatc
         main(["--gpu"])
 
 
-def test_a_part_that_fails_is_named_and_the_others_are_recorded(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_part_that_fails_is_named_and_others_are_recorded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def broken(options: bench.BenchOptions) -> bench.Tables:
         raise torch.OutOfMemoryError("CUDA out of memory")
 

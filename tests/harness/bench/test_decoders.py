@@ -8,7 +8,7 @@ from fakes import tiny_llada
 from families import SHIFTED, tiny
 
 from harness.bench.decoders import _Recording, bench_methods, bench_throughput
-from harness.bench.shapes import DEVICES, Shape, Work, bench_estimate
+from harness.bench.shapes import Shape, Work, bench_estimate
 from harness.bench.training import bench_training
 from harness.methods.selection import methods_named
 from model_wrappers import Backbone, decode, load_backbone
@@ -98,10 +98,3 @@ def test_llada_decodes_a_whole_sequence_at_every_call_and_arithmetic_bounds_it()
     assert calls == 128 and tokens % 128 == 0
     assert table.loc["llada", "speed"] == 1 < table.loc["threshold", "speed"]
     assert table.loc["llada", "memory-bound, %"] == (100 if tokens / 128 < 140 else 0)
-
-
-def test_one_token_a_step_of_a_block_model_is_bound_by_its_weights() -> None:
-    table = bench_estimate(load_backbone("nano-block"), "h100", ["gsm8k"], 1, methods_named("llada")).iloc[0]
-    assert table["memory-bound, %"] == 100
-    weights = 2 * (LLADA.layers + LLADA.head) / DEVICES["h100"][0]
-    assert 1e3 * weights <= table["ms"] / table["calls"] <= 1.02 * 1e3 * weights

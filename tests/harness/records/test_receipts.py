@@ -56,7 +56,6 @@ def test_what_this_process_uses_itself_is_not_the_machines(monkeypatch: pytest.M
 @pytest.mark.parametrize(
     ("processor", "gpu", "says"),
     [
-        (5.0, None, None),
         (None, None, None),
         (64.4, None, "64% of the processor"),
         (3.0, {"busy_percent": 90}, "90% of the GPU"),

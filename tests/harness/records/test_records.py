@@ -74,16 +74,13 @@ def test_a_damaged_line_is_named(folder: Path, line: str) -> None:
         read_run(folder)
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"schema": 99}'])
-def test_a_bad_run_file_is_refused(folder: Path, content: str) -> None:
-    (folder / "run.json").write_text(content)
-    with pytest.raises(UserError):
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"schema": 99}', None])
+def test_a_run_file_that_is_bad_or_missing_is_refused(folder: Path, content: str | None) -> None:
+    (folder / "run.json").write_text(content or "")
+    if content is None:
+        (folder / "run.json").unlink()
+    with pytest.raises(UserError, match=r"run\.json is missing" if content is None else "."):
         read_run(folder)
-
-
-def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"run\.json is missing"):
-        read_run(tmp_path)
 
 
 def test_a_packed_run_is_read_and_not_written_to(folder: Path) -> None:

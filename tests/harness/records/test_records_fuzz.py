@@ -58,9 +58,7 @@ def damaged(draw: st.DrawFn) -> tuple[str, bytes]:
 
 
 @given(damage=damaged())
-def test_damaged_records_are_read_or_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: tuple[str, bytes]
-) -> None:
+def test_damage_is_read_or_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: tuple[str, bytes]) -> None:
     monkeypatch.setattr("harness.records.store.os.fsync", lambda descriptor: None)  # of hundreds of folders
     for name, content in {**FILES, damage[0]: damage[1]}.items():
         (tmp_path / name).write_bytes(content)

@@ -95,7 +95,7 @@ def test_another_prompt_or_another_text_or_verdict_of_the_same_tokens_is_no_roun
     assert excused_items(golden, golden, {KEY: measures}) == []
 
 
-def test_on_the_same_class_of_platform_that_revision_is_not_asked(
+def test_on_the_same_platform_no_revision_is_asked(
     golden: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(judgement, "revision_of", lambda folder: pytest.fail("asked"))
@@ -113,9 +113,7 @@ def test_golden_records_outside_the_history_excuse_nothing_and_say_so(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("more", "excused"), [(0, True), (1, False)])
-def test_ssd_on_nano_takes_here_what_it_took_under_the_golden_revision(
-    more: int, excused: bool, tmp_path: Path
-) -> None:
+def test_ssd_on_nano_takes_here_what_the_golden_revision_takes(more: int, excused: bool, tmp_path: Path) -> None:
     """Whatever processor this is: golden costs that are not this one's are excused, one forward more is not."""
     if not (ROOT / ".git").exists() or shutil.which("git") is None:
         pytest.skip("needs a git checkout")

@@ -106,7 +106,7 @@ def lose(share: float, seed: int = 0) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(("share", "code"), [(0.05, 1), (0.005, 0)], ids=["five points", "an item or two"])
-def test_of_samples_a_drop_of_points_is_caught(
+def test_of_samples_a_drop_is_caught(
     tmp_path: Path, share: float, code: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     golden = run_of(tmp_path / "golden", items_of(), temperature=1.0)
@@ -140,7 +140,7 @@ def test_other_settings_are_refused(tmp_path: Path, golden: Path, change: dict[s
         verdict(run_of(tmp_path / "run", held, **change), golden)
 
 
-def test_an_update_says_what_changed_and_then_passes(
+def test_an_update_says_what_changed_and_passes(
     tmp_path: Path, golden: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = run_of(tmp_path / "run", items_of(tokens_hash="other"))

@@ -97,9 +97,7 @@ def measure_with(
 
 
 @pytest.mark.parametrize(("device", "pairs"), [("cpu", 4), ("cuda", 1)])
-def test_the_sides_alternate_in_a_pair_of_processes_for_each_item(
-    monkeypatch: pytest.MonkeyPatch, device: str, pairs: int
-) -> None:
+def test_the_sides_alternate_in_a_pair_of_processes(monkeypatch: pytest.MonkeyPatch, device: str, pairs: int) -> None:
     calls: list[str] = []
 
     def answer(side: str, method: str) -> dict[str, Any]:

@@ -125,13 +125,10 @@ def test_a_second_process_is_refused(tmp_path: Path) -> None:
         pass
 
 
-def test_a_folder_that_stayed_empty_goes_again(tmp_path: Path) -> None:
+def test_a_folder_that_stayed_empty_goes_again_and_one_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError), exclusive(tmp_path / "run"):
         raise RuntimeError
     assert not (tmp_path / "run").exists()
-
-
-def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="cannot write"), exclusive(tmp_path / "file" / "run"):
         pass

@@ -214,15 +214,11 @@ def test_a_file_of_questions_stands_beside_generated_problems(questions: Path, t
     assert resolved(*line, "--gen-length", "32").methods["llada"].suites["mine"].gen_length == 32
 
 
+LIMITED = ["--untimed", "--limit", "100"]
+
+
 @pytest.mark.parametrize(
-    ("line", "batch"),
-    [
-        (["--untimed"], 16),
-        (["--untimed", "--limit", "101"], 16),
-        (["--untimed", "--limit", "100"], UNSET),
-        (["--untimed", "--batch", "1"], UNSET),
-        ([], UNSET),
-    ],
+    ("line", "batch"), [(["--untimed"], 16), (LIMITED, UNSET), (["--untimed", "--batch", "1"], UNSET), ([], UNSET)]
 )
 def test_many_items_whose_seconds_do_not_count_are_decoded_in_batches(line: list[str], batch: object) -> None:
     config = resolved(*line)

@@ -26,26 +26,18 @@ def run(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_run_that_nobody_works_on_has_stopped(run: Path) -> None:
+def test_a_run_has_stopped_goes_on_or_is_finished(run: Path) -> None:
     (run / LOCK).touch()
     stopped = f"stopped; go on with the same options and --resume --out {run}"
     assert describe_status(run).splitlines() == [stopped, "GSM8K: 2 of 12 responses"]
-
-
-def test_a_run_that_goes_on_says_so(run: Path) -> None:
     with FileLock(run / LOCK):
         assert describe_status(run).splitlines()[0] == "goes on"
-
-
-def test_a_run_with_all_its_responses_is_finished(run: Path) -> None:
     lines = [json.dumps(item(method, "gsm8k", n)) for method in ("llada", "llada/2", "dcd", "fef-2") for n in range(3)]
     (run / "items.jsonl").write_text("\n".join(lines) + "\n")
     assert describe_status(run).splitlines() == ["finished", "GSM8K: 12 of 12 responses"]
 
 
-def test_the_command_prints_it_and_refuses_a_folder_without_a_run(
-    run: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_prints_it_and_refuses_what_is_no_run(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--status", str(run)]) == 0
     assert "GSM8K: 2 of 12 responses" in capsys.readouterr().out
     with pytest.raises(UserError, match="holds no run"):
@@ -76,8 +68,6 @@ def test_on_a_terminal_there_is_a_bar() -> None:
     assert "2/2" in out.getvalue() and "responses" not in out.getvalue()
 
 
-@pytest.mark.parametrize(
-    ("seconds", "words"), [(0.2, "1 s"), (40, "40 s"), (100, "2 min"), (3600, "60 min"), (12_000, "3 h 20 min")]
-)
-def test_durations_are_in_words(seconds: float, words: str) -> None:
-    assert duration(seconds) == words
+def test_durations_are_in_words() -> None:
+    words = {0.2: "1 s", 40: "40 s", 100: "2 min", 3600: "60 min", 12_000: "3 h 20 min"}
+    assert {seconds: duration(seconds) for seconds in words} == words

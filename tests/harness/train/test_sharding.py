@@ -27,25 +27,19 @@ def given(*line: str) -> Recipe:
 
 
 @pytest.mark.parametrize(("processes", "forwards"), [("1", 6), ("2", 3), ("3", 2), ("6", 1)])
-def test_a_step_has_the_same_examples_on_any_number_of_processes(
+def test_a_step_has_the_same_examples_on_any_number(
     processes: str, forwards: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WORLD_SIZE", processes)
     assert accumulation(given("--batch", "2", "--global-batch", "12")) == forwards
+    assert accumulation(PRESETS["paper"]) == 2  # of each process, without a global batch
 
 
-def test_without_a_global_batch_the_accumulation_is_that_of_each_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WORLD_SIZE", "8")
-    assert accumulation(PRESETS["paper"]) == 2
-
-
-def test_a_global_batch_that_cannot_be_divided_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_global_batch_that_cannot_be_divided_and_one_shard_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "4")
     with pytest.raises(UserError, match=r"--global-batch 12 is no multiple of 8, .* \(--batch 2\) of 4 processes"):
         accumulation(given("--batch", "2", "--global-batch", "12"))
 
-
-def test_one_process_cannot_shard(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("WORLD_SIZE", raising=False)
     with pytest.raises(UserError, match="--shard needs several processes: torchrun"):
         sharding("Layer")

@@ -110,9 +110,7 @@ def test_the_tokenizer_encodes_any_text_and_every_list_word_as_one_token() -> No
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("objective", "mask"), [("llada", "full"), ("fef", "full"), ("fef", "two-stream")])
-def test_a_stopped_training_goes_on_to_the_weights_of_an_uninterrupted_one(
-    tmp_path: Path, objective: str, mask: str
-) -> None:
+def test_a_stopped_training_goes_on_to_the_weights_of_a_whole_one(tmp_path: Path, objective: str, mask: str) -> None:
     recipe = replace(SMALL, mask=mask)
     train(objective, recipe, tmp_path / "whole", save_every=3)
     train(objective, recipe, tmp_path / "stopped", save_every=3)
@@ -162,7 +160,7 @@ def test_an_example_longer_than_the_model_is_refused_by_its_line(tmp_path: Path)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("objective", ["llada", "fef"])
-def test_the_papers_recipe_runs_on_an_official_folder_and_a_file(
+def test_the_papers_recipe_runs_on_an_official_folder(
     tmp_path: Path, objective: str, official_with_tokenizer: Path
 ) -> None:
     path = data_file(tmp_path, *({"question": f"{i} and 1?", "answer": f"#### {i + 1}"} for i in range(5)))
@@ -211,9 +209,7 @@ def test_bad_options_are_refused_before_anything_is_written(tmp_path: Path, opti
     assert not (tmp_path / "out").exists()
 
 
-def test_a_training_that_diverged_in_its_last_step_is_not_written_as_a_model(
-    tmp_path: Path, official_with_tokenizer: Path
-) -> None:
+def test_a_training_that_diverged_in_its_last_step_is_no_model(tmp_path: Path, official_with_tokenizer: Path) -> None:
     path = data_file(tmp_path, *({"prompt": f"{i}?", "response": "and so on"} for i in range(8)))
     command = ["--objective", "llada", "--init", str(official_with_tokenizer), "--data", str(path)]
     with pytest.raises(UserError, match=r"diverged: .* not finite; lower --lr"):
@@ -222,9 +218,7 @@ def test_a_training_that_diverged_in_its_last_step_is_not_written_as_a_model(
 
 
 @pytest.mark.slow
-def test_two_processes_train_as_one_that_accumulates_twice_as_much(
-    tmp_path: Path, official_with_tokenizer: Path
-) -> None:
+def test_two_processes_train_as_one_that_accumulates_more(tmp_path: Path, official_with_tokenizer: Path) -> None:
     """Whatever the numbers of positions in their examples are: each process has as many pieces as the other."""
     path = data_file(tmp_path, *({"prompt": f"{i}?", "response": "and so on " * (1 + i % 4)} for i in range(8)))
     command = ["--objective", "fef", "--init", str(official_with_tokenizer), "--data", str(path)]
@@ -232,10 +226,9 @@ def test_two_processes_train_as_one_that_accumulates_twice_as_much(
     launch += ["-m", "harness.train"]
     subprocess.run([*launch, *command, "--out", str(tmp_path / "two")], check=True, capture_output=True, timeout=300)
     assert main([*command, "--out", str(tmp_path / "one"), "--accumulation", "4"]) == 0
-    two, one = (pd.read_csv(tmp_path / name / "loss.csv") for name in ("two", "one"))
-    pd.testing.assert_frame_equal(
-        two.drop(columns="tokens_per_second"), one.drop(columns="tokens_per_second"), rtol=1e-2
-    )
+    curves = (pd.read_csv(tmp_path / name / "loss.csv") for name in ("two", "one"))
+    two, one = (curve.drop(columns="tokens_per_second") for curve in curves)
+    pd.testing.assert_frame_equal(two, one, rtol=1e-2)
 
 
 def test_what_nano_was_trained_on_is_frozen() -> None:

@@ -78,9 +78,7 @@ def test_a_row_has_the_same_logits_alone_and_in_a_batch(tiny: Backbone) -> None:
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("sharded", [False, True])
 @pytest.mark.parametrize("n_kv_heads", [4, 2])
-def test_official_checkpoint_gives_the_reference_logits(
-    tmp_path: Path, n_kv_heads: int, sharded: bool, causal: bool
-) -> None:
+def test_official_checkpoint_has_reference_logits(tmp_path: Path, n_kv_heads: int, sharded: bool, causal: bool) -> None:
     folder = official_checkpoint(tmp_path, sharded=sharded, n_kv_heads=n_kv_heads)
     logits_BLV = load_backbone(folder, dtype="float32").logits(IDS_BL, causal=causal)
     torch.testing.assert_close(logits_BLV, reference_logits(folder, IDS_BL, causal), rtol=1e-5, atol=1e-5)
@@ -122,7 +120,7 @@ def test_a_folder_without_a_model_is_refused(tmp_path: Path, name: str, says: st
         ("attn", "eager", "sdpa"),
     ],
 )
-def test_unknown_load_option_is_refused_with_the_valid_ones(
+def test_an_unknown_load_option_is_refused_with_valid(
     official_folder: Path, option: str, value: str, valid: str
 ) -> None:
     with pytest.raises(ValueError, match=valid):

@@ -169,9 +169,7 @@ def test_a_missing_tensor_is_named(name: str, tmp_path: Path, capfd: pytest.Capt
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_misshapen_tensor_is_named_with_both_shapes(
-    name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_misshapen_tensor_is_named_with_shapes(name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     def cut(weights: Weights) -> None:
         key = matching(weights, "0.q_proj" if name == "llada" else "0.self_attn.q_proj.weight")
         weights[key] = weights[key][:16].clone()
@@ -182,18 +180,14 @@ def test_a_misshapen_tensor_is_named_with_both_shapes(
 
 
 @pytest.mark.parametrize("part", ["1.mlp.experts.3.up_proj", "0.mlp.experts.3.up_proj", "0.mlp.experts.5.down_proj"])
-def test_a_missing_expert_is_refused_with_what_it_belongs_to(
-    part: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_missing_expert_is_refused_by_its_name(part: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     folder = checkpoint("llada_moe", tmp_path, moe_layer_freq=[1, 1])
     message = refusal(changed_weights(folder, lambda w: w.pop(matching(w, part))), capfd)
     merged = "down_proj" if "down_proj" in part else "gate_up_proj"
     assert f"model.layers.{part[0]}.mlp.experts.{merged}" in message
 
 
-def test_an_unknown_model_type_is_refused_with_the_known_ones(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_an_unknown_model_type_is_refused_with_the_known(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     official_checkpoint(tmp_path, model_type="parrot")
     message = refusal(tmp_path, capfd)
     assert "unknown model_type 'parrot'" in message and "--trust-remote-code" in message

@@ -123,7 +123,7 @@ def test_write_replace_changes_the_slots_of_the_new_tokens_alone(backbone: Backb
     [([4, 5, 6], [0]), ([4, 6], [1]), ([5, 4], [0]), ([0, 2, 3], [1])],
     ids=["first of the piece", "gap", "order", "gap after the first token"],
 )
-def test_a_shifted_model_refuses_a_position_without_the_one_before_it(
+def test_a_shifted_model_refuses_a_position_without_another(
     shifted: Backbone, positions: list[int], read: list[int]
 ) -> None:
     at_N = torch.tensor(positions)

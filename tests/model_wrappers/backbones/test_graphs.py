@@ -162,9 +162,7 @@ def test_what_another_sequence_left_in_a_buffer_is_not_seen(nano: Backbone) -> N
     torch.testing.assert_close(logits, expected, **CLOSE)
 
 
-def test_a_cache_that_grows_beyond_its_buffers_moves_to_larger_ones(
-    nano: Backbone, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cache_that_outgrows_its_buffers_moves_to_larger(nano: Backbone, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(graphs, "LEAST_ROOM", 32)
     own, _ = graphed(nano)
     given = []

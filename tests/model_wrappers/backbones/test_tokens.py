@@ -74,9 +74,7 @@ def test_text_ends_at_the_first_eos_or_end_of_turn(name: str, end: str | None, c
         ("llada_moe", 156895, 156892, None),
     ],
 )
-def test_published_checkpoints_without_a_tokenizer_have_their_ids(
-    name: str, mask: int, eos: int, eot: int | None
-) -> None:
+def test_published_checkpoints_without_tokenizer_have_ids(name: str, mask: int, eos: int, eot: int | None) -> None:
     sizes = {"hidden_size": 4, "num_attention_heads": 2, "num_key_value_heads": 1, "num_hidden_layers": 1}
     named = 151645 if name == "a2d-qwen3" else eos  # what their config.json says
     mask_id = None if name in ("a2d-qwen3", "llada_moe") else mask

@@ -89,11 +89,8 @@ def test_what_has_no_confidence_is_what_the_official_sampler_leaves_out(temperat
     candidates = Choice(request, EndOptions(confidence_eos_eot_inf=True))(logits_NV)
     confident = {token for token, sure in zip(range(5), candidates.confidence_N.tolist(), strict=True) if sure > 0.5}
     assert candidates.token_N.tolist() == [0, 1, 2, 3, 4] and confident == set(range(5)) - without
-
-
-def test_the_ends_of_a_model_without_eot_are_eos() -> None:
-    ledger = request_for(tiny_llada(), [3, 39]).backbone
-    assert ledger.ends_out_of_confidence(0.0) == [38] and ledger.ends_out_of_confidence(1.0) == []
+    without_eot = request_for(tiny_llada(), [3, 39]).backbone
+    assert without_eot.ends_out_of_confidence(temperature) == ([] if temperature else [38])
 
 
 # Ending at EOS: the same text for fewer forwards
@@ -136,7 +133,7 @@ def request(response: list[int]) -> Request:
         ([1, 0, MASK], None),
     ],
 )
-def test_masks_after_the_first_eos_are_filled_once_none_is_left_before_it(
+def test_masks_after_the_first_eos_are_filled_once_none_is_before(
     response: list[int], filled: list[int] | None
 ) -> None:
     made = request(response)

@@ -33,7 +33,7 @@ def backbone(request: pytest.FixtureRequest) -> Backbone:
 
 @pytest.mark.parametrize("block_length", [LENGTH, 4])
 @pytest.mark.parametrize("method", WHOLE)
-def test_every_decoder_fills_the_response(
+def test_every_decoder_fills_a_response(
     backbone: Backbone, method: str, block_length: int, prompt: torch.Tensor
 ) -> None:
     out = decode(backbone, prompt, method, gen_length=LENGTH, block_length=block_length)
@@ -43,9 +43,7 @@ def test_every_decoder_fills_the_response(
 
 @pytest.mark.parametrize("cache", ["prefix", "dual"])
 @pytest.mark.parametrize("method", CACHES)
-def test_every_decoder_fills_the_response_with_a_cache(
-    backbone: Backbone, method: str, cache: str, prompt: torch.Tensor
-) -> None:
+def test_every_decoder_fills_it_with_a_cache(backbone: Backbone, method: str, cache: str, prompt: torch.Tensor) -> None:
     out = decode(backbone, prompt, method, gen_length=LENGTH, block_length=4, cache=cache)
     assert backbone.mask_id not in out.tokens
     assert out.trace.cached_tokens > 0

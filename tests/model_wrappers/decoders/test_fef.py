@@ -83,7 +83,7 @@ def test_draft_probs_come_from_the_draft_model_alone() -> None:
 @pytest.mark.parametrize("speculative", [True, False])
 @pytest.mark.parametrize("block_length", BLOCKS)
 @pytest.mark.parametrize("seed", range(5))
-def test_scope_pass_makes_four_greedy_steps_equal_two(
+def test_with_scope_pass_four_steps_equal_two(
     prompt: torch.Tensor, seed: int, block_length: int, speculative: bool
 ) -> None:
     """C holds the positions of the step before alone: the same ones are masked, and get the same tokens again."""
@@ -92,8 +92,6 @@ def test_scope_pass_makes_four_greedy_steps_equal_two(
 
 
 @pytest.mark.parametrize(("fraction", "forwards"), [(0.0, 16), (0.3, 20), (1.0, 32)])
-def test_remask_fraction_sets_how_many_positions_are_decoded_again(
-    prompt: torch.Tensor, fraction: float, forwards: int
-) -> None:
+def test_remask_fraction_says_how_many_are_decoded_again(prompt: torch.Tensor, fraction: float, forwards: int) -> None:
     trace = decode(tiny_llada(), prompt, gen_length=LENGTH, steps=2, speculative=False, remask_fraction=fraction).trace
     assert trace.forwards == forwards

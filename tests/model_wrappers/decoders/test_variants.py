@@ -50,18 +50,14 @@ def test_ddosp_follows_its_schedule(prompt: torch.Tensor, tmp_path: Path) -> Non
         ([[2, 2], [3, True]], "cannot be read: .*got `bool`"),
     ],
 )
-def test_a_schedule_that_does_not_fit_is_refused(
-    tmp_path: Path, prompt: torch.Tensor, quotas: object, named: str
-) -> None:
+def test_a_schedule_that_fits_not_is_refused(tmp_path: Path, prompt: torch.Tensor, quotas: object, named: str) -> None:
     path = schedule_file(tmp_path, quotas)
     with pytest.raises(ValueError, match=named):
         decode(tiny_llada(), prompt, "ddosp", gen_length=LENGTH, block_length=4, steps=4, schedule=path)
 
 
 @pytest.mark.parametrize("text", ["{broken", "[]", "{}", "3", None])
-def test_a_file_that_is_no_schedule_or_missing_is_refused(
-    prompt: torch.Tensor, tmp_path: Path, text: str | None
-) -> None:
+def test_a_file_that_is_no_schedule_is_refused(prompt: torch.Tensor, tmp_path: Path, text: str | None) -> None:
     path = tmp_path / "schedule.json" if text else "nano/nothing"
     (tmp_path / "schedule.json").write_text(text or "")
     with pytest.raises(ValueError, match=r"schedule\.json cannot be read" if text else r"schedule\.py"):
