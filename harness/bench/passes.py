@@ -16,8 +16,8 @@ import pandas as pd
 import torch
 
 from harness.errors import UserError, explained
+from harness.records.environment import interleaved
 from harness.stats import linear_fit
-from harness.timing import interleaved
 from model_wrappers import Backbone
 from model_wrappers.backbones.protocol import Ledger
 from model_wrappers.decoders.fef.targets import Proposal

@@ -18,8 +18,8 @@ import torch
 from harness.bench.decoders import dev_prompts, options_of
 from harness.errors import UserError
 from harness.methods.presets import Preset
+from harness.records.environment import free_bytes
 from harness.stats import ratio_of_totals
-from harness.timing import free_bytes
 from model_wrappers import Backbone, decode
 from model_wrappers.backbones.llada import FAMILY, OFFICIAL_MASK_ID, LLaDAConfig, LLaDAForMaskedLM
 from model_wrappers.backbones.model import check_graphs

@@ -8,8 +8,8 @@ from pathlib import Path
 import pandas as pd
 from msgspec import structs
 
+from harness.records.environment import seconds_of
 from harness.stats import median_ratio
-from harness.timing import seconds_of
 from harness.train.data import Collator, CorruptedBatches, NanoExamples, PositionBatches
 from harness.train.recipes import PRESETS
 from harness.train.rows import TwoStreamBatches

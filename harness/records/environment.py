@@ -10,7 +10,7 @@ import os
 import platform
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -164,3 +164,30 @@ def _handle(pynvml: Any, device: str) -> Any:
 
     identity = str(torch.cuda.get_device_properties(device).uuid)
     return pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{identity.removeprefix('GPU-')}")
+
+
+DISCARDED = 2
+
+
+def seconds_of(call: Callable[[], object], device: torch.device) -> float:
+    """Wall-clock seconds of one call, the device synchronised on both sides."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    began = time.perf_counter()
+    call()
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter() - began
+
+
+def interleaved(calls: dict[str, Callable[[], object]], device: torch.device, repeats: int) -> pd.DataFrame:
+    """Seconds of each call, a column per call, in rounds that drift hits alike; the first DISCARDED rounds warm up."""
+    rounds = [{name: seconds_of(call, device) for name, call in calls.items()} for _ in range(repeats + DISCARDED)]
+    return pd.DataFrame(rounds[DISCARDED:])
+
+
+def free_bytes(device: torch.device) -> int:
+    """Memory that can still be allocated on a device, in bytes."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    return int(psutil.virtual_memory().available)

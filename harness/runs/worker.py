@@ -15,7 +15,7 @@ import torch
 from msgspec import UNSET
 
 from harness.errors import UserError, explained
-from harness.records.environment import receipt
+from harness.records.environment import free_bytes, receipt, seconds_of
 from harness.records.schema import PromptRecord
 from harness.records.traces import TraceRecord, replay, window_sums
 from harness.runs.folder import describe_data, made_with
@@ -23,7 +23,6 @@ from harness.runs.pool import Chunk, Queue
 from harness.runs.resolve import ResolvedRun
 from harness.runs.respond import SuiteJob, batched, decode_item, prompts_of, warm_up
 from harness.runs.responses import Passes, Response, Result, hash_of, trace_of
-from harness.timing import free_bytes, seconds_of
 from model_wrappers import Backbone
 from model_wrappers.api import check_options
 from model_wrappers.backbones.blocks import BlockLedger, ledgers

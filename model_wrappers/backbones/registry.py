@@ -16,14 +16,14 @@ from safetensors import SafetensorError, safe_open
 from transformers import PretrainedConfig, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 from transformers.utils import cached_file
 
-from model_wrappers.backbones import causal, diffusion_gemma, llada, llada2_moe, llada_moe, qwen2, qwen3
+from model_wrappers.backbones import causal, diffusion_gemma, llada, mixtures, qwen2, qwen3
 from model_wrappers.backbones.model import Backbone, Family, ReadsAt, check_extends, check_graphs
 from model_wrappers.backbones.weights import load_remote, load_weights
 
 FAMILIES: dict[str, Family] = {
     each.model_type: each
     for each in (
-        *(llada.FAMILY, llada_moe.FAMILY, llada2_moe.FAMILY, diffusion_gemma.FAMILY, *causal.FAMILIES),
+        *(llada.FAMILY, mixtures.LLADA_MOE_FAMILY, mixtures.LLADA2_FAMILY, diffusion_gemma.FAMILY, *causal.FAMILIES),
         *(qwen2.DREAM_FAMILY, qwen2.FAST_DLLM_V2_FAMILY),
         *(qwen3.A2D_FAMILY, qwen3.SDAR_FAMILY, qwen3.SDAR_MOE_FAMILY),
     )
