@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from harness.errors import UserError
+from harness.errors import UserError, explained
 from harness.runs.pool import Workers, cores
 
 ROOT = Path(__file__).resolve().parents[2]
 INSTALL = 'python -m pip install --editable ".[cluster]"'
-REACHED_WITHIN = 5.0  # seconds
+ANSWERS_WITHIN = 5.0  # seconds
 JOINED_WITHIN = 60.0  # seconds
 STORE = 256 * 2**20  # bytes of shared memory for what workers and driver exchange, which is little
 QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DISABLE_IMPORT_WARNING": "1", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
@@ -103,21 +103,17 @@ def first_line(error: BaseException) -> str:
 
 def check_machine(workers: Workers) -> None:
     """Raise UserError if this machine has too few cores or GPUs."""
-    wanted, here = workers.count * workers.threads, len(cores())
-    if wanted > here:
-        raise UserError(
-            f"--workers {workers.count} of {_count(workers.threads, 'thread')} need {wanted} cores, and this process "
-            f"may use {here}; give fewer --workers or --threads, or --ray-address of a cluster"
-        )
-    if workers.gpus:
+    needs, here = workers.count * workers.threads, len(cores())
+    said, instead = f"of {_count(workers.threads, 'thread')} need {needs} cores", "fewer --workers or --threads"
+    has = f"this process may use {here}"
+    if needs <= here and workers.gpus:
         import torch
 
-        gpus, found = math.ceil(workers.count * workers.gpus), torch.cuda.device_count()
-        if gpus > found:
-            raise UserError(
-                f"--workers {workers.count} with --gpus-per-worker {workers.gpus:g} need {_count(gpus, 'GPU')}, and "
-                f"torch sees {found} here; give fewer --workers, or --ray-address of a cluster"
-            )
+        needs, here = math.ceil(workers.count * workers.gpus), torch.cuda.device_count()
+        said, instead = f"with --gpus-per-worker {workers.gpus:g} need {_count(needs, 'GPU')}", "fewer --workers"
+        has = f"torch sees {here} here"
+    if needs > here:
+        raise UserError(f"--workers {workers.count} {said}, and {has}; give {instead}, or --ray-address of a cluster")
 
 
 def check_reachable(address: str) -> None:
@@ -127,13 +123,9 @@ def check_reachable(address: str) -> None:
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 2**16:
         raise UserError(f"--ray-address {address}: give HOST:PORT of the head node, such as 10.0.0.1:6379, or auto")
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), REACHED_WITHIN).close()
-    except OSError as error:
-        raise UserError(
-            f"--ray-address {address}: nothing answers there ({error}); start the head node with `ray start --head`, "
-            "or leave the option out to use this machine"
-        ) from error
+    instead = "start the head node with `ray start --head`, or leave the option out to use this machine"
+    with explained(f"--ray-address {address}: nothing answers there", OSError, instead=instead):
+        socket.create_connection((host.strip("[]"), int(port)), ANSWERS_WITHIN).close()
 
 
 def wait_for_room(nodes: Callable[[], list[dict[str, Any]]], workers: Workers) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 from msgspec import Meta
 
-from harness.errors import UserError
+from harness.errors import UserError, explained
 from harness.measures.intervals import Paired, paired
 from harness.measures.seconds import read_measured
 from harness.measures.table import method_labels, suite_titles
@@ -46,11 +46,7 @@ def against(run: Run, reference: str) -> pd.DataFrame:
     shares any with it.
     """
     methods, suites = list(method_labels(run)), list(suite_titles(run))
-    if reference not in methods:
-        raise UserError(f"--against {reference}: the run has no such method; it has {', '.join(methods)}")
-    pairs = paired(run, reference)
-    if not any(method == reference for method, _ in pairs):
-        raise UserError(f"--against {reference}: there are no items of it yet")
+    pairs = paired(run, reference) if reference in methods else {}
     rows = []
     for method in methods:
         own = {suite: pairs[method, suite] for suite in suites if (method, suite) in pairs}
@@ -60,7 +56,12 @@ def against(run: Run, reference: str) -> pd.DataFrame:
         if len(suites) > 1:
             rows.append(_row(method, ALL, list(own.values()), complete=len(own) == len(suites)))
     if not rows:
-        raise UserError(f"--against {reference}: no other method shares problems with it")
+        wrong = "no other method shares problems with it"
+        if reference not in methods:
+            wrong = f"the run has no such method; it has {', '.join(methods)}"
+        elif not any(method == reference for method, _ in pairs):
+            wrong = "there are no items of it yet"
+        raise UserError(f"--against {reference}: {wrong}")
     return with_words(pd.DataFrame(rows))[AGAINST]
 
 
@@ -163,12 +164,8 @@ class Claims(msgspec.Struct, forbid_unknown_fields=True):
 
 def read_claims(path: Path) -> list[Claim]:
     """The claims of a TOML file. Raises UserError if it cannot be read, or has something else."""
-    try:
+    with explained(f"{path} is no file of claims", OSError, ValueError, msgspec.ValidationError):
         return msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), Claims).claim
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}") from error
-    except (ValueError, msgspec.ValidationError) as error:
-        raise UserError(f"{path} is no file of claims: {error}") from error
 
 
 def compare(claims: list[Claim], folder: Path) -> pd.DataFrame:

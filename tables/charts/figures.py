@@ -15,7 +15,7 @@ from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
-from harness.errors import UserError, explained
+from harness.errors import explained
 from harness.measures.intervals import tradeoff
 from harness.measures.series import by_option
 from harness.measures.table import method_labels, timed
@@ -40,14 +40,17 @@ MOST_IN_COLUMN = 27  # characters of a label that leave room for a second column
 LINES = ("-", "--", "-.", ":")
 
 
+UNTIMED = "the run's seconds were not measured for comparison"
+
+
 class Skipped(Exception):
     """A figure cannot be drawn from these records; the message says why."""
 
 
-def need_seconds(run: Run) -> None:
-    """Raise Skipped if a run's seconds were not measured for comparison."""
-    if not timed(run):
-        raise Skipped("the run's seconds were not measured for comparison")
+def need(there: object, why: str) -> None:
+    """Raise Skipped, which says why, if what a figure needs is not there."""
+    if not there:
+        raise Skipped(why)
 
 
 def new_figure(height: float, rows: int = 1, entries: Sequence[str] = ()) -> tuple[Figure, Any]:
@@ -103,12 +106,13 @@ def draw_tradeoff(run: Run) -> tuple[Figure, list[str]]:
 
     Raises Skipped if LLaDA is not scored, or the run was not timed.
     """
-    need_seconds(run)
+    need(timed(run), UNTIMED)
     frame, left_out = tradeoff(run)
-    if frame.empty:
-        raise Skipped("; ".join(left_out))
-    if len(frame) > MOST_METHODS:
-        raise Skipped(f"{len(frame)} methods are too many to distinguish; at most {MOST_METHODS} are drawn")
+    need(not frame.empty, "; ".join(left_out))
+    need(
+        len(frame) <= MOST_METHODS,
+        f"{len(frame)} methods are too many to distinguish; at most {MOST_METHODS} are drawn",
+    )
     labels, look = method_labels(run), looks()
     figure, axes = new_figure(2.3, entries=[labels[method] for method in frame["method"]])
     axes.axvline(1, color="0.7", linewidth=0.6, linestyle=":", zorder=0)
@@ -138,8 +142,7 @@ def draw_acceptance(run: Run) -> tuple[Figure, list[str]]:
     windows, labels, fef = fef_windows(run, others=True), method_labels(run), prefix_conditioned(run.config)
     has_windows = set(windows["method"].unique())
     ran = [method for method in (*fef, *(name for name in labels if name not in fef)) if method in has_windows]
-    if not ran:
-        raise Skipped("no method of this run has speculative windows")
+    need(ran, "no method of this run has speculative windows")
     asked = [method for method in ran if method not in ONLY_ABLATION] or ran
     shown, left_out = asked[:MOST_CURVES], [f"without {labels[method]}" for method in asked[MOST_CURVES:]]
     figure, (above, below) = new_figure(3.0, rows=2, entries=[labels[method] for method in shown for _ in range(2)])
@@ -167,7 +170,7 @@ def draw_window_size(run: Run) -> tuple[Figure, list[str]]:
     Above, the committed length of the first such series beside the theorem's; below, the speedups of all. Raises
     Skipped with fewer than two window sizes, or if the run was not timed.
     """
-    need_seconds(run)
+    need(timed(run), UNTIMED)
     expected = theory(run)
     ran = set(expected["method"])
     series = {
@@ -175,8 +178,7 @@ def draw_window_size(run: Run) -> tuple[Figure, list[str]]:
         for title, row in by_option(run, "window", WINDOW).items()
     }
     series = {title: methods for title, methods in series.items() if len(methods) > 1}
-    if not series:
-        raise Skipped("it takes two methods that differ in the window size alone (--methods window-size)")
+    need(series, "it takes two methods that differ in the window size alone (--methods window-size)")
     means = {
         title: expected[expected["method"].isin(methods)].groupby("window").mean(numeric_only=True)
         for title, methods in series.items()
@@ -251,13 +253,11 @@ def draw_throughput(record: Path) -> tuple[Figure, list[str]]:
 
 def _losses(path: Path) -> pd.Series[float]:
     """The losses of a loss.csv by step, later stages after earlier ones."""
-    try:
+    with explained(
+        f"{path} is no loss.csv of harness.train, with columns step and loss", OSError, ValueError, KeyError
+    ):
         frame = pd.read_csv(path)
         steps, losses = frame["step"].to_numpy(dtype=float), frame["loss"].to_numpy(dtype=float)
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}; give NAME=FILE, a loss.csv of harness.train") from error
-    except (ValueError, KeyError) as error:
-        raise UserError(f"{path} is no loss.csv: it must have numbers in columns step and loss") from error
     ends = np.flatnonzero(np.diff(steps) < 0)
     offsets = np.zeros(len(steps))
     for end in ends:

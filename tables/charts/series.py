@@ -17,10 +17,10 @@ from msgspec import structs
 from harness.measures.intervals import tradeoff
 from harness.measures.parallelism import curves
 from harness.measures.series import by_option, differ_in_one_option, series_of
-from harness.measures.table import REFERENCE, measure, suite_titles
+from harness.measures.table import REFERENCE, measure, suite_titles, timed
 from harness.methods.tuning import TUNED
 from harness.records.store import Run
-from tables.charts.figures import Skipped, legend_below, looks, need_seconds, new_figure, plain_log
+from tables.charts.figures import UNTIMED, legend_below, looks, need, new_figure, plain_log
 
 WHOLE = "whole"  # the anchor of a step that has one context
 
@@ -32,7 +32,7 @@ def draw_front(run: Run, suite: str | None = None, named: Mapping[str, str] | No
     Wilson's on a suite; the band is LLaDA's. Raises Skipped unless methods were tuned or a series beside LLaDA's has
     two that were scored, and if the run was not timed.
     """
-    need_seconds(run)
+    need(timed(run), UNTIMED)
     label = "mean accuracy (%)" if suite is None else f"accuracy on {suite_titles(run)[suite]} (%)"
     run = run if suite is None else _only(run, suite)
     seconds = measure(run).groupby("method")["seconds_per_item"].mean()
@@ -44,8 +44,8 @@ def draw_front(run: Run, suite: str | None = None, named: Mapping[str, str] | No
     }
     lines = {title: series for title, series in lines.items() if series}
     tuned = any(TUNED in name for series in lines.values() for name in series)
-    if not tuned and all(len(series) == 1 or REFERENCE in series for series in lines.values()):
-        raise Skipped("no decoder but LLaDA has two settings that were scored")
+    several = any(len(series) > 1 and REFERENCE not in series for series in lines.values())
+    need(tuned or several, "no decoder but LLaDA has two settings that were scored")
     figure, axes = new_figure(2.3, entries=list(lines))
     for (name, series), look, dashes in zip(lines.items(), looks(), cycle(("-", "--", ":")), strict=False):
         rows = accuracy.loc[series]
@@ -85,8 +85,7 @@ def draw_parallelism(run: Run, suite: str | None) -> tuple[Figure, list[str]]:
             whole[title] = own
         else:
             left_out.append(f"without {title}: a suite is missing, or not scored")
-    if not whole:
-        raise Skipped("no decoder has two settings that were scored beside LLaDA")
+    need(whole, "no decoder has two settings that were scored beside LLaDA")
     names = {title: f"{title} ({own['area'].mean():.0f})" for title, own in whole.items()}
     figure, axes = new_figure(2.3, entries=list(names.values()))
     for (title, own), look in zip(whole.items(), looks(), strict=False):
@@ -120,7 +119,7 @@ def draw_anchor(run: Run) -> tuple[Figure, list[str]]:
 
     Raises Skipped with fewer than two anchors, or if the run was not timed.
     """
-    need_seconds(run)
+    need(timed(run), UNTIMED)
     frame, left_out = tradeoff(run)
     frame = frame.set_index("method")
     series = {
@@ -128,8 +127,7 @@ def draw_anchor(run: Run) -> tuple[Figure, list[str]]:
         for title, row in by_option(run, "anchor", WHOLE).items()
     }
     series = {title: row for title, row in series.items() if len(row) > 1}
-    if not series:
-        raise Skipped("it takes two anchors of two-stream verification (--methods anchor)")
+    need(series, "it takes two anchors of two-stream verification (--methods anchor)")
     anchors = sorted({n for row in series.values() for n in row}, key=lambda n: (n == WHOLE, n if n != WHOLE else 0))
     figure, (above, below) = new_figure(3.6, rows=2, entries=[*series, "LLaDA"])
     for (name, row), look in zip(series.items(), looks(), strict=False):

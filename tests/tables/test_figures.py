@@ -135,7 +135,7 @@ def test_curves_are_raw_and_smoothed_and_stages_follow_one_another(tmp_path: Pat
     assert np.array_equal(raw.get_xdata(), range(1, 121)) and np.allclose(raw.get_ydata(), losses, rtol=1e-12)
     heights = np.asarray(smooth.get_ydata())
     assert smooth.get_label() == "one" and heights[60] == pytest.approx(losses[59:62].mean())
-    for name, content, says in (("none", None, "cannot read"), ("bad", "step\n1\n", "is no loss.csv")):
+    for name, content, says in (("none", None, "is no loss.csv"), ("bad", "step\n1\n", "is no loss.csv")):
         if content is not None:
             (tmp_path / name).write_text(content)
         with pytest.raises(UserError, match=says):
