@@ -188,9 +188,8 @@ def _found(plugin: str) -> tuple[str, Path, str]:
     name = {entry.name: entry.value for entry in importlib.metadata.entry_points(group=GROUP)}.get(plugin, plugin)
     if name.endswith(".py"):
         path = Path(name).expanduser().resolve()
-        if not path.is_file():
-            raise UserError(f"plugin {plugin}: there is no such file")
-        return name, path, files_hash(with_helpers(path))
+        with explained(f"plugin {plugin}: there is no such file", OSError):
+            return name, path, files_hash(with_helpers(path))
     with explained(f"plugin {plugin}", Exception, SystemExit):  # of the package that it is in, or a name that is none
         found, package = importlib.util.find_spec(name), importlib.util.find_spec(name.partition(".")[0])
     if found is None or found.origin is None or not found.has_location or package is None:

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from typing import Any
 
 TESTS_FILE = "<string>"  # what tests are compiled as
-LONGEST_LINE = 200  # characters
 ALIASES = {"np": "numpy", "pd": "pandas"}
 
 
@@ -175,4 +174,4 @@ def _failing_line(error: BaseException, tests: str) -> str:
         if step.tb_frame.f_code.co_filename == TESTS_FILE:
             number = step.tb_lineno
         step = step.tb_next
-    return tests.splitlines()[number - 1].strip()[:LONGEST_LINE] if number else ""
+    return tests.splitlines()[number - 1].strip()[:200] if number else ""

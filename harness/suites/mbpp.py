@@ -92,7 +92,8 @@ def draw_long(rng: Random, suite: str = "code-long", parts: tuple[str, ...] = PA
     """
     *steps, reduce, solve = (f"{part}_{rng.choice(NOUNS)}" for part in parts)
     pairs = list(zip(steps[::2], steps[1::2], strict=True))
-    drawn = [_drawn_pair(rng) for _ in pairs]
+    tests, changes = tuple(TESTS), tuple(CHANGES)
+    drawn = [(rng.choice(tests), rng.randint(2, 7), rng.choice(changes), rng.randint(2, 15)) for _ in pairs]
     kind = rng.choice(tuple(REDUCED))
     sentences = [
         f"Write a function {keep} to return a list of all numbers {test} {k}. "
@@ -120,12 +121,6 @@ def draw_long(rng: Random, suite: str = "code-long", parts: tuple[str, ...] = PA
         return draw_long(rng, suite, parts)
     key = " ".join(f"{test} {k} {operator} {j}" for test, k, operator, j in drawn)
     return problem_of(f"{suite} {kind} {key}", text, response, asserts)
-
-
-def _drawn_pair(rng: Random) -> tuple[str, int, str, int]:
-    """A test and its number, a change and its number."""
-    test, k = rng.choice(tuple(TESTS)), rng.randint(2, 7)
-    return test, k, rng.choice(tuple(CHANGES)), rng.randint(2, 15)
 
 
 def _function(rng: Random, name: str, names: Names, value: str, condition: str) -> str:

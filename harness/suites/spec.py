@@ -20,7 +20,6 @@ SANDBOXED = {
     "HumanEvalEvaluator": {"type": "harness.sandbox.evaluators.SandboxedHumanEval", "k": [1]},
     "MBPPEvaluator": {"type": "harness.sandbox.evaluators.SandboxedMBPP"},
 }
-SMALL_LENGTH = 64  # tokens of a response of a small model, on suites without generated problems
 Row = dict[str, Any]
 Rounds = list[dict[str, str]]
 BOXED = "\nPlease reason step by step, and put your final answer within \\boxed{}."
@@ -123,7 +122,7 @@ class Suite:
         if not small:
             return settings_of_model(model, self.name) or self.lengths
         if self.generator is None:
-            return {"gen_length": SMALL_LENGTH}
+            return {"gen_length": 64}
         length, block = self.generator.length, self.generator.block_length
         return {"gen_length": length} if block is None else {"gen_length": length, "block_length": block}
 
@@ -244,15 +243,16 @@ def shipped(configuration: str) -> list[dict[str, Any]]:
 
     folder = Path(opencompass.__file__).parent / "configs" / "datasets"
     files = {path.stem: path for path in sorted(folder.rglob("*.py"))}
-    if configuration not in files:
+    found = []
+    if configuration in files:
+        config = Config.fromfile(str(files[configuration]), format_python_code=False)
+        found = [each for name, value in config.items() if name.endswith("_datasets") for each in value]
+    if not found:
         plain = {name.lower(): name for name in files}
         close = [plain[name] for name in get_close_matches(configuration.lower(), plain, n=5)]
         hint = f"close ones: {', '.join(close)}" if close else f"they are below {folder}"
-        raise UserError(f"OpenCompass has no configuration {configuration}; {hint}")
-    config = Config.fromfile(str(files[configuration]), format_python_code=False)
-    found = [each for name, value in config.items() if name.endswith("_datasets") for each in value]
-    if not found:
-        raise UserError(f"OpenCompass's configuration {configuration} names no datasets")
+        named = f"datasets in its configuration {configuration}" if configuration in files else ""
+        raise UserError(f"OpenCompass has no {named or f'configuration {configuration}'}; {hint}")
     return [_plain(each) for each in found]
 
 
