@@ -1,13 +1,8 @@
 """Plugins: files and modules from outside this repository with decoders, presets, suites and model families.
 
-A plugin registers what it brings when it is imported:
-
-    from model_wrappers import register, register_family      # decoders, families
-    from harness.plugins import register_preset, register_suite
-
-`--plugin` takes a file, a module (`package.module`), or the name of an entry point in the group GROUP; installed entry
-points are loaded for every run. A plugin is imported once in a process. A run notes the plugins that it used, with the
-SHA-256 of their code.
+A plugin registers what it brings when it is imported, once in a process, by `register` and `register_family` of
+model_wrappers and `register_preset` and `register_suite` of this file. `--plugin` takes a file, a module, or an entry
+point in the group GROUP; installed ones are loaded for every run. A run notes those that it used, with their SHA-256.
 """
 
 import importlib

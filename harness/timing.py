@@ -12,12 +12,11 @@ DISCARDED = 2
 
 def seconds_of(call: Callable[[], object], device: torch.device) -> float:
     """Wall-clock seconds of one call, the device synchronised on both sides."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
+    wait = torch.cuda.synchronize if device.type == "cuda" else lambda _: None
+    wait(device)
     began = time.perf_counter()
     call()
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
+    wait(device)
     return time.perf_counter() - began
 
 

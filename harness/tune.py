@@ -113,8 +113,8 @@ def choose(dev: pd.DataFrame) -> pd.DataFrame:
     """The settings that the rule chooses: rows of dev with goal (of GOALS) and best, whether its role is the decoder's
     best.
 
-    dev: a row per setting and suite that was run: suite, decoder (of SPACES), role, accuracy (percent), seconds (mean
-    of a response), and others. Raises UserError where LLaDA has no scored row on a suite.
+    dev: a row per setting and suite: suite, decoder, role, accuracy (percent), seconds (of a response), and others.
+    Raises UserError where LLaDA has no scored row on a suite.
     """
     bars = dev[dev["decoder"] == "llada"].groupby("suite")["accuracy"].max()
     without = [suite for suite in dev["suite"].unique() if pd.isna(bars.get(suite))]

@@ -1,8 +1,7 @@
 """The two-stream section of the audit: how far the target of two-stream verification is from the paper's target.
 
-Both are taken at every position of a reference response, given the tokens before it: the paper's from the sequence with
-them filled in, the other from a context that is computed anew every `anchor` positions, or in doubt, and the clean
-tokens since. Temperature 1, the mask excluded, all later positions masked.
+Both are taken along a reference response, at temperature 1: the paper's from the sequence with the tokens before filled
+in, the other from a context that is computed anew every `anchor` positions, or in doubt, and the clean tokens since.
 """
 
 import math

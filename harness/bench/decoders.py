@@ -207,9 +207,8 @@ def bench_responses(
 ) -> tuple[dict[str, pd.DataFrame], list[str]]:
     """Tables `parity` and `suites` on the first `count` problems of every suite, and which responses have other tokens.
 
-    methods: of the record (None: all). parity: by method the responses with the golden tokens at the golden forwards,
-    at others, and with other tokens: another processor decides ties otherwise. suites: milliseconds, forwards and
-    speedups over LLaDA. Raises UserError where the record's problems are not those that are generated here.
+    methods: of the record (None: all). parity: by method the responses with the golden tokens, at the golden forwards
+    or others, and without. suites: costs and speedups over LLaDA. Raises UserError for a record of other problems.
     """
     methods = list(golden.config.methods if methods is None else methods)
     rows = golden.items[(golden.items["item"] < count) & golden.items["method"].isin(methods)]

@@ -190,13 +190,8 @@ def lacks(isolation: Isolation) -> str:
     with tempfile.TemporaryDirectory(prefix="probe-") as outside, socket.create_server(("127.0.0.1", 0)) as server:
         Path(outside).chmod(0o777)  # so that it is the sandbox that keeps a program out
         Path(outside, "planted").write_text("planted", encoding="utf-8")
-        facts = {
-            "port": server.getsockname()[1],
-            "home": str(folder) if secret else "",
-            "known": known,
-            "outside": outside,
-            "most_processes": 2 * execute.PROCESSES,
-        }
+        facts = {"port": server.getsockname()[1], "home": str(folder) if secret else "", "known": known}
+        facts |= {"outside": outside, "most_processes": 2 * execute.PROCESSES}
         code = "".join(f"{name} = {value!r}\n" for name, value in facts.items()) + PROBE
         outcome, complaint = execute.attempt(Program(code, seconds=10.0, killed_after=12.0), isolation)
     if outcome is None:

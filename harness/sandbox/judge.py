@@ -1,9 +1,9 @@
 """The verdict on one program: its tests, run in a process that the program does not share.
 
-The tests call the program's functions through stand-ins. Arguments and results cross as data (`values.py`), so every
-comparison is one of this process's builtin values, which nothing that a program does reaches. An object of a class that
-the program defines stays there. Its stand-in answers calls, iteration, indexing, truth, length and attributes with
-data; it is equal to nothing but itself, and a test that compares one is counted.
+The tests call the program's functions through stand-ins; arguments and results cross as data (`values.py`), so every
+comparison is one of this process's builtin values. An object of a class that the program defines stays there. Its
+stand-in answers calls, iteration, indexing, truth, length and attributes with data; it is equal to nothing but itself,
+and a test that compares one is counted.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""Inside a sandbox: one process becomes the program's, the other its judge. `execute.py` starts it.
+"""Inside a sandbox: one process becomes the program's, the other its judge. `execute.py` starts it, from code it sends.
 
-The judge alone reads the tests and the report's nonce, after the two part, and empties their file. The program's
-process has none of the judge's descriptors and cannot read its memory: the judge is another user, or not dumpable. The
-report is "started", then one line: nonce, kind, number of comparisons, and message and line of the tests in hex. This
-runs from code objects that are sent along: the harness is not installed here.
+The judge alone reads the tests and the report's nonce, and empties their file. The program's process has none of its
+descriptors and cannot read its memory: the judge is another user, or not dumpable. The report is "started", then one
+line: nonce, kind, number of comparisons, and message and line of the tests in hex.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """MBPP: a task in words with asserts, 3 solved ones before each. Generated ones: filter a list, change, reduce.
 
-`code-long` and `code-hard`, generated alone, are as long as real ones: three or five functions on a list, and one that
-calls them. A problem has many correct responses, with expressions or statements and random names. One that mixes two of
-them (assigns `total`, returns `result`) is wrong: that is the factorization error that generated programs show.
-Expected values come from running a reference response.
+`code-long` and `code-hard`, generated alone, are as long as real ones. A problem has many correct responses, in
+expressions, statements and names. One that mixes two (assigns `total`, returns `result`) is wrong: the factorization
+error that generated programs show. Expected values come from running a reference response.
 """
 
 from dataclasses import replace

@@ -53,12 +53,11 @@ def json_lines(rows: list[Row]) -> str:
 class Generator:
     """Generated problems of a suite, as a dataset in the format of a real file.
 
-    draw: one problem with one correct response, whose names, wordings and order of steps vary: with one wording every
-    decoder scores the same. file: below `data/`, of `content`; train_file: a second one that the dataset's loader
-    wants. dataset: its OpenCompass class, of the file or (by_folder) its folder, and `load`. columns, output: of the
-    prompt and the reference; reader: more of reader_cfg. rounds: the prompt's chat turns; evaluation: its eval_cfg.
-    length: tokens of a response, in blocks of block_length (None: one). problems_of: the suite whose problems these
-    are, if another.
+    draw: one problem with one correct response of varying wording: with one alone every decoder scores the same. file:
+    below `data/`, of `content`; train_file: a second one that the loader wants. dataset: its OpenCompass class, of the
+    file or (by_folder) its folder, and `load`. columns, output: of the prompt and the reference; reader: more of
+    reader_cfg. rounds: the prompt's chat turns; evaluation: its eval_cfg. length: tokens of a response, in blocks of
+    block_length (None: one). problems_of: the suite whose problems these are, if another.
     """
 
     draw: Callable[[Random], Problem]
@@ -97,9 +96,9 @@ class Training:
 class Suite:
     """One benchmark.
 
-    configuration: of OpenCompass for the real problems, `file` below `data/`; None if there are generated ones alone.
-    changes: what of its dataset is otherwise here. lengths: settings for LLaDA-8B-Instruct with it. executes: whether
-    scoring runs model-written code. foreign: known by its configuration alone. questions: a user's file of problems.
+    configuration: of OpenCompass for the real problems, `file` below `data/` (None: generated alone), with `changes` to
+    its dataset. lengths: settings for LLaDA-8B-Instruct with it. executes: whether scoring runs model-written code.
+    foreign: known by its configuration alone. questions: a user's file of problems.
     """
 
     name: str

@@ -1,8 +1,7 @@
-"""Nano's tokenizer; training examples, encoded with the chat template, padded and corrupted.
+"""Nano's tokenizer; training examples, encoded with the chat template, padded with EOS as in LLaDA, and corrupted.
 
 An example, of nano's generators or a file, is a function of (seed, index) alone, so that a resumed training sees what
-an uninterrupted one would. Padding is EOS, as in LLaDA's fine-tuning, and part of the response. In nano's vocabulary a
-number is a sequence of digits, and each word of the suite `lists` one token.
+an uninterrupted one would. In nano's vocabulary a number is a sequence of digits, and each word of `lists` one token.
 """
 
 from __future__ import annotations
