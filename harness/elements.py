@@ -108,7 +108,7 @@ def _signs(text: str, quotes: bool) -> Iterator[tuple[int, str, int]]:
 
     Quotes count within brackets, outside them only with `quotes`: a path may have them.
     """
-    opened, quote, escaped = "", "", False
+    opened, quote, escaped, wrong = "", "", False, ""
     for at, sign in enumerate(text):
         if quote:
             quote = "" if sign == quote and not escaped else quote
@@ -119,13 +119,14 @@ def _signs(text: str, quotes: bool) -> Iterator[tuple[int, str, int]]:
             continue
         if sign in PAIRS:
             if not opened.endswith(PAIRS[sign]):
-                raise UserError(f"{text}: a {sign} closes nothing")
+                wrong = f"a {sign} closes nothing"
+                break
             opened = opened[:-1]
         yield at, sign, len(opened)
         if sign in PAIRS.values():
             opened += sign
-    if opened or quote:
-        raise UserError(f"{text}: a {quote or opened[-1]} is not closed")
+    if wrong or opened or quote:
+        raise UserError(f"{text}: {wrong or f'a {quote or opened[-1]} is not closed'}")
 
 
 def _start_of_arguments(text: str) -> int | None:

@@ -4,13 +4,11 @@
     python harness/gate.py RUN --against results/golden/nano --update   # make RUN the golden record
     python harness/gate.py RUN --against-rev HEAD~1                     # speed, both measured now, interleaved
 
-At temperature 0 the comparison is exact: any other token, text, verdict or forward pass is an error. On another class
-of platform than the golden record's (processor, vector instructions, threads, torch) an item is excused only if the
-revision that made the golden record gives the same response at the same cost there. Of samples accuracy must not be
-inferior, paired by item, by more than --margin points. Speed is never compared across machines or days: --against-rev
-checks the revision out and measures both trees in turn, with the methods and settings of RUN; slower by more than
---tolerance, with its whole interval, in two rounds is an error, and so are other tokens or more forwards than the
-revision's. Exit code 1 if anything regressed, 2 if the two cannot be compared.
+At temperature 0 any other token, text, verdict or forward pass is an error; on another class of platform an item is
+excused only if the revision that made the golden record gives the same there. Of samples accuracy must not be
+inferior, paired by item, by more than --margin points. --against-rev measures both trees in turn on this machine:
+slower by more than --tolerance, with its whole interval, in two rounds is an error, and so are other tokens or more
+forwards. Exit code 1 if anything regressed, 2 if the two cannot be compared.
 """
 
 import logging
@@ -49,7 +47,7 @@ def main(line: list[str] | None = None) -> int:
         raise UserError(wrong if unknown else "--update writes all items: --first is for comparing")
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # threads that spin take another process's time
     from harness.records.store import read_run
-    from harness.regression.judgement import judge_records, update
+    from harness.regression.golden import judge_records, update
     from harness.regression.speed import judge_speed
 
     run, passed = read_run(options.run), True

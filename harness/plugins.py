@@ -1,13 +1,8 @@
 """Plugins: files and modules from outside this repository with decoders, presets, suites and model families.
 
-A plugin registers what it brings when it is imported:
-
-    from model_wrappers import register, register_family      # decoders, families
-    from harness.plugins import register_preset, register_suite
-
-`--plugin` takes a file, a module (`package.module`), or the name of an entry point in the group GROUP; installed entry
-points are loaded for every run. A plugin is imported once in a process. A run notes the plugins that it used, with the
-SHA-256 of their code.
+A plugin registers what it brings when it is imported, once in a process, by `register` and `register_family` of
+model_wrappers and `register_preset` and `register_suite` of this file. `--plugin` takes a file, a module, or an entry
+point in the group GROUP; installed ones are loaded for every run. A run notes those that it used, with their SHA-256.
 """
 
 import importlib
@@ -188,9 +183,8 @@ def _found(plugin: str) -> tuple[str, Path, str]:
     name = {entry.name: entry.value for entry in importlib.metadata.entry_points(group=GROUP)}.get(plugin, plugin)
     if name.endswith(".py"):
         path = Path(name).expanduser().resolve()
-        if not path.is_file():
-            raise UserError(f"plugin {plugin}: there is no such file")
-        return name, path, files_hash(with_helpers(path))
+        with explained(f"plugin {plugin}: there is no such file", OSError):
+            return name, path, files_hash(with_helpers(path))
     with explained(f"plugin {plugin}", Exception, SystemExit):  # of the package that it is in, or a name that is none
         found, package = importlib.util.find_spec(name), importlib.util.find_spec(name.partition(".")[0])
     if found is None or found.origin is None or not found.has_location or package is None:

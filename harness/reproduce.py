@@ -4,11 +4,9 @@
     fef-dllm reproduce llada-8b/gsm8k --data FOLDER --device cuda
     fef-dllm reproduce paper/fef-2/gsm8k --model models.json --data FOLDER --device cuda --limit 200
 
-Each name of --list is one number with its source. What follows the name are options of harness/run.py; --model stands
-for the recipe's, from a folder, or as roles where a method has other weights. A published accuracy is `the
-same` if it lies in the 95% interval (Wilson's) of the measured one, a speed over LLaDA if it lies in the bootstrap
-interval; fewer problems make wider intervals, so the line says how many there were. No source names a revision of the
-weights.
+What follows the name are options of harness/run.py; --model stands for the recipe's. A published accuracy is `the same`
+if it lies in the 95% interval (Wilson's) of the measured one, a speed over LLaDA if it lies in the bootstrap interval;
+fewer problems make wider intervals. No source names a revision of the weights.
 """
 
 import json

@@ -5,11 +5,9 @@
     python harness/run.py --methods "llada; fef(steps=3,window=12); ./mine.py:mine(k=2)" --suite "mine=./q.jsonl"
     python harness/run.py --list
 
-Writes run.json, items.jsonl, windows.jsonl and the tables to --out (default: results/runs/<time>-<model>), with all
-methods of `main` also the paper's numbers beside the measured ones. A run that was stopped goes on with --resume --out
-FOLDER and repeats at most the item in flight. With --trace every commit, re-mask and rejected draft is recorded too,
-and a report is written that plays them in a browser (tables/report.py). In Python: `harness.evaluate`. Limits: batch
-size 1.
+Writes run.json, items.jsonl, windows.jsonl and the tables to --out (default: results/runs/<time>-<model>); with --trace
+also every commit, re-mask and rejected draft, and a report that plays them in a browser. A run that was stopped goes on
+with --resume --out FOLDER and repeats at most the item in flight. In Python: `harness.evaluate`.
 """
 
 from __future__ import annotations

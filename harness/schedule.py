@@ -1,13 +1,12 @@
-"""Estimate a data-driven unmasking schedule for DDOSP (Lavenant and Zanella, arXiv 2510.25544).
+"""Estimate a data-driven unmasking schedule for DDOSP (Lavenant and Zanella, arXiv 2510.25544), as JSON.
 
     python harness/schedule.py --model nano --suite gsm8k --out gsm8k.json
     python harness/run.py --suite gsm8k --methods "llada, ddosp(schedule=gsm8k.json)"
 
-h(i) is the mean of -log p(x_j | x_S) over masked j, for random subsets S of i revealed tokens of training responses. It
-is smoothed and then made monotone; the schedule 0 = a_0 < ... < a_K = N minimises the estimated factorization error
-sum_k sum_{i = a_k}^{a_{k+1} - 1} [f(i) - f(a_k)], f(i) = h(0) - h(i), by dynamic programming in O(K N^2). Every block
-has its profile and its schedule: the blocks before it are clean, those after it masked. Writes quotas, profiles and
-what they were made for and with as JSON. Cost: examples x subsets x gen_length forwards of one row.
+h(i) is the mean of -log p(x_j | x_S) over masked j, for random subsets S of i revealed tokens of training responses,
+smoothed and made monotone. The schedule 0 = a_0 < ... < a_K = N minimises the estimated factorization error
+sum_k sum_{i = a_k}^{a_{k+1} - 1} [f(i) - f(a_k)], f(i) = h(0) - h(i), by dynamic programming. Every block has its
+profile: the blocks before it are clean, those after it masked. Cost: examples x subsets x gen_length forwards.
 """
 
 import argparse

@@ -2,13 +2,10 @@
 
     python harness/scoring.py results/runs/NAME
 
-Verdicts of all methods and suites are made anew. HumanEval and MBPP execute code that a model wrote: every program in
-its own bubblewrap sandbox, without network, with a read-only view of the system's folders, an empty scratch folder, and
-limits on memory, processes, files and time. Where no sandbox works, the items of these suites are not scored, and the
-tables say so and what to do; with --unsafe-code-execution such code then runs unprotected.
-
-A run may name files of code, plugins with its suites and judges of its questions. They are run with --trust-plugins
-alone: look at them first.
+HumanEval and MBPP execute code that a model wrote, every program in its own bubblewrap sandbox: no network, a read-only
+view of the system's folders, an empty scratch folder, and limits on memory, processes, files and time. Where no sandbox
+works, their items are not scored, and the tables say so; --unsafe-code-execution runs such code unprotected. Files of
+code that a run names (plugins with its suites, judges) are run with --trust-plugins alone: look at them first.
 """
 
 import sys
@@ -38,14 +35,14 @@ def main(line: list[str] | None = None) -> int:
     from harness.sandbox.scoring import describe_scoring, score_run
 
     run = read_run(options.run)
-    if run.items.empty:  # refused before a folder is made where no run is
-        raise UserError(f"{options.run} holds no items yet; there is nothing to score")
     # Code from outside this repository that scoring executes: of the run's suites and judges.
     files = [each.path for each in run.meta.plugins if each.registered.get("suites")]
     judges = [str(each.get("judge")) for each in (run.meta.data.get("paths") or {}).values()]
     files += [judge.rpartition(":")[0] for judge in judges if ".py:" in judge]
-    if files and not options.trust_plugins:
-        raise UserError(f"{options.run} would be judged by code that it names: {', '.join(files)}; add --trust-plugins")
+    wrong = f"would be judged by code that it names: {', '.join(files)}; add --trust-plugins" if files else ""
+    wrong = "holds no items yet; there is nothing to score" if run.items.empty else wrong * (not options.trust_plugins)
+    if wrong:  # before a folder is made where no run is
+        raise UserError(f"{options.run} {wrong}")
     with exclusive(options.run):
         print(describe_scoring(score_run(options.run, options.unsafe_code_execution)))
     titles = suite_titles(run)

@@ -34,13 +34,12 @@ def wilson(share: float, trials: float, level: float = LEVEL) -> tuple[float, fl
 
 
 def effective_trials(values: npt.NDArray[np.float64], clusters: npt.NDArray[np.float64]) -> float:
-    """How many independent values have a mean as certain as these, of which those of one cluster may be alike.
+    """How many independent values have a mean as certain as these (n,), of which those of one cluster may be alike.
 
-    values, clusters: (n,), the number of each value's cluster. n over the design effect, the variance of the mean of
-    clusters (linearised where they differ in size) over that of n independent values; at least the clusters, at most n.
-    Source: Kish (1965), "Survey Sampling"; with Wilson's interval as in Korn and Graubard (1998), "Confidence intervals
-    for proportions with small expected number of positive counts estimated from survey data", Survey Methodology 24,
-    193-201.
+    clusters: (n,), numbers. n over the design effect, the variance of the mean of clusters (linearised) over that of n
+    independent values; at least the clusters, at most n. Source: Kish (1965), "Survey Sampling"; with Wilson's interval
+    as in Korn and Graubard (1998), "Confidence intervals for proportions with small expected number of positive counts
+    estimated from survey data", Survey Methodology 24, 193-201.
     """
     n, (_, numbers) = len(values), np.unique(clusters, return_inverse=True)
     count = int(numbers.max()) + 1
@@ -160,11 +159,10 @@ def paired_growth(lost: float, gained: float, level: float) -> float:
 def paired_lower_limit(lost: float, gained: float, n: float, level: float = LEVEL) -> float:
     """One-sided lower confidence limit of (gained - lost) / n, a paired difference of shares; for non-inferiority.
 
-    n: paired items, `lost` and `gained` among them. level: one-sided, above 1/2. The limit is the difference that the
-    score test just does not reject; it holds without a discordant pair too, where it is -z^2 / (n + z^2), z the
-    quantile of `level`. Source: Tango (1998), "Equivalence test and confidence interval for the difference in
-    proportions for the paired-sample design", Statistics in Medicine 17, 891-908. Raises ValueError for counts that
-    cannot be.
+    n: paired items, `lost` and `gained` among them. level: above 1/2. The difference that the score test just does not
+    reject; without a discordant pair -z^2 / (n + z^2), z the quantile of `level`. Source: Tango (1998), "Equivalence
+    test and confidence interval for the difference in proportions for the paired-sample design", Statistics in Medicine
+    17, 891-908. Raises ValueError for counts that cannot be.
     """
     if min(lost, gained) < 0 or n < 1 or lost + gained > n:
         raise ValueError(f"lost={lost} and gained={gained} must be counts among n={n} items, at least one")

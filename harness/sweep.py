@@ -1,15 +1,14 @@
 """How far a comparison depends on the protocol: the same methods, with one option of the run changed at a time.
 
     python harness/sweep.py --methods "llada,threshold,fef-two-stream" --limit 50 --out FOLDER \\
-        --vary "gen_length=64|96" --vary "block_length=16" --vary "stop_at_eos=true" --vary "dtype=bfloat16" \\
-        --vary "prompt=plain" --vary "model=nano-control" --vary "seed=1" --vary "methods=llada/2,threshold"
+        --vary "gen_length=64|96" --vary "dtype=bfloat16" --vary "prompt=plain" --vary "methods=llada/2,threshold"
     python harness/sweep.py --data FOLDER --model GSAI-ML/LLaDA-8B-Instruct --suite gsm8k --out FOLDER \\
         --vary "suite=opencompass:gsm8k_0shot_gen_a58960"     another configuration of the same problems
 
-All other options are those of harness/run.py. The base and each value are a run of their own, untimed, in
-FOLDER/base and FOLDER/OPTION=VALUE; the same command goes on where it was stopped. Then sweep.md and sweep.csv say for
-each value: Kendall's tau between the methods' order there and in the base, how many pairs of methods change places and
-for how many of them both runs show it, and by how much it moves a method's accuracy at most. Seeds need a temperature.
+All other options are those of harness/run.py. The base and each value are an untimed run, in FOLDER/base and
+FOLDER/OPTION=VALUE; the same command goes on where it was stopped. sweep.md and sweep.csv say for each value Kendall's
+tau between the methods' order there and in the base, how many pairs change places and for how many of them both runs
+show it, and by how much it moves a method's accuracy at most. Seeds need a temperature.
 """
 
 import logging

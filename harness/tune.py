@@ -4,14 +4,11 @@
     python harness/run.py --methods "results/runs/tuned/choice.json" --suite gsm8k,mbpp --data generated:7 --limit 1000
 
 Of each decoder and checkpoint as many settings are tried, its defaults and random ones of its space
-(harness/methods/tuning.py), on the same dev problems, a run for each suite, below --out. On every suite two of them are
-chosen: `fast`, the fastest whose dev accuracy is at most TOLERANCE points below the best of LLaDA's settings, and
-`accurate`, the most accurate. Where none is that accurate, `fast` is the most accurate too. Ties go to the faster one.
-Then a decoder's checkpoint is chosen by the same rule over the means of the suites.
-
-`choice.json` has what was chosen on each suite, with the dev figures; `choice.md` shows it. The file is an element of
---methods. A tuning that was stopped goes on when the same command is given again. Test problems that no earlier choice
-has seen are drawn by `--data generated:SEED` with a new seed.
+(harness/methods/tuning.py), in a run for each suite below --out. On every suite two are chosen: `fast`, the fastest
+whose dev accuracy is at most TOLERANCE points below the best of LLaDA's settings (or the most accurate), and
+`accurate`, the most accurate; ties go to the faster one. Then a decoder's checkpoint is chosen by the same rule over
+the means of the suites. `choice.json` has the choice with its dev figures and is an element of --methods; `choice.md`
+shows it. The same command goes on where it was stopped. `--data generated:SEED` draws problems that no choice has seen.
 """
 
 import json
@@ -116,8 +113,8 @@ def choose(dev: pd.DataFrame) -> pd.DataFrame:
     """The settings that the rule chooses: rows of dev with goal (of GOALS) and best, whether its role is the decoder's
     best.
 
-    dev: a row per setting and suite that was run: suite, decoder (of SPACES), role, accuracy (percent), seconds (mean
-    of a response), and others. Raises UserError where LLaDA has no scored row on a suite.
+    dev: a row per setting and suite: suite, decoder, role, accuracy (percent), seconds (of a response), and others.
+    Raises UserError where LLaDA has no scored row on a suite.
     """
     bars = dev[dev["decoder"] == "llada"].groupby("suite")["accuracy"].max()
     without = [suite for suite in dev["suite"].unique() if pd.isna(bars.get(suite))]
@@ -141,10 +138,8 @@ def choose(dev: pd.DataFrame) -> pd.DataFrame:
         (goal, decoder): group.loc[_chosen(group, str(goal)), "role"]
         for (goal, decoder), group in means.groupby(["goal", "decoder"], sort=False)
     }
-    found["best"] = [
-        best[goal, decoder] == role
-        for goal, decoder, role in found[["goal", "decoder", "role"]].itertuples(index=False, name=None)
-    ]
+    rows = found[["goal", "decoder", "role"]].itertuples(index=False, name=None)
+    found["best"] = [best[goal, decoder] == role for goal, decoder, role in rows]
     return found.drop(columns="enough")
 
 
@@ -169,10 +164,7 @@ def choice_of(chosen: pd.DataFrame) -> dict[str, Any]:
             "method": str(group["method"].iloc[0]),
             "role": str(role),
             "suites": dict(zip(group["suite"], group["settings"], strict=True)),
-            "dev": {
-                row["suite"]: {"accuracy": row["accuracy"], "seconds": row["seconds"]}
-                for row in group.to_dict("records")
-            },
+            "dev": group.set_index("suite")[["accuracy", "seconds"]].to_dict("index"),
         }
     for decoder in SPACES:
         pair = [methods.get(f"{decoder}{TUNED}{goal}", {}) for goal in GOALS]

@@ -5,13 +5,11 @@
     python -m harness.audit --sections neural --model FOLDER --prompts FILE --device cuda
     python -m harness.audit --sections streams           the target of two-stream verification against the paper's
 
-`law`: every decoder on an oracle whose joint is known. Its output law is found by walking every branch of its
-randomness, or by sampling. `lemma`: Lemma 1 and FeF-DLLM's law given a corrupted sequence, in numbers, under the
-uniform kernel. `chains`: two-stream verification has one law for every window and draft. `neural`: for a model, the
-total variation between its next w tokens drawn at once and drawn one after the other. `streams`: how far the target of
-two-stream verification is from the paper's at each position, by anchor. Exit code 1 if a decoder that must be exact is
-not, or one that cannot be looks exact; one decoder is broken on purpose and must be caught. Total variation (TV) is in
-[0, 1], KL in nats.
+`law`: every decoder's output law on an oracle whose joint is known, by walking every branch of its randomness, or by
+sampling. `lemma`: Lemma 1 and FeF-DLLM's law given a corrupted sequence. `chains`: two-stream verification has one law
+for every window and draft. `neural`: a model's next w tokens drawn at once against one after the other. `streams`: the
+target of two-stream verification against the paper's, by anchor. Exit code 1 if a decoder that must be exact is not,
+one that cannot be looks exact, or a broken one is not caught. Total variation (TV) is in [0, 1], KL in nats.
 """
 
 from __future__ import annotations

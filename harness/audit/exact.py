@@ -20,17 +20,8 @@ import torch
 from matplotlib import colormaps
 from matplotlib.figure import Figure
 
-from harness.audit.oracle import (
-    Law,
-    TableBackbone,
-    branches,
-    count_branches,
-    information_profile,
-    kl,
-    random_table,
-    table_law,
-    total_variation,
-)
+from harness.audit import oracle
+from harness.audit.oracle import Law, TableBackbone, total_variation
 from harness.methods.schedules import optimal_schedule
 from harness.records.store import write_atomically
 from harness.stats import sampling_bound
@@ -118,10 +109,10 @@ def measure(run: Callable[[Any], Decoded], outcomes: int, budget: Budget, quota:
     """The law of run(sampler): exact where the estimated number of branches is within the budget, else sampled."""
     law: defaultdict[tuple[int, ...], float] = defaultdict(float)
     forwards, count = 0.0, 0
-    exact = count_branches(run, PROBES, budget.seed, quota) <= budget.branches
+    exact = oracle.count_branches(run, PROBES, budget.seed, quota) <= budget.branches
     sampler = Sampler(budget.seed)
     sampled = ((run(sampler), 1 / budget.samples) for _ in range(budget.samples))
-    for decoded, probability in branches(run, quota) if exact else sampled:
+    for decoded, probability in oracle.branches(run, quota) if exact else sampled:
         law[tuple(decoded.tokens.tolist())] += probability
         forwards += probability * decoded.trace.forwards
         count += 1
@@ -146,7 +137,7 @@ def cases(table: torch.Tensor, unlike: TableBackbone, schedule: Path) -> list[Ca
                 options = {"steps": length // quota, "remasking": remasking}
                 top = quota if remasking == "random" else None
                 listed.append(Case(label, f"{quota} a step", "llada", options, must, quota=top))
-    quotas = optimal_schedule(information_profile(table), max(1, length // 2))
+    quotas = optimal_schedule(oracle.information_profile(table), max(1, length // 2))
     write_atomically(schedule, json.dumps({"quotas": [quotas]}) + "\n")
     options = {"steps": len(quotas), "schedule": str(schedule)}
     listed += [
@@ -182,9 +173,9 @@ def audit_law(
 
     folder: where DDOSP's schedule is written. progress: wraps the list of cases.
     """
-    table = random_table(tokens, positions, budget.seed)
-    joint, outcomes = table_law(table), table.numel()
-    backbone, unlike = TableBackbone(table), TableBackbone(random_table(tokens, positions, budget.seed + 1))
+    table = oracle.random_table(tokens, positions, budget.seed)
+    joint, outcomes = oracle.table_law(table), table.numel()
+    backbone, unlike = TableBackbone(table), TableBackbone(oracle.random_table(tokens, positions, budget.seed + 1))
     references: dict[str, Measured] = {}
     results = []
     for case in progress(cases(table, unlike, folder / "schedule.json")):
@@ -197,7 +188,7 @@ def audit_law(
         with broken_residual() if case.must == "broken" else nullcontext():
             measured = measure(run, outcomes, budget, case.quota)
         reference = references.setdefault(case.reference, measured) if case.reference else None
-        divergence = math.nan if measured.samples else kl(joint, measured.law)
+        divergence = math.nan if measured.samples else oracle.kl(joint, measured.law)
         distance = total_variation(measured.law, joint)
         results.append(Result(case, measured, distance, divergence, None if reference is measured else reference))
     return results

@@ -1,12 +1,9 @@
 """The lemma and chains sections of the audit: what FeF-DLLM samples from, in numbers.
 
-lemma: Lemma 1, and the decoder on the posterior that it is about. Under the uniform kernel a row does not show which
-tokens are clean, the hardest case. Everything is summed over the whole joint p(x_0, x_t); nothing of the proof is used.
-
-chains: a verification has one law for every window, draft and saving, in blocks too. The backbone is a small random
-LLaDA, whose laws at temperature 1 are found by walking every branch. Each chain (where a context is computed, in which
-order, in which blocks) is decoded one position at a time, and then with drafts in windows. The distance to the law of
-full verification, the paper's, is what a stale context costs.
+lemma: Lemma 1, and the decoder on its posterior, under the uniform kernel, which does not show what is clean.
+Everything is summed over the whole joint p(x_0, x_t); nothing of the proof is used. chains: two-stream verification has
+one law for every window, draft and saving, in blocks too. The backbone is a small random LLaDA, all branches walked.
+The distance to the law of full verification, the paper's, is what a stale context costs.
 """
 
 from collections.abc import Callable

@@ -7,6 +7,7 @@ tokens, the mask and EOS), n positions whose logits are read.
 import itertools
 import math
 import random
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
@@ -20,30 +21,29 @@ Law = dict[tuple[int, ...], float]
 T = TypeVar("T")
 
 
-class RowBackbone:
+class RowBackbone(ABC):
     """A backbone given by a function of one row, `row_logits`, in float64; it has only what a backbone must."""
 
     def __init__(self, vocab_size: int, mask_id: int, eos_id: int) -> None:
         self.vocab_size, self.mask_id, self.eos_id = vocab_size, mask_id, eos_id
         self._known: dict[tuple[tuple[int, ...], bool], torch.Tensor] = {}
 
+    @abstractmethod
     def row_logits(self, row: tuple[int, ...], causal: bool) -> torch.Tensor:
         """Logits (L, V) of one row."""
-        raise NotImplementedError
 
     def logits(self, ids_BL: torch.Tensor, positions: torch.Tensor | None = None, causal: bool = False) -> torch.Tensor:
         """Logits (B, L, V), or (B, n, V) at positions (n,) of every row or (B, n) of each row's own."""
-        rows = [self._logits_of(tuple(row), causal) for row in ids_BL.tolist()]
+        rows = []
+        for row in map(tuple, ids_BL.tolist()):
+            if (row, causal) not in self._known:
+                self._known[row, causal] = self.row_logits(row, causal)
+            rows.append(self._known[row, causal])
         if positions is None:
             return torch.stack(rows)
         if positions.dim() == 1:
             return torch.stack([row_LV[positions] for row_LV in rows])
         return torch.stack([row_LV[own_n] for row_LV, own_n in zip(rows, positions, strict=True)])
-
-    def _logits_of(self, row: tuple[int, ...], causal: bool) -> torch.Tensor:
-        if (row, causal) not in self._known:
-            self._known[row, causal] = self.row_logits(row, causal)
-        return self._known[row, causal]
 
 
 class TableBackbone(RowBackbone):
@@ -96,7 +96,7 @@ class PrefixOracle(TableBackbone):
         return super()._likelihood(token, other, position) if other < position else self._corruption_RR[:, token]
 
 
-class ChoiceSampler(Sampler):
+class ChoiceSampler(Sampler, ABC):
     """Replaces Sampler: every draw is a choice among finitely many, made by `_choose`.
 
     quota: how many of the top ranks of `order`, as a set, are ever read (None: all), as LLaDA does of a random order.
@@ -118,9 +118,9 @@ class ChoiceSampler(Sampler):
         tops = list(itertools.combinations(range(count), min(self._quota, count)))
         return torch.zeros(count).index_fill(0, torch.tensor(tops[self._choose([1 / len(tops)] * len(tops))]), 1.0)
 
+    @abstractmethod
     def _choose(self, probs: Sequence[float]) -> int:
         """An index of positive probability."""
-        raise NotImplementedError
 
 
 class BranchSampler(ChoiceSampler):

@@ -1,13 +1,13 @@
 """The two-stream section of the audit: how far the target of two-stream verification is from the paper's target.
 
-Both are taken at every position of a reference response, given the tokens before it: the paper's from the sequence with
-them filled in, the other from a context that is computed anew every `anchor` positions, or in doubt, and the clean
-tokens since. Temperature 1, the mask excluded, all later positions masked.
+Both are taken along a reference response, at temperature 1: the paper's from the sequence with the tokens before filled
+in, the other from a context that is computed anew every `anchor` positions, or in doubt, and the clean tokens since.
 """
 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import pandas as pd
@@ -32,15 +32,6 @@ TV between the target of two-stream verification and the paper's at the same pos
 mean over the positions of reference responses (dev problems), with a 95% interval over responses; and how often both
 have the same most likely token. anchor: positions per context pass; whole: one pass for all, and another one where the
 best token has a probability below `fresh below`. contexts: context passes a response."""
-
-
-def stream_examples(backbone: Backbone, count: int) -> list[Example]:
-    """`count` generated dev problems of every suite with their reference responses, as ids."""
-    examples = []
-    for suite in STREAM_SUITES:
-        exchanges = [Exchange(problem.question, problem.response) for problem in problems(suite, "dev", count)]
-        examples += encode(backbone, exchanges, suite_named(suite).generated.length)
-    return examples
 
 
 @dataclass(frozen=True)
@@ -112,9 +103,12 @@ def audit_streams(
     """A row per model and choice of contexts: positions, contexts a response, mean TV with a 95% bootstrap interval
     over responses, argmax agreement, on `count` dev problems of every suite."""
     rows = []
-    examples = {name: stream_examples(backbone, count) for name, backbone in backbones.items()}
+    examples: dict[str, list[Example]] = {name: [] for name in backbones}
+    for name, suite in product(backbones, STREAM_SUITES):
+        exchanges = [Exchange(problem.question, problem.response) for problem in problems(suite, "dev", count)]
+        examples[name] += encode(backbones[name], exchanges, suite_named(suite).generated.length)
     targets: dict[str, list[torch.Tensor]] = {}
-    for name, contexts in progress([(name, contexts) for name in backbones for contexts in CONTEXTS]):
+    for name, contexts in progress([*product(backbones, CONTEXTS)]):
         if name not in targets:
             targets[name] = paper_targets(backbones[name], examples[name])
         found = distances(backbones[name], examples[name], targets[name], contexts)

@@ -8,11 +8,9 @@
     python -m harness.bench --estimate h100      a method's calls on dev problems, priced at LLaDA-8B's shape
     python -m harness.bench --gpu --out FILE     a machine with one GPU, in about ten minutes
 
-`methods` compares a decoder's seconds with those of its forwards alone: the calls it made, replayed in the same rounds.
-`--gpu` measures nano's responses against the golden records, the passes of LLaDA-8B's shape (random weights, bf16, 400
-and 1,000 tokens) with their peak memory, what decoders take beyond their passes, and training; then responses and
-passes with CUDA graphs. The record is written after every part. It needs no OpenCompass and no download. With
-`--device cpu` it tries the same on a tiny shape.
+`--gpu` measures nano's responses against the golden records, the passes of LLaDA-8B's shape (random weights, bf16),
+what decoders take beyond their passes, and training; then responses and passes with CUDA graphs. It needs no
+OpenCompass and no download; the record is written after every part. `--device cpu` tries the same on a tiny shape.
 """
 
 from __future__ import annotations

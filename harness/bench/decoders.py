@@ -25,7 +25,6 @@ from model_wrappers.backbones.protocol import BackboneLike
 from model_wrappers.batches import at_once, in_batch
 from model_wrappers.chat import content_length, encode_question
 
-BATCHES = (1, 2, 4, 8, 16, 32, 64)
 AT_ONCE = 5  # golden problems that pass through all methods before the next ones
 SHARES = {"median": 0.5, "90%": 0.9, "99%": 0.99}
 
@@ -150,7 +149,7 @@ def bench_throughput(
     last round, and GB, the most memory: allocated on a GPU, of the process on a CPU.
     """
     rows = []
-    sizes = [size for size in BATCHES if size <= limit]
+    sizes = [size for size in (1, 2, 4, 8, 16, 32, 64) if size <= limit]
     for suite in suites:
         prompts = dev_prompts(backbone, suite, limit)
         measured = {
@@ -208,9 +207,8 @@ def bench_responses(
 ) -> tuple[dict[str, pd.DataFrame], list[str]]:
     """Tables `parity` and `suites` on the first `count` problems of every suite, and which responses have other tokens.
 
-    methods: of the record (None: all). parity: by method the responses with the golden tokens at the golden forwards,
-    at others, and with other tokens: another processor decides ties otherwise. suites: milliseconds, forwards and
-    speedups over LLaDA. Raises UserError where the record's problems are not those that are generated here.
+    methods: of the record (None: all). parity: by method the responses with the golden tokens, at the golden forwards
+    or others, and without. suites: costs and speedups over LLaDA. Raises UserError for a record of other problems.
     """
     methods = list(golden.config.methods if methods is None else methods)
     rows = golden.items[(golden.items["item"] < count) & golden.items["method"].isin(methods)]

@@ -1,8 +1,8 @@
 """What the passes of decoding cost: c_rho, c_pi and their peak memory, on a made-up sequence.
 
 Costs are relative to a plain forward: one row, the logits of half of the response read. A draft pass (c_rho) is one
-row, a window read. Literal verification of b drafts (c_pi) is the model's call alone: b rows, one position each read.
-Two-stream verification is what the decoder runs, its inputs and cache included. Shapes: B batch, L length.
+row, a window read; literal verification of b drafts (c_pi) is b rows, one position each read; two-stream verification
+is what the decoder runs, its inputs and cache included. Shapes: B batch, L length.
 """
 
 from __future__ import annotations

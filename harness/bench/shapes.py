@@ -1,9 +1,8 @@
 """Large models by their shape: random weights of one, and what decoding would take with it at least, by data sheets.
 
-What a pass costs depends on the shape, not on the values. For an estimate nothing is timed: a small model decodes, and
-each of its calls is priced at a large one's shape, by reading all weights and the keys and values it attends to, or by
-its operations, whichever takes longer. Launches, the sampler and activations are left out, which favours many small
-calls.
+What a pass costs depends on the shape, not on the values. For an estimate a small model decodes, and each of its calls
+is priced at a large one's shape, by reading weights, keys and values, or by its operations, whichever takes longer.
+Launches, the sampler and activations are left out, which favours many small calls.
 """
 
 from __future__ import annotations

@@ -23,11 +23,7 @@ DISCARDED = 2
 
 
 def bench_training(
-    model: str,
-    repeats: int,
-    objectives: Collection[str] | None = None,
-    batch: int | None = None,
-    device: str | None = None,
+    model: str, repeats: int, objectives: Collection[str] | None = None, batch: int | None = None, device: str = ""
 ) -> pd.DataFrame:
     """Forward and backward of a batch of the preset `nano`, without the optimizer's step: medians over `repeats`.
 

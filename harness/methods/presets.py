@@ -32,11 +32,10 @@ def split_lengths(values: Mapping[str, Any], where: str) -> tuple[dict[str, int]
 class Preset:
     """A method as a table names it.
 
-    label: the row. method: a name in METHODS, or a decoder. tokens_per_step: of methods with a schedule of gen_length
-    // tokens_per_step steps. role: whose checkpoint decodes; `two-stream` falls back to `fef` and then the base ("w/o
-    train"). draft_role: whose checkpoint drafts (None: the role `draft` where the run has one, else the target's).
-    lengths: gen_length and block_length; suites: lengths and options by suite; given: those of the command line, which
-    go before all else. tuned: `suites` were chosen for each, and on another suite the preset is refused.
+    label: the row. method: a name in METHODS, or a decoder. tokens_per_step: of methods whose steps are gen_length //
+    tokens_per_step. role: whose checkpoint decodes; `two-stream` falls back to `fef` and then the base. draft_role:
+    whose drafts (None: `draft` where the run has it, else the target's). lengths, suites: lengths and options, in all
+    and by suite; given: the command line's, which go before. tuned: `suites` are all that it may be used on.
     """
 
     label: str
@@ -72,8 +71,8 @@ class Preset:
         """
         from model_wrappers.api import check_blocks, check_lengths, check_options  # torch: not for --list
 
-        if self.tuned and suite not in self.suites:
-            raise UserError(f"{self.label} was not tuned for {suite}, but for {', '.join(self.suites)}")
+        tuned = not self.tuned or suite in self.suites
+        wrong = "" if tuned else f"was not tuned for it, but for {', '.join(self.suites)}"
         decoder = self.decoder
         published, source = settings_of_decoder(decoder.name, family, suite)
         preset = {**published, **self.options, **self.lengths, **self.suites.get(suite, {})}
@@ -90,18 +89,18 @@ class Preset:
         if attends is not None and not attends.causal:
             block = given.get("block_length", attends.length)
             if values.get("cache", "none") != "none":
-                raise UserError(f"{self.label}: a block model keeps finished blocks, exactly; it takes no cache")
+                wrong = "a block model keeps finished blocks, exactly; it takes no cache"
         check_lengths(gen_length, block)
         options = {name: value for name, value in settings.get("options", {}).items() if decoder.takes(name)}
         options |= {name: value for name, value in values.items() if name not in LENGTHS}
         if self.tokens_per_step is not None and "steps" not in options:
             if gen_length % (self.tokens_per_step * (gen_length // block)):
-                raise UserError(
-                    f"{self.label} on {suite}: {self.tokens_per_step} tokens a step do not divide blocks of {block}"
-                )
+                wrong = f"{self.tokens_per_step} tokens a step do not divide blocks of {block}"
             options["steps"] = gen_length // self.tokens_per_step
         if decoder.takes("stop_at_eos") and decoder.options().stop_at_eos:  # type: ignore[attr-defined]
             options.setdefault("stop_at_eos", True)  # what only some rows do by default, their notes must show
+        if wrong:
+            raise UserError(f"{self.label} on {suite}: {wrong}")
         check_options(decoder, options)
         whole = {"gen_length": gen_length, "block_length": block, **options}
         as_published = bool(source) and published.items() <= whole.items()

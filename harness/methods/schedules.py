@@ -1,9 +1,7 @@
-"""DDOSP's unmasking schedules: which file a suite has in a run and what it was made for, and how one is estimated.
+"""DDOSP's unmasking schedules: which file a suite has in a run, and how one is estimated (arXiv 2510.25544).
 
-A schedule belongs to a model, a suite, lengths, steps and what is done about EOS. nano ships some, which hold where
-they fit; a suite without one has the uniform schedule. `harness/schedule.py` writes the files: the profile of a model's
-uncertainty, and the schedule of least estimated error (Lavenant and Zanella, arXiv 2510.25544). Shapes: N positions of
-a block, R rows, B batch, V vocabulary.
+A schedule belongs to a model, a suite, lengths, steps and what is done about EOS. nano ships some; a suite without a
+fitting one has the uniform schedule. Shapes: N positions of a block, R rows, B batch, V vocabulary.
 """
 
 import json

@@ -72,14 +72,15 @@ def methods_named(methods: Methods) -> dict[str, Preset]:
     set."""
     chosen: dict[str, Preset] = {}
     seen: set[str] = set()
+    twice: list[str] = []
     for element in read_elements(methods):
         key, presets = _resolved(element)
-        if key in seen:
-            raise UserError(f"--methods names a method twice: {key}")
+        twice += [key] if key in seen else []
         seen.add(key)
         chosen |= {name: preset for name, preset in presets.items() if name not in chosen}  # groups share rows
-    if not chosen:
-        raise UserError(f"--methods names no method; valid: {', '.join(_valid())}")
+    if twice or not chosen:
+        wrong = f"a method twice: {twice[0]}" if twice else f"no method; valid: {', '.join(_valid())}"
+        raise UserError(f"--methods names {wrong}")
     return chosen
 
 

@@ -104,8 +104,7 @@ def same_responses(measured: pd.DataFrame, allow_changed_responses: bool) -> boo
 def measure_both(
     tree: Path, config: RunConfig, jobs: list[SuiteJob], items: int, methods: Collection[str] | None = None
 ) -> tuple[pd.DataFrame, list[str]]:
-    """Seconds of the first `items` items of every job, by these methods (None: all), with the code of `tree` and with
-    this.
+    """Seconds of the first `items` items of every job, by these methods (None: all), with `tree`'s code and with this.
 
     Returns a row per (method, suite, item), old and new being the faster of two, for what else a machine does only
     adds; and sentences on methods that the other revision cannot run. Raises UserError if this tree alone cannot.

@@ -16,18 +16,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.sandbox.execute import (
-    OWN_USERS,
-    PROCESSES,
-    SCRATCH,
-    SCRATCH_BYTES,
-    UNSAFE,
-    Isolation,
-    attempt,
-    interpreter,
-    memory_group,
-    package_folders,
-)
+from harness.sandbox import execute
+from harness.sandbox.execute import SCRATCH, Isolation, interpreter, memory_group, package_folders
 from harness.sandbox.request import Program
 
 WITHOUT = "or --unsafe-code-execution to run such code unprotected"
@@ -119,7 +109,7 @@ def choose(unsafe: bool = False) -> Containment:
         if not complaint:
             return Containment(isolation)
         missing = f"no sandbox ({complaint}); let bubblewrap make namespaces, {WITHOUT}"
-    return Containment(UNSAFE if unsafe else None, missing)
+    return Containment(execute.UNSAFE if unsafe else None, missing)
 
 
 def not_enforced(isolation: Isolation) -> list[str]:
@@ -140,7 +130,7 @@ def whole_process(isolation: Isolation, scratch: str, shown: Sequence[str] = ())
     isolation: of `choose`, with a wrapper. The process sees what programs see and the paths `shown`, and writes to
     `scratch` alone, which that user owns. It has no network, no other process and then no capability.
     """
-    user = OWN_USERS + os.getpid() % 2**22 * 256 if isolation.own_user else None
+    user = execute.OWN_USERS + os.getpid() % 2**22 * 256 if isolation.own_user else None
     if user is not None:
         os.chown(scratch, user, user)
     may = MAY_CHANGE_USER if isolation.own_user else ("--cap-drop", "ALL")
@@ -200,15 +190,10 @@ def lacks(isolation: Isolation) -> str:
     with tempfile.TemporaryDirectory(prefix="probe-") as outside, socket.create_server(("127.0.0.1", 0)) as server:
         Path(outside).chmod(0o777)  # so that it is the sandbox that keeps a program out
         Path(outside, "planted").write_text("planted", encoding="utf-8")
-        facts = {
-            "port": server.getsockname()[1],
-            "home": str(folder) if secret else "",
-            "known": known,
-            "outside": outside,
-            "most_processes": 2 * PROCESSES,
-        }
+        facts = {"port": server.getsockname()[1], "home": str(folder) if secret else "", "known": known}
+        facts |= {"outside": outside, "most_processes": 2 * execute.PROCESSES}
         code = "".join(f"{name} = {value!r}\n" for name, value in facts.items()) + PROBE
-        outcome, complaint = attempt(Program(code, seconds=10.0, killed_after=12.0), isolation)
+        outcome, complaint = execute.attempt(Program(code, seconds=10.0, killed_after=12.0), isolation)
     if outcome is None:
         fault = "cannot make namespaces" if complaint.startswith("bwrap: ") else "does not work"
         return f"bubblewrap {fault} here: {complaint.removeprefix('bwrap: ')}"
@@ -222,7 +207,7 @@ def _command(
 ) -> tuple[str, ...]:
     """bubblewrap's command line up to the interpreter's: a read-only view, also of the paths `also`, new /proc, /dev
     and scratch folders, and perhaps one outside folder that is written to."""
-    scratch = ["--perms", "1777", "--size", str(SCRATCH_BYTES), "--tmpfs"]
+    scratch = ["--perms", "1777", "--size", str(execute.SCRATCH_BYTES), "--tmpfs"]
 
     def parents(path: Path) -> list[str]:
         """Made beforehand: bubblewrap may hide them from other users."""
@@ -242,12 +227,29 @@ def _command(
     if writable_folder is not None:
         python += [*parents(Path(writable_folder)), "--bind", writable_folder, writable_folder]
     lasting = ("--die-with-parent", "--new-session")
-    return (bwrap, *namespaces, *lasting, *system, *made, *python, "--remount-ro", "/", "--chdir", SCRATCH, "--")
+    return (
+        bwrap,
+        *namespaces,
+        *lasting,
+        *system,
+        *made,
+        *python,
+        "--remount-ro",
+        "/",
+        "--chdir",
+        SCRATCH,
+        "--",
+    )
 
 
 def _interpreter_folders() -> list[str]:
     """The folders that Python needs and FOLDERS do not hold, as they are named and as they really lie."""
-    named = [Path(sys.base_prefix), Path(sys.prefix), Path(interpreter()).parent, *map(Path, package_folders())]
+    named = [
+        Path(sys.base_prefix),
+        Path(sys.prefix),
+        Path(interpreter()).parent,
+        *map(Path, package_folders()),
+    ]
     needed: list[Path] = []
     for path in [*named, *(path.resolve() for path in named)]:
         if not any(path.is_relative_to(above) for above in [*map(Path, FOLDERS), *needed]):

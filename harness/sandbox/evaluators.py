@@ -1,8 +1,7 @@
-"""OpenCompass's evaluators of code, with every program in its own sandbox.
+"""OpenCompass's evaluators of code, with every program in its own sandbox, at the same arguments and time limits.
 
-Only their call that executes a program is replaced, by one with the same arguments, time limits and results. A program
-that ends its process without a verdict, which the originals call "timed out" or do not survive, has failed. So has one
-whose object of a class it defines claims to be equal to what a test expects: the originals believe it.
+A program that ends its process without a verdict, which the originals call "timed out" or do not survive, has failed.
+So has one whose object of a class it defines claims to be equal to what a test expects: the originals believe it.
 """
 
 import inspect

@@ -1,9 +1,8 @@
 """Running one program that a model wrote, in its own process and sandbox; the sandbox is made in `bubblewrap.py`.
 
-Every run has limits on memory, processes, file size, open files and time, where there are control groups also on the
-memory of its processes together, and ends with all of them killed: nothing costs more than that program's verdict. As
-many run at once as there are cores, so that time limits mean the same for all. The verdict is formed in a process that
-the program does not share (`supervisor.py`, `judge.py`).
+Limits on memory, processes, file size, open files and time hold, and all its processes are killed: nothing costs more
+than that program's verdict. As many run at once as there are cores, so that time limits mean the same for all. The
+verdict is formed in a process that the program does not share (`supervisor.py`, `judge.py`).
 """
 
 import atexit
@@ -49,9 +48,7 @@ OWN_USERS = 2**30
 ENVIRONMENT = {
     "PATH": "/usr/bin:/bin",
     "LANG": "C.UTF-8",
-    "OMP_NUM_THREADS": "1",
-    "OPENBLAS_NUM_THREADS": "1",
-    "MKL_NUM_THREADS": "1",
+    **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
     "PYTHONHASHSEED": "0",
 }
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

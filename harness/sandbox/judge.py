@@ -1,9 +1,9 @@
 """The verdict on one program: its tests, run in a process that the program does not share.
 
-The tests call the program's functions through stand-ins. Arguments and results cross as data (`values.py`), so every
-comparison is one of this process's builtin values, which nothing that a program does reaches. An object of a class that
-the program defines stays there. Its stand-in answers calls, iteration, indexing, truth, length and attributes with
-data; it is equal to nothing but itself, and a test that compares one is counted.
+The tests call the program's functions through stand-ins; arguments and results cross as data (`values.py`), so every
+comparison is one of this process's builtin values. An object of a class that the program defines stays there. Its
+stand-in answers calls, iteration, indexing, truth, length and attributes with data; it is equal to nothing but itself,
+and a test that compares one is counted.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from typing import Any
 
 TESTS_FILE = "<string>"  # what tests are compiled as
-LONGEST_LINE = 200  # characters
 ALIASES = {"np": "numpy", "pd": "pandas"}
 
 
@@ -175,4 +174,4 @@ def _failing_line(error: BaseException, tests: str) -> str:
         if step.tb_frame.f_code.co_filename == TESTS_FILE:
             number = step.tb_lineno
         step = step.tb_next
-    return tests.splitlines()[number - 1].strip()[:LONGEST_LINE] if number else ""
+    return tests.splitlines()[number - 1].strip()[:200] if number else ""

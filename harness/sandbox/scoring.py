@@ -67,12 +67,8 @@ def _verdicts(run: Path, suites: list[str], unsafe: bool, pending: bool, shown: 
     with tempfile.TemporaryDirectory(prefix="scoring-") as scratch, ExitStack() as stack:
         verdicts = Path(scratch) / "verdicts.json"
         options = [str(verdicts), *suites, *(["--pending"] if pending else []), *([UNSAFE_OPTION] if unsafe else [])]
-        environment = os.environ | {
-            "HF_HOME": scratch,
-            "HF_DATASETS_CACHE": scratch,
-            "TMPDIR": scratch,
-            "TOKENIZERS_PARALLELISM": "false",
-        }
+        environment = os.environ | dict.fromkeys(("HF_HOME", "HF_DATASETS_CACHE", "TMPDIR"), scratch)
+        environment["TOKENIZERS_PARALLELISM"] = "false"
         wrapper, passed = list[str](), tuple[int, ...]()
         isolation = None if shown is None else choose(unsafe).isolation
         if shown is not None and isolation is not None and isolation.wrapper:
@@ -93,9 +89,7 @@ def _verdicts(run: Path, suites: list[str], unsafe: bool, pending: bool, shown: 
         if done.returncode != 0 or not verdicts.exists():
             reason = (done.stderr.strip().splitlines() or ["no message"])[-1]
             if wrapper and "Permission denied" in reason:
-                reason += (
-                    f"; {', '.join(suites)} is judged by another user, so give all users that path (chmod -R o+rX)"
-                )
+                reason += f"; {', '.join(suites)} is judged by another user: give all users that path (chmod -R o+rX)"
             raise UserError(f"scoring failed: {reason}; the records are kept, try: python harness/scoring.py {run}")
         return json.loads(verdicts.read_text(encoding="utf-8"))
 

@@ -1,9 +1,8 @@
-"""Inside a sandbox: one process becomes the program's, the other its judge. `execute.py` starts it.
+"""Inside a sandbox: one process becomes the program's, the other its judge. `execute.py` starts it, from code it sends.
 
-The judge alone reads the tests and the report's nonce, after the two part, and empties their file. The program's
-process has none of the judge's descriptors and cannot read its memory: the judge is another user, or not dumpable. The
-report is "started", then one line: nonce, kind, number of comparisons, and message and line of the tests in hex. This
-runs from code objects that are sent along: the harness is not installed here.
+The judge alone reads the tests and the report's nonce, and empties their file. The program's process has none of its
+descriptors and cannot read its memory: the judge is another user, or not dumpable. The report is "started", then one
+line: nonce, kind, number of comparisons, and message and line of the tests in hex.
 """
 
 from __future__ import annotations
@@ -25,7 +24,6 @@ TYPE_CHECKING = False  # typing takes longer to load than most programs to run
 if TYPE_CHECKING:
     from typing import Any
 
-SIZE_BYTES = 8
 NOT_DUMPABLE = (4, 0)  # prctl's PR_SET_DUMPABLE
 
 
@@ -47,27 +45,13 @@ def confine(limits: dict[str, int], user: int | None) -> None:
         resource.setrlimit(which, (lowered, lowered))
 
 
-def complete_interpreter(paths: list[str]) -> None:
-    """Supply what the interpreter's -S leaves out: the folders of packages, and what `site` puts into builtins."""
-    sys.path[:] = [path for path in sys.path if path] + paths
+def main(request: dict[str, Any]) -> None:
+    """Part from the judge, run the program, and leave without its exit handlers. request: the first part."""
+    # What the interpreter's -S leaves out: the folders of packages, and what `site` puts into builtins.
+    sys.path[:] = [path for path in sys.path if path] + request["paths"]
     for name in ("exit", "quit"):
         setattr(builtins, name, _sitebuiltins.Quitter(name, "Ctrl-D (i.e. EOF)"))
     builtins.help = _sitebuiltins._Helper()
-
-
-def read_part() -> dict[str, Any]:
-    """The next part of the request on standard input."""
-    left = int.from_bytes(os.read(0, SIZE_BYTES), "big")
-    parts = []
-    while left:
-        parts.append(os.read(0, left))
-        left -= len(parts[-1])
-    return marshal.loads(b"".join(parts))
-
-
-def main(request: dict[str, Any]) -> None:
-    """Part from the judge, run the program, and leave without its exit handlers. request: the first part."""
-    complete_interpreter(request["paths"])
     for name in request["preload"]:
         try:
             import_module(name)
@@ -111,7 +95,11 @@ def _become_judge(request: dict[str, Any], channel: Channel) -> None:
         import ctypes  # here, for it takes time, and a change of user has the same effect
 
         ctypes.CDLL(None).prctl(*NOT_DUMPABLE, 0, 0, 0)
-    tests = read_part()
+    left, parts = int.from_bytes(os.read(0, 8), "big"), []
+    while left:
+        parts.append(os.read(0, left))
+        left -= len(parts[-1])
+    tests = marshal.loads(b"".join(parts))
     os.ftruncate(0, 0)
     confine(request["limits"], user)
     sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: PTH123, SIM115 (keeps what tests print from the report)

@@ -1,9 +1,8 @@
 """What crosses between the process of a program and that of its judge: values as text, through two pipes.
 
-Builtin values and some of the standard library cross with their exact type, so that a comparison in the judge's process
-runs no code of the program; for anything else a number crosses. A line is one value, or the head of one that the
-following lines make up: a letter for its kind, then what it holds or how many parts. Unlike with pickle and marshal,
-reading such a text executes nothing.
+Builtin values and some of the standard library cross with their exact type, so that the judge's comparisons run no code
+of the program; for anything else a number crosses. A line is one value, or the head of one that the following lines
+make up. Unlike with pickle and marshal, reading such a text executes nothing.
 """
 
 from __future__ import annotations

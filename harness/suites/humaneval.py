@@ -5,12 +5,10 @@ from random import Random
 from harness.suites.mbpp import NOUNS, RESULTS, VERBS, function_of
 from harness.suites.spec import Generator, Problem, Row, Suite, human, json_lines
 
-ARGUMENTS = (("a", "b"), ("x", "y"), ("n", "m"), ("p", "q"))
-
 
 def draw(rng: Random) -> Problem:
     """Two to four arithmetic steps on two numbers, as a docstring."""
-    a, b = rng.choice(ARGUMENTS)
+    a, b = rng.choice((("a", "b"), ("x", "y"), ("n", "m"), ("p", "q")))
     name = f"{rng.choice(VERBS)}_{rng.choice(NOUNS)}"
     base = rng.choice(("sum", "product", "difference", "maximum", "minimum"))
     later = [(rng.choice(("plus", "minus", "times")), rng.randint(2, 9)) for _ in range(rng.randint(1, 3))]

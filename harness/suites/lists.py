@@ -1,9 +1,8 @@
-"""Operations on lists, and waiting lines and sentences, after ParallelBench (arXiv 2510.04767), in this project's
-words.
+"""Operations on lists, and waiting lines and sentences, after ParallelBench (arXiv 2510.04767); generated alone.
 
-Generated alone. `lists` is copy, reverse, sort, replace, insert and shuffle, judged by the wanted property.
-`line-fixed` has one right answer to each question, `line-free` many, which differ in several tokens at once, and so has
-`words`: a sentence's number, article and verb agree. Independent predictions can be right of the first alone.
+`lists` is judged by the wanted property. `line-fixed` has one right answer to each question, `line-free` and `words`
+(number, article and verb agree) many that differ in several tokens at once: only of the first independent predictions
+can be right.
 """
 
 import json

@@ -1,9 +1,8 @@
 """MBPP: a task in words with asserts, 3 solved ones before each. Generated ones: filter a list, change, reduce.
 
-`code-long` and `code-hard`, generated alone, are as long as real ones: three or five functions on a list, and one that
-calls them. A problem has many correct responses, with expressions or statements and random names. One that mixes two of
-them (assigns `total`, returns `result`) is wrong: that is the factorization error that generated programs show.
-Expected values come from running a reference response.
+`code-long` and `code-hard`, generated alone, are as long as real ones. A problem has many correct responses, in
+expressions, statements and names. One that mixes two (assigns `total`, returns `result`) is wrong: the factorization
+error that generated programs show. Expected values come from running a reference response.
 """
 
 from dataclasses import replace
@@ -92,7 +91,8 @@ def draw_long(rng: Random, suite: str = "code-long", parts: tuple[str, ...] = PA
     """
     *steps, reduce, solve = (f"{part}_{rng.choice(NOUNS)}" for part in parts)
     pairs = list(zip(steps[::2], steps[1::2], strict=True))
-    drawn = [_drawn_pair(rng) for _ in pairs]
+    tests, changes = tuple(TESTS), tuple(CHANGES)
+    drawn = [(rng.choice(tests), rng.randint(2, 7), rng.choice(changes), rng.randint(2, 15)) for _ in pairs]
     kind = rng.choice(tuple(REDUCED))
     sentences = [
         f"Write a function {keep} to return a list of all numbers {test} {k}. "
@@ -120,12 +120,6 @@ def draw_long(rng: Random, suite: str = "code-long", parts: tuple[str, ...] = PA
         return draw_long(rng, suite, parts)
     key = " ".join(f"{test} {k} {operator} {j}" for test, k, operator, j in drawn)
     return problem_of(f"{suite} {kind} {key}", text, response, asserts)
-
-
-def _drawn_pair(rng: Random) -> tuple[str, int, str, int]:
-    """A test and its number, a change and its number."""
-    test, k = rng.choice(tuple(TESTS)), rng.randint(2, 7)
-    return test, k, rng.choice(tuple(CHANGES)), rng.randint(2, 15)
 
 
 def _function(rng: Random, name: str, names: Names, value: str, condition: str) -> str:

@@ -24,8 +24,8 @@ class Published(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Settings, and perhaps accuracies in percent, of one source: a repository with commit and files, or a paper.
 
     They are of every decoder on models whose lower-case name has the pattern `models`, or of `decoder` on models of a
-    family (config.json's `model_type`). options: for all suites. accuracy: for `model`, each a recipe RECIPE/SUITE of
-    `fef-dllm reproduce`; judge: whose prompt and judge, where they are not those of OpenCompass here.
+    family (config.json's `model_type`). accuracy: for `model`, each a recipe RECIPE/SUITE of `fef-dllm reproduce`;
+    judge: whose prompt and judge, where not OpenCompass's.
     """
 
     source: str

@@ -20,7 +20,6 @@ SANDBOXED = {
     "HumanEvalEvaluator": {"type": "harness.sandbox.evaluators.SandboxedHumanEval", "k": [1]},
     "MBPPEvaluator": {"type": "harness.sandbox.evaluators.SandboxedMBPP"},
 }
-SMALL_LENGTH = 64  # tokens of a response of a small model, on suites without generated problems
 Row = dict[str, Any]
 Rounds = list[dict[str, str]]
 BOXED = "\nPlease reason step by step, and put your final answer within \\boxed{}."
@@ -54,12 +53,11 @@ def json_lines(rows: list[Row]) -> str:
 class Generator:
     """Generated problems of a suite, as a dataset in the format of a real file.
 
-    draw: one problem with one correct response, whose names, wordings and order of steps vary: with one wording every
-    decoder scores the same. file: below `data/`, of `content`; train_file: a second one that the dataset's loader
-    wants. dataset: its OpenCompass class, of the file or (by_folder) its folder, and `load`. columns, output: of the
-    prompt and the reference; reader: more of reader_cfg. rounds: the prompt's chat turns; evaluation: its eval_cfg.
-    length: tokens of a response, in blocks of block_length (None: one). problems_of: the suite whose problems these
-    are, if another.
+    draw: one problem with one correct response of varying wording: with one alone every decoder scores the same. file:
+    below `data/`, of `content`; train_file: a second one that the loader wants. dataset: its OpenCompass class, of the
+    file or (by_folder) its folder, and `load`. columns, output: of the prompt and the reference; reader: more of
+    reader_cfg. rounds: the prompt's chat turns; evaluation: its eval_cfg. length: tokens of a response, in blocks of
+    block_length (None: one). problems_of: the suite whose problems these are, if another.
     """
 
     draw: Callable[[Random], Problem]
@@ -98,9 +96,9 @@ class Training:
 class Suite:
     """One benchmark.
 
-    configuration: of OpenCompass for the real problems, `file` below `data/`; None if there are generated ones alone.
-    changes: what of its dataset is otherwise here. lengths: settings for LLaDA-8B-Instruct with it. executes: whether
-    scoring runs model-written code. foreign: known by its configuration alone. questions: a user's file of problems.
+    configuration: of OpenCompass for the real problems, `file` below `data/` (None: generated alone), with `changes` to
+    its dataset. lengths: settings for LLaDA-8B-Instruct with it. executes: whether scoring runs model-written code.
+    foreign: known by its configuration alone. questions: a user's file of problems.
     """
 
     name: str
@@ -123,7 +121,7 @@ class Suite:
         if not small:
             return settings_of_model(model, self.name) or self.lengths
         if self.generator is None:
-            return {"gen_length": SMALL_LENGTH}
+            return {"gen_length": 64}
         length, block = self.generator.length, self.generator.block_length
         return {"gen_length": length} if block is None else {"gen_length": length, "block_length": block}
 
@@ -244,15 +242,16 @@ def shipped(configuration: str) -> list[dict[str, Any]]:
 
     folder = Path(opencompass.__file__).parent / "configs" / "datasets"
     files = {path.stem: path for path in sorted(folder.rglob("*.py"))}
-    if configuration not in files:
+    found = []
+    if configuration in files:
+        config = Config.fromfile(str(files[configuration]), format_python_code=False)
+        found = [each for name, value in config.items() if name.endswith("_datasets") for each in value]
+    if not found:
         plain = {name.lower(): name for name in files}
         close = [plain[name] for name in get_close_matches(configuration.lower(), plain, n=5)]
         hint = f"close ones: {', '.join(close)}" if close else f"they are below {folder}"
-        raise UserError(f"OpenCompass has no configuration {configuration}; {hint}")
-    config = Config.fromfile(str(files[configuration]), format_python_code=False)
-    found = [each for name, value in config.items() if name.endswith("_datasets") for each in value]
-    if not found:
-        raise UserError(f"OpenCompass's configuration {configuration} names no datasets")
+        named = f"datasets in its configuration {configuration}" if configuration in files else ""
+        raise UserError(f"OpenCompass has no {named or f'configuration {configuration}'}; {hint}")
     return [_plain(each) for each in found]
 
 

@@ -2,21 +2,16 @@
 
     python -m harness.train --objective fef --init FOLDER --data FILE --out training/fef     the paper's recipe
     python -m harness.train --objective fef --preset nano-two-stream --out training/first
-    python -m harness.train --objective fef --preset nano --init training/first --out training/nano-fef
-    python -m harness.train --objective llada --preset nano-control --out training/control
     python -m harness.train --objective llada --preset nano-base --out training/nano --resume
     python -m harness.train --objective ar --preset nano-ar --out training/ar
+    torchrun --nproc-per-node 8 -m harness.train --shard ...                                 several GPUs
 
 Objective `fef` is position-conditioned prediction (the paper's Algorithm 1), `llada` clean-token prediction (Eq. 2),
-both on absorbing corruption of the response alone; `ar` is next-token prediction, of an autoregressive model. `--mask
-two-stream` trains `fef` for two-stream verification: one forward predicts all positions from a random anchor on. The
-preset (model_wrappers/nano/recipes.toml) gives every value; options override it. `--data` is JSON lines of {"prompt",
-"response"}, or GSM8K's train file; without it nano's generated training problems. `--out` receives checkpoints,
-`train.json` (the recipe), `loss.csv`, `loss.png` and, at the end, the model in bf16 and its tokenizer. A training that
-was killed goes on with `--resume` from its last checkpoint and sees the same examples as an uninterrupted one. Several
-GPUs: `torchrun --nproc-per-node 8 -m harness.train --shard ...`, which splits the model over them; with
-`--global-batch` a step sees as many examples on any number. `--trainer` takes any TrainingArguments as JSON, such as
-{"gradient_checkpointing": true}.
+`ar` next-token prediction. `--mask two-stream` trains `fef` for two-stream verification. The preset
+(model_wrappers/nano/recipes.toml) gives every value; options override it. `--data` is JSON lines of {"prompt",
+"response"}, or GSM8K's train file; without it nano's generated problems. `--out` receives checkpoints, `train.json`
+(the recipe), `loss.csv`, `loss.png` and, at the end, the model in bf16 and its tokenizer. `--resume` goes on from the
+last checkpoint and sees the same examples as an uninterrupted training; so does `--global-batch` on any number of GPUs.
 """
 
 import sys

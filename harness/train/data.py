@@ -1,8 +1,7 @@
-"""Nano's tokenizer; training examples, encoded with the chat template, padded and corrupted.
+"""Nano's tokenizer; training examples, encoded with the chat template, padded with EOS as in LLaDA, and corrupted.
 
 An example, of nano's generators or a file, is a function of (seed, index) alone, so that a resumed training sees what
-an uninterrupted one would. Padding is EOS, as in LLaDA's fine-tuning, and part of the response. In nano's vocabulary a
-number is a sequence of digits, and each word of the suite `lists` one token.
+an uninterrupted one would. In nano's vocabulary a number is a sequence of digits, and each word of `lists` one token.
 """
 
 from __future__ import annotations
@@ -198,7 +197,12 @@ class CorruptedBatches:
         all_masked: share of the examples, below 1, at diffusion time 1; the times of the others cover [0, 1] evenly.
         """
         first = examples[0]["index"]
-        total = max(len(e["prompt"]) for e in examples) + self._response_length(examples)
+        # Most batches are as short as they can be, with one EOS at least; the others have one of the lengths.
+        needed = max(len(e["response"]) for e in examples)
+        rng, longer = Random(f"length {self.seed} {first}"), [n for n in self.lengths if n >= needed]
+        length = needed if longer and rng.random() < 0.7 else min(longer, default=needed + 1)
+        length = rng.choice(longer) if longer and rng.random() < 0.1 else length
+        total = max(len(e["prompt"]) for e in examples) + length
         clean_BL = torch.full((len(examples), total), self.eos_id)
         response_BL = torch.zeros(len(examples), total, dtype=torch.bool)
         for row, example in enumerate(examples):
@@ -213,16 +217,6 @@ class CorruptedBatches:
         else:
             corrupted_BL, share_B = corrupt(clean_BL, response_BL, time_B, self.mask_id, generator)
         return {"clean": clean_BL, "corrupted": corrupted_BL, "response": response_BL, "share": share_B}
-
-    def _response_length(self, examples: list[EncodedExample]) -> int:
-        """Most batches are as short as they can be, with one EOS at least; the others have one of the lengths."""
-        needed = max(len(e["response"]) for e in examples)
-        longer = [n for n in self.lengths if n >= needed]
-        if not longer:
-            return needed + 1
-        rng = Random(f"length {self.seed} {examples[0]['index']}")
-        length = needed if rng.random() < 0.7 else min(longer)
-        return rng.choice(longer) if rng.random() < 0.1 else length
 
 
 class NextTokenBatches:

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Meta, Struct, structs
 
 import model_wrappers
-from harness.errors import UserError
+from harness.errors import UserError, explained
 from harness.suites.registry import GENERATED
 
 JSON = ("mix", "trainer")  # options whose value is a JSON object
@@ -129,15 +129,14 @@ def recipe(objective: str, preset: str, given: dict[str, Any]) -> Recipe:
     if preset not in PRESETS:
         raise UserError(f"--preset {preset} is not known; valid: {', '.join(PRESETS)}")
     values = structs.asdict(PRESETS[preset]) | given
-    try:
+    with explained("--mix and --trainer must be JSON objects", ValueError, RecursionError):
         values |= {name: json.loads(given[name]) for name in JSON if isinstance(given.get(name), str)}
+    try:
         made = msgspec.convert(values, Recipe, strict=False)
     except msgspec.ValidationError as error:
         message, _, path = str(error).partition(" - at `$.")
         name = path.strip("`").partition(".")[0].partition("[")[0]
         raise UserError(f"--{name.replace('_', '-')} {json.dumps(given.get(name))}: {message}") from error
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"--mix and --trainer must be JSON objects: {error}") from error
     two_stream, blocks = made.mask == "two-stream", made.block_length is not None
     clashes = {
         "--global-batch sets the accumulation by the number of processes; leave --accumulation out": (

@@ -181,29 +181,22 @@ class BlockBatches:
         total = last + whole
         clean_BL = torch.nn.functional.pad(clean_BL, (0, total - clean_BL.shape[1]), value=self._batches.eos_id)
         generator = torch.Generator().manual_seed(self._batches.seed * 1_000_003 + examples[0]["index"] + 1)
-        masked_BR, weight_BR = self._masks(len(examples), whole, generator)
-        weight_BR = weight_BR * self._predicted(examples, whole)
+        drawn = (len(examples), whole // self._length)  # for each block
+        offset_K = torch.arange(self._length)
+        share = torch.rand(*drawn, 1, generator=generator)
+        at_random = torch.rand(*drawn, self._length, generator=generator) < share
+        first = (torch.rand(*drawn, 1, generator=generator) * self._length).long()
+        is_prefix = torch.rand(*drawn, 1, generator=generator) < self._prefixes
+        masked_BR = torch.where(is_prefix, offset_K >= first, at_random).flatten(1)
+        once = torch.where(is_prefix & (offset_K == first), self._first_weight, 1.0)
+        weight_BR = masked_BR * once.flatten(1)
+        # Blocks are trained that hold some of the response or the EOS after it.
+        ends = [(len(each["response"]) // self._length + 1) * self._length for each in examples]
+        weight_BR = weight_BR * (torch.arange(whole) < torch.tensor(ends)[:, None])
         rows = block_rows(clean_BL, start_B, masked_BR, weight_BR, self._length, self._batches.mask_id)
         if self._two_stream:
             rows = with_queries(rows, masked_BR & (weight_BR > 0), self._length, self._batches.mask_id)
         return rows._asdict()
-
-    def _masks(self, rows: int, whole: int, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
-        """Which tokens are masked, and the weight of each that is: (rows, whole) both."""
-        blocks = whole // self._length
-        offset_K = torch.arange(self._length)
-        share = torch.rand(rows, blocks, 1, generator=generator)
-        at_random = torch.rand(rows, blocks, self._length, generator=generator) < share
-        first = (torch.rand(rows, blocks, 1, generator=generator) * self._length).long()
-        is_prefix = torch.rand(rows, blocks, 1, generator=generator) < self._prefixes
-        masked = torch.where(is_prefix, offset_K >= first, at_random)
-        weight = masked * torch.where(is_prefix & (offset_K == first), self._first_weight, 1.0)
-        return masked.view(rows, whole), weight.view(rows, whole)
-
-    def _predicted(self, examples: list[EncodedExample], whole: int) -> torch.Tensor:
-        """Which blocks are trained: those that hold some of the response or the EOS after it, (B, whole) bool."""
-        ends = [(len(each["response"]) // self._length + 1) * self._length for each in examples]
-        return torch.arange(whole) < torch.tensor(ends)[:, None]
 
 
 def block_rows(

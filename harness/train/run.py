@@ -17,19 +17,7 @@ from transformers import TrainingArguments, set_seed
 
 from harness.errors import UserError, explained
 from harness.suites.registry import suite_named
-from harness.train.data import (
-    LENGTHS,
-    LONG_LENGTHS,
-    NANO_SUITES,
-    Collator,
-    CorruptedBatches,
-    Examples,
-    FileExamples,
-    NanoExamples,
-    NextTokenBatches,
-    PositionBatches,
-    train_tokenizer,
-)
+from harness.train import data
 from harness.train.recipes import Recipe
 from harness.train.rows import BlockBatches, TwoStreamBatches
 from harness.train.trainer import DiffusionTrainer, accumulation, processes, sharding
@@ -47,7 +35,7 @@ def start(recipe: Recipe, objective: str = "llada") -> Backbone:
     if recipe.init is not None:
         backbone = load_backbone(recipe.init, dtype="float32")
     elif recipe.size is not None:
-        tokenizer, size = train_tokenizer(seed=0), recipe.size
+        tokenizer, size = data.train_tokenizer(seed=0), recipe.size
         config = LLaDAConfig(
             vocab_size=-(-len(tokenizer) // 64) * 64,
             hidden_size=size.hidden_size,
@@ -87,7 +75,7 @@ def start(recipe: Recipe, objective: str = "llada") -> Backbone:
     return backbone
 
 
-def examples_for(recipe: Recipe, backbone: Backbone) -> tuple[Examples, int]:
+def examples_for(recipe: Recipe, backbone: Backbone) -> tuple[data.Examples, int]:
     """The training examples for a model, and the optimizer steps they take.
 
     Raises UserError for a data file that cannot be used, or a preset that says neither steps nor epochs.
@@ -95,35 +83,35 @@ def examples_for(recipe: Recipe, backbone: Backbone) -> tuple[Examples, int]:
     tokenizer, end = backbone.text_tokenizer(), backbone.family.end_of_turn
     per_step = recipe.batch * accumulation(recipe) * processes()
     if recipe.data is not None:
-        once = FileExamples(tokenizer, Path(recipe.data), recipe.seed, backbone.max_length, end)
+        once = data.FileExamples(tokenizer, Path(recipe.data), recipe.seed, backbone.max_length, end)
         steps = recipe.steps or math.ceil(recipe.epochs * len(once) / per_step)
         return once.repeated(steps * per_step), steps
     if recipe.steps is None:
         raise UserError("--data FILE is needed, or --steps with nano's generated problems")
     drawn = (recipe.seed, recipe.mix, recipe.examples, recipe.repeats, recipe.shots, end)
-    return NanoExamples(tokenizer, recipe.steps * per_step, recipe.batch, *drawn), recipe.steps
+    return data.NanoExamples(tokenizer, recipe.steps * per_step, recipe.batch, *drawn), recipe.steps
 
 
-def collator_for(objective: str, recipe: Recipe, backbone: Backbone) -> Collator:
+def collator_for(objective: str, recipe: Recipe, backbone: Backbone) -> data.Collator:
     """The collator of an objective and, for `fef`, of its mask; of blocks, where the model attends in them.
 
     Generated examples are sometimes padded to a length of their suites.
     """
     lengths: tuple[int, ...] = ()
     if recipe.data is None:
-        longest = max(suite_named(name).generated.length for name in recipe.mix or NANO_SUITES)
-        lengths = LENGTHS if longest <= LENGTHS[-1] else LONG_LENGTHS
-    batches = CorruptedBatches(backbone.eos_id, backbone.mask_id, recipe.seed, lengths, blocks=recipe.blocks)
+        longest = max(suite_named(name).generated.length for name in recipe.mix or data.NANO_SUITES)
+        lengths = data.LENGTHS if longest <= data.LENGTHS[-1] else data.LONG_LENGTHS
+    batches = data.CorruptedBatches(backbone.eos_id, backbone.mask_id, recipe.seed, lengths, blocks=recipe.blocks)
     two_stream = recipe.mask == "two-stream"
     if recipe.block_length is not None:
         return BlockBatches(batches, recipe.block_length, recipe.prefixes, recipe.first_weight, two_stream)
     if objective == "llada":
         return batches
     if objective == "ar":
-        return NextTokenBatches(batches)
+        return data.NextTokenBatches(batches)
     if two_stream:
         return TwoStreamBatches(batches, recipe.random_orders)
-    return PositionBatches(batches, None if recipe.positions == "all" else recipe.positions)
+    return data.PositionBatches(batches, None if recipe.positions == "all" else recipe.positions)
 
 
 def prepare_folder(out: Path, recorded: dict[str, Any], resume: bool) -> None:

@@ -13,9 +13,8 @@ from gate_runs import ENVIRONMENT, items_of, run_of, verdict
 from paths import ROOT
 
 from harness.records.store import Run, read_run
-from harness.regression import judgement
-from harness.regression.golden import Key
-from harness.regression.judgement import excused_items
+from harness.regression import golden as judgement
+from harness.regression.golden import Key, excused_items
 
 OTHER_PLATFORM = {**ENVIRONMENT, "cpu_capability": "AVX512"}
 KEY: Key = ("fef-2", "math", 7)
