@@ -83,8 +83,6 @@ def test_a_damaged_config_is_left_to_the_loader(tmp_path: Path, text: str) -> No
 
 
 # Those of a model
-
-
 @pytest.mark.parametrize("model", ["nano", "some/folder/LLaDA-8B-Instruct", "own-model"])
 def test_a_model_without_settings_has_the_suites(model: str) -> None:
     suite = suite_named("gsm8k")
@@ -108,8 +106,6 @@ def test_a_model_has_the_settings_of_its_name(
 
 
 # Published numbers as recipes
-
-
 NONE = {f"speedup{end}": math.nan for end in ("", "_low", "_high")}
 
 
@@ -139,9 +135,8 @@ def test_a_speed_has_a_verdict_of_its_own() -> None:
 
 
 def test_another_prompt_or_judge_is_said() -> None:
-    assert "lm-eval" in verdict(
-        PublishedNumber("m", "gsm8k", "block", 80, "somewhere", judge="lm-eval"), row(80, 70, 90)
-    )
+    number = PublishedNumber("m", "gsm8k", "block", 80, "somewhere", judge="lm-eval")
+    assert "lm-eval" in verdict(number, row(80, 70, 90))
 
 
 @pytest.mark.parametrize(

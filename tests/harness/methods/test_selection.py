@@ -129,8 +129,6 @@ def test_equal_labels_are_made_distinct() -> None:
 
 
 # Lists with arguments: how they are cut, read and written
-
-
 TEXTS = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"]), min_size=1)
 VALUES = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False, allow_infinity=False), TEXTS)
 

@@ -107,13 +107,8 @@ def written(folder: Path) -> Path:
 def test_a_choice_is_an_element_of_methods(tmp_path: Path) -> None:
     path = written(tmp_path)
     named = methods_named(f"llada; {path}")
-    assert list(named) == [
-        "llada",
-        "llada-tuned-fast",
-        "threshold-tuned-fast",
-        "factor-tuned-fast",
-        "threshold-tuned-accurate",
-    ]
+    tuned = ("llada-tuned-fast", "threshold-tuned-fast", "factor-tuned-fast", "threshold-tuned-accurate")
+    assert list(named) == ["llada", *tuned]
     assert methods_named(f"{path}:factor-tuned-fast").keys() == {"factor-tuned-fast"}
 
 

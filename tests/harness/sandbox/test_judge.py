@@ -134,16 +134,9 @@ ADDED = {
 def test_a_name_that_was_not_asked_for_does_not_reach_the_tests(name: str) -> None:
     added, value, tests = ADDED[name]
     code = ADDS_TO_ITS_ANSWER.replace("NAME", repr(added)).replace("VALUE", value)
-    program = Program(
-        code,
-        2.0,
-        3.0,
-        tests=tests,
-        prelude="def poly(x):\n    return x + 1\n\ndef f(x):\n    pass\n",
-        entry="f",
-        setup="def compare(actual, expected):\n    return actual == expected",
-        given={"same": "compare"},
-    )
+    prelude = "def poly(x):\n    return x + 1\n\ndef f(x):\n    pass\n"
+    setup, same = "def compare(actual, expected):\n    return actual == expected", {"same": "compare"}
+    program = Program(code, 2.0, 3.0, tests=tests, prelude=prelude, entry="f", setup=setup, given=same)
     assert execute(program, UNSAFE).kind == "assertion"
 
 
@@ -180,8 +173,6 @@ def test_the_time_limit_holds_in_the_program_and_between_its_answers() -> None:
 
 
 # Which names of a program its tests use
-
-
 def test_the_function_under_test_is_the_programs_and_builtins_are_not() -> None:
     tests = "assert set(f((1, 2))) == set([2])\nassert len([x for x in f(1)]) == 1"
     assert needs(tests) == (["f"], [])
@@ -209,8 +200,6 @@ def test_text_that_does_not_parse_needs_nothing() -> None:
 
 
 # What crosses between them: data with its exact type, and nothing that runs when it is read
-
-
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary()
 HASHABLE = st.recursive(SCALARS, lambda inner: st.lists(inner).map(tuple) | st.frozensets(inner), max_leaves=5)
 DATA = st.recursive(
@@ -259,25 +248,10 @@ def test_builtin_values_cross_unchanged(value: Any) -> None:
 @pytest.mark.parametrize(
     "value",
     [
-        10**10000,
-        -(2**64),
-        math.inf,
-        1 - 2j,
-        range(1, 9, 2),
-        bytearray(b"x"),
-        "\ud800\n\\n\x00\u2028",
-        Counter("abca"),
-        OrderedDict([(2, 1), (1, 2)]),
-        deque([1, 2], maxlen=3),
-        Decimal("0.10"),
-        Fraction(1, 3),
-        date(2024, 2, 29),
-        datetime(2024, 2, 29, 1, 2, 3, 4),
-        time(1, 2),
-        timedelta(days=1, microseconds=3),
-        np.float32(0.1),
-        np.int64(3),
-        np.bool_(True),
+        *(10**10000, -(2**64), math.inf, 1 - 2j, range(1, 9, 2), bytearray(b"x"), "\ud800\n\\n\x00\u2028"),
+        *(Counter("abca"), OrderedDict([(2, 1), (1, 2)]), deque([1, 2], maxlen=3), Decimal("0.10"), Fraction(1, 3)),
+        *(date(2024, 2, 29), datetime(2024, 2, 29, 1, 2, 3, 4), time(1, 2), timedelta(days=1, microseconds=3)),
+        *(np.float32(0.1), np.int64(3), np.bool_(True)),
     ],
     ids=lambda value: type(value).__name__,
 )

@@ -133,10 +133,8 @@ def test_without_a_sandbox_code_is_not_scored_and_the_rest_goes_on(
 ) -> None:
     monkeypatch.setenv("PATH", str(finished_run))  # no bubblewrap there
     assert main([str(finished_run)]) == 0
-    reason = (
-        "no sandbox (bubblewrap is not installed); install bubblewrap, "
-        "or --unsafe-code-execution to run such code unprotected"
-    )
+    reason = "no sandbox (bubblewrap is not installed); install bubblewrap, "
+    reason += "or --unsafe-code-execution to run such code unprotected"
     not_scored = dict.fromkeys(RUN_CODE_SUITES, reason)
     expected = {"sandbox": "none", "not_scored": not_scored, "not_enforced": [], "own_objects": {}}
     assert json.loads((finished_run / "run.json").read_text())["scoring"] == expected
@@ -246,8 +244,6 @@ def test_of_mbpps_solutions_those_are_wrong_that_opencompass_says() -> None:
 
 
 # As soon as a response is there
-
-
 TEXT_SUITES = [name for name in GENERATED if not SUITES[name].executes]
 
 
