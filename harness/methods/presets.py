@@ -72,7 +72,7 @@ class Preset:
         from model_wrappers.api import check_blocks, check_lengths, check_options  # torch: not for --list
 
         tuned = not self.tuned or suite in self.suites
-        wrong = "" if tuned else f"was not tuned for it, but for {', '.join(self.suites)}"
+        wrong = "" if tuned else f"not tuned for {suite}, but for {', '.join(self.suites)}"
         decoder = self.decoder
         published, source = settings_of_decoder(decoder.name, family, suite)
         preset = {**published, **self.options, **self.lengths, **self.suites.get(suite, {})}

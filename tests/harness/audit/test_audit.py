@@ -123,7 +123,7 @@ def test_a_residual_that_is_not_broken_is_said_to_be_not_caught(
 
 def test_a_parallel_decoder_that_looks_exact_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     independent = torch.full((2, 2), 0.25, dtype=torch.float64)
-    monkeypatch.setattr("harness.audit.exact.random_table", lambda *_: independent)
+    monkeypatch.setattr("harness.audit.oracle.random_table", lambda *_: independent)
     failures = law_failures(audit_law(2, 2, SMALL, tmp_path, lambda cases: cases[:5]))
     looked = [failure.split(" (2 a step) looks exact")[0] for failure in failures]
     assert looked == ["LLaDA, random order", "LLaDA, low confidence", "DDOSP"]
