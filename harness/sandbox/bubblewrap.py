@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.sandbox import execute
-from harness.sandbox.execute import SCRATCH, Isolation, interpreter, memory_group, package_folders
+from harness.sandbox.execute import PROCESSES, SCRATCH, Isolation, interpreter, memory_group, package_folders
 from harness.sandbox.request import Program
 
 WITHOUT = "or --unsafe-code-execution to run such code unprotected"
@@ -191,7 +191,7 @@ def lacks(isolation: Isolation) -> str:
         Path(outside).chmod(0o777)  # so that it is the sandbox that keeps a program out
         Path(outside, "planted").write_text("planted", encoding="utf-8")
         facts = {"port": server.getsockname()[1], "home": str(folder) if secret else "", "known": known}
-        facts |= {"outside": outside, "most_processes": 2 * execute.PROCESSES}
+        facts |= {"outside": outside, "most_processes": 2 * PROCESSES}
         code = "".join(f"{name} = {value!r}\n" for name, value in facts.items()) + PROBE
         outcome, complaint = execute.attempt(Program(code, seconds=10.0, killed_after=12.0), isolation)
     if outcome is None:

@@ -13,7 +13,7 @@ from verdicts_only import evaluate
 from harness.errors import UserError
 from harness.records.files import file_hash, files_hash
 from harness.records.store import read_run
-from harness.runs.problems import Judge, Problems, verdict_of
+from harness.runs.problems import Judge, Problems, verdict_in
 from harness.sandbox import verdicts
 from harness.sandbox.bubblewrap import choose
 from harness.sandbox.evaluators import taken
@@ -265,13 +265,15 @@ def test_the_verdict_is_that_of_opencompass_own_evaluation(suite: str, tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("detail", "verdict"), [({"correct": True}, True), ({"is_correct": [False]}, False), ({"correct": [True]}, True)]
+    ("detail", "verdict"),
+    [
+        ({"correct": True}, True),
+        ({"is_correct": [False]}, False),
+        ({"correct": [True]}, True),
+        ({}, None),
+        ({"correct": [True, False]}, None),
+        ({"pred": "x"}, None),
+    ],
 )
-def test_a_verdict_is_read(detail: dict[str, Any], verdict: bool) -> None:
-    assert verdict_of(detail) is verdict
-
-
-@pytest.mark.parametrize("detail", [{}, {"correct": [True, False]}, {"pred": "x"}])
-def test_an_evaluator_without_a_verdict_per_item_is_refused(detail: dict[str, Any]) -> None:
-    with pytest.raises(UserError, match="no verdict per item"):
-        verdict_of(detail)
+def test_a_verdict_is_read_where_there_is_one(detail: dict[str, Any], verdict: bool | None) -> None:
+    assert verdict_in(detail) is verdict
