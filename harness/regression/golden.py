@@ -20,8 +20,7 @@ from harness.records.consistency import differences
 from harness.records.schema import RunRecord
 from harness.records.store import KEY, Run, read_lines, read_run, write_atomically
 from harness.regression.revision import Side, checkout, request_of, revision_of
-from harness.runs.loading import load
-from harness.runs.recorded import recorded
+from harness.runs.loading import load, recorded
 from harness.runs.responses import window_sums
 from harness.stats import paired_lower_limit
 

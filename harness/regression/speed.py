@@ -22,12 +22,11 @@ from harness.measures.table import REFERENCE
 from harness.records.schema import RunConfig
 from harness.records.store import Run
 from harness.regression.revision import ROOT, Side, checkout, request_of
-from harness.runs.loading import load
-from harness.runs.recorded import recorded
+from harness.runs.loading import load, recorded
 from harness.stats import total_ratio_interval
 
 if TYPE_CHECKING:
-    from harness.runs.respond import SuiteJob
+    from harness.runs.problems import SuiteJob
 
 # On a busy machine one round in ten has a false alarm. Another round has other processes, and with them other noise; it
 # has more items, so that it does not miss what the first one saw.

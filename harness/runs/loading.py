@@ -1,24 +1,24 @@
-"""The models and the problems of a run, loaded by the process that decodes with them."""
+"""The models and the problems of a run, loaded by the process that decodes with them; and a run from its record."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 import transformers
 from msgspec import UNSET
 
+from harness.records.schema import RunConfig
 from harness.runs.resolve import ResolvedRun
-from harness.suites.spec import Suite
+from harness.suites.registry import suite_named
 from harness.suites.splits import write_generated
 from model_wrappers import Backbone, load_backbone
+from model_wrappers.decoders import decoder_named
 
 if TYPE_CHECKING:
-    from harness.runs.problems import Problems
-    from harness.runs.respond import SuiteJob
+    from harness.runs.problems import SuiteJob
     from harness.runs.worker import Worker
 
 
@@ -55,22 +55,26 @@ def load(run: ResolvedRun, scratch: Path) -> tuple[list[SuiteJob], dict[str, Bac
         for name in sorted(names)
     }
 
-    problems = _problems(run, scratch)
-    from harness.runs.respond import models_for, prepare
-
-    plain = config.prompt == "plain"
-    jobs = [prepare(suite, own, models_for(run, suite.name, backbones), config.draws, plain) for suite, own in problems]
-    return jobs, backbones
-
-
-def _problems(run: ResolvedRun, scratch: Path) -> Iterator[tuple[Suite, list[Problems]]]:
-    data = run.data or scratch
-    if isinstance(run.config.data, str):
-        write_generated(data, run.config.data, run.config.limit, run.suites.values())
+    data, jobs = run.data or scratch, []
+    if isinstance(config.data, str):
+        write_generated(data, config.data, config.limit, run.suites.values())
     # OpenCompass takes seconds to import: only now, after all that can be refused without it.
     os.environ.setdefault("HF_DATASETS_CACHE", str(scratch / "datasets"))
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    from harness.runs.problems import load_problems
+    from harness.runs.problems import load_problems, models_for, prepare
 
     for suite in run.suites.values():
-        yield suite, load_problems(suite, suite.datasets(run.config.generated, data), run.config.limit)
+        problems = load_problems(suite, suite.datasets(config.generated, data), config.limit)
+        models = models_for(run, suite.name, backbones)
+        jobs.append(prepare(suite, problems, models, config.draws, config.prompt == "plain"))
+    return jobs, backbones
+
+
+def recorded(config: RunConfig, data: dict[str, Any]) -> ResolvedRun:
+    """A run from its record; data: that part of run.json.
+
+    Raises UserError or ValueError for a suite or a decoder that is not known here.
+    """
+    decoders = {name: decoder_named(method.method) for name, method in config.methods.items()}
+    suites = {suite: suite_named(suite) for suite in config.suites}
+    return ResolvedRun(config, suites, decoders, None if config.generated else Path(data["folder"]))

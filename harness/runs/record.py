@@ -1,6 +1,5 @@
 """A run from its configuration to recorded items, and how far it is. Whoever decodes, this process alone writes."""
 
-import time
 from collections import Counter
 from collections.abc import Callable
 from datetime import timedelta
@@ -9,7 +8,6 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 from msgspec import UNSET
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from harness.records.files import each_line
@@ -43,7 +41,7 @@ def record(folder: Path, run: ResolvedRun, pool: WorkerPool) -> Missing:
 
 
 def _decode(folder: Path, config: RunConfig, pool: WorkerPool, device: str, recorder: Recorder) -> Missing:
-    """Record each result as it comes; a session of run.json, with the run's progress shown."""
+    """Record each result as it comes, as one session of run.json, with a bar for each suite."""
     at_once = config.batch if isinstance(config.batch, int) else 1 if config.batch is UNSET else MOST
     queue = Queue(pool.items, list(config.methods), recorder.done, config.chunk or 1, pool.size, at_once)
 
@@ -51,17 +49,23 @@ def _decode(folder: Path, config: RunConfig, pool: WorkerPool, device: str, reco
         named = [{**dict(zip(KEY, key, strict=True)), "reason": reason} for key, reason in queue.left_out.items()]
         return pool.about() | ({"left_out": named} if named else {})
 
-    totals = {suite: count * len(config.methods) for suite, count in pool.items.items()}
     done = Counter(suite for _, suite, _ in recorder.items)
-    counted = RunProgress(config, totals, {suite: done[suite] for suite in totals})
-    with session(folder, device, config.timed, more), counted as progress:
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    bars = Progress(*columns, auto_refresh=False)  # a thread that draws would take time from what is timed
+    tasks = {
+        suite: bars.add_task(
+            config.suites[suite].title or suite, total=count * len(config.methods), completed=done[suite]
+        )
+        for suite, count in pool.items.items()
+    }
+    with session(folder, device, config.timed, more), bars:
         for worker, result in pool.results(queue):
             if isinstance(result, Passes):
                 recorder.add_passes(result.line)
                 continue
             item = result.item | ({"worker": worker} if worker else {})
             recorder.add(item, result.windows, result.trace)
-            progress.finished(item["suite"])
+            bars.update(tasks[item["suite"]], advance=1, refresh=True)
     return queue.left_out
 
 
@@ -98,52 +102,6 @@ def announcement(
     total = sum(len(items) * a_token[method] * lengths[suite, method] for (suite, method), items in pending.items())
     alone = "" if config.batch is UNSET else " if they were decoded one at a time, less in batches"
     return f"{text}: about {duration(total / pool.size)}{alone}, then scoring and tables"
-
-
-EVERY = {True: 0.2, False: 30.0}  # seconds between two drawings, on a terminal or not
-
-
-class RunProgress:
-    """A context manager that shows how many responses are recorded.
-
-    totals, done: responses by suite, all and those that are recorded already. The bars have no thread of their own,
-    which would draw while decoding is timed.
-    """
-
-    def __init__(
-        self, config: RunConfig, totals: dict[str, int], done: dict[str, int], console: Console | None = None
-    ) -> None:
-        self._console = console or Console()
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        terminal = self._console.is_terminal
-        self._bars = Progress(*columns, console=self._console, auto_refresh=False, disable=not terminal)
-        self._tasks = {
-            name: self._bars.add_task(config.suites[name].title or name, total=totals[name], completed=done[name])
-            for name in totals
-        }
-        self._before = sum(done.values())
-        self._began = self._shown = time.monotonic()
-
-    def __enter__(self) -> "RunProgress":
-        self._bars.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bars.stop()
-
-    def finished(self, suite: str) -> None:
-        """One more response is recorded."""
-        now, terminal = time.monotonic(), self._console.is_terminal
-        due = now - self._shown > EVERY[terminal]
-        self._shown = now if due else self._shown
-        self._bars.update(self._tasks[suite], advance=1, refresh=due)
-        if due and not terminal:
-            tasks = self._bars.tasks
-            done, total = sum(task.completed for task in tasks), sum(task.total or 0 for task in tasks)
-            left = (total - done) * (now - self._began) / (done - self._before)
-            counts = ", ".join(f"{task.description} {task.completed:.0f}/{task.total:.0f}" for task in tasks)
-            text = f"{done:.0f} of {total:.0f} responses, about {duration(left)} left: {counts}"
-            self._console.print(text, soft_wrap=True, highlight=False)
 
 
 def duration(seconds: float) -> str:

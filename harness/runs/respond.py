@@ -1,17 +1,15 @@
 """The timed part of a run: an item through a method, judged, as a record; a decoder from outside is watched.
 
-A prompt is encoded once for all methods. What is timed is `decode` alone. The watch reads the process before and after
+What is timed is `decode` alone. The watch reads the process before and after
 each response, outside of what is timed; of weights it reads samples, so it finds accidents, not lies.
 """
 
-import hashlib
 import os
 import random
 from collections import Counter
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from copy import copy
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, NoReturn
 
@@ -19,119 +17,15 @@ import numpy as np
 import torch
 from greenlet import GreenletExit
 
-from harness.errors import UserError, explained
+from harness.errors import UserError
 from harness.plugins import blame
-from harness.records.schema import PromptRecord
-from harness.runs.problems import Judge, Problems, conversations
-from harness.runs.resolve import ResolvedRun
-from harness.runs.responses import cost_and_tokens, hash_of
-from harness.suites.spec import Suite
+from harness.runs.problems import SuiteJob
+from harness.runs.responses import cost_and_tokens
 from model_wrappers import Backbone, Decoded
 from model_wrappers.batches import in_batch
 from model_wrappers.chat import response_text
-from model_wrappers.opencompass_model import DiffusionModel, encode_chat
+from model_wrappers.opencompass_model import DiffusionModel
 from model_wrappers.trace import EventLog
-
-
-def item_seed(seed: int, suite: str, item: int) -> int:
-    """The random seed of an item: a hash of (seed, suite, item), so that the order of work changes nothing."""
-    return int.from_bytes(hashlib.sha256(f"{seed} {suite} {item}".encode()).digest()[:6], "big")
-
-
-@dataclass
-class SuiteJob:
-    """One suite of a run, ready: prompts (ids), references, a judge, and one OpenCompass model per method.
-
-    seeds: of the run; items number all problems for the first, then for the next. judge: None for suites whose judging
-    runs model-written code; these are scored after the run.
-    """
-
-    suite: str
-    prompts: list[torch.Tensor]
-    golds: list[str]
-    judge: Judge | None
-    models: dict[str, DiffusionModel]
-    seeds: tuple[int, ...] = (0,)
-
-    def draw(self, item: int) -> tuple[int, int]:
-        """The problem of an item, and the seed that it is decoded with."""
-        number, problem = divmod(item, len(self.prompts) // len(self.seeds))
-        return problem, item_seed(self.seeds[number], self.suite, problem)
-
-    @property
-    def backbones(self) -> list[Backbone]:
-        """The models that its methods decode with."""
-        return list({id(model.backbone): model.backbone for model in self.models.values()}.values())
-
-
-def models_for(run: ResolvedRun, suite: str, backbones: dict[str, Backbone]) -> dict[str, DiffusionModel]:
-    """One OpenCompass model per method of a run, for one suite."""
-    config, models = run.config, {}
-    for name, method in config.methods.items():
-        setting, draft_role = method.suites[suite], method.draft_role
-        models[name] = DiffusionModel(
-            backbones[config.models[method.role][suite]],
-            run.decoders[name],
-            setting.options,
-            setting.gen_length or 0,
-            setting.block_length,
-            config.temperature or 0.0,
-            draft=None if draft_role is None else backbones[config.models[draft_role][suite]],
-        )
-    return models
-
-
-def prepare(
-    suite: Suite,
-    problems: list[Problems],
-    models: dict[str, DiffusionModel],
-    seeds: tuple[int, ...] = (0,),
-    plain: bool = False,
-) -> SuiteJob:
-    """Encode the prompts of a suite; the items of several datasets are numbered one after the other, for each seed.
-
-    Raises UserError for a prompt that does not fit a model with its response, or that models encode differently.
-    """
-    turns = [each for part in problems for each in conversations(part, next(iter(models.values())))]
-    longest = sorted(models.values(), key=lambda model: model.gen_length)
-    encoded: dict[str, list[torch.Tensor]] = {}
-    for model in {id(model.backbone): model for model in longest}.values():  # the limit of each decides
-        encoded[model.backbone.name] = own = []
-        for item, each in enumerate(turns):
-            with explained(f"{suite.name}, item {item}", ValueError):
-                own.append(encode_chat(model.backbone, each, plain))
-                if len(own[-1]) + model.gen_length > model.backbone.max_length:
-                    raise ValueError(
-                        f"prompt of {len(own[-1])} tokens and response of {model.gen_length} exceed the limit of "
-                        f"{model.backbone.name}, {model.backbone.max_length} tokens"
-                    )
-    (first, prompts), *others = encoded.items()
-    for other, own in others:
-        for item, pair in enumerate(zip(prompts, own, strict=True)):
-            if not torch.equal(*pair):
-                raise UserError(
-                    f"{suite.name}, item {item}: {first} and {other} encode the prompt differently, by their "
-                    "tokenizers or chat templates; give the models of all roles the same, or make a run of each"
-                )
-    golds = [gold for part in problems for gold in part.golds]
-    judge = None
-    if not suite.executes:
-        (part,) = problems  # suites of several datasets are judged after the run
-        try:
-            judge = Judge(part.config["eval_cfg"], part.rows, golds)
-        except UserError as error:
-            raise UserError(f"data file of {suite.name}, {error}: {part.config['path']}") from error
-    draws = len(seeds)
-    return SuiteJob(suite.name, prompts * draws, golds * draws, judge, models, seeds)
-
-
-def prompts_of(job: SuiteJob) -> list[PromptRecord]:
-    """The prompts of a suite's items, as records have them."""
-    backbone = next(iter(job.models.values())).backbone
-    return [
-        PromptRecord(job.suite, item, str(backbone.text_tokenizer().decode(prompt_P)), hash_of(prompt_P))
-        for item, prompt_P in enumerate(job.prompts)
-    ]
 
 
 def warm_up(job: SuiteJob, method: str, item: int) -> float:

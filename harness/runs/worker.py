@@ -20,8 +20,9 @@ from harness.records.schema import PromptRecord
 from harness.records.traces import TraceRecord, replay, window_sums
 from harness.runs.folder import describe_data, made_with
 from harness.runs.pool import Chunk, Queue
+from harness.runs.problems import SuiteJob, prompts_of
 from harness.runs.resolve import ResolvedRun
-from harness.runs.respond import SuiteJob, batched, decode_item, prompts_of, warm_up
+from harness.runs.respond import batched, decode_item, warm_up
 from harness.runs.responses import Passes, Response, Result, hash_of, trace_of
 from model_wrappers import Backbone
 from model_wrappers.api import check_options

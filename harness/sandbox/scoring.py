@@ -6,16 +6,25 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Collection
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from msgspec import UNSET
+
 from harness.errors import UserError
 from harness.options import UNSAFE_OPTION
+from harness.outside import with_helpers
+from harness.plugins import restore
+from harness.records.files import files_hash
+from harness.records.schema import RunRecord
 from harness.records.store import Recorder, read_meta, write_meta
-from harness.runs.recorded import restored_suites
 from harness.sandbox.bubblewrap import choose, whole_process
 from harness.sandbox.execute import entered, filter_descriptor
+from harness.suites.questions import Questions
+from harness.suites.registry import add_questions, suite_named
+from harness.suites.spec import Suite
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -111,3 +120,33 @@ def describe_scoring(scoring: dict[str, Any]) -> str:
         if count
     )
     return f"scored: {containment[scoring['sandbox']]}{open_to}{odd}"
+
+
+def restored_suites(meta: RunRecord, suites: Collection[str]) -> dict[str, Suite]:
+    """These suites of a recorded run, by name; those from outside are made known again.
+
+    Raises UserError, in one line, if a plugin, a file of questions or a judge is gone, or is not what it was.
+    """
+    restore(meta.plugins, suites)
+    for name in suites:
+        own = meta.config.suites[name].questions if name in meta.config.suites else UNSET
+        if own is UNSET:
+            continue
+        paths = (meta.data.get("paths") or {}).get(name) or {}
+        questions = Questions(Path(paths.get("file", "")), own.prompt, own.answer, paths.get("judge", own.judge))
+        _check_unchanged(name, "file", [questions.file], own.sha256)
+        if questions.judge_file is not None and own.judge_sha256 is not UNSET:
+            _check_unchanged(name, "judge", with_helpers(questions.judge_file), own.judge_sha256)
+        add_questions(name, questions)
+    return {name: suite_named(name) for name in suites}
+
+
+def _check_unchanged(suite: str, what: str, paths: list[Path], sha256: str) -> None:
+    path = paths[0]
+    if not path.is_file():
+        raise UserError(f"the {what} of suite {suite} is gone: {path}; put it back")
+    if files_hash(paths) != sha256:
+        raise UserError(
+            f"the {what} of suite {suite} is not what it was when the run was made: {path} has another SHA-256 than "
+            "run.json; restore it, or make a run of its own"
+        )

@@ -13,10 +13,10 @@ from harness.records.files import files_hash
 from harness.records.schema import RunRecord
 from harness.records.store import read_lines, read_meta, write_atomically
 from harness.runs.problems import Problems, explanation, load_problems, verdict_in
-from harness.runs.recorded import restored_suites
 from harness.sandbox.bubblewrap import Containment, choose, not_enforced
 from harness.sandbox.evaluators import taken
 from harness.sandbox.execute import Isolation
+from harness.sandbox.scoring import restored_suites
 from harness.sandbox.supervisor import confine
 from harness.suites.spec import Suite
 from harness.suites.splits import write_generated

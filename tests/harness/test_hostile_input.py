@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 from harness.errors import UserError
 from harness.records.store import Recorder, read_run
-from harness.runs.problems import load_problems
-from harness.runs.respond import prepare
+from harness.runs.problems import load_problems, prepare
 from harness.suites.registry import SUITES
 from harness.train.__main__ import options_of
 from model_wrappers import METHODS, decode, load_backbone

@@ -9,8 +9,7 @@ import pytest
 from transformers import PreTrainedTokenizerFast
 
 from harness.errors import UserError
-from harness.runs.problems import load_problems
-from harness.runs.respond import prepare
+from harness.runs.problems import load_problems, prepare
 from harness.suites.registry import SUITES
 from harness.suites.splits import write_suites
 from model_wrappers import load_backbone

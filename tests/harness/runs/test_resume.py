@@ -11,7 +11,7 @@ from harness.errors import UserError
 from harness.records.schema import Method, RunConfig, Setting
 from harness.runs import folder as folders
 from harness.runs.folder import begin_meta, check_alike, device_name, made_with
-from harness.runs.recorded import recorded
+from harness.runs.loading import recorded
 from model_wrappers import load_backbone
 
 DATA = {"folder": "generated", "files": {"gsm8k": {"name": "test.jsonl", "sha256": "5" * 64, "items": 3}}}

@@ -1,21 +1,16 @@
-"""How far a run is: --status, a bar on a terminal, a line now and then elsewhere."""
+"""How far a run is."""
 
-import io
 import json
-import re
 from pathlib import Path
 
 import pytest
 from filelock import FileLock
-from rich.console import Console
 from run_records import item, save
 
 from harness.errors import UserError
-from harness.records.schema import RunConfig, SuiteName
 from harness.run import main
-from harness.runs import record as progress
 from harness.runs.folder import LOCK
-from harness.runs.record import RunProgress, describe_status, duration
+from harness.runs.record import describe_status, duration
 
 
 @pytest.fixture
@@ -42,30 +37,6 @@ def test_the_command_prints_it_and_refuses_what_is_no_run(run: Path, capsys: pyt
     assert "GSM8K: 2 of 12 responses" in capsys.readouterr().out
     with pytest.raises(UserError, match="holds no run"):
         main(["--status", str(run / "none")])
-
-
-# While it runs
-CONFIG = RunConfig(suites={"math": SuiteName("MATH")})
-
-
-def test_without_a_terminal_there_is_a_line_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = iter(range(0, 10_000, 20))  # seconds; read at the start, and before each line is due or not
-    monkeypatch.setattr(progress.time, "monotonic", lambda: next(clock))
-    out = io.StringIO()
-    with RunProgress(CONFIG, {"math": 10}, {"math": 2}, Console(file=out)) as run:
-        for _ in range(4):
-            run.finished("math")
-    lines = out.getvalue().splitlines()
-    assert 1 <= len(lines) < 4, lines
-    assert re.match(r"(\d) of 10 responses, about \d+ \w+ left: MATH \1/10", lines[-1])
-
-
-def test_on_a_terminal_there_is_a_bar() -> None:
-    out = io.StringIO()
-    with RunProgress(CONFIG, {"math": 2}, {"math": 0}, Console(file=out, force_terminal=True, width=100)) as run:
-        run.finished("math")
-        run.finished("math")
-    assert "2/2" in out.getvalue() and "responses" not in out.getvalue()
 
 
 def test_durations_are_in_words() -> None:

@@ -38,8 +38,7 @@ def test_prompts_are_those_that_opencompass_own_inferencer_sends(suite: str, dat
     from mmengine.config import ConfigDict
     from opencompass.tasks import OpenICLInferTask
 
-    from harness.runs.problems import load_problems
-    from harness.runs.respond import prepare
+    from harness.runs.problems import load_problems, prepare
     from model_wrappers.opencompass_model import DiffusionModel, encode_chat
 
     sent: list[Any] = []
