@@ -28,7 +28,7 @@ HEADINGS = [
     *("Option", "Value", "Methods", "Kendall's tau", "Pairs shown in the base", "Swapped", "Shown in both"),
     *("Largest change", "of", "95%"),
 ]
-KEPT = ("out", "resume", "overwrite", "plan", "costs", "status", "list", "vary")  # what no value changes
+KEPT = ("out", "resume", "overwrite", "plan", "status", "list", "vary")  # what no value changes
 
 
 @dataclass(frozen=True, kw_only=True)

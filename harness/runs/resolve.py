@@ -60,7 +60,8 @@ def resolve(options: RunOptions) -> ResolvedRun:
     decoders = {name: preset.decoder for name, preset in presets.items()}
     for decoder in decoders.values():
         check_temperature(decoder, options.temperature)
-    check_graphs(options.graphs, device_named(options.device))
+    device = device_named(options.device)
+    check_graphs(options.graphs, device)
 
     models = read_models(options.model, suites)
     shipped = set(models["base"].values()) <= SHIPPED.keys()
@@ -73,7 +74,7 @@ def resolve(options: RunOptions) -> ResolvedRun:
 
     used = {"base"} | {role for method in methods.values() for role in (method.role, method.draft_role)}
     # Workers may be on other machines, and each finds its device itself.
-    on_cpu = options.device == "cpu" if workers else device_named(options.device).type == "cpu"
+    on_cpu = options.device == "cpu" if workers else device.type == "cpu"
     threads = options.threads if workers is None else workers.threads
     seeds = _seeds(options.seed, options.temperature)
     batch = _batch(options, all(isinstance(decoder.source, str) for decoder in decoders.values()))
