@@ -1,7 +1,6 @@
 """Command lines made from structs: every command has one, whose fields are its options."""
 
 import argparse
-import os
 import sys
 from collections.abc import Mapping
 from dataclasses import field, fields
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
 
 UNSAFE_OPTION = "--unsafe-code-execution"  # of every command that scores
 UNSAFE_HELP = "where no sandbox works, run model-written code unprotected instead of not scoring it"
-LONGEST_NAME = 255  # bytes, of the usual file systems
 T = TypeVar("T", bound="DataclassInstance")
 
 
@@ -63,10 +61,6 @@ def checked(kind: type[T], values: Mapping[str, Any]) -> T:
             wrong = f"{value} must be at least {least}"
         elif most is not None and converted[name] > most:
             wrong = f"{value} must be at most {most}"
-        elif isinstance(converted[name], PurePath) or name == "data":
-            parts = str(value).split("/")
-            if "\0" in str(value) or any(len(os.fsencode(part)) > LONGEST_NAME for part in parts):
-                wrong = f"{str(value)[:60]!r}: a name in it is longer than {LONGEST_NAME} bytes, or has a NUL"
         if wrong:
             raise UserError(f"{_flag(name)} {wrong}")
     return kind(**converted)

@@ -4,14 +4,13 @@ What is timed is `decode` alone. The watch reads the process before and after
 each response, outside of what is timed; of weights it reads samples, so it finds accidents, not lies.
 """
 
-import os
 import random
 from collections import Counter
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from copy import copy
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import torch
@@ -36,28 +35,6 @@ def warm_up(job: SuiteJob, method: str, item: int) -> float:
     return _respond(job, method, item, job.prompts[item].roll(1), seed=0).trace.seconds
 
 
-def _refused(status: int) -> NoReturn:
-    """What os._exit does while a decoder from outside runs: it would end the run without a word."""
-    raise SystemExit(f"os._exit({status})")
-
-
-_exit = os._exit
-_refusing: list[None] = []  # one for each response under way
-
-
-@contextmanager
-def _exit_refused() -> Iterator[None]:
-    """os._exit is `_refused` in this block, and in others that end before or after it."""
-    _refusing.append(None)
-    os._exit = _refused
-    try:
-        yield
-    finally:
-        _refusing.pop()
-        if not _refusing:
-            os._exit = _exit
-
-
 def batched(model: DiffusionModel) -> DiffusionModel:
     """A model for one response among others that are decoded at once. Raises ValueError where that cannot be."""
     own, draft = copy(model), model.options.get("draft")
@@ -79,9 +56,8 @@ def _respond(
     model = batched(job.models[method]) if among else job.models[method]
     outside = not isinstance(model.decoder.source, str)
     who = f"{method} on {job.suite}, item {item}" + (", or one decoded at the same time" if among else "")
-    watched = unchanged(job.backbones, who) if outside else nullcontext()
     try:
-        with watched, _exit_refused() if outside else nullcontext():
+        with unchanged(job.backbones, who) if outside else nullcontext():
             out = model.respond(prompt_P, seed, log)
         if out.trace.forwards == 0:
             raise ValueError("the decoder made no forward of the model, so that there is nothing to compare")

@@ -30,13 +30,6 @@ def fails_on_odd_prompts(request: Request, options: Options) -> None:
     fill(request)
 
 
-def ends_the_process(request: Request, options: Options) -> None:
-    import os
-
-    request.backbone.logits(request.x_1L)
-    os._exit(0)
-
-
 def fill(request: Request) -> None:
     masked = (request.x_1L[0] == request.mask_id).nonzero()[:, 0]
     request.commit(masked, 5, None, "filled")
@@ -66,11 +59,6 @@ def test_a_decoder_that_fails_loses_no_other_response(tmp_path: Path) -> None:
     kept = recorded(tmp_path / "run")
     assert {method for method, _, _ in kept} == {"threshold", "fails_on_odd_prompts"}
     assert sum(method == "threshold" for method, _, _ in kept) == 3
-
-
-def test_a_decoder_that_ends_the_process_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="ends_the_process on gsm8k, item 0"):
-        harness.evaluate(["llada", ends_the_process], "gsm8k", out=tmp_path / "run", batch=4, **LINE)
 
 
 @pytest.mark.parametrize(

@@ -173,7 +173,6 @@ WINDOW = f"{COMMIT}; request.record(Window(0, 0, 0, 16, 16, 16))"
         (COMMIT, f"{COMMIT}; torch.rand(1)", [], "the decoder leaves torch's random state"),
         (COMMIT, "request.x_1L[0, masked] = options.token", TRACED, "its trace gives other tokens than its response"),
         (COMMIT, WINDOW, TRACED, "its windows are not what its trace has of them"),
-        (COMMIT, "__import__('os')._exit(0)", UNTIMED, "mine.py, line 27: decoder mine: SystemEx"),
     ],
 )
 def test_a_decoder_that_does_what_it_must_not_is_named(
