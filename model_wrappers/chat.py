@@ -1,5 +1,7 @@
 """Text on both sides of a decoder: conversations become ids, responses become text."""
 
+from typing import Any
+
 import torch
 from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerBase
@@ -7,7 +9,7 @@ from transformers import PreTrainedTokenizerBase
 from model_wrappers.backbones.model import Backbone
 
 
-def encode_messages(tokenizer: PreTrainedTokenizerBase, messages: list[dict[str, str]]) -> list[int]:
+def encode_messages(tokenizer: PreTrainedTokenizerBase, messages: list[dict[str, str]], **template: Any) -> list[int]:
     """Ids of a conversation of {role, content} through the chat template, up to where the response begins.
 
     Raises ValueError for a tokenizer without a chat template, and for one that fails or leaves a message out.
@@ -18,7 +20,7 @@ def encode_messages(tokenizer: PreTrainedTokenizerBase, messages: list[dict[str,
             "model"
         )
     try:
-        text = str(tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False))
+        text = str(tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False, **template))
     except (TemplateError, ArithmeticError, LookupError, TypeError, MemoryError) as error:
         raise ValueError(f"the chat template of {tokenizer.name_or_path} fails: {error}") from error
     for message in messages:

@@ -8,7 +8,6 @@ import random
 from collections import Counter
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
-from copy import copy
 from functools import partial
 from typing import Any
 
@@ -21,9 +20,7 @@ from harness.plugins import blame
 from harness.runs.problems import SuiteJob
 from harness.runs.responses import cost_and_tokens
 from model_wrappers import Backbone, Decoded
-from model_wrappers.batches import in_batch
 from model_wrappers.chat import response_text
-from model_wrappers.opencompass_model import DiffusionModel
 from model_wrappers.trace import EventLog
 
 
@@ -35,15 +32,6 @@ def warm_up(job: SuiteJob, method: str, item: int) -> float:
     return _respond(job, method, item, job.prompts[item].roll(1), seed=0).trace.seconds
 
 
-def batched(model: DiffusionModel) -> DiffusionModel:
-    """A model for one response among others that are decoded at once. Raises ValueError where that cannot be."""
-    own, draft = copy(model), model.options.get("draft")
-    own.backbone = in_batch(model.backbone)
-    if draft is not None:
-        own.options = model.options | {"draft": own.backbone if draft is model.backbone else in_batch(draft)}
-    return own
-
-
 def _respond(
     job: SuiteJob,
     method: str,
@@ -53,7 +41,7 @@ def _respond(
     log: EventLog | None = None,
     among: bool = False,
 ) -> Decoded:
-    model = batched(job.models[method]) if among else job.models[method]
+    model = job.models[method].batched() if among else job.models[method]
     outside = not isinstance(model.decoder.source, str)
     who = f"{method} on {job.suite}, item {item}" + (", or one decoded at the same time" if among else "")
     try:

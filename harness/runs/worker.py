@@ -22,7 +22,7 @@ from harness.runs.folder import describe_data, made_with
 from harness.runs.pool import Chunk, Queue
 from harness.runs.problems import SuiteJob, prompts_of
 from harness.runs.resolve import ResolvedRun
-from harness.runs.respond import batched, decode_item, warm_up
+from harness.runs.respond import decode_item, warm_up
 from harness.runs.responses import Passes, Response, Result, hash_of, trace_of
 from model_wrappers import Backbone
 from model_wrappers.api import check_options
@@ -132,7 +132,7 @@ def _check_batches(jobs: list[SuiteJob]) -> None:
     """Raise UserError for a model that cannot decode several responses at once."""
     for model in (model for job in jobs for model in job.models.values()):
         with explained("--batch", ValueError, instead="give --batch 1"):
-            batched(model)
+            model.batched()
 
 
 def _check_trace(trace: TraceRecord, record: dict[str, Any], windows: list[dict[str, Any]], backbone: Backbone) -> None:

@@ -3,11 +3,12 @@
 from typing import Any
 
 import pytest
+import torch
 from fakes import tiny_llada
 
 from model_wrappers import Backbone, Decoded
 from model_wrappers import decode as api_decode
-from model_wrappers.chat import response_text
+from model_wrappers.chat import content_length, response_text
 from model_wrappers.opencompass_model import DiffusionModel, encode_chat
 
 
@@ -26,7 +27,7 @@ def test_responses_are_texts_of_what_is_decoded(nano: Backbone) -> None:
     model = DiffusionModel(nano, "fef", {"steps": 1}, gen_length=16)
     questions = ["Copy [ cat, dog, owl ]", "Copy [ owl ]"]
     out = model.respond(encode_chat(nano, questions[1]), seed=0)
-    texts = model.generate_from_template(questions, max_out_len=999)
+    texts = model.generate_from_template(questions, max_out_len=16)
     assert len(texts) == 2 and texts[1] == response_text(nano, out.tokens) and len(out.tokens) == 16
 
 
@@ -45,11 +46,113 @@ def test_a_response_that_took_a_compilation_is_decoded_again(nano: Backbone, mon
     assert len(decoded) == 3 and reported[0] is decoded[1] and reported[1] is decoded[2]
 
 
-def test_bad_options_are_refused_when_the_model_is_built(nano: Backbone) -> None:
-    with pytest.raises(ValueError, match="windw"):
-        DiffusionModel(nano, "fef", {"windw": 4})
-    with pytest.raises(ValueError, match="divide"):
-        DiffusionModel(nano, "llada", gen_length=10, block_length=4)
+@pytest.mark.parametrize(
+    ("keywords", "says"),
+    [
+        ({"gen_lenght": 32}, "unknown keyword 'gen_lenght'.*did you mean gen_length"),
+        ({"tempature": 1.0}, "did you mean temperature"),
+        ({"options": {"windw": 4}}, "windw"),
+        ({"tau": 0.5}, "unknown keyword 'tau' for DiffusionModel.method='fef'"),
+        ({"steps": 2, "options": {"steps": 2}}, "give it once"),
+        ({"gen_steps": 4}, "takes no gen_steps; give steps="),
+        ({"peft_path": "x"}, "an adapter merged"),
+        ({"generation_kwargs": {"top_p": 0.5}}, "takes temperature and do_sample, not top_p"),
+        ({"mode": "left"}, "mode='left' must be"),
+        ({"gen_length": 10, "block_length": 4}, "divide"),
+        ({"gen_length": 8, "max_out_len": 16}, "gen_length=8 and max_out_len=16 disagree"),
+        ({"temperature": -1}, "temperature=-1"),
+    ],
+)
+def test_what_it_does_not_know_is_refused_when_the_model_is_built(
+    nano: Backbone, keywords: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(ValueError, match=says):
+        DiffusionModel(nano, "fef", **keywords)
+
+
+def test_options_may_be_keywords_and_opencompass_own_keys_are_its_own(nano: Backbone) -> None:
+    opencompass = {"abbr": "x", "type": "y", "run_cfg": {"num_gpus": 0}, "batch_size": 4}
+    model = DiffusionModel(nano, "llada", steps=4, stop_at_eos=True, gen_length=8, **opencompass)
+    assert model.options == {"steps": 4, "stop_at_eos": True} and model.gen_length == 8
+    sampled = DiffusionModel(nano, "llada", generation_kwargs={"temperature": 0.7, "do_sample": True})
+    greedy = DiffusionModel(nano, "llada", temperature=0.7, generation_kwargs={"do_sample": False})
+    assert (sampled.temperature, greedy.temperature) == (0.7, 0.0)
+
+
+def test_the_length_is_opencompass_where_none_is_given(nano: Backbone) -> None:
+    question = "How many?"
+    model = DiffusionModel(nano, "llada", block_length=8)
+    assert model.lengths(20) == (24, 8)  # rounded up to blocks; the text is cut at 20 tokens
+    out = model.respond(encode_chat(nano, question), model._seed(encode_chat(nano, question)), max_out_len=20)
+    (text,) = model.generate([question], max_out_len=20)
+    whole = nano.text_tokenizer().decode(out.tokens[: min(20, content_length(nano, out.tokens))])
+    assert len(out.tokens) == 24 and text == whole
+    for keywords, says in (({"max_out_len": None}, "is not known"), ({"min_out_len": 3}, "min_out_len=3")):
+        with pytest.raises(ValueError, match=says):
+            model.generate([question], **{"max_out_len": 16, **keywords})
+
+
+def test_prompts_of_one_call_are_decoded_at_once(nano: Backbone) -> None:
+    questions = ["Copy [ cat, dog, owl ]", "Copy [ owl ]", "Copy [ cat ]"]
+    model = DiffusionModel(nano, "fef", steps=1, gen_length=16)
+    before = nano.calls
+    together = model.generate(questions)
+    calls = nano.calls - before
+    assert together == [model.generate([question])[0] for question in questions]
+    assert calls < nano.calls - before - calls
+
+
+def test_a_prompt_asked_again_gives_another_sample_and_the_same_two_in_another_model(nano: Backbone) -> None:
+    twice = [
+        DiffusionModel(nano, "llada", gen_length=16, temperature=1.0).generate(["How many?"] * 2, max_out_len=16)
+        for _ in range(2)
+    ]
+    assert twice[0] == twice[1] and twice[0][0] != twice[0][1]
+
+
+def test_a_text_ends_before_a_stop_word(nano: Backbone) -> None:
+    (whole,) = DiffusionModel(nano, "llada", gen_length=16).generate(["Copy [ cat, dog ]"])
+    middle = whole[len(whole) // 2 :]
+    assert middle
+    (cut,) = DiffusionModel(nano, "llada", gen_length=16, stop_words=[middle]).generate(["Copy [ cat, dog ]"])
+    (also,) = DiffusionModel(nano, "llada", gen_length=16).generate(["Copy [ cat, dog ]"], stopping_criteria=[middle])
+    assert cut == also == whole[: whole.find(middle)]
+
+
+def test_a_prompt_that_is_too_long_is_refused_or_loses_its_middle(nano: Backbone) -> None:
+    question, whole_P = "Copy [ cat, dog, owl ]", encode_chat(nano, "Copy [ cat, dog, owl ]")
+    with pytest.raises(ValueError, match="exceed the limit of 20 tokens"):
+        DiffusionModel(nano, "llada", gen_length=8, max_seq_len=20).generate([question])
+    fitted_P = DiffusionModel(nano, "llada", gen_length=8, max_seq_len=20, mode="mid")._fitted(question, 8)
+    assert fitted_P.tolist() == [*whole_P[:6].tolist(), *whole_P[-6:].tolist()]
+
+
+def test_the_device_is_said_where_no_gpu_is_visible(capsys: pytest.CaptureFixture[str]) -> None:
+    model = DiffusionModel("nano", "llada", gen_length=8)
+    where = "cuda" if torch.cuda.is_available() else "cpu"
+    assert model.backbone.device.type == where
+    assert where == "cuda" or "nano decodes on the CPU, as no GPU is visible" in capsys.readouterr().err
+
+
+def test_chat_template_arguments_reach_the_template(nano: Backbone, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nano.text_tokenizer(), "chat_template", "{{ mood }}: {{ messages[0].content }}")
+    found = encode_chat(nano, "Hello", template={"mood": "calm"})
+    assert nano.text_tokenizer().decode(found) == "calm: Hello"
+
+
+def test_likelihoods_are_those_of_answers_after_what_is_only_read(nano: Backbone) -> None:
+    model = DiffusionModel(nano, "llada", draws=16)
+    text, answer = "Tom has 3 apples.", " He has 3 apples."
+    (found,) = model.get_loglikelihood([text + answer], [answer])
+    tokenizer = nano.text_tokenizer()
+    whole = torch.tensor(tokenizer(text + answer).input_ids)
+    read = len(tokenizer(text).input_ids)
+    assert found == model.likelihood(whole[:read], whole[read:])
+    (ppl,) = model.get_ppl([text + answer], mask_length=[read])
+    assert ppl == pytest.approx(-found / (len(whole) - read))
+    assert model.get_ppl_from_template([text])[0] > 0
+    with pytest.raises(ValueError, match="does not end with its continuation"):
+        model.get_loglikelihood([text], ["owl"])
 
 
 def test_a_model_without_a_tokenizer_takes_no_text() -> None:

@@ -1,0 +1,119 @@
+"""Log-likelihoods of an answer to a prompt, for multiple choice: estimated for diffusion models, exact for others.
+
+A masked diffusion model bounds the likelihood from below: with l of the A answer tokens masked, l uniform, the expected
+cross-entropy of the masked tokens, each divided by l / A (Nie et al., arXiv 2502.09992, Eq. 14 and `get_log_likelihood`
+of the official code, whose draws these are). A block model does so block by block, with earlier blocks clean. An
+autoregressive model needs one call. Shapes: P prompt, A answer, R rows of a call, V vocabulary.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+
+from model_wrappers.backbones.blocks import BlockLedger, ledgers
+from model_wrappers.backbones.model import Backbone
+from model_wrappers.backbones.protocol import Ledger
+
+DRAWS = 128  # the official default; one is enough where an answer is a single token
+ROWS = 16  # of a call, whose numbers of masks are spread evenly over the answer's length
+
+
+@dataclass(frozen=True)
+class Likelihood:
+    """An answer's log-likelihood in nats, and its cost: calls, rows and tokens that went through the model."""
+
+    value: float
+    forwards: int
+    rows: int
+    token_forwards: int
+
+
+@torch.inference_mode()
+def log_likelihood(
+    backbone: Backbone,
+    prompt_P: torch.Tensor,
+    answer_A: torch.Tensor,
+    seed: int = 0,
+    draws: int = DRAWS,
+    rows: int = ROWS,
+) -> Likelihood:
+    """The log-likelihood of answer_A after prompt_P, LongTensors (A,) and (P,) on the CPU.
+
+    seed: of the masks that are drawn. draws: of masks, in calls of at most `rows`; what is left of a division is not
+    drawn, as in the official code. Raises ValueError for an empty answer, for fewer than one draw, for more tokens than
+    the model's limit, and for a model that denoises random tokens and so has no masks.
+    """
+    start, blocks = len(prompt_P), backbone.blocks
+    x_1L = torch.cat([prompt_P, answer_A])[None].to(backbone.device)
+    causal = blocks is not None and blocks.causal
+    wrong = ""
+    if not len(answer_A) or (causal and not start):
+        wrong = "an answer needs a token, and of an autoregressive model one before it"
+    elif min(draws, rows) < 1:
+        wrong = f"draws={draws} and rows={rows} must be at least 1"
+    elif x_1L.shape[1] > backbone.max_length:
+        wrong = f"{x_1L.shape[1]} tokens exceed the limit of {backbone.name}, {backbone.max_length}"
+    elif blocks is not None and not causal and not blocks.masks:
+        wrong = f"{backbone.name} denoises random tokens: it has no likelihood by masks"
+    if wrong:
+        raise ValueError(wrong)
+    ledger, _ = ledgers(backbone, backbone, start, blocks)
+    generator = torch.Generator().manual_seed(seed)
+    if causal:
+        value = _exact(ledger, x_1L, start)
+    else:
+        rows = min(rows, draws)
+        value = sum(
+            _estimate(ledger, x_1L[:, :end], begin, draws // rows, rows, generator)
+            for begin, end in _parts(ledger, start, x_1L.shape[1])
+        )
+    ledger.check_logits(ledger)
+    return Likelihood(value, ledger.calls, ledger.rows, ledger.tokens)
+
+
+def masked_counts(length: int, rows: int, generator: torch.Generator) -> torch.Tensor:
+    """How many of `length` tokens are masked in each row, LongTensor (R,): spread evenly from a random one on."""
+    first = int(torch.randint(1, length + 1, (), generator=generator))
+    spread = torch.linspace(float(first), first + (rows - 1) * (length / rows), steps=rows)
+    return (torch.round(spread).long() - 1) % length + 1
+
+
+def _parts(ledger: Ledger, start: int, end: int) -> Iterator[tuple[int, int]]:
+    """Begin and end of what is masked at a time: the answer, or of a block model its part of each block."""
+    if not isinstance(ledger, BlockLedger):
+        yield start, end
+        return
+    while start < end:
+        yield start, min(end, ledger.grid.end(start))
+        start = ledger.grid.end(start)
+
+
+def _estimate(
+    ledger: Ledger, x_1L: torch.Tensor, begin: int, calls: int, rows: int, generator: torch.Generator
+) -> float:
+    """The estimate for the tokens from `begin` on, everything before them clean."""
+    length, total = x_1L.shape[1] - begin, 0.0
+    read_A = torch.arange(begin, x_1L.shape[1], device=x_1L.device)
+    for _ in range(calls):
+        counts_R = masked_counts(length, rows, generator)
+        first_RA = torch.arange(length).expand(rows, -1) < counts_R[:, None]
+        masked_RA = torch.stack([row_A[torch.randperm(length, generator=generator)] for row_A in first_RA])
+        x_RL = x_1L.repeat(rows, 1)
+        x_RL[:, begin:][masked_RA.to(x_RL.device)] = ledger.mask_id
+        logits_RAV = ledger.logits(x_RL, positions=read_A).float()
+        target_RA = x_1L[:, begin:].expand(rows, -1)
+        losses_RA = F.cross_entropy(logits_RAV.transpose(1, 2), target_RA, reduction="none")
+        weights_RA = (masked_RA * (length / counts_R)[:, None]).to(losses_RA.device)
+        total += float((losses_RA * weights_RA).sum()) / rows
+    return -total / calls
+
+
+def _exact(ledger: Ledger, x_1L: torch.Tensor, start: int) -> float:
+    """The sum of the answer's log-probabilities, each after all tokens before it; logits at i - 1 predict token i."""
+    length = x_1L.shape[1]
+    every_L = torch.arange(length, device=x_1L.device)
+    visible_LL = every_L <= every_L[:, None]
+    logits_1AV, _ = ledger.extend(x_1L, every_L, every_L[start - 1 : -1], visible_NK=visible_LL)
+    return -float(F.cross_entropy(logits_1AV[0].float(), x_1L[0, start:], reduction="sum"))
