@@ -18,8 +18,7 @@ from typing import Literal
 import torch
 
 from model_wrappers.backbones.blocks import BlockLedger
-from model_wrappers.backbones.key_values import KeyValues, Write
-from model_wrappers.backbones.protocol import Ledger
+from model_wrappers.backbones.protocol import KeyValues, Ledger, Write
 
 CacheName = Literal["none", "prefix", "dual"]
 

@@ -15,8 +15,7 @@ from typing import Annotated, Literal
 import torch
 from msgspec import Meta
 
-from model_wrappers.backbones.key_values import KeyValues, Write
-from model_wrappers.backbones.protocol import BackboneLike, Ledger
+from model_wrappers.backbones.protocol import BackboneLike, KeyValues, Ledger, Write
 
 
 @dataclass(frozen=True)

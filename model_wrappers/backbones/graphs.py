@@ -16,8 +16,8 @@ from typing import Any
 
 import torch
 
-from model_wrappers.backbones.key_values import Buffers, KeyValues
 from model_wrappers.backbones.plain import Call, PlainForward
+from model_wrappers.backbones.protocol import Buffers, KeyValues
 
 Run = Callable[[], torch.Tensor]
 Capture = Callable[[Run, torch.device], Run]

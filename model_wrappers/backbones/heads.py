@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
-from model_wrappers.backbones.key_values import KeyValues
+from model_wrappers.backbones.protocol import KeyValues
 
 
 class HeadAtPositions(torch.nn.Module):
@@ -52,6 +52,15 @@ class HeadAtPositions(torch.nn.Module):
         output = self.model(*args, **kwargs)
         logits = self.lm_head(read_positions(output.last_hidden_state, positions))
         return CausalLMOutputWithPast(logits=logits, past_key_values=output.past_key_values)
+
+
+class CausalAtPositions(HeadAtPositions):
+    """For an autoregressive model. Raises ValueError for a config with sliding windows."""
+
+    def __init__(self, config: Any) -> None:
+        if "sliding_attention" in (getattr(config, "layer_types", None) or ()):
+            raise ValueError("its config has layers of sliding windows, which this code does not compute")
+        super().__init__(config)
 
 
 class ExpertsAtPositions(HeadAtPositions):

@@ -17,8 +17,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from model_wrappers.backbones.blocks import Blocks
 from model_wrappers.backbones.graphs import GraphedForward
-from model_wrappers.backbones.key_values import KeyValues, Write
 from model_wrappers.backbones.plain import PlainForward, forward_of
+from model_wrappers.backbones.protocol import KeyValues, Write
 
 ReadsAt = Literal[0, -1]
 

@@ -28,7 +28,7 @@ from transformers.models.qwen3 import modeling_qwen3 as qwen3
 from transformers.models.qwen3_moe import modeling_qwen3_moe as qwen3_moe
 
 from model_wrappers.backbones.heads import HeadAtPositions, read_positions
-from model_wrappers.backbones.key_values import Buffers, KeyValues
+from model_wrappers.backbones.protocol import Buffers, KeyValues
 
 LAYERS = (llama.LlamaDecoderLayer, qwen2.Qwen2DecoderLayer, qwen3.Qwen3DecoderLayer, qwen3_moe.Qwen3MoeDecoderLayer)
 ATTENTIONS = (llama.LlamaAttention, qwen2.Qwen2Attention, qwen3.Qwen3Attention, qwen3_moe.Qwen3MoeAttention)

@@ -1,6 +1,6 @@
 """Loading a backbone: the architectures by `model_type`, and the checkpoints shipped with this project.
 
-A new architecture is one file beside this one and one entry in FAMILIES.
+A new architecture is a file in this folder and an entry in FAMILIES.
 """
 
 from collections.abc import Iterator
@@ -16,17 +16,12 @@ from safetensors import SafetensorError, safe_open
 from transformers import PretrainedConfig, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 from transformers.utils import cached_file
 
-from model_wrappers.backbones import causal, diffusion_gemma, llada, mixtures, qwen2, qwen3
+from model_wrappers.backbones import llada, mixtures, qwen
 from model_wrappers.backbones.model import Backbone, Family, ReadsAt, check_extends, check_graphs
 from model_wrappers.backbones.weights import load_remote, load_weights
 
 FAMILIES: dict[str, Family] = {
-    each.model_type: each
-    for each in (
-        *(llada.FAMILY, mixtures.LLADA_MOE_FAMILY, mixtures.LLADA2_FAMILY, diffusion_gemma.FAMILY, *causal.FAMILIES),
-        *(qwen2.DREAM_FAMILY, qwen2.FAST_DLLM_V2_FAMILY),
-        *(qwen3.A2D_FAMILY, qwen3.SDAR_FAMILY, qwen3.SDAR_MOE_FAMILY),
-    )
+    each.model_type: each for each in (llada.FAMILY, llada.LLAMA_FAMILY, *mixtures.FAMILIES, *qwen.FAMILIES)
 }
 BUILT_IN = frozenset(FAMILIES)
 NANO = Path(__file__).parents[1] / "nano"

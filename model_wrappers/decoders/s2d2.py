@@ -15,7 +15,7 @@ from typing import Literal
 
 import torch
 
-from model_wrappers.backbones.key_values import KeyValues
+from model_wrappers.backbones.protocol import KeyValues
 from model_wrappers.decoders.block import commit_best
 from model_wrappers.options import NotNegative, Options, Positive, Share
 from model_wrappers.request import Request, fill_after_eos

@@ -11,8 +11,8 @@ from families import NAMES, random_model, tiny
 from model_wrappers import Backbone, decode, load_backbone
 from model_wrappers.backbones import graphs
 from model_wrappers.backbones.graphs import GraphedForward, Run, eager, power_bucket, tokens_bucket
-from model_wrappers.backbones.key_values import KeyValues, Write
 from model_wrappers.backbones.plain import PlainForward, forward_of
+from model_wrappers.backbones.protocol import KeyValues, Write
 
 DENSE = [name for name in NAMES if name != "llada_moe"]
 CLOSE = {"atol": 2e-5, "rtol": 1e-4}

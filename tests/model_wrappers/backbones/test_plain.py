@@ -9,8 +9,8 @@ from torch import nn
 
 from model_wrappers import Backbone
 from model_wrappers.backbones import plain
-from model_wrappers.backbones.key_values import ROOM, KeyValues, Write
 from model_wrappers.backbones.plain import PlainForward, forward_of
+from model_wrappers.backbones.protocol import ROOM, KeyValues, Write
 
 DTYPES = [torch.float32, torch.bfloat16]
 LENGTH, PIECE = 12, 5
