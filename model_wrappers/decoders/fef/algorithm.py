@@ -6,11 +6,9 @@ whatever the draft and the window. Shapes: L length of prompt and response, W wi
 
 import math
 
-from model_wrappers.decoders.fef.commits import Commits
-from model_wrappers.decoders.fef.drafts import DraftSource
-from model_wrappers.decoders.fef.options import FeFOptions
 from model_wrappers.decoders.fef.targets import FullVerifier, Proposal, Verified, Verifier
 from model_wrappers.decoders.fef.two_stream import TwoStreamVerifier
+from model_wrappers.decoders.fef.windows import Commits, DraftSource, FeFOptions
 from model_wrappers.diffusion import Kernel, make_kernel
 from model_wrappers.request import Request
 from model_wrappers.sampling import draw, lowest, speculative_accept, token_probs

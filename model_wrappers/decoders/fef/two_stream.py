@@ -8,8 +8,7 @@ from collections.abc import Sequence
 import torch
 import torch.nn.functional as F
 
-from model_wrappers.backbones.key_values import KeyValues
-from model_wrappers.backbones.protocol import Ledger
+from model_wrappers.backbones.protocol import KeyValues, Ledger
 from model_wrappers.decoders.fef.targets import (
     PositionLogits,
     Proposal,
