@@ -26,17 +26,19 @@ from harness.errors import UserError, explained, one_line_errors
 from harness.measures.seconds import read_measured
 from harness.measures.table import suite_titles
 from harness.options import option, parsed
-from tables.charts.figures import (
+from tables.charts import (
     STYLE,
     UNDATED,
     Skipped,
     draw_acceptance,
+    draw_anchor,
     draw_curves,
+    draw_front,
+    draw_parallelism,
     draw_throughput,
     draw_tradeoff,
     draw_window_size,
 )
-from tables.charts.series import draw_anchor, draw_front, draw_parallelism
 
 
 def save(figure: Figure, stem: Path) -> list[Path]:

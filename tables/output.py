@@ -9,7 +9,7 @@ from itertools import groupby
 from pathlib import Path
 
 from harness.errors import UserError, explained
-from tables.sheets.layout import Cell, Table
+from tables.sheets import Cell, Table
 
 LATEX_SPECIAL = {
     "\\": r"\textbackslash{}",

@@ -37,8 +37,8 @@ from harness.options import option, parsed
 from harness.records.store import Run, write_atomically
 from tables.output import NAME as PDF
 from tables.output import latex, markdown, write_pdf
+from tables.sheets import Sheet, TableRequest, with_columns
 from tables.sheets.against import against_sheets, paper
-from tables.sheets.layout import Sheet, TableRequest, with_columns
 from tables.sheets.measures import measures, windows
 from tables.sheets.measures import theory_sheets as theory
 from tables.sheets.suites import ABLATIONS, ablations
@@ -70,7 +70,7 @@ def render(
 
     paper: the paper's numbers beside the measured ones too; there is no paper.* if the paper has no number for any of
     the run's methods on its suites. intervals: sub-rows of intervals and p-values. against: a method of the run, for
-    every other beside it. columns: groups and headings that stay (`layout.with_columns`); all without. captions:
+    every other beside it. columns: groups and headings that stay (`with_columns`); all without. captions:
     whether tables have one. measures: those of the field too. Raises UserError if the run has no items, is damaged or
     has no such method or column.
     """

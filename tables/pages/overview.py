@@ -11,9 +11,14 @@ from harness.measures.intervals import means as means_over
 from harness.measures.intervals import paired, with_intervals
 from harness.measures.table import checkpoint_names, measure, timed
 from harness.measures.theory import acceptance_by_position, fef_windows
-from tables.charts import PALETTE, SYMBOLS
+from tables.charts import PALETTE
 from tables.pages.data import Book
 
+# Marker shapes as plotly calls them; more than colors, so that the two do not repeat together.
+SYMBOLS = (
+    *("circle", "square", "diamond", "triangle-up", "triangle-down", "cross", "x", "star"),
+    *("pentagon", "hexagon", "hourglass"),
+)
 METRICS = {"accuracy": "Acc.", "speedup": "Speed", "forward_speedup": "Fwd."}
 UNITS = {"accuracy": "", "speedup": "x", "forward_speedup": "x"}
 

@@ -11,8 +11,7 @@ from harness.measures.against import ALL, MARGIN, NOT_SHOWN, against
 from harness.measures.table import method_labels, suite_titles, timed
 from harness.records.store import Run
 from harness.suites.published import PAPER_TABLES
-from tables.sheets.captions import setting, timing
-from tables.sheets.layout import (
+from tables.sheets import (
     ACCEPTANCE,
     ACCEPTANCE_MEANING,
     ACCURACY,
@@ -29,6 +28,7 @@ from tables.sheets.layout import (
     shown_metrics,
     with_notes,
 )
+from tables.sheets.captions import setting, timing
 from tables.sheets.suites import INTERVAL, with_checkpoints
 
 SAME = "Same tokens"

@@ -12,8 +12,8 @@ from harness.measures.parallelism import DEFINITIONS, curves, token_ledger
 from harness.measures.table import measure_windows, timed
 from harness.measures.theory import COSTS, OF_SECONDS, theory
 from harness.records.store import Run
+from tables.sheets import Heading, Headings, Sheet, Table, TableRequest, listed
 from tables.sheets.captions import setting, timing
-from tables.sheets.layout import Heading, Headings, Sheet, Table, TableRequest, listed
 
 COUNTS: Headings = {
     "seconds_per_item": Heading("Seconds", "mean", 3),

@@ -14,8 +14,7 @@ from harness.measures.table import MEASURES, REFERENCE, checkpoint_names, method
 from harness.methods.presets import GROUPS
 from harness.records.schema import Method, Setting
 from harness.records.store import Run
-from tables.sheets.captions import setting, timing
-from tables.sheets.layout import (
+from tables.sheets import (
     ACCEPTANCE,
     ACCEPTANCE_MEANING,
     ACCURACY,
@@ -33,6 +32,7 @@ from tables.sheets.layout import (
     shown_metrics,
     with_notes,
 )
+from tables.sheets.captions import setting, timing
 
 WHAT = "Accuracy (Acc., %) and speedups over LLaDA on the same items: wall-clock (Speed) and forward passes (Fwd.)."
 EMPHASIS = "Best accuracy is in bold, fastest wall-clock speed underlined, among the rows with the most items."
