@@ -1,8 +1,8 @@
-"""Commit as many positions a step as the model is sure of: by threshold, by factor, by entropy budget.
+"""Commit all positions of a step that are confident enough: by threshold, by factor, by entropy budget.
 
-LLaDA's loop with another commit rule. `threshold` and `factor`: Fast-dLLM (Wu et al., arXiv 2505.22618). `entropy`:
-EB-Sampler (Ben-Hamu et al., arXiv 2505.24857). At least one position is committed a step. Outside the FeF-DLLM paper;
-they are what a user would pick instead. Shapes: N candidates, V vocabulary.
+LLaDA's loop with another commit rule; at least one position is committed a step. `threshold` and `factor`: Fast-dLLM
+(Wu et al., arXiv 2505.22618). `entropy`: EB-Sampler (Ben-Hamu et al., arXiv 2505.24857). Outside the FeF-DLLM paper.
+Shapes: N candidates, V vocabulary.
 """
 
 import torch

@@ -1,8 +1,7 @@
 """DDOSP: LLaDA with a data-driven unmasking schedule (Lavenant and Zanella, arXiv 2510.25544).
 
-Only how many positions each step commits differs from LLaDA: every block has quotas of its own, from a schedule that
-`harness/schedule.py` estimates from training responses. Without one they are the uniform ones, as in the FeF-DLLM
-paper's reproduction.
+Every block has quotas, from a schedule that `harness/schedule.py` estimates from training responses; without one they
+are the uniform ones, as in the FeF-DLLM paper's reproduction.
 """
 
 import json

@@ -1,9 +1,9 @@
-"""KLASS: commit every position that is sure and stable at once (Kim et al., arXiv 2511.05664).
+"""KLASS: commit every position that is confident and stable (Kim et al., arXiv 2511.05664).
 
-A position is committed when its confidence exceeds one threshold and its distribution has changed by less than another,
-in KL divergence from the step before, for `history` steps in a row; if none is, the most confident one. Confidences and
-divergences are float64, as in the official code. Divergences need the distributions of the next block too: its first
-step is compared with the last one of this block. Shapes: M positions whose logits are read, V vocabulary.
+A position is committed when its confidence exceeds one threshold and the KL divergence of its distribution from the
+step before is below another, for `history` steps in a row; if none is, the most confident one. Both are float64, as in
+the official code. The next block is read too: its first step is compared with the last one of this block. Shapes: M
+positions whose logits are read, V vocabulary.
 """
 
 import torch

@@ -60,10 +60,7 @@ class Verifier(Protocol):
         """Draft logits of the next window at least, given what is resolved, by a pass of their own."""
 
     def in_doubt(self, segment: list[int], best_W: torch.Tensor) -> torch.Tensor:
-        """Which of the first positions want another context first, bool (W,).
-
-        best_W: the probability of their best token.
-        """
+        """Which positions need another context first, bool (W,). best_W: probability of their best token."""
 
     def verify(self, segment: list[int], proposal: Proposal) -> Verified:
         """Targets of the window: as many positions as there are drafts, one if there are none, fewer before doubt."""

@@ -20,23 +20,21 @@ LEAST_CHANCE = 0.02  # adaptive window: of all drafts before one to be accepted,
 class FeFOptions(EndOptions, frozen=True, kw_only=True):
     """steps: diffusion steps; all of a block's finish before the next block starts. window: most drafts verified at
     once. speculative: False decodes one position at a time from its target. draft: the backbone of the draft probs
-    (None: the target's own). remask_fraction: share of a block's predicted positions that is re-corrupted after a step,
-    the least confident first. remask_below: of these, only those less confident than this (None: all; not in the
-    paper). confidence_scope: "all" ranks every position by its latest confidence, "pass" only those committed in the
-    last pass (Algorithm 2 read literally). kernel: the forward kernel that positions are re-corrupted through, at its
-    last time: "absorbing" masks them, "uniform" draws them anew, and a response of masks then starts from such draws.
+    (None: the target's). remask_fraction: share of a block's predicted positions that is re-corrupted after a step, the
+    least confident first. remask_below: of these, only those less confident than this (None: all; not in the paper).
+    confidence_scope: "all" ranks every position by its latest confidence, "pass" only those committed in the last pass
+    (Algorithm 2 read literally). kernel: the forward kernel of re-corruption, at its last time: "absorbing" masks
+    positions, "uniform" draws them anew, and a response of masks then starts from such draws.
 
-    verify: "full" gives the paper's target; "two-stream" another one, at the cost of tokens instead of rows (see
-    two_stream.py; the backbone must have `extend`). anchor: with "two-stream", unresolved positions
-    per context pass (None: all of the step's); windows do not cross its grid. refresh_below: with "two-stream", a
-    position whose best token has less than this probability gets a context pass of its own, which gives it the paper's
-    target, and so begins a new segment (None: never). order: in which a segment is resolved; with "two-stream" also the
-    most confident position first, as its context pass has it. skip_root_row, reuse_drafts, adaptive_window: exact
-    savings (see DraftSource).
+    verify: "full" gives the paper's target; "two-stream" another one, at the cost of tokens instead of rows
+    (two_stream.py; the backbone must have `extend`). With "two-stream", anchor: unresolved positions per context pass
+    (None: all of the step's), which windows do not cross; refresh_below: a position with a best token of less
+    probability gets a new context pass, which gives it the paper's target (None: never); order: "confidence" resolves a
+    segment from its most confident position on. skip_root_row, reuse_drafts, adaptive_window: exact savings (see
+    DraftSource).
 
-    The official sampler's options: logits_eos_inf takes EOS out of draft and target; confidence_eos_eot_inf takes EOS
-    and EoT out of the confidence that ranks positions for re-masking. stop_at_eos: in the last step, once all before an
-    EOS is resolved.
+    logits_eos_inf takes EOS out of draft and target; confidence_eos_eot_inf takes EOS and EoT out of the confidence
+    that ranks positions for re-masking. stop_at_eos: in the last step, once all before an EOS is resolved.
     """
 
     steps: Annotated[int, Meta(ge=1, le=1000)] = 2
