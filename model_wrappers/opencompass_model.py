@@ -30,9 +30,9 @@ META_TEMPLATE = {
 class DiffusionModel(BaseModel):
     """One decoding method on one backbone, as OpenCompass sees a model.
 
-    path: nano, a folder or a hub id, or a loaded Backbone; so is `draft`, for methods that take one. options: the
-    method's. gen_length: tokens of a response; OpenCompass's `max_out_len` is not used, for a diffusion response has a
-    fixed length. seed: of every response that OpenCompass's own inferencer asks for.
+    path: nano, a folder, a hub id or a loaded Backbone; so is `draft`, for methods that take one. options: the
+    method's. gen_length: tokens of a response (OpenCompass's `max_out_len` is not used). seed: of all responses that
+    OpenCompass's inferencer generates.
     """
 
     def __init__(
@@ -93,10 +93,8 @@ class DiffusionModel(BaseModel):
 def encode_chat(backbone: Backbone, turns: Any, plain: bool = False) -> torch.Tensor:
     """A conversation (a string, or OpenCompass's list of {role, prompt}) through the chat template: LongTensor (P,).
 
-    plain: without the template (`chat.encode_plain`).
-
-    Raises ValueError for a chat template that cannot be used, and for text that holds the mask token: the model would
-    take it for a position to fill.
+    plain: without the template (`chat.encode_plain`). Raises ValueError for a chat template that cannot be used, and
+    for text that holds the mask token: the model would take it for a position to fill.
     """
     if isinstance(turns, str):
         turns = [{"role": "HUMAN", "prompt": turns}]

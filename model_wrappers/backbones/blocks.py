@@ -1,31 +1,29 @@
 """Block models: a token sees all earlier blocks and its own. What stands before the block is final, and kept exactly.
 
-Keys and values of a finished block depend on that block and those before it alone, so they are the same at every later
-call. A call therefore runs the current block and what was finished since the last one, whatever sequence a decoder
-hands over. Sequences that differ in the current block alone, as the rows of a literal verification, share the kept
-prefix and run as one call, packed behind each other with a mask. Shapes: B rows, L length of the sequence, N tokens of
-a call, K kept, n positions whose logits are read.
+Keys and values of a finished block depend on it and those before it alone. So a call runs the current block and what
+was finished since the last one, whatever sequence a decoder hands over. Rows that differ in the current block alone, as
+in a literal verification, share the kept prefix and run as one call, packed one after the other with a mask. Shapes: B
+rows, L length of the sequence, N tokens of a call, K kept, n positions whose logits are read, M = B n.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from msgspec import Meta
 
-from model_wrappers.backbones.protocol import BackboneLike, KeyValues, Ledger, Write
+from model_wrappers.backbones.protocol import BackboneLike, KeyValues, Ledger
 
 
 @dataclass(frozen=True)
 class Blocks:
-    """How a model's attention is cut.
+    """How a model's attention is cut into blocks of `length` tokens.
 
-    length: tokens of a block. origin: where blocks begin to count: at position 0 of the sequence (SDAR, LLaDA2), or at
-    the response (dLLM's BD3LM, which pads the prompt on its left to whole blocks). masks: False for canvases, which
-    begin as random tokens instead (DiffusionGemma), and where it is causal: an autoregressive model, each of whose
-    tokens is a block.
+    origin: blocks count from position 0 of the sequence (SDAR, LLaDA2), or from the response (dLLM's BD3LM). masks:
+    False for canvases, which begin as random tokens (DiffusionGemma), and where it is causal: each token of an
+    autoregressive model is a block.
     """
 
     length: Annotated[int, Meta(ge=1)]
@@ -105,13 +103,13 @@ class BlockLedger(Ledger):
         positions: torch.Tensor,
         cache: KeyValues | None = None,
         visible_NK: torch.Tensor | None = None,
-        write: Write = "append",
-        slot_N: torch.Tensor | None = None,
+        *write: Any,
+        **how: Any,
     ) -> tuple[torch.Tensor, KeyValues]:
-        """As `Ledger.extend`, behind a `context`. Raises ValueError without one, where attention would not be cut."""
+        """As `Ledger.extend`, after a `context`. Raises ValueError without one, where attention would not be cut."""
         if cache is None or visible_NK is None:
             raise ValueError("a block model is not run in pieces of a decoder's own: let it call `logits` or `context`")
-        return super().extend(ids_1N, position_N, positions, cache, visible_NK, write, slot_N)
+        return super().extend(ids_1N, position_N, positions, cache, visible_NK, *write, **how)
 
     def _run(self, ids_BL: torch.Tensor, position_Bn: torch.Tensor) -> torch.Tensor:
         """Logits (1, B n, V) by one call of all that is not kept, up to the end of the last block that is read."""

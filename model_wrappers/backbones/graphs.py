@@ -1,12 +1,12 @@
 """CUDA graphs: a forward in a few shapes, each captured once and then replayed, so that its kernels start at once.
 
-A graph has fixed shapes and fixed addresses. So tokens, positions to read and keys are filled up to a size of a few
-(buckets): what fills up is read by nobody, and no token attends to it. Inputs are copied to where the graph reads them,
-and keys and values lie in buffers of a pool, whose addresses stay as sequences come and go. All of this runs without a
-graph as well, on any device, and gives the same logits but for rounding; capturing is one function, `captured`.
+A graph has fixed shapes and addresses. So tokens, positions to read and keys are filled up to one of a few sizes
+(buckets): nothing reads what fills up, and no token attends to it. Keys and values lie in buffers of a pool, with the
+same addresses as sequences come and go. All of this runs without a graph as well, on any device, and gives the same
+logits but for rounding. Calls of several rows (literal verification, guidance) run as they are.
 
-Calls of several rows (literal verification, guidance) run as they are. Shapes: N tokens of a call, K keys, C capacity
-of a buffer, D head size, H heads, V vocabulary, n positions whose logits are read.
+Shapes: N tokens of a call, K keys, C capacity of a buffer, D head size, H heads, V vocabulary, n positions whose logits
+are read.
 """
 
 import weakref

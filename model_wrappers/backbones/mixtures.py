@@ -1,18 +1,16 @@
 """Mixtures of experts: LLaDA-MoE on transformers' Qwen3-MoE, LLaDA2 on GLM-4-MoE, and DiffusionGemma. No remote code.
 
-LLaDA-MoE (inclusionAI/LLaDA-MoE-7B-A1B-Instruct) attends in both directions, 8 of 64 experts a token, no shared expert.
-Its `model_type` is "llada" as well; `architectures` tells them apart. As in the official code queries and keys are
-normed by head, the router's softmax is over all experts in fp32 and comes before the choice, and the chosen experts'
-weights are not normed.
+LLaDA-MoE (inclusionAI/LLaDA-MoE-7B-A1B-Instruct) attends in both directions. Its `model_type` is "llada" as well;
+`architectures` tells them apart. As in the official code queries and keys are normed by head, the router's softmax is
+over all experts in fp32 and comes before the choice, and the chosen experts' weights are not normed.
 
 LLaDA2.0-mini, -flash, 2.1-mini, -flash (inclusionAI) attend in blocks of 32 that count from the beginning of the
 sequence; the official `generate` takes other lengths. The router's sigmoid scores choose experts of the best groups
 with a bias that their weights do not have, a shared expert sees every token, queries and keys are normed by head, and
 rotary angles turn a part of each head. Logits are fp32 whatever the weights are.
 
-Both are read in their official format, and logits at position i predict token i. The official code runs one expert
-after the other, each in three products. transformers has them merged and runs them at once: the same sums, rounded in
-another order (tests/official).
+Both are read in their official format, and logits at position i predict token i. transformers runs all experts at once
+where the official code runs one after the other: the same sums, rounded in another order (tests/official).
 
 DiffusionGemma's encoder keeps keys and values of the prompt and of finished canvases, causally; the decoder, of the
 same weights, sees those and the whole canvas. There is no mask: a canvas begins as random tokens, and the logits of the

@@ -114,8 +114,8 @@ class KeyValues:
 class BackboneLike(Protocol):
     """What decoders need of a model.
 
-    Optional: `max_length`, `device`, `eot_id`, `extend` (see model.Backbone), and `reads_at`, 0 where it is missing: -1
-    says that the logits of a position come from the token before it, which matters to `extend` alone.
+    Optional: `max_length`, `device`, `eot_id`, `extend` (see model.Backbone), and `reads_at`: -1 where the logits of a
+    position come from the token before it, which matters to `extend` alone (default: 0).
     """
 
     mask_id: int
@@ -127,10 +127,9 @@ class BackboneLike(Protocol):
 
 
 class Ledger:
-    """A backbone that counts: the one place where cost is counted, and where what a model gives is watched.
+    """A backbone that counts the calls, rows and tokens that go through it, and watches its logits.
 
-    Since it was made: calls, rows and tokens that went through the model, and cached, how many keys and values of
-    tokens were read from a cache instead.
+    cached: tokens with keys and values that were read from a cache instead.
     """
 
     def __init__(self, backbone: BackboneLike) -> None:
@@ -146,10 +145,9 @@ class Ledger:
         self._before: int | None = getattr(backbone, "calls", None)
 
     def ends_out_of_confidence(self, temperature: float) -> list[int]:
-        """The ids that `confidence_eos_eot_inf` leaves out of the softmax that gives confidences.
+        """EOS and EoT, which `confidence_eos_eot_inf` leaves out of the softmax that gives confidences.
 
-        EOS and EoT, as far as the model has one. Above temperature 0 the official sampler leaves out EoT alone: there
-        its logits with noise, of which it takes out EOS, are not those that give confidences.
+        Above temperature 0 the official sampler takes EOS out of other logits, those with noise, and so leaves out EoT.
         """
         ends = [self.eot_id] if temperature > 0 else [self.eos_id, self.eot_id]
         return [end for end in ends if end is not None]
@@ -215,8 +213,7 @@ class Ledger:
     def check_counted(self, other: Ledger) -> None:
         """Raise ValueError if the backbone was called since this was made, and neither this nor the other counted it.
 
-        Not where that cannot be told: a backbone without `calls` does not say, and one of the other that has none may
-        pass its calls on to this one.
+        A backbone without `calls` does not say; where it is the other's, it may pass its calls on to this one.
         """
         if self._before is None or other._before is None:
             return

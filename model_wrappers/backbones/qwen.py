@@ -6,12 +6,10 @@ attends in blocks of `bd_size`, 32, that count from the beginning of the sequenc
 predicts its first token.
 
 dLLM's A2D (dllm-hub/Qwen3-0.6B-diffusion-mdlm-v0.1) has logits at position i for token i; its checkpoints with "bd3lm"
-in their name attend in blocks of 32 that end with the prompt. A turn ends at <|im_end|>, the config's EOS; what fills
-the rest of a response is the padding of dLLM's fine-tuning, <|endoftext|>. The config does not name the mask.
-
-SDAR and TraDo (JetAstra, arXiv 2510.06303; Gen-Verse) attend in blocks that count from the beginning of the sequence,
-so that the prompt's last, unfinished block is denoised with the response. A checkpoint has one block length, 4 unless
-its config (`block_size`) or its name (-b8, -b16, ...) has another one.
+in their name attend in blocks of 32 that end with the prompt. A turn ends at <|im_end|>, the config's EOS;
+<|endoftext|> fills the rest of a response. SDAR and TraDo (JetAstra, arXiv 2510.06303; Gen-Verse) count blocks from the
+beginning of the sequence, so that the prompt's last, unfinished block is denoised with the response. A checkpoint has
+one block length, 4 unless its config (`block_size`) or its name (-b8, -b16, ...) has another one.
 
 Qwen2 and Qwen3 themselves are autoregressive: what diffusion models are measured against.
 """

@@ -80,7 +80,8 @@ def _faults(model: torch.nn.Module, info: Any) -> Iterator[str]:
     if info["missing_keys"]:  # they would stay random
         yield f"no weights for {_listed(info['missing_keys'])}"
     if info["mismatched_keys"]:  # and so would these
-        wrong = (f"{name} ({_shape(there)}, not {_shape(here)})" for name, there, here in info["mismatched_keys"])
+        shapes = ((name, *("x".join(map(str, shape)) for shape in both)) for name, *both in info["mismatched_keys"])
+        wrong = (f"{name} ({there}, not {here})" for name, there, here in shapes)
         yield f"weights of another shape than the config's: {_listed(wrong)}"
     # Angles are computed; some checkpoints hold them all the same.
     unused = sorted(name for name in info["unexpected_keys"] if not name.endswith("rotary_emb.inv_freq"))
@@ -92,10 +93,6 @@ def _faults(model: torch.nn.Module, info: Any) -> Iterator[str]:
             yield f"the weights {name} are not finite: the file is damaged"
         if weight.dim() > 1 and not bool((low != 0) | (high != 0)):
             yield f"the weights {name} are all zero: the file is not of a trained model"
-
-
-def _shape(shape: Iterable[int]) -> str:
-    return "x".join(map(str, shape))
 
 
 def _listed(names: Iterable[str]) -> str:
