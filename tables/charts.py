@@ -80,6 +80,12 @@ def _columns(labels: Sequence[object]) -> int:
     return 1 if max((len(str(label)) for label in labels), default=0) > MOST_IN_COLUMN else 2
 
 
+def whiskers(rows: pd.DataFrame, value: str) -> list[pd.Series[float]]:
+    """Lengths of the interval of a column below and above it."""
+    lengths = [rows[value] - rows[f"{value}_low"], rows[f"{value}_high"] - rows[value]]
+    return [length.clip(lower=0) for length in lengths]  # rounding can make a width of 0 negative
+
+
 def looks() -> Iterator[dict[str, Any]]:
     """Endless markers, filled and open by turns, in the palette's colours."""
     for number in itertools.count():
@@ -95,14 +101,6 @@ def plain_log(axis: Axis, subs: Sequence[int]) -> None:
     axis.set_minor_formatter(NullFormatter())
 
 
-def speed_axis(axes: Axes, speeds: pd.Series[float]) -> None:
-    """A logarithmic x axis of ratios with a tick at every doubling, and one between where these would be few."""
-    axes.set(xscale="log")
-    axes.xaxis.set_major_locator(LogLocator(base=2, subs=(1, 1.5) if speeds.max() < 4 * speeds.min() else (1,)))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}x"))
-    axes.xaxis.set_minor_locator(NullLocator())
-
-
 EXPECTED_LINES = ("--", ":", "-.", (0, (5, 3, 1, 1, 1, 1)))  # of expected acceptance under independence, one per method
 MOST_CURVES = len(EXPECTED_LINES)
 MOST_METHODS = 20  # markers that a reader can still find in the legend
@@ -116,35 +114,32 @@ def draw_tradeoff(run: Run) -> tuple[Figure, list[str]]:
     need(timed(run), UNTIMED)
     frame, left_out = tradeoff(run)
     need(not frame.empty, "; ".join(left_out))
-    need(
-        len(frame) <= MOST_METHODS,
-        f"{len(frame)} methods are too many to distinguish; at most {MOST_METHODS} are drawn",
-    )
+    few = len(frame) <= MOST_METHODS
+    need(few, f"{len(frame)} methods are too many to distinguish; at most {MOST_METHODS} are drawn")
     labels, look = method_labels(run), looks()
     figure, axes = new_figure(2.3, entries=[labels[method] for method in frame["method"]])
     axes.axvline(1, color="0.7", linewidth=0.6, linestyle=":", zorder=0)
-    for row in frame.to_dict("records"):
+    for method, row in frame.groupby("method", sort=False):
+        ends = {"xerr": whiskers(row, "speedup"), "yerr": whiskers(row, "accuracy"), "elinewidth": 0.6}
         axes.errorbar(
-            row["speedup"],
-            row["accuracy"],
-            xerr=[[row["speedup"] - row["speedup_low"]], [row["speedup_high"] - row["speedup"]]],
-            yerr=[[row["accuracy"] - row["accuracy_low"]], [row["accuracy_high"] - row["accuracy"]]],
-            elinewidth=0.6,
-            linestyle="none",
-            label=labels[row["method"]],
-            **next(look),
+            row["speedup"], row["accuracy"], linestyle="none", label=labels[str(method)], **ends, **next(look)
         )
-    speed_axis(axes, frame["speedup"])
+    # A tick at every doubling, and one between where these would be few.
+    subs = (1, 1.5) if frame["speedup"].max() < 4 * frame["speedup"].min() else (1,)
+    axes.set(xscale="log")
+    axes.xaxis.set_major_locator(LogLocator(base=2, subs=subs))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}x"))
+    axes.xaxis.set_minor_locator(NullLocator())
     axes.set(xlabel="wall-clock speedup over LLaDA", ylabel="accuracy, mean over suites (%)")
     legend_below(figure, axes)
     return figure, left_out
 
 
 def draw_acceptance(run: Run) -> tuple[Figure, list[str]]:
-    """Acceptance by position in the window over all suites: above of tested drafts, below of all, beside independence.
+    """Acceptance by position in the window over all suites: above of tested drafts, below of all, with independence.
 
-    Methods that only belong to an ablation are left out where there are others, and at most four are drawn, those of
-    FeF-DLLM before all. Raises Skipped if no method has windows.
+    At most four methods are drawn, FeF-DLLM's first; those of an ablation alone only where there are no others. Raises
+    Skipped if no method has windows.
     """
     windows, labels, fef = fef_windows(run, others=True), method_labels(run), prefix_conditioned(run.config)
     has_windows = set(windows["method"].unique())
@@ -161,9 +156,8 @@ def draw_acceptance(run: Run) -> tuple[Figure, list[str]]:
         alpha = float(positions["independent"].iloc[0])
         expected: dict[str, Any] = {"color": look["color"], "linestyle": line, "linewidth": 1.2}
         above.axhline(alpha, **expected)
-        below.plot(
-            positions["position"], positions["independent"], label=rf"independent, $\alpha$={alpha:.3f}", **expected
-        )
+        named = rf"independent, $\alpha$={alpha:.3f}"
+        below.plot(positions["position"], positions["independent"], label=named, **expected)
     above.set(ylabel="accepted / tested", ylim=(None, 1.02))
     below.set(ylabel="accepted / proposed", xlabel="position in the window", ylim=(0, 1.04))
     below.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -174,22 +168,17 @@ def draw_acceptance(run: Run) -> tuple[Figure, list[str]]:
 def draw_window_size(run: Run) -> tuple[Figure, list[str]]:
     """Committed length and speedup against window size, means over the suites, of methods that differ in it alone.
 
-    Above, the committed length of the first such series beside the theorem's; below, the speedups of all. Raises
-    Skipped with fewer than two window sizes, or if the run was not timed.
+    Above, the committed length of the first such series and the theorem's; below, the speedups of all. Raises Skipped
+    with fewer than two window sizes, or if the run was not timed.
     """
     need(timed(run), UNTIMED)
     expected = theory(run)
-    ran = set(expected["method"])
-    series = {
-        title: [method for method in row.values() if method in ran]
-        for title, row in by_option(run, "window", WINDOW).items()
-    }
-    series = {title: methods for title, methods in series.items() if len(methods) > 1}
-    need(series, "it takes two methods that differ in the window size alone (--methods window-size)")
-    means = {
-        title: expected[expected["method"].isin(methods)].groupby("window").mean(numeric_only=True)
-        for title, methods in series.items()
-    }
+    means = {}
+    for title, row in by_option(run, "window", WINDOW).items():
+        rows = expected[expected["method"].isin(list(row.values()))]
+        if rows["method"].nunique() > 1:
+            means[title] = rows.groupby("window").mean(numeric_only=True)
+    need(means, "it takes two methods that differ in the window size alone (--methods window-size)")
     first = next(iter(means.values()))
     named = {title: f"{title}, " if len(means) > 1 else "" for title in means}
     figure, (above, below) = new_figure(3.6, rows=2, entries=[f"{each}forward passes" for each in named.values()] * 2)
@@ -240,9 +229,8 @@ def draw_throughput(record: Path) -> tuple[Figure, list[str]]:
 
     Raises UserError for a file that is no such record.
     """
-    with explained(
-        f"{record} is no record of harness.bench --throughput --out", OSError, ValueError, KeyError, TypeError
-    ):
+    unlike = f"{record} is no record of harness.bench --throughput --out"
+    with explained(unlike, OSError, ValueError, KeyError, TypeError):
         table = pd.DataFrame(json.loads(record.read_text(encoding="utf-8"))["throughput"])
         means = table.groupby(["method", "batch"], sort=False)["responses/s"].mean()
     names = list(dict.fromkeys(table["method"]))
@@ -260,14 +248,12 @@ def draw_throughput(record: Path) -> tuple[Figure, list[str]]:
 
 def _losses(path: Path) -> pd.Series[float]:
     """The losses of a loss.csv by step, later stages after earlier ones."""
-    with explained(
-        f"{path} is no loss.csv of harness.train, with columns step and loss", OSError, ValueError, KeyError
-    ):
+    unlike = f"{path} is no loss.csv of harness.train, with columns step and loss"
+    with explained(unlike, OSError, ValueError, KeyError):
         frame = pd.read_csv(path)
         steps, losses = frame["step"].to_numpy(dtype=float), frame["loss"].to_numpy(dtype=float)
-    ends = np.flatnonzero(np.diff(steps) < 0)
     offsets = np.zeros(len(steps))
-    for end in ends:
+    for end in np.flatnonzero(np.diff(steps) < 0):
         offsets[end + 1 :] += steps[end]
     return pd.Series(losses, index=steps + offsets).dropna()
 
@@ -279,8 +265,8 @@ def draw_front(run: Run, suite: str | None = None, named: Mapping[str, str] | No
     """Accuracy against mean seconds of a response, by series (`series_of`), and what was left out.
 
     A line joins methods that differ in one option. suite: None for means over the suites. Whiskers are 95% intervals,
-    Wilson's on a suite; the band is LLaDA's. Raises Skipped unless methods were tuned or a series beside LLaDA's has
-    two that were scored, and if the run was not timed.
+    Wilson's on a suite; the band is LLaDA's. Raises Skipped unless methods were tuned or a series other than LLaDA's
+    has two that were scored, and if the run was not timed.
     """
     need(timed(run), UNTIMED)
     label = "mean accuracy (%)" if suite is None else f"accuracy on {suite_titles(run)[suite]} (%)"
@@ -302,7 +288,7 @@ def draw_front(run: Run, suite: str | None = None, named: Mapping[str, str] | No
         axes.errorbar(
             1e3 * seconds[series],
             rows["accuracy"],
-            yerr=[rows["accuracy"] - rows["accuracy_low"], rows["accuracy_high"] - rows["accuracy"]],
+            yerr=whiskers(rows, "accuracy"),
             elinewidth=0.4,
             linewidth=0.7,
             linestyle=dashes if TUNED not in series[0] and differ_in_one_option(run, series) else "none",
@@ -325,7 +311,7 @@ def draw_parallelism(run: Run, suite: str | None) -> tuple[Figure, list[str]]:
     """Accuracy against content tokens per forward pass of decoders at several settings.
 
     suite: None for means over the suites. The legend has the area under each curve as `curves` defines it. Raises
-    Skipped where no decoder has two settings that were scored beside LLaDA.
+    Skipped where no decoder has two settings that were scored with LLaDA.
     """
     label = "mean accuracy (%)" if suite is None else f"accuracy on {suite_titles(run)[suite]} (%)"
     run = run if suite is None else _only(run, suite)
@@ -372,11 +358,11 @@ def draw_anchor(run: Run) -> tuple[Figure, list[str]]:
     need(timed(run), UNTIMED)
     frame, left_out = tradeoff(run)
     frame = frame.set_index("method")
-    series = {
-        title: {n: method for n, method in row.items() if method in frame.index}
-        for title, row in by_option(run, "anchor", WHOLE).items()
-    }
-    series = {title: row for title, row in series.items() if len(row) > 1}
+    series = {}
+    for title, row in by_option(run, "anchor", WHOLE).items():
+        scored = {n: method for n, method in row.items() if method in frame.index}
+        if len(scored) > 1:
+            series[title] = scored
     need(series, "it takes two anchors of two-stream verification (--methods anchor)")
     anchors = sorted({n for row in series.values() for n in row}, key=lambda n: (n == WHOLE, n if n != WHOLE else 0))
     figure, (above, below) = new_figure(3.6, rows=2, entries=[*series, "LLaDA"])
@@ -384,9 +370,8 @@ def draw_anchor(run: Run) -> tuple[Figure, list[str]]:
         rows = frame.loc[[row[n] for n in anchors if n in row]]
         positions = [i for i, n in enumerate(anchors) if n in row]
         for axes, value in ((above, "accuracy"), (below, "speedup")):
-            whiskers = [rows[value] - rows[f"{value}_low"], rows[f"{value}_high"] - rows[value]]
-            whiskers = [length.clip(lower=0) for length in whiskers]  # rounding can make a width of 0 negative
-            axes.errorbar(positions, rows[value], yerr=whiskers, elinewidth=0.6, linestyle="-", label=name, **look)
+            ends = {"yerr": whiskers(rows, value), "elinewidth": 0.6}
+            axes.errorbar(positions, rows[value], linestyle="-", label=name, **ends, **look)
     if "llada" in frame.index:
         above.axhline(frame.loc["llada", "accuracy"], color="0.5", linestyle="--", linewidth=0.8, label="LLaDA")
     above.set(ylabel="accuracy (%)")

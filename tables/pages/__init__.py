@@ -29,8 +29,8 @@ MARK = ".fef-dllm-report"  # a folder that has this file is a report, and may be
 def write_site(book: Book, out: Path) -> int:
     """Write the report of a book into a folder, which is made, or replaced if it is a report.
 
-    Returns how many responses of traced runs have no trace. The new one is put in its place when it is whole. Raises
-    UserError if the folder holds something else, or cannot be written.
+    Returns the number of responses in traced runs that have no trace. Raises UserError if the folder holds something
+    else, or cannot be written; it is replaced only by a whole one.
     """
     if out.exists() and not (out / MARK).exists() and (not out.is_dir() or any(out.iterdir())):
         raise UserError(f"{out} exists and holds no report; choose another folder with --out")
@@ -87,12 +87,7 @@ def _contents(book: Book, traced: set[int]) -> dict[str, object]:
     return {
         "runs": list(book.names),
         "series": [
-            {
-                "name": each.name,
-                "run": each.run,
-                "reference": each.reference,
-                "traced": number in traced,
-            }
+            {"name": each.name, "run": each.run, "reference": each.reference, "traced": number in traced}
             for number, each in enumerate(book.series)
         ],
         "suites": [suite.title for suite in book.suites],
@@ -119,10 +114,9 @@ class Card:
 def card_of(run: Run, name: str, measured: pd.DataFrame) -> Card:
     """The card of a run. measured: its rows of `table.measure`."""
     meta = run.meta
-    doubts = timing(run)
     scoring = meta.scoring or {}
     warnings = [
-        *doubts,
+        *timing(run),
         *(f"{suite} is not scored: {why}" for suite, why in (scoring.get("not_scored") or {}).items()),
         *(f"Scoring: this machine did not enforce {each}." for each in scoring.get("not_enforced") or []),
     ]

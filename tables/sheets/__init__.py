@@ -13,7 +13,6 @@ from msgspec import UNSET
 from harness.measures.intervals import Pairs
 from harness.measures.series import against_reference
 from harness.measures.table import BY_SEED, LENGTH, REFERENCE, method_labels, suite_titles, timed
-from harness.records.schema import SuiteName
 from harness.records.store import Run
 from harness.suites.registry import SUITES
 
@@ -35,7 +34,7 @@ class Cell:
 class Table:
     """A table to be printed: rows are labels, columns (group, heading), values `Cell`; notes are (letter, text).
 
-    minor: numbers of the rows that belong to the row above, and are printed smaller. rows: what a row is, and rows are.
+    minor: numbers of the rows that belong to the row above, and are printed smaller.
     """
 
     name: str
@@ -43,7 +42,6 @@ class Table:
     cells: pd.DataFrame
     notes: tuple[tuple[str, str], ...] = ()
     minor: frozenset[int] = frozenset()
-    rows: tuple[str, str] = ("Method", "Methods")
 
 
 def with_columns(table: Table, names: Sequence[str]) -> Table:
@@ -138,14 +136,16 @@ def with_notes(measured: pd.DataFrame, run: Run) -> pd.DataFrame:
     not_scored = run.meta.scoring.get("not_scored") or {}
     reasons = {suite: f"not scored: {reason}" for suite, reason in not_scored.items()}
     not_enforced = [f"its programs' sandbox: {missing}" for missing in run.meta.scoring.get("not_enforced") or []]
-    of_code = {name for name, suite in run.config.suites.items() if _executes(name, suite)}
+    # Whether scoring a suite runs model-written code, as far as it is known.
+    executes = {name: SUITES[name].executes if name in SUITES else True for name in run.config.suites}
+    executes |= {name: suite.executes for name, suite in run.config.suites.items() if suite.executes is not UNSET}
     settings = against_reference(run)
 
     def accuracy_note(row: Any) -> str:
         if row.scored == 0:
             return str(reasons.get(row.suite, "not scored"))
         notes = [f"accuracy over {row.scored} of {row.most} items"] if row.scored < row.most else []
-        return joined(*notes, *(not_enforced if row.suite in of_code else []), settings_note(row))
+        return joined(*notes, *(not_enforced if executes.get(row.suite) else []), settings_note(row))
 
     def settings_note(row: Any) -> str:
         return settings.get((str(row.method), str(row.suite)), "")
@@ -175,13 +175,6 @@ def with_notes(measured: pd.DataFrame, run: Run) -> pd.DataFrame:
 def joined(*texts: str) -> str:
     """Notes of one cell as one text, each once."""
     return "; ".join(dict.fromkeys(text for text in texts if text))
-
-
-def _executes(name: str, suite: SuiteName) -> bool:
-    """Whether scoring a suite runs model-written code, as far as it is known."""
-    if suite.executes is not UNSET:
-        return suite.executes
-    return name not in SUITES or SUITES[name].executes
 
 
 def mean_rows(frame: pd.DataFrame, suites: Sequence[str]) -> pd.DataFrame:

@@ -156,19 +156,14 @@ def windows(request: TableRequest) -> Iterator[Sheet]:
         yield Sheet(Table("windows", caption, listed(measured, WINDOWS, request.run)), measured)
 
 
-def theory_table(frame: pd.DataFrame, measured: pd.DataFrame, run: Run) -> Table:
-    """The frame of `theory` as a table, without OF_SECONDS if not timed; `measured` of `table.measure`."""
+def theory_sheets(request: TableRequest) -> Iterator[Sheet]:
+    """The paper's theorem and the measured windows, if FeF methods have any; OF_SECONDS only of a timed run."""
+    run, expected = request.run, theory(request.run)
+    if expected.empty:
+        return
     of_seconds = timed(run)
     shown = {name: how for name, how in HEADINGS.items() if of_seconds or name not in OF_SECONDS}
-    cells = listed(frame.assign(**{name: 1e3 * frame[name] for name in COSTS}), shown, run)  # in milliseconds
+    cells = listed(expected.assign(**{name: 1e3 * expected[name] for name in COSTS}), shown, run)  # in milliseconds
     sentences = [*CAPTION, *(CAPTION_TIMED if of_seconds else ()), CAPTION_FORWARDS]
-    sentences += [*([CAPTION_SPEED] if of_seconds else []), *CAPTION_END]
-    return Table("theory", " ".join([*sentences, *setting(measured, run), *timing(run)]), cells)
-
-
-def theory_sheets(request: TableRequest) -> Iterator[Sheet]:
-    """The paper's theorem beside the measured windows, if FeF methods have any."""
-    expected = theory(request.run)
-
-    if len(expected):
-        yield Sheet(theory_table(expected, request.measured, request.run), expected)
+    sentences += [*([CAPTION_SPEED] if of_seconds else []), *CAPTION_END, *setting(request.measured, run), *timing(run)]
+    yield Sheet(Table("theory", " ".join(sentences), cells), expected)

@@ -38,6 +38,10 @@ WHAT = "Accuracy (Acc., %) and speedups over LLaDA on the same items: wall-clock
 EMPHASIS = "Best accuracy is in bold, fastest wall-clock speed underlined, among the rows with the most items."
 WHAT_UNTIMED = "Accuracy (Acc., %) and LLaDA's forward passes over the method's on the same items (Fwd.)."
 EMPHASIS_UNTIMED = "Best accuracy is in bold, among the rows with the most items."
+SUBROWS_MEANING = (
+    "Below each row 95% intervals, for accuracy Wilson's{}, and p-values of its accuracy against LLaDA's on the same "
+    "items, exact McNemar, by Holm adjusted for {} comparison{}."
+)
 MEAN_MEANING = "Mean is the plain average over the suites."
 INTERVAL, P_VALUE = "95% interval", "p vs LLaDA (Holm)"
 SMALLEST = 0.001  # p-values below are not printed
@@ -76,7 +80,9 @@ def suites_table(
     cells, notes = grid(frame, metrics, order, groups)
     minor: frozenset[int] = frozenset()
     if pairs is not None:
-        sentences.append(_what_subrows_say(measured, run))
+        comparisons = int(measured["p_value"].notna().sum())
+        bootstrap = ", for Speed bootstrap over the paired items" if timed(run) else ""
+        sentences.append(SUBROWS_MEANING.format(bootstrap, comparisons, "s" * (comparisons != 1)))
         cells, minor = with_subrows(cells, frame, metrics, list(order), groups)
     caption = " ".join([*sentences, *setting(measured, run), *timing(run)])
     return Table(name, caption, with_checkpoints(cells, list(order), minor, run), notes, minor)
@@ -111,15 +117,6 @@ def with_subrows(
         labels += [cells.index[number], *subrows]
         minor |= set(range(len(labels) - len(subrows), len(labels)))
     return pd.DataFrame(body, index=labels, columns=cells.columns, dtype=object), frozenset(minor)
-
-
-def _what_subrows_say(measured: pd.DataFrame, run: Run) -> str:
-    comparisons = int(measured["p_value"].notna().sum())
-    bootstrap = ", for Speed bootstrap over the paired items" if timed(run) else ""
-    return (
-        f"Below each row 95% intervals, for accuracy Wilson's{bootstrap}, and p-values of its accuracy against LLaDA's "
-        f"on the same items, exact McNemar, by Holm adjusted for {comparisons} comparison{'s' * (comparisons != 1)}."
-    )
 
 
 def _interval(row: dict[Any, Any], metric: Metric) -> str:
@@ -204,7 +201,6 @@ def same_tokens(run: Run, methods: Sequence[str]) -> str:
     known = run.config.methods
     steps = {method: _steps(known[method]) for method in methods}
     items = run.items[run.items["method"].isin(methods)]
-
     if "tokens_hash" not in items or len({*steps.values()}) == len(steps) or None in steps.values():
         return ""
     keys = [items["method"].astype(str).map(steps).rename("steps"), items["suite"].astype(str), items["item"]]
