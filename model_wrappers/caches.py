@@ -7,7 +7,7 @@
 
 Cached keys and values are those of the block's first step, and tokens that were committed since would change them: a
 cache changes logits, and tokens with them. Shapes: L length of prompt and response, M tokens that a pass over
-everything has (L, and what a decoder puts behind them), N of these whose logits are read, V vocabulary.
+everything has (L, and what a decoder adds to them), N of these whose logits are read, V vocabulary.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class NoCache:
         position_M: torch.Tensor | None = None,
         visible_MM: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """Logits (N, V) given the sequence and, behind it, whatever tokens the decoder adds.
+        """Logits (N, V) given the sequence and, after it, the tokens that the decoder adds.
 
         ids_1M: LongTensor (1, M). read_N: LongTensor (N,), ascending indices into the M. position_M: their positions in
         the sequence (default: 0 .. M - 1). visible_MM: bool (M, M), what each token attends to (default: everything).
@@ -69,7 +69,7 @@ class PrefixCache(NoCache):
     """What stands before the block is kept; the block and all after it run at every step but the first."""
 
     write: Write = "none"
-    reads_behind = True  # after the first step: what stands behind the block too
+    reads_behind = True  # after a block's first step, what stands after the block can be read too
 
     def begin_block(self, start: int, end: int) -> None:
         self._start, self._end = start, end

@@ -1,8 +1,7 @@
 """Discrete diffusion: the forward kernels (Austin et al., D3PM; the paper's Section 2).
 
 Time runs from 0 (clean) to 1. A kernel gives Qbar(t), (S, S), with the distribution of x_t given x_0 in row x_0. Each
-position is corrupted independently. Shapes: S states (the vocabulary, the mask included), N positions. Probs are
-float64.
+position is corrupted independently. Shapes: S states (the vocabulary with the mask), N positions. Probs are float64.
 """
 
 from collections.abc import Callable

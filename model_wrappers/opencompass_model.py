@@ -68,19 +68,10 @@ class DiffusionModel(BaseModel):
         return [response_text(self.backbone, self.respond(prompt_P, self.seed).tokens) for prompt_P in prompts]
 
     def respond(self, prompt_P: torch.Tensor, seed: int, observer: FullObserver | None = None) -> Decoded:
-        """Decode one response to an encoded prompt, LongTensor (P,); an observer may be told of it twice."""
-        once = partial(
-            decode,
-            self.backbone,
-            prompt_P,
-            method=self.decoder,
-            gen_length=self.gen_length,
-            block_length=self.block_length,
-            temperature=self.temperature,
-            seed=seed,
-            observer=observer,
-            **self.options,
-        )
+        """Decode one response to an encoded prompt, LongTensor (P,); an observer may see it twice."""
+        lengths: dict[str, Any] = {"gen_length": self.gen_length, "block_length": self.block_length}
+        how = {**lengths, "temperature": self.temperature, "seed": seed, "observer": observer, **self.options}
+        once = partial(decode, self.backbone, prompt_P, self.decoder, **how)
         graphs = self.backbone.graphs
         out = once()
         return once() if self.backbone.graphs > graphs else out  # its seconds held a compilation: the same tokens again

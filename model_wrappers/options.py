@@ -40,8 +40,7 @@ class EndOptions(Options, frozen=True, kw_only=True):
 
     logits_eos_inf: EOS is never predicted. confidence_eos_eot_inf: EOS and EoT are left out of the softmax that gives
     confidences, so that they are committed last, or re-masked first; at a temperature above 0 EoT alone, as in the
-    official sampler. stop_at_eos: once all before an EOS is resolved, the masks after it become EOS; the text stays the
-    same.
+    official sampler. stop_at_eos: once all before an EOS is resolved, the masks after it become EOS; the text stays.
     """
 
     logits_eos_inf: bool = False

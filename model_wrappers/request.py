@@ -23,8 +23,7 @@ class Request:
     the response's first token. block_length: it divides the response. temperature: 0 is greedy. sampler: all
     randomness. observer: sees every change. windows: those of `record`. given: positions, the prompt's too, that are
     never masked again. grid: the blocks of a block model, the last of which may go beyond the response; None is LLaDA's
-    blocks. end: index after the response (None: the sequence's). finished: ends and times of the blocks that `finish`
-    noted.
+    blocks. end: index after the response (None: the sequence's). finished: ends and times of finished blocks.
     """
 
     backbone: Ledger
@@ -60,7 +59,7 @@ class Request:
     def blocks(self) -> Iterator[range]:
         """The positions of every block in turn, the first of which may begin in the prompt.
 
-        A block model's response ends with the block that has EOS. A decoder calls `finish` behind each.
+        A block model's response ends with the block that has EOS. A decoder calls `finish` after each.
         """
         for end in self.block_ends:
             yield range(end - self.block_length, end)

@@ -57,9 +57,7 @@ def draw(probs_NV: torch.Tensor, temperature: float, sampler: Sampler) -> torch.
 
 
 def residual(target_V: torch.Tensor, draft_V: torch.Tensor) -> torch.Tensor:
-    """norm(max(0, pi - rho)), (V,), the distribution of a corrected token; the target where nothing exceeds, but for
-    rounding.
-    """
+    """norm(max(0, pi - rho)), (V,), which a corrected token is drawn from; the target where nothing exceeds rho."""
     excess_V = (target_V - draft_V).clamp_min(0)
     total = excess_V.sum()
     return excess_V / total if total > 0 else target_V

@@ -45,7 +45,7 @@ class Observer(Protocol):
 
 @runtime_checkable
 class FullObserver(Observer, Protocol):
-    """An observer that is told of forwards, windows and rejected drafts too."""
+    """An observer of forwards, windows and rejected drafts too."""
 
     def began(self, forwards: Callable[[], int]) -> None:
         """A response begins, maybe once more; `forwards` counts the calls of its models so far."""

@@ -45,8 +45,6 @@ UNDATED: dict[str, dict[str, Any]] = {
 MARKERS = "osD^vP*X<>phd"
 MOST_IN_COLUMN = 27  # characters of a label that leave room for a second column
 LINES = ("-", "--", "-.", ":")
-
-
 UNTIMED = "the run's seconds were not measured for comparison"
 
 
@@ -107,10 +105,7 @@ MOST_METHODS = 20  # markers that a reader can still find in the legend
 
 
 def draw_tradeoff(run: Run) -> tuple[Figure, list[str]]:
-    """Accuracy against speedup of all methods, and what was left out.
-
-    Raises Skipped if LLaDA is not scored, or the run was not timed.
-    """
+    """Accuracy against speedup, and what was left out. Raises Skipped without LLaDA's scores or a timed run."""
     need(timed(run), UNTIMED)
     frame, left_out = tradeoff(run)
     need(not frame.empty, "; ".join(left_out))
@@ -225,10 +220,7 @@ def draw_curves(curves: dict[str, Path]) -> tuple[Figure, list[str]]:
 
 
 def draw_throughput(record: Path) -> tuple[Figure, list[str]]:
-    """Responses a second against how many are decoded at once, means over the suites; of bench.py --throughput --out.
-
-    Raises UserError for a file that is no such record.
-    """
+    """Responses a second against responses at once. Raises UserError for no record of harness.bench --throughput."""
     unlike = f"{record} is no record of harness.bench --throughput --out"
     with explained(unlike, OSError, ValueError, KeyError, TypeError):
         table = pd.DataFrame(json.loads(record.read_text(encoding="utf-8"))["throughput"])

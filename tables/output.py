@@ -31,7 +31,7 @@ def escape_latex(text: str) -> str:
 
 
 def escape_markdown(text: str) -> str:
-    """The text with Markdown's special characters behind backslashes."""
+    """The text with Markdown's special characters after backslashes."""
     return re.sub(r"([\\|*_`<>\[\]])", r"\\\1", text)
 
 

@@ -79,10 +79,7 @@ def render(
 
 
 def write(files: dict[str, str], folder: Path) -> None:
-    """Write the files into a folder, made if need be, and remove those tables of an earlier rendering that are not now.
-
-    Raises UserError if that cannot be done.
-    """
+    """Write the files into a folder, without tables of an earlier rendering. Raises UserError where that fails."""
     with explained(f"cannot write tables to {folder}", OSError, instead="choose another folder with --out"):
         folder.mkdir(parents=True, exist_ok=True)
         for path in folder.iterdir():
@@ -117,8 +114,7 @@ def main(line: list[str] | None = None) -> int:
     for folder in options.runs:
         run, out = read_measured(folder), options.out or folder / "tables"
         columns = [name.strip() for name in options.columns.split(",") if name.strip()]
-        captions = not options.no_caption
-        wanted = (options.paper, options.intervals, options.against, columns, captions, options.measures)
+        wanted = (options.paper, options.intervals, options.against, columns, not options.no_caption, options.measures)
         files = render(run, *wanted)
         write(files, out)
         if len(options.runs) == 1:

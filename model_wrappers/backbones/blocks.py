@@ -22,8 +22,8 @@ class Blocks:
     """How a model's attention is cut into blocks of `length` tokens.
 
     origin: blocks count from position 0 of the sequence (SDAR, LLaDA2), or from the response (dLLM's BD3LM). masks:
-    False for canvases, which begin as random tokens (DiffusionGemma), and where it is causal: each token of an
-    autoregressive model is a block.
+    False for canvases, which begin as random tokens, and where it is causal: a token of an autoregressive model is a
+    block.
     """
 
     length: Annotated[int, Meta(ge=1)]
@@ -61,7 +61,7 @@ class Grid:
 class Kept:
     """Keys and values of finished blocks, for all ledgers of one model and response.
 
-    ids_K: their tokens. next_11V: logits of the token behind them, where they come from the token before.
+    ids_K: their tokens. next_11V: logits of the token after them, where they come from the token before.
     """
 
     ids_K: torch.Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.long))
@@ -116,7 +116,7 @@ class BlockLedger(Ledger):
         rows, device = len(ids_BL), ids_BL.device
         begin, end = self.grid.begin(int(position_Bn.min())), self.grid.end(int(position_Bn.max()))
         end = min(end, ids_BL.shape[1])
-        if rows > 1:
+        if rows > 1:  # rows share all that stands before the first block in which they differ
             differ_L = (ids_BL != ids_BL[:1]).any(0).nonzero()[:, 0]
             begin = min(begin, self.grid.begin(int(differ_L[0]))) if len(differ_L) else begin
         # Where logits come from the token before, the first position's come from the finished block before it, once.
@@ -131,13 +131,14 @@ class BlockLedger(Ledger):
         position_N = torch.cat([before_N, own_N.repeat(rows)])
         visible_NK = None  # everything
         if rows > 1 or kept < begin or end - begin > self.grid.length:
+            # A token sees the kept blocks, and of its row, or of what all rows share, the blocks up to its own.
             number_N = self.grid.number(position_N)
             row_N = torch.arange(-len(before_N), len(position_N) - len(before_N), device=device) // len(own_N)
             sees_NN = (number_N <= number_N[:, None]) & ((row_N < 0) | (row_N == row_N[:, None]))
             visible_NK = torch.cat([sees_NN.new_ones(len(position_N), kept), sees_NN], 1)
         at_Bn = len(before_N) + position_Bn - begin + len(own_N) * torch.arange(rows, device=device)[:, None]
         read_M = at_Bn.flatten()[~is_next_M]
-        if self.reads_at and len(before_N):
+        if self.reads_at and len(before_N):  # what is finished now has the logits of the token after it
             read_M = torch.cat([read_M, torch.tensor([len(before_N)], device=device)])
         logits_1MV, cache = super().extend(ids_1N, position_N, read_M, self._kept.cache, visible_NK)
         self.rows += rows - 1
@@ -151,7 +152,7 @@ class BlockLedger(Ledger):
         return logits_1MV
 
     def _next(self) -> torch.Tensor:
-        """Logits (1, 1, V) of the token behind the kept blocks, as their last call had them."""
+        """Logits (1, 1, V) of the token after the kept blocks, from their last call."""
         assert self._kept.next_11V is not None, "a call over those blocks keeps them"
         return self._kept.next_11V
 
@@ -164,7 +165,7 @@ class BlockLedger(Ledger):
         other = (ids_K[:both] != kept.ids_K[:both]).nonzero()[:, 0]
         same = self.grid.begin(int(other[0])) if len(other) else both
         if self.reads_at and same == len(ids_K) != len(kept.ids_K):
-            same = self.grid.begin(max(0, same - 1))  # what is known is the token behind other blocks
+            same = self.grid.begin(max(0, same - 1))  # what is known is the token after other blocks
         surplus = kept.cache.get_seq_length() - same
         if surplus:
             kept.cache.forget(surplus)

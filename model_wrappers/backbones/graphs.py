@@ -5,8 +5,7 @@ A graph has fixed shapes and addresses. So tokens, positions to read and keys ar
 same addresses as sequences come and go. All of this runs without a graph as well, on any device, and gives the same
 logits but for rounding. Calls of several rows (literal verification, guidance) run as they are.
 
-Shapes: N tokens of a call, K keys, C capacity of a buffer, D head size, H heads, V vocabulary, n positions whose logits
-are read.
+Shapes: N tokens of a call, K keys, C capacity of a buffer, D head size, H heads, V vocabulary, n positions to read.
 """
 
 import weakref
@@ -34,11 +33,6 @@ def tokens_bucket(count: int) -> int:
 def power_bucket(count: int, least: int) -> int:
     """The first power of two that is neither below `count` nor below `least`, a power of two itself."""
     return max(least, 1 << (count - 1).bit_length())
-
-
-def eager(run: Run, device: torch.device) -> Run:
-    """No graph: every call runs."""
-    return run
 
 
 def captured(run: Run, device: torch.device) -> Run:
@@ -129,8 +123,8 @@ class Step:
 class GraphedForward:
     """Takes and gives what `HeadAtPositions.infer` does, in calls of a few shapes.
 
-    forward: what runs. capture: what makes a graph of a call (`captured`, or `eager` to have none). Raises ValueError
-    for a model whose calls of one shape differ in what they do.
+    forward: what runs. capture: what makes a graph of a call. Raises ValueError
+    for a model with calls of one shape that differ in what they do.
     """
 
     def __init__(self, forward: PlainForward, capture: Capture = captured) -> None:

@@ -64,7 +64,7 @@ class CausalAtPositions(HeadAtPositions):
 
 
 class ExpertsAtPositions(HeadAtPositions):
-    """For a mixture of experts of transformers', whose class is in another file than its experts."""
+    """For a mixture of experts of transformers', with a class in another file than its experts."""
 
     @classmethod
     def _can_set_experts_implementation(cls) -> bool:

@@ -173,7 +173,7 @@ class Encoded:
 
 
 class CanvasBackbone(Backbone):
-    """A model that denoises canvases. Its mask_id is behind its vocabulary: a position that holds no token yet."""
+    """A model that denoises canvases. Its mask_id, one after its vocabulary, is a position without a token."""
 
     @torch.inference_mode()
     def denoise(
@@ -183,7 +183,7 @@ class CanvasBackbone(Backbone):
         previous_1CV: torch.Tensor | None = None,
         encoded: Encoded | None = None,
     ) -> tuple[torch.Tensor, Encoded]:
-        """Logits (1, C, V), fp32, of a canvas behind the tokens ids_1K, and what is kept of these.
+        """Logits (1, C, V), fp32, of a canvas after the tokens ids_1K, and what is kept of these.
 
         previous_1CV: the logits of the last step on this canvas, as the sampler changed them (None: its first step).
         encoded: what an earlier call kept of the first of these tokens; it is changed in place.

@@ -171,8 +171,7 @@ class Backbone:
 
         ids_BL: LongTensor (B, L). positions: None for (B, L, V); LongTensor (n,) for those positions in every row,
         (B, n) for each row's, both giving (B, n, V). causal: attend to earlier positions only (the copula model of
-        DCD). Raises ValueError for a block model, where attention depends on where the response begins: `decode` knows
-        it.
+        DCD). Raises ValueError for a block model, where attention depends on where the response begins.
         """
         if self.blocks is not None:
             raise ValueError(f"{self.name} attends in blocks of {self.blocks.length}, and has no logits without them")
@@ -236,10 +235,7 @@ class Backbone:
 
 
 def check_extends(backbone: Backbone) -> None:
-    """Raise ValueError unless a sequence in two pieces, the second behind the first's cache, has the whole's logits.
-
-    Both are causal, so the mask is tried as well.
-    """
+    """Raise ValueError unless two causal pieces, the second on the first's cache, have the logits of the whole."""
     length, first = 8, 4
     ids_1L = torch.arange(length, device=backbone.device)[None] * (backbone.vocab_size // length)
     position_L = torch.arange(length, device=backbone.device)
@@ -265,6 +261,6 @@ def check_extends(backbone: Backbone) -> None:
 
 
 def check_graphs(cuda_graphs: bool, device: torch.device) -> None:
-    """Raise ValueError, with what would work, if CUDA graphs are asked for where there can be none."""
+    """Raise ValueError, with what would work, if CUDA graphs are wanted where there can be none."""
     if cuda_graphs and device.type != "cuda":
         raise ValueError(f"CUDA graphs need a CUDA device, not {device}: leave them out, or run on a GPU")

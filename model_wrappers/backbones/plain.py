@@ -100,7 +100,7 @@ class PlainForward:
 
     @property
     def is_static(self) -> bool:
-        """Whether calls of a shape all do the same: no sparse layers, whose experts change, and angles of a table."""
+        """Whether calls of a shape all do the same: no sparse layers, where experts change, and angles of a table."""
         has_table = self._model.config.max_position_embeddings <= LONGEST_TABLE
         return has_table and all(layer.dense is not None for layer in self._layers)
 
@@ -239,7 +239,7 @@ def _offsets(lengths: tuple[int, ...], device: torch.device) -> torch.Tensor:
 
 
 def _together(parts: list[torch.Tensor]) -> torch.Tensor:
-    """One behind the other; a single one as it is."""
+    """One after the other; a single one as it is."""
     return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 

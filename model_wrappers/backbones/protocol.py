@@ -1,7 +1,6 @@
 """What decoders need of a model, the keys and values that they pass on, and the ledger, where alone cost is counted.
 
-Shapes: B batch, L length, V vocabulary, n positions whose logits are read, N tokens put after K cached ones, H heads,
-D head size.
+Shapes: B batch, L length, V vocabulary, n positions to read, N tokens put after K cached ones, H heads, D head size.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from typing import Any, Literal, Protocol
 
 import torch
 
-# What becomes of the keys and values of new tokens: put behind the kept ones, in the place of some, or not kept.
+# What becomes of the keys and values of new tokens: appended to the kept ones, put in the place of some, or not kept.
 Write = Literal["append", "replace", "none"]
 Buffers = tuple[list[torch.Tensor], list[torch.Tensor]]  # keys and values by layer, (1, H, capacity, D) each
 ROOM = 64  # tokens that a new buffer has room for beyond those it is made for, at least; or a quarter of them
@@ -51,7 +50,7 @@ class KeyValues:
         self._keys, self._values = (list(each) for each in buffers)
 
     def slots(self, count: int, device: torch.device) -> torch.Tensor:
-        """Where the call that has begun puts its tokens, and behind all that is kept any others up to `count`, (N,)."""
+        """Where the call that has begun puts its tokens, and after all that is kept any others up to `count`, (N,)."""
         behind_N = torch.arange(self._kept, self._kept + count, device=device)
         if self._slot_N is None or self._write != "replace":
             return behind_N
@@ -60,11 +59,6 @@ class KeyValues:
     def get_seq_length(self, layer_idx: int = 0) -> int:
         """How many tokens are kept, in every layer."""
         return self._kept
-
-    def layers(self) -> list[tuple[torch.Tensor, torch.Tensor]]:
-        """The kept keys and values of every layer, (1, H, K, D) each."""
-        pairs = zip(self._keys, self._values, strict=True)
-        return [(keys[:, :, : self._kept], values[:, :, : self._kept]) for keys, values in pairs]
 
     def forget(self, count: int) -> None:
         """Keep the last `count` tokens no longer. Raises ValueError for more than there are."""
@@ -190,7 +184,7 @@ class Ledger:
     ) -> tuple[torch.Tensor, KeyValues]:
         """Logits (1, n, V) at read_n, LongTensor (n,), and keys and values of all that these positions attend to.
 
-        cache: an earlier one of the decoder's, in whose room they may be put.
+        cache: an earlier one of the decoder's, with room that they may take.
         """
         if cache is not None:
             cache.forget(cache.get_seq_length())

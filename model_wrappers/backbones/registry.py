@@ -55,8 +55,7 @@ def load_backbone(
     works. dtype: a name or torch.dtype; None is bfloat16 on a GPU and float32 on a CPU. attn: "sdpa".
     trust_remote_code: load a model of no known family by running the code that comes with it (weights.py says what it
     then can do). reads_at: 0 where the logits at position i predict token i, -1 where those at i - 1 do (None: the
-    family's, else 0). cuda_graphs: run it through CUDA graphs, on a GPU. Raises ValueError for anything that cannot be
-    loaded.
+    family's, else 0). cuda_graphs: CUDA graphs, on a GPU. Raises ValueError for what cannot be loaded.
     """
     torch_device = device_named(device)
     torch_dtype = dtype_named(dtype, torch_device)
@@ -81,7 +80,7 @@ def load_backbone(
             remote = load_remote(source, config, str(name), reads_at or 0, dtype=torch_dtype)
             remote.model.to(torch_device)
             return remote
-        lacking = [name for name in ("hidden_size", "num_hidden_layers", "vocab_size") if name not in config]
+        lacking = [size for size in ("hidden_size", "num_hidden_layers", "vocab_size") if size not in config]
         if family.causal and lacking:  # transformers' defaults are 7 B parameters
             raise ValueError(f"its config says model_type {family.model_type!r} and no {', '.join(lacking)}")
         if attn not in family.attention:
@@ -120,18 +119,16 @@ def register_family(family: Family) -> Family:
         raise ValueError(
             f"register_family takes a model_wrappers.backbones.model.Family, not {type(given).__name__} {given!r}"
         )
-    wrong = ""
     if not callable(getattr(family.model, "infer", None)):
-        wrong = (
+        raise ValueError(
             f"the model of the family {family.model_type!r} has no `infer`; derive {family.model.__name__} from "
             "model_wrappers.backbones.heads.HeadAtPositions as well, or write one"
         )
     for known in FAMILIES.values():
         types = {known.model_type, *known.also} & {family.model_type, *family.also}
         if names := sorted(types or set(known.architectures) & set(family.architectures)):
-            wrong = f"a family of {'model_type' if types else 'the architecture'} {names[0]!r} is there already"
-    if wrong:
-        raise ValueError(wrong)
+            kind = "model_type" if types else "the architecture"
+            raise ValueError(f"a family of {kind} {names[0]!r} is there already")
     FAMILIES[family.model_type] = family
     return family
 

@@ -1,4 +1,4 @@
-"""Loading a checkpoint: all weights, of the right shape, finite; and models whose code comes with them.
+"""Loading a checkpoint: all weights, of the right shape, finite; and models that bring their code.
 
 Such a model gives logits of whole sequences. Not supported: `extend` (two-stream verification, wino, caches), causal
 attention (dcd), CUDA graphs, training.
@@ -10,6 +10,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from logging.handlers import BufferingHandler
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,9 @@ def load_weights(kind: Any, source: str, **options: Any) -> Any:
             )
         except RuntimeError as error:
             # Only the report says which of the tensors that are merged into one do not fit together.
-            names = re.findall(r"^(.+?) +\| +\S*CONVERSION", "\n".join(reports), re.MULTILINE)
+            names = re.findall(
+                r"^(.+?) +\| +\S*CONVERSION", "\n".join(each.getMessage() for each in reports), re.MULTILINE
+            )
             if not names:
                 raise
             raise ValueError(f"tensors are missing or misshapen that make up {_listed(names)}") from error
@@ -51,15 +54,9 @@ def load_weights(kind: Any, source: str, **options: Any) -> Any:
 
 
 @contextmanager
-def _reports() -> Iterator[list[str]]:
+def _reports() -> Iterator[list[logging.LogRecord]]:
     """What transformers reports of a config and of tensors: collected, not printed."""
-    reports: list[str] = []
-
-    class Collector(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            reports.append(record.getMessage())
-
-    collector = Collector()
+    collector = BufferingHandler(sys.maxsize)
     loggers = [logging.getLogger(f"transformers.{name}") for name in LOGGERS]
     before = [(logger.propagate, logger.level) for logger in loggers]
     for logger in loggers:
@@ -67,7 +64,7 @@ def _reports() -> Iterator[list[str]]:
         logger.propagate = False
         logger.setLevel(logging.WARNING)
     try:
-        yield reports
+        yield collector.buffer
     finally:
         for logger, (propagates, level) in zip(loggers, before, strict=True):
             logger.removeHandler(collector)
@@ -107,7 +104,7 @@ LENGTH_FIELDS = ("max_position_embeddings", "max_sequence_length", "n_positions"
 
 
 class RemoteBackbone(Backbone):
-    """Logits of a model whose layers are unknown.
+    """Logits of a model with layers that are unknown.
 
     Mask and EOS are what its config names, else its tokenizer; a turn ends at the tokenizer's EOS, if that is another.
     """

@@ -117,8 +117,7 @@ def register(
     """A decorator that makes a function of (request, options) the decoder `name`; the arguments are Decoder's.
 
     The function fills the response of a request.Request; the annotation of its options names a struct derived from
-    options.Options. Raises ValueError for a name that is taken or cannot be written on a command line, and for no
-    function.
+    options.Options. Raises ValueError for a name that is taken or unfit for a command line, and for no function.
     """
 
     def enter(function: F) -> F:

@@ -31,7 +31,7 @@ class EntropyOptions(UnmaskOptions, frozen=True, kw_only=True):
 
 
 class Threshold:
-    """All positions whose confidence is at least tau."""
+    """All positions with a confidence of at least tau."""
 
     def __init__(self, limit: float) -> None:
         self._limit = limit

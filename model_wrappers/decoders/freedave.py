@@ -55,8 +55,7 @@ def decode_freedave(request: Request, options: FreeDaveOptions) -> None:
                     accepted += 1
             resolved = links[: accepted + 1]
             positions, tokens, confidences = map(list, zip(*resolved, strict=True))
-            free: list[How] = ["accepted"] * accepted
-            how: list[How] = ["unmasked", *free]
+            how: list[How] = ["accepted" if number else "unmasked" for number in range(len(resolved))]
             request.commit(positions, tokens, confidences, how)
             if len(links) > 1:
                 if len(resolved) < len(links):

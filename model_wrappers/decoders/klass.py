@@ -73,7 +73,7 @@ class Stability:
         return masked
 
     def select(self, step: int, position_N: torch.Tensor, candidates: Candidates) -> tuple[torch.Tensor, int]:
-        """All that are sure and stable; if there is none, the most confident one."""
+        """All that are confident and stable; if there is none, the most confident one."""
         confidence_N, history = candidates.confidence_N, self._options.history
         ready_N = (self._stable_L[position_N] >= history) & (confidence_N > self._options.conf_threshold)
         if step < history - 1 or not bool(ready_N.any()):

@@ -29,8 +29,7 @@ class UnmaskOptions(EndOptions, frozen=True, kw_only=True):
 
 class LLaDAOptions(UnmaskOptions, frozen=True, kw_only=True):
     """steps: forwards for the whole response (None: its length), a multiple of the number of blocks. cfg_scale: weight
-    of classifier-free guidance; above 0 each step runs a second row with the prompt masked. remasking: which
-    predictions stay.
+    of classifier-free guidance; above 0 a step has a second row, the prompt masked. remasking: which predictions stay.
     """
 
     steps: Positive | None = None

@@ -18,8 +18,7 @@ EARLY, MID = 0.33, 0.67  # shares of the steps at which a lower threshold begins
 class ProphetOptions(EndOptions, frozen=True, kw_only=True):
     """steps: forwards for the whole response without an exit (None: its length). early, mid, late: the gap that ends
     decoding, a difference of logits, in each third of the steps. answer_start: index in the response of the answer's
-    first token (None: all of the response is the answer). answer_length: its tokens; those beyond the response do not
-    count.
+    first token (None: all of the response is the answer). answer_length: its tokens, without those beyond the response.
     """
 
     steps: Positive | None = None

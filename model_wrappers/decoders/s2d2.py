@@ -89,7 +89,7 @@ def decode_s2d2(request: Request, options: S2D2Options) -> None:
 
 
 def may_pay(draft_SV: torch.Tensor, least: float) -> bool:
-    """Whether at least so many drafts can be expected to be accepted (the official `soft_entropy_negexp`).
+    """Whether at least this many drafts can be expected to be accepted (the official `soft_entropy_negexp`).
 
     A draft's probability to be accepted is estimated by exp(-H), H its entropy as a share of the greatest one.
     """

@@ -45,6 +45,7 @@ def decode_wino(request: Request, options: WINOOptions) -> None:
             position_N = first + masked_L[first:end].nonzero()[:, 0]
             if len(position_N) == 0:
                 break
+            # The model reads the candidates where they stand, and judges what is committed here through the shadow.
             held = block[~masked_L[block] & ~given_L[block]]  # committed here, so that they may be revoked
             read_N = torch.cat([position_N, shadow.of(held)])
             logits_NV = choice.cache.logits(shadow.behind(x_1L), read_N, shadow.position_M, shadow.visible_MM)
@@ -71,7 +72,7 @@ def decode_wino(request: Request, options: WINOOptions) -> None:
 
 
 class Shadow:
-    """The masks behind the sequence that judge a block's tokens, and what every token sees of the whole.
+    """The masks after the sequence that judge a block's tokens, and what every token sees of the whole.
 
     Where the model's logits come from the token before, a mask has the token before its position in front of it, which
     it alone sees. position_M: of all tokens, in the sequence. visible_MM: bool, what each sees.
@@ -96,7 +97,7 @@ class Shadow:
         return self._length + (held - self._block[0]) * (1 + self._lead) + self._lead
 
     def behind(self, x_1L: torch.Tensor) -> torch.Tensor:
-        """The sequence with the shadow behind it, (1, M)."""
+        """The sequence with the shadow after it, (1, M)."""
         shadow_1S = torch.full_like(self._at, self._mask_id)[None]
         if self._lead:
             shadow_1S[:, ::2] = x_1L[:, self._at[::2]]

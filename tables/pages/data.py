@@ -198,8 +198,7 @@ def texts(book: Book) -> Iterator[tuple[str, dict[int, Any]]]:
 def generated_prompts(run: Run) -> dict[tuple[str, int], str]:
     """The prompts of a run that recorded none, by suite and item, without the chat template.
 
-    {} of suites that are not generated. Generated again, they are the run's if their file has the SHA-256 that it
-    recorded.
+    {} of suites that are not generated. Generated again, they are the run's if their file has the recorded SHA-256.
     """
     data = run.config.data
     found: dict[tuple[str, int], str] = {}
@@ -230,7 +229,7 @@ def _windows(book: Book) -> dict[tuple[int, int, int], list[list[int | None]]]:
 def traces(book: Book) -> Iterator[tuple[str, dict[str, Any]]]:
     """Name and content of every file of traces.
 
-    pieces: texts of tokens; of: by item and series a trace, as `_trace` gives it. The records stay packed until their
+    pieces: texts of tokens; of: by item and series a trace, as `_trace` gives it. Records stay packed until their
     file's turn.
     """
     files: dict[tuple[int, int], list[tuple[int, int, TraceRecord]]] = defaultdict(list)
@@ -255,8 +254,7 @@ def traces(book: Book) -> Iterator[tuple[str, dict[str, Any]]]:
 def _trace(trace: TraceRecord, texts_of: dict[int, str], pieces: dict[str, int]) -> dict[str, Any]:
     """A trace as a page has it. pieces: numbers of the texts of tokens, to which this adds.
 
-    mask, ends: the pieces of the mask, EOS and EoT, shown as signs; probabilities in parts of LIKELY, -1 where there is
-    none.
+    mask, ends: the pieces of the mask, EOS and EoT, shown as signs; probabilities in parts of LIKELY, -1 for none.
     """
 
     def piece(token: int) -> int:

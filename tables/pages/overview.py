@@ -25,7 +25,7 @@ UNITS = {"accuracy": "", "speedup": "x", "forward_speedup": "x"}
 
 @dataclass(frozen=True)
 class LinkedCell:
-    """A number of the table: its text, its interval's, what it is sorted by, and the items behind it, as a link."""
+    """A number of the table: its text, its interval's, what it is sorted by, and a link to its items."""
 
     text: str
     interval: str
@@ -93,7 +93,7 @@ LAYOUT: dict[str, Any] = {"margin": {"l": 56, "r": 12, "t": 12, "b": 48}}
 def figures(book: Book, table: Overview) -> list[tuple[str, dict[str, Any]]]:
     """Name of every figure, its title, and by name of a choice (a suite) its plotly data and layout; without the empty.
 
-    A point's customdata is the address of what is behind it.
+    A point's customdata is the address of its items.
     """
     kinds = {
         "front": ("Accuracy against speed", dict(_fronts(book, table))),

@@ -77,10 +77,10 @@ class Sheet:
 
 @dataclass(frozen=True)
 class TableRequest:
-    """What tables are made of: a run, its rows of `table.measure`, `intervals.paired` where intervals are wanted.
+    """What tables are made of: a run, its rows of `table.measure`, and `intervals.paired` if intervals are wanted.
 
-    paper, measures: whether the paper's numbers, and the field's measures, are wanted. against: the method that all
-    others are to be compared with, or "".
+    paper, measures: whether the paper's numbers and the field's measures are wanted. against: the method to compare
+    with, or "".
     """
 
     run: Run
@@ -141,14 +141,14 @@ def with_notes(measured: pd.DataFrame, run: Run) -> pd.DataFrame:
     executes |= {name: suite.executes for name, suite in run.config.suites.items() if suite.executes is not UNSET}
     settings = against_reference(run)
 
+    def settings_note(row: Any) -> str:
+        return settings.get((str(row.method), str(row.suite)), "")
+
     def accuracy_note(row: Any) -> str:
         if row.scored == 0:
             return str(reasons.get(row.suite, "not scored"))
         notes = [f"accuracy over {row.scored} of {row.most} items"] if row.scored < row.most else []
         return joined(*notes, *(not_enforced if executes.get(row.suite) else []), settings_note(row))
-
-    def settings_note(row: Any) -> str:
-        return settings.get((str(row.method), str(row.suite)), "")
 
     def forward_note(row: Any) -> str:
         if row.shared_items == 0:
@@ -207,8 +207,8 @@ def grid(
 ) -> tuple[pd.DataFrame, tuple[tuple[str, str], ...]]:
     """Cells and notes: a row per method of `labels` in `frame`, a column per suite of `groups` and metric.
 
-    The best value of a column, as printed, gets the metric's emphasis, among the rows that compete; rows compete with
-    those of the same `source`, where the frame has that column.
+    The best value of a column, as printed, gets the metric's emphasis, among the competing rows (of the same `source`,
+    if any).
     """
     rows = {(str(row["method"]), str(row["suite"])): row for row in frame.to_dict("records")}
     methods = [method for method in labels if method in set(frame["method"])]
@@ -263,7 +263,7 @@ def _cell(row: dict[Any, Any] | None, metric: Metric, bests: set[tuple[str, str]
 
 
 def number_text(value: float, decimals: int, sign: str = "", unit: str = "") -> str:
-    """A number with so many decimals and a unit, 0 without a sign, positive ones with `sign`; a dash for NaN."""
+    """A number with these decimals and a unit, 0 without a sign, positive ones with `sign`; a dash for NaN."""
     if pd.isna(value):
         return "-"
     text = f"{value:{sign}.{decimals}f}"

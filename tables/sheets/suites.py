@@ -1,6 +1,4 @@
-"""The table of methods by suites, with intervals on request; and which methods are the rows of the main table and of
-the paper's ablations. A run may hold the methods of several tables; each table that has its rows is there.
-"""
+"""The table of methods by suites, and which methods are the rows of the main table and of the paper's ablations."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -58,8 +56,8 @@ def suites_table(
 ) -> Table:
     """A row per method in the order of `measured`, a group of columns per suite and their mean.
 
-    measured: rows of `table.measure`. pairs: with these, of `intervals.paired`, rows have intervals and p-values
-    below; `measured` is then of `intervals.with_intervals`.
+    measured: rows of `table.measure`. pairs: of `intervals.paired`; rows then have intervals and p-values below, and
+    `measured` is of `intervals.with_intervals`.
     """
     labels = method_labels(run)
     order = {method: labels[method] for method in measured["method"].unique()}
@@ -89,10 +87,7 @@ def suites_table(
 
 
 def with_checkpoints(cells: pd.DataFrame, methods: list[str], minor: frozenset[int], run: Run) -> pd.DataFrame:
-    """The cells, and before them whose weights decode in each row, where the rows have different ones.
-
-    methods: of the rows that are not `minor`, in their order.
-    """
+    """The cells after a column of checkpoints, where these differ. methods: of the rows that are not `minor`."""
     named = [checkpoint_names(run, method) for method in methods]
     if len({*named}) < 2:
         return cells
@@ -165,9 +160,9 @@ ONLY_ABLATION = {
 def tables_of(measured: pd.DataFrame, run: Run, pairs: Pairs | None = None) -> list[tuple[Table, pd.DataFrame]]:
     """The tables of a run, each with its rows of `measured` in its order; every method that ran is in one of them.
 
-    An ablation is there if the run has at least two of its methods beside LLaDA, and one of them is its own. The main
-    table has the methods that no ablation has for its own; it is there if the ablations do not show all of them.
-    pairs: of `intervals.paired`; with these, tables have intervals and p-values, adjusted within each table.
+    An ablation is there if at least two of its methods ran, not counting LLaDA, and one of them is in no other table.
+    The main table has all other methods; it is there if the ablations do not show all of them. pairs: of
+    `intervals.paired`; with these, tables have intervals and p-values, adjusted within each table.
     """
     ran = list(dict.fromkeys(measured["method"]))
     shown: dict[str, list[str]] = {}
@@ -195,8 +190,7 @@ def tables_of(measured: pd.DataFrame, run: Run, pairs: Pairs | None = None) -> l
 def same_tokens(run: Run, methods: Sequence[str]) -> str:
     """A sentence on the responses shared by methods with the same number of steps; "" without any, or without hashes.
 
-    Greedy, in fp32, all of them must be the same (the paper's tables: accuracy equal to the last digit); where rounding
-    decides a tie between batch shapes otherwise, the responses are named.
+    Greedy, in fp32, all of them must be the same, but for ties that rounding decides; these are named.
     """
     known = run.config.methods
     steps = {method: _steps(known[method]) for method in methods}

@@ -19,8 +19,8 @@ PositionLogits = dict[int, torch.Tensor]  # position in the sequence -> logits (
 class Proposal(NamedTuple):
     """What a window is verified on: W drafts, the probs that they were drawn from, and the draft logits.
 
-    Without speculation there are none. first_target_1V: the first position's target logits, where a pass gave them
-    already; the verification then leaves it out.
+    Without speculation there are none. first_target_1V: the first position's target logits, if a pass gave them
+    already: no verification then.
     """
 
     tokens: list[int]
@@ -117,7 +117,7 @@ class FullVerifier:
 def with_first(
     proposal: Proposal, logits_NV: torch.Tensor, next_drafts: dict[int, PositionLogits] | None = None
 ) -> Verified:
-    """The verified logits, behind those of the first position where the proposal has them."""
+    """The verified logits, after those of the first position where the proposal has them."""
     whole_WV = logits_NV if proposal.first_target_1V is None else torch.cat([proposal.first_target_1V, logits_NV])
     return Verified(whole_WV, next_drafts or {})
 

@@ -115,8 +115,7 @@ class TwoStreamVerifier:
     def before_doubt(self, segment: list[int], logits_WV: torch.Tensor) -> int:
         """How many of a window's positions, with these target logits, come before the first one in doubt.
 
-        It is a function of the target, and so of the tokens before alone: one chain distribution for every window and
-        draft.
+        A function of the target, and so of the tokens before alone: one chain distribution for all windows and drafts.
         """
         if self._refresh_below is None:
             return len(logits_WV)

@@ -57,15 +57,12 @@ class FeFOptions(EndOptions, frozen=True, kw_only=True):
         full, savings = self.verify == "full", ("skip_root_row", "reuse_drafts", "adaptive_window")
         two_stream = {"anchor": None, "refresh_below": None, "order": "left-to-right"}
         alone = [name for name, usual in two_stream.items() if getattr(self, name) != usual]
-        wrong = None
         if full and alone:
-            wrong = f"{alone[0]}={getattr(self, alone[0])!r} needs verify='two-stream', not 'full'"
-        elif not full and self.reuse_drafts:
-            wrong = f"reuse_drafts needs verify='full', not {self.verify!r}, whose draft passes cost little"
-        elif not self.speculative and any(getattr(self, name) for name in savings):
-            wrong = f"{', '.join(savings)} need speculative=True: they save drafts"
-        if wrong is not None:
-            raise ValueError(wrong)
+            raise ValueError(f"{alone[0]}={getattr(self, alone[0])!r} needs verify='two-stream', not 'full'")
+        if not full and self.reuse_drafts:
+            raise ValueError(f"reuse_drafts needs verify='full', not {self.verify!r}, whose draft passes cost little")
+        if not self.speculative and any(getattr(self, name) for name in savings):
+            raise ValueError(f"{', '.join(savings)} need speculative=True: they save drafts")
 
 
 class DraftSource:
