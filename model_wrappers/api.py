@@ -33,16 +33,14 @@ def decode(
     observer: Observer | None = None,
     **method_options: Any,
 ) -> Decoded:
-    """Decode a response of gen_length tokens to one prompt.
+    """Decode a response of gen_length tokens to one prompt: tokens (gen_length,) and their trace.
 
-    prompt_ids: LongTensor (P,) or (1, P). method: a name in METHODS, or a decoder itself, a function of (request,
-    options); its options are those of its struct. block_length: None is gen_length (full sequence), or a block model's
-    own; another one sets the blocks that such a model attends in. sampler: replaces the seeded one. given: LongTensor
-    (gen_length,), a response to complete; its masks are predicted and the rest stays (default: all masks). observer:
-    told of every commit and re-mask, and of more if it wants (trace.FullObserver). Returns tokens (gen_length,) and the
-    trace.
-    Raises ValueError for an unknown method or option, or a bad value, naming what is valid, for a model whose logits
-    are not finite, and for a decoder that leaves masks or changes what was given.
+    prompt_ids: LongTensor (P,) or (1, P). method: a name in METHODS, or a decoder, a function of (request, options).
+    block_length: None is gen_length (full sequence), or a block model's; another one changes the blocks of such a
+    model. sampler: replaces the seeded one. given: LongTensor (gen_length,), a response to complete: its masks are
+    predicted (default: all masks). observer: sees every commit and re-mask, and more if it is a trace.FullObserver.
+    Raises ValueError for an unknown method or option and a bad value, naming what is valid, for logits that are not
+    finite, and for a decoder that leaves masks or changes what was given.
     """
     decoder = decoder_named(method)
     options = check_options(decoder, method_options)
@@ -50,7 +48,7 @@ def decode(
     lengths = (gen_length, block_length)
     sampler = Sampler(seed) if sampler is None else sampler
     request = new_request(backbone, prompt_ids, decoder, options, lengths, temperature, sampler, given, observer)
-    target, draft, given_1L = request.backbone, request.draft, request.x_1L.cpu().clone()
+    target, draft, given_L = request.backbone, request.draft, request.x_1L[0].cpu().clone()
     if isinstance(observer, FullObserver):
         observer.began(lambda: target.calls + draft.calls)
     _synchronize(target.device)
@@ -69,9 +67,9 @@ def decode(
     target.check_counted(draft)
     draft.check_counted(target)
     end = request.start + request.length
-    decoded_1L = request.x_1L[:, :end].cpu()
-    _check_response(decoder, given_1L[:, :end], decoded_1L, request.start, backbone)
-    return Decoded(decoded_1L[0, request.start :].clone(), _trace(request, began, seconds))
+    decoded_L = request.x_1L[0, :end].cpu()
+    _check_response(decoder, given_L[:end], decoded_L, request.start, backbone)
+    return Decoded(decoded_L[request.start :].clone(), _trace(request, began, seconds))
 
 
 def new_request(
@@ -85,9 +83,9 @@ def new_request(
     given: torch.Tensor | None = None,
     observer: Observer | None = None,
 ) -> Request:
-    """A response to decode, on the model's device, its models in new ledgers.
+    """A response to decode, on the model's device, with its models in new ledgers.
 
-    lengths: gen_length and block_length; the other arguments are `decode`'s. Raises ValueError as `decode` does.
+    lengths: gen_length and block_length; the other arguments, and the ValueErrors, are `decode`'s.
     """
     gen_length, block_length = lengths
     blocks: Blocks | None = getattr(backbone, "blocks", None)
@@ -99,7 +97,11 @@ def new_request(
     check_lengths(gen_length, block_length)
     prompt_1P = _prompt(prompt_ids, backbone, gen_length)
     start = prompt_1P.shape[1]
-    target, draft = ledgers(backbone, _draft(getattr(options, "draft", None), backbone), start, blocks)
+    own_draft = getattr(options, "draft", None)  # the model of the draft probs, if it is not the target's
+    for name in ("mask_id", "vocab_size") if own_draft is not None else ():
+        if not hasattr(own_draft, "logits") or getattr(own_draft, name, None) != getattr(backbone, name):
+            raise ValueError(f"draft must be a backbone with the target's {name}, {getattr(backbone, name)}")
+    target, draft = ledgers(backbone, backbone if own_draft is None else own_draft, start, blocks)
     x_1L = torch.cat([prompt_1P, _response(given, backbone, gen_length)], 1)
     grid, end = (target.grid if isinstance(target, BlockLedger) else None), x_1L.shape[1]
     if grid is not None:  # the model's last block may reach beyond the response
@@ -173,13 +175,9 @@ def check_lengths(gen_length: int, block_length: int) -> None:
 
 
 def _check_response(
-    decoder: Decoder, given_1L: torch.Tensor, decoded_1L: torch.Tensor, start: int, backbone: BackboneLike
+    decoder: Decoder, given_L: torch.Tensor, decoded_L: torch.Tensor, start: int, backbone: BackboneLike
 ) -> None:
-    """Raise ValueError, naming the decoder and the rule, unless it filled the masks of the response and nothing else.
-
-    given_1L, decoded_1L: the sequence before and after, (1, L); the response begins at `start`.
-    """
-    given_L, decoded_L = given_1L[0], decoded_1L[0]
+    """Raise ValueError, naming the rule, unless a decoder filled the masks of the response and nothing else."""
     # A mask in the prompt may be filled, as the official sampler does.
     changed = ((given_L != decoded_L) & (given_L != backbone.mask_id)).nonzero()[:, 0].tolist()
     outside = decoded_L[(decoded_L < 0) | (decoded_L >= backbone.vocab_size)].tolist()
@@ -198,16 +196,6 @@ def _check_response(
     else:
         return
     raise ValueError(f"decoder {decoder.name} {wrong}")
-
-
-def _draft(draft: BackboneLike | None, backbone: BackboneLike) -> BackboneLike:
-    """The model of the draft probs: the backbone itself where none is given."""
-    if draft is None:
-        return backbone
-    for name in ("mask_id", "vocab_size"):
-        if not hasattr(draft, "logits") or getattr(draft, name, None) != getattr(backbone, name):
-            raise ValueError(f"draft must be a backbone with the target's {name}, {getattr(backbone, name)}")
-    return draft
 
 
 def _prompt(prompt_ids: torch.Tensor, backbone: BackboneLike, gen_length: int) -> torch.Tensor:

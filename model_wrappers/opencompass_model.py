@@ -30,9 +30,9 @@ META_TEMPLATE = {
 class DiffusionModel(BaseModel):
     """One decoding method on one backbone, as OpenCompass sees a model.
 
-    path: nano, a folder or a hub id, or a loaded Backbone; so is `draft`, for methods that take one. options: the
-    method's. gen_length: tokens of a response; OpenCompass's `max_out_len` is not used, for a diffusion response has a
-    fixed length. seed: of every response that OpenCompass's own inferencer asks for.
+    path: nano, a folder, a hub id or a loaded Backbone; so is `draft`, for methods that take one. options: the
+    method's. gen_length: tokens of a response (OpenCompass's `max_out_len` is not used). seed: of all responses that
+    OpenCompass's inferencer generates.
     """
 
     def __init__(
@@ -68,19 +68,10 @@ class DiffusionModel(BaseModel):
         return [response_text(self.backbone, self.respond(prompt_P, self.seed).tokens) for prompt_P in prompts]
 
     def respond(self, prompt_P: torch.Tensor, seed: int, observer: FullObserver | None = None) -> Decoded:
-        """Decode one response to an encoded prompt, LongTensor (P,); an observer may be told of it twice."""
-        once = partial(
-            decode,
-            self.backbone,
-            prompt_P,
-            method=self.decoder,
-            gen_length=self.gen_length,
-            block_length=self.block_length,
-            temperature=self.temperature,
-            seed=seed,
-            observer=observer,
-            **self.options,
-        )
+        """Decode one response to an encoded prompt, LongTensor (P,); an observer may see it twice."""
+        lengths: dict[str, Any] = {"gen_length": self.gen_length, "block_length": self.block_length}
+        how = {**lengths, "temperature": self.temperature, "seed": seed, "observer": observer, **self.options}
+        once = partial(decode, self.backbone, prompt_P, self.decoder, **how)
         graphs = self.backbone.graphs
         out = once()
         return once() if self.backbone.graphs > graphs else out  # its seconds held a compilation: the same tokens again
@@ -93,10 +84,8 @@ class DiffusionModel(BaseModel):
 def encode_chat(backbone: Backbone, turns: Any, plain: bool = False) -> torch.Tensor:
     """A conversation (a string, or OpenCompass's list of {role, prompt}) through the chat template: LongTensor (P,).
 
-    plain: without the template (`chat.encode_plain`).
-
-    Raises ValueError for a chat template that cannot be used, and for text that holds the mask token: the model would
-    take it for a position to fill.
+    plain: without the template (`chat.encode_plain`). Raises ValueError for a chat template that cannot be used, and
+    for text that holds the mask token: the model would take it for a position to fill.
     """
     if isinstance(turns, str):
         turns = [{"role": "HUMAN", "prompt": turns}]

@@ -20,8 +20,7 @@ from harness.stats import median_ratio, ratio_of_totals
 from harness.suites.registry import PAPER_SUITES, suite_named
 from harness.suites.splits import problems
 from model_wrappers import Backbone, Trace, decode, load_backbone
-from model_wrappers.backbones.key_values import KeyValues
-from model_wrappers.backbones.protocol import BackboneLike
+from model_wrappers.backbones.protocol import BackboneLike, KeyValues
 from model_wrappers.batches import at_once, in_batch
 from model_wrappers.chat import content_length, encode_question
 

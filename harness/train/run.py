@@ -22,8 +22,7 @@ from harness.train.recipes import Recipe
 from harness.train.rows import BlockBatches, TwoStreamBatches
 from harness.train.trainer import DiffusionTrainer, accumulation, processes, sharding
 from model_wrappers import Backbone, load_backbone
-from model_wrappers.backbones import causal
-from model_wrappers.backbones.llada import FAMILY, LLaDAConfig, LLaDAForMaskedLM
+from model_wrappers.backbones.llada import FAMILY, LLAMA_FAMILY, LLaDAConfig, LLaDAForMaskedLM, causal_llama
 
 
 def start(recipe: Recipe, objective: str = "llada") -> Backbone:
@@ -53,7 +52,7 @@ def start(recipe: Recipe, objective: str = "llada") -> Backbone:
     else:
         raise UserError("--init is needed: the folder or hub id of the model to train")
     if objective == "ar" and isinstance(backbone.model, LLaDAForMaskedLM):
-        backbone = Backbone(causal.LLAMA, causal.of_llada(backbone.model), backbone.tokenizer, backbone.name)
+        backbone = Backbone(LLAMA_FAMILY, causal_llama(backbone.model), backbone.tokenizer, backbone.name)
     blocks = None if backbone.family.causal else backbone.blocks
     length = None if blocks is None else blocks.length
     refusals = {
