@@ -14,18 +14,22 @@ from typing import Any
 SCRIPT = """
 import marshal, os, sys
 from types import ModuleType
-left = int.from_bytes(os.read(0, 8), "big")
-parts = []
-while left:
-    parts.append(os.read(0, left))
-    left -= len(parts[-1])
-request = marshal.loads(b"".join(parts))
+
+def read_part():
+    left = int.from_bytes(os.read(0, 8), "big")
+    parts = []
+    while left:
+        parts.append(os.read(0, left))
+        left -= len(parts[-1])
+    return marshal.loads(b"".join(parts))
+
+request = read_part()
 for name, code in request["modules"]:
     module = sys.modules[name] = ModuleType(name)
     exec(code, module.__dict__)
-module.main(request)
+module.main(request, read_part)
 """
-MODULES = ("values", "program", "judge", "supervisor")  # in the order of their imports
+MODULES = ("values", "judge", "supervisor")  # in the order of their imports
 
 
 @dataclass(frozen=True)

@@ -1,15 +1,22 @@
-"""Splits of the generated problems, and files of them that lie where the real data would, in the same formats.
+"""Generated problems by split, files of them that lie where the real data would, and exchanges to train on.
 
-Train, dev and test never overlap: a problem's split is a hash of what it asks, whatever its names and wordings.
+Train, dev and test never overlap: a problem's split is a hash of what it asks, whatever its names and wordings. A file
+of exchanges has a JSON object a line: {"prompt", "response"}, the prompt as the model will see it, or the lines of the
+train files of GSM8K (without its calculator annotations) and MATH, which are put into the suite's prompt.
 """
 
+import json
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from random import Random
+from typing import Any, NamedTuple
 
-from harness.suites.registry import GENERATED, suite_named
-from harness.suites.spec import Problem, Suite, split_of
+from harness.errors import UserError, explained
+from harness.suites.registry import GENERATED, SUITES, suite_named
+from harness.suites.spec import Problem, Suite, Training, split_of
+from model_wrappers import Backbone
+from model_wrappers.chat import encode_question
 
 TEST_PROBLEMS = 200
 GENERATED_DATA = re.compile(r"generated(-dev)?(?::(\d{1,9}))?")  # --data that stands for a split, and a seed
@@ -87,3 +94,73 @@ def write_generated(folder: Path, data: str, limit: int | None, suites: Iterable
     for suite in suites:
         if suite.questions is None:
             write_problems(folder, suite, drawn(suite, data, limit))
+
+
+PLAIN = Training("prompt", "response", "{prompt}")
+
+
+class Exchange(NamedTuple):
+    """A user's turn and the response to it, as text."""
+
+    prompt: str
+    response: str
+
+
+def read_exchanges(path: Path, option: str, suite: str | None = None, count: int | None = None) -> list[Exchange]:
+    """The lines of a file, or the first `count`; with a suite its train file's format is the only other one.
+
+    Raises UserError, with the command line's `option`, for a file that is too short, and for a bad line, naming it.
+    """
+    with explained(f"{option} {path}: cannot be read", OSError, ValueError):
+        lines = path.read_text(encoding="utf-8").splitlines()
+    if len(lines) < (count or 1):
+        raise UserError(f"{option} {path} has {len(lines)} lines; at least {count or 1} are needed")
+    formats = [PLAIN, *(each.training for name, each in SUITES.items() if each.training and suite in (None, name))]
+    exchanges = []
+    for number, line in enumerate(lines[:count], 1):
+        try:
+            row: Any = json.loads(line)
+        except (ValueError, RecursionError):
+            row = None
+        form = next((form for form in formats if _is_text(row, form.question) and _is_text(row, form.answer)), None)
+        if form is None:
+            wanted = " or ".join(f'"{each.question}" and "{each.answer}"' for each in formats)
+            raise UserError(
+                f"{option} {path}, line {number}: an object with {wanted} is needed, both text that is not empty"
+            )
+        prompt = form.prompt.replace(f"{{{form.question}}}", row[form.question])
+        exchanges.append(Exchange(prompt, form.clean(row[form.answer])))
+    return exchanges
+
+
+def _is_text(row: Any, name: str) -> bool:
+    return isinstance(row, dict) and isinstance(row.get(name), str) and bool(row[name].strip())
+
+
+class Example(NamedTuple):
+    """A prompt and its response, as ids; all responses of one estimate have the same length."""
+
+    prompt: list[int]
+    response: list[int]
+
+
+def generated_exchanges(suite: str, count: int) -> list[Exchange]:
+    """`count` of nano's generated training problems. Raises ValueError if there are fewer."""
+    return [Exchange(problem.question, problem.response) for problem in problems(suite, "train", count)]
+
+
+def encode(backbone: Backbone, exchanges: list[Exchange], length: int) -> list[Example]:
+    """The exchanges as ids, every response cut or padded with EOS to `length`. Raises UserError for one too long."""
+    tokenizer = backbone.text_tokenizer()
+    end = [] if backbone.eot_id is None else [backbone.eot_id]
+    examples = []
+    for number, exchange in enumerate(exchanges, 1):
+        prompt = encode_question(tokenizer, exchange.prompt)
+        text = list(tokenizer(exchange.response, add_special_tokens=False).input_ids)
+        if len(prompt) + length > backbone.max_length:
+            raise UserError(
+                f"training response {number}: prompt of {len(prompt)} tokens and response of {length} exceed the limit "
+                f"of {backbone.name}, {backbone.max_length} tokens"
+            )
+        examples.append(Example(prompt, (text + end + [backbone.eos_id] * length)[:length]))
+    return examples

@@ -35,13 +35,22 @@ from harness.audit.fef import (
     lemma_errors,
     lemma_failures,
 )
-from harness.audit.neural import Prompts, audit_neural, chain_terms, check_fit, prompts_of
+from harness.audit.neural import (
+    Contexts,
+    Prompts,
+    audit_neural,
+    chain_terms,
+    check_fit,
+    distances,
+    paper_targets,
+    probs_along,
+    prompts_of,
+)
 from harness.audit.oracle import TableBackbone, random_table, table_law, total_variation
-from harness.audit.streams import Contexts, distances, paper_targets, probs_along
 from harness.errors import UserError
 from harness.records.environment import rows_of
 from harness.stats import hoeffding, sampling_bound
-from harness.suites.exchanges import Example
+from harness.suites.splits import Example
 from model_wrappers import METHODS, Backbone, decode, load_backbone
 from model_wrappers.decoders.fef.two_stream import TwoStreamVerifier
 from model_wrappers.diffusion import Uniform
