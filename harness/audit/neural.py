@@ -23,8 +23,7 @@ from matplotlib.figure import Figure
 
 from harness.errors import UserError, explained
 from harness.stats import hoeffding, mean_interval
-from harness.suites.registry import suite_named
-from harness.suites.splits import Example, Exchange, encode, problems
+from harness.suites.registry import Example, Exchange, encode, problems, suite_named
 from harness.train.data import NANO_SUITES
 from model_wrappers import Backbone
 from model_wrappers.backbones.blocks import ledgers

@@ -17,8 +17,7 @@ from harness.records.environment import interleaved
 from harness.records.store import KEY, Run
 from harness.runs.responses import cost_and_tokens, hash_of
 from harness.stats import median_ratio, ratio_of_totals
-from harness.suites.registry import PAPER_SUITES, suite_named
-from harness.suites.splits import problems
+from harness.suites.registry import PAPER_SUITES, problems, suite_named
 from model_wrappers import Backbone, Trace, decode, load_backbone
 from model_wrappers.backbones.key_values import KeyValues
 from model_wrappers.backbones.protocol import BackboneLike

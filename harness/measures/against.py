@@ -2,24 +2,25 @@
 
 A comparison has one of four words, by its interval after Holm over the family of comparisons that are made together:
 `ahead` if the whole interval is above 0, `behind` if it is below, `level` if it lies within MARGIN points of 0, and
-otherwise `not shown`.
+otherwise `not shown`. `against_reference` says in what a method's settings on a suite differ from LLaDA's.
 """
 
 import math
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
 import numpy as np
 import pandas as pd
-from msgspec import Meta
+from msgspec import UNSET, Meta
 
 from harness.errors import UserError, explained
 from harness.measures.intervals import Paired, paired
 from harness.measures.seconds import read_measured
-from harness.measures.table import method_labels, suite_titles
+from harness.measures.table import REFERENCE, method_labels, suite_titles
+from harness.records.schema import Setting
 from harness.records.store import Run
 from harness.stats import LEVEL, holm_levels, paired_growth, paired_interval, paired_p_value, speedup_interval
 
@@ -231,3 +232,55 @@ def _claim_row(claim: Claim, pairs: list[Paired], run: Run, level: float) -> dic
         **{"value": value, "low": ends[0], "high": ends[1], "word": said},
         **{"judged": judged, "lost": lost, "gained": gained},
     }
+
+
+END_OPTIONS = ("logits_eos_inf", "confidence_eos_eot_inf", "stop_at_eos")  # of all methods alike, where they have them
+COMMIT = 7  # digits of a commit in a note
+
+
+def against_reference(run: Run) -> dict[tuple[str, str], str]:
+    """A note for every method and suite whose settings are not those of the run's LLaDA; "" where they are.
+
+    And for those whose block model attends in other blocks than its own.
+    """
+    reference = run.config.methods.get(REFERENCE)
+    usual = {} if reference is None else reference.suites
+    return {
+        (name, suite): ", ".join(_differences(own, usual.get(suite)))
+        for name, method in run.config.methods.items()
+        for suite, own in method.suites.items()
+    }
+
+
+def _differences(own: Setting, reference: Setting | None) -> Iterator[str]:
+    if own.attends is not UNSET:
+        yield f"the model attends in blocks of {own.block_length}, not in its own of {own.attends}"
+    if reference is None:
+        return
+    found = []
+    if None not in (own.gen_length, reference.gen_length) and own.gen_length != reference.gen_length:
+        found.append(f"responses of {own.gen_length} tokens, LLaDA's of {reference.gen_length}")
+    blocks = [_block(setting) for setting in (own, reference)]
+    if None not in blocks and blocks[0] != blocks[1]:
+        found.append(f"{blocks[0]}, LLaDA's {blocks[1]}")
+    if found and own.published is not UNSET:
+        found.append(f"as published ({_short(own.published)})")
+    yield from found
+    for option in END_OPTIONS:
+        here, there = (bool(setting.options.get(option)) for setting in (own, reference))
+        if here != there:
+            yield f"{'with' if here else 'without'} {option}"
+
+
+def _block(setting: Setting) -> str | None:
+    """The blocks of a response in words; None where the record does not say."""
+    if setting.block_length is None:
+        return None
+    return "full sequence" if setting.block_length == setting.gen_length else f"blocks of {setting.block_length}"
+
+
+def _short(source: str) -> str:
+    """A source with the beginning of its commit: "owner/name@0123456"."""
+    repository, _, rest = source.partition("@")
+    commit = rest.partition(" ")[0]
+    return f"{repository}@{commit[:COMMIT]}" if commit else source

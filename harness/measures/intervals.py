@@ -25,9 +25,9 @@ from harness.measures.table import (
     timed,
 )
 from harness.methods.presets import LENGTHS
+from harness.records.files import TraceRecord, each_frame
 from harness.records.schema import Setting, WindowRecord
 from harness.records.store import Run
-from harness.records.traces import TraceRecord, each_frame
 from harness.stats import effective_trials, holm, mcnemar, speedup_interval, wilson
 
 ENDS = ["accuracy_low", "accuracy_high", "speedup_low", "speedup_high"]

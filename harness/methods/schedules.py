@@ -19,7 +19,7 @@ from scipy.optimize import isotonic_regression
 
 from harness.records.files import file_hash, model_hashes
 from harness.records.schema import Method
-from harness.suites.splits import Example
+from harness.suites.registry import Example
 from model_wrappers.backbones.protocol import BackboneLike, Ledger
 from model_wrappers.backbones.registry import model_folder
 from model_wrappers.decoders.ddosp import read_schedule, schedule_path

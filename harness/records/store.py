@@ -4,7 +4,7 @@
     items.jsonl    one object per (method, suite, item), complete but for `correct`, which scoring adds
     windows.jsonl  one object per speculative window
     passes.jsonl   seconds of single passes, measured now and then
-    traces.bin     of a traced run what every response did (harness/records/traces.py), and prompts.jsonl, its prompts
+    traces.bin     of a traced run what every response did (harness/records/files.py), and prompts.jsonl, its prompts
 
 An item's trace and windows are written before the item itself, and an item counts as done only when its own line is
 whole: after a kill, torn last lines, and windows and traces without an item are dropped on opening. What is read is
@@ -27,7 +27,18 @@ import pandas as pd
 
 from harness.errors import UserError, explained
 from harness.records.consistency import KEY, check_run, of_items
-from harness.records.files import as_lines, each_line, opened, packed_of, read_lines, whole_letters
+from harness.records.files import (
+    TRACES,
+    TraceRecord,
+    as_lines,
+    each_frame,
+    each_line,
+    frame_of,
+    opened,
+    packed_of,
+    read_lines,
+    whole_letters,
+)
 from harness.records.schema import (
     SCHEMA,
     ItemRecord,
@@ -38,8 +49,6 @@ from harness.records.schema import (
     RunRecord,
     WindowRecord,
 )
-from harness.records.traces import NAME as TRACES
-from harness.records.traces import TraceRecord, each_frame, frame_of
 
 PIECE = 1 << 24  # bytes of lines that are parsed at a time
 

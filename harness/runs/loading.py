@@ -12,8 +12,8 @@ import transformers
 from msgspec import UNSET
 
 from harness.runs.resolve import ResolvedRun
+from harness.suites.registry import write_generated
 from harness.suites.spec import Suite
-from harness.suites.splits import write_generated
 from model_wrappers import Backbone, load_backbone
 
 if TYPE_CHECKING:

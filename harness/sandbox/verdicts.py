@@ -18,8 +18,8 @@ from harness.sandbox.bubblewrap import Containment, choose, not_enforced
 from harness.sandbox.evaluators import taken
 from harness.sandbox.execute import Isolation
 from harness.sandbox.supervisor import confine
+from harness.suites.registry import write_generated
 from harness.suites.spec import Suite
-from harness.suites.splits import write_generated
 
 ALL_RIGHT = 100.0 - 1e-6  # percent
 GIB = 2**30

@@ -11,9 +11,8 @@ from random import Random
 from typing import Any
 
 from harness.errors import UserError
-from harness.suites import parallelbench
 from harness.suites.published import settings_of_model
-from harness.suites.questions import Questions
+from harness.suites.questions import MADE, Questions, parallelbench_rows
 
 # In the place of OpenCompass's evaluators: they run every program in a sandbox.
 SANDBOXED = {
@@ -151,7 +150,7 @@ class Suite:
         them."""
         if self.questions is not None:
             asked, rounds, columns = self.questions, human("{prompt}"), ["prompt"]
-            if asked.prompt == parallelbench.PROMPT and parallelbench.rows_of(asked.file)[0]["shot"]:
+            if asked.prompt == MADE and parallelbench_rows(asked.file)[0]["shot"]:
                 rounds = [*human("{shot}"), {"role": "BOT", "prompt": "{shown}"}, *rounds]
                 columns = ["shot", "shown", "prompt"]
             named = {"prompt": asked.prompt, "answer": asked.answer}
@@ -226,10 +225,10 @@ def human(prompt: str) -> Rounds:
 def judged_by(judge: str, named: dict[str, str], **how: Any) -> Generator:
     """Problems in a file of questions and answers, named as its columns are, scored by a judge of `judge_of`."""
     return Generator(
-        dataset="harness.suites.datasets.QuestionsDataset",
+        dataset="harness.sandbox.evaluators.QuestionsDataset",
         load={"columns": named},
         output="answer",
-        evaluation={"evaluator": {"type": "harness.suites.datasets.QuestionsEvaluator", "judge": judge}},
+        evaluation={"evaluator": {"type": "harness.sandbox.evaluators.QuestionsEvaluator", "judge": judge}},
         length=32,
         **how,
     )

@@ -17,9 +17,8 @@ from torch.utils.data import Dataset
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from harness.errors import UserError
-from harness.suites.registry import GENERATED, suite_named
+from harness.suites.registry import GENERATED, draw, read_exchanges, suite_named
 from harness.suites.spec import Rounds
-from harness.suites.splits import draw, read_exchanges
 from harness.train.objectives import corrupt, corrupt_in_blocks, position_rows
 from model_wrappers.chat import encode_messages
 

@@ -17,7 +17,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormat
 
 from harness.errors import explained
 from harness.measures.intervals import tradeoff
-from harness.measures.series import by_option
+from harness.measures.parallelism import by_option
 from harness.measures.table import method_labels, timed
 from harness.measures.theory import WINDOW, acceptance_by_position, fef_windows, theory
 from harness.methods.presets import prefix_conditioned

@@ -15,10 +15,9 @@ from matplotlib.figure import Figure
 from msgspec import structs
 
 from harness.measures.intervals import tradeoff
-from harness.measures.parallelism import curves
-from harness.measures.series import by_option, differ_in_one_option, series_of
+from harness.measures.parallelism import by_option, curves, differ_in_one_option, series_of
 from harness.measures.table import REFERENCE, measure, suite_titles, timed
-from harness.methods.tuning import TUNED
+from harness.methods.selection import TUNED
 from harness.records.store import Run
 from tables.charts.figures import UNTIMED, legend_below, looks, need, new_figure, plain_log
 

@@ -50,7 +50,7 @@ from harness.audit.oracle import TableBackbone, random_table, table_law, total_v
 from harness.errors import UserError
 from harness.records.environment import rows_of
 from harness.stats import hoeffding, sampling_bound
-from harness.suites.splits import Example
+from harness.suites.registry import Example
 from model_wrappers import METHODS, Backbone, decode, load_backbone
 from model_wrappers.decoders.fef.two_stream import TwoStreamVerifier
 from model_wrappers.diffusion import Uniform

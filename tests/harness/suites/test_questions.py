@@ -8,9 +8,8 @@ import pytest
 
 from harness.errors import UserError
 from harness.suites.questions import judge_of, last_number, questions_of, read_questions
-from harness.suites.registry import SUITES, suites_named
+from harness.suites.registry import SUITES, Exchange, read_exchanges, suites_named
 from harness.suites.spec import BOXED
-from harness.suites.splits import Exchange, read_exchanges
 
 GOOD = [{"question": "2 + 3?", "gold": "5"}, {"question": "2 + 4?", "gold": 6}]
 
