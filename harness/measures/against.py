@@ -37,14 +37,11 @@ AGAINST = [
 def against(run: Run, reference: str) -> pd.DataFrame:
     """A row per method other than the reference and suite, and one of all suites (ALL); columns are AGAINST.
 
-    items: shared ones. judged: of them those scored for both; lost, gained: those that only the reference, or only the
-    method, has right. points: 100 * (gained - lost) / judged, with Tango's 95% interval. holm_low, holm_high: its
-    interval after Holm over all rows; word: what it shows; needed: how many problems a difference like this would need
-    for that interval to exclude 0. speed: the reference's total
-    seconds / the method's, with its bootstrap interval; of ALL the plain mean over the suites, NaN if one is missing.
-    same: items with the same tokens. NaN where there is nothing to compare, and in speed where the run was not timed.
-    A method that shares no items has no row. Raises UserError if the run has no such method with items, or no other
-    shares any with it.
+    items, judged, lost, gained, same: of `Paired`. points: 100 * (gained - lost) / judged, with Tango's 95% interval.
+    holm_low, holm_high: its interval after Holm over all rows; word: what it shows; needed: how many problems a
+    difference like this would need for that interval to exclude 0. speed: the reference's total seconds / the method's,
+    with its bootstrap interval; of ALL the plain mean over the suites. NaN where there is nothing to compare. Raises
+    UserError if the run has no such method with items, or no other shares any with it.
     """
     methods, suites = list(method_labels(run)), list(suite_titles(run))
     pairs = paired(run, reference) if reference in methods else {}
@@ -125,27 +122,16 @@ def _row(method: str, suite: str, pairs: Sequence[Paired], complete: bool = True
 
 SAME_SPEED = 0.05  # a ratio whose whole interval is nearer to 1 than this is level
 CLAIMS = [
-    "claim",
-    "record",
-    "method",
-    "reference",
-    "suites",
-    "measure",
-    "items",
-    "value",
-    "low",
-    "high",
-    "word",
-    "goal",
+    *("claim", "record", "method", "reference", "suites", "measure"),
+    *("items", "value", "low", "high", "word", "goal"),
 ]
 
 
 class Claim(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """A comparison that a page makes.
+    """A comparison that a page makes, in words; record: folder of the run, below the file's.
 
-    claim: in words. record: folder of the run, below the file's. method, reference: names in the run. suites: some of
-    its suites; [] for all. measure: points of accuracy, or speed (times the reference's). at_least: what the interval
-    must lie above for a goal to hold, in points or as a ratio.
+    suites: some of the run's, [] for all. measure: points of accuracy, or speed (times the reference's). at_least: what
+    the interval must lie above for a goal to hold, in points or as a ratio.
     """
 
     claim: Annotated[str, Meta(min_length=1)]
@@ -172,10 +158,9 @@ def read_claims(path: Path) -> list[Claim]:
 def compare(claims: list[Claim], folder: Path) -> pd.DataFrame:
     """A row per claim, columns CLAIMS; records are below `folder`.
 
-    value: points, or the mean over the suites of the reference's total seconds / the method's. low, high: its interval
-    after Holm over all claims of points, or at the level of Bonferroni over all claims of speed. word: what it shows.
-    goal: "holds" if the interval lies above at_least, "not shown" if not, "" without one. Raises UserError for a
-    record, method or suite that is not there, and for a speed of a run that was not timed.
+    value: points, or speed as of `against`. low, high: its interval after Holm over all claims of points, or at the
+    level of Bonferroni over all claims of speed. goal: whether the interval lies above at_least, "" without one. Raises
+    UserError for a record, method or suite that is not there, and for a speed of a run that was not timed.
     """
     runs = {record: read_measured(folder / record) for record in dict.fromkeys(claim.record for claim in claims)}
     level = 1 - (1 - LEVEL) / max(1, sum(claim.measure == "speed" for claim in claims))
@@ -187,7 +172,7 @@ def compare(claims: list[Claim], folder: Path) -> pd.DataFrame:
         frame.loc[points, ["low", "high", "word"]] = found[["holm_low", "holm_high", "word"]].to_numpy()
     goals = [claim.at_least for claim in claims]
     frame["goal"] = [
-        "" if goal is None else "holds" if low > goal else "not shown"
+        "" if goal is None else "holds" if low > goal else NOT_SHOWN
         for goal, low in zip(goals, frame["low"], strict=True)
     ]
     return frame[CLAIMS]
@@ -264,7 +249,9 @@ def _differences(own: Setting, reference: Setting | None) -> Iterator[str]:
     if None not in blocks and blocks[0] != blocks[1]:
         found.append(f"{blocks[0]}, LLaDA's {blocks[1]}")
     if found and own.published is not UNSET:
-        found.append(f"as published ({_short(own.published)})")
+        repository, _, commit = own.published.partition("@")
+        source = f"{repository}@{commit.split()[0][:COMMIT]}" if commit else own.published
+        found.append(f"as published ({source})")
     yield from found
     for option in END_OPTIONS:
         here, there = (bool(setting.options.get(option)) for setting in (own, reference))
@@ -277,10 +264,3 @@ def _block(setting: Setting) -> str | None:
     if setting.block_length is None:
         return None
     return "full sequence" if setting.block_length == setting.gen_length else f"blocks of {setting.block_length}"
-
-
-def _short(source: str) -> str:
-    """A source with the beginning of its commit: "owner/name@0123456"."""
-    repository, _, rest = source.partition("@")
-    commit = rest.partition(" ")[0]
-    return f"{repository}@{commit[:COMMIT]}" if commit else source

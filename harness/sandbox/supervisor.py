@@ -87,7 +87,7 @@ def _become_program(request: dict[str, Any], channel: Channel, others: tuple[int
     for descriptor in range(3):
         os.dup2(nothing, descriptor)
     os.close(nothing)
-    for name in request["hidden"]:
+    for name, _ in request["modules"]:
         del sys.modules[name]
     try:
         serve(channel, request["code"], request["guard"], request["seconds"])
