@@ -23,7 +23,7 @@ from matplotlib.figure import Figure
 
 from harness.errors import UserError, explained
 from harness.stats import hoeffding, mean_interval
-from harness.suites.registry import Example, Exchange, encode, problems, suite_named
+from harness.suites.registry import Example, encode, generated_exchanges, problems, suite_named
 from harness.train.data import NANO_SUITES
 from model_wrappers import Backbone
 from model_wrappers.backbones.blocks import ledgers
@@ -170,8 +170,7 @@ best token has a probability below `fresh below`. contexts: context passes a res
 
 @dataclass(frozen=True)
 class Contexts:
-    """Where two-stream verification computes a context: every `anchor` positions (None: once), and where the best token
-    has a probability below `fresh_below`."""
+    """Where a context is computed: every `anchor` positions (None: once), and for best tokens below `fresh_below`."""
 
     anchor: int | None = None
     fresh_below: float | None = None
@@ -210,18 +209,10 @@ def probs_along(backbone: Backbone, example: Example, contexts: Contexts | None)
     return torch.cat(found), passes
 
 
-def paper_targets(backbone: Backbone, examples: Sequence[Example]) -> list[torch.Tensor]:
-    """Of each example the paper's target along its response, (G, V)."""
-    return [probs_along(backbone, example, None)[0] for example in examples]
-
-
 def distances(
     backbone: Backbone, examples: Sequence[Example], targets: Sequence[torch.Tensor], contexts: Contexts
 ) -> pd.DataFrame:
-    """Per example the mean total variation between the two targets, how often their argmax agree, and contexts.
-
-    targets: what paper_targets gives.
-    """
+    """A row per example: mean total variation to the paper's `targets`, how often the argmax agree, and contexts."""
     rows = []
     for example, target in zip(examples, targets, strict=True):
         other, passes = probs_along(backbone, example, contexts)
@@ -234,17 +225,16 @@ def distances(
 def audit_streams(
     backbones: dict[str, Backbone], count: int, progress: Callable[[list[tuple[str, Contexts]]], Any] = iter
 ) -> pd.DataFrame:
-    """A row per model and choice of contexts: positions, contexts a response, mean TV with a 95% bootstrap interval
-    over responses, argmax agreement, on `count` dev problems of every suite."""
+    """A row per model and choice of contexts, on `count` dev problems a suite; the interval is over responses."""
     rows = []
     examples: dict[str, list[Example]] = {name: [] for name in backbones}
     for name, suite in product(backbones, STREAM_SUITES):
-        exchanges = [Exchange(problem.question, problem.response) for problem in problems(suite, "dev", count)]
+        exchanges = generated_exchanges(suite, count, "dev")
         examples[name] += encode(backbones[name], exchanges, suite_named(suite).generated.length)
     targets: dict[str, list[torch.Tensor]] = {}
     for name, contexts in progress([*product(backbones, CONTEXTS)]):
         if name not in targets:
-            targets[name] = paper_targets(backbones[name], examples[name])
+            targets[name] = [probs_along(backbones[name], example, None)[0] for example in examples[name]]
         found = distances(backbones[name], examples[name], targets[name], contexts)
         low, high = mean_interval(found["tv"].to_numpy())
         rows.append(

@@ -150,7 +150,7 @@ def _valid() -> list[str]:
 
 
 class Tuned(msgspec.Struct):
-    """A method of a file that `choice_of` made."""
+    """A method of a file that harness/tune.py made."""
 
     label: str
     method: str
@@ -166,13 +166,8 @@ class ChoiceFile(msgspec.Struct):
 
 def read_choice(path: str) -> dict[str, Preset]:
     """The methods of a file that harness/tune.py made. Raises UserError if it is none."""
-    with explained(
-        f"{path} is no choice.json of harness/tune.py",
-        OSError,
-        msgspec.MsgspecError,
-        UnicodeDecodeError,
-        RecursionError,
-    ):
+    damaged = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+    with explained(f"{path} is no choice.json of harness/tune.py", OSError, *damaged):
         choice = msgspec.json.decode(Path(path).read_bytes(), type=ChoiceFile)
     return {
         name: Preset(each.label, each.method, role=each.role, suites=each.suites, tuned=True)

@@ -37,8 +37,7 @@ def draw(suite: Suite, split: str, rng: Random) -> Problem:
 
 
 def with_shots(suite: Suite) -> Suite:
-    """The suite NAME-4shot: the same generated problems with SHOTS training problems, always the same, solved before
-    each; prompts then have several hundred tokens. Raises UserError for a suite without generated problems."""
+    """The suite NAME-4shot: the same generated problems, with the same SHOTS training problems solved before each."""
     generator = suite.generated
     rng = Random(f"{suite.name} shots")
     solved: Rounds = []
@@ -75,7 +74,9 @@ def suite_named(name: str) -> Suite:
         return Suite(name, configuration, FOREIGN_LENGTHS, configuration, executes=True, foreign=True)
     if name not in SUITES:
         wrong = f"unknown suite {name}" if name else "--suite names no suite"
-        raise UserError(f"{wrong}; valid: {valid()}")
+        raise UserError(
+            f"{wrong}; valid: {', '.join(SUITES)}, {FOREIGN}NAME, {PARALLELBENCH}GROUP/TASK, NAME=FILE.jsonl"
+        )
     return SUITES[name]
 
 
@@ -104,11 +105,6 @@ def add_questions(name: str, questions: Questions) -> None:
     if name in SUITES and SUITES[name].questions is None:
         raise UserError(f"--suite {name}=...: a suite {name} is there already; choose another name")
     SUITES[name] = Suite(name, name, FOREIGN_LENGTHS, questions=questions)
-
-
-def valid() -> str:
-    """What a suite may be, for messages."""
-    return f"{', '.join(SUITES)}, {FOREIGN}NAME, {PARALLELBENCH}GROUP/TASK, NAME=FILE.jsonl"
 
 
 TEST_PROBLEMS = 200
@@ -147,12 +143,10 @@ def problems_of(suite: Suite, split: str, count: int, seed: int = 0, fewer: bool
 
 
 def drawn(suite: Suite, data: str, limit: int | None) -> list[Problem]:
-    """The problems of a generated run: TEST_PROBLEMS of a suite or its limit if that is more, or all that the split
-    has."""
+    """The problems of a generated run: TEST_PROBLEMS, or the limit if that is more, or all that the split has."""
     named = split_named(data)
     assert named is not None, "a run on real files generates nothing"
-    split, seed = named
-    return list(problems_of(suite, split, max(TEST_PROBLEMS, limit or 0), seed, fewer=True))
+    return list(problems_of(suite, named[0], max(TEST_PROBLEMS, limit or 0), named[1], fewer=True))
 
 
 def write_suites(
@@ -191,9 +185,10 @@ class Exchange(NamedTuple):
 
 
 def read_exchanges(path: Path, option: str, suite: str | None = None, count: int | None = None) -> list[Exchange]:
-    """The lines of a file, or the first `count`; with a suite its train file's format is the only other one.
+    """The lines of a file, or the first `count`: JSON objects of prompt and response, or of a suite's train file.
 
-    Raises UserError, with the command line's `option`, for a file that is too short, and for a bad line, naming it.
+    suite: the only one whose format is taken (None: any). Raises UserError, with the command line's `option`, for a
+    file that is too short, and for a bad line, naming it.
     """
     with explained(f"{option} {path}: cannot be read", OSError, ValueError):
         lines = path.read_text(encoding="utf-8").splitlines()
@@ -228,9 +223,9 @@ class Example(NamedTuple):
     response: list[int]
 
 
-def generated_exchanges(suite: str, count: int) -> list[Exchange]:
-    """`count` of nano's generated training problems. Raises ValueError if there are fewer."""
-    return [Exchange(problem.question, problem.response) for problem in problems(suite, "train", count)]
+def generated_exchanges(suite: str, count: int, split: str = "train") -> list[Exchange]:
+    """`count` of nano's generated problems. Raises ValueError if there are fewer."""
+    return [Exchange(problem.question, problem.response) for problem in problems(suite, split, count)]
 
 
 def encode(backbone: Backbone, exchanges: list[Exchange], length: int) -> list[Example]:

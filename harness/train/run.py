@@ -39,10 +39,7 @@ def processes() -> int:
 
 
 def accumulation(recipe: Recipe) -> int:
-    """Forwards and backwards of each process in a step, so that all processes together see `global_batch` examples.
-
-    Without `global_batch` it is the recipe's. Raises UserError if the batch cannot be divided so.
-    """
+    """Forwards of each process in a step, for `global_batch` examples. Raises UserError if it does not divide."""
     if recipe.global_batch is None:
         return recipe.accumulation
     together = recipe.batch * processes()
@@ -70,8 +67,7 @@ def set_weights(model: torch.nn.Module, weights: dict[str, Any]) -> None:
 class DiffusionTrainer(Trainer):
     """Trainer of batches as the collators make them, which tell the objective; loss_weight: of objective `llada`.
 
-    rows_per_forward: position-conditioned rows that go through the model at once, so that memory does not grow with
-    them.
+    rows_per_forward: position-conditioned rows that go through the model at once, which bounds memory.
     """
 
     loss_weight: str = "1/t"
@@ -160,8 +156,7 @@ class DiffusionTrainer(Trainer):
 def start(recipe: Recipe, objective: str = "llada") -> Backbone:
     """Model and tokenizer to begin with: those of `init`, or new ones with random weights where the recipe has a size.
 
-    For objective `ar` a LLaDA becomes a causal Llama with its weights. Raises UserError for a model that cannot be
-    trained.
+    For objective `ar` a LLaDA becomes a causal Llama. Raises UserError for a model that cannot be trained.
     """
     if recipe.init is not None:
         backbone = load_backbone(recipe.init, dtype="float32")
@@ -322,10 +317,10 @@ def training_arguments(
 def train(
     objective: str, recipe: Recipe, out: Path, resume: bool = False, save_every: int = 250, shard: bool = False
 ) -> None:
-    """Train as `recipe` says and write the result to `out`. Raises UserError for what cannot be used, and for a result
-    that is not finite, which is not written.
+    """Train as `recipe` says and write the result to `out`; shard: the model over the processes.
 
-    shard: the model over the processes; a training may go on with another number of them, sharded or not.
+    A training may go on with another number of processes. Raises UserError for what cannot be used, and for a result
+    that is not finite.
     """
     set_seed(recipe.seed)
     backbone = start(recipe, objective)

@@ -42,7 +42,6 @@ from harness.audit.neural import (
     chain_terms,
     check_fit,
     distances,
-    paper_targets,
     probs_along,
     prompts_of,
 )
@@ -319,7 +318,7 @@ def backbone() -> Backbone:
 
 
 def apart(backbone: Backbone, contexts: Contexts) -> pd.DataFrame:
-    return distances(backbone, [EXAMPLE], paper_targets(backbone, [EXAMPLE]), contexts)
+    return distances(backbone, [EXAMPLE], [probs_along(backbone, EXAMPLE, None)[0]], contexts)
 
 
 def test_the_papers_target_is_that_of_the_sequence_with_the_tokens_before_filled_in(backbone: Backbone) -> None:
