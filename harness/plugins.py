@@ -16,7 +16,7 @@ from typing import Any
 
 from harness.errors import UserError, explained
 from harness.methods.presets import ALL, GROUPS, LENGTHS, PRESETS, Preset, split_lengths
-from harness.methods.selection import TUNED, Methods, read_elements
+from harness.methods.selection import CHOICE, Methods, read_elements
 from harness.outside import import_file, with_helpers
 from harness.records.files import files_hash
 from harness.records.schema import PluginName, RunConfig
@@ -81,7 +81,7 @@ def load_for(methods: Methods, plugins: Iterable[str] = ()) -> None:
     """Load the plugins that are installed, given, or named in --methods. Raises UserError for a method they lack."""
     load_all(plugins)
     for element in read_elements(methods):
-        if element.plugin and not element.plugin.endswith(TUNED):
+        if element.plugin and not element.plugin.endswith(CHOICE):
             registered = load(element.plugin).registered
             names = [*registered.get("decoders", []), *registered.get("presets", [])]
             if element.name not in names:

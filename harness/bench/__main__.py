@@ -85,8 +85,8 @@ def main(line: list[str] | None = None) -> int:
 def measured(options: BenchOptions) -> Iterator[Tables]:
     """The tables of the options, part after part. Raises UserError for what clashes or is unknown, before measuring."""
     from harness.bench.decoders import bench_methods, bench_prompts, bench_throughput
+    from harness.bench.passes import bench_training
     from harness.bench.shapes import DEVICES, bench_estimate
-    from harness.bench.training import bench_training
     from harness.methods.selection import methods_named
     from harness.plugins import load_for
     from harness.suites.registry import suites_named
@@ -156,7 +156,7 @@ def parts(device: str) -> Iterator[Tables]:
     import torch
 
     from harness.bench.decoders import bench_methods, bench_prompts, bench_responses
-    from harness.bench.training import EVERY, MASKED, bench_training
+    from harness.bench.passes import EVERY, MASKED, bench_training
     from harness.methods.selection import methods_named
     from harness.records.store import read_run
     from model_wrappers import load_backbone

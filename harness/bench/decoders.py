@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import product
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -17,8 +18,7 @@ from harness.records.environment import interleaved
 from harness.records.store import KEY, Run
 from harness.runs.responses import cost_and_tokens, hash_of
 from harness.stats import median_ratio, ratio_of_totals
-from harness.suites.registry import PAPER_SUITES, suite_named
-from harness.suites.splits import problems
+from harness.suites.registry import PAPER_SUITES, problems, suite_named
 from model_wrappers import Backbone, Trace, decode, load_backbone
 from model_wrappers.backbones.protocol import BackboneLike, KeyValues
 from model_wrappers.batches import at_once, in_batch
@@ -133,7 +133,7 @@ def options_of(
 
 
 class Finished(NamedTuple):
-    """A response: seconds from its beginning to its end, and tokens of its content, up to EOS."""
+    """A response: its seconds, and the tokens of its content, up to EOS."""
 
     seconds: float
     tokens: int
@@ -151,17 +151,13 @@ def bench_throughput(
     sizes = [size for size in (1, 2, 4, 8, 16, 32, 64) if size <= limit]
     for suite in suites:
         prompts = dev_prompts(backbone, suite, limit)
-        measured = {
-            (name, size): _AtOnce(
-                backbone, size, [partial(decode, prompt_ids=prompt_P, **options) for prompt_P in prompts]
-            )
-            for size in sizes
-            for name, options in options_of(backbone, suite, presets).items()
-        }
-        calls: dict[Any, Callable[[], object]] = dict(measured)
-        seconds = interleaved(calls, backbone.device, repeats)
+        measured: dict[Any, _AtOnce] = {}
+        for size, (name, options) in product(sizes, options_of(backbone, suite, presets).items()):
+            responses = [partial(decode, prompt_ids=prompt_P, **options) for prompt_P in prompts]
+            measured[name, size] = _AtOnce(backbone, size, responses)
+        seconds = interleaved(dict(measured), backbone.device, repeats)
         for (name, size), batch in measured.items():
-            responses = pd.DataFrame(batch.finished)
+            finished = pd.DataFrame(batch.finished)
             a_second = median_ratio(limit, seconds[name, size])
             rows.append(
                 {
@@ -169,9 +165,9 @@ def bench_throughput(
                     "method": name,
                     "batch": size,
                     "responses/s": a_second,
-                    "tokens/s": a_second * responses["tokens"].mean(),
+                    "tokens/s": a_second * finished["tokens"].mean(),
                     "over batch 1": median_ratio(seconds[name, 1], seconds[name, size]),
-                    **{f"s, {text}": responses["seconds"].quantile(share) for text, share in SHARES.items()},
+                    **{f"s, {text}": finished["seconds"].quantile(share) for text, share in SHARES.items()},
                     "GB": batch.memory,
                 }
             )
@@ -181,7 +177,7 @@ def bench_throughput(
 class _AtOnce:
     """All responses of a method, `size` at once. finished, memory: of the last time."""
 
-    def __init__(self, backbone: Backbone, size: int, responses: list[Callable[[Backbone], Any]]) -> None:
+    def __init__(self, backbone: Backbone, size: int, responses: Sequence[Callable[[Backbone], Any]]) -> None:
         self._backbone, self._size, self._responses = backbone, size, responses
         self.finished: list[Finished] = []
         self.memory = 0.0
@@ -216,8 +212,7 @@ def bench_responses(
     same = both["tokens_hash"] == both["tokens_hash_golden"]
     costs = both["forwards"] == both["forwards_golden"]
     kinds = pd.DataFrame({"equal": same & costs, "other costs": same & ~costs, "other tokens": ~same})
-    parity = kinds.groupby(both["method"], sort=False).agg("sum").reset_index()
-    parity.insert(1, "responses", both.groupby("method", sort=False).size().to_list())
+    parity = kinds.assign(responses=True)[["responses", *kinds]].groupby(both["method"], sort=False).sum().reset_index()
     speeds = []
     by_pair: dict[Any, pd.DataFrame] = dict(list(both.groupby(["suite", "method"], sort=False)))
     for (suite, method), found in by_pair.items():

@@ -107,8 +107,8 @@ class Work(NamedTuple):
 
 @dataclass(frozen=True)
 class Shape:
-    """Sizes of a large model. layers: weights of all; head: of the vocabulary. width: of hidden states. keys: values
-    that one token keeps, keys and values of all layers. depth: number of layers.
+    """Sizes of a large model: weights of all layers and of the head, width of hidden states, what a token keeps as keys
+    and values of all layers, and number of layers.
     """
 
     layers: int

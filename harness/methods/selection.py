@@ -9,18 +9,19 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from harness.elements import alternatives, elements_of, format_call, format_label, parse_call
-from harness.errors import UserError
+from harness.errors import UserError, explained
 from harness.methods.presets import ALL, GROUPS, PRESETS, ROLES, Preset, split_lengths
-from harness.methods.tuning import read_choice
 from model_wrappers.decoders import METHODS, Decoder, Method, check_name, decoder_named, name_of
 from model_wrappers.options import convert_options, meant
 
-TUNED = ".json"  # how the name of a file of tuned methods ends
+CHOICE = ".json"  # how the name of a file of tuned methods ends
+TUNED = "-tuned-"  # between decoder and goal in a method's name
 CACHES = ("prefix", "dual")  # what +CACHE may be: values of a decoder's option `cache`
 # What a label says of the options stands in brackets at its end.
 LABEL = re.compile(r"(.*?)(?: \(([^()]*)\))?", re.DOTALL)
@@ -61,7 +62,7 @@ def read_elements(methods: Methods) -> Iterator[Element]:
                 raise UserError(f"{text}: the cache goes before the options: {name}{cache}{options}")
             head, arguments = parse_call(text)
             plugin, _, rest = head.rpartition(":")
-            if rest.endswith(TUNED):
+            if rest.endswith(CHOICE):
                 plugin, rest = head, ""
             name, _, cache = rest.partition("+")
             yield Element(text, plugin.strip(), name.strip(), cache.strip(), arguments)
@@ -87,7 +88,7 @@ def methods_named(methods: Methods) -> dict[str, Preset]:
 def _resolved(element: Element) -> tuple[str, dict[str, Preset]]:
     """The canonical text of an element, and the methods that it stands for."""
     name, plain = element.name, not element.cache and not element.arguments
-    if element.plugin.endswith(TUNED):
+    if element.plugin.endswith(CHOICE):
         presets = read_choice(element.plugin)
         if plain and (not name or name in presets):
             return name or element.plugin, {name: presets[name]} if name else presets
@@ -146,3 +147,29 @@ def _with_arguments(element: Element, preset: Preset) -> tuple[str, Preset]:
 
 def _valid() -> list[str]:
     return [*GROUPS, ALL, *PRESETS, *(name for name in METHODS if name not in PRESETS)]
+
+
+class Tuned(msgspec.Struct):
+    """A method of a file that harness/tune.py made."""
+
+    label: str
+    method: str
+    role: str
+    suites: dict[str, dict[str, Any]]
+
+
+class ChoiceFile(msgspec.Struct):
+    """A file that harness/tune.py made."""
+
+    methods: dict[str, Tuned]
+
+
+def read_choice(path: str) -> dict[str, Preset]:
+    """The methods of a file that harness/tune.py made. Raises UserError if it is none."""
+    damaged = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+    with explained(f"{path} is no choice.json of harness/tune.py", OSError, *damaged):
+        choice = msgspec.json.decode(Path(path).read_bytes(), type=ChoiceFile)
+    return {
+        name: Preset(each.label, each.method, role=each.role, suites=each.suites, tuned=True)
+        for name, each in choice.methods.items()
+    }

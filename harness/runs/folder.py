@@ -16,10 +16,9 @@ from harness.errors import UserError
 from harness.plugins import used_by
 from harness.records.consistency import differences
 from harness.records.environment import busy_warning, describe, receipt
-from harness.records.files import BESIDE, files_hash, model_hashes
+from harness.records.files import BESIDE, TRACES, files_hash, model_hashes
 from harness.records.schema import SCHEMA, RunConfig, RunRecord
 from harness.records.store import config_hash, read_meta, write_meta
-from harness.records.traces import NAME as TRACES
 from harness.runs.resolve import ResolvedRun
 from model_wrappers.backbones.model import Backbone
 from model_wrappers.decoders import Decoder

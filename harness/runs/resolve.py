@@ -24,9 +24,8 @@ from harness.runs.models import read_models, rows_of
 from harness.runs.options import RunOptions
 from harness.runs.pool import Workers, workers_of
 from harness.suites.questions import Questions
-from harness.suites.registry import BUILT_IN, suites_named
+from harness.suites.registry import BUILT_IN, split_named, suites_named
 from harness.suites.spec import Suite
-from harness.suites.splits import split_named
 from model_wrappers.api import check_temperature
 from model_wrappers.backbones.model import check_graphs
 from model_wrappers.backbones.registry import SHIPPED, device_named

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 LENGTH_BYTES = 4
 LONGEST = 2**28  # bytes
+LONGEST_MESSAGE = 1000  # characters of an exception's
 CONTAINERS: dict[str, Callable[..., Any]] = {"l": list, "t": tuple, "s": set, "f": frozenset}
 LETTERS = {kind: letter for letter, kind in CONTAINERS.items()}
 BYTES: dict[str, Any] = {"b": bytes, "B": bytearray}
@@ -41,6 +42,10 @@ STANDARD: dict[str, Callable[[Any], list[Any]]] = {
 
 class Broken(Exception):
     """The other side ended, or wrote what is no message."""
+
+
+class OutOfTime(Exception):
+    """The time limit; an ordinary exception, as in OpenCompass's evaluators: a program may catch it."""
 
 
 class Channel:

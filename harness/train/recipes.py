@@ -35,9 +35,8 @@ class Size(Struct, frozen=True, kw_only=True):
 class Recipe(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A training. A field with a description is an option of the command, of the same name.
 
-    size: of a new model, without `init`. repeats: how many times in a row each batch of generated examples comes,
-    corrupted anew. shots: whether suites with solved problems before each have them here. blocks: of objective llada,
-    the share of batches corrupted as decoding in blocks meets them. min_lr_ratio: the last learning rate over `lr`.
+    size: of a new model, without `init`. repeats, shots: as of `NanoExamples`. blocks: of objective llada, the share of
+    batches corrupted as decoding in blocks meets them. min_lr_ratio: the last learning rate over `lr`.
     """
 
     init: Annotated[str | None, Meta(description="folder or hub id of the model to start from")] = None

@@ -13,8 +13,8 @@ from plotly.offline import get_plotlyjs
 
 from harness.errors import UserError, explained
 from harness.measures.table import timed
+from harness.records.files import KINDS
 from harness.records.store import Run
-from harness.records.traces import KINDS
 from tables.charts import PALETTE
 from tables.pages.data import LIKELY, Book, rows, script, texts, traces
 from tables.pages.overview import figures, overview

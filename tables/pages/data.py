@@ -19,10 +19,9 @@ import pandas as pd
 
 from harness.errors import UserError
 from harness.measures.table import REFERENCE, method_labels, suite_titles
+from harness.records.files import TraceRecord, each_frame, read_prompts
 from harness.records.store import KEY, Run
-from harness.records.traces import TraceRecord, each_frame, read_prompts
-from harness.suites.registry import SUITES
-from harness.suites.splits import drawn, split_named
+from harness.suites.registry import SUITES, drawn, split_named
 
 RESPONSES = 100  # about how many a data file holds
 

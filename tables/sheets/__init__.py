@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import pandas as pd
 from msgspec import UNSET
 
+from harness.measures.against import against_reference
 from harness.measures.intervals import Pairs
-from harness.measures.series import against_reference
 from harness.measures.table import BY_SEED, LENGTH, REFERENCE, method_labels, suite_titles, timed
 from harness.records.store import Run
 from harness.suites.registry import SUITES

@@ -10,8 +10,7 @@ from transformers import PreTrainedTokenizerFast
 
 from harness.errors import UserError
 from harness.runs.problems import load_problems, prepare
-from harness.suites.registry import SUITES
-from harness.suites.splits import write_suites
+from harness.suites.registry import SUITES, write_suites
 from model_wrappers import load_backbone
 from model_wrappers.opencompass_model import DiffusionModel
 

@@ -14,8 +14,7 @@ from harness.records.files import file_hash
 from harness.records.schema import RunConfig
 from harness.runs.folder import claim_folder
 from harness.runs.models import read_models
-from harness.suites.registry import SUITES
-from harness.suites.splits import write_generated, write_suites
+from harness.suites.registry import SUITES, write_generated, write_suites
 
 
 def resolved(*line: str) -> RunConfig:

@@ -20,8 +20,7 @@ from harness.sandbox.evaluators import taken
 from harness.sandbox.scoring import describe_scoring, score_run
 from harness.sandbox.verdicts import explained_suite, verdicts_of
 from harness.scoring import main
-from harness.suites.registry import GENERATED, SUITES, suite_named
-from harness.suites.splits import problems, write_generated, write_suites
+from harness.suites.registry import GENERATED, SUITES, problems, suite_named, write_generated, write_suites
 from tables.render import render
 
 CODE_SUITES = [name for name in GENERATED if SUITES[name].executes]

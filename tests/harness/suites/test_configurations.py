@@ -16,8 +16,7 @@ from harness.errors import UserError
 from harness.sandbox.bubblewrap import whole_process
 from harness.sandbox.execute import Isolation, entered, filter_descriptor
 from harness.sandbox.verdicts import explained_suite
-from harness.suites.registry import suite_named, suites_named
-from harness.suites.splits import problems, write_suites
+from harness.suites.registry import problems, suite_named, suites_named, write_suites
 from model_wrappers import load_backbone
 
 NAMED = ["gsm8k", "math", "math500", "humaneval", "mbpp"]

@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from trainers import trainer
 
 from harness.errors import UserError
-from harness.suites.exchanges import encode, generated_exchanges
+from harness.suites.registry import encode, generated_exchanges
 from harness.train.__main__ import main
 from harness.train.data import (
     EOT,
