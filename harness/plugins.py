@@ -158,12 +158,10 @@ def _registered(plugin: str, module: str, path: Path) -> dict[str, list[str]]:
         for name in added["decoders"]:
             others = {preset for preset in PRESETS if PRESETS[preset].method != name}
             _check_name("method", name, {*GROUPS, ALL, *others})
-    except BaseException as error:  # whatever its code raises
+    except (Exception, SystemExit) as error:  # whatever its code raises
         for kind, registry in registries.items():
             registry.clear()
             registry.update(before[kind])
-        if isinstance(error, KeyboardInterrupt):
-            raise
         raise UserError(f"plugin {plugin}{_reason(error, path)}") from error
     return {kind: names for kind, names in added.items() if names}
 
