@@ -97,11 +97,11 @@ def new_request(
     check_lengths(gen_length, block_length)
     prompt_1P = _prompt(prompt_ids, backbone, gen_length)
     start = prompt_1P.shape[1]
-    own_draft = getattr(options, "draft", None)  # the model of the draft probs, if it is not the target's
-    for name in ("mask_id", "vocab_size") if own_draft is not None else ():
-        if not hasattr(own_draft, "logits") or getattr(own_draft, name, None) != getattr(backbone, name):
+    draft_model = getattr(options, "draft", None)  # the model of the draft probs, if it is not the target's
+    for name in ("mask_id", "vocab_size") if draft_model is not None else ():
+        if not hasattr(draft_model, "logits") or getattr(draft_model, name, None) != getattr(backbone, name):
             raise ValueError(f"draft must be a backbone with the target's {name}, {getattr(backbone, name)}")
-    target, draft = ledgers(backbone, backbone if own_draft is None else own_draft, start, blocks)
+    target, draft = ledgers(backbone, backbone if draft_model is None else draft_model, start, blocks)
     x_1L = torch.cat([prompt_1P, _response(given, backbone, gen_length)], 1)
     grid, end = (target.grid if isinstance(target, BlockLedger) else None), x_1L.shape[1]
     if grid is not None:  # the model's last block may reach beyond the response

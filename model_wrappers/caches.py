@@ -69,7 +69,7 @@ class PrefixCache(NoCache):
     """What stands before the block is kept; the block and all after it run at every step but the first."""
 
     write: Write = "none"
-    reads_behind = True  # after a block's first step, what stands after the block can be read too
+    reads_ahead = True  # after a block's first step, what stands after the block can be read too
 
     def begin_block(self, start: int, end: int) -> None:
         self._start, self._end = start, end
@@ -87,7 +87,7 @@ class PrefixCache(NoCache):
         position_M = index_M if position_M is None else position_M
         if self._cache is None:
             logits_1NV, self._cache = self._backbone.extend(ids_1M, position_M, read_N, visible_NK=visible_MM)
-            self.readable = range(self._start, self._length if self.reads_behind else self._end)
+            self.readable = range(self._start, self._length if self.reads_ahead else self._end)
             return logits_1NV[0]
         piece_N = self._piece(self._cache, index_M)
         piece = (ids_1M[:, piece_N], position_M[piece_N], torch.searchsorted(piece_N, read_N))
@@ -108,7 +108,7 @@ class DualCache(PrefixCache):
     """All but the block is kept; its keys and values are replaced at every step, as are those of added tokens."""
 
     write: Write = "replace"
-    reads_behind = False
+    reads_ahead = False
 
     def _piece(self, cache: KeyValues, index_M: torch.Tensor) -> torch.Tensor:
         return torch.cat([index_M[self._start + self._backbone.reads_at : self._end], index_M[self._length :]])

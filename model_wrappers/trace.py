@@ -31,7 +31,7 @@ class Rejected(NamedTuple):
 
 
 class Observer(Protocol):
-    """Told of every change to the response, in order, as decoders commit through their request."""
+    """Sees every change to the response, in order, as decoders commit through their request."""
 
     def committed(self, positions: Ints, tokens: Ints, probs: Floats, how: Sequence[How]) -> None:
         """Tokens that are now at positions of the response, with the probability that the decoder gave each.

@@ -95,10 +95,11 @@ def excluded_ids(request: Request, options: FeFOptions) -> tuple[list[int], list
 
 
 def corrupt_response(request: Request, options: FeFOptions, kernel: Kernel) -> list[int]:
-    """The predicted positions (J_pred): masks; under the uniform kernel, which makes draws of these, all not given."""
+    """The predicted positions (J_pred): those that hold masks; under the uniform kernel all that were not given."""
     masks = request.start + (request.x_1L[0, request.start :] == request.mask_id).nonzero()[:, 0]
     noise = kernel.corrupt(request.x_1L[0, masks], 1.0, request.sampler)
     if options.kernel == "absorbing":
         return list(masks.tolist())
+    # Draws do not show which positions are corrupted, as masks do.
     request.remask(masks.tolist(), noise)
     return [at for at in range(request.start, request.x_1L.shape[1]) if at not in request.given]

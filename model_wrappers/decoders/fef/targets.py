@@ -17,10 +17,11 @@ PositionLogits = dict[int, torch.Tensor]  # position in the sequence -> logits (
 
 
 class Proposal(NamedTuple):
-    """What a window is verified on: W drafts, the probs that they were drawn from, and the draft logits.
+    """What a window is verified on: W drafts, the probs that they were drawn from, and the draft logits; none without
+    speculation.
 
-    Without speculation there are none. first_target_1V: the first position's target logits, if a pass gave them
-    already: no verification then.
+    first_target_1V: target logits of the first position, where a pass gave them already; the verification leaves it
+    out.
     """
 
     tokens: list[int]
