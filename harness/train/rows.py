@@ -138,8 +138,7 @@ class TwoStreamBatches:
 
 
 class BlockRows(NamedTuple):
-    """Inputs of B rows, fields as in `TwoStreamRows`; positions: (B, R), the corrupted copy; block_weight: (B, R), 0
-    where nothing is predicted."""
+    """Inputs as of `TwoStreamRows`; positions: (B, R), the corrupted copy; block_weight: (B, R), 0 if not predicted."""
 
     inputs: torch.Tensor
     position_ids: torch.Tensor
@@ -203,10 +202,7 @@ def block_rows(
     length: int,
     mask_id: int,
 ) -> BlockRows:
-    """The clean sequence | its response with masks, at the same positions.
-
-    start_B: where each response begins; R tokens follow it, masked where masked_BR says, with weights weight_BR.
-    """
+    """The clean sequence | its response from start_B on, with masks where masked_BR says, and of weights weight_BR."""
     rows, total = clean_BL.shape
     within_R = torch.arange(masked_BR.shape[1])
     position_BL, copy_BR = torch.arange(total).expand(rows, -1), start_B[:, None] + within_R

@@ -219,10 +219,7 @@ def examples_for(recipe: Recipe, backbone: Backbone) -> tuple[data.Examples, int
 
 
 def collator_for(objective: str, recipe: Recipe, backbone: Backbone) -> data.Collator:
-    """The collator of an objective and, for `fef`, of its mask; of blocks, where the model attends in them.
-
-    Generated examples are sometimes padded to a length of their suites.
-    """
+    """The collator of an objective, its mask and blocks; generated examples are sometimes padded to suites' lengths."""
     lengths: tuple[int, ...] = ()
     if recipe.data is None:
         longest = max(suite_named(name).generated.length for name in recipe.mix or data.NANO_SUITES)
