@@ -57,7 +57,7 @@ def score_run(folder: Path, unsafe: bool = False, pending: bool = False) -> dict
 
 
 def _verdicts(run: Path, suites: list[str], unsafe: bool, pending: bool, shown: list[str] | None) -> dict[str, Any]:
-    """What `verdicts_of` finds in another process, which is in a sandbox that sees the paths `shown` (None: in none)."""
+    """What `verdicts_of` finds in another process, in a sandbox that sees the paths `shown` (None: in none)."""
     folder = run
     with tempfile.TemporaryDirectory(prefix="scoring-") as scratch, ExitStack() as stack:
         verdicts = Path(scratch) / "verdicts.json"
