@@ -202,10 +202,7 @@ def start(recipe: Recipe, objective: str = "llada") -> Backbone:
 
 
 def examples_for(recipe: Recipe, backbone: Backbone) -> tuple[data.Examples, int]:
-    """The training examples for a model, and the optimizer steps they take.
-
-    Raises UserError for a data file that cannot be used, or a preset that says neither steps nor epochs.
-    """
+    """The training examples for a model, and the steps that they take. Raises UserError for a bad file, or no steps."""
     tokenizer, end = backbone.text_tokenizer(), backbone.family.end_of_turn
     per_step = recipe.batch * accumulation(recipe) * processes()
     if recipe.data is not None:
