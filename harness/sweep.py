@@ -191,14 +191,14 @@ def _change(base: Run, run: Run, method: str) -> tuple[float, float, float]:
     sides = []
     for each in (base, run):
         own = each.items[each.items["method"].astype(str) == method].dropna(subset="correct")
-        own = own.reindex(columns=[*PROBLEM, "correct"]).astype({"correct": bool})
+        own = own.reindex(columns=[*PROBLEM, "correct"]).astype({"correct": bool}).astype({"correct": float})
         sides.append(own.assign(suite=own["suite"].astype(str).map(names)))
     both = sides[0].merge(sides[1], on=PROBLEM)
     if both.empty:
         return math.nan, math.nan, math.nan
-    lost, gained = ((both["correct_x"] > both["correct_y"]).sum(), (both["correct_x"] < both["correct_y"]).sum())
-    low, high = paired_interval(int(lost), int(gained), len(both))
-    return 100 * (gained - lost) / len(both), 100 * low, 100 * high
+    change = both["correct_y"].to_numpy() - both["correct_x"].to_numpy()
+    low, high = paired_interval(int((change < 0).sum()), int((change > 0).sum()), len(both))
+    return 100 * float(change.mean()), 100 * low, 100 * high
 
 
 def main(line: list[str] | None = None) -> int:

@@ -63,10 +63,7 @@ def main(line: list[str] | None = None) -> int:
 
 
 def audit(options: AuditOptions) -> list[str]:
-    """Run the sections of the options, print and record them; returns the failed checks, one line each.
-
-    Raises UserError, before anything is measured, for what cannot be done.
-    """
+    """Run, print and record the sections; returns the failed checks. Raises UserError before anything is measured."""
     sections = [name.strip() for name in options.sections.split(",")]
     wrong = "".join(f"unknown section {name!r}; valid: {', '.join(SECTIONS)}; " for name in {*sections} - {*SECTIONS})
     if options.tokens**options.positions > OUTCOMES:

@@ -161,10 +161,7 @@ class ProbeSampler(ChoiceSampler):
 
 
 def branches(run: Callable[[Any], T], quota: int | None = None) -> Iterator[tuple[T, float]]:
-    """The result of run(sampler), and its probability, on every branch of its randomness.
-
-    Raises ArithmeticError if the probabilities do not add up to 1 in the end.
-    """
+    """The result of run(sampler) and its probability on every branch; ArithmeticError if they do not add up to 1."""
     pending: list[tuple[int, ...]] = [()]
     total = 0.0
     while pending:

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import product
-from typing import Any, NamedTuple
+from typing import Any
 
 import pandas as pd
 import psutil
@@ -132,13 +132,6 @@ def options_of(
     return found
 
 
-class Finished(NamedTuple):
-    """A response: its seconds, and the tokens of its content, up to EOS."""
-
-    seconds: float
-    tokens: int
-
-
 def bench_throughput(
     backbone: Backbone, suites: list[str], limit: int, repeats: int, presets: dict[str, Preset]
 ) -> pd.DataFrame:
@@ -175,11 +168,11 @@ def bench_throughput(
 
 
 class _AtOnce:
-    """All responses of a method, `size` at once. finished, memory: of the last time."""
+    """All responses of a method, `size` at once. finished: seconds and content tokens of each, the last time."""
 
     def __init__(self, backbone: Backbone, size: int, responses: Sequence[Callable[[Backbone], Any]]) -> None:
         self._backbone, self._size, self._responses = backbone, size, responses
-        self.finished: list[Finished] = []
+        self.finished: list[dict[str, float]] = []
         self.memory = 0.0
 
     def __call__(self) -> None:
@@ -191,10 +184,10 @@ class _AtOnce:
         most = torch.cuda.max_memory_allocated(self._backbone.device) if on_gpu else psutil.Process().memory_info().rss
         self.memory = most / 1e9
 
-    def _response(self, response: Callable[[Backbone], Any]) -> Finished:
+    def _response(self, response: Callable[[Backbone], Any]) -> dict[str, float]:
         began = time.perf_counter()
         out = response(self._backbone if self._size == 1 else in_batch(self._backbone))
-        return Finished(time.perf_counter() - began, content_length(self._backbone, out.tokens))
+        return {"seconds": time.perf_counter() - began, "tokens": content_length(self._backbone, out.tokens)}
 
 
 def bench_responses(

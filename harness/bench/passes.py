@@ -19,7 +19,7 @@ import torch
 from msgspec import structs
 
 from harness.errors import UserError, explained
-from harness.records.environment import interleaved, seconds_of
+from harness.records.environment import DISCARDED, interleaved, seconds_of
 from harness.stats import linear_fit, median_ratio
 from harness.train.data import Collator, CorruptedBatches, NanoExamples, PositionBatches
 from harness.train.recipes import PRESETS
@@ -47,10 +47,7 @@ def random_ids(vocab_size: int, length: int, device: torch.device) -> torch.Tens
 
 
 class SequencePasses:
-    """Forwards of a random prompt and a masked response, `length` tokens together.
-
-    Raises UserError where they are too short for a window of DRAFTS or too long for the model.
-    """
+    """Forwards of a random prompt and a masked response. Raises UserError for lengths that cannot be measured."""
 
     def __init__(self, backbone: Backbone, prompt: int, response: int) -> None:
         length = prompt + response
@@ -108,8 +105,7 @@ class TwoStream:
 
 @dataclass(frozen=True)
 class Costs:
-    """Seconds of passes on a sequence. literal: by rows of a literal verification. two_stream: of a two-stream
-    verification without its context pass, by the tokens that it adds after the cached ones."""
+    """Seconds of passes; literal: by rows of a verification; two_stream: by tokens added, without a context pass."""
 
     plain: float
     draft: float
@@ -217,15 +213,9 @@ def bench_memory(backbone: Backbone, prompt: int, response: int) -> pd.DataFrame
         if window <= passes.length:
             calls[f"two-stream verification, window {window}"] = passes.two_stream(window).both
     peaks = pd.Series({name: _peak_bytes(call, backbone.device) for name, call in calls.items()})
-    weights = sum(weight.nbytes for weight in backbone.model.parameters())
-    return pd.DataFrame(
-        {
-            "pass": list(calls),
-            "MB": (peaks / 1e6).to_list(),
-            "plain forwards": (peaks / peaks["plain forward"]).to_list(),
-            "with weights": ((peaks + weights) / (peaks["plain forward"] + weights)).to_list(),
-        }
-    )
+    plain, weights = peaks["plain forward"], sum(weight.nbytes for weight in backbone.model.parameters())
+    relative = {"plain forwards": peaks / plain, "with weights": (peaks + weights) / (plain + weights)}
+    return pd.DataFrame({"MB": peaks / 1e6, **relative}).rename_axis("pass").reset_index()
 
 
 def _peak_bytes(call: Callable[[], object], device: torch.device) -> float:
@@ -245,7 +235,6 @@ def _peak_bytes(call: Callable[[], object], device: torch.device) -> float:
 MASKED = "fef, two-stream mask"
 EVERY = "fef, all positions"
 POSITIONS = {"fef, 1 position": 1, "fef, 4 positions": 4, "fef, 16 positions": 16, EVERY: None}
-DISCARDED = 2
 
 
 def bench_training(
@@ -254,7 +243,7 @@ def bench_training(
     """Forward and backward of a batch of the preset `nano`, without the optimizer's step: medians over `repeats`.
 
     objectives: those to measure (None: all). batch: examples (None: the preset's). device: "cpu", else a GPU where
-    there is one. Every step has new examples, the same for all. Columns: rows, seconds, examples and tokens.
+    there is one. Every step has new examples, the same for all.
     """
     size, steps = batch or PRESETS["nano"].batch, repeats + DISCARDED
     trainer_arguments = {"use_cpu": True} if device == "cpu" else {}

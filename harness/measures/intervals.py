@@ -59,10 +59,7 @@ Pairs = Mapping[tuple[str, str], Paired]
 
 
 def paired(run: Run, reference: str = REFERENCE) -> dict[tuple[str, str], Paired]:
-    """Every method beside the reference, by (method, suite), where they share items.
-
-    Raises UserError as `measure` does.
-    """
+    """Every method beside the reference, by (method, suite), where they share items. Raises as `measure` does."""
     found, compared = {}, 1.0 if timed(run) else math.nan
     for (method, suite), own in shared_with_reference(checked_items(run), reference).groupby(PAIR, observed=True):
         right, verdict = own["verdict_reference"], own["verdict"]

@@ -171,6 +171,7 @@ def _curve(sums: pd.DataFrame, title: str, methods: list[str], suite: str) -> li
     drawn = np.random.default_rng(SEED).multinomial(len(wide), np.full(len(wide), 1 / len(wide)), RESAMPLES)
     weights = np.vstack([np.ones(len(wide)), drawn])  # the problems themselves, then the resamples
 
+    # Problems are drawn for all methods together: their curves are of the same problems.
     def totals(name: str, of: list[str]) -> Values:
         return weights @ wide[name][of].to_numpy(float)
 

@@ -21,10 +21,7 @@ PROBLEM = ["suite", "item"]
 
 
 def read_measured(folder: Path) -> Run:
-    """A run as `read_run` gives it; with a folder `speed` in its own, the seconds are of the run there.
-
-    Raises UserError as `read_run` and `with_speed` do.
-    """
+    """A run, its seconds of the run in its folder `speed` if there is one. Raises UserError as `with_speed` does."""
     run, speed = read_run(folder), folder / FOLDER
     return with_speed(run, read_run(speed)) if (speed / "run.json").exists() else run
 

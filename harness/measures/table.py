@@ -176,7 +176,6 @@ def _against_reference(items: pd.DataFrame) -> pd.DataFrame:
 
 
 def _draws(run: Run, item: npt.NDArray[np.float64]) -> dict[str, npt.NDArray[np.float64]]:
-    """problem and draw of every item."""
     draws, files = len(run.config.draws), run.meta.data.get("files") or {}
     if draws == 1:
         return {"problem": item, "draw": np.zeros(len(item))}

@@ -69,8 +69,7 @@ def read_elements(methods: Methods) -> Iterator[Element]:
 
 
 def methods_named(methods: Methods) -> dict[str, Preset]:
-    """The methods of --methods by key. Raises UserError or ValueError for one that is unknown, repeated or cannot be
-    set."""
+    """The methods of --methods by key. Raises UserError or ValueError for one that is unknown, repeated or misused."""
     chosen: dict[str, Preset] = {}
     seen: set[str] = set()
     twice: list[str] = []

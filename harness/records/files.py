@@ -30,10 +30,7 @@ from model_wrappers.trace import KINDS, NO_WINDOW, NUMBER, EventLog
 
 
 def read_lines(path: Path, record: Line | None = None) -> list[dict[str, Any]]:
-    """The objects of a JSON-lines file; a torn last line is left out.
-
-    Raises UserError naming the line if any other line is not a JSON object, or not such a `record`.
-    """
+    """The objects of a JSON-lines file, a torn last line left out. Raises UserError, naming any other that is wrong."""
     return [row for _, row in each_line(path, record)]
 
 
@@ -55,10 +52,7 @@ def each_line(path: Path, record: Line | None) -> Iterator[tuple[bytes, dict[str
 
 @contextmanager
 def opened(path: Path) -> Iterator[BinaryIO | gzip.GzipFile]:
-    """A JSON-lines file to read, plain or packed, empty if there is neither.
-
-    Raises UserError if it cannot be unpacked.
-    """
+    """A JSON-lines file to read, plain or packed, empty if there is neither. Raises UserError if it is damaged."""
     packed = packed_of(path)
     if path.exists() or not packed.exists():
         with path.open("rb") if path.exists() else io.BytesIO() as file:
@@ -107,10 +101,7 @@ def nano_hashes() -> frozenset[str]:
 
 
 def model_hashes(folder: Path, endings: tuple[str, ...] = WEIGHTS) -> dict[str, str]:
-    """SHA-256 of the files of a model's folder that have these endings, by name; empty where there are none.
-
-    Weights may be many gigabytes: a file that has not changed is read once.
-    """
+    """SHA-256 of the files of a model's folder with these endings, by name; unchanged files are read once."""
     files = sorted(path for ending in endings for path in folder.glob(f"*{ending}"))
     return {path.name: _known_hash(path.resolve(), _version(path)) for path in files}
 
@@ -189,10 +180,7 @@ def frame_of(record: TraceRecord) -> bytes:
 
 
 def each_frame(folder: Path) -> Iterator[tuple[bytes, TraceRecord]]:
-    """Every whole frame of a run's traces with what it says, in their order; none where there are no traces.
-
-    Raises UserError, naming the frame, if one is damaged.
-    """
+    """Every whole frame of a run's traces, with what it says; none without any. Raises UserError for a damaged one."""
     path = Path(folder) / TRACES
     if not path.exists():
         return

@@ -131,10 +131,7 @@ class Scoring(TypedDict, total=False):
 
 
 class RunRecord(Struct, kw_only=True):
-    """run.json. scoring and sessions come while the run goes on; the rest of the parts is as harness/runs writes it.
-
-    plugins: those that the run used.
-    """
+    """run.json; scoring and sessions come while the run goes on, and `plugins` are those that it used."""
 
     schema: Literal[1]
     config: RunConfig

@@ -128,10 +128,7 @@ def _read_json(path: Path) -> Any:
 
 
 def read_run(folder: Path, windows: bool = True) -> Run:
-    """Read a run's folder. Raises UserError if it is none, or damaged, or if its records disagree.
-
-    windows: False leaves the windows out, unread and unchecked: golden records have none.
-    """
+    """Read a run's folder, `windows` too. Raises UserError if it is none, or damaged, or if its records disagree."""
     folder = Path(folder)
     meta = read_meta(folder)
     items = _read_frame(folder / "items.jsonl", ItemRecord)
@@ -226,10 +223,7 @@ class Recorder:
                 write_atomically(path, b"".join(kept))
 
     def check_traced(self) -> None:
-        """Raise UserError unless every item that is recorded has its trace.
-
-        A kill leaves none without, for the trace is written first; a file that was lost or exchanged does.
-        """
+        """Raise UserError unless every recorded item has its trace: a kill leaves none without, a lost file does."""
         missing = [" ".join(map(str, key)) for key in self.items if key not in self._traced]
         if missing:
             raise UserError(

@@ -53,10 +53,7 @@ def checkout(rev: str) -> Iterator[Path]:
 
 
 def revision_of(folder: Path) -> str:
-    """The commit that a folder's files came with: the last that changed any.
-
-    Raises UserError if they were changed since, or git, perhaps in a shallow clone, does not know it.
-    """
+    """The commit that last changed a folder. Raises UserError for later changes, or if git does not know."""
     path = str(folder.resolve())
     wrong = f"{folder} has changes that are not committed" if _git("status", "--porcelain", "--", path) else ""
     commit = _git("rev-list", "-1", "HEAD", "--", path)

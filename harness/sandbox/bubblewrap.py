@@ -197,8 +197,7 @@ def lacks(isolation: Isolation) -> str:
 def _command(
     bwrap: str, namespaces: tuple[str, ...], also: Sequence[str] = (), writable_folder: str | None = None
 ) -> tuple[str, ...]:
-    """bubblewrap's command line up to the interpreter's: a read-only view, also of the paths `also`, new /proc, /dev
-    and scratch folders, and perhaps one outside folder that is written to."""
+    """bubblewrap's command line: a read-only view, new /proc, /dev and scratch, and perhaps a folder to write to."""
     scratch = ["--perms", "1777", "--size", str(execute.SCRATCH_BYTES), "--tmpfs"]
 
     def parents(path: Path) -> list[str]:

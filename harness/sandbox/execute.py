@@ -207,7 +207,6 @@ def memory_group(slot: int = 0) -> Path | None:
 
 
 def _shared_part(program: Program, isolation: Isolation, slot: int) -> dict[str, Any]:
-    """What the process of the program knows too."""
     limits = {
         "RLIMIT_AS": MEMORY_BYTES,
         "RLIMIT_FSIZE": FILE_BYTES,

@@ -66,10 +66,7 @@ def score_run(folder: Path, unsafe: bool = False, pending: bool = False) -> dict
 
 
 def _verdicts(run: Path, suites: list[str], unsafe: bool, pending: bool, shown: list[str] | None) -> dict[str, Any]:
-    """What `verdicts.verdicts_of` finds in another process.
-
-    shown: that process is itself in a sandbox, which sees these paths: its evaluators may start none for every program.
-    """
+    """What `verdicts_of` finds in another process, in a sandbox that sees the paths `shown` (None: in none)."""
     folder = run
     with tempfile.TemporaryDirectory(prefix="scoring-") as scratch, ExitStack() as stack:
         verdicts = Path(scratch) / "verdicts.json"

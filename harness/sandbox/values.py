@@ -93,8 +93,7 @@ def encode(value: Any, other: Callable[[Any], int]) -> bytes:
 
 
 def decode(text: bytes, stand_in: Callable[[int], Any], like: Callable[[str, Any], Any]) -> Any:
-    """The value that was encoded. stand_in: the value of a number; like: an object of a class that the program defines,
-    by its name and the builtin value that it is. Raises some exception for what no `encode` has written."""
+    """The value of a text of `encode`; stand_in: of a number, like: of a program's class. Raises for any other text."""
     lines = iter(text.decode("ascii").split("\n"))
     value = _read(lines, stand_in, like)
     if next(lines, None) is not None:

@@ -93,7 +93,6 @@ def verdicts_of(
 
 
 def _problems(suite: Suite, meta: RunRecord, data: Path, unsafe: bool) -> list[Problems]:
-    """The datasets of a suite, as far as the run went."""
     if files_hash(suite.files(meta.config.generated, data)) != meta.data["files"][suite.name]["sha256"]:
         raise UserError(f"the problems of {suite.name} are not those of the run: their SHA-256 differs from run.json's")
     configs = suite.datasets(meta.config.generated, data)

@@ -148,9 +148,8 @@ def judge_of(judge: str) -> Judge:
 @lru_cache
 def _function(path: Path, name: str, version: int) -> Callable[[str, str], Any]:
     """A function of a file of this version, or a metric of ParallelBench."""
-    if path.parts[-len(METRICS.parts) :] == METRICS.parts:
-        return parallelbench_metric(path, name, f"{version:x}")
-    return import_function(path, name, f"{version:x}")
+    metric = path.parts[-len(METRICS.parts) :] == METRICS.parts
+    return (parallelbench_metric if metric else import_function)(path, name, f"{version:x}")
 
 
 def last_number(text: str) -> Decimal | None:
@@ -171,8 +170,7 @@ GRAMMAR = ("sentence_to_words_score", "grammar_score", "startwith_score")
 
 
 def parallelbench_task(element: str, checkout: str | None) -> tuple[str, Path, str]:
-    """Name, file and judge of an element parallelbench:GROUP/TASK. Raises UserError for a task that cannot be judged
-    here."""
+    """Name, file and judge of an element parallelbench:GROUP/TASK. Raises UserError for one that cannot be judged."""
     task = element.removeprefix(PARALLELBENCH)
     folder = Path(checkout or "").expanduser().resolve() / TASKS
     file, wrong, metric = folder / f"{task}.jsonl", "", ""

@@ -81,10 +81,7 @@ def suite_named(name: str) -> Suite:
 
 
 def suites_named(names: str | Iterable[str], data: str | None = None) -> dict[str, Suite]:
-    """The suites of comma-separated lists, by name. Raises UserError for an unknown or repeated one.
-
-    data: the checkout of ParallelBench for elements parallelbench:GROUP/TASK.
-    """
+    """The suites of comma-separated lists, by name; data: ParallelBench's checkout. Raises UserError for bad names."""
     chosen: dict[str, Suite] = {}
     for element in elements_of(names if isinstance(names, str) else ";".join(names)):
         name = element

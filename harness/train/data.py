@@ -230,10 +230,7 @@ class NextTokenBatches:
 
 
 class PositionBatches:
-    """Collator: corrupted batches as position-conditioned rows (the paper's Algorithm 1).
-
-    positions: corrupted positions per example, at random; None for all of them.
-    """
+    """Collator: position-conditioned rows (Algorithm 1) of `positions` corrupted ones per example (None: all)."""
 
     def __init__(self, batches: CorruptedBatches, positions: int | None) -> None:
         self._batches, self._positions = batches, positions

@@ -117,10 +117,7 @@ def two_stream_mask(segment_BL: torch.Tensor, slot_BC: torch.Tensor) -> torch.Te
 
 
 class TwoStreamBatches:
-    """Collator: corrupted batches as rows under the two-stream mask, with a random anchor for each example.
-
-    random_orders: share of the examples whose positions come in a random order, not from left to right.
-    """
+    """Collator: rows under the two-stream mask from random anchors on; `random_orders`: the share in a random order."""
 
     def __init__(self, batches: CorruptedBatches, random_orders: float = 0.0) -> None:
         self._batches, self._random_orders = batches, random_orders
@@ -138,8 +135,7 @@ class TwoStreamBatches:
 
 
 class BlockRows(NamedTuple):
-    """Inputs of B rows, fields as in `TwoStreamRows`; positions: (B, R), the corrupted copy; block_weight: (B, R), 0
-    where nothing is predicted."""
+    """Inputs as of `TwoStreamRows`; positions: (B, R), the corrupted copy; block_weight: (B, R), 0 if not predicted."""
 
     inputs: torch.Tensor
     position_ids: torch.Tensor
@@ -178,6 +174,7 @@ class BlockBatches:
         clean_BL = torch.nn.functional.pad(clean_BL, (0, total - clean_BL.shape[1]), value=self._batches.eos_id)
         generator = torch.Generator().manual_seed(self._batches.seed * 1_000_003 + examples[0]["index"] + 1)
         drawn = (len(examples), whole // self._length)  # for each block
+        # Both kinds of masks are drawn for every block, so that the share of prefixes changes no other draw.
         offset_K = torch.arange(self._length)
         share = torch.rand(*drawn, 1, generator=generator)
         at_random = torch.rand(*drawn, self._length, generator=generator) < share
@@ -203,10 +200,7 @@ def block_rows(
     length: int,
     mask_id: int,
 ) -> BlockRows:
-    """The clean sequence | its response with masks, at the same positions.
-
-    start_B: where each response begins; R tokens follow it, masked where masked_BR says, with weights weight_BR.
-    """
+    """The clean sequence | its response from start_B on, with masks where masked_BR says, and of weights weight_BR."""
     rows, total = clean_BL.shape
     within_R = torch.arange(masked_BR.shape[1])
     position_BL, copy_BR = torch.arange(total).expand(rows, -1), start_B[:, None] + within_R
@@ -214,6 +208,7 @@ def block_rows(
     number_BL = (position_BL - start_B[:, None]).div(length, rounding_mode="floor")
     number_BR = (within_R // length).expand(rows, -1)
     visible_BNN = torch.zeros(rows, total + len(within_R), total + len(within_R), dtype=torch.bool)
+    # A prompt's block numbers are negative: the clean blocks see it, and so does every corrupted one.
     visible_BNN[:, :total, :total] = number_BL[:, None] <= number_BL[:, :, None]
     visible_BNN[:, total:, :total] = number_BL[:, None] < number_BR[:, :, None]
     visible_BNN[:, total:, total:] = number_BR[:, None] == number_BR[:, :, None]

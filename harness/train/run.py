@@ -201,10 +201,7 @@ def start(recipe: Recipe, objective: str = "llada") -> Backbone:
 
 
 def examples_for(recipe: Recipe, backbone: Backbone) -> tuple[data.Examples, int]:
-    """The training examples for a model, and the optimizer steps they take.
-
-    Raises UserError for a data file that cannot be used, or a preset that says neither steps nor epochs.
-    """
+    """The training examples for a model, and the steps that they take. Raises UserError for a bad file, or no steps."""
     tokenizer, end = backbone.text_tokenizer(), backbone.family.end_of_turn
     per_step = recipe.batch * accumulation(recipe) * processes()
     if recipe.data is not None:
@@ -218,10 +215,7 @@ def examples_for(recipe: Recipe, backbone: Backbone) -> tuple[data.Examples, int
 
 
 def collator_for(objective: str, recipe: Recipe, backbone: Backbone) -> data.Collator:
-    """The collator of an objective and, for `fef`, of its mask; of blocks, where the model attends in them.
-
-    Generated examples are sometimes padded to a length of their suites.
-    """
+    """The collator of an objective, its mask and blocks; generated examples are sometimes padded to suites' lengths."""
     lengths: tuple[int, ...] = ()
     if recipe.data is None:
         longest = max(suite_named(name).generated.length for name in recipe.mix or data.NANO_SUITES)
