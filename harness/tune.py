@@ -26,8 +26,9 @@ import pandas as pd
 
 from harness.elements import format_call, format_label
 from harness.errors import UserError, one_line_errors
-from harness.methods.selection import TUNED, methods_named
+from harness.methods.presets import TUNED
 from harness.options import option, parsed
+from harness.runs.selection import methods_named
 from harness.suites.published import blocks_of
 from harness.suites.registry import split_named, suites_named
 

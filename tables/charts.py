@@ -25,8 +25,7 @@ from harness.measures.intervals import tradeoff
 from harness.measures.parallelism import by_option, curves, differ_in_one_option, series_of
 from harness.measures.table import REFERENCE, measure, method_labels, suite_titles, timed
 from harness.measures.theory import WINDOW, acceptance_by_position, fef_windows, theory
-from harness.methods.presets import prefix_conditioned
-from harness.methods.selection import TUNED
+from harness.methods.presets import TUNED, prefix_conditioned
 from harness.records.store import Run
 from tables.sheets.suites import ONLY_ABLATION
 

@@ -19,7 +19,7 @@ from scipy.integrate import trapezoid
 
 from harness.errors import UserError
 from harness.measures.table import PAIR, REFERENCE, by_name, checked_items, measure_windows, suite_titles, timed
-from harness.methods.selection import TUNED
+from harness.methods.presets import TUNED
 from harness.records.schema import Method
 from harness.records.store import Run
 from harness.stats import LEVEL, SEED

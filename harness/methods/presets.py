@@ -199,6 +199,7 @@ GROUPS = {
 }
 DEFAULT_METHODS = "llada,llada/2,fef-2,fef-4"
 ALL = "all"  # stands for every preset
+TUNED = "-tuned-"  # between decoder and goal in the name of a method that harness/tune.py chose
 
 
 def prefix_conditioned(config: RunConfig) -> list[str]:

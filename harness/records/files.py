@@ -7,10 +7,12 @@ frame is left out; a damaged one is refused.
 
 from __future__ import annotations
 
+import ast
 import gzip
 import hashlib
 import io
 import json
+import sys
 import zlib
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
@@ -244,3 +246,31 @@ def read_prompts(folder: Path) -> dict[tuple[str, int], str]:
     """The prompts of a traced run by suite and item, {} where it has none. Raises UserError if they are damaged."""
     rows = read_lines(Path(folder) / "prompts.jsonl", PromptRecord)
     return {(row["suite"], row["item"]): row["prompt"] for row in rows}
+
+
+def code_hash(path: Path) -> str:
+    """SHA-256 of a Python file with what it imports from its folder, as `with_helpers` has them."""
+    return files_hash(with_helpers(path))
+
+
+def with_helpers(path: Path) -> list[Path]:
+    """A Python file, and the files of its folder that it imports, and they in turn; an installed file comes alone."""
+    found = [path]
+    if path.parent.name in ("site-packages", "dist-packages"):
+        return found
+    for file in found:
+        try:
+            tree = ast.parse(file.read_bytes())
+        except (SyntaxError, ValueError, RecursionError):  # importing it says what is wrong
+            continue
+        whole = [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
+        whole += [node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module]
+        for name in sorted({name.partition(".")[0] for name in whole}):
+            loaded = getattr(sys.modules.get(name), "__file__", None)
+            if loaded is not None and path.parent not in Path(loaded).parents:  # that is what the name stands for
+                continue
+            package = path.parent / name
+            files = [path.parent / f"{name}.py"]
+            files += sorted(package.rglob("*.py")) if (package / "__init__.py").is_file() else []
+            found += [each for each in files if each.is_file() and each not in found]
+    return found

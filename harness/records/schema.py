@@ -120,6 +120,11 @@ class PluginName(Struct):
     sha256: str
     registered: dict[str, list[str]] = {}
 
+    @property
+    def methods(self) -> list[str]:
+        """What --methods takes of it."""
+        return [*self.registered.get("decoders", []), *self.registered.get("presets", [])]
+
 
 class Scoring(TypedDict, total=False):
     """What a scoring did: the sandbox, what it did not keep programs from, suites without verdicts, odd programs."""

@@ -15,9 +15,8 @@ from msgspec import UNSET
 
 from harness.errors import UserError
 from harness.options import UNSAFE_OPTION
-from harness.outside import with_helpers
 from harness.plugins import restore
-from harness.records.files import files_hash
+from harness.records.files import files_hash, with_helpers
 from harness.records.schema import RunRecord
 from harness.records.store import Recorder, read_meta, write_meta
 from harness.sandbox.bubblewrap import choose, whole_process

@@ -24,9 +24,8 @@ from typing import Any, cast
 import msgspec
 import yaml
 
-from harness.elements import parse_call
+from harness.elements import import_function, parse_call
 from harness.errors import UserError, explained
-from harness.outside import import_function
 
 PROMPTS = ("prompt", "question")  # where the prompt is looked for unless its column is named
 EXACT, NUMBER = "exact", "number"

@@ -138,7 +138,7 @@ ELSEWHERE = """
 import sys
 from pathlib import Path
 from harness.cluster.actor import unpickled
-from harness.methods.selection import methods_named
+from harness.runs.selection import methods_named
 from model_wrappers.options import convert_options
 
 named = methods_named(unpickled(Path(sys.argv[1]).read_bytes()).methods)

@@ -19,8 +19,8 @@ from harness.errors import UserError
 from harness.measures.intervals import tradeoff
 from harness.measures.theory import acceptance_by_position, expected_committed, fef_windows
 from harness.methods.presets import PRESETS
-from harness.methods.selection import methods_named
 from harness.records.store import Run, write_meta
+from harness.runs.selection import methods_named
 from tables import figures as cli
 from tables.charts import (
     PALETTE,

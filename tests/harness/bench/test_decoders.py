@@ -10,7 +10,7 @@ from families import SHIFTED, tiny
 from harness.bench.decoders import _Recording, bench_methods, bench_throughput
 from harness.bench.passes import bench_training
 from harness.bench.shapes import Shape, Work, bench_estimate
-from harness.methods.selection import methods_named
+from harness.runs.selection import methods_named
 from model_wrappers import Backbone, decode, load_backbone
 
 

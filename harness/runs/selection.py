@@ -17,11 +17,11 @@ import msgspec
 from harness.elements import alternatives, elements_of, format_call, format_label, parse_call
 from harness.errors import UserError, explained
 from harness.methods.presets import ALL, GROUPS, PRESETS, ROLES, Preset, split_lengths
+from harness.plugins import load, load_all
 from model_wrappers.decoders import METHODS, Decoder, Method, check_name, decoder_named, name_of
 from model_wrappers.options import convert_options, meant
 
 CHOICE = ".json"  # how the name of a file of tuned methods ends
-TUNED = "-tuned-"  # between decoder and goal in a method's name
 CACHES = ("prefix", "dual")  # what +CACHE may be: values of a decoder's option `cache`
 # What a label says of the options stands in brackets at its end.
 LABEL = re.compile(r"(.*?)(?: \(([^()]*)\))?", re.DOTALL)
@@ -68,8 +68,12 @@ def read_elements(methods: Methods) -> Iterator[Element]:
             yield Element(text, plugin.strip(), name.strip(), cache.strip(), arguments)
 
 
-def methods_named(methods: Methods) -> dict[str, Preset]:
-    """The methods of --methods by key. Raises UserError or ValueError for one that is unknown, repeated or misused."""
+def methods_named(methods: Methods, plugins: Iterable[str] = ()) -> dict[str, Preset]:
+    """The methods of --methods by key, after the plugins that are installed, given, or named there are loaded.
+
+    Raises UserError or ValueError for a plugin that fails, and for a method that is unknown, repeated or misused.
+    """
+    load_all(plugins)
     chosen: dict[str, Preset] = {}
     seen: set[str] = set()
     twice: list[str] = []
@@ -92,6 +96,8 @@ def _resolved(element: Element) -> tuple[str, dict[str, Preset]]:
         if plain and (not name or name in presets):
             return name or element.plugin, {name: presets[name]} if name else presets
         wrong = f"a tuned method takes no options and no cache, and is one of {', '.join(presets)}"
+    elif element.plugin and name not in (brought := load(element.plugin).methods):
+        wrong = f"{element.plugin} registers no method {name}; it has {', '.join(brought) or 'none'}"
     elif name in GROUPS or name == ALL:
         if plain:
             return name, dict(PRESETS) if name == ALL else methods_named(",".join(GROUPS[name]))
