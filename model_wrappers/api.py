@@ -139,12 +139,15 @@ def check_options(decoder: Decoder, options: dict[str, Any]) -> Options:
 
 def check_temperature(decoder: Decoder, temperature: float) -> None:
     """ValueError unless the temperature is a finite number, not negative, at which the decoder is defined."""
+    wrong = ""
     if isinstance(temperature, bool) or not isinstance(temperature, int | float) or not 0 <= temperature < math.inf:
-        raise ValueError(f"temperature={temperature!r} must be a number, finite and not negative")
-    if 0 < temperature < LEAST_TEMPERATURE:
-        raise ValueError(f"temperature={temperature!r} is too small to divide logits by; 0 is greedy")
-    if decoder.greedy_only and temperature > 0:
-        raise ValueError(f"{decoder.name} is defined at temperature 0, not {temperature}")
+        wrong = "must be a number, finite and not negative"
+    elif 0 < temperature < LEAST_TEMPERATURE:
+        wrong = "is too small to divide logits by; 0 is greedy"
+    elif decoder.greedy_only and temperature > 0:
+        wrong = f"is not for {decoder.name}, which is defined at temperature 0"
+    if wrong:
+        raise ValueError(f"temperature={temperature!r} {wrong}")
 
 
 def check_blocks(decoder: Decoder, blocks: Blocks | None) -> None:
@@ -168,10 +171,10 @@ def check_blocks(decoder: Decoder, blocks: Blocks | None) -> None:
 
 def check_lengths(gen_length: int, block_length: int) -> None:
     """ValueError unless both are positive and the blocks fill the response."""
-    if not all(type(length) is int and length >= 1 for length in (gen_length, block_length)):
-        raise ValueError(f"gen_length={gen_length!r} and block_length={block_length!r} must be integers of at least 1")
-    if gen_length % block_length:
-        raise ValueError(f"block_length={block_length} must divide gen_length={gen_length}")
+    whole = all(type(length) is int and length >= 1 for length in (gen_length, block_length))
+    if not whole or gen_length % block_length:
+        wrong = f"gen_length={gen_length!r} and block_length={block_length!r} must be integers of at least 1"
+        raise ValueError(f"block_length={block_length} must divide gen_length={gen_length}" if whole else wrong)
 
 
 def _check_response(
@@ -201,18 +204,11 @@ def _check_response(
 def _prompt(prompt_ids: torch.Tensor, backbone: BackboneLike, gen_length: int) -> torch.Tensor:
     """The prompt as (1, P) on the CPU."""
     ids = torch.as_tensor(prompt_ids)
-    if ids.dtype not in (torch.int64, torch.int32) or ids.dim() not in (1, 2) or (ids.dim() == 2 and len(ids) != 1):
-        raise ValueError(f"prompt_ids must be integers of shape (P,) or (1, P), not {ids.dtype} {tuple(ids.shape)}")
-    ids_1P = ids.reshape(1, -1).long().cpu()
-    if ids_1P.shape[1] == 0:
-        raise ValueError("empty prompt: prompt_ids has no tokens")
-    if int(ids_1P.min()) < 0 or int(ids_1P.max()) >= backbone.vocab_size:
-        raise ValueError(f"prompt_ids outside the vocabulary of {backbone.vocab_size} tokens")
-    limit = getattr(backbone, "max_length", None)
-    if limit is not None and ids_1P.shape[1] + gen_length > limit:
-        raise ValueError(
-            f"prompt of {ids_1P.shape[1]} tokens and gen_length={gen_length} exceed the model's limit of {limit} tokens"
-        )
+    ids_1P = _ids("prompt_ids", ids, ids.dim() == 1 or (ids.dim() == 2 and len(ids) == 1), "(P,) or (1, P)", backbone)
+    limit, length = getattr(backbone, "max_length", None), ids_1P.shape[1]
+    if not length or (limit is not None and length + gen_length > limit):
+        wrong = f"prompt of {length} tokens and gen_length={gen_length} exceed the model's limit of {limit} tokens"
+        raise ValueError(wrong if length else "empty prompt: prompt_ids has no tokens")
     return ids_1P
 
 
@@ -221,13 +217,21 @@ def _response(given: torch.Tensor | None, backbone: BackboneLike, gen_length: in
     if given is None:
         return torch.full((1, gen_length), backbone.mask_id)
     ids = torch.as_tensor(given)
-    if ids.dtype not in (torch.int64, torch.int32) or ids.shape != (gen_length,):
-        raise ValueError(f"given must be integers of shape ({gen_length},), not {ids.dtype} {tuple(ids.shape)}")
-    if int(ids.min()) < 0 or int(ids.max()) >= backbone.vocab_size:
-        raise ValueError(f"given ids lie outside the vocabulary of {backbone.vocab_size} tokens")
-    if not bool((ids == backbone.mask_id).any()):
+    ids_1G = _ids("given", ids, ids.shape == (gen_length,), f"({gen_length},)", backbone)
+    if not bool((ids_1G == backbone.mask_id).any()):
         raise ValueError(f"given holds no mask (id {backbone.mask_id}): nothing is left to predict")
-    return ids.reshape(1, -1).long().cpu()
+    return ids_1G
+
+
+def _ids(what: str, ids: torch.Tensor, fits: bool, shape: str, backbone: BackboneLike) -> torch.Tensor:
+    """Token ids as (1, N) on the CPU; fits: whether their shape is `shape`."""
+    if ids.dtype not in (torch.int64, torch.int32) or not fits:
+        wrong = f"must be integers of shape {shape}, not {ids.dtype} {tuple(ids.shape)}"
+    elif bool(((ids < 0) | (ids >= backbone.vocab_size)).any()):
+        wrong = f"lie outside the vocabulary of {backbone.vocab_size} tokens"
+    else:
+        return ids.reshape(1, -1).long().cpu()
+    raise ValueError(f"{what} {wrong}")
 
 
 def _synchronize(device: torch.device) -> None:

@@ -25,7 +25,6 @@ from harness.suites.questions import Questions
 from harness.suites.registry import BUILT_IN, split_named, suites_named
 from harness.suites.spec import Suite
 from model_wrappers.api import check_temperature
-from model_wrappers.backbones.model import check_graphs
 from model_wrappers.backbones.registry import SHIPPED, device_named
 from model_wrappers.decoders import Decoder
 
@@ -56,8 +55,7 @@ def resolve(options: RunOptions) -> ResolvedRun:
     decoders = {name: preset.decoder for name, preset in presets.items()}
     for decoder in decoders.values():
         check_temperature(decoder, options.temperature)
-    device = device_named(options.device)
-    check_graphs(options.graphs, device)
+    device = device_named(options.device, options.graphs)
 
     models = read_models(options.model, suites)
     shipped = set(models["base"].values()) <= SHIPPED.keys()

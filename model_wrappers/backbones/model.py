@@ -98,7 +98,6 @@ class Backbone:
         self.family, self.reads_at = family, family.reads_at
         self._run: Any = forward_of(model)  # None: see weights.RemoteBackbone
         if cuda_graphs:
-            check_graphs(True, self.device)
             if not isinstance(self._run, PlainForward) or not self._run.is_static:
                 raise ValueError(
                     f"CUDA graphs need a model of known, dense layers, and {name} has others: leave them out"
@@ -203,8 +202,7 @@ class Backbone:
         (default: position_N), and visible_NK is then (N, K); "none" leaves the cache as it is. Raises ValueError where
         logits at a position come from the token before it and that token is not before it in this call.
         """
-        if cache is None and write != "append":
-            raise ValueError(f"write={write!r} needs a cache; the call that starts one appends")
+        assert cache is not None or write == "append", "the call that starts a cache appends"
         self.calls += 1
         kept = KeyValues() if cache is None else cache
         kept.begin(ids_1N.shape[1], write, position_N if slot_N is None else slot_N)
@@ -258,9 +256,3 @@ def check_extends(backbone: Backbone) -> None:
                 f"the `infer` of family {backbone.family.model_type} ignores {what}: a sequence in two pieces has "
                 "other logits than in one; mend it, or declare Family(extends=False)"
             )
-
-
-def check_graphs(cuda_graphs: bool, device: torch.device) -> None:
-    """Raise ValueError, with what would work, if CUDA graphs are wanted where there can be none."""
-    if cuda_graphs and device.type != "cuda":
-        raise ValueError(f"CUDA graphs need a CUDA device, not {device}: leave them out, or run on a GPU")

@@ -61,9 +61,8 @@ class KeyValues:
         return self._kept
 
     def forget(self, count: int) -> None:
-        """Keep the last `count` tokens no longer. Raises ValueError for more than there are."""
-        if not 0 <= count <= self._kept:
-            raise ValueError(f"{count} of {self._kept} tokens cannot be forgotten")
+        """Keep the last `count` tokens no longer."""
+        assert 0 <= count <= self._kept, "no more than there are"
         self._kept -= count
 
     def begin(self, count: int, write: Write = "append", slot_N: torch.Tensor | None = None) -> None:

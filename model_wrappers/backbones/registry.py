@@ -16,7 +16,7 @@ from transformers import PretrainedConfig, PreTrainedTokenizerBase, PreTrainedTo
 from transformers.utils import cached_file
 
 from model_wrappers.backbones import llada, mixtures, qwen
-from model_wrappers.backbones.model import Backbone, Family, ReadsAt, check_extends, check_graphs
+from model_wrappers.backbones.model import Backbone, Family, ReadsAt, check_extends
 from model_wrappers.backbones.weights import load_remote, load_weights
 
 FAMILIES: dict[str, Family] = {
@@ -57,11 +57,10 @@ def load_backbone(
     then can do). reads_at: 0 where the logits at position i predict token i, -1 where those at i - 1 do (None: the
     family's, else 0). cuda_graphs: CUDA graphs, on a GPU. Raises ValueError for what cannot be loaded.
     """
-    torch_device = device_named(device)
+    torch_device = device_named(device, cuda_graphs)
     torch_dtype = dtype_named(dtype, torch_device)
     if reads_at not in (None, 0, -1):
         raise ValueError(f"reads_at={reads_at!r} must be 0 (logits at a position predict its token) or -1 (the next)")
-    check_graphs(cuda_graphs, torch_device)
     folder = model_folder(name)
     if folder.exists() and not (folder / "config.json").exists():
         raise ValueError(f"{folder} has no config.json: not a model folder; give nano, a folder or a hub id")
@@ -115,20 +114,20 @@ def register_family(family: Family) -> Family:
     Raises ValueError for what is no Family, a model without `infer`, and a model_type or an architecture that is taken.
     """
     given: Any = family
+    wrong = ""
     if not isinstance(given, Family):
-        raise ValueError(
-            f"register_family takes a model_wrappers.backbones.model.Family, not {type(given).__name__} {given!r}"
-        )
-    if not callable(getattr(family.model, "infer", None)):
-        raise ValueError(
+        wrong = f"register_family takes a model_wrappers.backbones.model.Family, not {type(given).__name__} {given!r}"
+    elif not callable(getattr(family.model, "infer", None)):
+        wrong = (
             f"the model of the family {family.model_type!r} has no `infer`; derive {family.model.__name__} from "
             "model_wrappers.backbones.heads.HeadAtPositions as well, or write one"
         )
-    for known in FAMILIES.values():
+    for known in FAMILIES.values() if not wrong else ():
         types = {known.model_type, *known.also} & {family.model_type, *family.also}
         if names := sorted(types or set(known.architectures) & set(family.architectures)):
-            kind = "model_type" if types else "the architecture"
-            raise ValueError(f"a family of {kind} {names[0]!r} is there already")
+            wrong = f"a family of {'model_type' if types else 'the architecture'} {names[0]!r} is there already"
+    if wrong:
+        raise ValueError(wrong)
     FAMILIES[family.model_type] = family
     return family
 
@@ -175,17 +174,21 @@ def _check_width(source: str, config: dict[str, Any]) -> None:
         raise ValueError(f"no weight has the config's hidden size of {width}")
 
 
-def device_named(device: str | torch.device) -> torch.device:
-    """The device. Raises ValueError if there is none of that name here."""
+def device_named(device: str | torch.device, cuda_graphs: bool = False) -> torch.device:
+    """The device. Raises ValueError if there is none of that name here, or none that has the graphs that are wanted."""
     try:
-        torch_device = torch.device(device)
-    except RuntimeError as error:
-        raise ValueError(f"unknown device {device!r}; valid: {DEVICES}") from error
-    if torch_device.type not in ("cpu", "cuda"):
-        raise ValueError(f"device {device!s} is not supported; valid: {DEVICES}")
-    if torch_device.type == "cuda" and not torch.cuda.is_available():
-        raise ValueError(f"device {device!s} was asked for, but torch sees no CUDA device; use cpu")
-    return torch_device
+        found = torch.device(device)
+    except RuntimeError:
+        found = None
+    if found is None or found.type not in ("cpu", "cuda"):
+        wrong = f"is {'unknown' if found is None else 'not supported'}; valid: {DEVICES}"
+    elif found.type == "cuda" and not torch.cuda.is_available():
+        wrong = "was asked for, but torch sees no CUDA device; use cpu"
+    elif cuda_graphs and found.type != "cuda":
+        wrong = "has no CUDA graphs: leave them out, or run on a GPU"
+    else:
+        return found
+    raise ValueError(f"device {device!s} {wrong}")
 
 
 def dtype_named(dtype: str | torch.dtype | None, device: torch.device) -> torch.dtype:

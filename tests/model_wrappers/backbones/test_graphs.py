@@ -188,7 +188,7 @@ def test_the_graph_unused_for_the_longest_time_is_dropped(nano: Backbone, monkey
 
 
 def test_without_a_gpu_they_are_refused_before_anything_is_loaded() -> None:
-    with pytest.raises(ValueError, match=r"^CUDA graphs need a CUDA device, not cpu: leave them out, or run on a GPU$"):
+    with pytest.raises(ValueError, match=r"^device cpu has no CUDA graphs: leave them out, or run on a GPU$"):
         load_backbone("no such model", cuda_graphs=True)
 
 
