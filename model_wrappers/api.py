@@ -141,13 +141,13 @@ def check_temperature(decoder: Decoder, temperature: float) -> None:
     """ValueError unless the temperature is a finite number, not negative, at which the decoder is defined."""
     wrong = ""
     if isinstance(temperature, bool) or not isinstance(temperature, int | float) or not 0 <= temperature < math.inf:
-        wrong = "must be a number, finite and not negative"
+        wrong = f"temperature={temperature!r} must be a number, finite and not negative"
     elif 0 < temperature < LEAST_TEMPERATURE:
-        wrong = "is too small to divide logits by; 0 is greedy"
+        wrong = f"temperature={temperature!r} is too small to divide logits by; 0 is greedy"
     elif decoder.greedy_only and temperature > 0:
-        wrong = f"is not for {decoder.name}, which is defined at temperature 0"
+        wrong = f"{decoder.name} is defined at temperature 0, not {temperature}"
     if wrong:
-        raise ValueError(f"temperature={temperature!r} {wrong}")
+        raise ValueError(wrong)
 
 
 def check_blocks(decoder: Decoder, blocks: Blocks | None) -> None:

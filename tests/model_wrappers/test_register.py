@@ -61,7 +61,7 @@ def test_a_registered_function_decodes_by_its_name(registries: None, tiny: Backb
     assert register("fill-it", label="Fill", greedy_only=True)(fill) is fill
     assert METHODS["fill-it"].label == "Fill" and METHODS["fill-it"].takes("token")
     assert decode(tiny, prompt, "fill-it", gen_length=4).tokens.tolist() == [7] * 4
-    with pytest.raises(ValueError, match="is not for fill-it, which is defined at temperature 0"):
+    with pytest.raises(ValueError, match="fill-it is defined at temperature 0"):
         decode(tiny, prompt, "fill-it", gen_length=4, temperature=1.0)
 
 
