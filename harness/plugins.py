@@ -14,11 +14,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from harness.elements import import_file
 from harness.errors import UserError, explained
 from harness.methods.presets import ALL, GROUPS, LENGTHS, PRESETS, Preset, split_lengths
-from harness.methods.selection import TUNED, Methods, read_elements
-from harness.outside import import_file, with_helpers
-from harness.records.files import files_hash
+from harness.records.files import code_hash, files_hash
 from harness.records.schema import PluginName, RunConfig
 from harness.suites.questions import NAME as SUITE_NAME
 from harness.suites.registry import SUITES
@@ -75,18 +74,6 @@ def load_all(plugins: Iterable[str]) -> None:
     """Load installed entry points, then these. Raises UserError as `load` does."""
     for name in [*(entry.name for entry in importlib.metadata.entry_points(group=GROUP)), *plugins]:
         load(name)
-
-
-def load_for(methods: Methods, plugins: Iterable[str] = ()) -> None:
-    """Load the plugins that are installed, given, or named in --methods. Raises UserError for a method they lack."""
-    load_all(plugins)
-    for element in read_elements(methods):
-        if element.plugin and not element.plugin.endswith(TUNED):
-            registered = load(element.plugin).registered
-            names = [*registered.get("decoders", []), *registered.get("presets", [])]
-            if element.name not in names:
-                has = ", ".join(names) or "none"
-                raise UserError(f"{element.plugin} registers no method {element.name}; it has {has}")
 
 
 def used_by(config: RunConfig, model_types: Iterable[str] = ()) -> list[PluginName]:
@@ -158,12 +145,10 @@ def _registered(plugin: str, module: str, path: Path) -> dict[str, list[str]]:
         for name in added["decoders"]:
             others = {preset for preset in PRESETS if PRESETS[preset].method != name}
             _check_name("method", name, {*GROUPS, ALL, *others})
-    except BaseException as error:  # whatever its code raises
+    except (Exception, SystemExit) as error:  # whatever its code raises
         for kind, registry in registries.items():
             registry.clear()
             registry.update(before[kind])
-        if isinstance(error, KeyboardInterrupt):
-            raise
         raise UserError(f"plugin {plugin}{_reason(error, path)}") from error
     return {kind: names for kind, names in added.items() if names}
 
@@ -184,7 +169,7 @@ def _found(plugin: str) -> tuple[str, Path, str]:
     if name.endswith(".py"):
         path = Path(name).expanduser().resolve()
         with explained(f"plugin {plugin}: there is no such file", OSError):
-            return name, path, files_hash(with_helpers(path))
+            return name, path, code_hash(path)
     with explained(f"plugin {plugin}", Exception, SystemExit):  # of the package that it is in, or a name that is none
         found, package = importlib.util.find_spec(name), importlib.util.find_spec(name.partition(".")[0])
     if found is None or found.origin is None or not found.has_location or package is None:
@@ -192,4 +177,4 @@ def _found(plugin: str) -> tuple[str, Path, str]:
             f"plugin {plugin}: there is no module {name}; give FILE.py, a module, or an entry point of {GROUP}"
         )
     path, folders = Path(found.origin), package.submodule_search_locations
-    return name, path, files_hash(sorted(Path(folders[0]).rglob("*.py")) if folders else with_helpers(path))
+    return name, path, files_hash(sorted(Path(folders[0]).rglob("*.py"))) if folders else code_hash(path)

@@ -25,7 +25,6 @@ from typing import TYPE_CHECKING, Any
 from harness.errors import UserError, one_line_errors
 from harness.methods.presets import DEFAULT_METHODS, GROUPS, describe_presets
 from harness.options import checked, parsed
-from harness.plugins import load_all
 from harness.runs.options import DEFAULT_SUITES, RunOptions
 from harness.suites.registry import PAPER_SUITES
 
@@ -47,6 +46,8 @@ def main(line: list[str] | None = None) -> int:
         print(describe_status(options.status))
         return 0
     if options.list:
+        from harness.plugins import load_all
+
         load_all(options.plugin)
         print(describe_presets())
         return 0

@@ -78,7 +78,7 @@ def write_schedule(options: ScheduleOptions) -> dict[str, Any]:
     from harness.records.environment import describe
     from harness.records.files import file_hash, model_hashes
     from harness.records.store import write_atomically
-    from harness.suites.exchanges import encode, generated_exchanges, read_exchanges
+    from harness.suites.registry import encode, generated_exchanges, read_exchanges
     from model_wrappers import load_backbone
     from model_wrappers.backbones.registry import model_folder
 

@@ -28,21 +28,18 @@ __all__ = [
     "register",
     "register_family",
 ]
-# Imported when asked for: torch and transformers take seconds, which a command's --help should not.
-_HOME = {
-    "METHODS": "model_wrappers.decoders",
-    "Backbone": "model_wrappers.backbones.model",
-    "Decoded": "model_wrappers.trace",
-    "Trace": "model_wrappers.trace",
-    "Window": "model_wrappers.trace",
-    "decode": "model_wrappers.api",
-    "load_backbone": "model_wrappers.backbones.registry",
-    "register": "model_wrappers.decoders",
-    "register_family": "model_wrappers.backbones.registry",
+# Imported at the first use: torch and transformers take seconds, which a command's --help should not.
+_NAMES = {
+    "api": ("decode",),
+    "backbones.model": ("Backbone",),
+    "backbones.registry": ("load_backbone", "register_family"),
+    "decoders": ("METHODS", "register"),
+    "trace": ("Decoded", "Trace", "Window"),
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_HOME[name]), name)
+    for module, names in _NAMES.items():
+        if name in names:
+            return getattr(import_module(f"{__name__}.{module}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -33,16 +33,14 @@ def decode(
     observer: Observer | None = None,
     **method_options: Any,
 ) -> Decoded:
-    """Decode a response of gen_length tokens to one prompt.
+    """Decode a response of gen_length tokens to one prompt: tokens (gen_length,) and their trace.
 
-    prompt_ids: LongTensor (P,) or (1, P). method: a name in METHODS, or a decoder itself, a function of (request,
-    options); its options are those of its struct. block_length: None is gen_length (full sequence), or a block model's
-    own; another one sets the blocks that such a model attends in. sampler: replaces the seeded one. given: LongTensor
-    (gen_length,), a response to complete; its masks are predicted and the rest stays (default: all masks). observer:
-    told of every commit and re-mask, and of more if it wants (trace.FullObserver). Returns tokens (gen_length,) and the
-    trace.
-    Raises ValueError for an unknown method or option, or a bad value, naming what is valid, for a model whose logits
-    are not finite, and for a decoder that leaves masks or changes what was given.
+    prompt_ids: LongTensor (P,) or (1, P). method: a name in METHODS, or a decoder, a function of (request, options).
+    block_length: None is gen_length (full sequence), or a block model's; another one changes the blocks of such a
+    model. sampler: replaces the seeded one. given: LongTensor (gen_length,), a response to complete: its masks are
+    predicted (default: all masks). observer: sees every commit and re-mask, and more if it is a trace.FullObserver.
+    Raises ValueError for an unknown method or option and a bad value, naming what is valid, for logits that are not
+    finite, and for a decoder that leaves masks or changes what was given.
     """
     decoder = decoder_named(method)
     options = check_options(decoder, method_options)
@@ -50,7 +48,7 @@ def decode(
     lengths = (gen_length, block_length)
     sampler = Sampler(seed) if sampler is None else sampler
     request = new_request(backbone, prompt_ids, decoder, options, lengths, temperature, sampler, given, observer)
-    target, draft, given_1L = request.backbone, request.draft, request.x_1L.cpu().clone()
+    target, draft, given_L = request.backbone, request.draft, request.x_1L[0].cpu().clone()
     if isinstance(observer, FullObserver):
         observer.began(lambda: target.calls + draft.calls)
     _synchronize(target.device)
@@ -69,9 +67,9 @@ def decode(
     target.check_counted(draft)
     draft.check_counted(target)
     end = request.start + request.length
-    decoded_1L = request.x_1L[:, :end].cpu()
-    _check_response(decoder, given_1L[:, :end], decoded_1L, request.start, backbone)
-    return Decoded(decoded_1L[0, request.start :].clone(), _trace(request, began, seconds))
+    decoded_L = request.x_1L[0, :end].cpu()
+    _check_response(decoder, given_L[:end], decoded_L, request.start, backbone)
+    return Decoded(decoded_L[request.start :].clone(), _trace(request, began, seconds))
 
 
 def new_request(
@@ -85,9 +83,9 @@ def new_request(
     given: torch.Tensor | None = None,
     observer: Observer | None = None,
 ) -> Request:
-    """A response to decode, on the model's device, its models in new ledgers.
+    """A response to decode, on the model's device, with its models in new ledgers.
 
-    lengths: gen_length and block_length; the other arguments are `decode`'s. Raises ValueError as `decode` does.
+    lengths: gen_length and block_length; the other arguments, and the ValueErrors, are `decode`'s.
     """
     gen_length, block_length = lengths
     blocks: Blocks | None = getattr(backbone, "blocks", None)
@@ -99,7 +97,11 @@ def new_request(
     check_lengths(gen_length, block_length)
     prompt_1P = _prompt(prompt_ids, backbone, gen_length)
     start = prompt_1P.shape[1]
-    target, draft = ledgers(backbone, _draft(getattr(options, "draft", None), backbone), start, blocks)
+    draft_model = getattr(options, "draft", None)  # the model of the draft probs, if it is not the target's
+    for name in ("mask_id", "vocab_size") if draft_model is not None else ():
+        if not hasattr(draft_model, "logits") or getattr(draft_model, name, None) != getattr(backbone, name):
+            raise ValueError(f"draft must be a backbone with the target's {name}, {getattr(backbone, name)}")
+    target, draft = ledgers(backbone, backbone if draft_model is None else draft_model, start, blocks)
     x_1L = torch.cat([prompt_1P, _response(given, backbone, gen_length)], 1)
     grid, end = (target.grid if isinstance(target, BlockLedger) else None), x_1L.shape[1]
     if grid is not None:  # the model's last block may reach beyond the response
@@ -137,12 +139,15 @@ def check_options(decoder: Decoder, options: dict[str, Any]) -> Options:
 
 def check_temperature(decoder: Decoder, temperature: float) -> None:
     """ValueError unless the temperature is a finite number, not negative, at which the decoder is defined."""
+    wrong = ""
     if isinstance(temperature, bool) or not isinstance(temperature, int | float) or not 0 <= temperature < math.inf:
-        raise ValueError(f"temperature={temperature!r} must be a number, finite and not negative")
-    if 0 < temperature < LEAST_TEMPERATURE:
-        raise ValueError(f"temperature={temperature!r} is too small to divide logits by; 0 is greedy")
-    if decoder.greedy_only and temperature > 0:
-        raise ValueError(f"{decoder.name} is defined at temperature 0, not {temperature}")
+        wrong = f"temperature={temperature!r} must be a number, finite and not negative"
+    elif 0 < temperature < LEAST_TEMPERATURE:
+        wrong = f"temperature={temperature!r} is too small to divide logits by; 0 is greedy"
+    elif decoder.greedy_only and temperature > 0:
+        wrong = f"{decoder.name} is defined at temperature 0, not {temperature}"
+    if wrong:
+        raise ValueError(wrong)
 
 
 def check_blocks(decoder: Decoder, blocks: Blocks | None) -> None:
@@ -166,20 +171,16 @@ def check_blocks(decoder: Decoder, blocks: Blocks | None) -> None:
 
 def check_lengths(gen_length: int, block_length: int) -> None:
     """ValueError unless both are positive and the blocks fill the response."""
-    if not all(type(length) is int and length >= 1 for length in (gen_length, block_length)):
-        raise ValueError(f"gen_length={gen_length!r} and block_length={block_length!r} must be integers of at least 1")
-    if gen_length % block_length:
-        raise ValueError(f"block_length={block_length} must divide gen_length={gen_length}")
+    whole = all(type(length) is int and length >= 1 for length in (gen_length, block_length))
+    if not whole or gen_length % block_length:
+        wrong = f"gen_length={gen_length!r} and block_length={block_length!r} must be integers of at least 1"
+        raise ValueError(f"block_length={block_length} must divide gen_length={gen_length}" if whole else wrong)
 
 
 def _check_response(
-    decoder: Decoder, given_1L: torch.Tensor, decoded_1L: torch.Tensor, start: int, backbone: BackboneLike
+    decoder: Decoder, given_L: torch.Tensor, decoded_L: torch.Tensor, start: int, backbone: BackboneLike
 ) -> None:
-    """Raise ValueError, naming the decoder and the rule, unless it filled the masks of the response and nothing else.
-
-    given_1L, decoded_1L: the sequence before and after, (1, L); the response begins at `start`.
-    """
-    given_L, decoded_L = given_1L[0], decoded_1L[0]
+    """Raise ValueError, naming the rule, unless a decoder filled the masks of the response and nothing else."""
     # A mask in the prompt may be filled, as the official sampler does.
     changed = ((given_L != decoded_L) & (given_L != backbone.mask_id)).nonzero()[:, 0].tolist()
     outside = decoded_L[(decoded_L < 0) | (decoded_L >= backbone.vocab_size)].tolist()
@@ -200,31 +201,14 @@ def _check_response(
     raise ValueError(f"decoder {decoder.name} {wrong}")
 
 
-def _draft(draft: BackboneLike | None, backbone: BackboneLike) -> BackboneLike:
-    """The model of the draft probs: the backbone itself where none is given."""
-    if draft is None:
-        return backbone
-    for name in ("mask_id", "vocab_size"):
-        if not hasattr(draft, "logits") or getattr(draft, name, None) != getattr(backbone, name):
-            raise ValueError(f"draft must be a backbone with the target's {name}, {getattr(backbone, name)}")
-    return draft
-
-
 def _prompt(prompt_ids: torch.Tensor, backbone: BackboneLike, gen_length: int) -> torch.Tensor:
     """The prompt as (1, P) on the CPU."""
     ids = torch.as_tensor(prompt_ids)
-    if ids.dtype not in (torch.int64, torch.int32) or ids.dim() not in (1, 2) or (ids.dim() == 2 and len(ids) != 1):
-        raise ValueError(f"prompt_ids must be integers of shape (P,) or (1, P), not {ids.dtype} {tuple(ids.shape)}")
-    ids_1P = ids.reshape(1, -1).long().cpu()
-    if ids_1P.shape[1] == 0:
-        raise ValueError("empty prompt: prompt_ids has no tokens")
-    if int(ids_1P.min()) < 0 or int(ids_1P.max()) >= backbone.vocab_size:
-        raise ValueError(f"prompt_ids outside the vocabulary of {backbone.vocab_size} tokens")
-    limit = getattr(backbone, "max_length", None)
-    if limit is not None and ids_1P.shape[1] + gen_length > limit:
-        raise ValueError(
-            f"prompt of {ids_1P.shape[1]} tokens and gen_length={gen_length} exceed the model's limit of {limit} tokens"
-        )
+    ids_1P = _ids("prompt_ids", ids, ids.dim() == 1 or (ids.dim() == 2 and len(ids) == 1), "(P,) or (1, P)", backbone)
+    limit, length = getattr(backbone, "max_length", None), ids_1P.shape[1]
+    if not length or (limit is not None and length + gen_length > limit):
+        wrong = f"prompt of {length} tokens and gen_length={gen_length} exceed the model's limit of {limit} tokens"
+        raise ValueError(wrong if length else "empty prompt: prompt_ids has no tokens")
     return ids_1P
 
 
@@ -233,13 +217,21 @@ def _response(given: torch.Tensor | None, backbone: BackboneLike, gen_length: in
     if given is None:
         return torch.full((1, gen_length), backbone.mask_id)
     ids = torch.as_tensor(given)
-    if ids.dtype not in (torch.int64, torch.int32) or ids.shape != (gen_length,):
-        raise ValueError(f"given must be integers of shape ({gen_length},), not {ids.dtype} {tuple(ids.shape)}")
-    if int(ids.min()) < 0 or int(ids.max()) >= backbone.vocab_size:
-        raise ValueError(f"given ids lie outside the vocabulary of {backbone.vocab_size} tokens")
-    if not bool((ids == backbone.mask_id).any()):
+    ids_1G = _ids("given", ids, ids.shape == (gen_length,), f"({gen_length},)", backbone)
+    if not bool((ids_1G == backbone.mask_id).any()):
         raise ValueError(f"given holds no mask (id {backbone.mask_id}): nothing is left to predict")
-    return ids.reshape(1, -1).long().cpu()
+    return ids_1G
+
+
+def _ids(what: str, ids: torch.Tensor, fits: bool, shape: str, backbone: BackboneLike) -> torch.Tensor:
+    """Token ids as (1, N) on the CPU; fits: whether their shape is `shape`."""
+    if ids.dtype not in (torch.int64, torch.int32) or not fits:
+        wrong = f"must be integers of shape {shape}, not {ids.dtype} {tuple(ids.shape)}"
+    elif bool(((ids < 0) | (ids >= backbone.vocab_size)).any()):
+        wrong = f"lie outside the vocabulary of {backbone.vocab_size} tokens"
+    else:
+        return ids.reshape(1, -1).long().cpu()
+    raise ValueError(f"{what} {wrong}")
 
 
 def _synchronize(device: torch.device) -> None:

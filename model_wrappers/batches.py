@@ -1,8 +1,8 @@
-"""Many responses at once: every decoder runs as it is, and where it asks the model, its call waits for those of others.
+"""Many responses at once: every decoder runs as it is, and its calls of the model wait for those of the others.
 
-Each response has a greenlet of its own. When all that are being decoded have asked, their calls become one: the matrix
-products of a layer run over the tokens of all, and each response attends to its own keys (`PlainForward.packed`), so
-that nothing is padded. A finished response makes room for the next one. What its ledger counts is what it costs alone.
+Each response is a greenlet. When all that are under way wait, their calls become one: the matrix products of a layer
+run over all tokens, and each response attends to its keys (`PlainForward.packed`), so that nothing is padded. A
+finished response makes room for the next one. A ledger counts what its response costs alone.
 """
 
 from collections import defaultdict
@@ -24,18 +24,16 @@ Result = TypeVar("Result")
 
 
 def at_once(jobs: Iterable[Callable[[], Result]], size: int, say: Callable[[str], None] = print) -> Iterator[Result]:
-    """What jobs return, each when it is finished; `size` of them are under way at a time.
+    """What jobs return, each when it is finished; `size` of them, decoding with an `in_batch`, are under way at a time.
 
-    A job decodes with what `in_batch` gives. say: is given a line when memory runs out; then half as many jobs are
-    under way from there on, and no job is lost.
-
-    An exception of a job is raised when the others that are under way have finished; no further job is begun.
+    say: prints a line when memory runs out; then half as many jobs are under way from there on, and no job is lost. An
+    exception of a job is raised when the others that are under way have finished; no further job is begun.
     """
     batch = _Batch(size, say)
     begun = iter(jobs)
     while True:
-        while batch.has_room and (job := next(begun, None)) is not None:
-            yield from batch.advance(greenlet(job), ())
+        while batch.failed is None and len(batch.waiting) < batch.size and (job := next(begun, None)) is not None:
+            yield from batch.advance(greenlet(job), None)
         if not batch.waiting:
             break
         for one, answer in batch.answers():
@@ -78,26 +76,23 @@ def _call_of_all(backbone: Backbone, *call: Any) -> torch.Tensor:
 
 
 class _Batch:
-    """The responses under way, each a greenlet. waiting: the call it waits for. failed: the first exception of any."""
+    """At most `size` responses under way, each a greenlet. waiting: for which call. failed: the first exception."""
 
     def __init__(self, size: int, say: Callable[[str], None]) -> None:
-        self._size, self._say = size, say
+        self.size, self._say = size, say
         self.waiting: dict[greenlet, tuple[Backbone, Call]] = {}
         self.failed: BaseException | None = None
-
-    @property
-    def has_room(self) -> bool:
-        return self.failed is None and len(self.waiting) < self._size
 
     def advance(self, one: greenlet, answer: Any) -> Iterator[Any]:
         """Let a response go on until it asks or ends; its result, if it has ended.
 
-        answer: logits, the exception that its call failed with, or () to begin.
+        answer: logits, the exception that its call failed with, or None to begin.
         """
         asked: Any = None
         try:
             with torch.inference_mode():
-                asked = one.throw(answer) if isinstance(answer, BaseException) else one.switch(*_given(answer))
+                given = () if answer is None else (answer,)
+                asked = one.throw(answer) if isinstance(answer, BaseException) else one.switch(*given)
         except (KeyboardInterrupt, SystemExit, GeneratorExit):
             raise
         except BaseException as error:
@@ -130,17 +125,14 @@ class _Batch:
         except Exception as error:
             if len(calls) == 1:
                 return [error]
-            if _is_out_of_memory(error) and len(calls) <= self._size:
-                self._size = len(calls) // 2
-                self._say(f"memory ran out with {len(calls)} responses at once; from here on it is {self._size}")
+            out_of_memory = isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+            if out_of_memory and len(calls) <= self.size:
+                self.size = len(calls) // 2
+                self._say(f"memory ran out with {len(calls)} responses at once; from here on it is {self.size}")
                 if torch.cuda.is_initialized():
                     torch.cuda.empty_cache()
         half = len(calls) // 2
         return self._logits(backbone, calls[:half]) + self._logits(backbone, calls[half:])
-
-
-def _given(answer: Any) -> tuple[Any, ...]:
-    return answer if answer == () else (answer,)
 
 
 def _parts(own: list[greenlet], tokens: list[int], device: torch.device) -> Iterator[list[greenlet]]:
@@ -154,7 +146,3 @@ def _parts(own: list[greenlet], tokens: list[int], device: torch.device) -> Iter
         part.append(one)
         count += own_tokens
     yield part
-
-
-def _is_out_of_memory(error: Exception) -> bool:
-    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)

@@ -1,14 +1,13 @@
 """Which keys and values a decoder that unmasks block by block reuses: none, or Fast-dLLM's two (Wu et al., 2505.22618).
 
     none    every step runs the whole sequence.
-    prefix  the first step of a block runs the whole sequence; the others run the block and all after it, on the keys
-            and values of what stands before the block.
-    dual    the first step of a block runs the whole sequence; the others run the block alone, on the keys and values of
-            all that stands before and after it.
+    prefix  a block's first step runs the whole sequence, the others the block and all after it, on cached keys and
+            values of what stands before.
+    dual    a block's first step runs the whole sequence, the others the block alone.
 
-Cached keys and values are those of the block's first step: tokens that are committed since have changed what they would
-be. So a cache changes logits, and tokens with them. Shapes: L length of prompt and response, M tokens that a pass over
-everything has (L, and what a decoder puts behind them), N of these whose logits are read, V vocabulary.
+Cached keys and values are those of the block's first step, and tokens that were committed since would change them: a
+cache changes logits, and tokens with them. Shapes: L length of prompt and response, M tokens that a pass over
+everything has (L, and what a decoder adds to them), N of these whose logits are read, V vocabulary.
 """
 
 from __future__ import annotations
@@ -18,8 +17,7 @@ from typing import Literal
 import torch
 
 from model_wrappers.backbones.blocks import BlockLedger
-from model_wrappers.backbones.key_values import KeyValues, Write
-from model_wrappers.backbones.protocol import Ledger
+from model_wrappers.backbones.protocol import KeyValues, Ledger, Write
 
 CacheName = Literal["none", "prefix", "dual"]
 
@@ -57,33 +55,21 @@ class NoCache:
         position_M: torch.Tensor | None = None,
         visible_MM: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """Logits (N, V) given the sequence and, behind it, whatever tokens the decoder adds.
+        """Logits (N, V) given the sequence and, after it, the tokens that the decoder adds.
 
         ids_1M: LongTensor (1, M). read_N: LongTensor (N,), ascending indices into the M. position_M: their positions in
         the sequence (default: 0 .. M - 1). visible_MM: bool (M, M), what each token attends to (default: everything).
         """
-        if position_M is None and visible_MM is None:
-            return self._backbone.logits(ids_1M, positions=read_N)[0]
-        return self._whole(ids_1M, read_N, position_M, visible_MM)[0]
-
-    def _whole(
-        self,
-        ids_1M: torch.Tensor,
-        read_N: torch.Tensor,
-        position_M: torch.Tensor | None,
-        visible_MM: torch.Tensor | None,
-    ) -> tuple[torch.Tensor, KeyValues]:
-        """Logits (N, V) of a pass over everything, and the cache of it."""
         if position_M is None:
-            position_M = torch.arange(ids_1M.shape[1], device=ids_1M.device)
-        logits_1NV, cache = self._backbone.extend(ids_1M, position_M, read_N, visible_NK=visible_MM)
-        return logits_1NV[0], cache
+            return self._backbone.logits(ids_1M, positions=read_N)[0]
+        return self._backbone.extend(ids_1M, position_M, read_N, visible_NK=visible_MM)[0][0]
 
 
 class PrefixCache(NoCache):
     """What stands before the block is kept; the block and all after it run at every step but the first."""
 
     write: Write = "none"
+    reads_ahead = True  # after a block's first step, what stands after the block can be read too
 
     def begin_block(self, start: int, end: int) -> None:
         self._start, self._end = start, end
@@ -97,20 +83,16 @@ class PrefixCache(NoCache):
         position_M: torch.Tensor | None = None,
         visible_MM: torch.Tensor | None = None,
     ) -> torch.Tensor:
+        index_M = torch.arange(ids_1M.shape[1], device=ids_1M.device)
+        position_M = index_M if position_M is None else position_M
         if self._cache is None:
-            logits_NV, self._cache = self._whole(ids_1M, read_N, position_M, visible_MM)
-            self.readable = self._later
-            return logits_NV
-        piece_N = self._piece(self._cache, torch.arange(ids_1M.shape[1], device=ids_1M.device))
-        at_N = piece_N if position_M is None else position_M[piece_N]
+            logits_1NV, self._cache = self._backbone.extend(ids_1M, position_M, read_N, visible_NK=visible_MM)
+            self.readable = range(self._start, self._length if self.reads_ahead else self._end)
+            return logits_1NV[0]
+        piece_N = self._piece(self._cache, index_M)
+        piece = (ids_1M[:, piece_N], position_M[piece_N], torch.searchsorted(piece_N, read_N))
         seen_NM = None if visible_MM is None else visible_MM[piece_N]
-        read = torch.searchsorted(piece_N, read_N)
-        return self._backbone.extend(ids_1M[:, piece_N], at_N, read, self._cache, seen_NM, self.write, piece_N)[0][0]
-
-    @property
-    def _later(self) -> range:
-        """What can be read after the first step."""
-        return range(self._start, self._length)
+        return self._backbone.extend(*piece, self._cache, seen_NM, self.write, piece_N)[0][0]
 
     def _piece(self, cache: KeyValues, index_M: torch.Tensor) -> torch.Tensor:
         """Which of the tokens 0 .. M - 1 run; the cache keeps no others than it has to."""
@@ -126,10 +108,7 @@ class DualCache(PrefixCache):
     """All but the block is kept; its keys and values are replaced at every step, as are those of added tokens."""
 
     write: Write = "replace"
-
-    @property
-    def _later(self) -> range:
-        return range(self._start, self._end)
+    reads_ahead = False
 
     def _piece(self, cache: KeyValues, index_M: torch.Tensor) -> torch.Tensor:
         return torch.cat([index_M[self._start + self._backbone.reads_at : self._end], index_M[self._length :]])

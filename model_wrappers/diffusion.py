@@ -1,8 +1,7 @@
 """Discrete diffusion: the forward kernels (Austin et al., D3PM; the paper's Section 2).
 
-Time runs from 0 (clean) to 1. A kernel gives Qbar(t), an (S, S) matrix whose row x_0 is the distribution of x_t
-given x_0. Corruption is independent across positions. Shapes: S states (the
-vocabulary, the mask included), N positions. Probs are float64.
+Time runs from 0 (clean) to 1. A kernel gives Qbar(t), (S, S), with the distribution of x_t given x_0 in row x_0. Each
+position is corrupted independently. Shapes: S states (the vocabulary with the mask), N positions. Probs are float64.
 """
 
 from collections.abc import Callable
@@ -59,12 +58,8 @@ class Uniform(Kernel):
         super().__init__(limit_S / limit_S.sum())
 
 
+# By name, made of the number of states and the mask's id.
 KERNELS: dict[str, Callable[[int, int], Kernel]] = {"absorbing": Absorbing, "uniform": Uniform}
-
-
-def make_kernel(name: str, states: int, mask_id: int) -> Kernel:
-    """A kernel by its name in KERNELS."""
-    return KERNELS[name](states, mask_id)
 
 
 def _time(t: float) -> float:

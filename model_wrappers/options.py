@@ -36,12 +36,11 @@ class Options(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class EndOptions(Options, frozen=True, kw_only=True):
-    """What every decoder does about the end of a response: the official sampler's two options, and an early end.
+    """What every decoder does about the end of a response.
 
     logits_eos_inf: EOS is never predicted. confidence_eos_eot_inf: EOS and EoT are left out of the softmax that gives
-    confidences, so that they are committed last, or re-masked first. At a temperature above 0 the official sampler
-    leaves out EoT alone, and so does this. stop_at_eos: once all before an EOS is resolved, fill the masks after it
-    with EOS; the text stays the same.
+    confidences, so that they are committed last, or re-masked first; at a temperature above 0 EoT alone, as in the
+    official sampler. stop_at_eos: once all before an EOS is resolved, the masks after it become EOS; the text stays.
     """
 
     logits_eos_inf: bool = False

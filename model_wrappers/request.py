@@ -18,14 +18,12 @@ from model_wrappers.trace import FullObserver, How, Observer, Rejected, Window
 class Request:
     """One response to decode.
 
-    backbone: the model, in the ledger; draft: the model of draft probs, in a ledger of its own (it may be the same
-    model). x_1L: LongTensor (1, L), prompt and response; decoders read it and change it through `commit` and `remask`
-    alone. start: index of the response's first token. block_length: it divides the response. temperature: 0 is greedy.
-    sampler: what all randomness goes through. observer: told of every change. windows: those that `record` was given.
-    given: positions that were given, prompt and all; they are never masked again. grid: the blocks of a block model,
-    the last of which may reach beyond the response; None is LLaDA's blocks, which the model does not know. end: index
-    after the response (None: it ends with the sequence). finished: the ends of blocks that `finish` was called of, and
-    when.
+    backbone, draft: the models of targets and of draft probs (it may be the same), each in a ledger. x_1L: LongTensor
+    (1, L), prompt and response, which decoders read, and change through `commit` and `remask` alone. start: index of
+    the response's first token. block_length: it divides the response. temperature: 0 is greedy. sampler: all
+    randomness. observer: sees every change. windows: those of `record`. given: positions, the prompt's too, that are
+    never masked again. grid: the blocks of a block model, the last of which may go beyond the response; None is LLaDA's
+    blocks. end: index after the response (None: the sequence's). finished: ends and times of finished blocks.
     """
 
     backbone: Ledger
@@ -61,7 +59,7 @@ class Request:
     def blocks(self) -> Iterator[range]:
         """The positions of every block in turn, the first of which may begin in the prompt.
 
-        A block model's response ends with the block that has EOS. A decoder calls `finish` behind each.
+        A block model's response ends with the block that has EOS. A decoder calls `finish` after each.
         """
         for end in self.block_ends:
             yield range(end - self.block_length, end)
@@ -89,8 +87,8 @@ class Request:
     ) -> None:
         """Put tokens at positions of the sequence.
 
-        positions: LongTensor (N,) or a list, indices into x_1L. tokens: (N,), or one token for all. probs: (N,), the
-        probability that the decoder gave each token; None if it gave none. how: how they came, one word or (N,).
+        positions: LongTensor (N,) or a list, indices into x_1L. tokens: (N,), or one for all. probs: (N,), what the
+        decoder gave each token; None if it gave none. how: how they came, one word or (N,).
         """
         self.x_1L[0, positions] = torch.as_tensor(tokens, device=self.x_1L.device)
         if self.observer is not None:
@@ -115,7 +113,7 @@ class Request:
     def reject(self, drafts: Callable[[], Rejected]) -> None:
         """Note the drafts of a window that were not accepted, before the window itself.
 
-        drafts: gives them; called if an observer wants them, so that their probabilities cost nothing where none does.
+        drafts: gives them; it is called for an observer that wants them, so that else their probabilities cost nothing.
         """
         if self.observer is not None and isinstance(self.observer, FullObserver):
             positions, tokens, draft_probs, target_probs = drafts()
@@ -127,8 +125,8 @@ class Request:
     def record(self, window: Window, positions: Sequence[int] | None = None) -> None:
         """Note a speculative window. Raises ValueError for counts that cannot be.
 
-        positions: in the sequence, of all that it proposed or resolved, the drafts last, in their order; what is behind
-        the response, in a block model's last block, is then not counted.
+        positions: in the sequence, of all that it proposed or resolved, the drafts last, in their order; those after
+        the response, in a block model's last block, are not counted.
         """
         if min(vars(window).values()) < 0 or window.accepted > window.proposed:
             raise ValueError(f"{window} cannot be: it counts from 0, and accepts no more than it proposed")

@@ -57,10 +57,7 @@ def draw(probs_NV: torch.Tensor, temperature: float, sampler: Sampler) -> torch.
 
 
 def residual(target_V: torch.Tensor, draft_V: torch.Tensor) -> torch.Tensor:
-    """norm(max(0, pi - rho)), the distribution of a corrected token (the paper's residual distribution), (V,).
-
-    Where nothing exceeds, for the two are equal but for rounding, it is the target.
-    """
+    """norm(max(0, pi - rho)), (V,), which a corrected token is drawn from; the target where nothing exceeds rho."""
     excess_V = (target_V - draft_V).clamp_min(0)
     total = excess_V.sum()
     return excess_V / total if total > 0 else target_V
@@ -84,10 +81,10 @@ def speculative_accept(
 
 
 def in_doubt(best_W: torch.Tensor, below: float | None, fresh: bool) -> torch.Tensor:
-    """Which positions of a window want a context pass of their own, bool (W,).
+    """Which positions of a window need a new context pass first, bool (W,).
 
     best_W: the probability of the best token, at temperature 1. below: what is too little (None: nothing). fresh: the
-    context of the first position is up to date, so that another pass would give nothing new.
+    context of the first position is up to date.
     """
     doubtful_W = torch.zeros_like(best_W, dtype=torch.bool) if below is None else best_W < below
     if fresh:

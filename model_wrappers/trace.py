@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, get_args, runti
 if TYPE_CHECKING:
     import torch
 
-
-# How a token came: unmasked by a step of LLaDA's loop, an accepted draft, one that was known to be accepted (its draft
-# probs were the target's own, so that no row was run for it), the correction of a rejected one, drawn from its target
-# alone (no speculation), or filled in behind an EOS.
+Ints = Sequence[int]
+Floats = Sequence[float]
+# How a token came: unmasked by a step of LLaDA's loop, an accepted draft, one known to be accepted (the target gave its
+# draft probs, so that no row ran for it), the correction of a rejected one, drawn from its target without speculation,
+# or filled in after an EOS.
 How = Literal["unmasked", "accepted", "known", "corrected", "drawn", "filled"]
 
 
 class Rejected(NamedTuple):
-    """Drafts of a window that were not accepted: the first was rejected, those after it went unjudged.
+    """Drafts of a window that were not accepted: the first was rejected, those after it were not judged.
 
-    positions: indices into the sequence. draft_probs, target_probs: (N,), what draft and target give each of the tokens
-    at temperature 1.
+    positions: indices into the sequence. draft_probs, target_probs: (N,), of the tokens at temperature 1.
     """
 
     positions: Sequence[int]
@@ -31,34 +31,26 @@ class Rejected(NamedTuple):
 
 
 class Observer(Protocol):
-    """Told of every change to the response, in order, as decoders commit through their request."""
+    """Sees every change to the response, in order, as decoders commit through their request."""
 
-    def committed(
-        self, positions: Sequence[int], tokens: Sequence[int], probs: Sequence[float], how: Sequence[How]
-    ) -> None:
+    def committed(self, positions: Ints, tokens: Ints, probs: Floats, how: Sequence[How]) -> None:
         """Tokens that are now at positions of the response, with the probability that the decoder gave each.
 
         A token may be the mask, where a decoder's choice leaves it. probs: NaN where there is none (filled).
         """
 
-    def remasked(self, positions: Sequence[int], tokens: Sequence[int]) -> None:
+    def remasked(self, positions: Ints, tokens: Ints) -> None:
         """Positions of the response that are corrupted again, with the tokens that are there now: masks, or noise."""
 
 
 @runtime_checkable
 class FullObserver(Observer, Protocol):
-    """An observer that is told of forwards, windows and rejected drafts too."""
+    """An observer of forwards, windows and rejected drafts too."""
 
     def began(self, forwards: Callable[[], int]) -> None:
         """A response begins, maybe once more; `forwards` counts the calls of its models so far."""
 
-    def rejected(
-        self,
-        positions: Sequence[int],
-        tokens: Sequence[int],
-        draft_probs: Sequence[float],
-        target_probs: Sequence[float],
-    ) -> None:
+    def rejected(self, positions: Ints, tokens: Ints, draft_probs: Floats, target_probs: Floats) -> None:
         """Drafts at positions of the response that were not accepted, as `Rejected` says."""
 
     def recorded(self, window: Window) -> None:
@@ -69,9 +61,9 @@ class FullObserver(Observer, Protocol):
 class Window:
     """One speculative window.
 
-    step: diffusion step, from 0. round: which window of that step (and block), from 0. start: index of its first
-    position in the response. proposed: draft tokens verified. accepted: how many of them were kept. committed:
-    positions that were resolved, accepted ones and a corrected one.
+    step: diffusion step, from 0. round: number of the window in that step and block, from 0. start: index of its first
+    position in the response. proposed, accepted: verified draft tokens, and those kept. committed: resolved positions,
+    a corrected one among them.
     """
 
     step: int
@@ -86,11 +78,10 @@ class Window:
 class Trace:
     """The cost of one response, counted in the backbone's ledger alone.
 
-    forwards: calls of a model (NFE); rows: sequences that went through it, summed over calls; token_forwards: tokens
-    that did; cached_tokens: tokens whose keys and values were read from a cache instead. The draft_ numbers are the
-    part of these that gave draft probs, by whichever model. seconds: wall-clock of the decoder alone, the device
-    synchronised on both sides. block_seconds: tokens of the response that stood after each block, and the seconds until
-    then; empty where a decoder of several blocks does not take them one by one.
+    forwards: calls of a model (NFE); rows: their sequences; token_forwards: tokens that went through it; cached_tokens:
+    tokens with keys and values from a cache. The draft_ numbers are the part that gave draft probs, by whichever model.
+    seconds: wall-clock of the decoder, the device synchronised on both sides. block_seconds: tokens of the response
+    after each block, and the seconds until then; empty where a decoder of several blocks does not take them one by one.
     """
 
     forwards: int = 0
@@ -114,11 +105,9 @@ class Decoded:
 
 
 NO_WINDOW = -1
-# What an event is, by number: a token that came in one of the ways of a commit, a position that was corrupted again, a
-# draft that was rejected, and one behind it, which nobody judged. New ones go behind, for records hold the numbers.
-KINDS: tuple[str, ...] = ("unmasked", "accepted", "known", "corrected", "drawn", "filled")
-KINDS += ("remasked", "rejected", "discarded")
-assert set(get_args(How)) <= set(KINDS)
+# What an event is, by number: a commit, a re-mask, a rejected draft, or one after it, which was not judged. Records
+# hold the numbers: new kinds go to the end.
+KINDS: tuple[str, ...] = (*get_args(How), "remasked", "rejected", "discarded")
 NUMBER = {kind: number for number, kind in enumerate(KINDS)}
 
 
@@ -126,10 +115,9 @@ class EventLog:
     """An observer (trace.FullObserver) that keeps every event of a response, a list for each column.
 
     kind: number in KINDS. forward: calls of the models so far. window: its number in the response, or NO_WINDOW. step:
-    the diffusion step of a window; of decoders without windows how many forwards had committed before. position: index
-    in the response. token: the one that is there now, or was drafted. prob: what the decoder gave it at a commit, and
-    the draft at a rejection; NaN where nobody gave any. target_prob: what the target gave a draft that was not
-    accepted, in the order of these alone.
+    the diffusion step of a window; without windows, the number of forwards that had committed before. position: index
+    in the response. token: the one committed or drafted. prob: of a commit the decoder's, of a rejection the draft's;
+    NaN without one. target_prob: the target's, of the drafts that were not accepted alone.
     """
 
     def __init__(self) -> None:
@@ -147,25 +135,17 @@ class EventLog:
     def __len__(self) -> int:
         return len(self.kind)
 
-    def committed(
-        self, positions: Sequence[int], tokens: Sequence[int], probs: Sequence[float], how: Sequence[How]
-    ) -> None:
+    def committed(self, positions: Ints, tokens: Ints, probs: Floats, how: Sequence[How]) -> None:
         """Tokens that are now at positions of the response."""
         self._add([NUMBER[each] for each in how], positions, tokens, probs)
 
-    def remasked(self, positions: Sequence[int], tokens: Sequence[int]) -> None:
+    def remasked(self, positions: Ints, tokens: Ints) -> None:
         """Positions of the response that are corrupted again."""
         self._settle()
         self._add([NUMBER["remasked"]] * len(positions), positions, tokens, [math.nan] * len(positions))
         self._settle()
 
-    def rejected(
-        self,
-        positions: Sequence[int],
-        tokens: Sequence[int],
-        draft_probs: Sequence[float],
-        target_probs: Sequence[float],
-    ) -> None:
+    def rejected(self, positions: Ints, tokens: Ints, draft_probs: Floats, target_probs: Floats) -> None:
         """Drafts that were not accepted: the first was rejected, the rest not judged."""
         kinds = [NUMBER["rejected"], *[NUMBER["discarded"]] * (len(positions) - 1)]
         self._add(kinds, positions, tokens, draft_probs)
@@ -184,9 +164,7 @@ class EventLog:
         for name in ("kind", "forward", "step", "window", "position", "token", "prob", "target_prob"):
             yield name, getattr(self, name)
 
-    def _add(
-        self, kinds: Sequence[int], positions: Sequence[int], tokens: Sequence[int], probs: Sequence[float]
-    ) -> None:
+    def _add(self, kinds: Ints, positions: Ints, tokens: Ints, probs: Floats) -> None:
         forward = self._forwards()
         if len(self) > len(self.step) and self.forward[-1] != forward:
             self._settle()

@@ -4,12 +4,10 @@
     python tables/figures.py results/runs/NAME --out FOLDER --curves base=training/base/loss.csv fef=...
     python tables/figures.py --out FOLDER --curves base=training/base/loss.csv
 
-Writes `tradeoff` (accuracy against wall-clock speedup, mean over the suites, 95% intervals), `acceptance` (by position
-in the window, beside independent acceptance), `window-size` (committed length and speedup), of decoders at several
-settings `anchor`, `parallelism` (accuracy against tokens a forward pass, with AUP) and `front` (accuracy against time),
-these two for each suite as well (`front-<suite>`), and `curves` (losses of training). A figure whose records are
-missing is skipped with a line that says why. The same records give the same bytes. All are one column wide and readable
-in grey.
+Writes `tradeoff` (accuracy against wall-clock speedup), `acceptance` (by position in the window), `window-size`
+(committed length and speedup), of decoders at several settings `anchor`, `parallelism` (accuracy against tokens a
+forward pass) and `front` (accuracy against time), these two for each suite as well, and `curves` (losses of training).
+A figure without its records is skipped with a line that says why. The same records give the same bytes.
 """
 
 import sys
@@ -26,25 +24,15 @@ from harness.errors import UserError, explained, one_line_errors
 from harness.measures.seconds import read_measured
 from harness.measures.table import suite_titles
 from harness.options import option, parsed
-from tables.charts.figures import (
-    STYLE,
-    UNDATED,
-    Skipped,
-    draw_acceptance,
-    draw_curves,
-    draw_throughput,
-    draw_tradeoff,
-    draw_window_size,
-)
-from tables.charts.series import draw_anchor, draw_front, draw_parallelism
+from tables import charts
 
 
 def save(figure: Figure, stem: Path) -> list[Path]:
     """Write `stem`.pdf and `stem`.png, without dates. Raises UserError if that cannot be done."""
-    paths = [stem.with_name(f"{stem.name}.{kind}") for kind in UNDATED]
+    paths = [stem.with_name(f"{stem.name}.{kind}") for kind in charts.UNDATED]
     with explained(f"cannot write figures to {stem.parent}", OSError, instead="choose another folder with --out"):
         stem.parent.mkdir(parents=True, exist_ok=True)
-        for path, metadata in zip(paths, UNDATED.values(), strict=True):
+        for path, metadata in zip(paths, charts.UNDATED.values(), strict=True):
             figure.savefig(path, dpi=300, metadata=metadata)
     return paths
 
@@ -77,28 +65,32 @@ def main(line: list[str] | None = None) -> int:
             raise UserError(f"{options.run} holds no items yet; there is nothing to draw")
         ran = set(run.items["suite"].unique())
         drawings |= {
-            "tradeoff": lambda: draw_tradeoff(run),
-            "acceptance": lambda: draw_acceptance(run),
-            "window-size": lambda: draw_window_size(run),
-            "anchor": lambda: draw_anchor(run),
-            "parallelism": lambda: draw_parallelism(run, None),
-            "front": lambda: draw_front(run, None, series),
+            "tradeoff": lambda: charts.draw_tradeoff(run),
+            "acceptance": lambda: charts.draw_acceptance(run),
+            "window-size": lambda: charts.draw_window_size(run),
+            "anchor": lambda: charts.draw_anchor(run),
+            "parallelism": lambda: charts.draw_parallelism(run, None),
+            "front": lambda: charts.draw_front(run, None, series),
         }
         for suite in (suite for suite in suite_titles(run) if suite in ran):
-            drawings |= {f"front-{suite}": partial(draw_front, run, suite, series)}
-            drawings |= {f"parallelism-{suite}": partial(draw_parallelism, run, suite)}
+            drawings |= {f"front-{suite}": partial(charts.draw_front, run, suite, series)}
+            drawings |= {f"parallelism-{suite}": partial(charts.draw_parallelism, run, suite)}
     if options.curves:
         curves = {name: Path(file) for name, file in _pairs("--curves takes NAME=FILE", options.curves).items()}
-        drawings["curves"] = lambda: draw_curves(curves)
+        drawings["curves"] = lambda: charts.draw_curves(curves)
     if options.throughput is not None:
-        drawings["throughput"] = partial(draw_throughput, options.throughput)
+        drawings["throughput"] = partial(charts.draw_throughput, options.throughput)
     out = options.out or Path(options.run or "") / "figures"
-    style: Any = {**matplotlib.rcParamsDefault, "backend": "agg", **STYLE}  # whatever the machine's matplotlibrc says
+    style: Any = {
+        **matplotlib.rcParamsDefault,
+        "backend": "agg",
+        **charts.STYLE,
+    }  # whatever the machine's matplotlibrc says
     with matplotlib.rc_context(style):
         for name, draw in drawings.items():
             try:
                 figure, left_out = draw()
-            except Skipped as why:
+            except charts.Skipped as why:
                 print(f"{name}: skipped, {why}")
                 continue
             print("\n".join([f"{name}: {', '.join(map(str, save(figure, out / name)))}", *left_out]))

@@ -9,7 +9,7 @@ from itertools import groupby
 from pathlib import Path
 
 from harness.errors import UserError, explained
-from tables.sheets.layout import Cell, Table
+from tables.sheets import Cell, Table
 
 LATEX_SPECIAL = {
     "\\": r"\textbackslash{}",
@@ -31,7 +31,7 @@ def escape_latex(text: str) -> str:
 
 
 def escape_markdown(text: str) -> str:
-    """The text with Markdown's special characters behind backslashes."""
+    """The text with Markdown's special characters after backslashes."""
     return re.sub(r"([\\|*_`<>\[\]])", r"\\\1", text)
 
 
@@ -39,7 +39,7 @@ def latex(table: Table) -> str:
     """The table as a `table*` of its own; needs booktabs, multirow and graphicx."""
     headings = [str(heading) for heading in table.cells.columns.get_level_values(1)]
     groups = [(str(group), len(list(same))) for group, same in groupby(table.cells.columns.get_level_values(0))]
-    first = [rf"\multirow{{2}}{{*}}{{{escape_latex(table.rows[1])}}}"]
+    first = [r"\multirow{2}{*}{Methods}"]
     rules, column = [], 2
     for group, count in groups:
         first.append(rf"\multicolumn{{{count}}}{{c}}{{{escape_latex(group)}}}")
@@ -63,7 +63,7 @@ def latex(table: Table) -> str:
     ]
     if len(headings) > WIDE:
         tabular = [r"\resizebox{\textwidth}{!}{%", *tabular, "}"]
-    notes = [rf"{_latex_mark(mark)}\,{escape_latex(text)}" for mark, text in table.notes]
+    notes = [rf"\textsuperscript{{{mark}}}\,{escape_latex(text)}" for mark, text in table.notes]
     return "\n".join(
         [
             r"% \usepackage{booktabs,multirow,graphicx}",
@@ -85,7 +85,7 @@ def latex(table: Table) -> str:
 def markdown(table: Table) -> str:
     """Caption, table and notes; cells are padded, so that it reads as a table without being rendered."""
     columns = table.cells.columns.to_flat_index().to_list()
-    header = [table.rows[0], *(escape_markdown(" ".join(column).strip()) for column in columns)]
+    header = ["Method", *(escape_markdown(" ".join(column).strip()) for column in columns)]
     rows = [
         [escape_markdown(str(label)), *(_markdown_cell(cell) for cell in cells)]
         for label, cells in zip(table.cells.index, table.cells.to_numpy().tolist(), strict=True)
@@ -97,7 +97,7 @@ def markdown(table: Table) -> str:
         return f"| {' | '.join([texts[0].ljust(widths[0]), *padded])} |"
 
     rule = f"|{'-' * (widths[0] + 2)}|{'|'.join('-' * (width + 1) + ':' for width in widths[1:])}|"
-    notes = [f"- {_markdown_mark(mark)} {escape_markdown(text)}" for mark, text in table.notes]
+    notes = [f"- [{mark}] {escape_markdown(text)}" for mark, text in table.notes]
     body = "\n".join([line(header), rule, *map(line, rows)])
     return "\n\n".join(filter(None, [escape_markdown(table.caption), body, "\n".join(notes)])) + "\n"
 
@@ -121,21 +121,13 @@ def _latex_cell(cell: Cell) -> str:
     if re.fullmatch(r"[0-9.]+x", cell.text):
         number = rf"{text[:-1]}\times"
         text = rf"$\underline{{{number}}}$" if cell.emphasis == "underline" else f"${number}$"
-    return text + (_latex_mark(cell.mark) if cell.mark else "")
-
-
-def _latex_mark(mark: str) -> str:
-    return rf"\textsuperscript{{{mark}}}"
+    return text + (rf"\textsuperscript{{{cell.mark}}}" if cell.mark else "")
 
 
 def _markdown_cell(cell: Cell) -> str:
     text = escape_markdown(cell.text)
     text = {"bold": f"**{text}**", "underline": f"<ins>{text}</ins>"}.get(cell.emphasis, text)
-    return text + (f" {_markdown_mark(cell.mark)}" if cell.mark else "")
-
-
-def _markdown_mark(mark: str) -> str:
-    return f"[{mark}]"
+    return text + (f" [{cell.mark}]" if cell.mark else "")
 
 
 NAME = "tables.pdf"
@@ -149,10 +141,9 @@ TABLES\end{document}
 
 
 def write_pdf(tables: Sequence[str], folder: Path) -> Path:
-    """Compile tables, LaTeX as `writers.latex` gives it, into `folder`/tables.pdf; nothing else is left there.
+    """Compile tables, as `latex` writes them, into `folder`/tables.pdf; nothing else is left there.
 
-    Raises UserError with LaTeX's own first complaint if it does not compile (booktabs, multirow and graphicx are
-    needed), or if the file cannot be written.
+    Raises UserError with LaTeX's first complaint if it does not compile, or if the file cannot be written.
     """
     with tempfile.TemporaryDirectory() as scratch:
         build = Path(scratch)

@@ -6,18 +6,13 @@
     python tables/render.py results/runs/NAME --against llada
     python tables/render.py results/reference/main results/reference/ablations --paper --pdf
 
-Writes `main`, `training`, `speculation`, `draft` and `window-size` (accuracy and speedups per method and suite), each
-as .tex, .md and .csv, if the run has its rows; `windows` (speculative windows) if there are any, and `theory` (what the
-paper's theorem expects of them) if FeF methods have some; with `--paper` also `paper`, the numbers of all five tables
-of the paper beside the measured ones; with `--intervals` 95% intervals and p-values of accuracy against LLaDA under
-each row of the first five, and in their CSV files; with `--measures` also `measures` (tokens per forward and second, by
-every published definition), `tokens` (tokens, calls and percentiles of seconds of a response) and, of decoders at
-several settings, `curves` (accuracy under parallelism); with `--against METHOD` also `against` (every other method
-beside that one, problem by problem: points of accuracy, speed and responses with the same tokens); with `--pdf` also
-`tables.pdf`, all LaTeX tables, if pdflatex is installed. The CSV files are tidy, unformatted numbers, of the rows of
-their table and whatever `--columns` says. The LaTeX needs booktabs, multirow and graphicx. Only methods with records
-have rows, and the same records give the same bytes. Reads records and nothing else. The tables of a single run are
-printed as well.
+Each table is a .tex, a .md and a .csv, the CSV with unformatted numbers: `main`, `training`, `speculation`, `draft` and
+`window-size` (accuracy and speedups by suite), those that the run has rows for; `windows` (speculative windows) and
+`theory` (what the paper's theorem expects of them); with `--paper` `paper` (the paper's numbers and the measured ones);
+with `--measures` `measures`, `tokens` and, of decoders at several settings, `curves` (docs/measures.md); with
+`--against METHOD` `against` (every other method compared with it). `--intervals` adds intervals and p-values to the
+first five, `--pdf` tables.pdf, by pdflatex with booktabs, multirow and graphicx. The same records give the same bytes.
+The tables of a single run are printed as well.
 
 A run made with --untimed has no Speed and nothing per second; one with a timed run of the same methods in its folder
 `speed` has that run's (harness/measures/seconds.py).
@@ -37,21 +32,15 @@ from harness.options import option, parsed
 from harness.records.store import Run, write_atomically
 from tables.output import NAME as PDF
 from tables.output import latex, markdown, write_pdf
+from tables.sheets import Sheet, TableRequest, with_columns
 from tables.sheets.against import against_sheets, paper
-from tables.sheets.layout import Sheet, TableRequest, with_columns
 from tables.sheets.measures import measures, windows
 from tables.sheets.measures import theory_sheets as theory
 from tables.sheets.suites import ABLATIONS, ablations
 
 # What makes each table of a run; it yields nothing where records are missing. A new table is one file and one entry.
-SHEETS: tuple[Callable[[TableRequest], Iterable[Sheet]], ...] = (
-    ablations,
-    windows,
-    theory,
-    measures,
-    against_sheets,
-    paper,
-)
+Maker = Callable[[TableRequest], Iterable[Sheet]]
+SHEETS: tuple[Maker, ...] = (ablations, windows, theory, measures, against_sheets, paper)
 # What a rendering may leave in its folder.
 NAMES = {"main", *ABLATIONS, "windows", "theory", "measures", "tokens", "curves", "against", "paper"}
 FORMATS = (".md", ".csv", ".tex")
@@ -68,11 +57,10 @@ def render(
 ) -> dict[str, str]:
     """File name -> content of every table of a run.
 
-    paper: the paper's numbers beside the measured ones too; there is no paper.* if the paper has no number for any of
-    the run's methods on its suites. intervals: sub-rows of intervals and p-values. against: a method of the run, for
-    every other beside it. columns: groups and headings that stay (`layout.with_columns`); all without. captions:
-    whether tables have one. measures: those of the field too. Raises UserError if the run has no items, is damaged or
-    has no such method or column.
+    paper: the paper's numbers too, where it has any of the run's methods and suites. intervals: sub-rows of intervals
+    and p-values. against: the method to compare all others with. columns: groups and headings that stay (all without).
+    captions: whether tables have one. measures: those of the field too. Raises UserError if the run has no items, is
+    damaged or has no such method or column.
     """
     request = TableRequest(run, measure(run), paired(run) if intervals else None, paper, against, measures)
     sheets = [sheet for make in SHEETS for sheet in make(request)]
@@ -91,10 +79,7 @@ def render(
 
 
 def write(files: dict[str, str], folder: Path) -> None:
-    """Write the files into a folder, made if need be, and remove those tables of an earlier rendering that are not now.
-
-    Raises UserError if that cannot be done.
-    """
+    """Write the files into a folder, without tables of an earlier rendering. Raises UserError where that fails."""
     with explained(f"cannot write tables to {folder}", OSError, instead="choose another folder with --out"):
         folder.mkdir(parents=True, exist_ok=True)
         for path in folder.iterdir():
@@ -129,8 +114,7 @@ def main(line: list[str] | None = None) -> int:
     for folder in options.runs:
         run, out = read_measured(folder), options.out or folder / "tables"
         columns = [name.strip() for name in options.columns.split(",") if name.strip()]
-        captions = not options.no_caption
-        wanted = (options.paper, options.intervals, options.against, columns, captions, options.measures)
+        wanted = (options.paper, options.intervals, options.against, columns, not options.no_caption, options.measures)
         files = render(run, *wanted)
         write(files, out)
         if len(options.runs) == 1:

@@ -30,8 +30,8 @@ def main(line: list[str] | None = None) -> int:
     options = parsed(ReportOptions, line, __doc__)
     # pandas and plotly take a second to import, which --help need not wait for.
     from harness.records.store import read_run
+    from tables.pages import write_site
     from tables.pages.data import open_book
-    from tables.pages.site import write_site
 
     out = options.out or options.runs[0] / "report"
     missing = write_site(open_book([read_run(folder) for folder in options.runs]), out)

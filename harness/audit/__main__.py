@@ -63,10 +63,7 @@ def main(line: list[str] | None = None) -> int:
 
 
 def audit(options: AuditOptions) -> list[str]:
-    """Run the sections of the options, print and record them; returns the failed checks, one line each.
-
-    Raises UserError, before anything is measured, for what cannot be done.
-    """
+    """Run, print and record the sections; returns the failed checks. Raises UserError before anything is measured."""
     sections = [name.strip() for name in options.sections.split(",")]
     wrong = "".join(f"unknown section {name!r}; valid: {', '.join(SECTIONS)}; " for name in {*sections} - {*SECTIONS})
     if options.tokens**options.positions > OUTCOMES:
@@ -76,7 +73,7 @@ def audit(options: AuditOptions) -> list[str]:
         raise UserError(wrong.removesuffix("; "))
     import transformers
 
-    from harness.audit import exact, fef, neural, streams
+    from harness.audit import exact, fef, neural
     from harness.records.environment import write_tables
     from harness.records.store import write_atomically
     from model_wrappers import load_backbone
@@ -122,8 +119,8 @@ def audit(options: AuditOptions) -> list[str]:
     if "streams" in sections:
         names = [name.strip() for name in options.models.split(",")]
         backbones = {name: load_backbone(name, options.device, options.dtype) for name in names}
-        tables["streams"] = streams.audit_streams(backbones, options.prompts_per_suite, progress("streams"))
-        print(f"\nstreams: {options.models}\n{shown(tables['streams'])}\n{streams.NOTE}")
+        tables["streams"] = neural.audit_streams(backbones, options.prompts_per_suite, progress("streams"))
+        print(f"\nstreams: {options.models}\n{shown(tables['streams'])}\n{neural.STREAMS_NOTE}")
     if options.out is not None:
         write_tables(options.out / "audit.json", options, tables, {"failures": failures})
         for name, table in tables.items():

@@ -8,8 +8,8 @@ bias). Decoders run as shipped, through `decode`, at temperature 1.
 import json
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -89,9 +89,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Result:
-    """A case, its law, and that law's distances: to the joint, KL(joint || law), which is NaN for a sampled law, and to
-    the law of its reference, where it has one.
-    """
+    """A case, its law, the total variation to the joint, and KL(joint || law), NaN for a sampled law."""
 
     case: Case
     measured: Measured
@@ -119,11 +117,9 @@ def measure(run: Callable[[Any], Decoded], outcomes: int, budget: Budget, quota:
     return Measured(dict(law), forwards, outcomes, **{"branches" if exact else "samples": count})
 
 
-@contextmanager
-def broken_residual() -> Iterator[None]:
+def broken_residual() -> AbstractContextManager[object]:
     """FeF with a wrong residual: a rejected draft is replaced by a draw from the target itself."""
-    with mock.patch("model_wrappers.sampling.residual", lambda target_V, draft_V: target_V):
-        yield
+    return mock.patch("model_wrappers.sampling.residual", lambda target_V, draft_V: target_V)
 
 
 def cases(table: torch.Tensor, unlike: TableBackbone, schedule: Path) -> list[Case]:

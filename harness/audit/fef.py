@@ -63,12 +63,9 @@ def lemma_errors(table: torch.Tensor, kernel: Kernel, t: float) -> tuple[float, 
         product = given(*corrupted) * given(*before, *corrupted[i + 1 :])
         product = product / given(*corrupted[:i], *corrupted[i + 1 :])
         product = product / product.sum(i, keepdim=True)
-        errors = [max(errors[0], _gap(posterior, suffix)), max(errors[1], _gap(posterior, product))]
+        gaps = [float((posterior - other).abs().max()) for other in (suffix, product)]
+        errors = [max(pair) for pair in zip(errors, gaps, strict=True)]
     return errors[0], errors[1]
-
-
-def _gap(probs: torch.Tensor, other: torch.Tensor) -> float:
-    return float((probs - other).abs().max())
 
 
 def posterior_distance(

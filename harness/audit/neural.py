@@ -1,14 +1,19 @@
-"""The neural section of the audit: how far a model's next tokens, drawn at once, are from its chain law.
+"""The neural and streams sections of the audit: what a model's targets are, along prompts and responses.
 
-q is the product of the marginals of the next w response tokens given a fully masked response, p the chain law, token
-after token from left to right, from which FeF-DLLM samples at one diffusion step; temperature 1, the mask excluded.
-Their total variation is E_p (1 - q / p)_+, estimated from chain samples, the same ones for every w.
+neural: how far the next w tokens, drawn at once, are from the chain law. q is the product of their marginals given a
+fully masked response, p the law of one token after the other, from which FeF-DLLM samples at one diffusion step;
+temperature 1, the mask excluded. Their total variation is E_p (1 - q / p)_+, estimated from chain samples. streams: how
+far the target of two-stream verification is from the paper's, along a reference response: the paper's is taken from the
+sequence with the tokens before filled in, the other from a context that is computed anew every `anchor` positions, or
+in doubt, and the clean tokens since.
 """
 
 import json
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +22,17 @@ import torch
 from matplotlib.figure import Figure
 
 from harness.errors import UserError, explained
-from harness.stats import hoeffding
-from harness.suites.registry import suite_named
-from harness.suites.splits import problems
+from harness.stats import hoeffding, mean_interval
+from harness.suites.registry import Example, encode, generated_exchanges, problems, suite_named
 from harness.train.data import NANO_SUITES
 from model_wrappers import Backbone
 from model_wrappers.backbones.blocks import ledgers
-from model_wrappers.backbones.protocol import BackboneLike
+from model_wrappers.backbones.protocol import BackboneLike, Ledger
 from model_wrappers.chat import encode_question
-from model_wrappers.sampling import Sampler, token_probs
+from model_wrappers.decoders.fef.targets import FullVerifier, Proposal, Verifier
+from model_wrappers.decoders.fef.two_stream import TwoStreamVerifier
+from model_wrappers.request import Request
+from model_wrappers.sampling import Sampler, in_doubt, token_probs
 
 GEN_LENGTH = 64  # of the masked response after a prompt of a file
 NOTE = """\
@@ -149,3 +156,98 @@ def draw_neural(table: pd.DataFrame, folder: Path) -> None:
     axes.legend(frameon=False, fontsize="small")
     for kind in ("png", "pdf"):
         figure.savefig(folder / f"neural.{kind}", dpi=150, bbox_inches="tight")
+
+
+ANCHORS: tuple[int | None, ...] = (1, 8, 16, 24, 32, None)
+FRESH_BELOW = (0.5, 0.7, 0.9)
+STREAM_SUITES = ("gsm8k", "math", "humaneval", "mbpp")
+STREAMS_NOTE = """\
+TV between the target of two-stream verification and the paper's at the same position, given the same tokens before it:
+mean over the positions of reference responses (dev problems), with a 95% interval over responses; and how often both
+have the same most likely token. anchor: positions per context pass; whole: one pass for all, and another one where the
+best token has a probability below `fresh below`. contexts: context passes a response."""
+
+
+@dataclass(frozen=True)
+class Contexts:
+    """Where a context is computed: every `anchor` positions (None: once), and for best tokens below `fresh_below`."""
+
+    anchor: int | None = None
+    fresh_below: float | None = None
+
+
+CONTEXTS = (*(Contexts(anchor) for anchor in ANCHORS), *(Contexts(fresh_below=c) for c in FRESH_BELOW))
+
+
+@torch.inference_mode()
+def probs_along(backbone: Backbone, example: Example, contexts: Contexts | None) -> tuple[torch.Tensor, int]:
+    """The target's probs at each position of a response given the tokens before it, float64 (G, V), G its length.
+
+    contexts: None for the paper's target. Returns the number of context passes, too.
+    """
+    prompt, response = example
+    ledger, start = Ledger(backbone), len(prompt)
+    x_1L = torch.tensor([prompt + [backbone.mask_id] * len(response)], device=backbone.device)
+    request = Request(ledger, ledger, x_1L, start, len(response), 1.0, Sampler(0))
+    verifier: Verifier = (FullVerifier if contexts is None else TwoStreamVerifier)(request, len(response))
+    width = (contexts.anchor if contexts is not None else None) or len(response)
+    found, first, passes = list[torch.Tensor](), 0, 0
+    while first < len(response):
+        tokens = response[first : first + width]
+        segment = list(range(start + first, start + first + len(tokens)))
+        verifier.segment(segment)
+        logits_WV = verifier.verify(segment, Proposal(tokens, None, None)).logits_WV
+        probs_WV = token_probs(logits_WV, 1.0, exclude=backbone.mask_id)
+        if contexts is not None:
+            doubtful_W = in_doubt(probs_WV.amax(1), contexts.fresh_below, fresh=True)
+            probs_WV = probs_WV[: int((~doubtful_W).cumprod(0).sum())]
+        count = len(probs_WV)
+        request.commit(segment[:count], tokens[:count], None, "drawn")
+        verifier.advance(len(segment), 0)  # whatever comes next has another context
+        found.append(probs_WV)
+        first, passes = first + count, passes + 1
+    return torch.cat(found), passes
+
+
+def distances(
+    backbone: Backbone, examples: Sequence[Example], targets: Sequence[torch.Tensor], contexts: Contexts
+) -> pd.DataFrame:
+    """A row per example: mean total variation to the paper's `targets`, how often the argmax agree, and contexts."""
+    rows = []
+    for example, target in zip(examples, targets, strict=True):
+        other, passes = probs_along(backbone, example, contexts)
+        apart = (target - other).abs().sum(1) / 2
+        agree = float((target.argmax(1) == other.argmax(1)).double().mean())
+        rows.append({"tv": float(apart.mean()), "agree": agree, "positions": len(apart), "contexts": passes})
+    return pd.DataFrame(rows)
+
+
+def audit_streams(
+    backbones: dict[str, Backbone], count: int, progress: Callable[[list[tuple[str, Contexts]]], Any] = iter
+) -> pd.DataFrame:
+    """A row per model and choice of contexts, on `count` dev problems a suite; the interval is over responses."""
+    rows = []
+    examples: dict[str, list[Example]] = {name: [] for name in backbones}
+    for name, suite in product(backbones, STREAM_SUITES):
+        exchanges = generated_exchanges(suite, count, "dev")
+        examples[name] += encode(backbones[name], exchanges, suite_named(suite).generated.length)
+    targets: dict[str, list[torch.Tensor]] = {}
+    for name, contexts in progress([*product(backbones, CONTEXTS)]):
+        if name not in targets:
+            targets[name] = [probs_along(backbones[name], example, None)[0] for example in examples[name]]
+        found = distances(backbones[name], examples[name], targets[name], contexts)
+        low, high = mean_interval(found["tv"].to_numpy())
+        rows.append(
+            {
+                "model": name,
+                "anchor": "whole" if contexts.anchor is None else str(contexts.anchor),
+                "fresh below": math.nan if contexts.fresh_below is None else contexts.fresh_below,
+                "contexts": found["contexts"].mean(),
+                "places": int(found["positions"].sum()),  # the column's name in committed records
+                "TV": found["tv"].mean(),
+                "TV low": low,
+                "TV high": high,
+                "argmax agreement %": 100 * found["agree"].mean(),
+            }
+        )
+    return pd.DataFrame(rows)

@@ -39,19 +39,17 @@ class RowBackbone(ABC):
             if (row, causal) not in self._known:
                 self._known[row, causal] = self.row_logits(row, causal)
             rows.append(self._known[row, causal])
+        logits_BLV = torch.stack(rows)
         if positions is None:
-            return torch.stack(rows)
-        if positions.dim() == 1:
-            return torch.stack([row_LV[positions] for row_LV in rows])
-        return torch.stack([row_LV[own_n] for row_LV, own_n in zip(rows, positions, strict=True)])
+            return logits_BLV
+        return logits_BLV[torch.arange(len(rows))[:, None], positions.expand(len(rows), -1)]
 
 
 class TableBackbone(RowBackbone):
     """An oracle: log of the exact marginals of a joint table p(x) over R^d, given the observed response tokens.
 
-    The response is the d positions after the prompt. The mask is id R and, unless eos_id names a real token, EOS id R +
-    1, both of probability 0. The probs are uniform in the prompt, and where the evidence has probability 0. causal:
-    only the tokens up to a position are its evidence.
+    The response is the d positions after the prompt. The mask is id R; EOS is R + 1 unless eos_id names a real token.
+    Probs are uniform in the prompt, and for impossible evidence. causal: only tokens up to a position are its evidence.
     """
 
     def __init__(self, table: torch.Tensor, prompt_length: int = 1, eos_id: int | None = None) -> None:
@@ -163,10 +161,7 @@ class ProbeSampler(ChoiceSampler):
 
 
 def branches(run: Callable[[Any], T], quota: int | None = None) -> Iterator[tuple[T, float]]:
-    """The result of run(sampler), and its probability, on every branch of its randomness.
-
-    Raises ArithmeticError if the probabilities do not add up to 1 in the end.
-    """
+    """The result of run(sampler) and its probability on every branch; ArithmeticError if they do not add up to 1."""
     pending: list[tuple[int, ...]] = [()]
     total = 0.0
     while pending:

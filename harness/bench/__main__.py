@@ -85,10 +85,9 @@ def main(line: list[str] | None = None) -> int:
 def measured(options: BenchOptions) -> Iterator[Tables]:
     """The tables of the options, part after part. Raises UserError for what clashes or is unknown, before measuring."""
     from harness.bench.decoders import bench_methods, bench_prompts, bench_throughput
+    from harness.bench.passes import bench_training
     from harness.bench.shapes import DEVICES, bench_estimate
-    from harness.bench.training import bench_training
-    from harness.methods.selection import methods_named
-    from harness.plugins import load_for
+    from harness.runs.selection import methods_named
     from harness.suites.registry import suites_named
     from model_wrappers import load_backbone
     from model_wrappers.batches import in_batch
@@ -107,7 +106,6 @@ def measured(options: BenchOptions) -> Iterator[Tables]:
     if options.training:
         yield {"training": bench_training(options.model, options.repeats)}, []
         return
-    load_for(options.methods)
     suites, presets = [*suites_named(options.suite)], methods_named(options.methods)
     if options.estimate is not None:
         backbone = load_backbone(options.model)
@@ -156,9 +154,9 @@ def parts(device: str) -> Iterator[Tables]:
     import torch
 
     from harness.bench.decoders import bench_methods, bench_prompts, bench_responses
-    from harness.bench.training import EVERY, MASKED, bench_training
-    from harness.methods.selection import methods_named
+    from harness.bench.passes import EVERY, MASKED, bench_training
     from harness.records.store import read_run
+    from harness.runs.selection import methods_named
     from model_wrappers import load_backbone
 
     if device.startswith("cuda") and not torch.cuda.is_available():

@@ -3,7 +3,8 @@
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from itertools import product
+from typing import Any
 
 import pandas as pd
 import psutil
@@ -17,11 +18,9 @@ from harness.records.environment import interleaved
 from harness.records.store import KEY, Run
 from harness.runs.responses import cost_and_tokens, hash_of
 from harness.stats import median_ratio, ratio_of_totals
-from harness.suites.registry import PAPER_SUITES, suite_named
-from harness.suites.splits import problems
+from harness.suites.registry import PAPER_SUITES, problems, suite_named
 from model_wrappers import Backbone, Trace, decode, load_backbone
-from model_wrappers.backbones.key_values import KeyValues
-from model_wrappers.backbones.protocol import BackboneLike
+from model_wrappers.backbones.protocol import BackboneLike, KeyValues
 from model_wrappers.batches import at_once, in_batch
 from model_wrappers.chat import content_length, encode_question
 
@@ -133,13 +132,6 @@ def options_of(
     return found
 
 
-class Finished(NamedTuple):
-    """A response: seconds from its beginning to its end, and tokens of its content, up to EOS."""
-
-    seconds: float
-    tokens: int
-
-
 def bench_throughput(
     backbone: Backbone, suites: list[str], limit: int, repeats: int, presets: dict[str, Preset]
 ) -> pd.DataFrame:
@@ -152,17 +144,13 @@ def bench_throughput(
     sizes = [size for size in (1, 2, 4, 8, 16, 32, 64) if size <= limit]
     for suite in suites:
         prompts = dev_prompts(backbone, suite, limit)
-        measured = {
-            (name, size): _AtOnce(
-                backbone, size, [partial(decode, prompt_ids=prompt_P, **options) for prompt_P in prompts]
-            )
-            for size in sizes
-            for name, options in options_of(backbone, suite, presets).items()
-        }
-        calls: dict[Any, Callable[[], object]] = dict(measured)
-        seconds = interleaved(calls, backbone.device, repeats)
+        measured: dict[Any, _AtOnce] = {}
+        for size, (name, options) in product(sizes, options_of(backbone, suite, presets).items()):
+            responses = [partial(decode, prompt_ids=prompt_P, **options) for prompt_P in prompts]
+            measured[name, size] = _AtOnce(backbone, size, responses)
+        seconds = interleaved(dict(measured), backbone.device, repeats)
         for (name, size), batch in measured.items():
-            responses = pd.DataFrame(batch.finished)
+            finished = pd.DataFrame(batch.finished)
             a_second = median_ratio(limit, seconds[name, size])
             rows.append(
                 {
@@ -170,9 +158,9 @@ def bench_throughput(
                     "method": name,
                     "batch": size,
                     "responses/s": a_second,
-                    "tokens/s": a_second * responses["tokens"].mean(),
+                    "tokens/s": a_second * finished["tokens"].mean(),
                     "over batch 1": median_ratio(seconds[name, 1], seconds[name, size]),
-                    **{f"s, {text}": responses["seconds"].quantile(share) for text, share in SHARES.items()},
+                    **{f"s, {text}": finished["seconds"].quantile(share) for text, share in SHARES.items()},
                     "GB": batch.memory,
                 }
             )
@@ -180,11 +168,11 @@ def bench_throughput(
 
 
 class _AtOnce:
-    """All responses of a method, `size` at once. finished, memory: of the last time."""
+    """All responses of a method, `size` at once. finished: seconds and content tokens of each, the last time."""
 
-    def __init__(self, backbone: Backbone, size: int, responses: list[Callable[[Backbone], Any]]) -> None:
+    def __init__(self, backbone: Backbone, size: int, responses: Sequence[Callable[[Backbone], Any]]) -> None:
         self._backbone, self._size, self._responses = backbone, size, responses
-        self.finished: list[Finished] = []
+        self.finished: list[dict[str, float]] = []
         self.memory = 0.0
 
     def __call__(self) -> None:
@@ -196,10 +184,10 @@ class _AtOnce:
         most = torch.cuda.max_memory_allocated(self._backbone.device) if on_gpu else psutil.Process().memory_info().rss
         self.memory = most / 1e9
 
-    def _response(self, response: Callable[[Backbone], Any]) -> Finished:
+    def _response(self, response: Callable[[Backbone], Any]) -> dict[str, float]:
         began = time.perf_counter()
         out = response(self._backbone if self._size == 1 else in_batch(self._backbone))
-        return Finished(time.perf_counter() - began, content_length(self._backbone, out.tokens))
+        return {"seconds": time.perf_counter() - began, "tokens": content_length(self._backbone, out.tokens)}
 
 
 def bench_responses(
@@ -217,8 +205,7 @@ def bench_responses(
     same = both["tokens_hash"] == both["tokens_hash_golden"]
     costs = both["forwards"] == both["forwards_golden"]
     kinds = pd.DataFrame({"equal": same & costs, "other costs": same & ~costs, "other tokens": ~same})
-    parity = kinds.groupby(both["method"], sort=False).agg("sum").reset_index()
-    parity.insert(1, "responses", both.groupby("method", sort=False).size().to_list())
+    parity = kinds.assign(responses=True)[["responses", *kinds]].groupby(both["method"], sort=False).sum().reset_index()
     speeds = []
     by_pair: dict[Any, pd.DataFrame] = dict(list(both.groupby(["suite", "method"], sort=False)))
     for (suite, method), found in by_pair.items():

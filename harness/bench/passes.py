@@ -1,4 +1,4 @@
-"""What the passes of decoding cost: c_rho, c_pi and their peak memory, on a made-up sequence.
+"""What passes cost on a made-up sequence: of decoding, c_rho and c_pi, with their peak memory; and of training.
 
 Costs are relative to a plain forward: one row, the logits of half of the response read. A draft pass (c_rho) is one
 row, a window read; literal verification of b drafts (c_pi) is b rows, one position each read; two-stream verification
@@ -8,16 +8,23 @@ is what the decoder runs, its inputs and cache included. Shapes: B batch, L leng
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+import tempfile
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 import pandas as pd
 import torch
+from msgspec import structs
 
 from harness.errors import UserError, explained
-from harness.records.environment import interleaved
-from harness.stats import linear_fit
+from harness.records.environment import DISCARDED, interleaved, seconds_of
+from harness.stats import linear_fit, median_ratio
+from harness.train.data import Collator, CorruptedBatches, NanoExamples, PositionBatches
+from harness.train.recipes import PRESETS
+from harness.train.rows import TwoStreamBatches
+from harness.train.run import DiffusionTrainer, start, training_arguments
 from model_wrappers import Backbone
 from model_wrappers.backbones.protocol import Ledger
 from model_wrappers.decoders.fef.targets import Proposal
@@ -40,10 +47,7 @@ def random_ids(vocab_size: int, length: int, device: torch.device) -> torch.Tens
 
 
 class SequencePasses:
-    """Forwards of a random prompt and a masked response, `length` tokens together.
-
-    Raises UserError where they are too short for a window of DRAFTS or too long for the model.
-    """
+    """Forwards of a random prompt and a masked response. Raises UserError for lengths that cannot be measured."""
 
     def __init__(self, backbone: Backbone, prompt: int, response: int) -> None:
         length = prompt + response
@@ -101,8 +105,7 @@ class TwoStream:
 
 @dataclass(frozen=True)
 class Costs:
-    """Seconds of passes on a sequence. literal: by rows of a literal verification. two_stream: of a two-stream
-    verification without its context pass, by the tokens that it adds after the cached ones."""
+    """Seconds of passes; literal: by rows of a verification; two_stream: by tokens added, without a context pass."""
 
     plain: float
     draft: float
@@ -210,15 +213,9 @@ def bench_memory(backbone: Backbone, prompt: int, response: int) -> pd.DataFrame
         if window <= passes.length:
             calls[f"two-stream verification, window {window}"] = passes.two_stream(window).both
     peaks = pd.Series({name: _peak_bytes(call, backbone.device) for name, call in calls.items()})
-    weights = sum(weight.nbytes for weight in backbone.model.parameters())
-    return pd.DataFrame(
-        {
-            "pass": list(calls),
-            "MB": (peaks / 1e6).to_list(),
-            "plain forwards": (peaks / peaks["plain forward"]).to_list(),
-            "with weights": ((peaks + weights) / (peaks["plain forward"] + weights)).to_list(),
-        }
-    )
+    plain, weights = peaks["plain forward"], sum(weight.nbytes for weight in backbone.model.parameters())
+    relative = {"plain forwards": peaks / plain, "with weights": (peaks + weights) / (plain + weights)}
+    return pd.DataFrame({"MB": peaks / 1e6, **relative}).rename_axis("pass").reset_index()
 
 
 def _peak_bytes(call: Callable[[], object], device: torch.device) -> float:
@@ -233,3 +230,59 @@ def _peak_bytes(call: Callable[[], object], device: torch.device) -> float:
         return torch.cuda.max_memory_allocated(device) - before
     except torch.OutOfMemoryError:
         return math.nan
+
+
+MASKED = "fef, two-stream mask"
+EVERY = "fef, all positions"
+POSITIONS = {"fef, 1 position": 1, "fef, 4 positions": 4, "fef, 16 positions": 16, EVERY: None}
+
+
+def bench_training(
+    model: str, repeats: int, objectives: Collection[str] | None = None, batch: int | None = None, device: str = ""
+) -> pd.DataFrame:
+    """Forward and backward of a batch of the preset `nano`, without the optimizer's step: medians over `repeats`.
+
+    objectives: those to measure (None: all). batch: examples (None: the preset's). device: "cpu", else a GPU where
+    there is one. Every step has new examples, the same for all.
+    """
+    size, steps = batch or PRESETS["nano"].batch, repeats + DISCARDED
+    trainer_arguments = {"use_cpu": True} if device == "cpu" else {}
+    recipe = structs.replace(PRESETS["nano"], init=model, steps=steps, batch=size, trainer=trainer_arguments)
+    backbone = start(recipe)
+    network = backbone.model
+    tokenizer, end = backbone.text_tokenizer(), backbone.family.end_of_turn
+    examples = NanoExamples(tokenizer, size * steps, size, recipe.seed, end=end)
+    corrupted = CorruptedBatches(backbone.eos_id, backbone.mask_id, recipe.seed)
+    with tempfile.TemporaryDirectory() as folder:
+        trainer = DiffusionTrainer(model=network, args=training_arguments(recipe, Path(folder), steps, steps))
+        trainer.model_accepts_loss_kwargs = False
+        trainer.current_gradient_accumulation_steps = 1
+        collators: dict[str, Collator] = {
+            "llada": corrupted,
+            **{name: PositionBatches(corrupted, n) for name, n in POSITIONS.items()},
+            MASKED: TwoStreamBatches(corrupted),
+        }
+        collators = {name: each for name, each in collators.items() if objectives is None or name in objectives}
+        measured: dict[str, list[dict[str, float]]] = {name: [] for name in collators}
+        for step in range(steps):
+            drawn = [examples[index] for index in range(step * size, (step + 1) * size)]
+            for name, collate in collators.items():
+                inputs = collate(drawn)
+                rows_BL = inputs["corrupted" if "corrupted" in inputs else "inputs"]
+                seconds = seconds_of(partial(trainer.training_step, network, inputs), trainer.args.device)
+                network.zero_grad()
+                if step >= DISCARDED:
+                    measured[name].append({"rows": len(rows_BL), "tokens": rows_BL.numel(), "seconds": seconds})
+    rows = []
+    for name, batches in measured.items():
+        found = pd.DataFrame(batches)
+        rows.append(
+            {
+                "objective": name,
+                "rows a batch": found["rows"].mean(),
+                "seconds a batch": found["seconds"].median(),
+                "examples a second": median_ratio(size, found["seconds"]),
+                "tokens a second": median_ratio(found["tokens"], found["seconds"]),
+            }
+        )
+    return pd.DataFrame(rows)

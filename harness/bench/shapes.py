@@ -21,7 +21,6 @@ from harness.records.environment import free_bytes
 from harness.stats import ratio_of_totals
 from model_wrappers import Backbone, decode
 from model_wrappers.backbones.llada import FAMILY, OFFICIAL_MASK_ID, LLaDAConfig, LLaDAForMaskedLM
-from model_wrappers.backbones.model import check_graphs
 from model_wrappers.backbones.plain import Call
 from model_wrappers.backbones.registry import device_named, dtype_named
 
@@ -73,8 +72,7 @@ def random_backbone(
     """
     if arch not in SHAPES:
         raise UserError(f"unknown architecture {arch!r}; valid: {', '.join(SHAPES)}")
-    torch_device = device_named(device)
-    check_graphs(cuda_graphs, torch_device)
+    torch_device = device_named(device, cuda_graphs)
     shape = SHAPES[arch] | ({} if layers is None else {"num_hidden_layers": layers})
     with torch.device("meta"):  # shapes alone, to refuse before anything is allocated
         model: Any = LLaDAForMaskedLM(LLaDAConfig(**shape, rope_parameters=ROPE))
@@ -107,8 +105,8 @@ class Work(NamedTuple):
 
 @dataclass(frozen=True)
 class Shape:
-    """Sizes of a large model. layers: weights of all; head: of the vocabulary. width: of hidden states. keys: values
-    that one token keeps, keys and values of all layers. depth: number of layers.
+    """Sizes of a large model: weights of all layers and of the head, width of hidden states, what a token keeps as keys
+    and values of all layers, and number of layers.
     """
 
     layers: int

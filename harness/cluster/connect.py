@@ -49,11 +49,9 @@ def connected(workers: Workers) -> Iterator[Any]:
 
 @contextmanager
 def _connected(workers: Workers) -> Iterator[Any]:
-    try:
+    with explained("--workers needs Ray, which is not installed", ImportError, instead=f"install it: {INSTALL}"):
         import ray
         from ray.exceptions import RaySystemError
-    except ImportError as error:
-        raise UserError(f"--workers needs Ray, which is not installed ({error}); install it: {INSTALL}") from error
     if ray.is_initialized():
         raise UserError("Ray is connected in this process already; call ray.shutdown() first")
     options: dict[str, Any] = {
@@ -131,29 +129,25 @@ def check_reachable(address: str) -> None:
 def wait_for_room(nodes: Callable[[], list[dict[str, Any]]], workers: Workers) -> None:
     """Wait for nodes that still join; nodes: ray.nodes. Raises UserError if those that came are too small."""
     deadline = time.monotonic() + JOINED_WITHIN
-    while True:
-        try:
-            check_room(nodes(), workers)
-            return
-        except UserError:
-            if time.monotonic() > deadline:
-                raise
+    while (wrong := lacks_room(nodes(), workers)) and time.monotonic() <= deadline:
         time.sleep(0.5)
+    if wrong:
+        raise UserError(wrong)
 
 
-def check_room(nodes: list[dict[str, Any]], workers: Workers) -> None:
-    """Raise UserError if the living nodes, as ray.nodes() has them, are too small for the workers."""
+def lacks_room(nodes: list[dict[str, Any]], workers: Workers) -> str:
+    """Why the living nodes, as ray.nodes() has them, are too small for the workers; "" if they are not."""
     room, described = 0, []
     for node in (node for node in nodes if node["Alive"]):
         cpus, gpus = (node["Resources"].get(kind, 0) for kind in ("CPU", "GPU"))
         fits = cpus // workers.threads
         room += int(min(fits, gpus // workers.gpus) if workers.gpus else fits)
         described.append(f"{node['NodeManagerHostname']}: {cpus:g} CPUs, {gpus:g} GPUs")
-    if room < workers.count:
-        raise UserError(
-            f"--workers {workers.count} of {_count(workers.threads, 'thread')} and {_count(workers.gpus, 'GPU')} do "
-            f"not fit: the cluster has room for {room} ({'; '.join(described)}); give fewer --workers or --threads"
-        )
+    wrong = (
+        f"--workers {workers.count} of {_count(workers.threads, 'thread')} and {_count(workers.gpus, 'GPU')} do "
+        f"not fit: the cluster has room for {room} ({'; '.join(described)}); give fewer --workers or --threads"
+    )
+    return wrong if room < workers.count else ""
 
 
 def _count(number: float, what: str) -> str:

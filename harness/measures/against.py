@@ -2,24 +2,25 @@
 
 A comparison has one of four words, by its interval after Holm over the family of comparisons that are made together:
 `ahead` if the whole interval is above 0, `behind` if it is below, `level` if it lies within MARGIN points of 0, and
-otherwise `not shown`.
+otherwise `not shown`. `against_reference` says in what a method's settings on a suite differ from LLaDA's.
 """
 
 import math
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
 import numpy as np
 import pandas as pd
-from msgspec import Meta
+from msgspec import UNSET, Meta
 
 from harness.errors import UserError, explained
 from harness.measures.intervals import Paired, paired
 from harness.measures.seconds import read_measured
-from harness.measures.table import method_labels, suite_titles
+from harness.measures.table import REFERENCE, method_labels, suite_titles
+from harness.records.schema import Setting
 from harness.records.store import Run
 from harness.stats import LEVEL, holm_levels, paired_growth, paired_interval, paired_p_value, speedup_interval
 
@@ -36,14 +37,11 @@ AGAINST = [
 def against(run: Run, reference: str) -> pd.DataFrame:
     """A row per method other than the reference and suite, and one of all suites (ALL); columns are AGAINST.
 
-    items: shared ones. judged: of them those scored for both; lost, gained: those that only the reference, or only the
-    method, has right. points: 100 * (gained - lost) / judged, with Tango's 95% interval. holm_low, holm_high: its
-    interval after Holm over all rows; word: what it shows; needed: how many problems a difference like this would need
-    for that interval to exclude 0. speed: the reference's total
-    seconds / the method's, with its bootstrap interval; of ALL the plain mean over the suites, NaN if one is missing.
-    same: items with the same tokens. NaN where there is nothing to compare, and in speed where the run was not timed.
-    A method that shares no items has no row. Raises UserError if the run has no such method with items, or no other
-    shares any with it.
+    items, judged, lost, gained, same: of `Paired`. points: 100 * (gained - lost) / judged, with Tango's 95% interval.
+    holm_low, holm_high: its interval after Holm over all rows; word: what it shows; needed: how many problems a
+    difference like this would need for that interval to exclude 0. speed: the reference's total seconds / the method's,
+    with its bootstrap interval; of ALL the plain mean over the suites. NaN where there is nothing to compare. Raises
+    UserError if the run has no such method with items, or no other shares any with it.
     """
     methods, suites = list(method_labels(run)), list(suite_titles(run))
     pairs = paired(run, reference) if reference in methods else {}
@@ -124,27 +122,16 @@ def _row(method: str, suite: str, pairs: Sequence[Paired], complete: bool = True
 
 SAME_SPEED = 0.05  # a ratio whose whole interval is nearer to 1 than this is level
 CLAIMS = [
-    "claim",
-    "record",
-    "method",
-    "reference",
-    "suites",
-    "measure",
-    "items",
-    "value",
-    "low",
-    "high",
-    "word",
-    "goal",
+    *("claim", "record", "method", "reference", "suites", "measure"),
+    *("items", "value", "low", "high", "word", "goal"),
 ]
 
 
 class Claim(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """A comparison that a page makes.
+    """A comparison that a page makes, in words; record: folder of the run, below the file's.
 
-    claim: in words. record: folder of the run, below the file's. method, reference: names in the run. suites: some of
-    its suites; [] for all. measure: points of accuracy, or speed (times the reference's). at_least: what the interval
-    must lie above for a goal to hold, in points or as a ratio.
+    suites: some of the run's, [] for all. measure: points of accuracy, or speed (times the reference's). at_least: what
+    the interval must lie above for a goal to hold, in points or as a ratio.
     """
 
     claim: Annotated[str, Meta(min_length=1)]
@@ -171,10 +158,9 @@ def read_claims(path: Path) -> list[Claim]:
 def compare(claims: list[Claim], folder: Path) -> pd.DataFrame:
     """A row per claim, columns CLAIMS; records are below `folder`.
 
-    value: points, or the mean over the suites of the reference's total seconds / the method's. low, high: its interval
-    after Holm over all claims of points, or at the level of Bonferroni over all claims of speed. word: what it shows.
-    goal: "holds" if the interval lies above at_least, "not shown" if not, "" without one. Raises UserError for a
-    record, method or suite that is not there, and for a speed of a run that was not timed.
+    value: points, or speed as of `against`. low, high: its interval after Holm over all claims of points, or at the
+    level of Bonferroni over all claims of speed. goal: whether the interval lies above at_least, "" without one. Raises
+    UserError for a record, method or suite that is not there, and for a speed of a run that was not timed.
     """
     runs = {record: read_measured(folder / record) for record in dict.fromkeys(claim.record for claim in claims)}
     level = 1 - (1 - LEVEL) / max(1, sum(claim.measure == "speed" for claim in claims))
@@ -186,7 +172,7 @@ def compare(claims: list[Claim], folder: Path) -> pd.DataFrame:
         frame.loc[points, ["low", "high", "word"]] = found[["holm_low", "holm_high", "word"]].to_numpy()
     goals = [claim.at_least for claim in claims]
     frame["goal"] = [
-        "" if goal is None else "holds" if low > goal else "not shown"
+        "" if goal is None else "holds" if low > goal else NOT_SHOWN
         for goal, low in zip(goals, frame["low"], strict=True)
     ]
     return frame[CLAIMS]
@@ -231,3 +217,50 @@ def _claim_row(claim: Claim, pairs: list[Paired], run: Run, level: float) -> dic
         **{"value": value, "low": ends[0], "high": ends[1], "word": said},
         **{"judged": judged, "lost": lost, "gained": gained},
     }
+
+
+END_OPTIONS = ("logits_eos_inf", "confidence_eos_eot_inf", "stop_at_eos")  # of all methods alike, where they have them
+COMMIT = 7  # digits of a commit in a note
+
+
+def against_reference(run: Run) -> dict[tuple[str, str], str]:
+    """A note for every method and suite whose settings are not those of the run's LLaDA; "" where they are.
+
+    And for those whose block model attends in other blocks than its own.
+    """
+    reference = run.config.methods.get(REFERENCE)
+    usual = {} if reference is None else reference.suites
+    return {
+        (name, suite): ", ".join(_differences(own, usual.get(suite)))
+        for name, method in run.config.methods.items()
+        for suite, own in method.suites.items()
+    }
+
+
+def _differences(own: Setting, reference: Setting | None) -> Iterator[str]:
+    if own.attends is not UNSET:
+        yield f"the model attends in blocks of {own.block_length}, not in its own of {own.attends}"
+    if reference is None:
+        return
+    found = []
+    if None not in (own.gen_length, reference.gen_length) and own.gen_length != reference.gen_length:
+        found.append(f"responses of {own.gen_length} tokens, LLaDA's of {reference.gen_length}")
+    blocks = [_block(setting) for setting in (own, reference)]
+    if None not in blocks and blocks[0] != blocks[1]:
+        found.append(f"{blocks[0]}, LLaDA's {blocks[1]}")
+    if found and own.published is not UNSET:
+        repository, _, commit = own.published.partition("@")
+        source = f"{repository}@{commit.split()[0][:COMMIT]}" if commit else own.published
+        found.append(f"as published ({source})")
+    yield from found
+    for option in END_OPTIONS:
+        here, there = (bool(setting.options.get(option)) for setting in (own, reference))
+        if here != there:
+            yield f"{'with' if here else 'without'} {option}"
+
+
+def _block(setting: Setting) -> str | None:
+    """The blocks of a response in words; None where the record does not say."""
+    if setting.block_length is None:
+        return None
+    return "full sequence" if setting.block_length == setting.gen_length else f"blocks of {setting.block_length}"

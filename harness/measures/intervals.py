@@ -25,9 +25,9 @@ from harness.measures.table import (
     timed,
 )
 from harness.methods.presets import LENGTHS
+from harness.records.files import TraceRecord, each_frame
 from harness.records.schema import Setting, WindowRecord
 from harness.records.store import Run
-from harness.records.traces import TraceRecord, each_frame
 from harness.stats import effective_trials, holm, mcnemar, speedup_interval, wilson
 
 ENDS = ["accuracy_low", "accuracy_high", "speedup_low", "speedup_high"]
@@ -38,13 +38,12 @@ TRADEOFF = ["method", *("accuracy", "accuracy_low", "accuracy_high"), *("speedup
 
 @dataclass(frozen=True)
 class Paired:
-    """A method beside a reference, LLaDA unless it is said, on the items of a suite that both have.
+    """A method beside a reference, LLaDA unless it is said, on the items of a suite that both have: `items`.
 
-    items: how many. seconds: (items, 2), the reference's and the method's, by item; fewer where the run has its seconds
-    from another, of some items. judged: items scored for both; lost and gained: those of them that only the reference,
-    or only the method, has right. same: items with the same tokens. Seconds are NaN where the run was not timed. worth:
-    independent verdicts for each judged one; where problems have several seeds it is below 1, and seconds are a
-    problem's over all.
+    seconds: (items, 2), the reference's and the method's; fewer where the run has its seconds from another, NaN where
+    it was not timed. judged: items scored for both; lost, gained: those that only the reference, or only the method,
+    has right. same: items with the same tokens. worth: independent verdicts for each judged one; where problems have
+    several seeds it is below 1, and seconds are a problem's over all.
     """
 
     items: int
@@ -60,10 +59,7 @@ Pairs = Mapping[tuple[str, str], Paired]
 
 
 def paired(run: Run, reference: str = REFERENCE) -> dict[tuple[str, str], Paired]:
-    """Every method beside the reference, by (method, suite), where they share items.
-
-    Raises UserError as `measure` does.
-    """
+    """Every method beside the reference, by (method, suite), where they share items. Raises as `measure` does."""
     found, compared = {}, 1.0 if timed(run) else math.nan
     for (method, suite), own in shared_with_reference(checked_items(run), reference).groupby(PAIR, observed=True):
         right, verdict = own["verdict_reference"], own["verdict"]
@@ -90,9 +86,8 @@ def paired(run: Run, reference: str = REFERENCE) -> dict[tuple[str, str], Paired
 def with_intervals(measured: pd.DataFrame, pairs: Pairs) -> pd.DataFrame:
     """`measured`, the rows of one table, with UNCERTAINTY.
 
-    accuracy_low, accuracy_high: Wilson's, in percent. speedup_low, speedup_high: bootstrap over the paired items.
-    p_value: exact McNemar of accuracy against LLaDA on the shared items; p_holm: adjusted over all rows of `measured`
-    that have one. NaN where there is nothing to compare, and for LLaDA's own speed and p.
+    Accuracy has Wilson's interval, in percent, and speedup a bootstrap's over the paired items. p_value: exact McNemar
+    of accuracy against LLaDA on the shared items; p_holm: adjusted over all rows of `measured`. NaN without a pair.
     """
     rows = []
     for row in measured.to_dict("records"):
@@ -112,9 +107,8 @@ def with_intervals(measured: pd.DataFrame, pairs: Pairs) -> pd.DataFrame:
 def means(measured: pd.DataFrame, suites: Sequence[str], pairs: Pairs) -> pd.DataFrame:
     """A row per method: plain means of accuracy, speedup and forward_speedup over `suites`, with ENDS.
 
-    measured: rows of `measure`. NaN where a suite is missing. Accuracy's interval is Wilson's over the pooled items;
-    where suites differ in size, over as many items as give the mean the same variance: suites^2 / sum(1 / items), which
-    is all of them where suites are equal. Speed's is `speedup_interval`, NaN for LLaDA.
+    measured: rows of `measure`. NaN where a suite is missing. Accuracy's interval is Wilson's over as many items as
+    give the mean its variance: suites^2 / sum(1 / items), which is all of them where suites are equal in size.
     """
     rows = []
     for method, own in measured.groupby("method", sort=False):
@@ -132,8 +126,8 @@ def means(measured: pd.DataFrame, suites: Sequence[str], pairs: Pairs) -> pd.Dat
 def tradeoff(run: Run) -> tuple[pd.DataFrame, list[str]]:
     """A row per method in the run's order, columns TRADEOFF, and sentences on what had to be left out.
 
-    `means` over the suites that LLaDA is scored on, with LLaDA's own speed as 1. A method that lacks a suite is left
-    out, and all are where the run was not timed. Raises UserError if the records are damaged.
+    `means` over the suites that LLaDA is scored on. A method that lacks a suite is left out, and all are where the run
+    was not timed. Raises UserError if the records are damaged.
     """
     measured = measure(run)
     if not timed(run):
@@ -193,10 +187,8 @@ def evaluated(run: Run) -> Evaluation:
 def summarise(run: Run) -> pd.DataFrame:
     """A row per method and suite in the configuration's order, columns SUMMARY, with the numbers of the run's tables.
 
-    Behind these a column for each option that the configuration sets, NaN where a method has none such. checkpoint: by
-    name. gen_length, block_length: tokens. accuracy: percent of the scored items, with Wilson's 95% interval. seconds,
-    forwards: means of a response. speedup, forward_speedup: LLaDA's total seconds (forwards) / the method's over the
-    items that both have, the first with a 95% bootstrap interval. NaN where there is nothing to measure: an unscored
+    After these a column for each option that the configuration sets. seconds, forwards: means of a response; accuracy
+    and speedup are those of `measure`, with their 95% intervals. NaN where there is nothing to measure: an unscored
     suite, a run without LLaDA, or one that was not timed. Raises UserError if the records are damaged.
     """
     if run.items.empty:

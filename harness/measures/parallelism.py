@@ -1,9 +1,12 @@
 """Tokens, calls and seconds of responses: the field's measures by each definition, and accuracy against parallelism.
 
 A definition changes the number, not the decoder: one that counts padding has more than twice the tokens a forward of
-one that does not. Decoders at several settings have curves, and the area under them (AUP).
+one that does not. A series is one decoder at several settings; it has a curve, and the area under it
+(AUP).
 """
 
+import fnmatch
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,8 +17,10 @@ import numpy.typing as npt
 import pandas as pd
 from scipy.integrate import trapezoid
 
-from harness.measures.series import series_of
+from harness.errors import UserError
 from harness.measures.table import PAIR, REFERENCE, by_name, checked_items, measure_windows, suite_titles, timed
+from harness.methods.presets import TUNED
+from harness.records.schema import Method
 from harness.records.store import Run
 from harness.stats import LEVEL, SEED
 
@@ -60,11 +65,9 @@ LEDGER = [
 def token_ledger(run: Run) -> pd.DataFrame:
     """One row per method and suite that has items, in the configuration's order; columns are LEDGER.
 
-    seconds_per_item, UNTIL, TOKENS and PASSES: means a response; SHARES: percentiles of its seconds. post_stop_tokens,
-    in an older record without it, is what the configuration's gen_length leaves beside content and EOS. DEFINITIONS: as
+    seconds_per_item, UNTIL, TOKENS and PASSES: means of a response; SHARES: percentiles of its seconds; DEFINITIONS: as
     each says. positions_per_token: token positions that went through the model for a token of content. NaN where the
-    record has no such counts; whatever needs seconds too where the run was not timed. Raises UserError if there are no
-    items or they are damaged.
+    record has no such counts, and in seconds where the run was not timed. Raises UserError as `measure` does.
     """
     items = checked_items(run)
     lengths = {
@@ -72,6 +75,7 @@ def token_ledger(run: Run) -> pd.DataFrame:
         for name, method in run.config.methods.items()
         for suite, setting in method.suites.items()
     }
+    # Where an older record has no post_stop_tokens, they are what the other tokens leave of gen_length.
     configured = [lengths.get(pair, math.nan) for pair in zip(items["method"], items["suite"], strict=True)]
     left = -items["content_tokens"] - items["eos_tokens"] + configured
     items["post_stop_tokens"] = items["post_stop_tokens"].fillna(left)
@@ -106,12 +110,10 @@ Values = npt.NDArray[np.float64]
 
 
 def aup(tpf: Values, accuracy: Values, best: float) -> float:
-    """Accuracy under parallelism as d3LLM publishes it.
+    """Accuracy under parallelism as d3LLM publishes it: `get_aup` of hao-ai-lab/d3LLM, AUP_leaderboard/aup_utils.py.
 
     tpf, accuracy: (P,), tokens per forward and percent of a method's settings. best: the highest accuracy of all
-    methods that are listed for the task. Settings five points below the first, by tokens per forward, are cut. NaN
-    where that is the last one, on which the published code stops. Source: `get_aup` of hao-ai-lab/d3LLM,
-    AUP_leaderboard/aup_utils.py.
+    methods. Settings LOSS points below the first are cut; NaN where that is the last one: the published code stops.
     """
     order = np.argsort(tpf, kind="stable")
     tpf, accuracy = tpf[order], accuracy[order]
@@ -138,10 +140,9 @@ def area(tpf: Values, accuracy: Values, reference: Values) -> Values:
 def curves(run: Run) -> pd.DataFrame:
     """One row per decoder that has several settings, and suite that LLaDA is scored on; columns are CURVES.
 
-    tpf, accuracy: lists, content tokens per forward pass, totals over totals, and percent, of the settings that are
-    scored, in the run's order. aup: `aup` with the highest accuracy of the run's methods. area: `area` beside LLaDA,
-    and its interval: percentiles of problems drawn anew, with all methods' responses to them. Over the problems that
-    LLaDA and all of a decoder's settings have. Raises UserError as `measure` does.
+    tpf, accuracy: lists, content tokens per forward pass and percent of the scored settings, over the problems that
+    LLaDA and all of them have. aup: with the highest accuracy of the run's methods. area: relative to LLaDA, and its
+    interval: percentiles of problems drawn anew, with all methods' responses. Raises UserError as `measure` does.
     """
     items = checked_items(run).dropna(subset=["verdict", "content_tokens", "forwards"])
     items = items.assign(count=1.0, method=items["method"].astype(str), suite=items["suite"].astype(str))
@@ -170,6 +171,7 @@ def _curve(sums: pd.DataFrame, title: str, methods: list[str], suite: str) -> li
     drawn = np.random.default_rng(SEED).multinomial(len(wide), np.full(len(wide), 1 / len(wide)), RESAMPLES)
     weights = np.vstack([np.ones(len(wide)), drawn])  # the problems themselves, then the resamples
 
+    # Problems are drawn for all methods together: their curves are of the same problems.
     def totals(name: str, of: list[str]) -> Values:
         return weights @ wide[name][of].to_numpy(float)
 
@@ -181,3 +183,72 @@ def _curve(sums: pd.DataFrame, title: str, methods: list[str], suite: str) -> li
     points = (len(scored), tpf[0].tolist(), accuracy[0].tolist())
     found = (aup(tpf[0], accuracy[0], best), areas[0], *ends)
     return [[title, suite, *points, *(round(float(each), 6) for each in found)]]  # exp differs between processors
+
+
+def series_of(run: Run, named: Mapping[str, str]) -> dict[str, list[str]]:
+    """The run's methods by title, the shortest of their labels: one decoder, verification and checkpoint is a series.
+
+    So is what a decoder was tuned to, with all checkpoints, and all that have one cache. named: title -> pattern
+    (fnmatch); what fits it is of that series alone. Raises UserError if nothing fits a pattern.
+    """
+    methods = run.config.methods
+    rest, found = list(methods), {}
+    for title, pattern in named.items():
+        found[title] = [name for name in fnmatch.filter(rest, pattern) if TUNED not in name]
+        if not found[title]:
+            raise UserError(f"--series {title}={pattern}: no method fits; the run has {', '.join(methods)}")
+        rest = [name for name in rest if name not in found[title]]
+    kinds: dict[object, list[str]] = {}
+    for name in rest:
+        kinds.setdefault(_kind(name, methods[name]), []).append(name)
+    for kind, names in kinds.items():
+        shortest = min((methods[name].label or name for name in names), key=len)
+        title = kind if isinstance(kind, str) else shortest.partition(" (")[0]
+        found[f"{title}, {methods[names[0]].role}" if title in found else title] = names
+    return found
+
+
+def _kind(name: str, method: Method) -> object:
+    """What the methods of a series have in common; a text is the series' title."""
+    if TUNED in name:
+        return method.method, TUNED
+    options = settings_of(method)
+    cache = options.get("cache", "none")
+    return f"{cache} cache" if cache in ("prefix", "dual") else (method.method, method.role, options.get("verify"))
+
+
+def settings_of(method: Method) -> dict[str, Any]:
+    """The options and lengths that a method has on its suites, by name; by suite where they differ."""
+    every: dict[str, dict[str, Any]] = {}
+    for suite, setting in method.suites.items():
+        lengths = {"gen_length": setting.gen_length, "block_length": setting.block_length}
+        for name, value in {**lengths, **setting.options}.items():
+            every.setdefault(name, {})[suite] = value
+    same = {
+        name: next(iter(values.values())) for name, values in every.items() if len({*map(str, values.values())}) == 1
+    }
+    return {**every, **same}
+
+
+def by_option(run: Run, option: str, default: Any) -> dict[str, dict[Any, str]]:
+    """The methods that differ in this option alone, value -> method, by the label of one that has the default."""
+    groups: dict[str, dict[Any, str]] = {}
+    for name, method in run.config.methods.items():
+        settings = settings_of(method)
+        value = settings.pop(option, default)
+        if isinstance(value, dict):  # another one on every suite
+            continue
+        same = json.dumps([method.method, method.role, method.draft_role, settings], sort_keys=True)
+        groups.setdefault(same, {})[value] = name
+    labels = {name: method.label or name for name, method in run.config.methods.items()}
+    several = [group for group in groups.values() if len(group) > 1]
+    return {labels[group.get(default, next(iter(group.values())))]: group for group in several}
+
+
+def differ_in_one_option(run: Run, methods: list[str]) -> bool:
+    """Whether methods are one decoder with one checkpoint, and differ in one option at most."""
+    rows = [run.config.methods[name] for name in methods]
+    settings = [{**settings_of(row), "decoder": (row.method, row.role)} for row in rows]
+    every = {name for own in settings for name in own}
+    differ = [name for name in every if len({str(own.get(name)) for own in settings}) > 1]
+    return len(differ) <= 1 and "decoder" not in differ

@@ -21,21 +21,15 @@ PROBLEM = ["suite", "item"]
 
 
 def read_measured(folder: Path) -> Run:
-    """A run as `read_run` gives it; with a folder `speed` in its own, the seconds are of the run there.
-
-    Raises UserError as `read_run` does, and if that run is not timed, has other problems or settings, or lacks a method
-    or a suite.
-    """
-    run = read_run(folder)
-    if not (folder / FOLDER / "run.json").exists():
-        return run
-    return with_speed(run, read_run(folder / FOLDER))
+    """A run, its seconds of the run in its folder `speed` if there is one. Raises UserError as `with_speed` does."""
+    run, speed = read_run(folder), folder / FOLDER
+    return with_speed(run, read_run(speed)) if (speed / "run.json").exists() else run
 
 
 def with_speed(run: Run, speed: Run) -> Run:
     """`run` with the seconds of `speed`, NaN for items that it does not have, and the methods that only `speed` has.
 
-    Raises UserError as `read_measured`.
+    Raises UserError if `speed` is not timed, has other problems or settings, or lacks a method or a suite.
     """
     if not speed.config.timed:
         raise UserError(f"{speed.folder}: its seconds were not measured for comparison; make it without --untimed")
@@ -43,9 +37,9 @@ def with_speed(run: Run, speed: Run) -> Run:
     # Threads may differ, for untimed responses are decoded next to each other.
     other += [name for name in ("temperature", "dtype") if getattr(run.config, name) != getattr(speed.config, name)]
     other += ["the list of suites"] * (list(speed.config.suites) != list(run.config.suites))
-    both_weights = run.meta.weights.keys() & speed.meta.weights.keys()
-    digests = [{name: each.meta.weights[name].get("sha256") for name in both_weights} for each in (run, speed)]
-    other += [f"the weights of {name}" for name in both_weights if digests[0][name] != digests[1][name]]
+    for name in run.meta.weights.keys() & speed.meta.weights.keys():
+        here, there = (each.meta.weights[name].get("sha256") for each in (run, speed))
+        other += [f"the weights of {name}"] * (here != there)
     if other:
         raise UserError(f"{speed.folder}: {', '.join(other)}: missing there, or not as in {run.folder}")
     both = _both(run, speed)
@@ -93,8 +87,8 @@ IDLE = 0x1  # NVML's bit for clocks that are low because there is nothing to do
 def drift(run: Run) -> tuple[float, str] | None:
     """How far LLaDA's speed moved within the run, and on which suite: the farthest from 0; None without enough items.
 
-    Of a suite with FEWEST items: median seconds per forward pass of LLaDA's last third, in the order of items.jsonl, /
-    that of its first third, minus 1. Of a run with workers, each worker's items are taken by themselves.
+    Of a suite with FEWEST items: median seconds per forward of LLaDA's last third, in the order of items.jsonl, / that
+    of its first third, minus 1. Each worker's items are taken by themselves.
     """
     own = run.items[run.items["method"] == REFERENCE]
     spent = own[["seconds", "forwards"]].astype(float)

@@ -26,16 +26,8 @@ OPTIONAL = [
     *("draft_forwards", "token_forwards", "cached_tokens", "first_block_seconds", "content_seconds"),
 ]
 MEASURES = [
-    *PAIR,
-    "accuracy",
-    "scored",
-    "items",
-    "speedup",
-    "forward_speedup",
-    "acceptance",
-    "committed_per_window",
-    "seconds_per_item",
-    "shared_items",
+    *(*PAIR, "accuracy", "scored", "items", "speedup", "forward_speedup", "acceptance", "committed_per_window"),
+    *("seconds_per_item", "shared_items"),
 ]
 LENGTH = "length_ratio"
 TRIALS = "trials"
@@ -74,15 +66,11 @@ def timed(run: Run) -> bool:
 def measure(run: Run) -> pd.DataFrame:
     """One row per method and suite that has items, in the configuration's order; columns are MEASURES and three more.
 
-    accuracy: percent of the scored items. scored, items, shared_items: counts, the last of items that LLaDA has too.
-    speedup, forward_speedup: LLaDA's total / the method's, of seconds and of forward passes, over the shared items;
-    seconds over those that have them, where the run has its seconds from another.
-    acceptance: accepted / proposed drafts. committed_per_window: positions resolved, mean over speculative windows.
-    seconds_per_item: mean decoding time. length_ratio: content tokens of the method's responses / of LLaDA's, over the
-    shared items. trials: independent verdicts, which are fewer than `scored` where a problem has several seeds.
-    accuracy_by_seed: by seed, () where there is one. NaN where there is nothing to measure; speedup and
-    seconds_per_item too where the run was not timed.
-    Source: items.jsonl, windows.jsonl. Raises UserError if there are no items or they are damaged.
+    accuracy: percent of the scored items. speedup, forward_speedup: LLaDA's total / the method's, and length_ratio: the
+    method's content tokens / LLaDA's, over the shared items, those that LLaDA has too. acceptance: accepted / proposed
+    drafts. committed_per_window: mean of positions. trials: independent verdicts, fewer than `scored` where a problem
+    has several seeds; accuracy_by_seed: () where there is one. NaN where there is nothing to measure, and in seconds
+    where the run was not timed. Raises UserError if there are no items or they are damaged.
     """
     items = checked_items(run)
     totals = items.groupby(PAIR, observed=True).agg(
@@ -112,27 +100,21 @@ def measure(run: Run) -> pd.DataFrame:
 def measure_windows(run: Run) -> pd.DataFrame:
     """One row per method and suite that has speculative windows, in the configuration's order; WINDOW_MEASURES.
 
-    acceptance: accepted / proposed drafts, every proposal counted. alpha: accepted / (accepted + rejected), the rate
-    among judged drafts. committed_per_window: mean positions resolved. windows: how many. Source: items.jsonl,
-    windows.jsonl. Raises UserError as `measure` does.
+    acceptance: accepted / proposed drafts. alpha: accepted / (accepted + rejected), the rate among tested drafts.
+    committed_per_window: mean of positions. windows: how many. Raises UserError as `measure` does.
     """
     sums = checked_items(run).groupby(PAIR, observed=True)[COUNTED].sum()
-    rates = pd.DataFrame(
-        {
-            "acceptance": sums["accepted"] / sums["proposed"],
-            "alpha": sums["accepted"] / (sums["accepted"] + sums["rejected"]),
-        }
-    )
+    tested = sums["accepted"] + sums["rejected"]
+    rates = pd.DataFrame({"acceptance": sums["accepted"] / sums["proposed"], "alpha": sums["accepted"] / tested})
     return by_name(rates.join(_windows(run), how="inner"))[WINDOW_MEASURES]
 
 
 def checked_items(run: Run) -> pd.DataFrame:
     """The items by method and suite in the configuration's order, then by number; a fresh frame.
 
-    method, suite: categoricals. item, POSITIVE, COUNTED and OPTIONAL: floats, the last NaN where the record has none.
-    problem, draw: of an item, and the place of its seed among the run's. verdict: 1, 0 or NaN (not scored). tokens:
-    equal where the response's tokens are, NaN without a hash of them. Raises UserError if there are none, or they are
-    damaged.
+    method, suite: categoricals. Others are floats, OPTIONAL NaN where the record has none. draw: the place of an item's
+    seed among the run's. verdict: 1, 0 or NaN (not scored). tokens: equal where the response's tokens are, NaN without
+    a hash of them. Raises UserError if there are no items, or they are damaged.
     """
     items = run.items
     if items.empty:
@@ -153,7 +135,8 @@ def checked_items(run: Run) -> pd.DataFrame:
     columns |= _draws(run, columns["item"])
     columns |= categoricals(items, run)
     columns["verdict"] = _verdicts(run)
-    columns["tokens"] = _token_numbers(run)
+    tokens = pd.factorize(items["tokens_hash"])[0] if "tokens_hash" in items else np.full(len(items), -1)
+    columns["tokens"] = np.where(tokens < 0, math.nan, tokens)
     return pd.DataFrame(columns).sort_values([*PAIR, "item"], kind="stable", ignore_index=True)
 
 
@@ -193,7 +176,6 @@ def _against_reference(items: pd.DataFrame) -> pd.DataFrame:
 
 
 def _draws(run: Run, item: npt.NDArray[np.float64]) -> dict[str, npt.NDArray[np.float64]]:
-    """problem and draw of every item."""
     draws, files = len(run.config.draws), run.meta.data.get("files") or {}
     if draws == 1:
         return {"problem": item, "draw": np.zeros(len(item))}
@@ -230,11 +212,3 @@ def _verdicts(run: Run) -> npt.NDArray[np.float64]:
     if not correct.isna().all() and pd.api.types.infer_dtype(correct, skipna=True) != "boolean":
         raise UserError(f"{run.folder}/items.jsonl: `correct` must be true, false or null; score the run again")
     return correct.astype("boolean").to_numpy(float, na_value=math.nan)
-
-
-def _token_numbers(run: Run) -> npt.NDArray[np.float64]:
-    """A number of every distinct hash of tokens; NaN where there is none."""
-    if "tokens_hash" not in run.items:
-        return np.full(len(run.items), math.nan)
-    numbers = pd.factorize(run.items["tokens_hash"])[0].astype(float)
-    return np.where(numbers < 0, math.nan, numbers)

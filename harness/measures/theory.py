@@ -1,12 +1,9 @@
-"""The paper's Theorem 2 and its corollary beside what a run measured: committed length, costs and speedups of FeF rows.
+"""The paper's Theorem 2 and its corollary against what a run measured: committed length, costs, speedups of FeF rows.
 
-A run measures the costs of single passes beside its items (passes.jsonl): a plain forward, a draft pass and the
-verification of a full window, on the same prompts. Predictions use these and the rate of acceptance alone, so they can
-be wrong: the seconds of FeF's items are no part of them.
-
-Theorem 2 assumes that the drafts of a window are accepted independently, each with probability alpha. The corollary is
-relative to "a prefix-conditioned sequential target baseline that commits one position per target pass", and takes that
-pass to cost what the verification of a whole window costs.
+Predictions use the acceptance rate and the costs of single passes that the run measured (passes.jsonl), not the seconds
+of FeF's items. Theorem 2 assumes that the drafts of a window are accepted independently, each with probability alpha.
+The corollary is relative to "a prefix-conditioned sequential target baseline that commits one position per target
+pass", and takes that pass to cost what the verification of a whole window costs.
 """
 
 import math
@@ -16,18 +13,11 @@ import numpy as np
 import pandas as pd
 
 from harness.errors import UserError
-from harness.measures.table import (
-    PAIR,
-    REFERENCE,
-    categoricals,
-    checked_items,
-    measure,
-    measure_windows,
-    timed,
-)
+from harness.measures.table import PAIR, REFERENCE, categoricals, checked_items, measure, measure_windows, timed
 from harness.methods.presets import prefix_conditioned
 from harness.records.schema import Setting
 from harness.records.store import KEY, Run
+from harness.stats import ratio_of_totals
 
 WINDOW = 16  # the decoder's default, where a run's configuration names none
 SEQUENTIAL = "-nosd"  # suffix of the preset without speculation
@@ -54,10 +44,8 @@ OF_SECONDS = [
 def expected_committed(alpha: float, k: int) -> float:
     """E[C_k] = (1 - alpha^k) / (1 - alpha), k at alpha = 1: positions that a window of k drafts commits.
 
-    C_k counts the accepted drafts and, after a rejection, the corrected token; a window accepted whole commits its k
-    drafts and nothing more. alpha: probability that a draft which is tested is accepted. Source: Theorem 2, computed
-    as its sum over l < k of alpha^l, which is exact near alpha = 1 too. Raises ValueError if alpha is not in [0, 1] or
-    k < 1.
+    alpha: probability that a tested draft is accepted; after a rejection the corrected token is committed too. Source:
+    Theorem 2, as the sum over l < k of alpha^l, exact near 1 too. Raises ValueError for alpha outside [0, 1] or k < 1.
     """
     if not 0 <= alpha <= 1:
         raise ValueError(f"alpha={alpha} must lie in [0, 1]: the share of tested drafts that is accepted")
@@ -69,11 +57,9 @@ def expected_committed(alpha: float, k: int) -> float:
 def acceleration_ratio(committed: float, c_rho: float, c_pi: float) -> float:
     """S = E[C_k] c_pi / (c_rho + c_pi): speedup over decoding one position per target pass (the rows w/o SD).
 
-    committed: E[C_k], positions a window commits. c_rho: seconds of one draft pass. c_pi: seconds of one verification
-    pass (k inputs), and also, as the corollary has it, of one pass of the baseline (one input). Where a pass of the
-    baseline costs c instead, its speedup is S c / c_pi. Relative to LLaDA, divide by the number of passes over the
-    response: 1, 1.5 and 2.5 for 1, 2 and 4 diffusion steps that re-mask half. Source: Corollary "Idealized
-    acceleration ratio". Raises ValueError if committed < 1 or a cost is not positive and finite.
+    committed: E[C_k], positions that a window commits. c_rho, c_pi: seconds of a draft pass, and of a verification,
+    which the corollary takes for the baseline's too; where that costs c instead, its speedup is S c / c_pi. Source:
+    Corollary "Idealized acceleration ratio". Raises ValueError for committed < 1 or a cost not positive and finite.
     """
     if not 1 <= committed < math.inf:
         raise ValueError(f"committed={committed} must be at least 1: every window commits a position")
@@ -103,8 +89,7 @@ def acceptance_by_position(windows: pd.DataFrame) -> pd.DataFrame:
     """How often the draft at a position is accepted, by position m = 1, 2, ...; windows need `proposed` and `accepted`.
 
     given_tested: accepted / tested, where a draft is tested if all before it were accepted. unconditional: accepted /
-    proposed. independent: alpha^m, what `unconditional` is if acceptance is independent over positions, as the theorem
-    assumes, alpha being accepted / tested over all positions. proposed, tested, accepted: counts.
+    proposed. independent: alpha^m, what that is if acceptance is independent, alpha being accepted / tested in all.
     """
     proposed, accepted = (windows[name].to_numpy(dtype=float) for name in ("proposed", "accepted"))
     rows = []
@@ -131,18 +116,19 @@ def theory(run: Run) -> pd.DataFrame:
     """One row per FeF method and suite that has windows, in the configuration's order; columns are THEORY.
 
     window: k of the configuration. expected_committed: E[C_k] at the measured alpha; expected_committed_windows: the
-    mean over the windows of E[C_proposed]. passes: positions committed / LLaDA's forwards, which commit one each, over
-    the items shared with LLaDA. c, c_rho, c_pi: median seconds of a plain forward, a draft pass and a verification of k
-    drafts, measured beside the items. predicted_over_sequential: the corollary's S = E[C_k] c_pi / (c_rho + c_pi).
-    predicted_forward_speedup: E[C_k] / 2 / passes. predicted_speedup: E[C_k] c / (c_rho + c_pi) / passes. Beside each
-    the measured value, and measured / predicted. NaN where the run lacks LLaDA, the rows w/o SD or measured passes, and
-    OF_SECONDS where it was not timed. Raises UserError if the records are damaged.
+    mean over the windows of E[C_proposed]. passes: positions committed / LLaDA's forwards over the shared items. c,
+    c_rho, c_pi: median seconds of a plain forward, a draft pass and a verification. Predictions are S of the corollary,
+    E[C_k] / 2 / passes and E[C_k] c / (c_rho + c_pi) / passes; then the measured value, and measured / predicted. NaN
+    for what was not measured, OF_SECONDS where the run was not timed. Raises UserError if the records are damaged.
     """
     rates, speeds = _by_pair(measure_windows(run)), _by_pair(measure(run)[[*PAIR, "forward_speedup", "speedup"]])
+    costs = {}
+    if not run.passes.empty:
+        medians = run.passes.groupby(PAIR)[list(COSTS.values())].median().set_axis(list(COSTS), axis=1)
+        costs = _by_pair(medians.reset_index())
     items = {
         pair: own.set_index("item")[SPENT] for pair, own in checked_items(run).groupby(PAIR, observed=True, sort=False)
     }
-    costs = _measured_costs(run)
     found = []
     for (method, suite), own in fef_windows(run).groupby(PAIR, observed=True):
         pair = (str(method), str(suite))
@@ -154,26 +140,13 @@ def theory(run: Run) -> pd.DataFrame:
     return frame if timed(run) else frame.assign(**dict.fromkeys(OF_SECONDS, math.nan))
 
 
-def _measured_costs(run: Run) -> dict[tuple[str, str], dict[str, float]]:
-    """COSTS of every method and suite, medians over the run; none where it measured none."""
-    if run.passes.empty:
-        return {}
-    medians = run.passes.groupby(PAIR)[list(COSTS.values())].median()
-    renamed = medians.rename(columns={there: here for here, there in COSTS.items()})
-    return _by_pair(renamed.reset_index())
-
-
 def _by_pair(frame: pd.DataFrame) -> dict[tuple[str, str], dict[Any, Any]]:
     """The rows of a frame with method and suite, by these."""
     return {(str(row["method"]), str(row["suite"])): row for row in frame.to_dict("records")}
 
 
 def _predictions(
-    run: Run,
-    row: dict[Any, Any],
-    windows: pd.DataFrame,
-    items: dict[Any, pd.DataFrame],
-    costs: dict[str, float],
+    run: Run, row: dict[Any, Any], windows: pd.DataFrame, items: dict[Any, pd.DataFrame], costs: dict[str, float]
 ) -> dict[str, float]:
     """The predictions of the theorem and the corollary for one method and suite, and their inputs."""
     method, suite, alpha = row["method"], row["suite"], float(row["alpha"])
@@ -203,15 +176,15 @@ def _passes(method: str, suite: str, windows: pd.DataFrame, items: dict[Any, pd.
     """Positions committed per forward of LLaDA's, over the items that both have; NaN where there are none."""
     reference, own = (_items(items, name, suite) for name in (REFERENCE, method))
     both = own.index.intersection(reference.index)
-    committed = windows.loc[windows["item"].isin(both), "committed"].sum()
-    return float(committed / reference.loc[both, "forwards"].sum()) if committed else math.nan
+    committed = windows.loc[windows["item"].isin(both), "committed"]
+    return ratio_of_totals(committed, reference.loc[both, "forwards"]) if committed.any() else math.nan
 
 
 def _seconds_ratio(items: dict[Any, pd.DataFrame], above: str, below: str, suite: str) -> float:
     """Total seconds of one method over those of another on the items they share; NaN if there are none."""
     first, second = (_items(items, name, suite)["seconds"] for name in (above, below))
     both = first.index.intersection(second.index)
-    return float(first[both].sum() / second[both].sum()) if len(both) else math.nan
+    return ratio_of_totals(first[both], second[both]) if len(both) else math.nan
 
 
 def _items(items: dict[Any, pd.DataFrame], method: str, suite: str) -> pd.DataFrame:

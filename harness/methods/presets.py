@@ -30,12 +30,11 @@ def split_lengths(values: Mapping[str, Any], where: str) -> tuple[dict[str, int]
 
 @dataclass(frozen=True)
 class Preset:
-    """A method as a table names it.
+    """A method as a table names it, its row `label`; method: a name in METHODS, or a decoder.
 
-    label: the row. method: a name in METHODS, or a decoder. tokens_per_step: of methods whose steps are gen_length //
-    tokens_per_step. role: whose checkpoint decodes; `two-stream` falls back to `fef` and then the base. draft_role:
-    whose drafts (None: `draft` where the run has it, else the target's). lengths, suites: lengths and options, in all
-    and by suite; given: the command line's, which go before. tuned: `suites` are all that it may be used on.
+    tokens_per_step: steps are gen_length // this. role: whose checkpoint decodes; `two-stream` falls back to `fef`,
+    then the base. draft_role: whose drafts (None: `draft` where the run has it, else the target's). lengths, suites:
+    of all suites, and by suite; given: the command line's. tuned: `suites` are all that it may be used on.
     """
 
     label: str
@@ -64,10 +63,9 @@ class Preset:
     ) -> Setting:
         """Lengths and options on a suite, checked. Raises UserError or ValueError for lengths that do not fit.
 
-        Later ones win: the suite's default `settings`, what was published for the model's family, the preset's,
-        `overrides` of the run for all methods, what is given for this one. A default block length is LLaDA's, which
-        methods that decode the full sequence do not take. attends: a block model's blocks, which replace those of
-        suites and published settings.
+        Later ones win: the suite's default `settings` (block lengths for semi-autoregressive methods alone), those
+        published for the model's family, the preset's, `overrides` of the run for all methods, those given for this
+        one. attends: a block model's blocks, which replace those of suites and published settings.
         """
         from model_wrappers.api import check_blocks, check_lengths, check_options  # torch: not for --list
 
@@ -160,18 +158,11 @@ PRESETS = {
 # Names that stand for several elements: the rows of the paper's tables, of figures, and every decoder.
 GROUPS = {
     "main": ["llada", "llada/2", "ssd", "ddosp", "dcd", "fef-2", "fef-4"],
-    "training": [
-        *("llada", "llada-trained", "llada-control"),
-        *("fef-2-untrained", "fef-4-untrained", "fef-2", "fef-4"),
-    ],
+    "training": ["llada", "llada-trained", "llada-control", "fef-2-untrained", "fef-4-untrained", "fef-2", "fef-4"],
     "speculation": ["llada", "fef-2-nosd", "fef-4-nosd", "fef-2", "fef-4"],
     "draft": ["llada", "fef-4", "fef-4-untrained-draft"],
     "window-size": [
-        "llada",
-        *(f"fef-4(window={n})" for n in (2, 4, 8)),
-        "fef-4",
-        "fef-4(window=24)",
-        "fef-4(window=32)",
+        *("llada", *(f"fef-4(window={n})" for n in (2, 4, 8)), "fef-4", "fef-4(window=24)", "fef-4(window=32)"),
     ],
     "savings": [
         *("llada", "fef-2", "fef-2(skip_root_row=true)", "fef-2(reuse_drafts=true)", "fef-2(adaptive_window=true)"),
@@ -208,6 +199,7 @@ GROUPS = {
 }
 DEFAULT_METHODS = "llada,llada/2,fef-2,fef-4"
 ALL = "all"  # stands for every preset
+TUNED = "-tuned-"  # between decoder and goal in the name of a method that harness/tune.py chose
 
 
 def prefix_conditioned(config: RunConfig) -> list[str]:

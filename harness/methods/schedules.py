@@ -19,7 +19,7 @@ from scipy.optimize import isotonic_regression
 
 from harness.records.files import file_hash, model_hashes
 from harness.records.schema import Method
-from harness.suites.exchanges import Example
+from harness.suites.registry import Example
 from model_wrappers.backbones.protocol import BackboneLike, Ledger
 from model_wrappers.backbones.registry import model_folder
 from model_wrappers.decoders.ddosp import read_schedule, schedule_path
@@ -45,8 +45,8 @@ class Purpose:
 def with_schedules(methods: dict[str, Method], models: Roles) -> dict[str, Method]:
     """The methods of a configuration, those of DDOSP with the file of their schedule on every suite and its SHA-256.
 
-    models: role -> suite -> name. A given `schedule` is a file, or a folder with <suite>.json. None is the uniform
-    schedule, which the label then says. Raises ValueError for a schedule that was made for something else.
+    A given `schedule` is a file, or a folder with <suite>.json. None is the uniform schedule, which the label then
+    says. Raises ValueError for a schedule that was made for something else.
     """
     changed = {}
     for name, method in methods.items():
@@ -58,9 +58,9 @@ def with_schedules(methods: dict[str, Method], models: Roles) -> dict[str, Metho
             ends = {option: setting.options.get(option, False) for option in END_OPTIONS}
             lengths = setting.gen_length, setting.block_length, setting.options["steps"]
             wanted = Purpose(models[method.role][suite], suite, *lengths, **ends)
-            option, given = None, setting.options.get("schedule")
-            if given is not None:
-                option = str(Path(given, f"{suite}.json")) if Path(given).is_dir() else given
+            option = setting.options.get("schedule")
+            if option is not None:
+                option = str(Path(option, f"{suite}.json")) if Path(option).is_dir() else option
                 check_schedule(option, wanted)
             elif wanted.model == "nano" and schedule_path(f"nano/{suite}").is_file():
                 with suppress(ValueError):
@@ -75,17 +75,14 @@ def with_schedules(methods: dict[str, Method], models: Roles) -> dict[str, Metho
 
 
 def check_schedule(schedule: str, wanted: Purpose) -> None:
-    """Raise ValueError for a file that is no schedule, or was made for something else: by weights, else the model's
-    name."""
+    """Raise ValueError for a file that is no schedule, or was made for something else, by weights or a model's name."""
     read_schedule(schedule, wanted.gen_length // wanted.block_length, wanted.steps, wanted.block_length)
     content: dict[str, Any] = json.loads(schedule_path(schedule).read_text(encoding="utf-8"))
     made = {name: content.get(name, False) for name in asdict(wanted)}
     weights, made_weights = model_hashes(model_folder(wanted.model)), content.get("weights")
     if weights and made_weights:
-        other = f"{made['model']} with other weights"
-        made["model"] = wanted.model if weights == made_weights else other
-    wrong = {name: value for name, value in asdict(wanted).items() if made[name] != value}
-    if wrong:
+        made["model"] = wanted.model if weights == made_weights else f"{made['model']} with other weights"
+    if wrong := {name: value for name, value in asdict(wanted).items() if made[name] != value}:
         there, here = (", ".join(f"{name} {side[name]}" for name in wrong) for side in (made, wrong))
         raise ValueError(f"schedule {schedule} was made for {there}, not for {here}; harness/schedule.py makes one")
 
@@ -105,9 +102,8 @@ def estimate_profiles(
 ) -> np.ndarray:
     """h(i) in nats of every block for i = 0 .. N - 1 revealed tokens of its N: an array (blocks, N).
 
-    Per response and block, `subsets` random orders of its tokens are revealed token by token, so that differences of h
-    are less noisy than h. logits_eos_inf: EOS has no probability, and EOS that pad a response are not counted; an i at
-    which every masked token was EOS is interpolated.
+    Per response and block, `subsets` random orders of its tokens are revealed token by token. logits_eos_inf: EOS has
+    no probability, and EOS that pad a response are not counted; an i with no other masked token is interpolated.
     """
     model = Ledger(backbone)
     generator = torch.Generator().manual_seed(seed)
@@ -130,11 +126,10 @@ def estimate_profiles(
             if logits_eos_inf:
                 masked_BN = masked_BN & (target_N != model.eos_id)
             # Row by row: in float32 a batch of a large vocabulary would not fit into memory with the model.
-            target, losses = target_N.to(model.device), []
-            for logits_NV in logits_BNV:
-                possible_NV = logits_NV.float().index_fill(-1, excluded, -torch.inf)
-                losses.append(torch.nn.functional.cross_entropy(possible_NV, target, reduction="none").double())
-            loss_BN = torch.stack(losses).cpu()
+            target = target_N.to(model.device)
+            possible = (logits_NV.float().index_fill(-1, excluded, -torch.inf) for logits_NV in logits_BNV)
+            losses = [torch.nn.functional.cross_entropy(each_NV, target, reduction="none") for each_NV in possible]
+            loss_BN = torch.stack(losses).double().cpu()
             tokens_B = masked_BN.sum(1)
             mean_B = torch.where(masked_BN, loss_BN, 0).sum(1) / tokens_B.clamp(min=1)
             np.add.at(total[number], revealed_B.numpy(), mean_B.numpy())

@@ -22,12 +22,9 @@ SHOWN = 3  # rows that are named
 def check_run(
     folder: Path, meta: RunRecord, items: pd.DataFrame, windows: pd.DataFrame | None, passes: pd.DataFrame
 ) -> None:
-    """Raise UserError, naming every contradiction, unless the records of a run agree.
+    """Raise UserError, naming every contradiction, unless the records of a run agree, as far as they say something.
 
-    A line twice; methods or suites that the configuration does not name; items beyond its limit; more accepted than
-    proposed; response lengths that are not the configuration's; a problem with two prompts or solutions; windows whose
-    sums are not their item's. What the records do not say is not checked. windows: None where the record has none by
-    its nature.
+    windows: None where the record has none by its nature.
     """
     found = [
         *_twice(items, "items", KEY),
@@ -57,9 +54,9 @@ def of_items(frame: pd.DataFrame, items: pd.DataFrame) -> pd.DataFrame:
 
 def _twice(frame: pd.DataFrame, name: str, key: tuple[str, ...]) -> Iterator[str]:
     if len(frame) and set(key) <= set(frame):
-        again = frame.duplicated(list(key))
-        if again.any():
-            yield f"{name}.jsonl: {_rows(frame[again], key)} is there twice"
+        again = frame[frame.duplicated(list(key))]
+        if len(again):
+            yield f"{name}.jsonl: {_rows(again, key)} is there twice"
 
 
 def _unknown(meta: RunRecord, frames: dict[str, pd.DataFrame]) -> Iterator[str]:

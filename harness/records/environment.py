@@ -82,11 +82,9 @@ def _version(package: str) -> str | None:
 
 def _cpu() -> str:
     information = Path("/proc/cpuinfo")
-    if information.exists():
-        for line in information.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    return platform.processor() or "unknown"
+    lines = information.read_text().splitlines() if information.exists() else []
+    names = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.processor() or "unknown")
 
 
 SAMPLE = 0.2  # seconds over which the processor's use is taken
@@ -141,7 +139,9 @@ def _gpu(device: str) -> dict[str, Any]:
 
         pynvml.nvmlInit()
         try:
-            handle = _handle(pynvml, device)
+            # By its UUID, for NVML does not know of CUDA_VISIBLE_DEVICES.
+            identity = str(torch.cuda.get_device_properties(device).uuid)
+            handle = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{identity.removeprefix('GPU-')}")
             return {
                 "sm_mhz": pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM),
                 "memory_mhz": pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_MEM),
@@ -156,14 +156,6 @@ def _gpu(device: str) -> dict[str, Any]:
         return {"unknown": "NVML's bindings are not installed: pip install nvidia-ml-py"}
     except pynvml.NVMLError as error:
         return {"unknown": f"NVML: {error}"}
-
-
-def _handle(pynvml: Any, device: str) -> Any:
-    """NVML's handle of a torch device; by its UUID, for NVML does not know of CUDA_VISIBLE_DEVICES."""
-    import torch
-
-    identity = str(torch.cuda.get_device_properties(device).uuid)
-    return pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{identity.removeprefix('GPU-')}")
 
 
 DISCARDED = 2

@@ -1,26 +1,38 @@
-"""Files of a record: JSON lines, plain or packed, a torn last line left out; and SHA-256 of data and weights."""
+"""Files of a record: JSON lines, plain or packed, and traces; and SHA-256 of data and weights.
 
+traces.bin has what every response of a traced run did, event by event, in the columns of model_wrappers/trace.py. A
+frame is four bytes, the length of what follows, and the zlib-compressed msgpack of one response. A torn last line or
+frame is left out; a damaged one is refused.
+"""
+
+from __future__ import annotations
+
+import ast
 import gzip
 import hashlib
 import io
 import json
+import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Annotated, Any, BinaryIO, Literal
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+from msgspec import Meta, Struct
 
 import model_wrappers
 from harness.errors import UserError, explained
-from harness.records.schema import Line, what_is_wrong
+from harness.records.schema import Line, PromptRecord, what_is_wrong
+from model_wrappers.trace import KINDS, NO_WINDOW, NUMBER, EventLog
 
 
 def read_lines(path: Path, record: Line | None = None) -> list[dict[str, Any]]:
-    """The objects of a JSON-lines file; a torn last line is left out.
-
-    Raises UserError naming the line if any other line is not a JSON object, or not such a `record`.
-    """
+    """The objects of a JSON-lines file, a torn last line left out. Raises UserError, naming any other that is wrong."""
     return [row for _, row in each_line(path, record)]
 
 
@@ -42,10 +54,7 @@ def each_line(path: Path, record: Line | None) -> Iterator[tuple[bytes, dict[str
 
 @contextmanager
 def opened(path: Path) -> Iterator[BinaryIO | gzip.GzipFile]:
-    """A JSON-lines file to read, plain or packed, empty if there is neither.
-
-    Raises UserError if it cannot be unpacked.
-    """
+    """A JSON-lines file to read, plain or packed, empty if there is neither. Raises UserError if it is damaged."""
     packed = packed_of(path)
     if path.exists() or not packed.exists():
         with path.open("rb") if path.exists() else io.BytesIO() as file:
@@ -94,10 +103,7 @@ def nano_hashes() -> frozenset[str]:
 
 
 def model_hashes(folder: Path, endings: tuple[str, ...] = WEIGHTS) -> dict[str, str]:
-    """SHA-256 of the files of a model's folder that have these endings, by name; empty where there are none.
-
-    Weights may be many gigabytes: a file that has not changed is read once.
-    """
+    """SHA-256 of the files of a model's folder with these endings, by name; unchanged files are read once."""
     files = sorted(path for ending in endings for path in folder.glob(f"*{ending}"))
     return {path.name: _known_hash(path.resolve(), _version(path)) for path in files}
 
@@ -110,3 +116,161 @@ def _version(path: Path) -> tuple[int, int]:
 @lru_cache
 def _known_hash(path: Path, version: tuple[int, int]) -> str:
     return file_hash(path)
+
+
+TRACES = "traces.bin"
+HEADER = 4  # bytes that say how long a frame is, the lowest first
+# The numbers of a column, the lowest byte first.
+COLUMNS = {
+    "kind": "<u1",
+    "forward": "<u4",
+    "step": "<u2",
+    "window": "<i4",
+    "position": "<u4",
+    "token": "<u4",
+    "prob": "<f4",
+    "target_prob": "<f4",
+}
+COMMITS = tuple(NUMBER[kind] for kind in ("unmasked", "accepted", "known", "corrected", "drawn", "filled"))
+ACCEPTED = (NUMBER["accepted"], NUMBER["known"])
+REFUSED = (NUMBER["rejected"], NUMBER["discarded"])
+Numbers = npt.NDArray[Any]
+
+
+class TraceRecord(Struct, kw_only=True):
+    """What one response did. length: its tokens; mask: the id that it was full of at first; ends: ids of EOS and EoT.
+
+    tokenizer: the model whose tokens these are; pieces: the texts of those that no earlier frame of it has. columns:
+    the events, as COLUMNS says.
+    """
+
+    method: str
+    suite: str
+    item: Annotated[int, Meta(ge=0)]
+    length: Annotated[int, Meta(ge=1)]
+    mask: int
+    schema: Literal[1] = 1
+    ends: list[int] = []
+    tokenizer: str = ""
+    pieces: dict[int, str] = {}
+    columns: dict[str, bytes] = {}
+
+    def without(self, known: Collection[int]) -> TraceRecord:
+        """The record less the texts of these tokens."""
+        new = {token: text for token, text in self.pieces.items() if token not in known}
+        return msgspec.structs.replace(self, pieces=new)
+
+    @property
+    def key(self) -> tuple[str, str, int]:
+        """Whose response it is."""
+        return self.method, self.suite, self.item
+
+    def column(self, name: str) -> Numbers:
+        """A column's numbers, (events,); of target_prob one for each draft that was not accepted."""
+        return np.frombuffer(self.columns[name], COLUMNS[name])
+
+
+def packed_columns(log: EventLog) -> dict[str, bytes]:
+    """The columns of a log as a record has them."""
+    return {name: np.asarray(values, COLUMNS[name]).tobytes() for name, values in log.columns()}
+
+
+def frame_of(record: TraceRecord) -> bytes:
+    """A response as a frame."""
+    body = zlib.compress(msgspec.msgpack.encode(record))
+    return len(body).to_bytes(HEADER, "little") + body
+
+
+def each_frame(folder: Path) -> Iterator[tuple[bytes, TraceRecord]]:
+    """Every whole frame of a run's traces, with what it says; none without any. Raises UserError for a damaged one."""
+    path = Path(folder) / TRACES
+    if not path.exists():
+        return
+    decoder = msgspec.msgpack.Decoder(TraceRecord)
+    with path.open("rb") as file:
+        number = 0
+        while len(header := file.read(HEADER)) == HEADER:
+            size = int.from_bytes(header, "little")
+            body = file.read(size)
+            if len(body) < size:  # torn by a kill
+                return
+            number += 1
+            with explained(
+                f"{path}, frame {number}",
+                zlib.error,
+                msgspec.MsgspecError,
+                ValueError,
+                instead=f"the trace is damaged: restore it, or delete {TRACES} and go without traces",
+            ):
+                record = decoder.decode(zlib.decompress(body))
+                _check(record)
+            yield header + body, record
+
+
+def _check(record: TraceRecord) -> None:
+    """Raise ValueError unless the columns are there, have one length and hold what they may."""
+    missing = [name for name in COLUMNS if name not in record.columns]
+    if missing:
+        raise ValueError(f"column {missing[0]} is missing")
+    kinds = record.column("kind")
+    refused = int(np.isin(kinds, REFUSED).sum())
+    for name in COLUMNS:
+        wanted = refused if name == "target_prob" else len(kinds)
+        if len(record.column(name)) != wanted:
+            raise ValueError(f"column {name} has {len(record.column(name))} numbers, not {wanted}")
+    if len(kinds) and (kinds.max() >= len(KINDS) or record.column("position").max() >= record.length):
+        raise ValueError("an event is of no known kind, or lies outside the response")
+
+
+def replay(record: TraceRecord) -> npt.NDArray[np.int64]:
+    """The tokens of the response after all its events, (length,)."""
+    tokens = np.full(record.length, record.mask, np.int64)
+    changes = ~np.isin(record.column("kind"), REFUSED)
+    # Of several at one position numpy keeps the last, which is the one that holds.
+    tokens[record.column("position")[changes]] = record.column("token")[changes]
+    return tokens
+
+
+def window_sums(record: TraceRecord) -> dict[str, Numbers]:
+    """proposed, accepted and committed of every window, (windows,), counted from the events."""
+    kinds, windows = record.column("kind"), record.column("window")
+    count = int(windows.max()) + 1 if len(windows) else 0
+
+    def counted(*wanted: int) -> Numbers:
+        return np.bincount(windows[np.isin(kinds, wanted) & (windows != NO_WINDOW)], minlength=count)
+
+    return {"proposed": counted(*ACCEPTED, *REFUSED), "accepted": counted(*ACCEPTED), "committed": counted(*COMMITS)}
+
+
+def read_prompts(folder: Path) -> dict[tuple[str, int], str]:
+    """The prompts of a traced run by suite and item, {} where it has none. Raises UserError if they are damaged."""
+    rows = read_lines(Path(folder) / "prompts.jsonl", PromptRecord)
+    return {(row["suite"], row["item"]): row["prompt"] for row in rows}
+
+
+def code_hash(path: Path) -> str:
+    """SHA-256 of a Python file with what it imports from its folder, as `with_helpers` has them."""
+    return files_hash(with_helpers(path))
+
+
+def with_helpers(path: Path) -> list[Path]:
+    """A Python file, and the files of its folder that it imports, and they in turn; an installed file comes alone."""
+    found = [path]
+    if path.parent.name in ("site-packages", "dist-packages"):
+        return found
+    for file in found:
+        try:
+            tree = ast.parse(file.read_bytes())
+        except (SyntaxError, ValueError, RecursionError):  # importing it says what is wrong
+            continue
+        whole = [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
+        whole += [node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module]
+        for name in sorted({name.partition(".")[0] for name in whole}):
+            loaded = getattr(sys.modules.get(name), "__file__", None)
+            if loaded is not None and path.parent not in Path(loaded).parents:  # that is what the name stands for
+                continue
+            package = path.parent / name
+            files = [path.parent / f"{name}.py"]
+            files += sorted(package.rglob("*.py")) if (package / "__init__.py").is_file() else []
+            found += [each for each in files if each.is_file() and each not in found]
+    return found

@@ -17,9 +17,8 @@ Seconds = Annotated[float, Meta(ge=0)]
 class Setting(Struct, kw_only=True):
     """A method on a suite: lengths in tokens, the decoder's options as JSON has them.
 
-    published: the source of these settings, where the decoder was published with them for this model family. attends:
-    a block model's own block length, where it attends in others. schedule_sha256: of methods with a schedule alone,
-    what ties the option to the file's content; None where the schedule is the uniform one.
+    published: the source, where the decoder was published with these settings for this model family. attends: a block
+    model's block length, where it attends in others. schedule_sha256: of a schedule's file; None for the uniform one.
     """
 
     gen_length: int | None = None
@@ -67,12 +66,10 @@ class SuiteName(Struct):
 class RunConfig(Struct, kw_only=True):
     """All that determines the tokens and forwards of a run.
 
-    models: role -> suite -> name. data: "generated[-dev][:SEED]", or SHA-256 by suite. limit: items a suite, None
-    for all. seeds: several, each of which every problem is decoded with (`draws`). graphs: whether the models ran
-    through CUDA graphs. prompt: where it is not the chat template's. chunk: items that pass through all methods before
-    the next ones. batch: responses decoded at once, where several are. timed: whether seconds are for comparison.
-    traced: whether traces.bin has what every response did.
-    Where an older record does not say, a value is None.
+    models: role -> suite -> name. data: "generated[-dev][:SEED]", or SHA-256 by suite. limit: items a suite, None for
+    all. seeds: every problem is decoded with each (`draws`). graphs: whether models ran through CUDA graphs. prompt:
+    where it is not the chat template's. chunk: items that pass through all methods before the next ones. batch:
+    responses decoded at once. timed: whether seconds are for comparison. None where an older record does not say.
     """
 
     models: dict[str, dict[str, str]] = {}
@@ -123,6 +120,11 @@ class PluginName(Struct):
     sha256: str
     registered: dict[str, list[str]] = {}
 
+    @property
+    def methods(self) -> list[str]:
+        """What --methods takes of it."""
+        return [*self.registered.get("decoders", []), *self.registered.get("presets", [])]
+
 
 class Scoring(TypedDict, total=False):
     """What a scoring did: the sandbox, what it did not keep programs from, suites without verdicts, odd programs."""
@@ -134,10 +136,7 @@ class Scoring(TypedDict, total=False):
 
 
 class RunRecord(Struct, kw_only=True):
-    """run.json. scoring and sessions come while the run goes on; the rest of the parts is as harness/runs writes it.
-
-    plugins: those that the run used.
-    """
+    """run.json; scoring and sessions come while the run goes on, and `plugins` are those that it used."""
 
     schema: Literal[1]
     config: RunConfig
@@ -156,8 +155,8 @@ class RunRecord(Struct, kw_only=True):
 class ItemRecord(Struct):
     """One response: whose it is, what it says, whether it is right, what it cost.
 
-    worker: whose device decoded it, a key of `workers` in a session of run.json; missing without --workers.
-    first_block_seconds, content_seconds: until the first block stood, and the block of the last token before the end.
+    worker: a key of `workers` in a session of run.json. first_block_seconds, content_seconds: until the first block was
+    committed, and the block of the last token before the end.
     """
 
     method: str

@@ -4,12 +4,11 @@
     items.jsonl    one object per (method, suite, item), complete but for `correct`, which scoring adds
     windows.jsonl  one object per speculative window
     passes.jsonl   seconds of single passes, measured now and then
-    traces.bin     of a traced run what every response did (harness/records/traces.py), and prompts.jsonl, its prompts
+    traces.bin     of a traced run what every response did (harness/records/files.py), and prompts.jsonl, its prompts
 
-An item's trace and windows are written before the item itself, and an item counts as done only when its own line is
-whole: after a kill, torn last lines, and windows and traces without an item are dropped on opening. What is read is
-checked against harness/records/schema.py. A finished run may be packed, `gzip -9n *.jsonl`: it is read as it is, but
-not written to.
+An item's trace and windows are written before the item, which counts as done only when its line is whole: after a kill,
+torn last lines, and windows and traces without an item are dropped on opening. What is read is checked against
+harness/records/schema.py. A finished run may be packed, `gzip -9n *.jsonl`: it is read, but not written to.
 """
 
 from __future__ import annotations
@@ -27,7 +26,18 @@ import pandas as pd
 
 from harness.errors import UserError, explained
 from harness.records.consistency import KEY, check_run, of_items
-from harness.records.files import as_lines, each_line, opened, packed_of, read_lines, whole_letters
+from harness.records.files import (
+    TRACES,
+    TraceRecord,
+    as_lines,
+    each_frame,
+    each_line,
+    frame_of,
+    opened,
+    packed_of,
+    read_lines,
+    whole_letters,
+)
 from harness.records.schema import (
     SCHEMA,
     ItemRecord,
@@ -38,8 +48,6 @@ from harness.records.schema import (
     RunRecord,
     WindowRecord,
 )
-from harness.records.traces import NAME as TRACES
-from harness.records.traces import TraceRecord, each_frame, frame_of
 
 PIECE = 1 << 24  # bytes of lines that are parsed at a time
 
@@ -120,11 +128,7 @@ def _read_json(path: Path) -> Any:
 
 
 def read_run(folder: Path, windows: bool = True) -> Run:
-    """Read a run's folder. Raises UserError if it is none, or damaged, or if its records disagree.
-
-    windows: False leaves the windows out, unread and unchecked: golden records have none, their sums are in the items.
-    What an item in flight left when its run was killed is left out.
-    """
+    """Read a run's folder, `windows` too. Raises UserError if it is none, or damaged, or if its records disagree."""
     folder = Path(folder)
     meta = read_meta(folder)
     items = _read_frame(folder / "items.jsonl", ItemRecord)
@@ -132,14 +136,6 @@ def read_run(folder: Path, windows: bool = True) -> Run:
     read = of_items(_read_frame(folder / "windows.jsonl", WindowRecord), items) if windows else pd.DataFrame()
     check_run(folder, meta, items, read if windows else None, passes)
     return Run(folder, meta, items, read, passes)
-
-
-def _decoded(decoder: Any, line: bytes, path: Path, number: int) -> Any:
-    """A line that msgspec does not take as it is. Raises UserError for one that it cannot read at all."""
-    with explained(
-        f"{path}, line {number}", msgspec.MsgspecError, instead="the record is damaged, repair or remove that line"
-    ):
-        return decoder.decode(whole_letters(line))
 
 
 def _read_frame(path: Path, record: Line) -> pd.DataFrame:
@@ -159,7 +155,10 @@ def _read_frame(path: Path, record: Line) -> pd.DataFrame:
                 rows = decoder.decode_lines(b"".join(lines))
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
                 read_lines(path, record)  # names the line; or msgspec cannot read half a surrogate pair
-                rows = [_decoded(decoder, line, path, before + number) for number, line in enumerate(lines, 1)]
+                rows, repair = [], "the record is damaged, repair or remove that line"
+                for number, line in enumerate(lines, before + 1):
+                    with explained(f"{path}, line {number}", msgspec.MsgspecError, instead=repair):
+                        rows.append(decoder.decode(whole_letters(line)))
             if len(rows) != len(lines):
                 read_lines(path, record)
             before += len(lines)
@@ -172,12 +171,10 @@ def _read_frame(path: Path, record: Line) -> pd.DataFrame:
 
 
 class Recorder:
-    """Appends finished items to a run's folder, flushed to disk one by one.
+    """Appends finished items to a run's folder, flushed to disk one by one; the process holds `folder.exclusive`.
 
-    items: those recorded, by KEY. pieces: by tokenizer, the tokens whose texts the traces have.
-
-    One process at a time: whoever opens a folder's recorder holds `harness.runs.folder.exclusive`. Raises UserError if
-    the records are damaged, or cannot be written.
+    items: those recorded, by KEY. pieces: by tokenizer, the tokens whose texts the traces have. Raises UserError if the
+    records are damaged, or cannot be written.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -226,10 +223,7 @@ class Recorder:
                 write_atomically(path, b"".join(kept))
 
     def check_traced(self) -> None:
-        """Raise UserError unless every item that is recorded has its trace.
-
-        A kill leaves none without, for the trace is written first; a file that was lost or exchanged does.
-        """
+        """Raise UserError unless every recorded item has its trace: a kill leaves none without, a lost file does."""
         missing = [" ".join(map(str, key)) for key in self.items if key not in self._traced]
         if missing:
             raise UserError(

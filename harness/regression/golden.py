@@ -51,29 +51,26 @@ def platform_class(meta: RunRecord) -> dict[str, Any]:
 
 
 def check_complete(golden: Run) -> None:
-    """Raise UserError, naming what lacks, if a record does not hold the items that its configuration promises.
+    """Raise UserError, naming what lacks, unless every method has the first items of every suite.
 
-    Every method has the first items of every suite: `limit` of generated problems, else as many as any method has
-    there.
+    They are `limit` of generated problems, else as many as any method has there.
     """
-    config, folder = golden.config, golden.folder
+    config, lacks = golden.config, list[str]()
     none = [what for what in ("methods", "suites") if not getattr(config, what)]
     none += ["items"] if not none and golden.items.empty else []
-    wrong = f"holds no {' and no '.join(none)}" if none else ""
     held = {} if none else {pair: set(part) for pair, part in golden.items.groupby(["method", "suite"])["item"]}
-    lacks = []
     for suite in config.suites:
         found = [held.get((method, suite), set()) for method in config.methods]
-        ours = config.generated and config.suites[suite].questions is UNSET
-        known = config.limit if ours else None
-        wanted = set(range(known or 1 + max(set().union(*found), default=0)))
+        limit = config.limit if config.generated and config.suites[suite].questions is UNSET else None
+        wanted = set(range(limit or 1 + max(set().union(*found), default=0)))
         lacks += [
             f"{method} on {suite} ({len(part & wanted)} of {len(wanted)} items)"
             for method, part in zip(config.methods, found, strict=True)
             if not part >= wanted
         ]
-    if wrong := wrong or (f"lacks items of {_named(pd.Series(lacks))}" if lacks else ""):
-        raise UserError(f"{folder} {wrong}: restore it, or write it anew with --update")
+    if none or lacks:
+        wrong = f"holds no {' and no '.join(none)}" if none else f"lacks items of {_named(pd.Series(lacks))}"
+        raise UserError(f"{golden.folder} {wrong}: restore it, or write it anew with --update")
 
 
 def _settings(meta: RunRecord) -> dict[str, Any]:
@@ -94,10 +91,10 @@ def _settings(meta: RunRecord) -> dict[str, Any]:
 def compare_exactly(
     golden: Run, run: Run, excused: Collection[Key] = (), unscored: Collection[str] = ()
 ) -> pd.DataFrame:
-    """One row per method, suite and measure that differs, COLUMNS; empty if nothing does.
+    """One row per method, suite and measure that differs, COLUMNS, with totals over the items; empty if nothing does.
 
-    verdict: "missing" (items), "regressed" (a verdict lost, a cost that rose), or "changed". golden, run: totals over
-    the compared items; items: which. excused: items that are left out. unscored: suites whose verdicts are.
+    verdict: "missing" (items), "regressed" (a verdict lost, a cost that rose), or "changed". excused: items that are
+    left out. unscored: suites whose verdicts are.
     """
     rows: list[list[Any]] = [
         ["changed", "-", "-", f"weights of {name}", "-", "-", "all"]
@@ -194,24 +191,22 @@ def judge_records(
 
 
 def _judge_exactly(run: Run, golden: Run, allowed: Collection[str]) -> bool:
-    not_scored: dict[str, str] = run.meta.scoring.get("not_scored") or {}
+    not_scored = run.meta.scoring.get("not_scored") or {}
     for suite, why in not_scored.items():
         left_out = "left out" if suite in allowed else f"missing; if that is meant: --allow-unscored {suite}"
         print(f"verdicts of {suite} are {left_out}: {why}")
     unscored = {suite for suite in not_scored if suite in allowed}
     excused: list[Key] = []
-    platforms = differences(platform_class(golden.meta), platform_class(run.meta))
-    differing: dict[Key, set[str]] = {}  # with the measures that each differs in
-    if platforms:
+    if platforms := differences(platform_class(golden.meta), platform_class(run.meta)):
         both, differ = _compared(golden, run, unscored)
         measures = [set(differ.columns[row]) for row in differ.to_numpy()]
         differing = {key: found for key, found in zip(_keys(both), measures, strict=True) if found}
         print(f"another class of platform: {'; '.join(platforms)}")
         print("there rounding may decide otherwise: what the golden records' revision gives here, too, is excused")
-    try:
-        excused = excused_items(golden, run, differing)
-    except UserError as error:
-        print(f"the golden records' revision cannot decode here: {error}")
+        try:
+            excused = excused_items(golden, run, differing)
+        except UserError as error:
+            print(f"the golden records' revision cannot decode here: {error}")
     for key in excused:
         print(f"excused, the golden records' revision gives the same here: {' '.join(map(str, key))}")
     found = compare_exactly(golden, run, excused, unscored)
@@ -226,12 +221,12 @@ def _judge_exactly(run: Run, golden: Run, allowed: Collection[str]) -> bool:
 
 
 def excused_items(golden: Run, run: Run, differing: Mapping[Key, Set[str]]) -> list[Key]:
-    """Those of the items that the revision which made the golden records decodes as the run did, on this machine.
+    """The items that the golden records' revision decodes as the run did, on this machine: same tokens, text and costs.
 
-    differing: the measures that each differs in. Rounding decides ties between tokens and how many drafts are accepted,
-    but no prompt, and no verdict on the same tokens. The proof is exact: that revision has the run's tokens, text,
-    acceptance and costs. Raises UserError where it cannot decode.
+    differing: the measures that each differs in. Raises UserError where that revision cannot decode.
     """
+    # Rounding decides ties between tokens and how many drafts are accepted, but no prompt, and no verdict on the same
+    # tokens.
     keys = [
         key
         for key, measures in differing.items()
@@ -239,7 +234,7 @@ def excused_items(golden: Run, run: Run, differing: Mapping[Key, Set[str]]) -> l
     ]
     if not keys:
         return []
-    methods, suites = ({key[place] for key in keys} for place in (0, 1))
+    methods, suites, _ = map(set, zip(*keys, strict=True))
     config = replace(
         run.config,
         methods={name: method for name, method in run.config.methods.items() if name in methods},
@@ -259,8 +254,8 @@ def excused_items(golden: Run, run: Run, differing: Mapping[Key, Set[str]]) -> l
                 if "error" in answer or not answer["tokens"].startswith(row["tokens_hash"]):
                     continue
                 spent = answer["costs"] | window_sums(answer["windows"])
-                same = answer["text"] == row["text"] and all(spent.get(each) == row.get(each) for each in SPENT)
-                found += [key] if same else []
+                if answer["text"] == row["text"] and all(spent.get(each) == row.get(each) for each in SPENT):
+                    found.append(key)
     return found
 
 

@@ -1,7 +1,13 @@
-"""Another revision of the repository as a folder, and a process that decodes with its code; both end with the gate."""
+"""Another revision of the repository as a folder, and a process that decodes with its code; both end with the gate.
+
+This file is run by such a process as well, with that revision's code on the import path. A line of JSON comes in, the
+request; one goes out, the answer or {error}. It uses the public API of model_wrappers alone for that, so that older
+revisions can answer.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import signal
@@ -10,13 +16,18 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from harness.errors import UserError
-from harness.records.schema import RunConfig
+from model_wrappers import decode, load_backbone
+from model_wrappers.chat import response_text
 
 if TYPE_CHECKING:
+    from harness.records.schema import RunConfig
     from model_wrappers.opencompass_model import DiffusionModel
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -42,10 +53,7 @@ def checkout(rev: str) -> Iterator[Path]:
 
 
 def revision_of(folder: Path) -> str:
-    """The commit that a folder's files came with: the last that changed any.
-
-    Raises UserError if they were changed since, or git, perhaps in a shallow clone, does not know it.
-    """
+    """The commit that last changed a folder. Raises UserError for later changes, or if git does not know."""
     path = str(folder.resolve())
     wrong = f"{folder} has changes that are not committed" if _git("status", "--porcelain", "--", path) else ""
     commit = _git("rev-list", "-1", "HEAD", "--", path)
@@ -74,7 +82,7 @@ class Side:
     def __init__(self, tree: Path, threads: int) -> None:
         # Threads that wait must not spin: they would take the other side's cores.
         environment = os.environ | {"PYTHONPATH": str(tree), "OMP_WAIT_POLICY": "PASSIVE", "TQDM_DISABLE": "1"}
-        command = [sys.executable, str(Path(__file__).with_name("side.py")), str(threads)]
+        command = [sys.executable, __file__, str(threads)]
         self._process = subprocess.Popen(
             command, cwd=tree, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
@@ -87,7 +95,7 @@ class Side:
         self._process.wait()
 
     def decode(self, request: dict[str, Any]) -> dict[str, Any]:
-        """The answer to a request, as side.py gives it. Raises UserError if the process died."""
+        """The answer to a request, as `answer` gives it. Raises UserError if the process died."""
         assert self._process.stdin is not None and self._process.stdout is not None
         with suppress(BrokenPipeError):
             self._process.stdin.write(json.dumps(request) + "\n")
@@ -99,7 +107,7 @@ class Side:
 
 
 def request_of(config: RunConfig, model: DiffusionModel, prompt: list[int], seed: int) -> dict[str, Any]:
-    """What side.py is given: a model of this run, and the ids of a prompt."""
+    """What `answer` takes: a model of this run, and the ids of a prompt."""
     options = dict(model.options)
     draft = options.pop("draft", None)
     # The folder, or hub id, of the weights: the same for both revisions, whatever they ship.
@@ -115,3 +123,53 @@ def request_of(config: RunConfig, model: DiffusionModel, prompt: list[int], seed
         "seed": seed,
         **{name: getattr(config, name) for name in ("device", "dtype", "graphs")},
     }
+
+
+@lru_cache
+def backbone_of(name: str, device: str, dtype: str, graphs: bool) -> Any:
+    """A backbone, loaded once."""
+    options: dict[str, Any] = {"cuda_graphs": True} if graphs else {}  # older revisions know no such option
+    return load_backbone(name, device=device, dtype=dtype, **options)
+
+
+def answer(request: dict[str, Any]) -> dict[str, Any]:
+    """Decode one response: {seconds, forwards, tokens, text, costs, windows}."""
+    where = (request["device"], request["dtype"], request["graphs"])
+    backbone, options = backbone_of(request["model"], *where), dict(request["options"])
+    if request["draft"] is not None:
+        options["draft"] = backbone_of(request["draft"], *where)
+    out = decode(
+        backbone,
+        torch.tensor(request["prompt"]),
+        method=request["method"],
+        gen_length=request["gen_length"],
+        block_length=request["block_length"],
+        temperature=request["temperature"],
+        seed=request["seed"],
+        **options,
+    )
+    return {
+        "seconds": out.trace.seconds,
+        "forwards": out.trace.forwards,
+        "tokens": hashlib.sha256(out.tokens.numpy().tobytes()).hexdigest(),
+        "text": response_text(backbone, out.tokens),
+        "costs": {name: value for name, value in vars(out.trace).items() if isinstance(value, int)},
+        "windows": [(window.proposed, window.accepted, window.committed) for window in out.trace.windows],
+    }
+
+
+def main() -> None:
+    """Answer until the input ends."""
+    channel = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what libraries print must not come between the answers
+    torch.set_num_threads(int(sys.argv[1]))
+    for line in sys.stdin:
+        try:
+            reply = answer(json.loads(line))
+        except Exception as error:  # an older revision may not know an option; the other side decides
+            reply = {"error": f"{type(error).__name__}: {error}"}
+        print(json.dumps(reply), file=channel, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -44,10 +44,9 @@ def judge_speed(
     config = replace(run.config, limit=ROUNDS * items)
     if methods is not None:
         wanted = elements_of(methods)
-        unknown = [name for name in wanted if name not in config.methods]
-        if unknown:
-            known = ", ".join(config.methods)
-            raise UserError(f"--methods {', '.join(unknown)}: not in {run.folder}, which has {known}")
+        if unknown := [name for name in wanted if name not in config.methods]:
+            named = f"--methods {', '.join(unknown)}: not in {run.folder}"
+            raise UserError(f"{named}, which has {', '.join(config.methods)}")
         config = replace(config, methods={name: config.methods[name] for name in wanted})
     rounds: list[pd.DataFrame] = []
     with checkout(rev) as tree, tempfile.TemporaryDirectory(prefix="gate-") as scratch:
@@ -64,10 +63,8 @@ def judge_speed(
 
         print(f"speed: now against {rev}, {items} items a suite, in turn; seconds and speedup over LLaDA, now / before")
         slower = slower_methods(measure, list(config.methods), tolerance)
-    if slower:
-        print(f"speed: REGRESSED by more than {100 * tolerance:g}% in {ROUNDS} rounds: {', '.join(slower)}")
-    else:
-        print("speed: passed")
+    lost = f"REGRESSED by more than {100 * tolerance:g}% in {ROUNDS} rounds: {', '.join(slower)}"
+    print(f"speed: {lost if slower else 'passed'}")
     return same_responses(rounds[0], allow_changed_responses) and not slower
 
 
@@ -131,19 +128,14 @@ def measure_both(
                         continue
                     if new is not None:
                         raise UserError(f"{method} on {job.suite} is decoded by the other revision, not by this: {new}")
-                    answers = [side.decode(request) for side in sides * 2]
-                    rows.append(
-                        {
-                            "method": method,
-                            "suite": job.suite,
-                            "item": item,
-                            "old": min(answers[0]["seconds"], answers[2]["seconds"]),
-                            "new": min(answers[1]["seconds"], answers[3]["seconds"]),
-                            "old_forwards": answers[0]["forwards"],
-                            "new_forwards": answers[1]["forwards"],
-                            "same_tokens": answers[0]["tokens"] == answers[1]["tokens"],
-                        }
-                    )
+                    before, now, before_again, now_again = (side.decode(request) for side in sides * 2)
+                    seconds = {
+                        "old": min(before["seconds"], before_again["seconds"]),
+                        "new": min(now["seconds"], now_again["seconds"]),
+                    }
+                    forwards = {"old_forwards": before["forwards"], "new_forwards": now["forwards"]}
+                    same = {"same_tokens": before["tokens"] == now["tokens"]}
+                    rows.append({"method": method, "suite": job.suite, "item": item, **seconds, **forwards, **same})
     return pd.DataFrame(rows), list(dict.fromkeys(notes))
 
 

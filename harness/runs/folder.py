@@ -16,10 +16,9 @@ from harness.errors import UserError
 from harness.plugins import used_by
 from harness.records.consistency import differences
 from harness.records.environment import busy_warning, describe, receipt
-from harness.records.files import BESIDE, files_hash, model_hashes
+from harness.records.files import BESIDE, TRACES, files_hash, model_hashes
 from harness.records.schema import SCHEMA, RunConfig, RunRecord
 from harness.records.store import config_hash, read_meta, write_meta
-from harness.records.traces import NAME as TRACES
 from harness.runs.resolve import ResolvedRun
 from model_wrappers.backbones.model import Backbone
 from model_wrappers.decoders import Decoder
@@ -250,10 +249,11 @@ def session(folder: Path, device: str, timed: bool = True, more: Callable[[], di
     timed: warn on stderr if others use the machine when it starts. more: what else the entry has, at the start and at
     the end.
     """
-    before, start = read_meta(folder).sessions, receipt(device)
+    start = receipt(device)
     warning = busy_warning(start) if timed else None
     if warning:
         print(f"{warning}, or give --untimed", file=sys.stderr)
+    before = read_meta(folder).sessions
     write_meta(folder, {"sessions": [*before, {"start": start, "end": None, **more()}]})
     try:
         yield
@@ -263,22 +263,16 @@ def session(folder: Path, device: str, timed: bool = True, more: Callable[[], di
 
 
 def _weights(backbone: Backbone) -> dict[str, Any]:
-    model = backbone.model
-    commit = getattr(model.config, "_commit_hash", None)
-    folder = _weights_folder(model.config.name_or_path, commit)
+    name, commit = backbone.model.config.name_or_path, getattr(backbone.model.config, "_commit_hash", None)
+    folder = Path(name)  # or a hub id, whose snapshot lies in the cache
+    if commit is not None and not folder.exists():
+        config = try_to_load_from_cache(name, "config.json", revision=commit)
+        folder = Path(config).parent if isinstance(config, str) else folder
     return {
         "name": backbone.name,
-        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "parameters": sum(parameter.numel() for parameter in backbone.model.parameters()),
         "max_length": backbone.max_length,
         "sha256": model_hashes(folder),
         "files": model_hashes(folder, BESIDE),
         "hub_commit": commit,
     }
-
-
-def _weights_folder(name: str, commit: str | None) -> Path:
-    """Where the files of a loaded model lie: a folder, or a hub id's snapshot in the cache."""
-    if Path(name).exists() or commit is None:
-        return Path(name)
-    config = try_to_load_from_cache(name, "config.json", revision=commit)
-    return Path(config).parent if isinstance(config, str) else Path(name)

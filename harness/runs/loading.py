@@ -12,8 +12,7 @@ from msgspec import UNSET
 
 from harness.records.schema import RunConfig
 from harness.runs.resolve import ResolvedRun
-from harness.suites.registry import suite_named
-from harness.suites.splits import write_generated
+from harness.suites.registry import suite_named, write_generated
 from model_wrappers import Backbone, load_backbone
 from model_wrappers.decoders import decoder_named
 

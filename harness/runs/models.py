@@ -40,10 +40,12 @@ def read_models(text: str, suites: Collection[str]) -> Roles:
         table = table if len(table) == len(pairs) else None
     else:
         table = ROLES_OF.get(text, {"base": text})
-    if not isinstance(table, dict):
-        raise UserError(f"--model {text}: give role=model,role=model, each role once, or a JSON object, role -> model")
-    if "base" not in table or not table.keys() <= set(ROLES):
-        raise UserError(f"--model {text}: roles are {', '.join(ROLES)}, and base is needed; got {', '.join(table)}")
+    if not isinstance(table, dict) or "base" not in table or not table.keys() <= set(ROLES):
+        got = f"; got {', '.join(table)}" if isinstance(table, dict) else ""
+        raise UserError(
+            f"--model {text}: give role=model,role=model, each role once, or a JSON object, role -> model; roles are "
+            f"{', '.join(ROLES)}, and base is needed{got}"
+        )
     roles: Roles = {}
     for role, named in table.items():
         per_suite = named if isinstance(named, dict) else {"default": named}

@@ -58,31 +58,27 @@ def load_problems(suite: Suite, configs: list[dict[str, Any]], limit: int | None
             test = dataset.reader.dataset["test"]
             dataset.reader.dataset["test"] = test.select(range(min(len(test), limit or len(test))))
         loaded.append(Problems(config, dataset))
-        _check_rows(suite, loaded[-1])
+        if wrong := _fault(loaded[-1], suite.foreign):
+            raise UserError(f"data file of {suite.name}{wrong}: {config['path']}")
     return loaded
 
 
-def _check_rows(suite: Suite, problems: Problems) -> None:
-    """Raise UserError unless every problem has what its prompt and its judging read.
+def _fault(problems: Problems, foreign: bool) -> str:
+    """What of that which prompts and judging read is not there; "" if all is.
 
     OpenCompass would leave a placeholder in the prompt for a column that is not there, and write None for a null.
+    foreign: columns may hold anything, but not nothing.
     """
-    reader, path = problems.config["reader_cfg"], problems.config["path"]
-    if not len(problems):
-        raise UserError(f"data file of {suite.name} holds no problems: {path}")
+    reader, there = problems.config["reader_cfg"], problems.rows.column_names
     columns = [name for name in (*reader["input_columns"], reader.get("output_column")) if name is not None]
-    missing = [name for name in columns if name not in problems.rows.column_names]
-    if missing:
-        raise UserError(
-            f"data file of {suite.name} has no column {', '.join(missing)}: {path}; it has "
-            f"{', '.join(problems.rows.column_names)}"
-        )
+    missing = [name for name in columns if name not in there]
+    if not len(problems) or missing:
+        return f" has no column {', '.join(missing)} (it has {', '.join(there)})" if missing else " holds no problems"
     for name in columns:
         for item, value in enumerate(problems.rows[name]):
-            if isinstance(value, str) and value.strip():
-                continue
-            if value is None or not suite.foreign:  # whose columns may hold anything, but not nothing
-                raise UserError(f"data file of {suite.name}, item {item}: {name} must be text, not {value!r}: {path}")
+            if value is None or not (foreign or (isinstance(value, str) and value.strip())):
+                return f", item {item}: {name} must be text, not {value!r}"
+    return ""
 
 
 def conversations(problems: Problems, model: DiffusionModel) -> list[Any]:
@@ -113,11 +109,11 @@ LONGEST = 300  # characters of what an evaluator says
 class Judge:
     """The evaluator of a dataset's configuration, with its postprocessors, for one item at a time.
 
-    evaluation: the eval_cfg. rows: the dataset's test problems. golds: their references. Raises UserError for a
-    reference that the configuration's postprocessor cannot read.
+    evaluation: the eval_cfg. rows: the dataset's test problems. golds: their references. where: they are from. Raises
+    UserError for a reference that the configuration's postprocessor cannot read.
     """
 
-    def __init__(self, evaluation: dict[str, Any], rows: Any, golds: list[str]) -> None:
+    def __init__(self, evaluation: dict[str, Any], rows: Any, golds: list[str], where: str) -> None:
         config = ConfigDict(evaluation)
         self._evaluator = ICL_EVALUATORS.build(config["evaluator"])
         of_text, of_gold = (config.get(f"{kind}_postprocessor") for kind in ("pred", "dataset"))
@@ -125,7 +121,7 @@ class Judge:
         process_gold = TEXT_POSTPROCESSORS.get(of_gold["type"]) if of_gold else str
         self._rows, self._golds = rows, list[str]()
         for item, gold in enumerate(golds):
-            with explained(f"item {item}: the reference {gold!r} is not in the format of its suite", Exception):
+            with explained(f"{where}, item {item}: the reference {gold!r} is not in its suite's format", Exception):
                 self._golds.append(process_gold(gold))
         self._wants_rows = "test_set" in type(self._evaluator).score.__annotations__
 
@@ -250,10 +246,7 @@ def prepare(
     judge = None
     if not suite.executes:
         (part,) = problems  # suites of several datasets are judged after the run
-        try:
-            judge = Judge(part.config["eval_cfg"], part.rows, golds)
-        except UserError as error:
-            raise UserError(f"data file of {suite.name}, {error}: {part.config['path']}") from error
+        judge = Judge(part.config["eval_cfg"], part.rows, golds, f"data file of {suite.name}, {part.config['path']}")
     draws = len(seeds)
     return SuiteJob(suite.name, prompts * draws, golds * draws, judge, models, seeds)
 

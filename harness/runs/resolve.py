@@ -15,20 +15,16 @@ import torch
 from msgspec import UNSET
 
 from harness.errors import UserError
-from harness.methods.selection import methods_named
-from harness.outside import with_helpers
-from harness.plugins import load_for
-from harness.records.files import file_hash, files_hash
+from harness.records.files import code_hash, file_hash, files_hash
 from harness.records.schema import QuestionsName, RunConfig, SuiteName
 from harness.runs.models import read_models, rows_of
 from harness.runs.options import RunOptions
 from harness.runs.pool import Workers, workers_of
+from harness.runs.selection import methods_named
 from harness.suites.questions import Questions
-from harness.suites.registry import BUILT_IN, suites_named
+from harness.suites.registry import BUILT_IN, split_named, suites_named
 from harness.suites.spec import Suite
-from harness.suites.splits import split_named
 from model_wrappers.api import check_temperature
-from model_wrappers.backbones.model import check_graphs
 from model_wrappers.backbones.registry import SHIPPED, device_named
 from model_wrappers.decoders import Decoder
 
@@ -54,14 +50,12 @@ class ResolvedRun:
 def resolve(options: RunOptions) -> ResolvedRun:
     """A run from its options. Raises UserError or ValueError, naming the valid choices, for anything unknown."""
     workers = workers_of(options)
-    load_for(options.methods, options.plugin)
+    presets = methods_named(options.methods, options.plugin)  # a plugin may bring suites too
     suites = suites_named(options.suite, options.data)
-    presets = methods_named(options.methods)
     decoders = {name: preset.decoder for name, preset in presets.items()}
     for decoder in decoders.values():
         check_temperature(decoder, options.temperature)
-    device = device_named(options.device)
-    check_graphs(options.graphs, device)
+    device = device_named(options.device, options.graphs)
 
     models = read_models(options.model, suites)
     shipped = set(models["base"].values()) <= SHIPPED.keys()
@@ -134,7 +128,7 @@ def _questions(questions: Questions) -> QuestionsName:
     """A file of questions as a run names it, without the folders it lies in."""
     file = questions.judge_file
     judge = questions.judge if file is None else f"{file.name}:{questions.judge.rpartition(':')[2]}"
-    digest = UNSET if file is None else files_hash(with_helpers(file))
+    digest = UNSET if file is None else code_hash(file)
     sha256 = file_hash(questions.file)
     return QuestionsName(questions.file.name, sha256, questions.prompt, questions.answer, judge, digest)
 

@@ -13,9 +13,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from greenlet import GreenletExit
 
-from harness.errors import UserError
+from harness.errors import UserError, explained
 from harness.plugins import blame
 from harness.runs.problems import SuiteJob
 from harness.runs.responses import cost_and_tokens
@@ -50,11 +49,9 @@ def _respond(
         if out.trace.forwards == 0:
             raise ValueError("the decoder made no forward of the model, so that there is nothing to compare")
         return out
-    except (UserError, GreenletExit):
-        raise
-    except BaseException as error:  # a decoder may call sys.exit
-        message = None if isinstance(error, KeyboardInterrupt) else blame(model.decoder, error)
-        if message is None and not isinstance(error, ValueError):
+    except (Exception, SystemExit) as error:  # a decoder may call sys.exit
+        message = blame(model.decoder, error)
+        if isinstance(error, UserError) or (message is None and not isinstance(error, ValueError)):
             raise
         raise UserError(f"{method} on {job.suite}, item {item}: {message or error}") from error
 
@@ -74,20 +71,12 @@ def decode_item(
     text = response_text(model.backbone, out.tokens)
     key = {"method": method, "suite": job.suite, "item": item}
     windows = [{**key, **vars(window)} for window in out.trace.windows]
-    verdict, why = (None, "") if job.judge is None else _judged(job, method, item, text)
+    verdict, why = None, ""
+    if job.judge is not None:  # whatever an evaluator from outside makes of a text
+        with explained(f"{method} on {job.suite}, item {item}: its evaluator fails", Exception):
+            verdict, why = job.judge.explained(job.draw(item)[0], text)
     judged = {"text": text, "gold": job.golds[item], "correct": verdict} | ({"why": why} if why else {})
     return cost_and_tokens(key, seed, model.backbone, prompt_P, out) | judged, windows
-
-
-def _judged(job: SuiteJob, method: str, item: int, text: str) -> tuple[bool, str]:
-    """The verdict on a response, and why. Raises UserError, naming method, suite and item, if there is none."""
-    assert job.judge is not None
-    try:
-        return job.judge.explained(job.draw(item)[0], text)
-    except Exception as error:  # whatever an evaluator from outside makes of a text
-        known = isinstance(error, UserError)
-        message = str(error) if known else f"its evaluator fails: {type(error).__name__}: {error}"
-        raise UserError(f"{method} on {job.suite}, item {item}: {message}") from error
 
 
 SAMPLE = 64  # values of each tensor that are read, or somewhat more
@@ -104,18 +93,18 @@ def unchanged(backbones: Collection[Backbone], who: str) -> Iterator[None]:
     with _runs_of(backbones) as around:
         yield
     uncounted = [name for name, runs in around.items() if runs > 0]
-    if uncounted:
-        raise UserError(
-            f"{who}: the decoder runs {', '.join(uncounted)} itself, and its forwards are not counted; let it call "
-            "request.backbone and request.draft alone"
-        )
     after = _state(backbones)
     changed = [name for name in before if before[name] != after[name]]
-    if changed:
-        raise UserError(
-            f"{who}: the decoder leaves {', '.join(changed)} other than before, and every row after it would be "
-            "decoded with that; let it put back what it changes, and draw from request.sampler alone"
+    if uncounted or changed:
+        runs = (
+            f"runs {', '.join(uncounted)} itself, and its forwards are not counted; let it call request.backbone and "
+            "request.draft alone"
         )
+        leaves = (
+            f"leaves {', '.join(changed)} other than before, and every row after it would be decoded with that; let it "
+            "put back what it changes, and draw from request.sampler alone"
+        )
+        raise UserError(f"{who}: the decoder {runs if uncounted else leaves}")
 
 
 @contextmanager

@@ -12,8 +12,8 @@ import torch
 from transformers import PreTrainedTokenizerBase
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
+from harness.records.files import TraceRecord, packed_columns
 from harness.records.schema import SCHEMA
-from harness.records.traces import TraceRecord, packed_columns
 from model_wrappers import Backbone, Decoded
 from model_wrappers.chat import content_length
 from model_wrappers.trace import EventLog

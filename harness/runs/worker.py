@@ -16,8 +16,8 @@ from msgspec import UNSET
 
 from harness.errors import UserError, explained
 from harness.records.environment import free_bytes, receipt, seconds_of
+from harness.records.files import TraceRecord, replay, window_sums
 from harness.records.schema import PromptRecord
-from harness.records.traces import TraceRecord, replay, window_sums
 from harness.runs.folder import describe_data, made_with
 from harness.runs.pool import Chunk, Queue
 from harness.runs.problems import SuiteJob, prompts_of

@@ -46,35 +46,30 @@ REFUSED = [
 NEW_NAMESPACES = [0x20000 << bit for bit in range(14) if 0x7E020000 & (0x20000 << bit)]  # CLONE_NEW*
 
 PROBE = """
-import os, signal, socket, time
+import contextlib, os, signal, socket, time
 
 def works(action, *arguments):
-    try:
+    with contextlib.suppress(OSError):
         action(*arguments)
-    except OSError:
-        return False
-    return True
+        return True
 
 def reach(address):
     socket.socket(socket.AF_INET, socket.SOCK_DGRAM).connect(address)
 
 def names(folder):
-    try:
+    with contextlib.suppress(OSError):
         return set(os.listdir(folder))
-    except OSError:
-        return set()
+    return set()
 
 def processes():
     started = []
-    try:
+    with contextlib.suppress(OSError):
         while len(started) < most_processes:
             child = os.fork()
             if child == 0:
                 time.sleep(60)
                 os._exit(0)
             started.append(child)
-    except OSError:
-        pass
     for child in started:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
@@ -127,10 +122,10 @@ def not_enforced(isolation: Isolation) -> list[str]:
 def whole_process(isolation: Isolation, scratch: str, shown: Sequence[str] = ()) -> tuple[Isolation, int | None]:
     """The sandbox of a process that evaluates, and the user that it has to become; None where it stays what it is.
 
-    isolation: of `choose`, with a wrapper. The process sees what programs see and the paths `shown`, and writes to
-    `scratch` alone, which that user owns. It has no network, no other process and then no capability.
+    isolation: of `choose`, with a wrapper. The process sees what programs see and the paths `shown`, writes to
+    `scratch` alone, and has no network.
     """
-    user = execute.OWN_USERS + os.getpid() % 2**22 * 256 if isolation.own_user else None
+    user = execute.new_user() if isolation.own_user else None
     if user is not None:
         os.chown(scratch, user, user)
     may = MAY_CHANGE_USER if isolation.own_user else ("--cap-drop", "ALL")
@@ -140,20 +135,17 @@ def whole_process(isolation: Isolation, scratch: str, shown: Sequence[str] = ())
 
 
 def sandbox(bwrap: str) -> Isolation:
-    """How bubblewrap is called for a program.
-
-    Where the program's user is bubblewrap's, no process of bubblewrap's may stay: through its folder in /proc the
-    channel of the verdicts would be open. So the judge, whose folder is closed, is the first process.
-    """
+    """How bubblewrap is called for a program."""
     root = os.geteuid() == 0
+    # Where the program's user is bubblewrap's, no process of bubblewrap's may stay: through its folder in /proc the
+    # channel of the verdicts would be open. So the judge, whose folder is closed, is the first process.
     namespaces = (*NAMESPACES, *MAY_CHANGE_USER) if root else ("--unshare-all", "--as-pid-1")
     return Isolation("bubblewrap", _command(bwrap, namespaces), own_user=root, calls=compiled_filter())
 
 
 @functools.cache
 def compiled_filter(sockets: bool = False) -> bytes:
-    """The filter for this machine; b"" where libseccomp is missing. sockets: of all families, where there is no
-    network."""
+    """The filter for this machine; b"" where libseccomp is missing. sockets: allow all families, without a network."""
     try:
         import pyseccomp
     except (ImportError, OSError, RuntimeError):
@@ -205,8 +197,7 @@ def lacks(isolation: Isolation) -> str:
 def _command(
     bwrap: str, namespaces: tuple[str, ...], also: Sequence[str] = (), writable_folder: str | None = None
 ) -> tuple[str, ...]:
-    """bubblewrap's command line up to the interpreter's: a read-only view, also of the paths `also`, new /proc, /dev
-    and scratch folders, and perhaps one outside folder that is written to."""
+    """bubblewrap's command line: a read-only view, new /proc, /dev and scratch, and perhaps a folder to write to."""
     scratch = ["--perms", "1777", "--size", str(execute.SCRATCH_BYTES), "--tmpfs"]
 
     def parents(path: Path) -> list[str]:
@@ -220,36 +211,19 @@ def _command(
             return [*words, "--symlink", str(path.readlink()), name]
         return [*words, "--ro-bind", name, name] if path.exists() else []
 
-    system = [word for name in (*FOLDERS, *FILES) for word in shown(name)]
-    made = ["--proc", "/proc", "--remount-ro", "/proc", "--dev", "/dev"]
-    made += [*scratch, "/dev/shm", "--remount-ro", "/dev", *scratch, SCRATCH]
-    python = [word for name in (*_interpreter_folders(), *also) for word in shown(name)]
+    words = [bwrap, *namespaces, "--die-with-parent", "--new-session"]
+    words += [word for name in (*FOLDERS, *FILES) for word in shown(name)]
+    words += ["--proc", "/proc", "--remount-ro", "/proc", "--dev", "/dev"]
+    words += [*scratch, "/dev/shm", "--remount-ro", "/dev", *scratch, SCRATCH]
+    words += [word for name in (*_interpreter_folders(), *also) for word in shown(name)]
     if writable_folder is not None:
-        python += [*parents(Path(writable_folder)), "--bind", writable_folder, writable_folder]
-    lasting = ("--die-with-parent", "--new-session")
-    return (
-        bwrap,
-        *namespaces,
-        *lasting,
-        *system,
-        *made,
-        *python,
-        "--remount-ro",
-        "/",
-        "--chdir",
-        SCRATCH,
-        "--",
-    )
+        words += [*parents(Path(writable_folder)), "--bind", writable_folder, writable_folder]
+    return (*words, "--remount-ro", "/", "--chdir", SCRATCH, "--")
 
 
 def _interpreter_folders() -> list[str]:
     """The folders that Python needs and FOLDERS do not hold, as they are named and as they really lie."""
-    named = [
-        Path(sys.base_prefix),
-        Path(sys.prefix),
-        Path(interpreter()).parent,
-        *map(Path, package_folders()),
-    ]
+    named = [*map(Path, (sys.base_prefix, sys.prefix, *package_folders())), Path(interpreter()).parent]
     needed: list[Path] = []
     for path in [*named, *(path.resolve() for path in named)]:
         if not any(path.is_relative_to(above) for above in [*map(Path, FOLDERS), *needed]):

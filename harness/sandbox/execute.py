@@ -42,8 +42,7 @@ START_ATTEMPTS = 3
 REPORT_BYTES = 16384
 STARTED = b"started\n"
 SCRATCH = "/tmp"  # inside a sandbox
-# Programs and judges get users from here on, different ones for every process and slot, that nobody else has.
-OWN_USERS = 2**30
+OWN_USERS = 2**30  # programs and judges get users from here on
 # All that a program finds in its environment. The seed makes the order of sets, and so a verdict, the same every time.
 ENVIRONMENT = {
     "PATH": "/usr/bin:/bin",
@@ -59,8 +58,7 @@ for _slot in range(CORES):
 
 @dataclass(frozen=True)
 class Outcome:
-    """kind: "pass", "timeout", "assertion" or "failed"; message: the exception's, if any; line: of the tests, where it
-    was.
+    """kind: "pass", "timeout", "assertion" or "failed"; message, line: of the exception, and where in the tests it was.
 
     compared: how often a test compared an object of a class that the program defines.
     """
@@ -75,9 +73,8 @@ class Outcome:
 class Isolation:
     """A way to keep a program apart; `name` is run.json's.
 
-    wrapper: what precedes the interpreter; () is a plain process, which has limits but reaches what its user does.
-    own_user: inside, the program becomes a user that runs nothing else, and its judge another. calls: bubblewrap's
-    filter of system calls, b"" for none.
+    wrapper: what precedes the interpreter; () is a plain process, with limits alone. own_user: the program becomes a
+    user that runs nothing else, and its judge another. calls: bubblewrap's filter of system calls, b"" for none.
     """
 
     name: str
@@ -120,11 +117,11 @@ def attempt(program: Program, isolation: Isolation, slot: int = 0) -> tuple[Outc
         scratch = SCRATCH
         if not isolation.wrapper:
             scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="program-", ignore_cleanup_errors=True))
-        passed = filter_descriptor(isolation, stack)
         group = memory_group(slot) if isolation.wrapper else None
+        wrapper, passed = entered(isolation, stack, group)
         try:
             process = subprocess.Popen(
-                [*entered(isolation, passed, group), interpreter(), "-s", "-S", "-B", "-c", SCRIPT],
+                [*wrapper, interpreter(), "-s", "-S", "-B", "-c", SCRIPT],
                 stdin=request,
                 stdout=subprocess.PIPE,
                 stderr=complaints,
@@ -149,35 +146,43 @@ def interpreter() -> str:
     return getattr(sys, "_base_executable", None) or sys.executable
 
 
+def new_user(slot: int = 0) -> int:
+    """A user that nobody else has, for this process and a slot; the next one is for its judge."""
+    return OWN_USERS + os.getpid() % 2**22 * 256 + slot % 128 * 2
+
+
 def package_folders() -> list[str]:
     """Where the packages of this environment lie: programs may import what is installed."""
     return [folder for folder in site.getsitepackages() if Path(folder).is_dir()]
 
 
-def entered(isolation: Isolation, passed: tuple[int, ...], group: Path | None = None) -> list[str]:
-    """What precedes the interpreter on the command line, with the filter's descriptor and a control group."""
+def entered(
+    isolation: Isolation, stack: contextlib.ExitStack, group: Path | None = None
+) -> tuple[list[str], tuple[int, ...]]:
+    """What precedes the interpreter on the command line, and the descriptors that it reads; `stack` closes them."""
     if not isolation.wrapper:
-        return []
+        return [], ()
     *wrapper, end = isolation.wrapper
-    filtered = [word for descriptor in passed for word in ("--seccomp", str(descriptor))]
     processes = str(group / "cgroup.procs" if group else os.devnull)
-    return ["/bin/sh", "-c", ENTER, "sh", processes, *wrapper, *filtered, end]
-
-
-def filter_descriptor(isolation: Isolation, stack: contextlib.ExitStack) -> tuple[int, ...]:
-    """A pipe that bubblewrap reads the filter of system calls from, if there is one."""
-    if not isolation.calls:
-        return ()
-    reading, writing = os.pipe()
-    stack.callback(os.close, reading)
-    os.write(writing, isolation.calls)
-    os.close(writing)
-    return (reading,)
+    passed: tuple[int, ...] = ()
+    if isolation.calls:  # bubblewrap reads the filter of system calls from a pipe
+        reading, writing = os.pipe()
+        stack.callback(os.close, reading)
+        os.write(writing, isolation.calls)
+        os.close(writing)
+        wrapper, passed = [*wrapper, "--seccomp", str(reading)], (reading,)
+    return ["/bin/sh", "-c", ENTER, "sh", processes, *wrapper, end], passed
 
 
 @functools.cache
 def memory_group(slot: int = 0) -> Path | None:
     """A control group of TOTAL_BYTES for the programs of a slot; None where none can be made."""
+
+    def remove(group: Path, process: int) -> None:
+        if os.getpid() == process:  # not in a fork
+            with contextlib.suppress(OSError):
+                group.rmdir()
+
     for line in Path("/proc/self/cgroup").read_text(encoding="ascii").splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers not in ("", "memory"):
@@ -192,23 +197,16 @@ def memory_group(slot: int = 0) -> Path | None:
             group = parent / f"fef-dllm-{os.getpid()}-{slot}"
             try:
                 group.mkdir(exist_ok=True)
-                atexit.register(_remove, group, os.getpid())
+                atexit.register(remove, group, os.getpid())
                 (group / limit).write_text(str(TOTAL_BYTES))
             except OSError:
-                _remove(group, os.getpid())
+                remove(group, os.getpid())
                 continue
             return group
     return None
 
 
-def _remove(group: Path, process: int) -> None:
-    if os.getpid() == process:
-        with contextlib.suppress(OSError):
-            group.rmdir()
-
-
 def _shared_part(program: Program, isolation: Isolation, slot: int) -> dict[str, Any]:
-    """What the process of the program knows too."""
     limits = {
         "RLIMIT_AS": MEMORY_BYTES,
         "RLIMIT_FSIZE": FILE_BYTES,
@@ -220,17 +218,15 @@ def _shared_part(program: Program, isolation: Isolation, slot: int) -> dict[str,
         limits["RLIMIT_NPROC"] = PROCESSES + (0 if isolation.own_user else 1)  # the judge, of the same user
     elif sys.platform != "linux":
         del limits["RLIMIT_AS"]  # macOS knows the name and refuses the call
-    shipped = modules()
     return {
-        "modules": shipped,
-        "hidden": [name for name, _ in shipped],
+        "modules": modules(),
         "code": program.code,
         "guard": compiled(program.guard),
         "preload": program.preload,
         "seconds": program.seconds,
         "limits": limits,
         "paths": package_folders(),
-        "user": OWN_USERS + (os.getpid() % 2**22) * 256 + slot % 128 * 2 if isolation.own_user else None,
+        "user": new_user(slot) if isolation.own_user else None,
     }
 
 

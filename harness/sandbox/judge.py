@@ -11,8 +11,7 @@ from __future__ import annotations
 import builtins
 from importlib import import_module
 
-from harness.sandbox.program import LONGEST_MESSAGE, OutOfTime
-from harness.sandbox.values import Broken, Channel, decode, encode
+from harness.sandbox.values import LONGEST_MESSAGE, Broken, Channel, OutOfTime, decode, encode
 
 TYPE_CHECKING = False  # typing takes longer to load than most programs to run
 if TYPE_CHECKING:

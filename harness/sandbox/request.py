@@ -14,28 +14,31 @@ from typing import Any
 SCRIPT = """
 import marshal, os, sys
 from types import ModuleType
-left = int.from_bytes(os.read(0, 8), "big")
-parts = []
-while left:
-    parts.append(os.read(0, left))
-    left -= len(parts[-1])
-request = marshal.loads(b"".join(parts))
+
+def read_part():
+    left = int.from_bytes(os.read(0, 8), "big")
+    parts = []
+    while left:
+        parts.append(os.read(0, left))
+        left -= len(parts[-1])
+    return marshal.loads(b"".join(parts))
+
+request = read_part()
 for name, code in request["modules"]:
     module = sys.modules[name] = ModuleType(name)
     exec(code, module.__dict__)
-module.main(request)
+module.main(request, read_part)
 """
-MODULES = ("values", "program", "judge", "supervisor")  # in the order of their imports
+MODULES = ("values", "judge", "supervisor")  # in the order of their imports
 
 
 @dataclass(frozen=True)
 class Program:
     """What is run: `code`; then `tests` against its functions, by its judge.
 
-    Before its time begins, the modules of `preload` are imported if they can be and `guard` is executed. prelude: the
-    trusted part of the problem before the tests; entry: the function of it that is the program's. setup: is executed in
-    another namespace, of which `given` names what the tests get, {their name: its name}. seconds: then an exception in
-    the program; after killed_after seconds it is killed.
+    preload, guard: modules imported and code executed before its time begins. prelude: the trusted part of the problem
+    before the tests; entry: its function that is the program's. setup: code executed in another namespace, of which the
+    tests get `given`, {their name: its name}. After `seconds` the program has an exception; then it is killed.
     """
 
     code: str
@@ -81,12 +84,10 @@ def judges_part(program: Program, nonce: str) -> dict[str, Any]:
 
 
 def needs(tests: str, prelude: str = "", entry: str = "", given: Iterable[str] = ()) -> tuple[list[str], list[str]]:
-    """(names, modules) that tests need of a program; `prelude` is executed before them, `given` are names they have
-    anyway.
+    """(names, modules) that tests need of a program, besides those of `prelude` and the `given` names.
 
-    A program replaces no builtin and nothing that the prelude defines, except `entry`, and no module that the tests
-    take attributes of. Where they need nothing else, a builtin that they call is what they are for, as some tasks of
-    MBPP ask.
+    A program replaces no builtin, nothing that the prelude defines except `entry`, and no module that the tests take
+    attributes of. Where they need nothing else, a builtin that they call is what they are for, as in tasks of MBPP.
     """
     try:
         tree = ast.parse(tests)

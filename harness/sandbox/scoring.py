@@ -15,13 +15,12 @@ from msgspec import UNSET
 
 from harness.errors import UserError
 from harness.options import UNSAFE_OPTION
-from harness.outside import with_helpers
 from harness.plugins import restore
-from harness.records.files import files_hash
+from harness.records.files import files_hash, with_helpers
 from harness.records.schema import RunRecord
 from harness.records.store import Recorder, read_meta, write_meta
 from harness.sandbox.bubblewrap import choose, whole_process
-from harness.sandbox.execute import entered, filter_descriptor
+from harness.sandbox.execute import entered
 from harness.suites.questions import Questions
 from harness.suites.registry import add_questions, suite_named
 from harness.suites.spec import Suite
@@ -33,9 +32,7 @@ def score_run(folder: Path, unsafe: bool = False, pending: bool = False) -> dict
     """Score items of a run in separate processes and write `correct` into its records. Raises UserError if one fails.
 
     unsafe: run model-written code even where no sandbox works. pending: only methods and suites without verdicts; else
-    all anew, and where a suite cannot be scored now its verdicts are removed, never mixed. Returns run.json's
-    `scoring`: sandbox ("bubblewrap", "unsafe" or "none"), and, as `verdicts_of` has them, not_scored, not_enforced and
-    own_objects.
+    all anew, and where a suite cannot be scored now its verdicts are removed, never mixed. Returns run.json's scoring.
     """
     folder = Path(folder).resolve()
     meta = read_meta(folder)  # refused here, if it is damaged, and not in the process of the evaluators
@@ -68,10 +65,7 @@ def score_run(folder: Path, unsafe: bool = False, pending: bool = False) -> dict
 
 
 def _verdicts(run: Path, suites: list[str], unsafe: bool, pending: bool, shown: list[str] | None) -> dict[str, Any]:
-    """What `verdicts.verdicts_of` finds in another process.
-
-    shown: that process is itself in a sandbox, which sees these paths: its evaluators may start none for every program.
-    """
+    """What `verdicts_of` finds in another process, in a sandbox that sees the paths `shown` (None: in none)."""
     folder = run
     with tempfile.TemporaryDirectory(prefix="scoring-") as scratch, ExitStack() as stack:
         verdicts = Path(scratch) / "verdicts.json"
@@ -82,8 +76,7 @@ def _verdicts(run: Path, suites: list[str], unsafe: bool, pending: bool, shown: 
         isolation = None if shown is None else choose(unsafe).isolation
         if shown is not None and isolation is not None and isolation.wrapper:
             whole, user = whole_process(isolation, scratch, shown)
-            passed = filter_descriptor(whole, stack)
-            wrapper = entered(whole, passed)
+            wrapper, passed = entered(whole, stack)
             options += ["--confined", *([] if user is None else ["--user", str(user)])]
             environment |= {"HOME": scratch, "PYTHONPATH": str(ROOT)}
             folder = Path(scratch) / "run"

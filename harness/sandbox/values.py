@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 LENGTH_BYTES = 4
 LONGEST = 2**28  # bytes
+LONGEST_MESSAGE = 1000  # characters of an exception's
 CONTAINERS: dict[str, Callable[..., Any]] = {"l": list, "t": tuple, "s": set, "f": frozenset}
 LETTERS = {kind: letter for letter, kind in CONTAINERS.items()}
 BYTES: dict[str, Any] = {"b": bytes, "B": bytearray}
@@ -41,6 +42,10 @@ STANDARD: dict[str, Callable[[Any], list[Any]]] = {
 
 class Broken(Exception):
     """The other side ended, or wrote what is no message."""
+
+
+class OutOfTime(Exception):
+    """The time limit; an ordinary exception, as in OpenCompass's evaluators: a program may catch it."""
 
 
 class Channel:
@@ -88,8 +93,7 @@ def encode(value: Any, other: Callable[[Any], int]) -> bytes:
 
 
 def decode(text: bytes, stand_in: Callable[[int], Any], like: Callable[[str, Any], Any]) -> Any:
-    """The value that was encoded. stand_in: the value of a number; like: an object of a class that the program defines,
-    by its name and the builtin value that it is. Raises some exception for what no `encode` has written."""
+    """The value of a text of `encode`; stand_in: of a number, like: of a program's class. Raises for any other text."""
     lines = iter(text.decode("ascii").split("\n"))
     value = _read(lines, stand_in, like)
     if next(lines, None) is not None:

@@ -18,8 +18,8 @@ from harness.sandbox.evaluators import taken
 from harness.sandbox.execute import Isolation
 from harness.sandbox.scoring import restored_suites
 from harness.sandbox.supervisor import confine
+from harness.suites.registry import write_generated
 from harness.suites.spec import Suite
-from harness.suites.splits import write_generated
 
 ALL_RIGHT = 100.0 - 1e-6  # percent
 GIB = 2**30
@@ -32,10 +32,9 @@ def verdicts_of(
 ) -> dict[str, Any]:
     """Run OpenCompass's evaluation task on these suites of a run, or on what of them has no verdicts if `pending`.
 
-    confined: this process is in a sandbox, in which no other can be made. Returns rows [(method, suite, item, correct
-    or None if not scored)], why [(method, suite, item, what the evaluator said)], sandbox (what model-written code ran
-    in), not_scored {suite: why}, not_enforced [what that does not keep a program from] and own_objects {suite: how many
-    programs had objects of classes they define compared}. Raises UserError if the problems are not those of the run.
+    confined: this process is in a sandbox, in which no other can be made. Returns the parts of `Scoring`, `rows` of
+    (method, suite, item, correct or None if not scored), and `why`, rows of (method, suite, item, what the evaluator
+    said). Raises UserError if the problems are not those of the run.
     """
     meta = read_meta(folder)
     specs = restored_suites(meta, suites)
@@ -74,9 +73,8 @@ def verdicts_of(
             responses = [(suite, item["item"] - before, item["text"]) for item in items]
             new = [response for response in responses if response not in judged]
             if new:
-                verdicts = explained_suite(
-                    problems[suite], [number for _, number, _ in new], [text for *_, text in new]
-                )
+                _, items_of, texts = zip(*new, strict=True)
+                verdicts = explained_suite(problems[suite], [*items_of], [*texts])
                 judged |= dict(zip(new, verdicts, strict=True))
             for number, response in zip(numbers, responses, strict=True):
                 verdict, said = judged[response]
@@ -95,7 +93,6 @@ def verdicts_of(
 
 
 def _problems(suite: Suite, meta: RunRecord, data: Path, unsafe: bool) -> list[Problems]:
-    """The datasets of a suite, as far as the run went."""
     if files_hash(suite.files(meta.config.generated, data)) != meta.data["files"][suite.name]["sha256"]:
         raise UserError(f"the problems of {suite.name} are not those of the run: their SHA-256 differs from run.json's")
     configs = suite.datasets(meta.config.generated, data)

@@ -98,11 +98,11 @@ SUITE = Suite(
     generator=Generator(
         draw=draw,
         file="lists/test.jsonl",
-        dataset="harness.suites.datasets.ListsDataset",
+        dataset="harness.sandbox.evaluators.ListsDataset",
         columns=("question",),
         output="answer",
         rounds=human("{question}"),
-        evaluation={"evaluator": {"type": "harness.suites.datasets.ListsEvaluator"}},
+        evaluation={"evaluator": {"type": "harness.sandbox.evaluators.ListsEvaluator"}},
         length=32,
     ),
 )

@@ -23,9 +23,8 @@ SAME = {"math500": "math"}  # suites that have the settings of another
 class Published(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Settings, and perhaps accuracies in percent, of one source: a repository with commit and files, or a paper.
 
-    They are of every decoder on models whose lower-case name has the pattern `models`, or of `decoder` on models of a
-    family (config.json's `model_type`). accuracy: for `model`, each a recipe RECIPE/SUITE of `fef-dllm reproduce`;
-    judge: whose prompt and judge, where not OpenCompass's.
+    They are of every decoder on models whose lower-case name has the pattern `models`, or of `decoder` on a family
+    (config.json's `model_type`). accuracy: of `model`, by suite; judge: whose prompt and judge, if not OpenCompass's.
     """
 
     source: str

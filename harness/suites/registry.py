@@ -1,29 +1,48 @@
-"""The suites by name. A new one is one file here and one entry in ALL; `opencompass:NAME`, any generation configuration
-of OpenCompass, and `NAME=FILE`, a file of questions, are suites too."""
+"""The suites by name, their generated problems by split, and exchanges to train on.
 
-from collections.abc import Iterable
+A new suite is one file here and one entry in ALL; `opencompass:NAME`, any generation configuration of OpenCompass, and
+`NAME=FILE`, a file of questions, are suites too. Train, dev and test never overlap: a problem's split is a hash of what
+it asks, whatever its names and wordings.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from random import Random
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from harness.elements import elements_of
-from harness.errors import UserError
-from harness.suites import gsm8k, humaneval, lists, math, mbpp, parallelbench
-from harness.suites.questions import Questions, questions_of
-from harness.suites.spec import Rounds, Suite, split_of
+from harness.errors import UserError, explained
+from harness.suites import gsm8k, humaneval, lists, math, mbpp
+from harness.suites.questions import MADE, PARALLELBENCH, Questions, parallelbench_task, questions_of
+from harness.suites.spec import Problem, Rounds, Suite, Training, split_of
+
+if TYPE_CHECKING:
+    from model_wrappers import Backbone
 
 SHOTS = 4
 
 
+def draw(suite: Suite, split: str, rng: Random) -> Problem:
+    """One problem of a suite's split (`train`, `dev` or `test`), by rejection."""
+    generator = suite.generated
+    while True:
+        problem = generator.draw(rng)
+        if split_of(problem) == split:
+            return problem
+
+
 def with_shots(suite: Suite) -> Suite:
-    """The suite NAME-4shot: the same generated problems with SHOTS training problems, always the same, solved before
-    each; prompts then have several hundred tokens. Raises UserError for a suite without generated problems."""
+    """The suite NAME-4shot: the same generated problems, with the same SHOTS training problems solved before each."""
     generator = suite.generated
     rng = Random(f"{suite.name} shots")
     solved: Rounds = []
-    while len(solved) < 2 * SHOTS:
-        problem = generator.draw(rng)
-        if split_of(problem) == "train":
-            solved += [{"role": "HUMAN", "prompt": problem.question}, {"role": "BOT", "prompt": problem.response}]
+    for problem in (draw(suite, "train", rng) for _ in range(SHOTS)):
+        solved += [{"role": "HUMAN", "prompt": problem.question}, {"role": "BOT", "prompt": problem.response}]
     return Suite(
         name=f"{suite.name}-{SHOTS}shot",
         title=f"{suite.title}, {SHOTS}-shot",
@@ -55,24 +74,23 @@ def suite_named(name: str) -> Suite:
         return Suite(name, configuration, FOREIGN_LENGTHS, configuration, executes=True, foreign=True)
     if name not in SUITES:
         wrong = f"unknown suite {name}" if name else "--suite names no suite"
-        raise UserError(f"{wrong}; valid: {valid()}")
+        raise UserError(
+            f"{wrong}; valid: {', '.join(SUITES)}, {FOREIGN}NAME, {PARALLELBENCH}GROUP/TASK, NAME=FILE.jsonl"
+        )
     return SUITES[name]
 
 
 def suites_named(names: str | Iterable[str], data: str | None = None) -> dict[str, Suite]:
-    """The suites of comma-separated lists, by name. Raises UserError for an unknown or repeated one.
-
-    data: the checkout of ParallelBench for elements parallelbench:GROUP/TASK.
-    """
+    """The suites of comma-separated lists, by name; data: ParallelBench's checkout. Raises UserError for bad names."""
     chosen: dict[str, Suite] = {}
     for element in elements_of(names if isinstance(names, str) else ";".join(names)):
         name = element
         if "=" in element:
             name, questions = questions_of(element)
             add_questions(name, questions)
-        elif element.startswith(parallelbench.PREFIX):
-            name, file, judge = parallelbench.task_of(element, data)
-            add_questions(name, Questions(file, prompt=parallelbench.PROMPT, judge=judge))
+        elif element.startswith(PARALLELBENCH):
+            name, file, judge = parallelbench_task(element, data)
+            add_questions(name, Questions(file, prompt=MADE, judge=judge))
         if name in chosen:
             raise UserError(f"--suite names a suite twice: {name}")
         chosen[name] = suite_named(name)
@@ -86,6 +104,141 @@ def add_questions(name: str, questions: Questions) -> None:
     SUITES[name] = Suite(name, name, FOREIGN_LENGTHS, questions=questions)
 
 
-def valid() -> str:
-    """What a suite may be, for messages."""
-    return f"{', '.join(SUITES)}, {FOREIGN}NAME, {parallelbench.PREFIX}GROUP/TASK, NAME=FILE.jsonl"
+TEST_PROBLEMS = 200
+GENERATED_DATA = re.compile(r"generated(-dev)?(?::(\d{1,9}))?")  # --data that stands for a split, and a seed
+
+
+def split_named(data: object) -> tuple[str, int] | None:
+    """The split and the seed that `--data generated[-dev][:SEED]` stands for; None for a folder of real files."""
+    found = GENERATED_DATA.fullmatch(data) if isinstance(data, str) else None
+    return found and ("dev" if found[1] else "test", int(found[2] or 0))
+
+
+def problems(suite: str, split: str, count: int, seed: int = 0) -> Iterator[Problem]:
+    """As `problems_of`, of the suite of this name."""
+    return problems_of(suite_named(suite), split, count, seed)
+
+
+def problems_of(suite: Suite, split: str, count: int, seed: int = 0, fewer: bool = False) -> Iterator[Problem]:
+    """`count` problems with different questions, the same for the same arguments.
+
+    fewer: end where the split does not seem to hold that many. Otherwise that raises ValueError.
+    """
+    rng = Random(f"{suite.generated.problems_of or suite.name} {split} {seed}")
+    seen: set[str] = set()
+    draws = 0
+    while len(seen) < count:
+        draws += 1
+        if draws > 20 * count + 1000:
+            if fewer:
+                return
+            raise ValueError(f"{suite.name} has fewer than {count} different {split} problems; ask for fewer")
+        problem = draw(suite, split, rng)
+        if problem.question not in seen:
+            seen.add(problem.question)
+            yield problem
+
+
+def drawn(suite: Suite, data: str, limit: int | None) -> list[Problem]:
+    """The problems of a generated run: TEST_PROBLEMS, or the limit if that is more, or all that the split has."""
+    named = split_named(data)
+    assert named is not None, "a run on real files generates nothing"
+    return list(problems_of(suite, named[0], max(TEST_PROBLEMS, limit or 0), named[1], fewer=True))
+
+
+def write_suites(
+    folder: Path, split: str = "test", count: int = TEST_PROBLEMS, suites: Iterable[str] = GENERATED
+) -> None:
+    """Write `count` generated problems of every suite below `folder/data`, as the real files are laid out."""
+    for suite in map(suite_named, suites):
+        write_problems(folder, suite, problems_of(suite, split, count))
+
+
+def write_problems(folder: Path, suite: Suite, chosen: Iterable[Problem]) -> None:
+    """Write problems of a suite below `folder/data`, as its real file is laid out."""
+    generator, path = suite.generated, suite.files(True, folder)[0]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = generator.content([problem.row for problem in chosen])
+    path.write_text(text, encoding="utf-8")
+    if generator.train_file is not None:
+        path.with_name(generator.train_file).write_text(text, encoding="utf-8")
+
+
+def write_generated(folder: Path, data: str, limit: int | None, suites: Iterable[Suite]) -> None:
+    """Write the generated problems of a run on `data` as `write_problems` does; questions of a file are there."""
+    for suite in suites:
+        if suite.questions is None:
+            write_problems(folder, suite, drawn(suite, data, limit))
+
+
+PLAIN = Training("prompt", "response", "{prompt}")
+
+
+class Exchange(NamedTuple):
+    """A user's turn and the response to it, as text."""
+
+    prompt: str
+    response: str
+
+
+def read_exchanges(path: Path, option: str, suite: str | None = None, count: int | None = None) -> list[Exchange]:
+    """The lines of a file, or the first `count`: JSON objects of prompt and response, or of a suite's train file.
+
+    suite: the only one whose format is taken (None: any). Raises UserError, with the command line's `option`, for a
+    file that is too short, and for a bad line, naming it.
+    """
+    with explained(f"{option} {path}: cannot be read", OSError, ValueError):
+        lines = path.read_text(encoding="utf-8").splitlines()
+    if len(lines) < (count or 1):
+        raise UserError(f"{option} {path} has {len(lines)} lines; at least {count or 1} are needed")
+    formats = [PLAIN, *(each.training for name, each in SUITES.items() if each.training and suite in (None, name))]
+    exchanges = []
+    for number, line in enumerate(lines[:count], 1):
+        try:
+            row: Any = json.loads(line)
+        except (ValueError, RecursionError):
+            row = None
+        form = next((form for form in formats if _is_text(row, form.question) and _is_text(row, form.answer)), None)
+        if form is None:
+            wanted = " or ".join(f'"{each.question}" and "{each.answer}"' for each in formats)
+            raise UserError(
+                f"{option} {path}, line {number}: an object with {wanted} is needed, both text that is not empty"
+            )
+        prompt = form.prompt.replace(f"{{{form.question}}}", row[form.question])
+        exchanges.append(Exchange(prompt, form.clean(row[form.answer])))
+    return exchanges
+
+
+def _is_text(row: Any, name: str) -> bool:
+    return isinstance(row, dict) and isinstance(row.get(name), str) and bool(row[name].strip())
+
+
+class Example(NamedTuple):
+    """A prompt and its response, as ids; all responses of one estimate have the same length."""
+
+    prompt: list[int]
+    response: list[int]
+
+
+def generated_exchanges(suite: str, count: int, split: str = "train") -> list[Exchange]:
+    """`count` of nano's generated problems. Raises ValueError if there are fewer."""
+    return [Exchange(problem.question, problem.response) for problem in problems(suite, split, count)]
+
+
+def encode(backbone: Backbone, exchanges: list[Exchange], length: int) -> list[Example]:
+    """The exchanges as ids, every response cut or padded with EOS to `length`. Raises UserError for one too long."""
+    from model_wrappers.chat import encode_question  # torch: not for --help
+
+    tokenizer = backbone.text_tokenizer()
+    end = [] if backbone.eot_id is None else [backbone.eot_id]
+    examples = []
+    for number, exchange in enumerate(exchanges, 1):
+        prompt = encode_question(tokenizer, exchange.prompt)
+        text = list(tokenizer(exchange.response, add_special_tokens=False).input_ids)
+        if len(prompt) + length > backbone.max_length:
+            raise UserError(
+                f"training response {number}: prompt of {len(prompt)} tokens and response of {length} exceed the limit "
+                f"of {backbone.name}, {backbone.max_length} tokens"
+            )
+        examples.append(Example(prompt, (text + end + [backbone.eos_id] * length)[:length]))
+    return examples

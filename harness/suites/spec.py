@@ -11,9 +11,8 @@ from random import Random
 from typing import Any
 
 from harness.errors import UserError
-from harness.suites import parallelbench
 from harness.suites.published import settings_of_model
-from harness.suites.questions import Questions
+from harness.suites.questions import MADE, Questions, parallelbench_rows
 
 # In the place of OpenCompass's evaluators: they run every program in a sandbox.
 SANDBOXED = {
@@ -54,10 +53,9 @@ class Generator:
     """Generated problems of a suite, as a dataset in the format of a real file.
 
     draw: one problem with one correct response of varying wording: with one alone every decoder scores the same. file:
-    below `data/`, of `content`; train_file: a second one that the loader wants. dataset: its OpenCompass class, of the
-    file or (by_folder) its folder, and `load`. columns, output: of the prompt and the reference; reader: more of
-    reader_cfg. rounds: the prompt's chat turns; evaluation: its eval_cfg. length: tokens of a response, in blocks of
-    block_length (None: one). problems_of: the suite whose problems these are, if another.
+    below `data/`, of `content`; train_file: a second one that the loader wants. dataset: OpenCompass's class, of the
+    file or (by_folder) its folder; load, columns, output, reader, rounds, evaluation: of its configuration. length:
+    tokens of a response, in blocks of block_length (None: one). problems_of: the suite whose problems these are.
     """
 
     draw: Callable[[Random], Problem]
@@ -94,11 +92,10 @@ class Training:
 
 @dataclass(frozen=True)
 class Suite:
-    """One benchmark.
+    """One benchmark; lengths: settings for LLaDA-8B-Instruct; executes: whether scoring runs model-written code.
 
     configuration: of OpenCompass for the real problems, `file` below `data/` (None: generated alone), with `changes` to
-    its dataset. lengths: settings for LLaDA-8B-Instruct with it. executes: whether scoring runs model-written code.
-    foreign: known by its configuration alone. questions: a user's file of problems.
+    its dataset. foreign: known by its configuration alone. questions: a user's file of problems.
     """
 
     name: str
@@ -114,10 +111,7 @@ class Suite:
     questions: Questions | None = None
 
     def settings_for(self, model: str, small: bool) -> dict[str, Any]:
-        """Default gen_length, block_length and options for a model: nano, a folder or a hub id.
-
-        small: for a small model or generated problems, whatever the model.
-        """
+        """Default lengths and options for a model; small: a small model, or generated problems, whatever the model."""
         if not small:
             return settings_of_model(model, self.name) or self.lengths
         if self.generator is None:
@@ -147,11 +141,10 @@ class Suite:
         return list(dict.fromkeys(found))
 
     def datasets(self, generated: bool, data: Path) -> list[dict[str, Any]]:
-        """OpenCompass's configurations of its problems, generated or real ones below `data`. Raises UserError without
-        them."""
+        """OpenCompass's configurations of its problems, generated or real ones below `data`. Raises UserError."""
         if self.questions is not None:
             asked, rounds, columns = self.questions, human("{prompt}"), ["prompt"]
-            if asked.prompt == parallelbench.PROMPT and parallelbench.rows_of(asked.file)[0]["shot"]:
+            if asked.prompt == MADE and parallelbench_rows(asked.file)[0]["shot"]:
                 rounds = [*human("{shot}"), {"role": "BOT", "prompt": "{shown}"}, *rounds]
                 columns = ["shot", "shown", "prompt"]
             named = {"prompt": asked.prompt, "answer": asked.answer}
@@ -190,9 +183,9 @@ class Suite:
     def _present(self, data: Path, name: str) -> Path:
         path = data / name
         if not path.exists():
+            wanted = f"OpenCompass's configuration {self.configuration} wants it there"
             raise UserError(
-                f"data file for {self.name} is missing: {path}; OpenCompass's configuration {self.configuration} wants "
-                "it there, and --data names the folder above data/"
+                f"data file for {self.name} is missing: {path}; {wanted}, and --data names the folder above data/"
             )
         return path
 
@@ -204,11 +197,8 @@ class Suite:
             "type": generator.dataset,
             "path": str(path.parent if generator.by_folder else path),
             **generator.load,
-            "reader_cfg": {
-                "input_columns": list(generator.columns),
-                "output_column": generator.output,
-                **generator.reader,
-            },
+            "reader_cfg": {"input_columns": list(generator.columns), "output_column": generator.output}
+            | generator.reader,
             "infer_cfg": {
                 "prompt_template": {"type": template, "template": {"round": generator.rounds}},
                 "retriever": {"type": "opencompass.openicl.icl_retriever.ZeroRetriever"},
@@ -226,10 +216,10 @@ def human(prompt: str) -> Rounds:
 def judged_by(judge: str, named: dict[str, str], **how: Any) -> Generator:
     """Problems in a file of questions and answers, named as its columns are, scored by a judge of `judge_of`."""
     return Generator(
-        dataset="harness.suites.datasets.QuestionsDataset",
+        dataset="harness.sandbox.evaluators.QuestionsDataset",
         load={"columns": named},
         output="answer",
-        evaluation={"evaluator": {"type": "harness.suites.datasets.QuestionsEvaluator", "judge": judge}},
+        evaluation={"evaluator": {"type": "harness.sandbox.evaluators.QuestionsEvaluator", "judge": judge}},
         length=32,
         **how,
     )

@@ -17,10 +17,8 @@ from torch.utils.data import Dataset
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from harness.errors import UserError
-from harness.suites.exchanges import read_exchanges
-from harness.suites.registry import GENERATED, suite_named
+from harness.suites.registry import GENERATED, draw, read_exchanges, suite_named
 from harness.suites.spec import Rounds
-from harness.suites.splits import draw
 from harness.train.objectives import corrupt, corrupt_in_blocks, position_rows
 from model_wrappers.chat import encode_messages
 
@@ -114,11 +112,11 @@ class Examples(Dataset[EncodedExample]):
 
 
 class NanoExamples(Examples):
-    """`count` generated training examples; blocks of `block` consecutive ones share a suite.
+    """`count` generated training examples, of them `distinct` different ones (None: all).
 
-    mix: blocks of each suite in a round, in random order (None: one of each of NANO_SUITES). distinct: how many
-    different examples there are (None: all). repeats: how many times in a row each block comes. shots: whether a suite
-    with solved problems before each has them here.
+    Blocks of `block` consecutive ones share a suite, each `repeats` times in a row. mix: blocks of each suite in a
+    round, in random order (None: one of each of NANO_SUITES). shots: whether solved problems come before, in suites
+    that have them.
     """
 
     def __init__(
@@ -151,8 +149,7 @@ class NanoExamples(Examples):
 
 
 class FileExamples(Examples):
-    """The examples of a file, in a new random order every epoch. Raises UserError for a file or line that cannot be
-    used."""
+    """The examples of a file, in a new random order every epoch. Raises UserError for a file or line with faults."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, path: Path, seed: int, limit: int, end: str = EOT) -> None:
         self._exchanges = read_exchanges(path, "--data")
@@ -233,10 +230,7 @@ class NextTokenBatches:
 
 
 class PositionBatches:
-    """Collator: corrupted batches as position-conditioned rows (the paper's Algorithm 1).
-
-    positions: corrupted positions per example, at random; None for all of them.
-    """
+    """Collator: position-conditioned rows (Algorithm 1) of `positions` corrupted ones per example (None: all)."""
 
     def __init__(self, batches: CorruptedBatches, positions: int | None) -> None:
         self._batches, self._positions = batches, positions

@@ -11,9 +11,8 @@ def corrupt(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Absorbing forward process at time t, with the number of masks fixed: ceil(t R) of a row's R response tokens.
 
-    The same in expectation as masking each token with probability t, at a lower variance (LLaDA, arXiv 2502.09992, Eq.
-    6). response_BL: where the response is. Returns the corrupted ids (B, L) and the share of the response that is
-    masked (B,).
+    As masking each token with probability t, at a lower variance (LLaDA, arXiv 2502.09992, Eq. 6). response_BL: where
+    the response is. Returns the corrupted ids (B, L) and the share of the response that is masked (B,).
     """
     length_B = response_BL.sum(1)
     count_B = (time_B * length_B).ceil().long().clamp_min(1)
@@ -30,8 +29,7 @@ def corrupt_in_blocks(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """What semi-autoregressive decoding in blocks meets (LLaDA, arXiv 2502.09992): clean before, masks after.
 
-    A random block of a row's response, of a random length, is corrupted at time t. Arguments and result as of
-    `corrupt`.
+    A random block of a row's response, of a random length, is corrupted at time t. In and out as of `corrupt`.
     """
     rows = len(clean_BL)
     length_B = response_BL.sum(1)

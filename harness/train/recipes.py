@@ -35,9 +35,8 @@ class Size(Struct, frozen=True, kw_only=True):
 class Recipe(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A training. A field with a description is an option of the command, of the same name.
 
-    size: of a new model, without `init`. repeats: how many times in a row each batch of generated examples comes,
-    corrupted anew. shots: whether suites with solved problems before each have them here. blocks: of objective llada,
-    the share of batches corrupted as decoding in blocks meets them. min_lr_ratio: the last learning rate over `lr`.
+    size: of a new model, without `init`. repeats, shots: as of `NanoExamples`. blocks: of objective llada, the share of
+    batches corrupted as decoding in blocks meets them. min_lr_ratio: the last learning rate over `lr`.
     """
 
     init: Annotated[str | None, Meta(description="folder or hub id of the model to start from")] = None
@@ -103,7 +102,6 @@ FILE = Path(model_wrappers.__file__).with_name("nano") / "recipes.toml"
 
 
 def _presets() -> dict[str, Recipe]:
-    """The recipes of FILE by name."""
     tables = tomllib.loads(FILE.read_text(encoding="utf-8"))
     mixes = tables.pop("mixes")
 
@@ -122,10 +120,7 @@ PRESETS = _presets()
 
 
 def recipe(objective: str, preset: str, given: dict[str, Any]) -> Recipe:
-    """The preset of a command line, with what it gives beyond it: texts or values by name.
-
-    Raises UserError for values that cannot be used, and for options that do not go together.
-    """
+    """A preset with what is `given` beyond it, texts or values by name. Raises UserError for what cannot be used."""
     if preset not in PRESETS:
         raise UserError(f"--preset {preset} is not known; valid: {', '.join(PRESETS)}")
     values = structs.asdict(PRESETS[preset]) | given
@@ -138,35 +133,27 @@ def recipe(objective: str, preset: str, given: dict[str, Any]) -> Recipe:
         name = path.strip("`").partition(".")[0].partition("[")[0]
         raise UserError(f"--{name.replace('_', '-')} {json.dumps(given.get(name))}: {message}") from error
     two_stream, blocks = made.mask == "two-stream", made.block_length is not None
-    clashes = {
-        "--global-batch sets the accumulation by the number of processes; leave --accumulation out": (
-            "global_batch" in given and "accumulation" in given
-        ),
-        f"--random-orders {made.random_orders} needs --mask two-stream, without --block-length": (
-            made.random_orders and (blocks or not two_stream)
-        ),
-        f"preset {preset} corrupts in blocks, for objective llada; not {objective}": (
-            made.blocks and objective != "llada"
-        ),
-        "--prefixes and --first-weight are of blocks: add --block-length": (
-            not blocks and (made.prefixes or made.first_weight != 1)
-        ),
-        f"--prefixes {made.prefixes} is what FeF-DLLM's targets see, for objective fef; not {objective}": (
-            made.prefixes and objective != "fef"
-        ),
-        f"--block-length {made.block_length} is of diffusion models, and objective ar trains another": (
-            objective == "ar" and blocks
-        ),
-        f"--mask two-stream needs objective fef, not {objective}; use --mask full": two_stream and objective != "fef",
-        f"--positions {made.positions} needs --mask full; two-stream trains all positions from an anchor on": (
-            two_stream and "positions" in given
-        ),
-        f"--mix {json.dumps(made.mix)} must give a whole number of blocks, not all 0, for suites of "
-        f"{', '.join(GENERATED)}": (
-            made.mix is not None and (not set(made.mix) <= set(GENERATED) or not any(made.mix.values()))
-        ),
-    }
-    for message, clash in clashes.items():
-        if clash:
-            raise UserError(message)
+    clashes = list[str]()
+    if "global_batch" in given and "accumulation" in given:
+        clashes.append("--global-batch sets the accumulation by the number of processes; leave --accumulation out")
+    if made.random_orders and (blocks or not two_stream):
+        clashes.append(f"--random-orders {made.random_orders} needs --mask two-stream, without --block-length")
+    if made.blocks and objective != "llada":
+        clashes.append(f"preset {preset} corrupts in blocks, for objective llada; not {objective}")
+    if not blocks and (made.prefixes or made.first_weight != 1):
+        clashes.append("--prefixes and --first-weight are of blocks: add --block-length")
+    if made.prefixes and objective != "fef":
+        clashes.append(f"--prefixes {made.prefixes} is what FeF-DLLM's targets see, for objective fef; not {objective}")
+    if objective == "ar" and blocks:
+        clashes.append(f"--block-length {made.block_length} is of diffusion models, and objective ar trains another")
+    if two_stream and objective != "fef":
+        clashes.append(f"--mask two-stream needs objective fef, not {objective}; use --mask full")
+    if two_stream and "positions" in given:
+        only = "two-stream trains all positions from an anchor on"
+        clashes.append(f"--positions {made.positions} needs --mask full; {only}")
+    if made.mix is not None and (not set(made.mix) <= set(GENERATED) or not any(made.mix.values())):
+        wanted = f"a whole number of blocks, not all 0, for suites of {', '.join(GENERATED)}"
+        clashes.append(f"--mix {json.dumps(made.mix)} must give {wanted}")
+    if clashes:
+        raise UserError(clashes[0])
     return made

@@ -1,15 +1,13 @@
 """Training rows with a mask of attention: for two-stream verification, and for attention in blocks.
 
 Two streams: a row is the context (prompt and response), the clean tokens of the segment, and a query for each. The
-segment is the corrupted positions from an anchor on, in the row's order; those before it are clean, as when decoding
-reaches the anchor. A prediction depends on the context and on the segment's tokens before its position in that order,
-as in two-stream verification.
+segment is the corrupted positions from an anchor on, in the row's order; those before it are clean. A prediction
+depends on the context and on the segment's tokens before its position, as in two-stream verification.
 
-Blocks: a row is prompt and response, and after them the response once more, every block of it corrupted, at the same
-positions. A clean token sees the clean blocks up to its own; a corrupted one those before, and its corrupted block:
-what a block model sees when it decodes. Blocks begin with the response. Source: BD3LM (Arriola et al., arXiv
-2503.09573). For two streams, a clean token and a query follow for each corrupted one, in the context of the corrupted
-copy of their block.
+Blocks, which begin with the response: a row is prompt and response, and after them the response once more, corrupted,
+at the same positions. A clean token sees the clean blocks up to its block; a corrupted one those before, and its
+corrupted block. Source: BD3LM (Arriola et al., arXiv 2503.09573). For two streams, a clean token and a query follow for
+each corrupted one, in the context of the corrupted copy of their block.
 
 Shapes: B batch, L length of prompt and response, R of the response in whole blocks, C slots (the largest segment of the
 batch, or the most corrupted positions of a row in blocks), N length of a row.
@@ -56,11 +54,10 @@ def segments(corrupted_BL: torch.Tensor, uniform_B: torch.Tensor, rank_BL: torch
 
 
 class TwoStreamRows(NamedTuple):
-    """Inputs under the two-stream mask: B rows, each with the segment whose clean tokens it predicts.
+    """Inputs under the two-stream mask: (B, N), each row with the segment whose clean tokens it predicts.
 
-    inputs, position_ids: (B, N). visible: (B, 1, N, N) bool, whether a token (row) sees another (column). positions:
-    (B, 2C), the segment's in the context, then its queries'. target: (B, C) clean tokens. used: (B, C) bool, False in
-    slots that a smaller segment leaves at its end.
+    visible: (B, 1, N, N) bool, whether a token (row) sees another (column). positions: (B, 2C), the segment's in the
+    context, then its queries'. target: (B, C) clean tokens. used: (B, C) bool, False in slots that are left over.
     """
 
     inputs: torch.Tensor
@@ -76,8 +73,7 @@ def two_stream_rows(
 ) -> TwoStreamRows:
     """Context with the segment masked | its clean tokens | its queries, at their positions in the context.
 
-    rank_BL: of the segment's positions in the order of their row; None is from left to right. An unused slot has some
-    position outside the segment.
+    rank_BL: of the segment's positions (None: from left to right). Unused slots have positions outside the segment.
     """
     rows, length = clean_BL.shape
     count_B = segment_BL.sum(1)
@@ -121,10 +117,7 @@ def two_stream_mask(segment_BL: torch.Tensor, slot_BC: torch.Tensor) -> torch.Te
 
 
 class TwoStreamBatches:
-    """Collator: corrupted batches as rows under the two-stream mask, with a random anchor for each example.
-
-    random_orders: share of the examples whose positions come in a random order, not from left to right.
-    """
+    """Collator: rows under the two-stream mask from random anchors on; `random_orders`: the share in a random order."""
 
     def __init__(self, batches: CorruptedBatches, random_orders: float = 0.0) -> None:
         self._batches, self._random_orders = batches, random_orders
@@ -142,8 +135,7 @@ class TwoStreamBatches:
 
 
 class BlockRows(NamedTuple):
-    """Inputs of B rows, fields as in `TwoStreamRows`; positions: (B, R), the corrupted copy; block_weight: (B, R), 0
-    where nothing is predicted."""
+    """Inputs as of `TwoStreamRows`; positions: (B, R), the corrupted copy; block_weight: (B, R), 0 if not predicted."""
 
     inputs: torch.Tensor
     position_ids: torch.Tensor
@@ -156,17 +148,17 @@ class BlockRows(NamedTuple):
 class BlockBatches:
     """Collator: batches whose responses are corrupted block by block, in blocks of `length` tokens.
 
-    prefixes: share of the blocks that are clean up to a random position and masked from there on, as FeF-DLLM's targets
-    have them; in the others a share of the tokens, drawn for each, is masked. first_weight: of the first mask of the
-    former, which is what Algorithm 1 predicts. two_stream: the targets of two-stream verification as well.
+    prefixes: share of the blocks with a clean prefix and masks after it, as FeF-DLLM's targets have them, the first
+    mask, which Algorithm 1 predicts, with first_weight; in the others a random share of the tokens is masked.
+    two_stream: the targets of two-stream verification as well.
     """
 
     def __init__(
         self,
         batches: CorruptedBatches,
         length: int,
-        prefixes: float = 0.0,
-        first_weight: float = 1.0,
+        prefixes: float = 0,
+        first_weight: float = 1,
         two_stream: bool = False,
     ) -> None:
         self._batches, self._length = batches, length
@@ -182,6 +174,7 @@ class BlockBatches:
         clean_BL = torch.nn.functional.pad(clean_BL, (0, total - clean_BL.shape[1]), value=self._batches.eos_id)
         generator = torch.Generator().manual_seed(self._batches.seed * 1_000_003 + examples[0]["index"] + 1)
         drawn = (len(examples), whole // self._length)  # for each block
+        # Both kinds of masks are drawn for every block, so that the share of prefixes changes no other draw.
         offset_K = torch.arange(self._length)
         share = torch.rand(*drawn, 1, generator=generator)
         at_random = torch.rand(*drawn, self._length, generator=generator) < share
@@ -207,10 +200,7 @@ def block_rows(
     length: int,
     mask_id: int,
 ) -> BlockRows:
-    """The clean sequence | its response with masks, at the same positions.
-
-    start_B: where each response begins; R tokens follow it, masked where masked_BR says, with weights weight_BR.
-    """
+    """The clean sequence | its response from start_B on, with masks where masked_BR says, and of weights weight_BR."""
     rows, total = clean_BL.shape
     within_R = torch.arange(masked_BR.shape[1])
     position_BL, copy_BR = torch.arange(total).expand(rows, -1), start_B[:, None] + within_R
@@ -218,6 +208,7 @@ def block_rows(
     number_BL = (position_BL - start_B[:, None]).div(length, rounding_mode="floor")
     number_BR = (within_R // length).expand(rows, -1)
     visible_BNN = torch.zeros(rows, total + len(within_R), total + len(within_R), dtype=torch.bool)
+    # A prompt's block numbers are negative: the clean blocks see it, and so does every corrupted one.
     visible_BNN[:, :total, :total] = number_BL[:, None] <= number_BL[:, :, None]
     visible_BNN[:, total:, :total] = number_BL[:, None] < number_BR[:, :, None]
     visible_BNN[:, total:, total:] = number_BR[:, None] == number_BR[:, :, None]
@@ -232,11 +223,10 @@ def block_rows(
 
 
 def with_queries(rows: BlockRows, segment_BR: torch.Tensor, length: int, mask_id: int) -> BlockRows:
-    """Rows without slots, and after them the segment's clean tokens and its queries.
+    """Rows without slots, and after them the clean tokens of the segment's corrupted positions, and its queries.
 
-    segment_BR: corrupted positions, a block's from left to right. Clean token m and query m see the clean blocks before
-    theirs, and of the corrupted copy of their block all but the segment up to m; the clean token also the block's clean
-    tokens up to m, the query those before m and itself. An unused slot has the weight 0.
+    Both see the clean blocks before theirs, and of the corrupted copy of their block all but the segment up to them; a
+    clean token sees the block's clean tokens up to itself, a query those before, and itself. Unused slots weigh 0.
     """
     within, before = segment_BR.shape[1], rows.inputs.shape[1]
     total = before - within

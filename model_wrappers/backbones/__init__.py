@@ -1,1 +1,1 @@
-"""Ids -> logits: what decoders need of a model, the ledger of cost, one file per architecture, and a registry."""
+"""Ids -> logits: what decoders need of a model, the ledger of cost, the architectures, and a registry."""

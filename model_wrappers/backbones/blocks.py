@@ -1,32 +1,29 @@
 """Block models: a token sees all earlier blocks and its own. What stands before the block is final, and kept exactly.
 
-Keys and values of a finished block depend on that block and those before it alone, so they are the same at every later
-call. A call therefore runs the current block and what was finished since the last one, whatever sequence a decoder
-hands over. Sequences that differ in the current block alone, as the rows of a literal verification, share the kept
-prefix and run as one call, packed behind each other with a mask. Shapes: B rows, L length of the sequence, N tokens of
-a call, K kept, n positions whose logits are read.
+Keys and values of a finished block depend on it and those before it alone. So a call runs the current block and what
+was finished since the last one, whatever sequence a decoder hands over. Rows that differ in the current block alone, as
+in a literal verification, share the kept prefix and run as one call, packed one after the other with a mask. Shapes: B
+rows, L length of the sequence, N tokens of a call, K kept, n positions whose logits are read, M = B n.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from msgspec import Meta
 
-from model_wrappers.backbones.key_values import KeyValues, Write
-from model_wrappers.backbones.protocol import BackboneLike, Ledger
+from model_wrappers.backbones.protocol import BackboneLike, KeyValues, Ledger
 
 
 @dataclass(frozen=True)
 class Blocks:
-    """How a model's attention is cut.
+    """How a model's attention is cut into blocks of `length` tokens.
 
-    length: tokens of a block. origin: where blocks begin to count: at position 0 of the sequence (SDAR, LLaDA2), or at
-    the response (dLLM's BD3LM, which pads the prompt on its left to whole blocks). masks: False for canvases, which
-    begin as random tokens instead (DiffusionGemma), and where it is causal: an autoregressive model, each of whose
-    tokens is a block.
+    origin: blocks count from position 0 of the sequence (SDAR, LLaDA2), or from the response (dLLM's BD3LM). masks:
+    False for canvases, which begin as random tokens, and where it is causal: a token of an autoregressive model is a
+    block.
     """
 
     length: Annotated[int, Meta(ge=1)]
@@ -64,7 +61,7 @@ class Grid:
 class Kept:
     """Keys and values of finished blocks, for all ledgers of one model and response.
 
-    ids_K: their tokens. next_11V: logits of the token behind them, where they come from the token before.
+    ids_K: their tokens. next_11V: logits of the token after them, where they come from the token before.
     """
 
     ids_K: torch.Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.long))
@@ -106,20 +103,20 @@ class BlockLedger(Ledger):
         positions: torch.Tensor,
         cache: KeyValues | None = None,
         visible_NK: torch.Tensor | None = None,
-        write: Write = "append",
-        slot_N: torch.Tensor | None = None,
+        *write: Any,
+        **how: Any,
     ) -> tuple[torch.Tensor, KeyValues]:
-        """As `Ledger.extend`, behind a `context`. Raises ValueError without one, where attention would not be cut."""
+        """As `Ledger.extend`, after a `context`. Raises ValueError without one, where attention would not be cut."""
         if cache is None or visible_NK is None:
             raise ValueError("a block model is not run in pieces of a decoder's own: let it call `logits` or `context`")
-        return super().extend(ids_1N, position_N, positions, cache, visible_NK, write, slot_N)
+        return super().extend(ids_1N, position_N, positions, cache, visible_NK, *write, **how)
 
     def _run(self, ids_BL: torch.Tensor, position_Bn: torch.Tensor) -> torch.Tensor:
         """Logits (1, B n, V) by one call of all that is not kept, up to the end of the last block that is read."""
         rows, device = len(ids_BL), ids_BL.device
         begin, end = self.grid.begin(int(position_Bn.min())), self.grid.end(int(position_Bn.max()))
         end = min(end, ids_BL.shape[1])
-        if rows > 1:
+        if rows > 1:  # rows share all that stands before the first block in which they differ
             differ_L = (ids_BL != ids_BL[:1]).any(0).nonzero()[:, 0]
             begin = min(begin, self.grid.begin(int(differ_L[0]))) if len(differ_L) else begin
         # Where logits come from the token before, the first position's come from the finished block before it, once.
@@ -134,13 +131,14 @@ class BlockLedger(Ledger):
         position_N = torch.cat([before_N, own_N.repeat(rows)])
         visible_NK = None  # everything
         if rows > 1 or kept < begin or end - begin > self.grid.length:
+            # A token sees the kept blocks, and of its row, or of what all rows share, the blocks up to its own.
             number_N = self.grid.number(position_N)
             row_N = torch.arange(-len(before_N), len(position_N) - len(before_N), device=device) // len(own_N)
             sees_NN = (number_N <= number_N[:, None]) & ((row_N < 0) | (row_N == row_N[:, None]))
             visible_NK = torch.cat([sees_NN.new_ones(len(position_N), kept), sees_NN], 1)
         at_Bn = len(before_N) + position_Bn - begin + len(own_N) * torch.arange(rows, device=device)[:, None]
         read_M = at_Bn.flatten()[~is_next_M]
-        if self.reads_at and len(before_N):
+        if self.reads_at and len(before_N):  # what is finished now has the logits of the token after it
             read_M = torch.cat([read_M, torch.tensor([len(before_N)], device=device)])
         logits_1MV, cache = super().extend(ids_1N, position_N, read_M, self._kept.cache, visible_NK)
         self.rows += rows - 1
@@ -154,7 +152,7 @@ class BlockLedger(Ledger):
         return logits_1MV
 
     def _next(self) -> torch.Tensor:
-        """Logits (1, 1, V) of the token behind the kept blocks, as their last call had them."""
+        """Logits (1, 1, V) of the token after the kept blocks, from their last call."""
         assert self._kept.next_11V is not None, "a call over those blocks keeps them"
         return self._kept.next_11V
 
@@ -167,7 +165,7 @@ class BlockLedger(Ledger):
         other = (ids_K[:both] != kept.ids_K[:both]).nonzero()[:, 0]
         same = self.grid.begin(int(other[0])) if len(other) else both
         if self.reads_at and same == len(ids_K) != len(kept.ids_K):
-            same = self.grid.begin(max(0, same - 1))  # what is known is the token behind other blocks
+            same = self.grid.begin(max(0, same - 1))  # what is known is the token after other blocks
         surplus = kept.cache.get_seq_length() - same
         if surplus:
             kept.cache.forget(surplus)

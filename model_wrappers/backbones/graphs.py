@@ -1,12 +1,11 @@
 """CUDA graphs: a forward in a few shapes, each captured once and then replayed, so that its kernels start at once.
 
-A graph has fixed shapes and fixed addresses. So tokens, positions to read and keys are filled up to a size of a few
-(buckets): what fills up is read by nobody, and no token attends to it. Inputs are copied to where the graph reads them,
-and keys and values lie in buffers of a pool, whose addresses stay as sequences come and go. All of this runs without a
-graph as well, on any device, and gives the same logits but for rounding; capturing is one function, `captured`.
+A graph has fixed shapes and addresses. So tokens, positions to read and keys are filled up to one of a few sizes
+(buckets): nothing reads what fills up, and no token attends to it. Keys and values lie in buffers of a pool, with the
+same addresses as sequences come and go. All of this runs without a graph as well, on any device, and gives the same
+logits but for rounding. Calls of several rows (literal verification, guidance) run as they are.
 
-Calls of several rows (literal verification, guidance) run as they are. Shapes: N tokens of a call, K keys, C capacity
-of a buffer, D head size, H heads, V vocabulary, n positions whose logits are read.
+Shapes: N tokens of a call, K keys, C capacity of a buffer, D head size, H heads, V vocabulary, n positions to read.
 """
 
 import weakref
@@ -16,8 +15,8 @@ from typing import Any
 
 import torch
 
-from model_wrappers.backbones.key_values import Buffers, KeyValues
 from model_wrappers.backbones.plain import Call, PlainForward
+from model_wrappers.backbones.protocol import Buffers, KeyValues
 
 Run = Callable[[], torch.Tensor]
 Capture = Callable[[Run, torch.device], Run]
@@ -34,11 +33,6 @@ def tokens_bucket(count: int) -> int:
 def power_bucket(count: int, least: int) -> int:
     """The first power of two that is neither below `count` nor below `least`, a power of two itself."""
     return max(least, 1 << (count - 1).bit_length())
-
-
-def eager(run: Run, device: torch.device) -> Run:
-    """No graph: every call runs."""
-    return run
 
 
 def captured(run: Run, device: torch.device) -> Run:
@@ -129,8 +123,8 @@ class Step:
 class GraphedForward:
     """Takes and gives what `HeadAtPositions.infer` does, in calls of a few shapes.
 
-    forward: what runs. capture: what makes a graph of a call (`captured`, or `eager` to have none). Raises ValueError
-    for a model whose calls of one shape differ in what they do.
+    forward: what runs. capture: what makes a graph of a call. Raises ValueError
+    for a model with calls of one shape that differ in what they do.
     """
 
     def __init__(self, forward: PlainForward, capture: Capture = captured) -> None:

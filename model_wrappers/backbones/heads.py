@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
-from model_wrappers.backbones.key_values import KeyValues
+from model_wrappers.backbones.protocol import KeyValues
 
 
 class HeadAtPositions(torch.nn.Module):
@@ -54,8 +54,17 @@ class HeadAtPositions(torch.nn.Module):
         return CausalLMOutputWithPast(logits=logits, past_key_values=output.past_key_values)
 
 
+class CausalAtPositions(HeadAtPositions):
+    """For an autoregressive model. Raises ValueError for a config with sliding windows."""
+
+    def __init__(self, config: Any) -> None:
+        if "sliding_attention" in (getattr(config, "layer_types", None) or ()):
+            raise ValueError("its config has layers of sliding windows, which this code does not compute")
+        super().__init__(config)
+
+
 class ExpertsAtPositions(HeadAtPositions):
-    """For a mixture of experts of transformers', whose class is in another file than its experts."""
+    """For a mixture of experts of transformers', with a class in another file than its experts."""
 
     @classmethod
     def _can_set_experts_implementation(cls) -> bool:

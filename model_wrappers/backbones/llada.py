@@ -2,7 +2,7 @@
 
 Reads checkpoints in the official format (GSAI-ML/LLaDA-8B-Instruct: `d_model`, `n_layers`, ...; keys
 `model.transformer.*`) and this project's own (written by `save_pretrained`). No remote code is ever run. Logits equal
-the official implementation's bit for bit in fp32 and bf16.
+the official implementation's bit for bit in fp32 and bf16. Llama itself is here too, autoregressive.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
-from model_wrappers.backbones.heads import HeadAtPositions
+from model_wrappers.backbones.heads import CausalAtPositions, HeadAtPositions
 from model_wrappers.backbones.model import Family
 
 OFFICIAL_MASK_ID, OFFICIAL_EOT_ID = 126336, 126348  # of GSAI-ML/LLaDA-8B
@@ -187,3 +187,26 @@ FAMILY = Family(
     mask="<|mdm_mask|>",
     published_ids={"<|mdm_mask|>": OFFICIAL_MASK_ID, "<|eot_id|>": OFFICIAL_EOT_ID},
 )
+
+
+class CausalLlama(CausalAtPositions, LlamaForCausalLM):
+    """Llama 2 and 3 (meta-llama/Llama-3.1-8B-Instruct). The decoder `ar` reads logits at position i for token i + 1."""
+
+
+LLAMA_FAMILY = Family(
+    model_type="llama",
+    model=CausalLlama,
+    attention={"sdpa": "sdpa"},
+    end_of_turn="<|eot_id|>",
+    mask=None,
+    causal=True,
+)
+OF_LLADA = {"model_type", "mask_token_id", "is_causal", "block_size", "block_origin", "architectures"}
+
+
+def causal_llama(model: LLaDAForMaskedLM) -> CausalLlama:
+    """A causal Llama with the weights of a LLaDA, to be trained."""
+    fields = {name: value for name, value in model.config.to_dict().items() if name not in OF_LLADA}
+    made = CausalLlama(LlamaConfig(**fields))
+    made.load_state_dict(model.state_dict())
+    return made

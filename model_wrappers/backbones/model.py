@@ -17,8 +17,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from model_wrappers.backbones.blocks import Blocks
 from model_wrappers.backbones.graphs import GraphedForward
-from model_wrappers.backbones.key_values import KeyValues, Write
 from model_wrappers.backbones.plain import PlainForward, forward_of
+from model_wrappers.backbones.protocol import KeyValues, Write
 
 ReadsAt = Literal[0, -1]
 
@@ -27,20 +27,18 @@ ReadsAt = Literal[0, -1]
 class Family:
     """An architecture that the registry knows, and what its checkpoints have in common.
 
-    model_type: as config.json says, or one of also. architectures: what config.json may list as such, where model_type
-    does not tell. model: the transformers class, with `infer` and a `forward` that takes `positions` (see
-    `heads.HeadAtPositions`).
+    model_type: as in config.json, or one of `also`; architectures: as listed there, where model_type does not tell.
+    model: the transformers class, with `infer` and a `forward` that takes `positions` (see `heads.HeadAtPositions`).
     attention: what `attn=` stands for. tokenizer: the class that reads vocab.json, for folders without tokenizer.json.
 
-    end_of_turn: the token that closes a turn. mask: the mask, where the config names no id; None: there is none. fill:
-    the token that fills a response behind its end, where it is not the config's EOS. These are looked up in the
-    tokenizer; published_ids has their ids in published checkpoints, for folders without one.
+    end_of_turn: the token that closes a turn. mask: the mask's token where the config names no id; None: there is none.
+    fill: the token that fills a response after its end, where it is not the config's EOS. The tokenizer has their ids;
+    published_ids are those of published checkpoints, for folders without one.
 
-    reads_at: 0 where the model's logits at position i predict token i, -1 where those at i - 1 do. extends:
-    whether `infer` heeds masks and caches; a model without has no `extend`. blocks: of models that attend in blocks, by
-    a pattern in the last part of the model's name, in lower case ("" is all); the config's `block_size` (or `bd_size`)
-    and `block_origin` go before these, and make any other model one. causal: of
-    autoregressive models. backbone: the class that runs it (None: Backbone).
+    reads_at: 0 where the model's logits at position i predict token i, -1 where those at i - 1 do. extends: whether
+    `infer` heeds masks and caches. blocks: by a pattern in the last part of the model's name, in lower case ("" is
+    all); the config's `block_size` (or `bd_size`) and `block_origin` come first. causal: whether it is autoregressive.
+    backbone: the class that runs it (None: Backbone).
     """
 
     model_type: str
@@ -83,8 +81,8 @@ class Family:
 class Backbone:
     """A model of a known family and, where its folder has one, its tokenizer.
 
-    Raises ValueError for a checkpoint that does not name one EOS id and one mask id of its vocabulary, or a tokenizer
-    of a larger vocabulary.
+    Raises ValueError unless the checkpoint names one EOS id and one mask id of its vocabulary, the tokenizer's
+    vocabulary is no larger, and CUDA graphs, if wanted, can be had.
     """
 
     def __init__(
@@ -98,9 +96,13 @@ class Backbone:
         self.model, self.tokenizer, self.name = model.eval(), tokenizer, name
         self.calls = 0  # of the model, by whoever; a ledger compares its own with them
         self.family, self.reads_at = family, family.reads_at
-        self._run: Any = forward_of(model)  # None: see remote.py
+        self._run: Any = forward_of(model)  # None: see weights.RemoteBackbone
         if cuda_graphs:
-            self._run = _graphed(self)
+            if not isinstance(self._run, PlainForward) or not self._run.is_static:
+                raise ValueError(
+                    f"CUDA graphs need a model of known, dense layers, and {name} has others: leave them out"
+                )
+            self._run = GraphedForward(self._run)
         config = model.config.get_text_config()
         self.vocab_size = int(config.vocab_size)
         if tokenizer is not None and len(tokenizer) > self.vocab_size:
@@ -167,10 +169,8 @@ class Backbone:
         """Logits in the model's dtype, on its device; the vocabulary head runs only where it is read.
 
         ids_BL: LongTensor (B, L). positions: None for (B, L, V); LongTensor (n,) for those positions in every row,
-        (B, n) for each row's own, both giving (B, n, V). causal: attend to earlier positions only (the copula model of
-        DCD).
-
-        Raises ValueError for a block model, whose attention depends on where the response begins: `decode` knows it.
+        (B, n) for each row's, both giving (B, n, V). causal: attend to earlier positions only (the copula model of
+        DCD). Raises ValueError for a block model, where attention depends on where the response begins.
         """
         if self.blocks is not None:
             raise ValueError(f"{self.name} attends in blocks of {self.blocks.length}, and has no logits without them")
@@ -198,15 +198,11 @@ class Backbone:
         ids_1N: LongTensor (1, N). position_N: LongTensor (N,), their positions in the sequence (rotary angles).
         positions: LongTensor (n,), indices into the N whose logits (1, n, V) are read. cache: is changed in place; None
         starts one. visible_NK: bool (N, K + N), what each token attends to; None is everything. write: "append" puts
-        the new keys and values at the cache's end; "replace" puts them in the place of cached ones, at slot_N,
-        LongTensor (N,) (default: position_N, for a cache of the whole sequence), and visible_NK is (N, K); "none"
-        leaves the cache as it is.
-
-        Raises ValueError where logits at a position come from the token before it and that token is not the one before
-        it in this call as well.
+        the new keys and values at the cache's end; "replace" in the place of cached ones, at slot_N, LongTensor (N,)
+        (default: position_N), and visible_NK is then (N, K); "none" leaves the cache as it is. Raises ValueError where
+        logits at a position come from the token before it and that token is not before it in this call.
         """
-        if cache is None and write != "append":
-            raise ValueError(f"write={write!r} needs a cache; the call that starts one appends")
+        assert cache is not None or write == "append", "the call that starts a cache appends"
         self.calls += 1
         kept = KeyValues() if cache is None else cache
         kept.begin(ids_1N.shape[1], write, position_N if slot_N is None else slot_N)
@@ -237,10 +233,7 @@ class Backbone:
 
 
 def check_extends(backbone: Backbone) -> None:
-    """Raise ValueError unless a sequence in two pieces, the second behind the first's cache, has the whole's logits.
-
-    Both are causal, so the mask is tried as well.
-    """
+    """Raise ValueError unless two causal pieces, the second on the first's cache, have the logits of the whole."""
     length, first = 8, 4
     ids_1L = torch.arange(length, device=backbone.device)[None] * (backbone.vocab_size // length)
     position_L = torch.arange(length, device=backbone.device)
@@ -263,19 +256,3 @@ def check_extends(backbone: Backbone) -> None:
                 f"the `infer` of family {backbone.family.model_type} ignores {what}: a sequence in two pieces has "
                 "other logits than in one; mend it, or declare Family(extends=False)"
             )
-
-
-def check_graphs(cuda_graphs: bool, device: torch.device) -> None:
-    """Raise ValueError, with what would work, if CUDA graphs are asked for where there can be none."""
-    if cuda_graphs and device.type != "cuda":
-        raise ValueError(f"CUDA graphs need a CUDA device, not {device}: leave them out, or run on a GPU")
-
-
-def _graphed(backbone: Backbone) -> GraphedForward:
-    """The model through CUDA graphs. Raises ValueError, with what would work, where it cannot have them."""
-    check_graphs(True, backbone.device)
-    if not isinstance(backbone._run, PlainForward) or not backbone._run.is_static:
-        raise ValueError(
-            f"CUDA graphs need a model of known, dense layers, and {backbone.name} has others: leave them out"
-        )
-    return GraphedForward(backbone._run)

@@ -1,11 +1,10 @@
-"""A model's forward in torch's own functions, for the layers that are known: the same numbers, without their modules.
+"""A model's forward in torch's functions, for the layers that are known: the same numbers, without their modules.
 
-On small pieces of a sequence a good part of the time goes into what stands between the matrix products: modules that
-call modules, tensors that are made anew, angles that are computed at every call. Here a layer is its weights and one
-function. It serves Llama's, Qwen2's, Qwen3's and the dense and attention parts of Qwen3-MoE's; what it gives equals
-what transformers' layers give bit for bit on a CPU. Weights are read where the model has them, so that changes in place
-count; hooks on modules inside a layer are not called. A model with any other layer runs as transformers has it
-(`HeadAtPositions.infer`).
+On small pieces of a sequence much of the time goes into what stands between the matrix products: modules that call
+modules, new tensors, angles that are computed at every call. Here a layer is its weights and one function. It serves
+Llama, Qwen2, Qwen3 and all but the experts of Qwen3-MoE, bit for bit as transformers on a CPU. Weights are read where
+the model has them, so that changes in place count; hooks inside a layer are not called. A model with any other layer
+runs as transformers has it (`HeadAtPositions.infer`).
 
 Shapes: B batch, N tokens, K keys, D head size, H heads, E hidden size, V vocabulary, n positions whose logits are read,
 M tokens of all calls, P positions that the model knows, A = 2 D cosines and sines.
@@ -28,7 +27,7 @@ from transformers.models.qwen3 import modeling_qwen3 as qwen3
 from transformers.models.qwen3_moe import modeling_qwen3_moe as qwen3_moe
 
 from model_wrappers.backbones.heads import HeadAtPositions, read_positions
-from model_wrappers.backbones.key_values import Buffers, KeyValues
+from model_wrappers.backbones.protocol import Buffers, KeyValues
 
 LAYERS = (llama.LlamaDecoderLayer, qwen2.Qwen2DecoderLayer, qwen3.Qwen3DecoderLayer, qwen3_moe.Qwen3MoeDecoderLayer)
 ATTENTIONS = (llama.LlamaAttention, qwen2.Qwen2Attention, qwen3.Qwen3Attention, qwen3_moe.Qwen3MoeAttention)
@@ -76,10 +75,7 @@ class Layer:
 
 
 def forward_of(model: Any) -> Forward | None:
-    """The fastest forward of a model that gives its own numbers: plain where all layers are known, else `infer`.
-
-    None for a model that has no `infer`.
-    """
+    """The fastest forward that gives a model's numbers: plain where all layers are known, else `infer`, if any."""
     infer: Forward | None = getattr(model, "infer", None)
     if getattr(type(model), "infer", None) is not HeadAtPositions.infer:
         return infer
@@ -104,7 +100,7 @@ class PlainForward:
 
     @property
     def is_static(self) -> bool:
-        """Whether calls of a shape all do the same: no sparse layers, whose experts change, and angles of a table."""
+        """Whether calls of a shape all do the same: no sparse layers, where experts change, and angles of a table."""
         has_table = self._model.config.max_position_embeddings <= LONGEST_TABLE
         return has_table and all(layer.dense is not None for layer in self._layers)
 
@@ -122,9 +118,7 @@ class PlainForward:
         return self.packed([Call(*call)])[0]
 
     def packed(self, calls: Sequence[Call]) -> list[torch.Tensor]:
-        """The logits of several calls. All their tokens go through a layer's products together, M in all; each call has
-        attention of its own, to its own keys.
-        """
+        """The logits of several calls: all M tokens go through a layer's products together, and attend by call."""
         ids_M = _together([call.ids_BN.flatten() for call in calls])
         hidden_ME = self._model.model.embed_tokens(ids_M)
         rotary = self._rotary(
@@ -180,7 +174,11 @@ def _run(
     for call in calls:
         end = begin + call.ids_BN.numel()
         parts = (rotated_MHD[begin:end, :queries], rotated_MHD[begin:end, queries:], value[begin:end])
-        own.append(_to_attend(layer, number, call, *parts))
+        shape = (*call.ids_BN.shape, -1, layer.head)
+        query_BHND, key_BHND, value_BHND = (each.view(shape).transpose(1, 2) for each in parts)
+        if call.cache is not None:
+            key_BHND, value_BHND = call.cache.update(key_BHND, value_BHND, number)
+        own.append((query_BHND, key_BHND, value_BHND))
         begin = end
     if len(calls) > 1 and hidden_ME.is_cuda and layer.groups == 1 and all(bias is None for bias in biases):
         attended_ME = ragged_attention(own, layer.attention.scaling)
@@ -195,17 +193,6 @@ def _run(
         gate_MF = F.silu(F.linear(normed_ME, *gate), inplace=True)
         hidden_ME += F.linear(gate_MF.mul_(F.linear(normed_ME, *up)), *down)
     return hidden_ME
-
-
-def _to_attend(
-    layer: Layer, number: int, call: Call, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
-) -> Attending:
-    """One call's queries, and all keys and values that it has; query, key and value are (B * N, H, D)."""
-    shape = (*call.ids_BN.shape, -1, layer.head)
-    query_BHND, key_BHND, value_BHND = (each.view(shape).transpose(1, 2) for each in (query, key, value))
-    if call.cache is not None:
-        key_BHND, value_BHND = call.cache.update(key_BHND, value_BHND, number)
-    return query_BHND, key_BHND, value_BHND
 
 
 def _attended(
@@ -252,7 +239,7 @@ def _offsets(lengths: tuple[int, ...], device: torch.device) -> torch.Tensor:
 
 
 def _together(parts: list[torch.Tensor]) -> torch.Tensor:
-    """One behind the other; a single one as it is."""
+    """One after the other; a single one as it is."""
     return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 

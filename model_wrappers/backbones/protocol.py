@@ -1,23 +1,114 @@
-"""What decoders need of a model, and the ledger: the one place where cost is counted.
+"""What decoders need of a model, the keys and values that they pass on, and the ledger, where alone cost is counted.
 
-Shapes: B batch, L length, V vocabulary, n positions whose logits are read, N tokens put after K cached ones.
+Shapes: B batch, L length, V vocabulary, n positions to read, N tokens put after K cached ones, H heads, D head size.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import torch
 
-from model_wrappers.backbones.key_values import KeyValues, Write
+# What becomes of the keys and values of new tokens: appended to the kept ones, put in the place of some, or not kept.
+Write = Literal["append", "replace", "none"]
+Buffers = tuple[list[torch.Tensor], list[torch.Tensor]]  # keys and values by layer, (1, H, capacity, D) each
+ROOM = 64  # tokens that a new buffer has room for beyond those it is made for, at least; or a quarter of them
+
+
+class KeyValues:
+    """What transformers' attention layers take for a cache.
+
+    A call says first how it writes (`begin`); then every layer hands over its new keys and values (`update`) and gets
+    all that there are; in the end they count (`end`).
+    """
+
+    def __init__(self) -> None:
+        self._keys: list[torch.Tensor] = []
+        self._values: list[torch.Tensor] = []
+        self._kept = self._filled = 0
+        self._write: Write = "append"
+        self._slot_N: torch.Tensor | None = None
+
+    @property
+    def buffers(self) -> Buffers:
+        """Where keys and values lie, by layer; empty lists before the first call."""
+        return self._keys, self._values
+
+    @property
+    def filled(self) -> int:
+        """How many tokens a query of the call that has begun may see: the kept ones and, if they are new, its own."""
+        return self._filled
+
+    def adopt(self, buffers: Buffers) -> None:
+        """Use other buffers from now on, with what is kept and else zeros in them."""
+        for own, others in zip((self._keys, self._values), buffers, strict=True):
+            for layer, other in enumerate(others):
+                other.zero_()
+                if own:
+                    other[:, :, : self._kept] = own[layer][:, :, : self._kept]
+        self._keys, self._values = (list(each) for each in buffers)
+
+    def slots(self, count: int, device: torch.device) -> torch.Tensor:
+        """Where the call that has begun puts its tokens, and after all that is kept any others up to `count`, (N,)."""
+        behind_N = torch.arange(self._kept, self._kept + count, device=device)
+        if self._slot_N is None or self._write != "replace":
+            return behind_N
+        return torch.cat([self._slot_N, behind_N[: count - len(self._slot_N)]])
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        """How many tokens are kept, in every layer."""
+        return self._kept
+
+    def forget(self, count: int) -> None:
+        """Keep the last `count` tokens no longer."""
+        assert 0 <= count <= self._kept, "no more than there are"
+        self._kept -= count
+
+    def begin(self, count: int, write: Write = "append", slot_N: torch.Tensor | None = None) -> None:
+        """A call with `count` tokens. write, slot_N: as `Backbone.extend` takes them."""
+        self._write, self._slot_N = write, slot_N
+        self._filled = self._kept + (0 if write == "replace" else count)
+
+    def update(
+        self, key_1HND: torch.Tensor, value_1HND: torch.Tensor, layer_idx: int, *_: Any, **__: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Take the new keys and values of a layer; all of it, with them: (1, H, K + N, D), or K if they replace.
+
+        Keys leave the rotation as fp32; kept in the values' dtype, which is the one attention casts them to.
+        """
+        key_1HND = key_1HND.to(value_1HND.dtype)
+        if layer_idx == len(self._keys):
+            self._keys.append(self._buffer(key_1HND))
+            self._values.append(self._buffer(value_1HND))
+        for buffers, new_1HND in ((self._keys, key_1HND), (self._values, value_1HND)):
+            if buffers[layer_idx].shape[2] < self._filled:
+                larger = self._buffer(new_1HND)
+                larger[:, :, : self._kept] = buffers[layer_idx][:, :, : self._kept]
+                buffers[layer_idx] = larger
+            if self._write == "replace":
+                assert self._slot_N is not None, "begin() says where"
+                buffers[layer_idx].index_copy_(2, self._slot_N, new_1HND)
+            else:
+                buffers[layer_idx].narrow(2, self._kept, self._filled - self._kept).copy_(new_1HND)
+        keys, values = self._keys[layer_idx], self._values[layer_idx]
+        return keys.narrow(2, 0, self._filled), values.narrow(2, 0, self._filled)
+
+    def end(self) -> None:
+        """The call is over: what it appended is kept."""
+        if self._write == "append":
+            self._kept = self._filled
+
+    def _buffer(self, like_1HND: torch.Tensor) -> torch.Tensor:
+        room = max(ROOM, self._filled // 4)
+        return like_1HND.new_zeros(*like_1HND.shape[:2], self._filled + room, like_1HND.shape[3])
 
 
 class BackboneLike(Protocol):
     """What decoders need of a model.
 
-    Optional: `max_length`, `device`, `eot_id`, `extend` (see model.Backbone), and `reads_at`, 0 where it is missing: -1
-    says that the logits of a position come from the token before it, which matters to `extend` alone.
+    Optional: `max_length`, `device`, `eot_id`, `extend` (see model.Backbone), and `reads_at`: -1 where the logits of a
+    position come from the token before it, which matters to `extend` alone (default: 0).
     """
 
     mask_id: int
@@ -29,10 +120,9 @@ class BackboneLike(Protocol):
 
 
 class Ledger:
-    """A backbone that counts: the one place where cost is counted, and where what a model gives is watched.
+    """A backbone that counts the calls, rows and tokens that go through it, and watches its logits.
 
-    Since it was made: calls, rows and tokens that went through the model, and cached, how many keys and values of
-    tokens were read from a cache instead.
+    cached: tokens with keys and values that were read from a cache instead.
     """
 
     def __init__(self, backbone: BackboneLike) -> None:
@@ -48,10 +138,9 @@ class Ledger:
         self._before: int | None = getattr(backbone, "calls", None)
 
     def ends_out_of_confidence(self, temperature: float) -> list[int]:
-        """The ids that `confidence_eos_eot_inf` leaves out of the softmax that gives confidences.
+        """EOS and EoT, which `confidence_eos_eot_inf` leaves out of the softmax that gives confidences.
 
-        EOS and EoT, as far as the model has one. Above temperature 0 the official sampler leaves out EoT alone: there
-        its logits with noise, of which it takes out EOS, are not those that give confidences.
+        Above temperature 0 the official sampler takes EOS out of other logits, those with noise, and so leaves out EoT.
         """
         ends = [self.eot_id] if temperature > 0 else [self.eos_id, self.eot_id]
         return [end for end in ends if end is not None]
@@ -94,7 +183,7 @@ class Ledger:
     ) -> tuple[torch.Tensor, KeyValues]:
         """Logits (1, n, V) at read_n, LongTensor (n,), and keys and values of all that these positions attend to.
 
-        cache: an earlier one of the decoder's, in whose room they may be put.
+        cache: an earlier one of the decoder's, with room that they may take.
         """
         if cache is not None:
             cache.forget(cache.get_seq_length())
@@ -117,8 +206,7 @@ class Ledger:
     def check_counted(self, other: Ledger) -> None:
         """Raise ValueError if the backbone was called since this was made, and neither this nor the other counted it.
 
-        Not where that cannot be told: a backbone without `calls` does not say, and one of the other that has none may
-        pass its calls on to this one.
+        A backbone without `calls` does not say; where it is the other's, it may pass its calls on to this one.
         """
         if self._before is None or other._before is None:
             return

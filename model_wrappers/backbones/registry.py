@@ -1,10 +1,9 @@
 """Loading a backbone: the architectures by `model_type`, and the checkpoints shipped with this project.
 
-A new architecture is one file beside this one and one entry in FAMILIES.
+A new architecture is a file in this folder and an entry in FAMILIES.
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from pickle import UnpicklingError
@@ -16,17 +15,12 @@ from safetensors import SafetensorError, safe_open
 from transformers import PretrainedConfig, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 from transformers.utils import cached_file
 
-from model_wrappers.backbones import causal, diffusion_gemma, llada, mixtures, qwen2, qwen3
-from model_wrappers.backbones.model import Backbone, Family, ReadsAt, check_extends, check_graphs
+from model_wrappers.backbones import llada, mixtures, qwen
+from model_wrappers.backbones.model import Backbone, Family, ReadsAt, check_extends
 from model_wrappers.backbones.weights import load_remote, load_weights
 
 FAMILIES: dict[str, Family] = {
-    each.model_type: each
-    for each in (
-        *(llada.FAMILY, mixtures.LLADA_MOE_FAMILY, mixtures.LLADA2_FAMILY, diffusion_gemma.FAMILY, *causal.FAMILIES),
-        *(qwen2.DREAM_FAMILY, qwen2.FAST_DLLM_V2_FAMILY),
-        *(qwen3.A2D_FAMILY, qwen3.SDAR_FAMILY, qwen3.SDAR_MOE_FAMILY),
-    )
+    each.model_type: each for each in (llada.FAMILY, llada.LLAMA_FAMILY, *mixtures.FAMILIES, *qwen.FAMILIES)
 }
 BUILT_IN = frozenset(FAMILIES)
 NANO = Path(__file__).parents[1] / "nano"
@@ -57,26 +51,21 @@ def load_backbone(
 ) -> Backbone:
     """Load a shipped model (SHIPPED: "nano" and what was trained from it), a local folder or a hub id.
 
-    Folders and hub ids are of one of FAMILIES, in its official format or ours; code that comes with them is not run.
-    dtype: a name or torch.dtype; None is bfloat16 on a GPU and float32 on a CPU. attn: "sdpa". cuda_graphs: run it
-    through CUDA graphs (graphs.py), on a GPU. A folder without a tokenizer loads too; then only `decode` on ids works.
-
-    trust_remote_code: load a model of no known family by running the code that comes with it; what it then can do is in
-    remote.py. reads_at: 0 where the logits at position i predict token i, -1 where those at i - 1 do (None: what the
-    family says; 0 for a model of no known family).
-
-    Raises ValueError for anything that cannot be loaded.
+    Folders and hub ids are of one of FAMILIES, in its official format or ours; without a tokenizer only `decode` on ids
+    works. dtype: a name or torch.dtype; None is bfloat16 on a GPU and float32 on a CPU. attn: "sdpa".
+    trust_remote_code: load a model of no known family by running the code that comes with it (weights.py says what it
+    then can do). reads_at: 0 where the logits at position i predict token i, -1 where those at i - 1 do (None: the
+    family's, else 0). cuda_graphs: CUDA graphs, on a GPU. Raises ValueError for what cannot be loaded.
     """
-    torch_device = device_named(device)
+    torch_device = device_named(device, cuda_graphs)
     torch_dtype = dtype_named(dtype, torch_device)
     if reads_at not in (None, 0, -1):
         raise ValueError(f"reads_at={reads_at!r} must be 0 (logits at a position predict its token) or -1 (the next)")
-    check_graphs(cuda_graphs, torch_device)
     folder = model_folder(name)
     if folder.exists() and not (folder / "config.json").exists():
         raise ValueError(f"{folder} has no config.json: not a model folder; give nano, a folder or a hub id")
     source = str(folder) if folder.exists() else str(name)
-    with _named_in_errors(name):
+    try:
         config = _config(source)
         family = family_of(config)
         if family is None and not trust_remote_code:
@@ -90,11 +79,16 @@ def load_backbone(
             remote = load_remote(source, config, str(name), reads_at or 0, dtype=torch_dtype)
             remote.model.to(torch_device)
             return remote
-        _check_sizes(family, config)
+        lacking = [size for size in ("hidden_size", "num_hidden_layers", "vocab_size") if size not in config]
+        if family.causal and lacking:  # transformers' defaults are 7 B parameters
+            raise ValueError(f"its config says model_type {family.model_type!r} and no {', '.join(lacking)}")
         if attn not in family.attention:
             raise ValueError(f"unknown attn {attn!r}; valid: {', '.join(family.attention)}")
         _check_width(source, config)
         model = load_weights(family.model, source, dtype=torch_dtype, attn_implementation=family.attention[attn])
+    except LOADING_ERRORS as error:
+        reason = str(error).strip().splitlines()[0]
+        raise ValueError(f"cannot load model {name!s}: {reason} (valid: nano, a local folder, a hub id)") from error
     if reads_at is not None:
         family = replace(family, reads_at=reads_at)
     backbone = (family.backbone or Backbone)(
@@ -120,17 +114,15 @@ def register_family(family: Family) -> Family:
     Raises ValueError for what is no Family, a model without `infer`, and a model_type or an architecture that is taken.
     """
     given: Any = family
-    if not isinstance(given, Family):
-        raise ValueError(
-            f"register_family takes a model_wrappers.backbones.model.Family, not {type(given).__name__} {given!r}"
-        )
     wrong = ""
-    if not callable(getattr(family.model, "infer", None)):
+    if not isinstance(given, Family):
+        wrong = f"register_family takes a model_wrappers.backbones.model.Family, not {type(given).__name__} {given!r}"
+    elif not callable(getattr(family.model, "infer", None)):
         wrong = (
             f"the model of the family {family.model_type!r} has no `infer`; derive {family.model.__name__} from "
             "model_wrappers.backbones.heads.HeadAtPositions as well, or write one"
         )
-    for known in FAMILIES.values():
+    for known in FAMILIES.values() if not wrong else ():
         types = {known.model_type, *known.also} & {family.model_type, *family.also}
         if names := sorted(types or set(known.architectures) & set(family.architectures)):
             wrong = f"a family of {'model_type' if types else 'the architecture'} {names[0]!r} is there already"
@@ -138,21 +130,6 @@ def register_family(family: Family) -> Family:
         raise ValueError(wrong)
     FAMILIES[family.model_type] = family
     return family
-
-
-def parameters_of(name: str | Path) -> int:
-    """How many parameters a checkpoint of a known family has, by its config.json alone. Raises ValueError otherwise."""
-    folder = model_folder(name)
-    source = str(folder) if folder.exists() else str(name)
-    with _named_in_errors(name):
-        family = family_of(_config(source))
-        if family is None:
-            raise ValueError(f"its model_type is unknown; known: {', '.join(FAMILIES)}")
-        _check_sizes(family, _config(source))
-        kind: Any = family.model
-        config = kind.config_class.from_pretrained(source)
-        with torch.device("meta"):
-            return sum(weight.numel() for weight in kind(config).parameters())
 
 
 def _config(source: str) -> dict[str, Any]:
@@ -185,13 +162,6 @@ def _faults(config: Any) -> Iterator[str]:
         yield f"its config has the same id for mask and EOS, {min(named)}"
 
 
-def _check_sizes(family: Family, config: dict[str, Any]) -> None:
-    """Raise ValueError for a config of transformers' own that names no sizes: its defaults are 7 B parameters."""
-    lacking = [name for name in ("hidden_size", "num_hidden_layers", "vocab_size") if name not in config]
-    if family.causal and lacking:
-        raise ValueError(f"its config says model_type {family.model_type!r} and no {', '.join(lacking)}")
-
-
 def _check_width(source: str, config: dict[str, Any]) -> None:
     """Raise ValueError, before memory is taken, for a width that none of a folder's weights has."""
     file = Path(source) / "model.safetensors"
@@ -204,27 +174,21 @@ def _check_width(source: str, config: dict[str, Any]) -> None:
         raise ValueError(f"no weight has the config's hidden size of {width}")
 
 
-@contextmanager
-def _named_in_errors(name: str | Path) -> Iterator[None]:
-    """What goes wrong when a model is loaded as one line with the model's name, a ValueError."""
+def device_named(device: str | torch.device, cuda_graphs: bool = False) -> torch.device:
+    """The device. Raises ValueError if there is none of that name here, or none that has the graphs that are wanted."""
     try:
-        yield
-    except LOADING_ERRORS as error:
-        reason = str(error).strip().splitlines()[0]
-        raise ValueError(f"cannot load model {name!s}: {reason} (valid: nano, a local folder, a hub id)") from error
-
-
-def device_named(device: str | torch.device) -> torch.device:
-    """The device. Raises ValueError if there is none of that name here."""
-    try:
-        torch_device = torch.device(device)
-    except RuntimeError as error:
-        raise ValueError(f"unknown device {device!r}; valid: {DEVICES}") from error
-    if torch_device.type not in ("cpu", "cuda"):
-        raise ValueError(f"device {device!s} is not supported; valid: {DEVICES}")
-    if torch_device.type == "cuda" and not torch.cuda.is_available():
-        raise ValueError(f"device {device!s} was asked for, but torch sees no CUDA device; use cpu")
-    return torch_device
+        found = torch.device(device)
+    except RuntimeError:
+        found = None
+    if found is None or found.type not in ("cpu", "cuda"):
+        wrong = f"is {'unknown' if found is None else 'not supported'}; valid: {DEVICES}"
+    elif found.type == "cuda" and not torch.cuda.is_available():
+        wrong = "was asked for, but torch sees no CUDA device; use cpu"
+    elif cuda_graphs and found.type != "cuda":
+        wrong = "has no CUDA graphs: leave them out, or run on a GPU"
+    else:
+        return found
+    raise ValueError(f"device {device!s} {wrong}")
 
 
 def dtype_named(dtype: str | torch.dtype | None, device: torch.device) -> torch.dtype:

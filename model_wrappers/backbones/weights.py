@@ -1,4 +1,4 @@
-"""Loading a checkpoint: all weights, of the right shape, finite; and models whose code comes with them.
+"""Loading a checkpoint: all weights, of the right shape, finite; and models that bring their code.
 
 Such a model gives logits of whole sequences. Not supported: `extend` (two-stream verification, wino, caches), causal
 attention (dcd), CUDA graphs, training.
@@ -10,6 +10,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from logging.handlers import BufferingHandler
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,9 @@ def load_weights(kind: Any, source: str, **options: Any) -> Any:
             )
         except RuntimeError as error:
             # Only the report says which of the tensors that are merged into one do not fit together.
-            names = re.findall(r"^(.+?) +\| +\S*CONVERSION", "\n".join(reports), re.MULTILINE)
+            names = re.findall(
+                r"^(.+?) +\| +\S*CONVERSION", "\n".join(each.getMessage() for each in reports), re.MULTILINE
+            )
             if not names:
                 raise
             raise ValueError(f"tensors are missing or misshapen that make up {_listed(names)}") from error
@@ -51,15 +54,9 @@ def load_weights(kind: Any, source: str, **options: Any) -> Any:
 
 
 @contextmanager
-def _reports() -> Iterator[list[str]]:
+def _reports() -> Iterator[list[logging.LogRecord]]:
     """What transformers reports of a config and of tensors: collected, not printed."""
-    reports: list[str] = []
-
-    class Collector(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            reports.append(record.getMessage())
-
-    collector = Collector()
+    collector = BufferingHandler(sys.maxsize)
     loggers = [logging.getLogger(f"transformers.{name}") for name in LOGGERS]
     before = [(logger.propagate, logger.level) for logger in loggers]
     for logger in loggers:
@@ -67,7 +64,7 @@ def _reports() -> Iterator[list[str]]:
         logger.propagate = False
         logger.setLevel(logging.WARNING)
     try:
-        yield reports
+        yield collector.buffer
     finally:
         for logger, (propagates, level) in zip(loggers, before, strict=True):
             logger.removeHandler(collector)
@@ -80,7 +77,8 @@ def _faults(model: torch.nn.Module, info: Any) -> Iterator[str]:
     if info["missing_keys"]:  # they would stay random
         yield f"no weights for {_listed(info['missing_keys'])}"
     if info["mismatched_keys"]:  # and so would these
-        wrong = (f"{name} ({_shape(there)}, not {_shape(here)})" for name, there, here in info["mismatched_keys"])
+        shapes = ((name, *("x".join(map(str, shape)) for shape in both)) for name, *both in info["mismatched_keys"])
+        wrong = (f"{name} ({there}, not {here})" for name, there, here in shapes)
         yield f"weights of another shape than the config's: {_listed(wrong)}"
     # Angles are computed; some checkpoints hold them all the same.
     unused = sorted(name for name in info["unexpected_keys"] if not name.endswith("rotary_emb.inv_freq"))
@@ -92,10 +90,6 @@ def _faults(model: torch.nn.Module, info: Any) -> Iterator[str]:
             yield f"the weights {name} are not finite: the file is damaged"
         if weight.dim() > 1 and not bool((low != 0) | (high != 0)):
             yield f"the weights {name} are all zero: the file is not of a trained model"
-
-
-def _shape(shape: Iterable[int]) -> str:
-    return "x".join(map(str, shape))
 
 
 def _listed(names: Iterable[str]) -> str:
@@ -110,7 +104,7 @@ LENGTH_FIELDS = ("max_position_embeddings", "max_sequence_length", "n_positions"
 
 
 class RemoteBackbone(Backbone):
-    """Logits of a model whose layers are unknown.
+    """Logits of a model with layers that are unknown.
 
     Mask and EOS are what its config names, else its tokenizer; a turn ends at the tokenizer's EOS, if that is another.
     """

@@ -1,7 +1,5 @@
-"""The decoders by name. A new one is one file here, one entry in METHODS, and one test; one of your own is a function
-with `@register("name")`, wherever it is.
-
-Light: a decoder's file, and with it torch, is imported when it is asked for.
+"""The decoders by name. A new one is one file here, one entry in METHODS, and one test; elsewhere it is a function with
+`@register("name")`. Light: a decoder's file, and with it torch, is imported when the decoder is used.
 """
 
 from __future__ import annotations
@@ -34,15 +32,15 @@ TAKEN = {
 class Decoder:
     """A method: where it is, and what it can do.
 
-    source: "module:function", or the function; it takes a Request and its options, whose struct its annotation names,
-    and fills the response. name: as messages have it. label: its row in a table; "" is its name.
+    source: "module:function", or the function, which takes a Request and its options (the annotation names their
+    struct) and fills the response. name: as in messages. label: its row in a table; "" is its name.
 
     semi_autoregressive: it takes LLaDA's block lengths of a suite; else it decodes the full sequence. greedy_only: it
     is defined at temperature 0. needs_extend: it runs only on backbones with `extend`. prefix_conditioned: its target
-    is what the paper's Algorithm 1 trains, and its windows are those of the paper's Theorem 2. may_leave_masks: its
-    choice of a token may be the mask, which then stays, as with the official sampler. whole_sequence: it reads what
-    comes after the block, or runs passes with other attention, so that it cannot decode a block model; blocks_only: it
-    decodes no other. canvases: it decodes models without a mask, causal: autoregressive models, and no others.
+    is what the paper's Algorithm 1 trains, and its windows are those of Theorem 2. may_leave_masks: its choice of a
+    token may be the mask, which then stays, as with the official sampler. whole_sequence: it reads what comes after the
+    block, or attends otherwise, and cannot decode a block model; blocks_only: it decodes no other. canvases: it decodes
+    models without a mask, causal: autoregressive models, and no others.
     """
 
     source: str | Function
@@ -118,20 +116,13 @@ def register(
 ) -> Callable[[F], F]:
     """A decorator that makes a function of (request, options) the decoder `name`; the arguments are Decoder's.
 
-    The function fills the response of a model_wrappers.request.Request; the annotation of its options names a struct
-    derived from model_wrappers.options.Options. Raises ValueError for a name that is taken or cannot be written on a
-    command line, and for a function that is none.
+    The function fills the response of a request.Request; the annotation of its options names a struct derived from
+    options.Options. Raises ValueError for a name that is taken or unfit for a command line, and for no function.
     """
 
     def enter(function: F) -> F:
         decoder = Decoder(
-            function,
-            name,
-            semi_autoregressive=semi_autoregressive,
-            greedy_only=greedy_only,
-            needs_extend=needs_extend,
-            may_leave_masks=may_leave_masks,
-            label=label,
+            function, name, semi_autoregressive, greedy_only, needs_extend, may_leave_masks=may_leave_masks, label=label
         )
         add_decoder(name, decoder)
         return function

@@ -14,7 +14,7 @@ class AROptions(Options, frozen=True, kw_only=True):
 
 
 def decode_ar(request: Request, options: AROptions) -> None:
-    """One call a token, over the prompt or the token before it; what stands behind EOS or an end of turn is EOS.
+    """One call a token, over the prompt or the token before it; what stands after EOS or an end of turn is EOS.
 
     Logits of the last token predict the next one, as transformers' causal models have them.
     """

@@ -1,11 +1,10 @@
 """Block diffusion's own sampler: a schedule, a threshold, edits.
 
 A step commits the block's masked positions whose confidence exceeds a threshold, and at least as many as the schedule
-has for it. With an editing threshold each step also replaces what it committed earlier in the block, where the model
-now says another token with more confidence than that; the block then ends after a pass that had nothing to do. Source:
-SDAR (arXiv 2510.06303, JetAstra/SDAR `generate.py`); LLaDA2.0 and 2.1 (inclusionAI, `generate`), whose edits these are;
-Fast-dLLM v2 (arXiv 2509.26328, `batch_sample`), which has sub-blocks.
-Shapes: L length of prompt and response, N positions of the block.
+has for it. With an editing threshold a step also replaces tokens of the block, where the model now has another one with
+more confidence than that; the block then ends after a pass that had nothing to do. Source: SDAR (arXiv 2510.06303,
+JetAstra/SDAR `generate.py`); LLaDA2.0 and 2.1 (inclusionAI, `generate`), with their edits; Fast-dLLM v2 (arXiv
+2509.26328, `batch_sample`), with its sub-blocks. Shapes: L length of prompt and response, N positions of the block.
 """
 
 from itertools import count
@@ -13,19 +12,18 @@ from typing import Literal
 
 import torch
 
-from model_wrappers.decoders.llada import Choice, best
+from model_wrappers.decoders.llada import Choice, highest
 from model_wrappers.options import EndOptions, Positive, Share
 from model_wrappers.request import Request, fill_after_eos
 from model_wrappers.sampling import quotas
 
 
 class BlockOptions(EndOptions, frozen=True, kw_only=True):
-    """steps: denoising steps of a block, over which its positions are spread as evenly as can be (None: its length).
-    threshold: what a confidence must exceed for a position to be committed beyond that (None: none is).
-    editing_threshold: what the confidence in another token must exceed for it to replace a committed one (None: none
-    is). max_post_steps: most passes for edits once a block has no mask. remasking: which positions come first.
-    sub_block: a block comes in parts of so many positions from left to right, each with these steps (None: at once).
-    stop_at_eos: once a block is done.
+    """steps: denoising steps of a block, over which its positions are spread evenly (None: its length). threshold: a
+    confidence above it commits a position beyond that (None: none does). editing_threshold: the confidence in another
+    token above which it replaces a committed one (None: none does). max_post_steps: most passes for edits once a block
+    has no mask. remasking: which positions come first. sub_block: length of the parts that a block is decoded in, left
+    to right, each with these steps (None: all at once). stop_at_eos: once a block is done.
     """
 
     steps: Positive | None = None
@@ -109,8 +107,5 @@ def commit_best(
         score_M, number = confidence_M, over
     if not number:
         return
-    length = request.x_1L.shape[1]
-    chosen_M = best(length, at_M, score_M, number)
-    token_L = request.x_1L[0].index_put((at_M,), token_M)
-    confidence_L = confidence_M.new_zeros(length).index_put((at_M,), confidence_M)
-    request.commit(chosen_M, token_L[chosen_M], confidence_L[chosen_M], "unmasked")
+    best = highest(request.x_1L.shape[1], at_M, score_M, number)
+    request.commit(at_M[best], token_M[best], confidence_M[best], "unmasked")

@@ -1,8 +1,8 @@
-"""Commit as many positions a step as the model is sure of: by threshold, by factor, by entropy budget.
+"""Commit all positions of a step that are confident enough: by threshold, by factor, by entropy budget.
 
-LLaDA's loop with another commit rule. `threshold` and `factor`: Fast-dLLM (Wu et al., arXiv 2505.22618). `entropy`:
-EB-Sampler (Ben-Hamu et al., arXiv 2505.24857). At least one position is committed a step. Outside the FeF-DLLM paper;
-they are what a user would pick instead. Shapes: N candidates, V vocabulary.
+LLaDA's loop with another commit rule; at least one position is committed a step. `threshold` and `factor`: Fast-dLLM
+(Wu et al., arXiv 2505.22618). `entropy`: EB-Sampler (Ben-Hamu et al., arXiv 2505.24857). Outside the FeF-DLLM paper.
+Shapes: N candidates, V vocabulary.
 """
 
 import torch
@@ -31,7 +31,7 @@ class EntropyOptions(UnmaskOptions, frozen=True, kw_only=True):
 
 
 class Threshold:
-    """All positions whose confidence is at least tau."""
+    """All positions with a confidence of at least tau."""
 
     def __init__(self, limit: float) -> None:
         self._limit = limit

@@ -1,8 +1,7 @@
 """DCD-style decoding: a diffusion proposal corrected by a causal model (after Liu et al., Discrete Copula Diffusion).
 
-As in the FeF-DLLM paper's reproduction, an approximation of the original: the copula model is the same checkpoint under
-a causal attention bias, and the proposal's logits are l_cop + alpha * l_diff. Logits at a position predict its own
-token (no shift). Shapes: L length, N candidates, V vocabulary.
+As in the FeF-DLLM paper's reproduction, the copula model is the same checkpoint under a causal attention bias, and the
+proposal's logits are l_cop + alpha * l_diff, of a position's own token. Shapes: L length, N candidates, V vocabulary.
 """
 
 import torch

@@ -1,18 +1,16 @@
 """DDOSP: LLaDA with a data-driven unmasking schedule (Lavenant and Zanella, arXiv 2510.25544).
 
-Only how many positions each step commits differs from LLaDA: every block has quotas of its own, from a schedule that
-`harness/schedule.py` estimates from training responses. Without one they are the uniform ones, as in the FeF-DLLM
-paper's reproduction.
+Every block has quotas, from a schedule that `harness/schedule.py` estimates from training responses; without one they
+are the uniform ones, as in the FeF-DLLM paper's reproduction.
 """
 
 import json
 from pathlib import Path
 
 import msgspec
-import torch
 
 from model_wrappers.backbones.registry import NANO
-from model_wrappers.decoders.llada import Candidates, Choice, Even, Rule, UnmaskOptions, steps_per_block, unmask
+from model_wrappers.decoders.llada import Choice, Even, UnmaskOptions, steps_per_block, unmask
 from model_wrappers.options import Positive
 from model_wrappers.request import Request
 
@@ -30,25 +28,23 @@ def decode_ddosp(request: Request, options: DDOSPOptions) -> None:
     """Fill the response. Raises ValueError for bad steps, and for a schedule of other lengths or steps."""
     blocks = len(request.block_ends)
     steps = max(request.length // 2, blocks) if options.steps is None else options.steps
-    rule: Rule = Even(steps_per_block(request.length, request.block_length, steps))
+    per_block = steps_per_block(request.length, request.block_length, steps)
+    rule = Even(per_block)
     if options.schedule is not None:
-        rule = Scheduled(read_schedule(options.schedule, blocks, steps, request.block_length))
+        rule = Scheduled(read_schedule(options.schedule, blocks, steps, request.block_length), per_block)
     unmask(Choice(request, options), rule)
 
 
-class Scheduled:
-    """Ranked by confidence, as many a step as the schedule says for the block."""
+class Scheduled(Even):
+    """Ranked by confidence, as many a step as the schedule has for the block."""
 
-    def __init__(self, quotas: list[list[int]]) -> None:
+    def __init__(self, quotas: list[list[int]], steps: int) -> None:
+        super().__init__(steps)
         self._blocks = iter(quotas)
-        self._quotas: list[int] = []
 
     def steps(self, masked: int) -> int:
         self._quotas = next(self._blocks)
-        return len(self._quotas)
-
-    def select(self, step: int, position_N: torch.Tensor, candidates: Candidates) -> tuple[torch.Tensor, int]:
-        return candidates.confidence_N, self._quotas[step]
+        return self._steps
 
 
 def schedule_path(schedule: str | Path) -> Path:

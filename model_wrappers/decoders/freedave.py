@@ -1,9 +1,9 @@
 """FreeDave: lossless decoding by free draft and verification, at temperature 0 (Wu and Zhang, arXiv 2510.00294).
 
-The logits of the sequence as it is give the next state of LLaDA's one-token-a-step decoding for certain, and a guess at
-the states after that: the 2, 3, .. most confident positions filled in. One batch runs the guesses; each is right if the
-one before it chooses just what it adds. The last right state's logits are the next guesses. So the tokens are LLaDA's.
-Every block begins with a forward of its own. Shapes: L length, N masked positions, K guessed states, V vocabulary.
+The logits of the sequence as it is give the next state of LLaDA's one-token-a-step decoding for certain, and guesses at
+the states after it: the 2, 3, .. most confident positions filled in. One batch runs the guesses; each is right if the
+one before it chooses just what it adds. The last right state's logits are the next guesses, so the tokens are LLaDA's.
+A block begins with a forward. Shapes: L length, N masked positions, K guessed states, V vocabulary.
 """
 
 from functools import partial
@@ -55,8 +55,7 @@ def decode_freedave(request: Request, options: FreeDaveOptions) -> None:
                     accepted += 1
             resolved = links[: accepted + 1]
             positions, tokens, confidences = map(list, zip(*resolved, strict=True))
-            free: list[How] = ["accepted"] * accepted
-            how: list[How] = ["unmasked", *free]
+            how: list[How] = ["accepted" if number else "unmasked" for number in range(len(resolved))]
             request.commit(positions, tokens, confidences, how)
             if len(links) > 1:
                 if len(resolved) < len(links):

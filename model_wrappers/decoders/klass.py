@@ -1,9 +1,9 @@
-"""KLASS: commit every position that is sure and stable at once (Kim et al., arXiv 2511.05664).
+"""KLASS: commit every position that is confident and stable (Kim et al., arXiv 2511.05664).
 
-A position is committed when its confidence exceeds one threshold and its distribution has changed by less than another,
-in KL divergence from the step before, for `history` steps in a row; if none is, the most confident one. Confidences and
-divergences are float64, as in the official code. Divergences need the distributions of the next block too: its first
-step is compared with the last one of this block. Shapes: M positions whose logits are read, V vocabulary.
+A position is committed when its confidence exceeds one threshold and the KL divergence of its distribution from the
+step before is below another, for `history` steps in a row; if none is, the most confident one. Both are float64, as in
+the official code. The next block is read too: its first step is compared with the last one of this block. Shapes: M
+positions whose logits are read, V vocabulary.
 """
 
 import torch
@@ -73,7 +73,7 @@ class Stability:
         return masked
 
     def select(self, step: int, position_N: torch.Tensor, candidates: Candidates) -> tuple[torch.Tensor, int]:
-        """All that are sure and stable; if there is none, the most confident one."""
+        """All that are confident and stable; if there is none, the most confident one."""
         confidence_N, history = candidates.confidence_N, self._options.history
         ready_N = (self._stable_L[position_N] >= history) & (confidence_N > self._options.conf_threshold)
         if step < history - 1 or not bool(ready_N.any()):

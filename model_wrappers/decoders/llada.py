@@ -1,9 +1,8 @@
 """LLaDA: semi-autoregressive blocks, low-confidence remasking (Nie et al., arXiv 2502.09992).
 
-Token for token the official sampler at temperature 0; LLaDA/2 is `steps = gen_length // 2`. The loop and the token
-choice stand here for all decoders that share them: those differ in where logits come from or in how many positions a
-step commits. Shapes: L length of prompt and response, N candidates (masked positions up to the block's end), V
-vocabulary.
+Token for token the official sampler at temperature 0; LLaDA/2 is `steps = gen_length // 2`. Decoders that differ in
+where logits come from, or in how many positions a step commits, share the loop and the token choice. Shapes: L length
+of prompt and response, N candidates (masked positions up to the block's end), V vocabulary.
 """
 
 from __future__ import annotations
@@ -30,8 +29,7 @@ class UnmaskOptions(EndOptions, frozen=True, kw_only=True):
 
 class LLaDAOptions(UnmaskOptions, frozen=True, kw_only=True):
     """steps: forwards for the whole response (None: its length), a multiple of the number of blocks. cfg_scale: weight
-    of classifier-free guidance; above 0 each step runs a second row with the prompt masked. remasking: which
-    predictions stay.
+    of classifier-free guidance; above 0 a step has a second row, the prompt masked. remasking: which predictions stay.
     """
 
     steps: Positive | None = None
@@ -113,10 +111,7 @@ class Choice:
         return self(self.cache.logits(x_1L, position_N))
 
     def __call__(self, logits_NV: torch.Tensor) -> Candidates:
-        """The candidates that logits (N, V) give.
-
-        The mask stays a candidate: where it is chosen, it counts towards the step's quota and the mask remains.
-        """
+        """The candidates of logits (N, V). A mask that is chosen counts towards the step's quota, and remains."""
         backbone, temperature = self.request.backbone, self.request.temperature
         if self.options.logits_eos_inf:
             logits_NV = _without(logits_NV, backbone.eos_id)
@@ -139,9 +134,9 @@ def unmask(
 ) -> None:
     """LLaDA's loop: block after block, one forward and one commit a step.
 
-    propose: where a step's candidates come from (None: the choice's own forward). block_only: masks that an earlier
-    block left are no candidates any more; with a cache they never are after a block's first step. finish: called
-    before a step commits; where it is true, it has filled the response, and nothing is left to do.
+    propose: gives a step's candidates (None: the choice's forward). block_only: masks that an earlier block left are no
+    candidates; with a cache they never are after a block's first step. finish: called before a step commits; True if it
+    has filled the response, which ends decoding.
     """
     request, cache = choice.request, choice.cache
     propose = choice.propose if propose is None else propose
@@ -160,23 +155,20 @@ def unmask(
             if finish is not None and finish():
                 return
             score_N, count = rule.select(step, position_N, candidates)
-            chosen = best(length, position_N, score_N, min(count, len(position_N)))
-            token_L = x_1L[0].index_put((position_N,), candidates.token_N)
-            confidence_L = score_N.new_zeros(length).index_put((position_N,), candidates.confidence_N.to(score_N))
-            request.commit(chosen, token_L[chosen], confidence_L[chosen], "unmasked")
+            best = highest(length, position_N, score_N, min(count, len(position_N)))
+            token_N, confidence_N, _ = candidates
+            request.commit(position_N[best], token_N[best], confidence_N[best], "unmasked")
             if choice.options.stop_at_eos and fill_after_eos(request):
                 return
         request.finish(block)
 
 
-def best(length: int, position_N: torch.Tensor, score_N: torch.Tensor, count: int) -> torch.Tensor:
-    """The positions (count,) of the highest scores.
-
-    Ranked over the whole row, as the official sampler does: equal confidences then fall the same way.
-    """
+def highest(length: int, position_N: torch.Tensor, score_N: torch.Tensor, count: int) -> torch.Tensor:
+    """Indices (count,) of the highest scores, those of ascending positions in a row of `length`."""
+    # Ranked over the whole row, as the official sampler does: equal confidences then fall the same way.
     score_L = torch.full((length,), -torch.inf, dtype=score_N.dtype, device=score_N.device)
     score_L[position_N] = score_N
-    return score_L.topk(count).indices
+    return torch.searchsorted(position_N, score_L.topk(count).indices)
 
 
 def steps_per_block(length: int, block_length: int, steps: int | None) -> int:

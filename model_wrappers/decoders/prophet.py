@@ -2,8 +2,8 @@
 arXiv 2508.19982).
 
 LLaDA's decoding, until the gap between the two highest logits, a mean over the positions of the answer, exceeds a
-threshold; then every mask is filled at once with its likeliest token. The threshold falls as decoding goes on. Shapes:
-L length of prompt and response, N candidates, M positions whose logits are read, A positions of the answer.
+threshold that falls as decoding goes on; then every mask gets its likeliest token. Shapes: L length of prompt and
+response, N candidates, M positions whose logits are read, A positions of the answer.
 """
 
 import torch
@@ -18,8 +18,7 @@ EARLY, MID = 0.33, 0.67  # shares of the steps at which a lower threshold begins
 class ProphetOptions(EndOptions, frozen=True, kw_only=True):
     """steps: forwards for the whole response without an exit (None: its length). early, mid, late: the gap that ends
     decoding, a difference of logits, in each third of the steps. answer_start: index in the response of the answer's
-    first token (None: all of the response is the answer). answer_length: its tokens; what lies beyond the response does
-    not count.
+    first token (None: all of the response is the answer). answer_length: its tokens, without those beyond the response.
     """
 
     steps: Positive | None = None

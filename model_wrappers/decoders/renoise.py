@@ -1,9 +1,9 @@
 """Entropy-bounded re-noising of canvases: DiffusionGemma's own sampler (transformers, `generation_diffusion_gemma.py`).
 
-A canvas begins as random tokens. Each step draws a token at every position, keeps those of least entropy as long as the
-sum of the others kept is within a bound (after EB-Sampler, arXiv 2505.24857), and puts random tokens in the place of
-the rest. It ends when the likeliest tokens stay the same and the mean entropy is small; they are the canvas's tokens.
-Shapes: C positions of the canvas, V vocabulary.
+A canvas begins as random tokens. A step draws a token at every position, keeps those of least entropy within a bound on
+their summed entropy (after EB-Sampler, arXiv 2505.24857), and puts random tokens in the place of the rest. It ends when
+the likeliest tokens stay the same and the mean entropy is small; they are the canvas's tokens. Shapes: C positions of
+the canvas, V vocabulary.
 """
 
 import torch

@@ -1,12 +1,12 @@
 """S2D2: a block model drafts a block and verifies it itself, one token at a time (arXiv 2603.25702).
 
 At block length 1 a block model is autoregressive. A step drafts every mask of the block in one pass, and a second pass
-has the target of each token of the first run of masks, given the drafts before it: they are accepted as in speculative
-sampling, and the first rejected one is corrected. Where too few drafts can be expected to be accepted, the step commits
-by a threshold, as `block` does. Source: phymhan/S2D2, `generate_ssd_policy.py`, without its other routing policies and
-its causal caches. With acceptance "match" it is the linear speculation of Nemotron-Labs-Diffusion (SGLang,
-`linear_spec.py`), for models whose logits predict their own position. Shapes: N masked positions of the block, S those
-of their first run, M tokens of a verification, K kept, V vocabulary.
+has the target of each token of the first run of masks, given the drafts before it: they are accepted or corrected as in
+speculative sampling. Where too few drafts can be expected to be accepted, the step commits by a threshold, as `block`
+does. Source: phymhan/S2D2, `generate_ssd_policy.py`, without its other routing policies and its causal caches. With
+acceptance "match" it is Nemotron-Labs-Diffusion's linear speculation (SGLang, `linear_spec.py`), for models whose
+logits predict their own position. Shapes: N masked positions of the block, S those of their first run, M tokens of a
+verification, K kept, V vocabulary.
 """
 
 import math
@@ -15,7 +15,7 @@ from typing import Literal
 
 import torch
 
-from model_wrappers.backbones.key_values import KeyValues
+from model_wrappers.backbones.protocol import KeyValues
 from model_wrappers.decoders.block import commit_best
 from model_wrappers.options import NotNegative, Options, Positive, Share
 from model_wrappers.request import Request, fill_after_eos
@@ -24,11 +24,11 @@ from model_wrappers.trace import How, Rejected, Window
 
 
 class S2D2Options(Options, frozen=True, kw_only=True):
-    """steps: of a block, over which its positions are spread as evenly as can be (None: its length). threshold: what a
-    confidence must exceed to be committed without verification. min_span: the shortest run of masks that is verified.
-    min_expected: how many drafts must be expected to be accepted. acceptance: at temperature 0, "ratio" accepts a draft
-    with min(1, target / draft) of the probabilities at temperature 1, as the official code does, and "match" if it is
-    the target's likeliest token. stop_at_eos: once a block is done.
+    """steps: of a block, over which its positions are spread evenly (None: its length). threshold: a confidence above
+    it commits without verification. min_span: the shortest run of masks that is verified. min_expected: how many drafts
+    must be expected to be accepted. acceptance: at temperature 0, "ratio" accepts a draft with min(1, target / draft)
+    of the probabilities at temperature 1, as the official code does, and "match" if it is the target's likeliest token.
+    stop_at_eos: once a block is done.
     """
 
     steps: Positive | None = None
@@ -59,7 +59,7 @@ def decode_s2d2(request: Request, options: S2D2Options) -> None:
             logits_1NV, cache = backbone.context(x_1L, masked_N)
             draft_NV = token_probs(logits_1NV[0], temperature)
             token_N = draw(draft_NV, request.temperature, sampler)
-            run = first_run(masked_N)
+            run = 1 + int((masked_N.diff() == 1).cumprod(0).sum())  # masks without a gap, from the first on
             at_S, draft_SV = masked_N[:run], draft_NV[:run]
             committed = 0
             if run >= options.min_span and may_pay(draft_SV, options.min_expected):
@@ -88,13 +88,8 @@ def decode_s2d2(request: Request, options: S2D2Options) -> None:
         request.finish(block)
 
 
-def first_run(masked_N: torch.Tensor) -> int:
-    """How many of these positions follow each other without a gap, from the first on."""
-    return 1 + int((masked_N.diff() == 1).cumprod(0).sum())
-
-
 def may_pay(draft_SV: torch.Tensor, least: float) -> bool:
-    """Whether at least so many drafts can be expected to be accepted (the official `soft_entropy_negexp`).
+    """Whether at least this many drafts can be expected to be accepted (the official `soft_entropy_negexp`).
 
     A draft's probability to be accepted is estimated by exp(-H), H its entropy as a share of the greatest one.
     """
@@ -125,9 +120,8 @@ def verify(request: Request, begin: int, at_S: torch.Tensor, draft_S: torch.Tens
     ids_M = torch.cat([x_L.index_put((at_S,), draft_S)[chain_C], x_L[at_S]])
     sees_MC = chain_C < position_M[:, None]
     visible_MK = torch.cat([torch.arange(kept, device=x_L.device).expand(len(ids_M), -1) < begin, sees_MC], 1)
-    itself_MM = torch.eye(len(ids_M), dtype=torch.bool, device=x_L.device)
     visible_MK = torch.nn.functional.pad(visible_MK, (0, len(at_S)))
-    visible_MK[:, kept:] |= itself_MM
+    visible_MK[:, kept:] |= torch.eye(len(ids_M), dtype=torch.bool, device=x_L.device)
     read_S = torch.arange(len(chain_C), len(ids_M), device=x_L.device)
     logits_1SV, _ = request.backbone.extend(ids_M[None], position_M, read_S, cache, visible_MK)
     return logits_1SV[0]

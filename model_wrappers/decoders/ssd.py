@@ -1,10 +1,9 @@
 """SSD: self-speculative decoding, lossless at temperature 0 (Gao et al., arXiv 2510.04147).
 
-The model drafts for itself: the latest logits rank the masked positions of the block by confidence, the first of them
-form a chain of (position, token), and one batch verifies every prefix of the chain. A draft is accepted if it is the
-very choice, position and token, that one-token-a-step LLaDA would make there, so the tokens are LLaDA's. Departures
-from the paper: a linear chain (as in the FeF-DLLM paper's reproduction), and temperature 0 only. Shapes: L length, N
-masked positions, K nodes of a chain, V vocabulary.
+The latest logits rank the masked positions of the block by confidence. The first of them form a chain of
+(position, token), and one batch verifies every prefix of it. A draft is accepted if one-token-a-step LLaDA would choose
+that position and token there, so the tokens are LLaDA's. Departures from the paper: a linear chain, as in the FeF-DLLM
+paper's reproduction, and temperature 0 only. Shapes: L length, N masked positions, K nodes of a chain, V vocabulary.
 """
 
 from bisect import bisect_right
@@ -13,7 +12,7 @@ from typing import NamedTuple
 
 import torch
 
-from model_wrappers.decoders.llada import Choice, best
+from model_wrappers.decoders.llada import Choice, highest
 from model_wrappers.options import EndOptions, Positive
 from model_wrappers.request import Request, fill_after_eos
 from model_wrappers.trace import How, Rejected, Window
@@ -85,10 +84,8 @@ def ranked(
     here_N = (x_L[position_N] == choice.request.mask_id) & (position_N < end)
     position_M = position_N[here_N]
     token_M, confidence_M, _ = choice(logits_NV[here_N])
-    token_L = x_L.index_put((position_M,), token_M)
-    confidence_L = confidence_M.new_zeros(len(x_L)).index_put((position_M,), confidence_M)
-    order_M = best(len(x_L), position_M, confidence_M, len(position_M))
-    return list(map(Link, order_M.tolist(), token_L[order_M].tolist(), confidence_L[order_M].tolist()))
+    order_M = highest(len(x_L), position_M, confidence_M, len(position_M))
+    return list(map(Link, *(of_M[order_M].tolist() for of_M in (position_M, token_M, confidence_M))))
 
 
 def rejected(links: list[Link], position_N: torch.Tensor, logits_KNV: torch.Tensor) -> Rejected:

@@ -1,15 +1,14 @@
 """WINO: commit many tokens at a low threshold, and revoke those that do not hold (Hong et al., arXiv 2507.18578).
 
-Behind the sequence stands a shadow of the block: a mask at each of its positions, which sees everything but the token
-that is there. What the shadow gives a committed token is its confidence without having seen itself; where that is below
-a threshold the position is masked again. The bounds on how many tokens a step commits and revokes are the official
-code's. Tokens that were given are never revoked. Shapes: L length of prompt and response, M with the shadow, N
-positions whose logits are read, V vocabulary.
+After the sequence comes a shadow of the block: a mask for each position, which sees everything but the token that is
+there. What the shadow gives a committed token is its confidence without having seen itself; below a threshold the
+position is masked again, unless it was given. The bounds on commits and revocations of a step are the official code's.
+Shapes: L length of prompt and response, M with the shadow, N positions whose logits are read, V vocabulary.
 """
 
 import torch
 
-from model_wrappers.decoders.llada import Choice, UnmaskOptions, best
+from model_wrappers.decoders.llada import Choice, UnmaskOptions, highest
 from model_wrappers.options import Share
 from model_wrappers.request import Request, fill_after_eos
 
@@ -46,6 +45,7 @@ def decode_wino(request: Request, options: WINOOptions) -> None:
             position_N = first + masked_L[first:end].nonzero()[:, 0]
             if len(position_N) == 0:
                 break
+            # The model reads the candidates where they stand, and judges what is committed here through the shadow.
             held = block[~masked_L[block] & ~given_L[block]]  # committed here, so that they may be revoked
             read_N = torch.cat([position_N, shadow.of(held)])
             logits_NV = choice.cache.logits(shadow.behind(x_1L), read_N, shadow.position_M, shadow.visible_MM)
@@ -55,10 +55,9 @@ def decode_wino(request: Request, options: WINOOptions) -> None:
 
             limit = min(max(int(len(position_N) * SHARE), LEAST_LIMIT), MOST_LIMIT)
             sure = int((confidence_N > options.threshold).sum())
-            chosen = best(length + len(block), position_N, confidence_N, max(1, min(sure, limit)))
-            token_L = x_1L[0].index_put((position_N,), token_N)
-            confidence_L = confidence_N.new_zeros(length).index_put((position_N,), confidence_N)
-            request.commit(chosen, token_L[chosen], confidence_L[chosen], "unmasked")
+            best = highest(length + len(block), position_N, confidence_N, max(1, min(sure, limit)))
+            chosen = position_N[best]
+            request.commit(chosen, token_N[best], confidence_N[best], "unmasked")
             masked_L[chosen] = False
 
             if len(chosen) > 1:
@@ -73,7 +72,7 @@ def decode_wino(request: Request, options: WINOOptions) -> None:
 
 
 class Shadow:
-    """The masks behind the sequence that judge a block's tokens, and what every token sees of the whole.
+    """The masks after the sequence that judge a block's tokens, and what every token sees of the whole.
 
     Where the model's logits come from the token before, a mask has the token before its position in front of it, which
     it alone sees. position_M: of all tokens, in the sequence. visible_MM: bool, what each sees.
@@ -81,8 +80,7 @@ class Shadow:
 
     def __init__(self, request: Request, block: torch.Tensor) -> None:
         self._block, self._mask_id, self._lead = block, request.mask_id, -request.backbone.reads_at
-        length = request.x_1L.shape[1]
-        self._length = length
+        self._length = length = request.x_1L.shape[1]
         self._at = torch.stack([block - back for back in range(self._lead, -1, -1)], 1).flatten()
         self.position_M = torch.cat([torch.arange(length, device=block.device), self._at])
         total = length + len(self._at)
@@ -99,7 +97,7 @@ class Shadow:
         return self._length + (held - self._block[0]) * (1 + self._lead) + self._lead
 
     def behind(self, x_1L: torch.Tensor) -> torch.Tensor:
-        """The sequence with the shadow behind it, (1, M)."""
+        """The sequence with the shadow after it, (1, M)."""
         shadow_1S = torch.full_like(self._at, self._mask_id)[None]
         if self._lead:
             shadow_1S[:, ::2] = x_1L[:, self._at[::2]]

@@ -1,8 +1,7 @@
 """The runs of a report as one book, and its data: script files, each one call, for a page that is opened from disk.
 
-A book has series (a method of a run), suites, and every item under numbers of these. `rows` has a few numbers of every
-item. What is large, texts and traces, stands in files of some hundred responses each, compressed, and is loaded when
-somebody looks at one of them. Everything is data: a page shows it as text.
+A book numbers series (a method of a run) and suites. `rows` has a few numbers of every item; texts and traces, which
+are large, are in compressed files of some hundred responses each, loaded when a reader opens one of them.
 """
 
 import base64
@@ -20,19 +19,16 @@ import pandas as pd
 
 from harness.errors import UserError
 from harness.measures.table import REFERENCE, method_labels, suite_titles
+from harness.records.files import TraceRecord, each_frame, read_prompts
 from harness.records.store import KEY, Run
-from harness.records.traces import TraceRecord, each_frame, read_prompts
-from harness.suites.registry import SUITES
-from harness.suites.splits import drawn, split_named
+from harness.suites.registry import SUITES, drawn, split_named
 
 RESPONSES = 100  # about how many a data file holds
 
 
 @dataclass(frozen=True)
 class Series:
-    """A method of a run. name: what pages call it; reference: the series that it is compared with, LLaDA's of its run,
-    by number; None where the run has none.
-    """
+    """A method of a run. name: as pages show it; reference: the number of LLaDA's series in its run, or None."""
 
     run: int
     method: str
@@ -120,13 +116,9 @@ def _suite_numbers(run: Run, name: str, suites: list[ShownSuite]) -> dict[str, i
 
 
 def _distinct(names: list[str]) -> list[str]:
-    """The names, the later ones of several equal ones with a number behind."""
-    seen: dict[str, int] = {}
-    found = []
-    for name in names:
-        seen[name] = seen.get(name, 0) + 1
-        found.append(name if seen[name] == 1 else f"{name} #{seen[name]}")
-    return found
+    """The names, a later one of several equal ones with its number."""
+    numbers = [names[: at + 1].count(name) for at, name in enumerate(names)]
+    return [name if number == 1 else f"{name} #{number}" for name, number in zip(names, numbers, strict=True)]
 
 
 def numbers_of(frame: pd.DataFrame, name: str, digits: int = 0) -> list[Any]:
@@ -179,7 +171,7 @@ def rows(book: Book) -> dict[str, Any]:
 
 
 def texts(book: Book) -> Iterator[tuple[str, dict[int, Any]]]:
-    """Name and content of every file of texts: by item its prompt and gold, and by series what was said.
+    """Name and content of every file of texts: by item its prompt and gold, and by series the response.
 
     A response is [text, why it is right or wrong, its windows as [step, start, proposed, accepted, committed]].
     """
@@ -195,17 +187,17 @@ def texts(book: Book) -> Iterator[tuple[str, dict[int, Any]]]:
         found = files.setdefault((suite, item // book.items_a_file), {})
         entry = found.setdefault(item, {"prompt": None, "gold": None, "said": {}})
         entry["prompt"] = entry["prompt"] or prompts[book.series[series].run].get((book.suites[suite].key, item))
-        entry["gold"] = entry["gold"] or _text(gold)
-        entry["said"][series] = [_text(text), _text(why), windows.get((series, suite, item), [])]
+        text, why, gold = (value if isinstance(value, str) else None for value in (text, why, gold))
+        entry["gold"] = entry["gold"] or gold
+        entry["said"][series] = [text, why, windows.get((series, suite, item), [])]
     for (suite, number), found in files.items():
         yield f"text/{suite}-{number}", found
 
 
 def generated_prompts(run: Run) -> dict[tuple[str, int], str]:
-    """What was asked in a run that recorded no prompts, by suite and item, without the chat template.
+    """The prompts of a run that recorded none, by suite and item, without the chat template.
 
-    {} of suites whose problems are not generated. Generated again, they are the run's if their file has the SHA-256
-    that the run recorded.
+    {} of suites that are not generated. Generated again, they are the run's if their file has the recorded SHA-256.
     """
     data = run.config.data
     found: dict[tuple[str, int], str] = {}
@@ -219,10 +211,6 @@ def generated_prompts(run: Run) -> dict[tuple[str, int], str]:
         if recorded in (None, hashlib.sha256(content).hexdigest()):
             found |= {(suite, item): problem.question for item, problem in enumerate(own)}
     return found
-
-
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) else None
 
 
 def _windows(book: Book) -> dict[tuple[int, int, int], list[list[int | None]]]:
@@ -240,7 +228,7 @@ def _windows(book: Book) -> dict[tuple[int, int, int], list[list[int | None]]]:
 def traces(book: Book) -> Iterator[tuple[str, dict[str, Any]]]:
     """Name and content of every file of traces.
 
-    pieces: texts of tokens; of: by item and series a trace, as `_trace` gives it. The records stay packed until their
+    pieces: texts of tokens; of: by item and series a trace, as `_trace` gives it. Records stay packed until their
     file's turn.
     """
     files: dict[tuple[int, int], list[tuple[int, int, TraceRecord]]] = defaultdict(list)
@@ -263,10 +251,9 @@ def traces(book: Book) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _trace(trace: TraceRecord, texts_of: dict[int, str], pieces: dict[str, int]) -> dict[str, Any]:
-    """A trace as a page has it. pieces: numbers of the texts of tokens, to which its own are added.
+    """A trace as a page has it. pieces: numbers of the texts of tokens, to which this adds.
 
-    mask, ends: numbers of the pieces of the mask, EOS and EoT, which show as signs of their own; probabilities in parts
-    of LIKELY, -1 where there is none.
+    mask, ends: the pieces of the mask, EOS and EoT, shown as signs; probabilities in parts of LIKELY, -1 for none.
     """
 
     def piece(token: int) -> int:

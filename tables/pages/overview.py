@@ -11,16 +11,21 @@ from harness.measures.intervals import means as means_over
 from harness.measures.intervals import paired, with_intervals
 from harness.measures.table import checkpoint_names, measure, timed
 from harness.measures.theory import acceptance_by_position, fef_windows
-from tables.charts import PALETTE, SYMBOLS
+from tables.charts import PALETTE
 from tables.pages.data import Book
 
+# Marker shapes as plotly calls them; more than colors, so that the two do not repeat together.
+SYMBOLS = (
+    *("circle", "square", "diamond", "triangle-up", "triangle-down", "cross", "x", "star"),
+    *("pentagon", "hexagon", "hourglass"),
+)
 METRICS = {"accuracy": "Acc.", "speedup": "Speed", "forward_speedup": "Fwd."}
 UNITS = {"accuracy": "", "speedup": "x", "forward_speedup": "x"}
 
 
 @dataclass(frozen=True)
 class LinkedCell:
-    """A number of the table: its text, its interval's, what it is sorted by, and the items behind it, as a link."""
+    """A number of the table: its text, its interval's, what it is sorted by, and a link to its items."""
 
     text: str
     interval: str
@@ -68,19 +73,17 @@ def overview(book: Book) -> Overview:
             there = book.suite_numbers[series.run].get(each.key) == suite and key in own.index
             values = own.loc[key].to_dict() if there else {}
             cells += [_cell(values, metric, f"#/items?suite={suite}&series={number}") for metric in metrics]
-        checkpoint = checkpoint_names(book.runs[series.run], series.method)
-        rows.append(Row(series.name, checkpoint, tuple(cells)))
+        rows.append(Row(series.name, checkpoint_names(book.runs[series.run], series.method), tuple(cells)))
     titles = ("Mean", *(suite.title for suite in book.suites))
     return Overview(titles, tuple(METRICS[metric] for metric in metrics), tuple(rows), tuple(frames), tuple(means))
 
 
 def _cell(values: dict[Any, Any], metric: str, link: str) -> LinkedCell:
     value, low, high = (values.get(name) for name in (metric, f"{metric}_low", f"{metric}_high"))
-    if value is None or pd.isna(value):
+    if pd.isna(value):
         return LinkedCell("-", "", None, link)
     digits, unit = (1 if metric == "accuracy" else 2), UNITS[metric]
-    known = low is not None and high is not None and not pd.isna(low) and not pd.isna(high)
-    interval = f"{low:.{digits}f} to {high:.{digits}f}{unit}" if known else ""
+    interval = "" if pd.isna(low) or pd.isna(high) else f"{low:.{digits}f} to {high:.{digits}f}{unit}"
     return LinkedCell(f"{value:.{digits}f}{unit}", interval, round(float(value), 6), link)
 
 
@@ -90,7 +93,7 @@ LAYOUT: dict[str, Any] = {"margin": {"l": 56, "r": 12, "t": 12, "b": 48}}
 def figures(book: Book, table: Overview) -> list[tuple[str, dict[str, Any]]]:
     """Name of every figure, its title, and by name of a choice (a suite) its plotly data and layout; without the empty.
 
-    A point's customdata is the address of what is behind it.
+    A point's customdata is the address of its items.
     """
     kinds = {
         "front": ("Accuracy against speed", dict(_fronts(book, table))),
@@ -104,9 +107,8 @@ def figures(book: Book, table: Overview) -> list[tuple[str, dict[str, Any]]]:
 
 
 def _json(figure: go.Figure) -> dict[str, Any]:
-    """A figure without its template: the page has colors of its own."""
     found: dict[str, Any] = figure.to_plotly_json()
-    del found["layout"]["template"]
+    del found["layout"]["template"]  # the page has its colors
     return found
 
 
@@ -117,8 +119,7 @@ def look_of(number: int) -> dict[str, Any]:
 
 
 def _figure(x: str, y: str, **layout: Any) -> go.Figure:
-    figure = go.Figure()
-    return figure.update_layout(xaxis_title=x, yaxis_title=y, **LAYOUT, **layout)
+    return go.Figure().update_layout(xaxis_title=x, yaxis_title=y, **LAYOUT, **layout)
 
 
 def _fronts(book: Book, table: Overview) -> Iterator[tuple[str, go.Figure]]:
@@ -127,14 +128,11 @@ def _fronts(book: Book, table: Overview) -> Iterator[tuple[str, go.Figure]]:
     for title, suite in choices:
         figure = _figure("wall-clock speedup over LLaDA", "accuracy (%)", xaxis_type="log")
         for number, series in enumerate(book.series):
-            if suite is None:
-                frame = table.means[series.run]
-                own = frame[frame["method"] == series.method]
-            else:
+            frame = (table.means if suite is None else table.frames)[series.run]
+            own = frame[frame["method"] == series.method]
+            if suite is not None:
                 key = book.suites[suite].key
-                frame = table.frames[series.run]
-                own = frame[(frame["method"] == series.method) & (frame["suite"] == key)]
-                own = own if book.suite_numbers[series.run].get(key) == suite else own.head(0)
+                own = own[(own["suite"] == key) & (book.suite_numbers[series.run].get(key) == suite)]
             if own.empty or own[["speedup", "accuracy"]].isna().any(axis=None):
                 continue
             row = own.iloc[0].to_dict()
@@ -156,7 +154,7 @@ def _fronts(book: Book, table: Overview) -> Iterator[tuple[str, go.Figure]]:
 
 def _whiskers(row: dict[Any, Any], name: str) -> dict[str, Any]:
     low, high = row.get(f"{name}_low"), row.get(f"{name}_high")
-    if low is None or high is None or pd.isna(low) or pd.isna(high):
+    if pd.isna(low) or pd.isna(high):
         return {"visible": False}
     # Rounding can make an interval of width 0 negative.
     lengths = {"array": [max(0.0, high - row[name])], "arrayminus": [max(0.0, row[name] - low)]}

@@ -1,1 +1,276 @@
-"""Numbers become tables as they will be printed: cells, captions, notes. A new table is one file here."""
+"""Tidy frames become tables as they will be printed: cells, emphasis, notes, caption. A new table is one file here."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import count
+from statistics import stdev
+from string import ascii_lowercase
+from typing import Any, NamedTuple
+
+import pandas as pd
+from msgspec import UNSET
+
+from harness.measures.against import against_reference
+from harness.measures.intervals import Pairs
+from harness.measures.table import BY_SEED, LENGTH, REFERENCE, method_labels, suite_titles, timed
+from harness.records.store import Run
+from harness.suites.registry import SUITES
+
+MEAN = "mean"
+ACCEPTANCE_MEANING = "Acceptance is accepted / proposed draft tokens, in percent."
+SIMILAR = range(90, 111)  # lengths of responses in percent of LLaDA's, as printed, without a note
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell: its text, its emphasis ("", "bold" or "underline"), and the letters of its notes."""
+
+    text: str
+    emphasis: str = ""
+    mark: str = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table to be printed: rows are labels, columns (group, heading), values `Cell`; notes are (letter, text).
+
+    minor: numbers of the rows that belong to the row above, and are printed smaller.
+    """
+
+    name: str
+    caption: str
+    cells: pd.DataFrame
+    notes: tuple[tuple[str, str], ...] = ()
+    minor: frozenset[int] = frozenset()
+
+
+def with_columns(table: Table, names: Sequence[str]) -> Table:
+    """A table with the columns of these groups (a suite, Mean) and headings (Acc.) alone, and the notes that they have.
+
+    A name that is neither leaves the table as it is, for it may be of another.
+    """
+    if not names:
+        return table
+    wanted = {name.lower() for name in names}
+    columns: list[Any] = table.cells.columns.to_flat_index().to_list()
+    kept = columns
+    for level in (0, 1):
+        own = wanted & {column[level].lower() for column in columns}
+        kept = [column for column in kept if not own or column[level].lower() in own or not column[level]]
+    cells = table.cells[kept]
+    # A row below another one may have had nothing but what is gone now.
+    empty = {number for number in table.minor if all(not cell.text for cell in cells.iloc[number])}
+    left = [number for number in range(len(cells)) if number not in empty]
+    cells = cells.iloc[left]
+    minor = frozenset(at for at, number in enumerate(left) if number in table.minor)
+    marks = {cell.mark for cell in cells.to_numpy().ravel()}
+    return replace(table, cells=cells, minor=minor, notes=tuple(note for note in table.notes if note[0] in marks))
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """A table with its tidy, unformatted numbers."""
+
+    table: Table
+    numbers: pd.DataFrame
+
+
+@dataclass(frozen=True)
+class TableRequest:
+    """What tables are made of: a run, its rows of `table.measure`, and `intervals.paired` if intervals are wanted.
+
+    paper, measures: whether the paper's numbers and the field's measures are wanted. against: the method to compare
+    with, or "".
+    """
+
+    run: Run
+    measured: pd.DataFrame
+    pairs: Pairs | None = None
+    paper: bool = False
+    against: str = ""
+    measures: bool = False
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A column under every suite: the frame's columns for values, notes and whether a row competes for `emphasis`."""
+
+    value: str
+    heading: str
+    unit: str
+    emphasis: str
+    note: str
+    competes: str
+
+
+class Heading(NamedTuple):
+    """A column of a table with a row per method and suite: its group and heading, and how its numbers are printed."""
+
+    group: str
+    text: str
+    decimals: int
+    unit: str = ""
+
+
+Headings = Mapping[str, Heading]  # by column of the frame
+
+ACCURACY = Metric("accuracy", "Acc.", "", "bold", "accuracy_note", "accuracy_full")
+SPEED = Metric("speedup", "Speed", "x", "underline", "speed_note", "speed_full")
+FORWARDS = Metric("forward_speedup", "Fwd.", "x", "", "forward_note", "speed_full")
+ACCEPTANCE = Metric("acceptance_percent", "Acceptance", "", "", "forward_note", "speed_full")
+METRICS = (ACCURACY, SPEED, FORWARDS)
+
+
+def shown_metrics(metrics: Sequence[Metric], run: Run) -> list[Metric]:
+    """The metrics, without Speed where the run was not timed."""
+    return [metric for metric in metrics if metric is not SPEED or timed(run)]
+
+
+def with_notes(measured: pd.DataFrame, run: Run) -> pd.DataFrame:
+    """`measured` with notes, texts or "": accuracy_note, speed_note and forward_note.
+
+    accuracy_full and speed_full: whether no row has more items.
+    """
+    by_suite = measured.groupby("suite")
+    most = by_suite["items"].transform("max")
+    not_scored = run.meta.scoring.get("not_scored") or {}
+    reasons = {suite: f"not scored: {reason}" for suite, reason in not_scored.items()}
+    not_enforced = [f"its programs' sandbox: {missing}" for missing in run.meta.scoring.get("not_enforced") or []]
+    # Whether scoring a suite runs model-written code, as far as it is known.
+    executes = {name: SUITES[name].executes if name in SUITES else True for name in run.config.suites}
+    executes |= {name: suite.executes for name, suite in run.config.suites.items() if suite.executes is not UNSET}
+    settings = against_reference(run)
+
+    def settings_note(row: Any) -> str:
+        return settings.get((str(row.method), str(row.suite)), "")
+
+    def accuracy_note(row: Any) -> str:
+        if row.scored == 0:
+            return str(reasons.get(row.suite, "not scored"))
+        notes = [f"accuracy over {row.scored} of {row.most} items"] if row.scored < row.most else []
+        return joined(*notes, *(not_enforced if executes.get(row.suite) else []), settings_note(row))
+
+    def forward_note(row: Any) -> str:
+        if row.shared_items == 0:
+            return "no speedup: LLaDA has no record of these items"
+        short = row.shared_items < row.most and row.method != REFERENCE
+        return f"speedups over the {row.shared_items} items shared with LLaDA" if short else ""
+
+    def length_note(row: Any) -> str:
+        ratio = getattr(row, LENGTH)
+        similar = pd.isna(ratio) or round(100 * ratio) in SIMILAR
+        return "" if similar else f"responses are {round(100 * ratio)}% as long as LLaDA's"
+
+    rows = list(measured.assign(most=most).itertuples())
+    return measured.assign(
+        accuracy_note=[accuracy_note(row) for row in rows],
+        speed_note=[joined(forward_note(row), length_note(row), settings_note(row)) for row in rows],
+        forward_note=[forward_note(row) for row in rows],
+        accuracy_full=(measured["scored"] == by_suite["scored"].transform("max")),
+        speed_full=(measured["shared_items"] == by_suite["shared_items"].transform("max")),
+        acceptance_percent=100 * measured["acceptance"],
+    )
+
+
+def joined(*texts: str) -> str:
+    """Notes of one cell as one text, each once."""
+    return "; ".join(dict.fromkeys(text for text in texts if text))
+
+
+def mean_rows(frame: pd.DataFrame, suites: Sequence[str]) -> pd.DataFrame:
+    """One row per method for the suite "mean": plain averages of what all `suites` have, else NaN and a note."""
+    rows = []
+    for method, own in frame.groupby("method", sort=False):
+        own = own.set_index("suite").reindex(list(suites))
+        means = {metric.value: own[metric.value].mean(skipna=False) for metric in (*METRICS, ACCEPTANCE)}
+        by_seed = zip(*own[BY_SEED].dropna(), strict=False) if pd.notna(means["accuracy"]) else ()
+        unscored = "no mean: a suite is missing or not scored" if pd.isna(means["accuracy"]) else ""
+        unshared = "no mean: a suite is missing or has no speedup" if pd.isna(means["forward_speedup"]) else ""
+        rows.append(
+            {
+                "method": method,
+                "suite": MEAN,
+                **means,
+                BY_SEED: tuple(sum(seed) / len(seed) for seed in by_seed),
+                "accuracy_note": unscored,
+                "speed_note": unshared,
+                "forward_note": unshared,
+                "accuracy_full": bool(own["accuracy_full"].eq(True).all()),
+                "speed_full": bool(own["speed_full"].eq(True).all()),
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def grid(
+    frame: pd.DataFrame, metrics: Sequence[Metric], labels: dict[str, str], groups: dict[str, str]
+) -> tuple[pd.DataFrame, tuple[tuple[str, str], ...]]:
+    """Cells and notes: a row per method of `labels` in `frame`, a column per suite of `groups` and metric.
+
+    The best value of a column, as printed, gets the metric's emphasis, among the competing rows (of the same `source`,
+    if any).
+    """
+    rows = {(str(row["method"]), str(row["suite"])): row for row in frame.to_dict("records")}
+    methods = [method for method in labels if method in set(frame["method"])]
+    texts = [row[metric.note] for row in rows.values() for metric in metrics if row[metric.note]]
+    letters = lettered(texts)
+    columns = {}
+    for suite, title in groups.items():
+        own = {method: rows[method, suite] for method in methods if (method, suite) in rows}
+        for metric in metrics:
+            bests = _bests(list(own.values()), metric)
+            columns[title, metric.heading] = [_cell(own.get(method), metric, bests, letters) for method in methods]
+    cells = pd.DataFrame(columns, index=[labels[method] for method in methods])
+    return cells, tuple((letter, text) for text, letter in letters.items())
+
+
+def listed(frame: pd.DataFrame, headings: Headings, run: Run) -> pd.DataFrame:
+    """Cells with a row for each of a frame, its suite first; the rows are called by their series, or their method."""
+    titles = suite_titles(run)
+    rows = [
+        [
+            Cell(titles[row["suite"]]),
+            *(Cell(number_text(row[name], decimals, unit=unit)) for name, (_, _, decimals, unit) in headings.items()),
+        ]
+        for row in frame.to_dict("records")
+    ]
+    names = frame["series"] if "series" in frame else frame["method"].map(method_labels(run))
+    columns = [("", "Suite"), *((heading.group, heading.text) for heading in headings.values())]
+    return pd.DataFrame(rows, index=names.to_list(), columns=pd.MultiIndex.from_tuples(columns), dtype=object)
+
+
+def _bests(rows: list[dict[Any, Any]], metric: Metric) -> set[tuple[str, str]]:
+    """(source, value as printed) of the best competing row of every source."""
+    best: dict[str, str] = {}
+    for row in rows:
+        if row[metric.competes] and pd.notna(row[metric.value]):
+            source = row.get("source", "")
+            best[source] = max(best.get(source, "-1"), number_text(row[metric.value], 2), key=float)
+    return set(best.items())
+
+
+def _cell(row: dict[Any, Any] | None, metric: Metric, bests: set[tuple[str, str]], letters: dict[str, str]) -> Cell:
+    if row is None:
+        return Cell("-")
+    mark = letters.get(row[metric.note], "")
+    if pd.isna(row[metric.value]):
+        return Cell("n/s" if metric.value == "accuracy" and row["scored"] == 0 else "-", mark=mark)
+    text = number_text(row[metric.value], 2)
+    is_best = row[metric.competes] and (row.get("source", ""), text) in bests
+    by_seed = row.get(BY_SEED, ()) if metric is ACCURACY else ()
+    spread = f" ± {number_text(stdev(by_seed), 2)}" if len(by_seed) > 1 else ""
+    return Cell(text + metric.unit + spread, metric.emphasis if is_best else "", mark)
+
+
+def number_text(value: float, decimals: int, sign: str = "", unit: str = "") -> str:
+    """A number with these decimals and a unit, 0 without a sign, positive ones with `sign`; a dash for NaN."""
+    if pd.isna(value):
+        return "-"
+    text = f"{value:{sign}.{decimals}f}"
+    return (text.lstrip("+-") if float(text) == 0 else text) + unit
+
+
+def lettered(texts: Iterable[str]) -> dict[str, str]:
+    """Each distinct text with the letter of its note: a, b, ... z, aa, bb, ..."""
+    letters = (letter * times for times in count(1) for letter in ascii_lowercase)
+    return dict(zip(dict.fromkeys(texts), letters, strict=False))

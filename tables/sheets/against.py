@@ -1,4 +1,4 @@
-"""The tables of every method beside one of them, and of the paper's numbers beside a run's, where labels agree."""
+"""The tables of every method compared with one, and of the paper's numbers and a run's, where labels agree."""
 
 import json
 import math
@@ -11,8 +11,7 @@ from harness.measures.against import ALL, MARGIN, NOT_SHOWN, against
 from harness.measures.table import method_labels, suite_titles, timed
 from harness.records.store import Run
 from harness.suites.published import PAPER_TABLES
-from tables.sheets.captions import setting, timing
-from tables.sheets.layout import (
+from tables.sheets import (
     ACCEPTANCE,
     ACCEPTANCE_MEANING,
     ACCURACY,
@@ -29,6 +28,7 @@ from tables.sheets.layout import (
     shown_metrics,
     with_notes,
 )
+from tables.sheets.captions import setting, timing
 from tables.sheets.suites import INTERVAL, with_checkpoints
 
 SAME = "Same tokens"
@@ -55,9 +55,8 @@ def against_table(compared: pd.DataFrame, measured: pd.DataFrame, run: Run, refe
     wide = [(suite, heading) for suite in groups for heading in shown if heading != SAME or suite == list(groups)[-1]]
     methods = list(compared["method"].unique())
     most = compared.groupby("suite")["judged"].transform("max")
-    notes = [
-        f"over {own} of {of} problems" if own < of else "" for own, of in zip(compared["judged"], most, strict=True)
-    ]
+    both = zip(compared["judged"], most, strict=True)
+    notes = [f"over {own} of {of} problems" if own < of else "" for own, of in both]
     letters = lettered(filter(None, notes))
     rows = {(row["method"], row["suite"]): row for row in compared.assign(note=notes).to_dict("records")}
     body: list[Any] = []
@@ -101,11 +100,10 @@ def _cells(row: dict[Any, Any] | None, heading: str, letters: dict[str, str]) ->
 
 
 def against_sheets(request: TableRequest) -> Iterator[Sheet]:
-    """Every method beside the one that was asked for, if any was."""
+    """Every method compared with one, if one is named."""
     if request.against:
         compared = against(request.run, request.against)
-        table = against_table(compared, request.measured, request.run, request.against)
-        yield Sheet(table, compared)
+        yield Sheet(against_table(compared, request.measured, request.run, request.against), compared)
 
 
 SECTIONS = ("main_results", "ablation_training", "ablation_speculative")
@@ -147,8 +145,7 @@ TIDY = ["method", "label", "suite", *(f"{source}{value}" for value in VALUES for
 def paper_numbers() -> pd.DataFrame:
     """The five tables of the paper as one: label, suite ("mean" too), numbers; a row of several tables is here once.
 
-    paper_accuracy and paper_acceptance_percent in percent, paper_speedup as a ratio to LLaDA's wall-clock, all as
-    printed (paper_tables.json); NaN where the paper prints none.
+    As printed: paper_accuracy and paper_acceptance_percent in percent, paper_speedup over LLaDA's time; NaN for none.
     """
     paper = _paper()
     labelled = [(row["method"], row) for section in SECTIONS for row in paper[section]]
@@ -165,10 +162,9 @@ def paper_numbers() -> pd.DataFrame:
 
 
 def beside_paper(measured: pd.DataFrame, run: Run) -> pd.DataFrame:
-    """`measured`, from `table.measure`, with the paper's numbers: the rows whose label and suite the paper has.
+    """`measured`, from `table.measure`, with the paper's numbers: the rows with a label and suite that the paper has.
 
-    The suite "mean" is there if the run has all of the paper's suites; the paper's mean is the printed one. Empty if
-    the paper has none of the run's rows.
+    The suite "mean" is there if the run has all of the paper's suites; the paper's mean is the printed one.
     """
     suites = [suite for suite in suite_titles(run) if suite in _paper()["suites"]]
     frame = with_notes(measured[measured["suite"].isin(suites)], run)
@@ -178,10 +174,7 @@ def beside_paper(measured: pd.DataFrame, run: Run) -> pd.DataFrame:
 
 
 def paper_table(beside: pd.DataFrame, measured: pd.DataFrame, run: Run) -> Table:
-    """The table of `beside_paper`, which must not be empty: for every method a row of the paper's, then the run's.
-
-    Acceptance has columns if the paper prints it for one of the rows.
-    """
+    """The table of `beside_paper`, which must not be empty: for every method a row of the paper's, then the run's."""
     accepted = beside[f"paper_{ACCEPTANCE.value}"].notna().any()
     metrics = shown_metrics((ACCURACY, SPEED, ACCEPTANCE) if accepted else (ACCURACY, SPEED), run)
     groups = {suite: title for suite, title in suite_titles(run).items() if suite in set(beside["suite"])}
@@ -203,15 +196,10 @@ def paper_table(beside: pd.DataFrame, measured: pd.DataFrame, run: Run) -> Table
         speed_full=True,
     )
     sources = {"paper": printed, "measured": beside}
-    frame = pd.concat(
-        [rows.assign(method=rows["method"] + f", {source}", source=source) for source, rows in sources.items()]
-    )
-    labels = {
-        f"{method}, {source}": f"{label}, {source}"
-        for method, label in method_labels(run).items()
-        for source in sources
-    }
-    cells, notes = grid(frame, metrics, labels, groups)
+    named = [rows.assign(method=rows["method"] + f", {source}", source=source) for source, rows in sources.items()]
+    pairs = [(pair, source) for pair in method_labels(run).items() for source in sources]
+    labels = {f"{method}, {source}": f"{label}, {source}" for (method, label), source in pairs}
+    cells, notes = grid(pd.concat(named), metrics, labels, groups)
     return Table("paper", " ".join(sentences), cells, notes)
 
 
@@ -220,6 +208,6 @@ def _paper() -> dict[str, Any]:
 
 
 def paper(request: TableRequest) -> Iterator[Sheet]:
-    """The paper's numbers beside the run's own, if they were asked for and the paper has any of its rows."""
+    """The paper's numbers and the run's, if they are wanted and the paper has any of its rows."""
     if request.paper and len(beside := beside_paper(request.measured, request.run)):
         yield Sheet(paper_table(beside, request.measured, request.run), beside[TIDY])

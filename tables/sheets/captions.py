@@ -22,8 +22,7 @@ UNTIMED = "Seconds were not measured for comparison{}."
 def setting(measured: pd.DataFrame, run: Run) -> list[str]:
     """Sentences for a caption: the model, the problems, items per suite, and the device, threads and dtype.
 
-    From run.json's `weights` ({..: {name, parameters}}), `config.data` (a word where problems are generated, else the
-    files' hashes) and `environment` (device, cpu, gpu, threads, dtype); what is missing there is left out.
+    They come from run.json's `weights`, `config` and `environment`; what is missing there is left out.
     """
     config, draws = run.config, run.config.draws
     counts = measured.groupby("suite")["items"].max() // len(draws)

@@ -1,4 +1,4 @@
-"""The tables of tokens, calls and seconds by every definition, of speculative windows, and of Theorem 2 beside them.
+"""The tables of tokens, calls and seconds by every definition, of speculative windows, and of Theorem 2 with them.
 
 Papers define tokens per forward and per second in different ways; a run's record has all of them. None shows which
 method is faster: a method that pads or writes more has more tokens. Seconds per response show it.
@@ -6,14 +6,11 @@ method is faster: a method that pads or writes more has more tokens. Seconds per
 
 from collections.abc import Iterator
 
-import pandas as pd
-
 from harness.measures.parallelism import DEFINITIONS, curves, token_ledger
 from harness.measures.table import measure_windows, timed
 from harness.measures.theory import COSTS, OF_SECONDS, theory
-from harness.records.store import Run
+from tables.sheets import Heading, Headings, Sheet, Table, TableRequest, listed
 from tables.sheets.captions import setting, timing
-from tables.sheets.layout import Heading, Headings, Sheet, Table, TableRequest, listed
 
 COUNTS: Headings = {
     "seconds_per_item": Heading("Seconds", "mean", 3),
@@ -77,22 +74,16 @@ OF_CURVES = (
 )
 
 
-def counted_table(
-    name: str, headings: Headings, caption: tuple[str, ...], ledger: pd.DataFrame, measured: pd.DataFrame, run: Run
-) -> Table:
-    """Columns of `token_ledger` or `curves` as a table; `measured` of `table.measure`."""
-    return Table(name, " ".join([*caption, *setting(measured, run), *timing(run)]), listed(ledger, headings, run))
-
-
 def measures(request: TableRequest) -> Iterator[Sheet]:
-    """What a response has of tokens, calls and seconds, and the field's measures of it, if they were asked for."""
-    if request.measures:
-        ledger = token_ledger(request.run)
-        common = (ledger, request.measured, request.run)
-        yield Sheet(counted_table("measures", MEASURES, OF_MEASURES, *common), ledger)
-        yield Sheet(counted_table("tokens", COUNTS, OF_COUNTS, *common), ledger)
-        if len(areas := curves(request.run)):
-            yield Sheet(counted_table("curves", CURVES, OF_CURVES, areas, request.measured, request.run), areas)
+    """What a response has of tokens, calls and seconds, and the field's measures of it, if they are wanted."""
+    if not request.measures:
+        return
+    run, ledger = request.run, token_ledger(request.run)
+    of_responses = (("measures", MEASURES, OF_MEASURES, ledger), ("tokens", COUNTS, OF_COUNTS, ledger))
+    for name, headings, meaning, frame in (*of_responses, ("curves", CURVES, OF_CURVES, curves(run))):
+        if len(frame):
+            caption = " ".join([*meaning, *setting(request.measured, run), *timing(run)])
+            yield Sheet(Table(name, caption, listed(frame, headings, run)), frame)
 
 
 WINDOWS = {
@@ -156,19 +147,14 @@ def windows(request: TableRequest) -> Iterator[Sheet]:
         yield Sheet(Table("windows", caption, listed(measured, WINDOWS, request.run)), measured)
 
 
-def theory_table(frame: pd.DataFrame, measured: pd.DataFrame, run: Run) -> Table:
-    """The frame of `theory` as a table, without OF_SECONDS if not timed; `measured` of `table.measure`."""
+def theory_sheets(request: TableRequest) -> Iterator[Sheet]:
+    """The paper's theorem and the measured windows, if FeF methods have any; OF_SECONDS only of a timed run."""
+    run, expected = request.run, theory(request.run)
+    if expected.empty:
+        return
     of_seconds = timed(run)
     shown = {name: how for name, how in HEADINGS.items() if of_seconds or name not in OF_SECONDS}
-    cells = listed(frame.assign(**{name: 1e3 * frame[name] for name in COSTS}), shown, run)  # in milliseconds
+    cells = listed(expected.assign(**{name: 1e3 * expected[name] for name in COSTS}), shown, run)  # in milliseconds
     sentences = [*CAPTION, *(CAPTION_TIMED if of_seconds else ()), CAPTION_FORWARDS]
-    sentences += [*([CAPTION_SPEED] if of_seconds else []), *CAPTION_END]
-    return Table("theory", " ".join([*sentences, *setting(measured, run), *timing(run)]), cells)
-
-
-def theory_sheets(request: TableRequest) -> Iterator[Sheet]:
-    """The paper's theorem beside the measured windows, if FeF methods have any."""
-    expected = theory(request.run)
-
-    if len(expected):
-        yield Sheet(theory_table(expected, request.measured, request.run), expected)
+    sentences += [*([CAPTION_SPEED] if of_seconds else []), *CAPTION_END, *setting(request.measured, run), *timing(run)]
+    yield Sheet(Table("theory", " ".join(sentences), cells), expected)

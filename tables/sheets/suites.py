@@ -1,6 +1,4 @@
-"""The table of methods by suites, with intervals on request; and which methods are the rows of the main table and of
-the paper's ablations. A run may hold the methods of several tables; each table that has its rows is there.
-"""
+"""The table of methods by suites, and which methods are the rows of the main table and of the paper's ablations."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,8 +12,7 @@ from harness.measures.table import MEASURES, REFERENCE, checkpoint_names, method
 from harness.methods.presets import GROUPS
 from harness.records.schema import Method, Setting
 from harness.records.store import Run
-from tables.sheets.captions import setting, timing
-from tables.sheets.layout import (
+from tables.sheets import (
     ACCEPTANCE,
     ACCEPTANCE_MEANING,
     ACCURACY,
@@ -33,11 +30,16 @@ from tables.sheets.layout import (
     shown_metrics,
     with_notes,
 )
+from tables.sheets.captions import setting, timing
 
 WHAT = "Accuracy (Acc., %) and speedups over LLaDA on the same items: wall-clock (Speed) and forward passes (Fwd.)."
 EMPHASIS = "Best accuracy is in bold, fastest wall-clock speed underlined, among the rows with the most items."
 WHAT_UNTIMED = "Accuracy (Acc., %) and LLaDA's forward passes over the method's on the same items (Fwd.)."
 EMPHASIS_UNTIMED = "Best accuracy is in bold, among the rows with the most items."
+SUBROWS_MEANING = (
+    "Below each row 95% intervals, for accuracy Wilson's{}, and p-values of its accuracy against LLaDA's on the same "
+    "items, exact McNemar, by Holm adjusted for {} comparison{}."
+)
 MEAN_MEANING = "Mean is the plain average over the suites."
 INTERVAL, P_VALUE = "95% interval", "p vs LLaDA (Holm)"
 SMALLEST = 0.001  # p-values below are not printed
@@ -54,8 +56,8 @@ def suites_table(
 ) -> Table:
     """A row per method in the order of `measured`, a group of columns per suite and their mean.
 
-    measured: rows of `table.measure`. pairs: with these, of `intervals.paired`, rows have intervals and p-values
-    below; `measured` is then of `intervals.with_intervals`.
+    measured: rows of `table.measure`. pairs: of `intervals.paired`; rows then have intervals and p-values below, and
+    `measured` is of `intervals.with_intervals`.
     """
     labels = method_labels(run)
     order = {method: labels[method] for method in measured["method"].unique()}
@@ -76,17 +78,16 @@ def suites_table(
     cells, notes = grid(frame, metrics, order, groups)
     minor: frozenset[int] = frozenset()
     if pairs is not None:
-        sentences.append(_what_subrows_say(measured, run))
+        comparisons = int(measured["p_value"].notna().sum())
+        bootstrap = ", for Speed bootstrap over the paired items" if timed(run) else ""
+        sentences.append(SUBROWS_MEANING.format(bootstrap, comparisons, "s" * (comparisons != 1)))
         cells, minor = with_subrows(cells, frame, metrics, list(order), groups)
     caption = " ".join([*sentences, *setting(measured, run), *timing(run)])
     return Table(name, caption, with_checkpoints(cells, list(order), minor, run), notes, minor)
 
 
 def with_checkpoints(cells: pd.DataFrame, methods: list[str], minor: frozenset[int], run: Run) -> pd.DataFrame:
-    """The cells, and before them whose weights decode in each row, where the rows have different ones.
-
-    methods: of the rows that are not `minor`, in their order.
-    """
+    """The cells after a column of checkpoints, where these differ. methods: of the rows that are not `minor`."""
     named = [checkpoint_names(run, method) for method in methods]
     if len({*named}) < 2:
         return cells
@@ -111,15 +112,6 @@ def with_subrows(
         labels += [cells.index[number], *subrows]
         minor |= set(range(len(labels) - len(subrows), len(labels)))
     return pd.DataFrame(body, index=labels, columns=cells.columns, dtype=object), frozenset(minor)
-
-
-def _what_subrows_say(measured: pd.DataFrame, run: Run) -> str:
-    comparisons = int(measured["p_value"].notna().sum())
-    bootstrap = ", for Speed bootstrap over the paired items" if timed(run) else ""
-    return (
-        f"Below each row 95% intervals, for accuracy Wilson's{bootstrap}, and p-values of its accuracy against LLaDA's "
-        f"on the same items, exact McNemar, by Holm adjusted for {comparisons} comparison{'s' * (comparisons != 1)}."
-    )
 
 
 def _interval(row: dict[Any, Any], metric: Metric) -> str:
@@ -168,9 +160,9 @@ ONLY_ABLATION = {
 def tables_of(measured: pd.DataFrame, run: Run, pairs: Pairs | None = None) -> list[tuple[Table, pd.DataFrame]]:
     """The tables of a run, each with its rows of `measured` in its order; every method that ran is in one of them.
 
-    An ablation is there if the run has at least two of its methods beside LLaDA, and one of them is its own. The main
-    table has the methods that no ablation has for its own; it is there if the ablations do not show all of them.
-    pairs: of `intervals.paired`; with these, tables have intervals and p-values, adjusted within each table.
+    An ablation is there if at least two of its methods ran, not counting LLaDA, and one of them is in no other table.
+    The main table has all other methods; it is there if the ablations do not show all of them. pairs: of
+    `intervals.paired`; with these, tables have intervals and p-values, adjusted within each table.
     """
     ran = list(dict.fromkeys(measured["method"]))
     shown: dict[str, list[str]] = {}
@@ -198,13 +190,11 @@ def tables_of(measured: pd.DataFrame, run: Run, pairs: Pairs | None = None) -> l
 def same_tokens(run: Run, methods: Sequence[str]) -> str:
     """A sentence on the responses shared by methods with the same number of steps; "" without any, or without hashes.
 
-    Greedy, in fp32, all of them must be the same (the paper's tables: accuracy equal to the last digit); where rounding
-    decides a tie between batch shapes otherwise, the responses are named.
+    Greedy, in fp32, all of them must be the same, but for ties that rounding decides; these are named.
     """
     known = run.config.methods
     steps = {method: _steps(known[method]) for method in methods}
     items = run.items[run.items["method"].isin(methods)]
-
     if "tokens_hash" not in items or len({*steps.values()}) == len(steps) or None in steps.values():
         return ""
     keys = [items["method"].astype(str).map(steps).rename("steps"), items["suite"].astype(str), items["item"]]

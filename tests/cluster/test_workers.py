@@ -8,8 +8,8 @@ import pytest
 from registered import forgotten
 
 import harness
+from harness.records.files import each_frame, replay
 from harness.records.store import read_lines, read_run
-from harness.records.traces import each_frame, replay
 from model_wrappers.options import Options, Positive
 from model_wrappers.request import Request
 

@@ -9,7 +9,7 @@ from paths import ROOT
 
 from harness.methods.presets import PRESETS
 from harness.records.store import read_run
-from harness.suites.splits import problems
+from harness.suites.registry import problems
 from model_wrappers import Backbone, decode, load_backbone
 from model_wrappers.chat import encode_question
 

@@ -17,11 +17,11 @@ from opencompass_config import write_config
 from paths import ROOT
 
 import harness
+from harness.records.files import each_frame, read_prompts, replay
 from harness.records.store import Recorder, read_lines, read_run
-from harness.records.traces import each_frame, read_prompts, replay
 from harness.run import main
 from harness.sandbox.bubblewrap import choose
-from harness.suites.splits import write_suites
+from harness.suites.registry import write_suites
 
 KEYS = ["method", "suite", "item"]
 LENGTHS = {"gsm8k": 48, "humaneval": 48}  # of nano's responses; .ci/run has a timed run of all suites

@@ -10,11 +10,10 @@ from command_lines import resolved_run
 
 from harness.errors import UserError
 from harness.methods.presets import PRESETS, Preset
-from harness.methods.selection import methods_named
-from harness.outside import with_helpers
 from harness.plugins import blame, load, load_all, register_preset, register_suite, restore, used_by
-from harness.records.files import file_hash
+from harness.records.files import file_hash, with_helpers
 from harness.records.schema import Method, RunConfig, SuiteName
+from harness.runs.selection import methods_named
 from harness.suites.registry import SUITES
 from harness.suites.spec import Suite
 from model_wrappers import METHODS

@@ -9,8 +9,8 @@ from run_records import item, save
 
 from harness import sweep
 from harness.errors import UserError
-from harness.measures.sweeping import by_factor, swept
 from harness.records.store import Run
+from harness.sweep import by_factor, swept
 
 METHODS = {name: {"label": name.upper()} for name in ("llada", "threshold", "fef")}
 

@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 
 from harness.audit.fef import random_llada
 from harness.audit.oracle import RowBackbone
-from harness.records.traces import TraceRecord, packed_columns
+from harness.records.files import TraceRecord, packed_columns
 from model_wrappers import METHODS, Backbone, Decoded
 from model_wrappers.backbones.protocol import BackboneLike, Ledger
 from model_wrappers.backbones.registry import NANO

@@ -8,6 +8,7 @@ import torch
 from fakes import add_nanos_tokenizer
 
 from model_wrappers import Backbone
+from model_wrappers.backbones.protocol import KeyValues
 from model_wrappers.backbones.registry import FAMILIES, NANO
 
 # Those that attend to the whole sequence.
@@ -108,3 +109,9 @@ def with_nanos_tokenizer(name: str, folder: Path) -> Path:
     if name == "diffusion_gemma":
         changes = {"text_config": OFFICIAL[name]["text_config"] | changes, "image_token_id": ids["vocab_size"] - 1}
     return add_nanos_tokenizer(checkpoint(name, folder, **changes))
+
+
+def kept_layers(cache: KeyValues) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """The kept keys and values of every layer, (1, heads, kept, head size) each."""
+    kept = cache.get_seq_length()
+    return [(keys[:, :, :kept], values[:, :, :kept]) for keys, values in zip(*cache.buffers, strict=True)]

@@ -14,8 +14,7 @@ from typing import Any
 import torch
 
 from harness.records.files import file_hash
-from harness.suites.registry import suite_named
-from harness.suites.splits import problems
+from harness.suites.registry import problems, suite_named
 from model_wrappers import Backbone, Decoded, decode
 from model_wrappers.backbones.blocks import Blocks
 from model_wrappers.backbones.registry import NANO

@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from harness.suites.registry import suite_named
-from harness.suites.splits import write_suites
+from harness.suites.registry import suite_named, write_suites
 
 
 def write_config(folder: Path, count: int, **models: tuple[str, str, dict[str, int]]) -> None:

@@ -6,9 +6,9 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from harness.methods.selection import methods_named
 from harness.records.files import nano_hashes
 from harness.records.store import Run, read_run
+from harness.runs.selection import methods_named
 
 PAPER_SUITES = {"gsm8k": "GSM8K", "math": "MATH", "humaneval": "HumanEval", "mbpp": "MBPP"}
 NANO_SHA256 = {"model.safetensors": next(iter(nano_hashes()))}

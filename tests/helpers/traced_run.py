@@ -8,8 +8,8 @@ from typing import Any
 
 from run_records import item
 
+from harness.records.files import PromptRecord, TraceRecord, packed_columns, replay, window_sums
 from harness.records.store import Recorder, Run, read_run
-from harness.records.traces import PromptRecord, TraceRecord, packed_columns, replay, window_sums
 from model_wrappers.trace import EventLog, Window
 
 LENGTH, MASK, END = 8, 1, 2

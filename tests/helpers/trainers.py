@@ -8,8 +8,7 @@ from fakes import tiny_llada
 from transformers import TrainingArguments
 
 from harness.train.recipes import PRESETS
-from harness.train.run import training_arguments
-from harness.train.trainer import DiffusionTrainer
+from harness.train.run import DiffusionTrainer, training_arguments
 
 
 def trainer(folder: Path, arguments: TrainingArguments | None = None, **attributes: Any) -> DiffusionTrainer:

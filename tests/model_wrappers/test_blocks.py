@@ -12,7 +12,7 @@ from fakes import trace_of
 from families import VOCABULARY, tiny
 
 from harness.audit.oracle import total_variation
-from harness.records.traces import replay, window_sums
+from harness.records.files import replay, window_sums
 from model_wrappers import METHODS, Backbone, decode
 from model_wrappers.backbones.blocks import BlockLedger, Blocks, Grid, Kept
 from model_wrappers.sampling import token_probs

@@ -9,7 +9,7 @@ import pytest
 import torch
 from fakes import WHOLE, RandomConditionals, request_for, tiny_llada, trace_of
 
-from harness.records.traces import TraceRecord, replay, window_sums
+from harness.records.files import TraceRecord, replay, window_sums
 from model_wrappers import Backbone, Decoded, decode
 from model_wrappers.options import Options
 from model_wrappers.request import Request

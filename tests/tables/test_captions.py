@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from run_records import NANO_SHA256, full_items, item, save, window
 
+from harness.measures.against import against_reference
 from harness.measures.seconds import BUSY, FEWEST, drift, timing_sentences
-from harness.measures.series import against_reference
 from harness.records.store import Run
 from tables.render import render
 

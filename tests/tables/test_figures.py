@@ -19,13 +19,25 @@ from harness.errors import UserError
 from harness.measures.intervals import tradeoff
 from harness.measures.theory import acceptance_by_position, expected_committed, fef_windows
 from harness.methods.presets import PRESETS
-from harness.methods.selection import methods_named
 from harness.records.store import Run, write_meta
+from harness.runs.selection import methods_named
 from tables import figures as cli
-from tables.charts import PALETTE
-from tables.charts.figures import UNDATED, Skipped
-from tables.charts.series import WHOLE, by_option, draw_anchor, draw_front, front_of, series_of
-from tables.figures import draw_acceptance, draw_curves, draw_throughput, draw_tradeoff, draw_window_size
+from tables.charts import (
+    PALETTE,
+    UNDATED,
+    WHOLE,
+    Skipped,
+    by_option,
+    draw_acceptance,
+    draw_anchor,
+    draw_curves,
+    draw_front,
+    draw_throughput,
+    draw_tradeoff,
+    draw_window_size,
+    front_of,
+    series_of,
+)
 
 SIZES = {"fef-4(window=4)": 4, "fef-4": 16, "fef-2": 16}
 

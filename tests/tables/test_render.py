@@ -13,7 +13,7 @@ from run_records import PAPER_SUITES, full_items, item, rows_of, save, window
 from harness.errors import UserError
 from harness.measures.table import measure, measure_windows
 from harness.methods.presets import GROUPS
-from harness.methods.selection import methods_named
+from harness.runs.selection import methods_named
 from tables.output import escape_latex, escape_markdown
 from tables.pages.data import open_book
 from tables.pages.overview import overview

@@ -14,8 +14,8 @@ from traced_run import traced_run
 
 from harness.errors import UserError
 from harness.measures.table import measure
+from harness.records.files import each_frame, replay
 from harness.records.store import read_run
-from harness.records.traces import each_frame, replay
 from tables import report
 from tables.pages.data import generated_prompts, open_book
 from tables.pages.overview import overview

@@ -6,12 +6,10 @@ whatever the draft and the window. Shapes: L length of prompt and response, W wi
 
 import math
 
-from model_wrappers.decoders.fef.commits import Commits
-from model_wrappers.decoders.fef.drafts import DraftSource
-from model_wrappers.decoders.fef.options import FeFOptions
 from model_wrappers.decoders.fef.targets import FullVerifier, Proposal, Verified, Verifier
 from model_wrappers.decoders.fef.two_stream import TwoStreamVerifier
-from model_wrappers.diffusion import Kernel, make_kernel
+from model_wrappers.decoders.fef.windows import Commits, DraftSource, FeFOptions
+from model_wrappers.diffusion import KERNELS, Kernel
 from model_wrappers.request import Request
 from model_wrappers.sampling import draw, lowest, speculative_accept, token_probs
 
@@ -21,7 +19,7 @@ def decode_fef(request: Request, options: FeFOptions) -> None:
     excluded, unranked = excluded_ids(request, options)
     verifier = make_verifier(request, options, excluded)
     drafts = DraftSource(request, verifier, options, excluded)
-    kernel = make_kernel(options.kernel, request.backbone.vocab_size, request.mask_id)
+    kernel = KERNELS[options.kernel](request.backbone.vocab_size, request.mask_id)
     predicted = corrupt_response(request, options, kernel)  # J_pred
     commits = Commits(request, verifier, drafts, options, predicted, excluded, unranked)
     for block in request.blocks():
@@ -47,8 +45,8 @@ def decode_fef(request: Request, options: FeFOptions) -> None:
 def accept(verified: Verified, proposal: Proposal, request: Request, excluded: list[int]) -> tuple[list[int], int]:
     """The tokens to commit at the first positions, and how many of them are accepted drafts.
 
-    Draft z is kept with probability min(1, pi(z) / rho(z)); the first that is not is drawn from the residual instead.
-    Without drafts one token is drawn from its target. There may be fewer targets than drafts, or none.
+    Draft z is kept with probability min(1, pi(z) / rho(z)); the first other one is drawn from the residual. Without
+    drafts one token is drawn from its target. There may be fewer targets than drafts, or none.
     """
     target_WV = token_probs(verified.logits_WV, request.temperature, exclude=excluded)  # pi
     wide = len(target_WV)
@@ -68,10 +66,7 @@ def least_confident(confidence: dict[int, float], n_rm: int, options: FeFOptions
 
 
 def make_verifier(request: Request, options: FeFOptions, excluded: list[int]) -> Verifier:
-    """Where the targets come from. excluded: ids without probability.
-
-    Raises ValueError for what the backbone cannot serve.
-    """
+    """Where the targets come from. Raises ValueError for what the backbone cannot serve."""
     backbone = request.backbone
     if backbone.max_length is not None and options.window > backbone.max_length:
         raise ValueError(f"window={options.window} exceeds the model's limit of {backbone.max_length} tokens")
@@ -100,13 +95,11 @@ def excluded_ids(request: Request, options: FeFOptions) -> tuple[list[int], list
 
 
 def corrupt_response(request: Request, options: FeFOptions, kernel: Kernel) -> list[int]:
-    """The predicted positions (J_pred): those that hold masks; under the uniform kernel all that were not given.
-
-    Only the absorbing kernel shows which positions are corrupted. Under the uniform one masks become draws.
-    """
+    """The predicted positions (J_pred): those that hold masks; under the uniform kernel all that were not given."""
     masks = request.start + (request.x_1L[0, request.start :] == request.mask_id).nonzero()[:, 0]
     noise = kernel.corrupt(request.x_1L[0, masks], 1.0, request.sampler)
     if options.kernel == "absorbing":
         return list(masks.tolist())
+    # Draws do not show which positions are corrupted, as masks do.
     request.remask(masks.tolist(), noise)
     return [at for at in range(request.start, request.x_1L.shape[1]) if at not in request.given]

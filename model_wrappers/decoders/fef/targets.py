@@ -17,11 +17,11 @@ PositionLogits = dict[int, torch.Tensor]  # position in the sequence -> logits (
 
 
 class Proposal(NamedTuple):
-    """What a window is verified on.
+    """What a window is verified on: W drafts, the probs that they were drawn from, and the draft logits; none without
+    speculation.
 
-    tokens: its W drafts, none without speculation. probs_WV: what they were drawn from. first_target_1V: target logits
-    of the first position where a pass gave them already; it then is left out of the verification. logits_WV: the draft
-    logits.
+    first_target_1V: target logits of the first position, where a pass gave them already; the verification leaves it
+    out.
     """
 
     tokens: list[int]
@@ -33,8 +33,7 @@ class Proposal(NamedTuple):
 class Verified(NamedTuple):
     """Target logits of a window, and draft logits of positions to come.
 
-    next_drafts: by how many drafts may be accepted, the logits of the positions after these given these alone. If all
-    are accepted, those of the next position are the target's own.
+    next_drafts: by the number of accepted drafts, the logits of the positions after these given these alone.
     """
 
     logits_WV: torch.Tensor
@@ -62,10 +61,7 @@ class Verifier(Protocol):
         """Draft logits of the next window at least, given what is resolved, by a pass of their own."""
 
     def in_doubt(self, segment: list[int], best_W: torch.Tensor) -> torch.Tensor:
-        """Which of the first positions want another context first, bool (W,).
-
-        best_W: the probability of their best token.
-        """
+        """Which positions need another context first, bool (W,). best_W: probability of their best token."""
 
     def verify(self, segment: list[int], proposal: Proposal) -> Verified:
         """Targets of the window: as many positions as there are drafts, one if there are none, fewer before doubt."""
@@ -101,7 +97,7 @@ class FullVerifier:
         return draft_forward(self._draft, self._x_1L, segment[: self._window])
 
     def verify(self, segment: list[int], proposal: Proposal) -> Verified:
-        """One batch; the next drafts are those of the row of the accepted drafts, and one more row has all drafts."""
+        """One batch; with `want_drafts` one more row has all drafts, so that each row gives next drafts."""
         wide, skip, want_drafts = max(1, len(proposal.tokens)), proposal.first_target_1V is not None, self._want_drafts
         rows = range(int(skip), wide + (want_drafts and wide < len(segment)))
         if not rows:
@@ -114,17 +110,15 @@ class FullVerifier:
         most = max(map(len, reads))
         filled = [read + read[-1:] * (most - len(read)) for read in reads]
         logits_RNV = self._backbone.logits(inputs_RL, positions=ids_tensor(filled, self._x_1L))
-        next_drafts: dict[int, PositionLogits] = {}
-        if want_drafts:
-            pairs = zip(reads, logits_RNV, strict=True)
-            next_drafts = dict(zip(rows, (dict(zip(*pair, strict=False)) for pair in pairs), strict=True))
+        of_rows = [dict(zip(*pair, strict=False)) for pair in zip(reads, logits_RNV, strict=True)]
+        next_drafts = dict(zip(rows, of_rows, strict=True)) if want_drafts else {}
         return with_first(proposal, logits_RNV[: wide - skip, 0], next_drafts)
 
 
 def with_first(
     proposal: Proposal, logits_NV: torch.Tensor, next_drafts: dict[int, PositionLogits] | None = None
 ) -> Verified:
-    """The verified logits, behind those of the first position where the proposal has them."""
+    """The verified logits, after those of the first position where the proposal has them."""
     whole_WV = logits_NV if proposal.first_target_1V is None else torch.cat([proposal.first_target_1V, logits_NV])
     return Verified(whole_WV, next_drafts or {})
 

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 import torch
 import torch.nn.functional as F
 
-from model_wrappers.backbones.key_values import KeyValues
-from model_wrappers.backbones.protocol import Ledger
+from model_wrappers.backbones.protocol import KeyValues, Ledger
 from model_wrappers.decoders.fef.targets import (
     PositionLogits,
     Proposal,
@@ -25,10 +24,10 @@ from model_wrappers.sampling import in_doubt, token_probs
 class TwoStreamVerifier:
     """Targets from 2W tokens on top of keys and values that are kept, instead of W sequences.
 
-    A context pass runs the whole sequence (of a block model: all up to the end of the block) once for a segment of
-    positions. What it saw of the segment is hidden again from whoever must not see it. With the segment
-    j_1 < j_2 < j_3, clean tokens c_m and queries q_m (the corrupted token at j_m), all at the rotary positions they
-    have in the sequence (x: the row sees the column):
+    A context pass runs the whole sequence (of a block model: up to the end of the block) once for a segment of
+    positions; later passes hide what they must not see of it. With the segment j_1 < j_2 < j_3, clean tokens c_m and
+    queries q_m (the corrupted token at j_m), all at their rotary positions in the sequence (x: the row sees the
+    column):
 
                   context                           clean tokens     queries
                   outside   j_1   j_2   j_3         c_1  c_2  c_3    q_1  q_2  q_3
@@ -39,14 +38,11 @@ class TwoStreamVerifier:
         q_2          x                   x           x                     x
         q_3          x                               x    x                     x
 
-    So the target at j_m is a function of the context and of the segment's tokens before m: one chain distribution,
-    which does not depend on the window, the draft or what was accepted. It equals one-token-at-a-time decoding under
-    the same mask, but it is not the distribution of FullVerifier. Committed clean tokens stay in the cache until the
-    segment is done. The backbone must have `extend`.
-
-    anchor: positions of a segment (None: all that are unresolved). refresh_below: a position whose best token has less
-    probability begins a segment, with a context of its own (None: never). by_confidence: the most confident position of
-    a segment comes first. excluded: ids without probability.
+    So the target at j_m depends on the context and the segment's tokens before m alone: one chain distribution for
+    every window and draft, that of one-token-at-a-time decoding under the same mask, but not that of FullVerifier. The
+    backbone must have `extend`. anchor: positions of a segment (None: all that are unresolved). refresh_below: a
+    position with a best token of less probability begins a segment (None: never). by_confidence: the most confident
+    position of a segment comes first. excluded: ids without probability.
     """
 
     def __init__(
@@ -94,11 +90,11 @@ class TwoStreamVerifier:
         return dict(zip(segment, logits_1NV[0], strict=True))
 
     def arrange(self, segment: list[int]) -> None:
-        """Any order: a chain of distributions needs one that is fixed before the tokens are drawn, and no more.
+        """The masks of all windows of a segment, in any order that is fixed before its tokens are drawn.
 
-        The masks of all its windows are made here. Over the context and then all clean tokens, (S + 1, L + S): what
-        sees the first s tokens of the segment; and (S, L + S): what is not where the query of an ordinal stands. Where
-        logits come from the token before, that token stands before its query, and neither sees what is at both places.
+        Over the context and then all clean tokens, (S + 1, L + S): what sees the first s tokens of the segment; and (S,
+        L + S): what is not where the query of an ordinal stands. Where logits come from the token before, that token
+        stands before its query, and neither sees what is at both places.
         """
         context, device = self._cached, self._x_1L.device
         self._segment, self._segment_S = segment, ids_tensor(segment, self._x_1L)
@@ -119,8 +115,7 @@ class TwoStreamVerifier:
     def before_doubt(self, segment: list[int], logits_WV: torch.Tensor) -> int:
         """How many of a window's positions, with these target logits, come before the first one in doubt.
 
-        Which these are is a function of the target, and so of the tokens before them alone: there is still one chain
-        distribution for every window and draft.
+        A function of the target, and so of the tokens before alone: one chain distribution for all windows and drafts.
         """
         if self._refresh_below is None:
             return len(logits_WV)

@@ -35,13 +35,21 @@ from harness.audit.fef import (
     lemma_errors,
     lemma_failures,
 )
-from harness.audit.neural import Prompts, audit_neural, chain_terms, check_fit, prompts_of
+from harness.audit.neural import (
+    Contexts,
+    Prompts,
+    audit_neural,
+    chain_terms,
+    check_fit,
+    distances,
+    probs_along,
+    prompts_of,
+)
 from harness.audit.oracle import TableBackbone, random_table, table_law, total_variation
-from harness.audit.streams import Contexts, distances, paper_targets, probs_along
 from harness.errors import UserError
 from harness.records.environment import rows_of
 from harness.stats import hoeffding, sampling_bound
-from harness.suites.exchanges import Example
+from harness.suites.registry import Example
 from model_wrappers import METHODS, Backbone, decode, load_backbone
 from model_wrappers.decoders.fef.two_stream import TwoStreamVerifier
 from model_wrappers.diffusion import Uniform
@@ -310,7 +318,7 @@ def backbone() -> Backbone:
 
 
 def apart(backbone: Backbone, contexts: Contexts) -> pd.DataFrame:
-    return distances(backbone, [EXAMPLE], paper_targets(backbone, [EXAMPLE]), contexts)
+    return distances(backbone, [EXAMPLE], [probs_along(backbone, EXAMPLE, None)[0]], contexts)
 
 
 def test_the_papers_target_is_that_of_the_sequence_with_the_tokens_before_filled_in(backbone: Backbone) -> None:

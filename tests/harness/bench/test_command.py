@@ -80,7 +80,7 @@ def test_a_part_that_fails_is_named_and_others_are_recorded(monkeypatch: pytest.
         "harness.bench.decoders.bench_responses", lambda *_: ({"parity": pd.DataFrame({"ms": [1]})}, [])
     )
     monkeypatch.setattr("harness.bench.decoders.bench_methods", lambda *_: pd.DataFrame({"ms": [1]}))
-    monkeypatch.setattr("harness.bench.training.bench_training", lambda *_: pd.DataFrame({"ms": [1]}))
+    monkeypatch.setattr("harness.bench.passes.bench_training", lambda *_: pd.DataFrame({"ms": [1]}))
     with pytest.raises(UserError, match="not measured: passes, 40 tokens, passes, 64 tokens"):
         main(["--gpu", "--device", "cpu", "--out", str(tmp_path / "gpu.json")])
     record = json.loads((tmp_path / "gpu.json").read_text())

@@ -8,9 +8,9 @@ from fakes import tiny_llada
 from families import SHIFTED, tiny
 
 from harness.bench.decoders import _Recording, bench_methods, bench_throughput
+from harness.bench.passes import bench_training
 from harness.bench.shapes import Shape, Work, bench_estimate
-from harness.bench.training import bench_training
-from harness.methods.selection import methods_named
+from harness.runs.selection import methods_named
 from model_wrappers import Backbone, decode, load_backbone
 
 

@@ -7,14 +7,13 @@ from typing import Any
 import pytest
 
 from harness.errors import UserError
-from harness.methods.selection import methods_named
 from harness.options import parsed
 from harness.reproduce import RECIPES, PublishedNumber, main, verdict
 from harness.runs.options import RunOptions
 from harness.runs.resolve import resolve
+from harness.runs.selection import methods_named
 from harness.suites.published import PUBLISHED, Published, family_of, settings_of_model
-from harness.suites.registry import SUITES, suite_named
-from harness.suites.splits import write_suites
+from harness.suites.registry import SUITES, suite_named, write_suites
 from model_wrappers.api import check_lengths, check_options
 from model_wrappers.decoders import METHODS
 

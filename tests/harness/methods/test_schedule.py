@@ -19,8 +19,7 @@ from harness.records.schema import RunConfig
 from harness.records.store import config_hash
 from harness.run import main as run_main
 from harness.schedule import main
-from harness.suites.exchanges import Example
-from harness.suites.registry import suite_named
+from harness.suites.registry import Example, suite_named
 from harness.train.data import NANO_SUITES
 from model_wrappers.backbones.registry import NANO
 from model_wrappers.decoders.ddosp import read_schedule

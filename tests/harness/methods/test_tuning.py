@@ -8,9 +8,8 @@ import pytest
 
 from harness import tune
 from harness.errors import UserError
-from harness.methods.selection import methods_named
-from harness.methods.tuning import SPACES, decoders_for, settings, with_role
-from harness.tune import choice_of, choose
+from harness.runs.selection import methods_named
+from harness.tune import SPACES, choice_of, choose, decoders_for, settings, with_role
 from model_wrappers.backbones.blocks import Blocks
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from harness.errors import UserError
+from harness.records.files import TRACES, TraceRecord, each_frame, frame_of, packed_columns, replay
 from harness.records.schema import SCHEMA, RunConfig
 from harness.records.store import Recorder, config_hash
-from harness.records.traces import NAME, TraceRecord, each_frame, frame_of, packed_columns, replay
 from model_wrappers.trace import EventLog, Window
 
 KEY = {"method": "fef-2", "suite": "gsm8k"}
@@ -56,7 +56,7 @@ def test_what_is_added_is_read_back(folder: Path) -> None:
 
 @pytest.mark.parametrize("cut", [1, 30, 100])
 def test_a_torn_trace_goes_and_another_may_follow(folder: Path, cut: int) -> None:
-    path, items = folder / NAME, folder / "items.jsonl"
+    path, items = folder / TRACES, folder / "items.jsonl"
     path.write_bytes(path.read_bytes()[:-cut])
     items.write_text("".join(items.read_text().splitlines(keepends=True)[:2]))
     recorder = Recorder(folder)
@@ -67,7 +67,7 @@ def test_a_torn_trace_goes_and_another_may_follow(folder: Path, cut: int) -> Non
 
 
 def test_a_trace_without_its_item_goes(folder: Path) -> None:
-    with (folder / NAME).open("ab") as file:
+    with (folder / TRACES).open("ab") as file:
         file.write(frame_of(trace(3)))
     Recorder(folder)
     assert numbers(folder) == [0, 1, 2]
@@ -81,14 +81,14 @@ def test_an_item_without_its_trace_is_not_gone_on_with(folder: Path) -> None:
 
 
 def test_a_trace_that_is_there_twice_is_refused(folder: Path) -> None:
-    with (folder / NAME).open("ab") as file:
+    with (folder / TRACES).open("ab") as file:
         file.write(frame_of(trace(1)))
     with pytest.raises(UserError, match="fef-2 gsm8k 1 is there twice"):
         Recorder(folder)
 
 
 def test_a_damaged_frame_is_named(folder: Path) -> None:
-    path = folder / NAME
+    path = folder / TRACES
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 0xFF
     path.write_bytes(content)
@@ -108,7 +108,7 @@ def test_a_damaged_frame_is_named(folder: Path) -> None:
     ],
 )
 def test_a_trace_that_cannot_be_is_refused(folder: Path, change: dict[str, Any], said: str) -> None:
-    with (folder / NAME).open("ab") as file:
+    with (folder / TRACES).open("ab") as file:
         file.write(frame_of(trace(3, **change)))
     with pytest.raises(UserError, match=f"frame 4: .*{said}"):
         list(each_frame(folder))

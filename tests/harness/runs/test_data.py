@@ -10,8 +10,7 @@ from transformers import PreTrainedTokenizerFast
 
 from harness.errors import UserError
 from harness.runs.problems import load_problems, prepare
-from harness.suites.registry import SUITES
-from harness.suites.splits import write_suites
+from harness.suites.registry import SUITES, write_suites
 from model_wrappers import load_backbone
 from model_wrappers.opencompass_model import DiffusionModel
 
@@ -51,7 +50,7 @@ def test_a_good_file_is_taken(tmp_path: Path) -> None:
         (lines({"question": 5, "answer": "#### 4"}), "item 0: question must be text, not 5"),
         (lines({"question": ["How", "many?"], "answer": "#### 4"}), "item 0: question must be text"),
         (lines({"question": "  ", "answer": "#### 4"}), "item 0: question must be text"),
-        (lines(GOOD, GOOD | {"answer": "4"}), r"item 1: the reference '4' is not in the format"),
+        (lines(GOOD, GOOD | {"answer": "4"}), r"item 1: the reference '4' is not in its suite's format"),
         (lines(GOOD | {"question": "Fill <|mdm_mask|> in"}), r"item 0: .* holds the mask token <\|mdm_mask\|>"),
         ("[1, 2]\n", "gsm8k"),
         ("{", "gsm8k"),

@@ -14,8 +14,7 @@ from harness.records.files import file_hash
 from harness.records.schema import RunConfig
 from harness.runs.folder import claim_folder
 from harness.runs.models import read_models
-from harness.suites.registry import SUITES
-from harness.suites.splits import write_generated, write_suites
+from harness.suites.registry import SUITES, write_generated, write_suites
 
 
 def resolved(*line: str) -> RunConfig:
@@ -160,7 +159,7 @@ def test_what_applies_to_all_methods_alike_is_in_the_configuration() -> None:
 
 def test_cuda_graphs_are_refused_without_a_gpu_and_named_with_one(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "graphs" not in config_of()
-    with pytest.raises(ValueError, match="CUDA graphs need a CUDA device, not cpu"):
+    with pytest.raises(ValueError, match="device cpu has no CUDA graphs"):
         config_of("--graphs")
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     assert config_of("--graphs", "--device", "cuda")["graphs"] is True

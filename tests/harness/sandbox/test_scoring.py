@@ -20,8 +20,7 @@ from harness.sandbox.evaluators import taken
 from harness.sandbox.scoring import describe_scoring, score_run
 from harness.sandbox.verdicts import explained_suite, verdicts_of
 from harness.scoring import main
-from harness.suites.registry import GENERATED, SUITES, suite_named
-from harness.suites.splits import problems, write_generated, write_suites
+from harness.suites.registry import GENERATED, SUITES, problems, suite_named, write_generated, write_suites
 from tables.render import render
 
 CODE_SUITES = [name for name in GENERATED if SUITES[name].executes]
@@ -258,7 +257,7 @@ def test_the_verdict_is_that_of_opencompass_own_evaluation(suite: str, tmp_path:
     golds = [str(gold) for gold in test[config["reader_cfg"]["output_column"]]]
     right = [problem.response for problem in problems(suite, "dev", 6)]
     texts = [right[0], "nonsense", right[2], "", right[4], right[0]]
-    judge = Judge(config["eval_cfg"], test, golds)
+    judge = Judge(config["eval_cfg"], test, golds, "test.jsonl")
     verdicts = [judge.explained(item, text)[0] for item, text in enumerate(texts)]
     assert verdicts == evaluate(config, list(range(6)), texts)
     assert verdicts[0] and verdicts[2] and verdicts[4] and not verdicts[1] and not verdicts[3]

@@ -14,10 +14,9 @@ from verdicts_only import evaluate
 
 from harness.errors import UserError
 from harness.sandbox.bubblewrap import whole_process
-from harness.sandbox.execute import Isolation, entered, filter_descriptor
+from harness.sandbox.execute import Isolation, entered
 from harness.sandbox.verdicts import explained_suite
-from harness.suites.registry import suite_named, suites_named
-from harness.suites.splits import problems, write_suites
+from harness.suites.registry import problems, suite_named, suites_named, write_suites
 from model_wrappers import load_backbone
 
 NAMED = ["gsm8k", "math", "math500", "humaneval", "mbpp"]
@@ -171,9 +170,9 @@ def test_a_whole_evaluation_gets_nowhere_but_into_its_scratch_folder(isolation: 
         server.bind(str(tmp_path / "server"))
         server.listen()
         within, user = whole_process(isolation, str(scratch), [str(ROOT)])
-        passed = filter_descriptor(within, stack)
+        wrapper, passed = entered(within, stack)
         paths = [scratch, tmp_path / "outside.txt", secret, tmp_path / "server"]
-        command = [*entered(within, passed), sys.executable, "-c", ESCAPES, str(user), *map(str, paths)]
+        command = [*wrapper, sys.executable, "-c", ESCAPES, str(user), *map(str, paths)]
         done = subprocess.run(
             command, env={"PYTHONPATH": str(ROOT)}, pass_fds=passed, capture_output=True, text=True, check=False
         )

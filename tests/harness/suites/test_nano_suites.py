@@ -9,15 +9,17 @@ import pytest
 
 from harness.suites import lists, mbpp
 from harness.suites.lists import LIST_TASKS, line_is_right, read_list, right_sentences, sentence_is_right, write_list
-from harness.suites.registry import GENERATED, SHOTS, suite_named
-from harness.suites.spec import Problem, split_of
-from harness.suites.splits import (
+from harness.suites.registry import (
+    GENERATED,
+    SHOTS,
     TEST_PROBLEMS,
     drawn,
     problems,
     split_named,
+    suite_named,
     write_suites,
 )
+from harness.suites.spec import Problem, split_of
 from model_wrappers import load_backbone
 
 SHOT = [name for name in GENERATED if name.endswith("-4shot")]  # of the problems of the suites before

@@ -10,8 +10,7 @@ import yaml
 import harness
 from harness.errors import UserError
 from harness.records.store import read_run
-from harness.suites.parallelbench import PROMPT, TASKS, rows_of
-from harness.suites.questions import judge_of
+from harness.suites.questions import MADE, TASKS, judge_of, parallelbench_rows
 from harness.suites.registry import suites_named
 
 METRICS = """
@@ -55,8 +54,8 @@ def checkout(tmp_path: Path) -> Path:
 
 def test_a_task_has_its_prompts_solved_examples_and_metric(checkout: Path) -> None:
     suite = suites_named("parallelbench:line/copy", str(checkout))["parallelbench-line-copy"]
-    assert suite.questions is not None and suite.questions.prompt == PROMPT
-    first = rows_of(suite.questions.file)[0]
+    assert suite.questions is not None and suite.questions.prompt == MADE
+    first = parallelbench_rows(suite.questions.file)[0]
     assert first == {"answer": '"ant, bee"', "shot": "Copy cow", "shown": "cow", "prompt": "Copy ant, bee"}
     judge = judge_of(suite.questions.judge)
     assert judge("ant,  bee", first["answer"]) and not judge("bee, ant", first["answer"])
@@ -65,7 +64,7 @@ def test_a_task_has_its_prompts_solved_examples_and_metric(checkout: Path) -> No
 def test_a_metric_may_give_a_dictionary_and_an_answer_be_one(checkout: Path) -> None:
     questions = suites_named("parallelbench:line/mix", str(checkout))["parallelbench-line-mix"].questions
     assert questions is not None
-    answer = rows_of(questions.file)[0]["answer"]
+    answer = parallelbench_rows(questions.file)[0]["answer"]
     assert judge_of(questions.judge)("bee, ant", answer) and not judge_of(questions.judge)("bee", answer)
 
 
@@ -93,7 +92,7 @@ def test_another_layout_is_refused(line: str, checkout: Path) -> None:
     file = checkout / TASKS / "line" / "copy.jsonl"
     file.write_text(line + "\n")
     with pytest.raises(UserError, match="is no task of ParallelBench"):
-        rows_of(file)
+        parallelbench_rows(file)
 
 
 @pytest.mark.usefixtures("one_process")

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from harness.errors import UserError
-from harness.suites.exchanges import Exchange, read_exchanges
 from harness.suites.questions import judge_of, last_number, questions_of, read_questions
-from harness.suites.registry import SUITES, suites_named
+from harness.suites.registry import SUITES, Exchange, read_exchanges, suites_named
 from harness.suites.spec import BOXED
 
 GOOD = [{"question": "2 + 3?", "gold": "5"}, {"question": "2 + 4?", "gold": 6}]

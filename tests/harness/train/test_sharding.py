@@ -14,7 +14,7 @@ import torch
 from harness.errors import UserError
 from harness.train.__main__ import options_of
 from harness.train.recipes import PRESETS, Recipe
-from harness.train.trainer import accumulation, set_weights, sharding
+from harness.train.run import accumulation, set_weights, sharding
 from model_wrappers import decode, load_backbone
 
 TRAINER = '{"bf16": false, "logging_steps": 1, "save_total_limit": 5}'

@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from trainers import trainer
 
 from harness.errors import UserError
-from harness.suites.exchanges import encode, generated_exchanges
+from harness.suites.registry import encode, generated_exchanges
 from harness.train.__main__ import main
 from harness.train.data import (
     EOT,
@@ -31,7 +31,7 @@ from harness.train.objectives import corrupt, llada_loss, next_token_loss, posit
 from harness.train.recipes import PRESETS, Size
 from harness.train.run import train, training_arguments
 from model_wrappers import decode, load_backbone
-from model_wrappers.backbones.causal import of_llada
+from model_wrappers.backbones.llada import causal_llama
 
 TINY = Size(hidden_size=32, layers=1, heads=2, mlp_size=32, max_length=4096)
 SMALL = replace(PRESETS["nano-base"], size=TINY, batch=4, warmup=2, steps=6, positions=2)
@@ -364,7 +364,7 @@ def test_the_loss_is_that_of_transformers() -> None:
 
 def test_a_llada_becomes_a_llama_of_its_weights_that_sees_the_past_alone() -> None:
     llada = tiny("llada").model
-    made = of_llada(llada)
+    made = causal_llama(llada)
     assert all(torch.equal(weight, made.state_dict()[name]) for name, weight in llada.state_dict().items())
     ids = torch.tensor([[3, 4, 5, 6]])
     other = torch.tensor([[3, 4, 5, 9]])

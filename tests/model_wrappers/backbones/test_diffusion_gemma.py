@@ -10,7 +10,7 @@ from fakes import tiny_llada, trace_of
 from families import VOCABULARY, checkpoint, tiny
 from transformers.models.diffusion_gemma.generation_diffusion_gemma import EntropyBoundSamplerConfig
 
-from harness.records.traces import replay
+from harness.records.files import replay
 from model_wrappers import METHODS, Backbone, decode, load_backbone
 from model_wrappers.backbones.blocks import Blocks
 from model_wrappers.sampling import Sampler

@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 import torch
-from families import NAMES, random_model, tiny
+from families import NAMES, kept_layers, random_model, tiny
 from torch import nn
 
 from model_wrappers import Backbone
 from model_wrappers.backbones import plain
-from model_wrappers.backbones.key_values import ROOM, KeyValues, Write
 from model_wrappers.backbones.plain import PlainForward, forward_of
+from model_wrappers.backbones.protocol import ROOM, KeyValues, Write
 
 DTYPES = [torch.float32, torch.bfloat16]
 LENGTH, PIECE = 12, 5
@@ -65,7 +65,7 @@ def test_pieces_beside_kept_keys_are_equal(model: Any, dtype: torch.dtype, write
             mask = visible_NK[None, None]
             logits = forward(random_ids(1, PIECE), position_N[None], mask, cache, torch.tensor([1, 3]))
             cache.end()
-            given.append([logits, *(kept for pair in cache.layers() for kept in pair)])
+            given.append([logits, *(kept for pair in kept_layers(cache) for kept in pair)])
     assert all(torch.equal(theirs, ours) for theirs, ours in zip(*given, strict=True))
 
 
@@ -135,7 +135,7 @@ def put(cache: KeyValues, new: torch.Tensor) -> torch.Tensor:
 
 
 def kept(cache: KeyValues) -> torch.Tensor:
-    ((keys, values),) = cache.layers()
+    ((keys, values),) = kept_layers(cache)
     assert torch.equal(values, -keys)
     return keys
 

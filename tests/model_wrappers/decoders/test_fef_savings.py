@@ -29,7 +29,7 @@ def savings_at_night(*counts: int) -> pytest.MarkDecorator:
 
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """An adaptive window that cuts on the tiny, unsure models, too."""
-    monkeypatch.setattr("model_wrappers.decoders.fef.drafts.LEAST_CHANCE", 0.3)
+    monkeypatch.setattr("model_wrappers.decoders.fef.windows.LEAST_CHANCE", 0.3)
 
 
 @savings_at_night(2)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from harness.elements import alternatives, elements_of, format_call, format_label, parse_call
 from harness.errors import UserError
 from harness.methods.presets import GROUPS
-from harness.methods.selection import methods_named
+from harness.runs.selection import methods_named
 from model_wrappers import register
 from model_wrappers.options import Options
 from model_wrappers.request import Request

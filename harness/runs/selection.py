@@ -9,18 +9,19 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from harness.elements import alternatives, elements_of, format_call, format_label, parse_call
-from harness.errors import UserError
+from harness.errors import UserError, explained
 from harness.methods.presets import ALL, GROUPS, PRESETS, ROLES, Preset, split_lengths
-from harness.methods.tuning import read_choice
+from harness.plugins import load, load_all
 from model_wrappers.decoders import METHODS, Decoder, Method, check_name, decoder_named, name_of
 from model_wrappers.options import convert_options, meant
 
-TUNED = ".json"  # how the name of a file of tuned methods ends
+CHOICE = ".json"  # how the name of a file of tuned methods ends
 CACHES = ("prefix", "dual")  # what +CACHE may be: values of a decoder's option `cache`
 # What a label says of the options stands in brackets at its end.
 LABEL = re.compile(r"(.*?)(?: \(([^()]*)\))?", re.DOTALL)
@@ -61,15 +62,18 @@ def read_elements(methods: Methods) -> Iterator[Element]:
                 raise UserError(f"{text}: the cache goes before the options: {name}{cache}{options}")
             head, arguments = parse_call(text)
             plugin, _, rest = head.rpartition(":")
-            if rest.endswith(TUNED):
+            if rest.endswith(CHOICE):
                 plugin, rest = head, ""
             name, _, cache = rest.partition("+")
             yield Element(text, plugin.strip(), name.strip(), cache.strip(), arguments)
 
 
-def methods_named(methods: Methods) -> dict[str, Preset]:
-    """The methods of --methods by key. Raises UserError or ValueError for one that is unknown, repeated or cannot be
-    set."""
+def methods_named(methods: Methods, plugins: Iterable[str] = ()) -> dict[str, Preset]:
+    """The methods of --methods by key, after the plugins that are installed, given, or named there are loaded.
+
+    Raises UserError or ValueError for a plugin that fails, and for a method that is unknown, repeated or misused.
+    """
+    load_all(plugins)
     chosen: dict[str, Preset] = {}
     seen: set[str] = set()
     twice: list[str] = []
@@ -87,11 +91,13 @@ def methods_named(methods: Methods) -> dict[str, Preset]:
 def _resolved(element: Element) -> tuple[str, dict[str, Preset]]:
     """The canonical text of an element, and the methods that it stands for."""
     name, plain = element.name, not element.cache and not element.arguments
-    if element.plugin.endswith(TUNED):
+    if element.plugin.endswith(CHOICE):
         presets = read_choice(element.plugin)
         if plain and (not name or name in presets):
             return name or element.plugin, {name: presets[name]} if name else presets
         wrong = f"a tuned method takes no options and no cache, and is one of {', '.join(presets)}"
+    elif element.plugin and name not in (brought := load(element.plugin).methods):
+        wrong = f"{element.plugin} registers no method {name}; it has {', '.join(brought) or 'none'}"
     elif name in GROUPS or name == ALL:
         if plain:
             return name, dict(PRESETS) if name == ALL else methods_named(",".join(GROUPS[name]))
@@ -146,3 +152,29 @@ def _with_arguments(element: Element, preset: Preset) -> tuple[str, Preset]:
 
 def _valid() -> list[str]:
     return [*GROUPS, ALL, *PRESETS, *(name for name in METHODS if name not in PRESETS)]
+
+
+class Tuned(msgspec.Struct):
+    """A method of a file that harness/tune.py made."""
+
+    label: str
+    method: str
+    role: str
+    suites: dict[str, dict[str, Any]]
+
+
+class ChoiceFile(msgspec.Struct):
+    """A file that harness/tune.py made."""
+
+    methods: dict[str, Tuned]
+
+
+def read_choice(path: str) -> dict[str, Preset]:
+    """The methods of a file that harness/tune.py made. Raises UserError if it is none."""
+    damaged = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+    with explained(f"{path} is no choice.json of harness/tune.py", OSError, *damaged):
+        choice = msgspec.json.decode(Path(path).read_bytes(), type=ChoiceFile)
+    return {
+        name: Preset(each.label, each.method, role=each.role, suites=each.suites, tuned=True)
+        for name, each in choice.methods.items()
+    }
