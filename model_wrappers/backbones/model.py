@@ -118,6 +118,11 @@ class Backbone:
             self.mask_id = self._id("mask_token_id", ids.get(family.mask) if mask_id is None else mask_id)
             if tokenizer is None and self.mask_id != ids.get(family.mask):
                 ids = {}  # not the published vocabulary
+            if self.mask_id != ids.get(family.mask, self.mask_id):
+                raise ValueError(
+                    f"the config of {name} has mask_token_id {self.mask_id}, and its tokenizer's {family.mask} is "
+                    f"{ids[family.mask]}: one of them is wrong"
+                )
         eos_id = getattr(config, "eos_token_id", None)
         if isinstance(eos_id, list) and family.mask is None:
             eos_id = eos_id[0]

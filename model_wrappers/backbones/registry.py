@@ -32,6 +32,7 @@ LOADING_ERRORS = (
     *(SafetensorError, StrictDataclassError, UnpicklingError),
 )
 SIZES = ("hidden_size", "d_model", "num_hidden_layers", "n_layers", "num_attention_heads", "n_heads", "vocab_size")
+WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -62,9 +63,9 @@ def load_backbone(
     if reads_at not in (None, 0, -1):
         raise ValueError(f"reads_at={reads_at!r} must be 0 (logits at a position predict its token) or -1 (the next)")
     folder = model_folder(name)
-    if folder.exists() and not (folder / "config.json").exists():
-        raise ValueError(f"{folder} has no config.json: not a model folder; give nano, a folder or a hub id")
     source = str(folder) if folder.exists() else str(name)
+    for wrong in _folder_faults(folder):
+        raise ValueError(f"{folder} {wrong}")
     try:
         config = _config(source)
         family = family_of(config)
@@ -82,9 +83,12 @@ def load_backbone(
         lacking = [size for size in ("hidden_size", "num_hidden_layers", "vocab_size") if size not in config]
         if family.causal and lacking:  # transformers' defaults are 7 B parameters
             raise ValueError(f"its config says model_type {family.model_type!r} and no {', '.join(lacking)}")
+        scaled = "" if family.causal or family.mask is None else _rope_scaling(config)
+        if scaled:
+            raise ValueError(f"its config scales RoPE, which this code does not compute: {scaled}")
         if attn not in family.attention:
             raise ValueError(f"unknown attn {attn!r}; valid: {', '.join(family.attention)}")
-        _check_width(source, config)
+        _check_tensors(source, config)
         model = load_weights(family.model, source, dtype=torch_dtype, attn_implementation=family.attention[attn])
     except LOADING_ERRORS as error:
         reason = str(error).strip().splitlines()[0]
@@ -155,6 +159,8 @@ def _faults(config: Any) -> Iterator[str]:
             yield f"its config has the {name} {config[name]!r}; valid: {', '.join(DTYPES)}"
     if config.get("quantization_config") is not None:
         yield "its config asks for quantized weights, which are not supported: give a checkpoint without"
+    if config.get("block_origin") is not None and not {"block_size", "bd_size"} & config.keys():  # null is none
+        yield "its config has a block_origin and no block_size: a block model needs the length of its blocks"
     if config.get("is_causal"):
         yield "its config says is_causal, and a masked model attends in both directions"
     named = {each for name in ("mask_token_id", "eos_token_id") if type(each := config.get(name)) is int}
@@ -162,15 +168,45 @@ def _faults(config: Any) -> Iterator[str]:
         yield f"its config has the same id for mask and EOS, {min(named)}"
 
 
-def _check_width(source: str, config: dict[str, Any]) -> None:
-    """Raise ValueError, before memory is taken, for a width that none of a folder's weights has."""
-    file = Path(source) / "model.safetensors"
-    width = config.get("hidden_size", config.get("d_model"))
-    if not file.exists() or not isinstance(width, int):
-        return
-    with safe_open(file, "pt") as weights:
-        sizes = {size for name in weights.keys() for size in weights.get_slice(name).get_shape()}  # noqa: SIM118
-    if width not in sizes:
+def _rope_scaling(config: dict[str, Any]) -> str:
+    """What a config says of scaled rotary angles, under the names of every generation; "" where they are not scaled."""
+    for field in ("rope_scaling", "rope_parameters"):
+        kind = (config.get(field) or {}).get("rope_type", (config.get(field) or {}).get("type", "default"))
+        if kind not in (None, "default"):
+            return f"{field}={config[field]}"
+    factors = {field: config.get(field) for field in ("rope_scaling_factor", "scaling_factor")}
+    return ", ".join(f"{field}={factor}" for field, factor in factors.items() if factor not in (None, 1))
+
+
+def _folder_faults(folder: Path) -> Iterator[str]:
+    """What a local folder has, or lacks, so that it is not clear which model it holds."""
+    if (folder / "adapter_config.json").exists():
+        yield (
+            "holds an adapter (adapter_config.json), which is not applied here: merge it into its base with peft "
+            "(merge_and_unload, then save_pretrained), and give that folder"
+        )
+    if folder.exists() and not (folder / "config.json").exists():
+        yield "has no config.json: not a model folder; give nano, a folder or a hub id"
+    sets = [name for name in WEIGHTS if (folder / name).exists()]
+    if len(sets) > 1:
+        yield f"holds {len(sets)} sets of weights, {' and '.join(sets)}: leave one of them there"
+
+
+def _check_tensors(source: str, config: dict[str, Any]) -> None:
+    """Raise ValueError, before memory is taken, for integers among a folder's weights, or a width that none has."""
+    sizes, width = set[int](), config.get("hidden_size", config.get("d_model"))
+    files = sorted(Path(source).glob("*.safetensors"))
+    for file in files:
+        with safe_open(file, "pt") as weights:
+            for name in weights.keys():  # noqa: SIM118
+                tensor = weights.get_slice(name)
+                sizes |= {*tensor.get_shape()}
+                if not tensor.get_dtype().startswith(("F", "BF")) or tensor.get_dtype().startswith("F8"):
+                    raise ValueError(
+                        f"the tensor {name} is of type {tensor.get_dtype()}, and weights are floating-point numbers: "
+                        "quantized checkpoints are not supported"
+                    )
+    if files and isinstance(width, int) and width not in sizes:
         raise ValueError(f"no weight has the config's hidden size of {width}")
 
 

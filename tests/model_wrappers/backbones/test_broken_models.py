@@ -13,7 +13,7 @@ from families import NAMES, checkpoint
 from safetensors.torch import load_file
 
 from model_wrappers import decode, load_backbone
-from model_wrappers.backbones.registry import FAMILIES
+from model_wrappers.backbones.registry import FAMILIES, SHIPPED
 
 Weights = dict[str, torch.Tensor]
 MATRIX = "model.transformer.blocks.1.q_proj.weight"
@@ -40,6 +40,53 @@ def changed_config(folder: Path, **fields: Any) -> Path:
 def test_weights_that_make_no_model_are_refused(tmp_path: Path, change: Callable[[Weights], Any], says: str) -> None:
     with pytest.raises(ValueError, match=rf"cannot load model .*{says}"):
         load_backbone(changed_weights(official_checkpoint(tmp_path), change))
+
+
+def test_integers_among_weights_are_refused(tmp_path: Path) -> None:
+    folder = changed_weights(
+        official_checkpoint(tmp_path), lambda weights: weights.update({MATRIX: weights[MATRIX].to(torch.int8)})
+    )
+    with pytest.raises(ValueError, match=rf"the tensor {MATRIX} is of type I8"):
+        load_backbone(folder)
+
+
+@pytest.mark.parametrize("name", ["llada", "Dream", "a2d-qwen3", "llada2_moe"])
+@pytest.mark.parametrize(
+    "scaling",
+    [
+        {"rope_scaling": {"type": "yarn", "factor": 4.0}},
+        {"rope_parameters": {"rope_type": "linear", "factor": 4.0, "rope_theta": 10000.0}},
+        {"rope_scaling_factor": 4.0},
+    ],
+)
+def test_scaled_rotary_angles_are_refused(name: str, scaling: dict[str, Any], tmp_path: Path) -> None:
+    file = checkpoint(name, tmp_path) / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | scaling))
+    with pytest.raises(ValueError, match=f"scales RoPE, which this code does not compute: {next(iter(scaling))}="):
+        load_backbone(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("file", "says"),
+    [
+        ("adapter_config.json", "holds an adapter .*: merge it into its base"),
+        ("pytorch_model.bin", "holds 2 sets of weights, model.safetensors and pytorch_model.bin"),
+    ],
+)
+def test_a_folder_that_may_be_two_models_is_refused(file: str, says: str, tmp_path: Path) -> None:
+    (official_checkpoint(tmp_path) / file).write_text("{}")
+    with pytest.raises(ValueError, match=says):
+        load_backbone(tmp_path)
+
+
+def test_a_block_model_without_the_length_of_its_blocks_is_refused(tmp_path: Path) -> None:
+    shutil.copytree(SHIPPED["nano-block"], tmp_path / "block")
+    file = tmp_path / "block" / "config.json"
+    config = json.loads(file.read_text())
+    del config["block_size"]
+    file.write_text(json.dumps(config))
+    with pytest.raises(ValueError, match="a block_origin and no block_size"):
+        load_backbone(tmp_path / "block")
 
 
 @pytest.mark.parametrize(

@@ -183,7 +183,6 @@ def test_a_vocabulary_head_may_be_the_embedding(tmp_path: Path) -> None:
     ("name", "field", "value"),
     [
         ("Dream", "use_sliding_window", True),
-        ("Dream", "rope_scaling", {"rope_type": "linear", "factor": 2.0}),
         ("Dream", "block_size", 32),
         ("a2d-qwen3", "attention_bias", True),
         ("llada_moe", "shared_expert_intermediate_size", 16),
