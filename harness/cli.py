@@ -12,6 +12,7 @@ COMMANDS: dict[str, tuple[str, tuple[str, ...], str]] = {
     "plan": ("harness.run", ("--plan",), "what such a run will cost; nothing is written"),
     "status": ("harness.run", ("--status",), "how far a run is"),
     "list": ("harness.run", ("--list",), "presets, groups and suites"),
+    "opencompass": ("harness.handover", (), "OpenCompass's own command, with this project's model files"),
     "tune": ("harness.tune", (), "settings of every decoder by one rule, on dev problems"),
     "sweep": ("harness.sweep", (), "the same methods with one option of the run changed at a time"),
     "reproduce": ("harness.reproduce", (), "a published number again, and whether it comes out"),
@@ -27,7 +28,7 @@ COMMANDS: dict[str, tuple[str, tuple[str, ...], str]] = {
 }
 USAGE = "\n".join(
     ["usage: fef-dllm COMMAND [OPTIONS]; each COMMAND has --help", ""]
-    + [f"  {name:9} {says}" for name, (_, _, says) in COMMANDS.items()]
+    + [f"  {name:11} {says}" for name, (_, _, says) in COMMANDS.items()]
 )
 
 

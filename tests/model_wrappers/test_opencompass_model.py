@@ -1,10 +1,16 @@
 """The OpenCompass adapter: chat turns in, text out, one response at a time."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from datasets import Dataset, DatasetDict
 from fakes import tiny_llada
+from opencompass.datasets.base import BaseDataset
+from opencompass.openicl.icl_inferencer import PPLInferencer
+from opencompass.openicl.icl_prompt_template import PromptTemplate
+from opencompass.openicl.icl_retriever import ZeroRetriever
 
 from model_wrappers import Backbone, Decoded
 from model_wrappers import decode as api_decode
@@ -158,3 +164,25 @@ def test_likelihoods_are_those_of_answers_after_what_is_only_read(nano: Backbone
 def test_a_model_without_a_tokenizer_takes_no_text() -> None:
     with pytest.raises(ValueError, match="tokenizer"):
         DiffusionModel(tiny_llada(), gen_length=8).generate(["hello"])
+
+
+class Choices(BaseDataset):
+    """Two questions of two choices."""
+
+    @staticmethod
+    def load(**_: Any) -> DatasetDict:
+        rows = Dataset.from_list([{"question": f"Copy [ {word} ]", "answer": "A"} for word in ("cat", "owl")])
+        return DatasetDict({"train": rows, "test": rows})
+
+
+def test_a_data_set_in_ppl_form_is_answered_by_the_likelier_choice(nano: Backbone, tmp_path: Path) -> None:
+    dataset = Choices(reader_cfg={"input_columns": ["question"], "output_column": "answer"})
+    model = DiffusionModel(nano, "llada", draws=16)
+    template = PromptTemplate({"A": "{question} A cat.", "B": "{question} zzz zzz zzz zzz"})
+    inferencer = PPLInferencer(model, output_json_filepath=str(tmp_path))
+    chosen = inferencer.inference(ZeroRetriever(dataset), prompt_template=template)
+    expected = [
+        min("AB", key=lambda label: model.get_ppl([template.template[label].format(question=question)])[0])
+        for question in ("Copy [ cat ]", "Copy [ owl ]")
+    ]
+    assert chosen == expected

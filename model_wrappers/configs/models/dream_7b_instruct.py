@@ -1,0 +1,26 @@
+"""Dream-v0-Instruct-7B in OpenCompass: `fef-dllm opencompass --models dream_7b_instruct --datasets gsm8k_gen`."""
+
+TWO_STREAM = {
+    "method": "fef",
+    "verify": "two-stream",
+    "skip_root_row": True,
+    "adaptive_window": True,
+    "remask_below": 0.9,
+}
+models = [
+    dict(
+        type="model_wrappers.opencompass_model.DiffusionModel",
+        abbr=f"dream_7b_instruct-{name}",
+        path="Dream-org/Dream-v0-Instruct-7B",
+        max_out_len=256,
+        batch_size=1,
+        run_cfg={"num_gpus": 1},
+        **how,
+    )
+    for name, how in [
+        ("llada", {"method": "llada"}),
+        ("fef-2", {"method": "fef", "steps": 2}),
+        ("two-stream", TWO_STREAM),
+        ("threshold", {"method": "threshold"}),
+    ]
+]

@@ -1,0 +1,26 @@
+"""nano, which ships with this project, in OpenCompass: `fef-dllm opencompass --models nano --datasets gsm8k_gen`."""
+
+TWO_STREAM = {
+    "method": "fef",
+    "verify": "two-stream",
+    "skip_root_row": True,
+    "adaptive_window": True,
+    "remask_below": 0.9,
+}
+models = [
+    dict(
+        type="model_wrappers.opencompass_model.DiffusionModel",
+        abbr=f"nano-{name}",
+        path=path,
+        max_out_len=64,
+        batch_size=8,
+        run_cfg={"num_gpus": 0},
+        **how,
+    )
+    for name, path, how in [
+        ("llada", "nano", {"method": "llada"}),
+        ("fef-2", "nano-fef", {"method": "fef", "steps": 2}),
+        ("two-stream", "nano-fef", TWO_STREAM),
+        ("threshold", "nano", {"method": "threshold"}),
+    ]
+]
