@@ -3,16 +3,17 @@
 import logging
 import sys
 from importlib import import_module
+from pathlib import Path
 
 from harness.errors import UserError, one_line_errors
 
+CONFIGS = Path(__file__).resolve().parents[1] / "model_wrappers" / "configs"  # of OpenCompass
 # name -> its module, options that it begins with, what it does
 COMMANDS: dict[str, tuple[str, tuple[str, ...], str]] = {
     "run": ("harness.run", (), "problems through decoders: timed, recorded, scored, with tables"),
     "plan": ("harness.run", ("--plan",), "what such a run will cost; nothing is written"),
     "status": ("harness.run", ("--status",), "how far a run is"),
     "list": ("harness.run", ("--list",), "presets, groups and suites"),
-    "opencompass": ("harness.handover", (), "OpenCompass's own command, with this project's model files"),
     "tune": ("harness.tune", (), "settings of every decoder by one rule, on dev problems"),
     "sweep": ("harness.sweep", (), "the same methods with one option of the run changed at a time"),
     "reproduce": ("harness.reproduce", (), "a published number again, and whether it comes out"),
@@ -29,6 +30,7 @@ COMMANDS: dict[str, tuple[str, tuple[str, ...], str]] = {
 USAGE = "\n".join(
     ["usage: fef-dllm COMMAND [OPTIONS]; each COMMAND has --help", ""]
     + [f"  {name:11} {says}" for name, (_, _, says) in COMMANDS.items()]
+    + ["  opencompass OpenCompass's own command, with our model files; alone it prints their folder"]
 )
 
 
@@ -39,11 +41,30 @@ def main(line: list[str] | None = None) -> int:
         print(USAGE)
         return 0
     if name not in COMMANDS:
-        raise UserError(f"there is no command {name}; valid: {', '.join(COMMANDS)}")
+        raise UserError(f"there is no command {name}; valid: {', '.join(COMMANDS)}, opencompass")
+    if name == "opencompass":
+        return opencompass(rest)
     module, options, _ = COMMANDS[name]
     sys.argv[0] = f"fef-dllm {name}"  # as usage messages have it
     code: int = import_module(module).main(rest if {"-h", "--help"} & {*rest} else [*options, *rest])
     return code
+
+
+def opencompass(line: list[str]) -> int:
+    """OpenCompass's command, which finds the model files of CONFIGS by their names; without options, their folder.
+
+    Raises UserError for a --config-dir of the user's.
+    """
+    if not line:
+        print(CONFIGS)
+        return 0
+    if "--config-dir" in line:
+        raise UserError("fef-dllm opencompass sets --config-dir; with another one use the command opencompass itself")
+    from opencompass.cli.main import main as theirs  # takes seconds to import
+
+    sys.argv = ["opencompass", *line, "--config-dir", str(CONFIGS)]
+    theirs()
+    return 0
 
 
 def command() -> None:

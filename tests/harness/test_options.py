@@ -88,6 +88,14 @@ def test_every_command_has_help(name: str, capsys: pytest.CaptureFixture[str], m
     assert left.value.code == 0 and capsys.readouterr().out.startswith(f"usage: fef-dllm {name} ")
 
 
+def test_opencompass_has_its_own_options_and_our_folder(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["opencompass"]) == 0
+    folder = Path(capsys.readouterr().out.strip())
+    assert (folder / "models" / "nano.py").is_file()
+    with pytest.raises(UserError, match="sets --config-dir"):
+        main(["opencompass", "--config-dir", "mine"])
+
+
 def test_a_command_does_what_its_file_does_and_no_other_is_known(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list"]) == 0
     assert "fef-two-stream" in capsys.readouterr().out
