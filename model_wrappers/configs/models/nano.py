@@ -8,19 +8,18 @@ TWO_STREAM = {
     "remask_below": 0.9,
 }
 models = [
-    dict(
-        type="model_wrappers.opencompass_model.DiffusionModel",
-        abbr=f"nano-{name}",
-        path=path,
-        max_out_len=64,
-        batch_size=8,
-        run_cfg={"num_gpus": 0},
+    {
+        "type": "model_wrappers.opencompass_model.DiffusionModel",
+        "abbr": f"nano-{name}",
+        "max_out_len": 64,
+        "batch_size": 8,
+        "run_cfg": {"num_gpus": 0},
         **how,
-    )
-    for name, path, how in [
-        ("llada", "nano", {"method": "llada"}),
-        ("fef-2", "nano-fef", {"method": "fef", "steps": 2}),
-        ("two-stream", "nano-fef", TWO_STREAM),
-        ("threshold", "nano", {"method": "threshold"}),
+    }
+    for name, how in [
+        ("llada", {"path": "nano", "method": "llada"}),
+        ("fef-2", {"path": "nano-fef", "method": "fef", "steps": 2}),
+        ("two-stream", {"path": "nano-fef", **TWO_STREAM}),
+        ("threshold", {"path": "nano", "method": "threshold"}),
     ]
 ]
