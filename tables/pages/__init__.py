@@ -1,7 +1,11 @@
-"""A report's folder: one page, its scripts, styles and data, and the runs' cards; opened from disk or any web host."""
+"""A report's folder: one page, its scripts, styles and data, and the runs' cards; opened from disk or any web host.
+
+The first page has the main table with intervals, and figures that plotly draws in the page.
+"""
 
 import shutil
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,15 +13,18 @@ from typing import Any
 import jinja2
 import msgspec
 import pandas as pd
+import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs
 
 from harness.errors import UserError, explained
-from harness.measures.table import timed
+from harness.measures.intervals import means as means_over
+from harness.measures.intervals import paired, with_intervals
+from harness.measures.table import checkpoint_names, measure, timed
+from harness.measures.theory import acceptance_by_position, fef_windows
 from harness.records.files import KINDS
 from harness.records.store import Run
 from tables.charts import PALETTE
 from tables.pages.data import LIKELY, Book, rows, script, texts, traces
-from tables.pages.overview import figures, overview
 from tables.sheets.captions import setting, timing
 
 HERE = Path(__file__).parent
@@ -151,3 +158,175 @@ def tree_of(value: Any) -> Tree:
         plain = all(not isinstance(each, dict | list | tuple) for each in value)
         return ", ".join(str(tree_of(each)) for each in value) if plain else [tree_of(each) for each in value]
     return {True: "yes", False: "no", None: "-"}[value] if isinstance(value, bool) or value is None else str(value)
+
+
+# Marker shapes as plotly calls them; more than colors, so that the two do not repeat together.
+SYMBOLS = (
+    *("circle", "square", "diamond", "triangle-up", "triangle-down", "cross", "x", "star"),
+    *("pentagon", "hexagon", "hourglass"),
+)
+METRICS = {"accuracy": "Acc.", "speedup": "Speed", "forward_speedup": "Fwd."}
+UNITS = {"accuracy": "", "speedup": "x", "forward_speedup": "x"}
+
+
+@dataclass(frozen=True)
+class LinkedCell:
+    """A number of the table: its text, its interval's, what it is sorted by, and a link to its items."""
+
+    text: str
+    interval: str
+    value: float | None
+    link: str
+
+
+@dataclass(frozen=True)
+class Row:
+    """A series, its checkpoint, and its cells, by group (the means first, then each suite) and metric."""
+
+    name: str
+    checkpoint: str
+    cells: tuple[LinkedCell, ...]
+
+
+@dataclass(frozen=True)
+class Overview:
+    """The table. groups: titles of its groups of columns. frames: of each run all numbers, and those of the means."""
+
+    groups: tuple[str, ...]
+    metrics: tuple[str, ...]
+    rows: tuple[Row, ...]
+    frames: tuple[pd.DataFrame, ...]
+    means: tuple[pd.DataFrame, ...]
+
+
+def overview(book: Book) -> Overview:
+    """The table of a book. Raises UserError if its records are damaged."""
+    frames: list[pd.DataFrame] = []
+    means: list[pd.DataFrame] = []
+    for run in book.runs:
+        measured, pairs = measure(run), paired(run)
+        frames.append(with_intervals(measured, pairs))
+        means.append(means_over(measured, list(dict.fromkeys(measured["suite"])), pairs))
+    any_timed = any(timed(run) for run in book.runs)
+    metrics = [name for name in METRICS if name != "speedup" or any_timed]
+    rows = []
+    for number, series in enumerate(book.series):
+        own: Any = frames[series.run].set_index(["method", "suite"])
+        mean = {row["method"]: row for row in means[series.run].to_dict("records")}[series.method]
+        cells = [_cell(mean, metric, f"#/items?series={number}") for metric in metrics]
+        for suite, each in enumerate(book.suites):
+            key = (series.method, each.key)
+            there = book.suite_numbers[series.run].get(each.key) == suite and key in own.index
+            values = own.loc[key].to_dict() if there else {}
+            cells += [_cell(values, metric, f"#/items?suite={suite}&series={number}") for metric in metrics]
+        rows.append(Row(series.name, checkpoint_names(book.runs[series.run], series.method), tuple(cells)))
+    titles = ("Mean", *(suite.title for suite in book.suites))
+    return Overview(titles, tuple(METRICS[metric] for metric in metrics), tuple(rows), tuple(frames), tuple(means))
+
+
+def _cell(values: dict[Any, Any], metric: str, link: str) -> LinkedCell:
+    value, low, high = (values.get(name) for name in (metric, f"{metric}_low", f"{metric}_high"))
+    if pd.isna(value):
+        return LinkedCell("-", "", None, link)
+    digits, unit = (1 if metric == "accuracy" else 2), UNITS[metric]
+    interval = "" if pd.isna(low) or pd.isna(high) else f"{low:.{digits}f} to {high:.{digits}f}{unit}"
+    return LinkedCell(f"{value:.{digits}f}{unit}", interval, round(float(value), 6), link)
+
+
+LAYOUT: dict[str, Any] = {"margin": {"l": 56, "r": 12, "t": 12, "b": 48}}
+
+
+def figures(book: Book, table: Overview) -> list[tuple[str, dict[str, Any]]]:
+    """Name of every figure, its title, and by name of a choice (a suite) its plotly data and layout; without the empty.
+
+    A point's customdata is the address of its items.
+    """
+    kinds = {
+        "front": ("Accuracy against speed", dict(_fronts(book, table))),
+        "acceptance": ("Acceptance by position in the window", dict(_acceptances(book))),
+    }
+    return [
+        (name, {"title": title, "choices": {choice: _json(figure) for choice, figure in found.items()}})
+        for name, (title, found) in kinds.items()
+        if found
+    ]
+
+
+def _json(figure: go.Figure) -> dict[str, Any]:
+    found: dict[str, Any] = figure.to_plotly_json()
+    del found["layout"]["template"]  # the page has its colors
+    return found
+
+
+def look_of(number: int) -> dict[str, Any]:
+    """Color and marker of a series: both differ, so that either suffices to tell two apart."""
+    turn = number // len(PALETTE)
+    return {"color": PALETTE[number % len(PALETTE)], "symbol": SYMBOLS[(number + turn) % len(SYMBOLS)], "size": 9}
+
+
+def _figure(x: str, y: str, **layout: Any) -> go.Figure:
+    return go.Figure().update_layout(xaxis_title=x, yaxis_title=y, **LAYOUT, **layout)
+
+
+def _fronts(book: Book, table: Overview) -> Iterator[tuple[str, go.Figure]]:
+    """Of the means, and of every suite."""
+    choices: list[tuple[str, int | None]] = [("Mean", None), *((s.title, n) for n, s in enumerate(book.suites))]
+    for title, suite in choices:
+        figure = _figure("wall-clock speedup over LLaDA", "accuracy (%)", xaxis_type="log")
+        for number, series in enumerate(book.series):
+            frame = (table.means if suite is None else table.frames)[series.run]
+            own = frame[frame["method"] == series.method]
+            if suite is not None:
+                key = book.suites[suite].key
+                own = own[(own["suite"] == key) & (book.suite_numbers[series.run].get(key) == suite)]
+            if own.empty or own[["speedup", "accuracy"]].isna().any(axis=None):
+                continue
+            row = own.iloc[0].to_dict()
+            link = f"#/items?series={number}" + ("" if suite is None else f"&suite={suite}")
+            figure.add_scatter(
+                x=[row["speedup"]],
+                y=[row["accuracy"]],
+                error_x=_whiskers(row, "speedup"),
+                error_y=_whiskers(row, "accuracy"),
+                name=series.name,
+                mode="markers",
+                marker=look_of(number),
+                customdata=[link],
+                hovertemplate="%{x:.2f}x, %{y:.1f}%",
+            )
+        if figure.data:
+            yield title, figure
+
+
+def _whiskers(row: dict[Any, Any], name: str) -> dict[str, Any]:
+    low, high = row.get(f"{name}_low"), row.get(f"{name}_high")
+    if pd.isna(low) or pd.isna(high):
+        return {"visible": False}
+    # Rounding can make an interval of width 0 negative.
+    lengths = {"array": [max(0.0, high - row[name])], "arrayminus": [max(0.0, row[name] - low)]}
+    return {"type": "data", "symmetric": False, "thickness": 1, "width": 3, **lengths}
+
+
+def _acceptances(book: Book) -> Iterator[tuple[str, go.Figure]]:
+    """Of tested drafts, and of all proposed ones, over all suites."""
+    windows = [fef_windows(run, others=True) if len(run.windows) else None for run in book.runs]
+    for title, column in (("of tested drafts", "given_tested"), ("of all drafts", "unconditional")):
+        figure = _figure("position in the window", "accepted", yaxis_range=[0, 1.03])
+        for number, series in enumerate(book.series):
+            frame = windows[series.run]
+            own = None if frame is None else frame[frame["method"] == series.method]
+            if own is None or own.empty:
+                continue
+            positions = acceptance_by_position(own)
+            figure.add_scatter(
+                x=positions["position"].tolist(),
+                y=[None if pd.isna(value) else round(float(value), 4) for value in positions[column]],
+                name=series.name,
+                mode="lines+markers",
+                marker=look_of(number) | {"size": 6},
+                line={"width": 1.5},
+                customdata=[f"#/items?series={number}&only=rejected"] * len(positions),
+                hovertemplate="position %{x}: %{y:.3f}",
+            )
+        if figure.data:
+            yield title, figure
