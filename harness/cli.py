@@ -40,10 +40,10 @@ def main(line: list[str] | None = None) -> int:
     if name in ("-h", "--help"):
         print(USAGE)
         return 0
-    if name not in COMMANDS:
-        raise UserError(f"there is no command {name}; valid: {', '.join(COMMANDS)}, opencompass")
     if name == "opencompass":
         return opencompass(rest)
+    if name not in COMMANDS:
+        raise UserError(f"there is no command {name}; valid: {', '.join(COMMANDS)}, opencompass")
     module, options, _ = COMMANDS[name]
     sys.argv[0] = f"fef-dllm {name}"  # as usage messages have it
     code: int = import_module(module).main(rest if {"-h", "--help"} & {*rest} else [*options, *rest])

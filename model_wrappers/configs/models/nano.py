@@ -1,11 +1,17 @@
 """nano, which ships with this project, in OpenCompass: `fef-dllm opencompass --models nano --datasets gsm8k_gen`."""
 
-TWO_STREAM = {
-    "method": "fef",
-    "verify": "two-stream",
-    "skip_root_row": True,
-    "adaptive_window": True,
-    "remask_below": 0.9,
+DECODERS: dict[str, dict[str, object]] = {
+    "llada": {"path": "nano", "method": "llada"},
+    "fef-2": {"path": "nano-fef", "method": "fef", "steps": 2},
+    "two-stream": {
+        "path": "nano-fef",
+        "method": "fef",
+        "verify": "two-stream",
+        "skip_root_row": True,
+        "adaptive_window": True,
+        "remask_below": 0.9,
+    },
+    "threshold": {"path": "nano", "method": "threshold"},
 }
 models = [
     {
@@ -16,10 +22,5 @@ models = [
         "run_cfg": {"num_gpus": 0},
         **how,
     }
-    for name, how in [
-        ("llada", {"path": "nano", "method": "llada"}),
-        ("fef-2", {"path": "nano-fef", "method": "fef", "steps": 2}),
-        ("two-stream", {"path": "nano-fef", **TWO_STREAM}),
-        ("threshold", {"path": "nano", "method": "threshold"}),
-    ]
+    for name, how in DECODERS.items()
 ]
