@@ -46,8 +46,11 @@ class Recipe(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Meta(description="JSON lines of prompt and response, or GSM8K's train file (default: nano's problems)"),
     ] = None
     mask: Annotated[
-        Literal["full", "two-stream"],
-        Meta(description="of objective fef: a row per position, or all from a random anchor on in one (full)"),
+        Literal["full", "two-stream", "linear"],
+        Meta(
+            description="of objective fef: a row per position (full, the default), or all from a random anchor on in "
+            "one (two-stream), or, in blocks, all as linear speculation verifies them (linear)"
+        ),
     ] = "full"
     positions: Annotated[
         Literal["all"] | Count[int],
@@ -146,8 +149,10 @@ def recipe(objective: str, preset: str, given: dict[str, Any]) -> Recipe:
         clashes.append(f"--prefixes {made.prefixes} is what FeF-DLLM's targets see, for objective fef; not {objective}")
     if objective == "ar" and blocks:
         clashes.append(f"--block-length {made.block_length} is of diffusion models, and objective ar trains another")
-    if two_stream and objective != "fef":
-        clashes.append(f"--mask two-stream needs objective fef, not {objective}; use --mask full")
+    if made.mask == "linear" and not blocks:
+        clashes.append("--mask linear is of blocks: add --block-length")
+    if made.mask != "full" and objective != "fef":
+        clashes.append(f"--mask {made.mask} needs objective fef, not {objective}; use --mask full")
     if two_stream and "positions" in given:
         only = "two-stream trains all positions from an anchor on"
         clashes.append(f"--positions {made.positions} needs --mask full; {only}")

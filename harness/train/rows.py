@@ -7,7 +7,8 @@ depends on the context and on the segment's tokens before its position, as in tw
 Blocks, which begin with the response: a row is prompt and response, and after them the response once more, corrupted,
 at the same positions. A clean token sees the clean blocks up to its block; a corrupted one those before, and its
 corrupted block. Source: BD3LM (Arriola et al., arXiv 2503.09573). For two streams, a clean token and a query follow for
-each corrupted one, in the context of the corrupted copy of their block.
+each corrupted one, in the context of the corrupted copy of their block; for linear speculation they follow for every
+token, without that copy.
 
 Shapes: B batch, L length of prompt and response, R of the response in whole blocks, C slots (the largest segment of the
 batch, or the most corrupted positions of a row in blocks), N length of a row.
@@ -150,7 +151,7 @@ class BlockBatches:
 
     prefixes: share of the blocks with a clean prefix and masks after it, as FeF-DLLM's targets have them, the first
     mask, which Algorithm 1 predicts, with first_weight; in the others a random share of the tokens is masked.
-    two_stream: the targets of two-stream verification as well.
+    mask: "two-stream" or "linear" for the targets of that verification as well.
     """
 
     def __init__(
@@ -159,10 +160,10 @@ class BlockBatches:
         length: int,
         prefixes: float = 0,
         first_weight: float = 1,
-        two_stream: bool = False,
+        mask: str = "full",
     ) -> None:
         self._batches, self._length = batches, length
-        self._prefixes, self._first_weight, self._two_stream = prefixes, first_weight, two_stream
+        self._prefixes, self._first_weight, self._mask = prefixes, first_weight, mask
 
     def __call__(self, examples: list[EncodedExample]) -> dict[str, torch.Tensor]:
         """B examples -> the fields of BlockRows."""
@@ -185,10 +186,12 @@ class BlockBatches:
         weight_BR = masked_BR * once.flatten(1)
         # Blocks are trained that hold some of the response or the EOS after it.
         ends = [(len(each["response"]) // self._length + 1) * self._length for each in examples]
-        weight_BR = weight_BR * (torch.arange(whole) < torch.tensor(ends)[:, None])
-        rows = block_rows(clean_BL, start_B, masked_BR, weight_BR, self._length, self._batches.mask_id)
-        if self._two_stream:
-            rows = with_queries(rows, masked_BR & (weight_BR > 0), self._length, self._batches.mask_id)
+        used_BR = torch.arange(whole) < torch.tensor(ends)[:, None]
+        rows = block_rows(clean_BL, start_B, masked_BR, weight_BR * used_BR, self._length, self._batches.mask_id)
+        if self._mask == "two-stream":
+            rows = with_queries(rows, masked_BR & used_BR, self._length, self._batches.mask_id)
+        elif self._mask == "linear":
+            rows = with_queries(rows, used_BR, self._length, self._batches.mask_id, in_context=False)
         return rows._asdict()
 
 
@@ -222,11 +225,14 @@ def block_rows(
     )
 
 
-def with_queries(rows: BlockRows, segment_BR: torch.Tensor, length: int, mask_id: int) -> BlockRows:
-    """Rows without slots, and after them the clean tokens of the segment's corrupted positions, and its queries.
+def with_queries(
+    rows: BlockRows, segment_BR: torch.Tensor, length: int, mask_id: int, in_context: bool = True
+) -> BlockRows:
+    """Rows without slots, and after them the clean tokens of the segment's positions, and its queries.
 
-    Both see the clean blocks before theirs, and of the corrupted copy of their block all but the segment up to them; a
-    clean token sees the block's clean tokens up to itself, a query those before, and itself. Unused slots weigh 0.
+    Both see the clean blocks before theirs, and of the corrupted copy of their block all but the segment up to them, or
+    with in_context=False none of it; a clean token sees the block's clean tokens up to itself, a query those before,
+    and itself. Unused slots weigh 0.
     """
     within, before = segment_BR.shape[1], rows.inputs.shape[1]
     total = before - within
@@ -242,7 +248,7 @@ def with_queries(rows: BlockRows, segment_BR: torch.Tensor, length: int, mask_id
     begin_BC = position_BR[:, :1] + block_BC * length
     earlier_BCL = rows.position_ids[:, None, :total] < begin_BC[:, :, None]
     hidden_BCR = segment_BR[:, None] & (torch.arange(within) <= slot_BC[:, :, None])
-    context_BCR = (block_R == block_BC[:, :, None]) & ~hidden_BCR
+    context_BCR = (block_R == block_BC[:, :, None]) & ~hidden_BCR & in_context
     same_BCC = (block_BC[:, None] == block_BC[:, :, None]) & used_BC[:, None]
     up_to_CC = torch.ones(slots, slots, dtype=torch.bool).tril()
     itself_CC = torch.eye(slots, dtype=torch.bool)

@@ -221,14 +221,13 @@ def collator_for(objective: str, recipe: Recipe, backbone: Backbone) -> data.Col
         longest = max(suite_named(name).generated.length for name in recipe.mix or data.NANO_SUITES)
         lengths = data.LENGTHS if longest <= data.LENGTHS[-1] else data.LONG_LENGTHS
     batches = data.CorruptedBatches(backbone.eos_id, backbone.mask_id, recipe.seed, lengths, blocks=recipe.blocks)
-    two_stream = recipe.mask == "two-stream"
     if recipe.block_length is not None:
-        return BlockBatches(batches, recipe.block_length, recipe.prefixes, recipe.first_weight, two_stream)
+        return BlockBatches(batches, recipe.block_length, recipe.prefixes, recipe.first_weight, recipe.mask)
     if objective == "llada":
         return batches
     if objective == "ar":
         return data.NextTokenBatches(batches)
-    if two_stream:
+    if recipe.mask == "two-stream":
         return TwoStreamBatches(batches, recipe.random_orders)
     return data.PositionBatches(batches, None if recipe.positions == "all" else recipe.positions)
 

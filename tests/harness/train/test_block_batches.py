@@ -19,6 +19,7 @@ from model_wrappers import load_backbone
 from model_wrappers.backbones.blocks import BlockLedger, Blocks, Grid, Kept
 from model_wrappers.decoders.fef.targets import Proposal
 from model_wrappers.decoders.fef.two_stream import TwoStreamVerifier
+from model_wrappers.decoders.s2d2 import verify
 from model_wrappers.request import Request
 from model_wrappers.sampling import Sampler
 
@@ -79,6 +80,24 @@ def test_the_queries_are_those_of_two_stream_verification_in_every_block() -> No
             torch.testing.assert_close(own_NV, found.logits_WV, rtol=1e-4, atol=1e-4)
             slot += len(masked)
         assert weight_C.tolist() == [1.0] * slot + [0.0] * (len(weight_C) - slot)
+
+
+def test_the_queries_of_linear_speculation_see_the_blocks_before_and_each_token_before() -> None:
+    everywhere_BR = torch.ones_like(MASKED_BR)
+    rows = with_queries(ROWS, everywhere_BR, LENGTH, MASK, in_context=False)
+    logits_BCV = logits_of(MODEL.model, rows)[:, 12:]
+    assert MODEL.blocks is not None
+    for clean_L, start, logits_CV in zip(CLEAN_BL, STARTS, logits_BCV, strict=True):
+        grid = Grid.of(MODEL.blocks, start)
+        for block in range(3):
+            at_S = torch.arange(start + block * LENGTH, start + (block + 1) * LENGTH)
+            ids_1L = clean_L[None, : at_S[-1] + 1].clone()
+            ids_1L[0, at_S] = MASK
+            ledger = BlockLedger(MODEL, grid, Kept())
+            request = Request(ledger, ledger, ids_1L, start, LENGTH, 0.0, Sampler(0), grid=grid)
+            _, cache = ledger.context(ids_1L, at_S)
+            found_SV = verify(request, int(at_S[0]), at_S, clean_L[at_S], cache)
+            torch.testing.assert_close(logits_CV[at_S - start], found_SV, rtol=1e-4, atol=1e-4)
 
 
 def test_only_masks_of_the_response_and_its_end_are_predicted() -> None:
