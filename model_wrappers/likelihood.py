@@ -6,6 +6,7 @@ of the official code, whose draws these are). A block model does so block by blo
 autoregressive model needs one call. Shapes: P prompt, A answer, R rows of a call, V vocabulary.
 """
 
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -22,9 +23,10 @@ ROWS = 16  # of a call, whose numbers of masks are spread evenly over the answer
 
 @dataclass(frozen=True)
 class Likelihood:
-    """An answer's log-likelihood in nats, and its cost: calls, rows and tokens that went through the model."""
+    """An answer's log-likelihood in nats, and its cost: seconds, calls, rows and tokens of the model."""
 
     value: float
+    seconds: float
     forwards: int
     rows: int
     token_forwards: int
@@ -59,6 +61,7 @@ def log_likelihood(
         wrong = f"{backbone.name} denoises random tokens: it has no likelihood by masks"
     if wrong:
         raise ValueError(wrong)
+    begun = time.perf_counter()
     ledger, _ = ledgers(backbone, backbone, start, blocks)
     generator = torch.Generator().manual_seed(seed)
     if causal:
@@ -70,7 +73,7 @@ def log_likelihood(
             for begin, end in _parts(ledger, start, x_1L.shape[1])
         )
     ledger.check_logits(ledger)
-    return Likelihood(value, ledger.calls, ledger.rows, ledger.tokens)
+    return Likelihood(value, time.perf_counter() - begun, ledger.calls, ledger.rows, ledger.tokens)
 
 
 def masked_counts(length: int, rows: int, generator: torch.Generator) -> torch.Tensor:

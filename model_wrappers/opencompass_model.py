@@ -8,17 +8,21 @@ In an OpenCompass configuration (docs/usage.md has a whole one):
 
 import hashlib
 import inspect
+import json
 import sys
+import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from functools import partial
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
 from opencompass.models.base import BaseModel
 from opencompass.models.base_api import APITemplateParser
+from opencompass.openicl.icl_inferencer.icl_base_inferencer import BaseInferencer
 from opencompass.utils.prompt import PromptList
 from transformers import PreTrainedTokenizerFast
 
@@ -28,8 +32,9 @@ from model_wrappers.backbones.plain import PlainForward
 from model_wrappers.backbones.registry import load_backbone
 from model_wrappers.batches import at_once, in_batch
 from model_wrappers.chat import content_length, encode_messages, encode_plain
+from model_wrappers.costs import costs_of
 from model_wrappers.decoders import Method, decoder_named
-from model_wrappers.likelihood import DRAWS, log_likelihood
+from model_wrappers.likelihood import DRAWS, Likelihood, log_likelihood
 from model_wrappers.options import meant
 from model_wrappers.trace import Decoded, FullObserver
 
@@ -38,6 +43,7 @@ META_TEMPLATE = {
     "round": [{"role": "HUMAN", "api_role": "HUMAN"}, {"role": "BOT", "api_role": "BOT", "generate": True}],
     "reserved_roles": [{"role": "SYSTEM", "api_role": "SYSTEM"}],
 }
+COSTS = ".costs.jsonl"  # in the place of .json, of a data set's predictions
 # OpenCompass takes these out of a configuration before it makes the model, and uses them itself.
 OPENCOMPASS_OWN = ("abbr", "type", "run_cfg", "batch_size", "summarizer_abbr", "pred_postprocessor")
 # Keywords of OpenCompass's other models, and of LLaDA's fork of it, with what stands for them here.
@@ -63,7 +69,8 @@ class DiffusionModel(BaseModel):
     refused, or loses its middle with mode="mid". stop_words: a text ends before the first of them. plain: prompts
     without the chat template, as base models read them; chat_template_kwargs: what the template is rendered with.
     generation_kwargs: temperature and do_sample, as transformers has them. seed: with the prompt, and how often that
-    was asked before, it makes the random seed of a response. draws: of a likelihood estimate.
+    was asked before, it makes the random seed of a response. draws: of a likelihood estimate. What OpenCompass asks
+    leaves its costs beside the predictions (`Asked`).
 
     Raises ValueError for an unknown keyword, naming the valid ones, and for whatever `decode` refuses.
     """
@@ -123,6 +130,7 @@ class DiffusionModel(BaseModel):
         self.longest, self.cut_middle = min(self.backbone.max_length, max_seq_len or sys.maxsize), mode == "mid"
         self.seed, self.stop_words, self.draws = seed, tuple(stop_words), draws
         self._asked: Counter[bytes] = Counter()
+        self._began = time.time()
 
     def _options(self, options: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
         """The method's options, from `options` and from keywords of their own."""
@@ -187,16 +195,24 @@ class DiffusionModel(BaseModel):
             raise ValueError(f"min_out_len={min_out_len}: a diffusion response has a fixed length; leave it out")
         length, _ = self.lengths(max_out_len)
         packed = len(inputs) > 1 and isinstance(self.backbone._run, PlainForward)
-
-        def job(number: int, prompt_P: torch.Tensor, seed: int) -> tuple[int, str]:
-            model = self.batched() if packed else self
-            tokens_G = model.respond(prompt_P, seed, max_out_len=max_out_len).tokens
-            return number, self._text(tokens_G, max_out_len, (*self.stop_words, *stopping_criteria))
-
         prompts = [self._fitted(turns, length) for turns in inputs]
-        jobs = [partial(job, number, prompt_P, self._seed(prompt_P)) for number, prompt_P in enumerate(prompts)]
-        texts = dict(at_once(jobs, len(jobs)) if packed else (each() for each in jobs))
-        return [texts[number] for number in range(len(inputs))]
+
+        def job(number: int, seed: int) -> tuple[int, Decoded]:
+            return number, (self.batched() if packed else self).respond(prompts[number], seed, max_out_len=max_out_len)
+
+        jobs = [partial(job, number, self._seed(prompt_P)) for number, prompt_P in enumerate(prompts)]
+        begun = time.perf_counter()
+        decoded = dict(at_once(jobs, len(jobs)) if packed else (each() for each in jobs))
+        # Of responses decoded at once, each one's share.
+        shared = {"seconds": (time.perf_counter() - begun) / len(jobs), "batch": len(jobs)} if packed else {}
+        self._note(
+            costs_of(self.backbone, prompts[number], decoded[number])
+            | {"windows": [vars(window) for window in decoded[number].trace.windows]}
+            | shared
+            for number in range(len(inputs))
+        )
+        stops = (*self.stop_words, *stopping_criteria)
+        return [self._text(decoded[number].tokens, max_out_len, stops) for number in range(len(inputs))]
 
     def respond(
         self, prompt_P: torch.Tensor, seed: int, observer: FullObserver | None = None, max_out_len: int | None = None
@@ -232,34 +248,47 @@ class DiffusionModel(BaseModel):
 
         mask_length: how many tokens at the beginning of each text are only read; without it the first one is.
         """
-        found = []
+        pairs, scored = [], []
         for number, text in enumerate(inputs):
             ids_L = torch.tensor(self.backbone.text_tokenizer()(_flat(text)).input_ids)
             read = 1 if mask_length is None else mask_length[number]
-            scored = len(ids_L) - (0 if mask_length is None else read)
-            found.append(-self.likelihood(ids_L[:read], ids_L[read:]) / scored)
-        return np.array(found)
+            pairs.append((ids_L[:read], ids_L[read:]))
+            scored.append(len(ids_L) - (0 if mask_length is None else read))
+        return -self._likelihoods(pairs) / np.array(scored)
 
     def get_loglikelihood(self, inputs: list[Any], conts: list[str]) -> np.ndarray[Any, Any]:
         """Log-likelihood in nats of the continuation that each text ends with, (N,).
 
         Raises ValueError for a text that does not end with its continuation.
         """
-        found, tokenizer = [], self.backbone.text_tokenizer()
+        pairs, tokenizer = [], self.backbone.text_tokenizer()
         for text, continuation in zip(map(_flat, inputs), conts, strict=True):
             if not continuation or not text.endswith(continuation):
                 raise ValueError(f"the text does not end with its continuation {continuation!r}")
             context = tokenizer(text.removesuffix(continuation)).input_ids
             whole = tokenizer(text).input_ids
-            found.append(self.likelihood(torch.tensor(whole[: len(context)]), torch.tensor(whole[len(context) :])))
-        return np.array(found)
+            pairs.append((torch.tensor(whole[: len(context)]), torch.tensor(whole[len(context) :])))
+        return self._likelihoods(pairs)
 
-    def likelihood(self, prompt_P: torch.Tensor, answer_A: torch.Tensor) -> float:
+    def likelihood(self, prompt_P: torch.Tensor, answer_A: torch.Tensor) -> Likelihood:
         """The log-likelihood of an answer, as `likelihood.log_likelihood` has it; its masks are drawn by its ids."""
         digest = hashlib.sha256(str((self.seed, prompt_P.tolist(), answer_A.tolist())).encode()).digest()
-        return log_likelihood(
-            self.backbone, prompt_P, answer_A, int.from_bytes(digest[:6], "big"), draws=self.draws
-        ).value
+        return log_likelihood(self.backbone, prompt_P, answer_A, int.from_bytes(digest[:6], "big"), draws=self.draws)
+
+    def _likelihoods(self, pairs: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> np.ndarray[Any, Any]:
+        """Log-likelihoods of answers to prompts, (N,); their costs are noted."""
+        found = [self.likelihood(prompt_P, answer_A) for prompt_P, answer_A in pairs]
+        self._note(vars(each) for each in found)
+        return np.array([each.value for each in found])
+
+    def _note(self, costs: Iterable[dict[str, Any]]) -> None:
+        """Append what was asked last to the file beside OpenCompass's predictions, if it was OpenCompass that asked."""
+        asked = Asked.of_caller()
+        if asked is not None:
+            head = {"began": self._began} | ({} if asked.label is None else {"label": str(asked.label)})
+            lines = [json.dumps({"item": asked.item + number} | head | each) for number, each in enumerate(costs)]
+            with asked.file.open("a", encoding="utf-8") as file:
+                file.write("\n".join(lines) + "\n")
 
     def parse_template(self, prompt_template: Any, mode: str) -> Any:
         """Conversations to generate from; texts where likelihoods are asked for, as PPL inferencers write them down."""
@@ -296,6 +325,27 @@ class DiffusionModel(BaseModel):
         content = tokens_G[: min(content_length(self.backbone, tokens_G), most or sys.maxsize)]
         text = str(self.backbone.text_tokenizer().decode(content, skip_special_tokens=True))
         return text[: min((at for stop in stops if (at := text.find(stop)) >= 0), default=None)]
+
+
+class Asked(NamedTuple):
+    """What an inferencer asks about: the file of costs beside its predictions, its first item, a choice's label."""
+
+    file: Path
+    item: int
+    label: Any
+
+    @staticmethod
+    def of_caller() -> "Asked | None":
+        """What the inferencer asks that called, None without one."""
+        # OpenCompass tells a model neither the data set nor the item; both are variables of the inferencer.
+        frame = inspect.currentframe()
+        while frame is not None:
+            own = frame.f_locals
+            if isinstance(own.get("self"), BaseInferencer) and "output_json_filename" in own:
+                predictions = Path(own["output_json_filepath"], own["output_json_filename"])
+                return Asked(predictions.with_suffix(COSTS), own.get("index", 0), own.get("label"))
+            frame = frame.f_back
+        return None
 
 
 def encode_chat(

@@ -5,6 +5,7 @@
     python tables/render.py results/runs/NAME --intervals --measures
     python tables/render.py results/runs/NAME --against llada
     python tables/render.py results/reference/main results/reference/ablations --paper --pdf
+    python tables/render.py outputs/20261126_120000  # a work folder of OpenCompass
 
 Each table is a .tex, a .md and a .csv, the CSV with unformatted numbers: `main`, `training`, `speculation`, `draft` and
 `window-size` (accuracy and speedups by suite), those that the run has rows for; `windows` (speculative windows) and
@@ -37,12 +38,13 @@ from tables.sheets.against import against_sheets, paper
 from tables.sheets.measures import measures, windows
 from tables.sheets.measures import theory_sheets as theory
 from tables.sheets.suites import ABLATIONS, ablations
+from tables.sheets.work_folder import is_work_folder, work_folder_sheet
 
 # What makes each table of a run; it yields nothing where records are missing. A new table is one file and one entry.
 Maker = Callable[[TableRequest], Iterable[Sheet]]
 SHEETS: tuple[Maker, ...] = (ablations, windows, theory, measures, against_sheets, paper)
 # What a rendering may leave in its folder.
-NAMES = {"main", *ABLATIONS, "windows", "theory", "measures", "tokens", "curves", "against", "paper"}
+NAMES = {"main", *ABLATIONS, "windows", "theory", "measures", "tokens", "curves", "against", "paper", "opencompass"}
 FORMATS = (".md", ".csv", ".tex")
 
 
@@ -63,7 +65,11 @@ def render(
     damaged or has no such method or column.
     """
     request = TableRequest(run, measure(run), paired(run) if intervals else None, paper, against, measures)
-    sheets = [sheet for make in SHEETS for sheet in make(request)]
+    return as_files([sheet for make in SHEETS for sheet in make(request)], columns, captions)
+
+
+def as_files(sheets: Sequence[Sheet], columns: Sequence[str] = (), captions: bool = True) -> dict[str, str]:
+    """File name -> content of sheets, as of `render`. Raises UserError for a column that none of them has."""
     known = {name for sheet in sheets for column in sheet.table.cells.columns for name in column if name}
     unknown = [name for name in columns if name.lower() not in map(str.lower, known)]
     if unknown:
@@ -93,7 +99,9 @@ def write(files: dict[str, str], folder: Path) -> None:
 class RenderOptions:
     """What is rendered, and where it goes."""
 
-    runs: tuple[Path, ...] = option("folders with run.json and items.jsonl", (), nargs="+", metavar="RUN_FOLDER")
+    runs: tuple[Path, ...] = option(
+        "folders of runs, or work folders of OpenCompass", (), nargs="+", metavar="RUN_FOLDER"
+    )
     out: Path | None = option("where the files go (default: RUN_FOLDER/tables)", metavar="FOLDER")
     paper: bool = option("also the paper's numbers beside the measured ones", False)
     intervals: bool = option("95%% intervals and p-values under each row", False)
@@ -112,10 +120,13 @@ def main(line: list[str] | None = None) -> int:
             f"--out is for one run, {len(options.runs)} were given; leave it out, each run has a folder tables"
         )
     for folder in options.runs:
-        run, out = read_measured(folder), options.out or folder / "tables"
-        columns = [name.strip() for name in options.columns.split(",") if name.strip()]
-        wanted = (options.paper, options.intervals, options.against, columns, not options.no_caption, options.measures)
-        files = render(run, *wanted)
+        out, columns = options.out or folder / "tables", [each.strip() for each in options.columns.split(",") if each]
+        shown = (columns, not options.no_caption)
+        if is_work_folder(folder):
+            files = as_files([work_folder_sheet(folder)], *shown)
+        else:
+            run, wanted = read_measured(folder), (options.paper, options.intervals, options.against)
+            files = render(run, *wanted, *shown, options.measures)
         write(files, out)
         if len(options.runs) == 1:
             print(as_printed(text for name, text in files.items() if name.endswith(".md")))

@@ -16,13 +16,14 @@ from harness.measures.table import REFERENCE
 from harness.methods.presets import Preset
 from harness.records.environment import interleaved
 from harness.records.store import KEY, Run
-from harness.runs.responses import cost_and_tokens, hash_of
+from harness.runs.responses import cost_and_tokens
 from harness.stats import median_ratio, ratio_of_totals
 from harness.suites.registry import PAPER_SUITES, problems, suite_named
 from model_wrappers import Backbone, Trace, decode, load_backbone
 from model_wrappers.backbones.protocol import BackboneLike, KeyValues
 from model_wrappers.batches import at_once, in_batch
 from model_wrappers.chat import content_length, encode_question
+from model_wrappers.costs import hash_of
 
 AT_ONCE = 5  # golden problems that pass through all methods before the next ones
 SHARES = {"median": 0.5, "90%": 0.9, "99%": 0.99}

@@ -21,8 +21,8 @@ from harness.records.schema import RunRecord
 from harness.records.store import KEY, Run, read_lines, read_run, write_atomically
 from harness.regression.revision import Side, checkout, request_of, revision_of
 from harness.runs.loading import load, recorded
-from harness.runs.responses import window_sums
 from harness.stats import paired_lower_limit
+from model_wrappers.costs import window_sums
 
 COSTS = ("forwards", "rows", "token_forwards", "draft_forwards", "draft_rows", "draft_token_forwards")
 SPENT = ("proposed", "accepted", "rejected", "committed", *COSTS)

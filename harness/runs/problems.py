@@ -18,9 +18,9 @@ from opencompass.utils.build import build_dataset_from_cfg
 from harness.errors import UserError, explained
 from harness.records.schema import PromptRecord
 from harness.runs.resolve import ResolvedRun
-from harness.runs.responses import hash_of
 from harness.suites.spec import Suite
 from model_wrappers import Backbone
+from model_wrappers.costs import hash_of
 from model_wrappers.opencompass_model import DiffusionModel, encode_chat
 
 datasets.disable_progress_bars()

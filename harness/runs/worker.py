@@ -23,11 +23,12 @@ from harness.runs.pool import Chunk, Queue
 from harness.runs.problems import SuiteJob, prompts_of
 from harness.runs.resolve import ResolvedRun
 from harness.runs.respond import decode_item, warm_up
-from harness.runs.responses import Passes, Response, Result, hash_of, trace_of
+from harness.runs.responses import Passes, Response, Result, trace_of
 from model_wrappers import Backbone
 from model_wrappers.api import check_options
 from model_wrappers.backbones.blocks import BlockLedger, ledgers
 from model_wrappers.batches import at_once, fitting
+from model_wrappers.costs import hash_of
 from model_wrappers.decoders.fef import make_verifier
 from model_wrappers.decoders.fef.targets import Proposal
 from model_wrappers.opencompass_model import DiffusionModel

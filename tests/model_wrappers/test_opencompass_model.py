@@ -1,5 +1,6 @@
 """The OpenCompass adapter: chat turns in, text out, one response at a time."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -8,13 +9,14 @@ import torch
 from datasets import Dataset, DatasetDict
 from fakes import tiny_llada
 from opencompass.datasets.base import BaseDataset
-from opencompass.openicl.icl_inferencer import PPLInferencer
+from opencompass.openicl.icl_inferencer import GenInferencer, PPLInferencer
 from opencompass.openicl.icl_prompt_template import PromptTemplate
 from opencompass.openicl.icl_retriever import ZeroRetriever
 
 from model_wrappers import Backbone, Decoded
 from model_wrappers import decode as api_decode
 from model_wrappers.chat import content_length, response_text
+from model_wrappers.costs import hash_of
 from model_wrappers.opencompass_model import DiffusionModel, encode_chat
 
 
@@ -153,7 +155,7 @@ def test_likelihoods_are_those_of_answers_after_what_is_only_read(nano: Backbone
     tokenizer = nano.text_tokenizer()
     whole = torch.tensor(tokenizer(text + answer).input_ids)
     read = len(tokenizer(text).input_ids)
-    assert found == model.likelihood(whole[:read], whole[read:])
+    assert found == model.likelihood(whole[:read], whole[read:]).value
     (ppl,) = model.get_ppl([text + answer], mask_length=[read])
     assert ppl == pytest.approx(-found / (len(whole) - read))
     assert model.get_ppl_from_template([text])[0] > 0
@@ -186,3 +188,25 @@ def test_a_data_set_in_ppl_form_is_answered_by_the_likelier_choice(nano: Backbon
         for question in ("Copy [ cat ]", "Copy [ owl ]")
     ]
     assert chosen == expected
+    costs = [json.loads(line) for line in (tmp_path / "predictions.costs.jsonl").read_text().splitlines()]
+    assert [(line["label"], line["item"]) for line in costs] == [("A", 0), ("A", 1), ("B", 0), ("B", 1)]
+    assert all(line["rows"] == 16 and line["forwards"] == 1 and line["seconds"] > 0 for line in costs)
+
+
+def test_what_opencompass_asks_leaves_its_costs_beside_the_predictions(nano: Backbone, tmp_path: Path) -> None:
+    dataset = Choices(reader_cfg={"input_columns": ["question"], "output_column": "answer"})
+    model = DiffusionModel(nano, "fef", steps=1, gen_length=16)
+    for batch in (1, 2):
+        inferencer = GenInferencer(model, max_out_len=16, batch_size=batch, output_json_filepath=str(tmp_path))
+        name = f"{batch}.json"
+        texts = inferencer.inference(
+            ZeroRetriever(dataset), prompt_template=PromptTemplate("{question}"), output_json_filename=name
+        )
+        written = json.loads((tmp_path / name).read_text())
+        costs = [json.loads(line) for line in (tmp_path / f"{batch}.costs.jsonl").read_text().splitlines()]
+        assert [line["item"] for line in costs] == [0, 1] and len(texts) == len(written) == 2
+        for line, question in zip(costs, ("Copy [ cat ]", "Copy [ owl ]"), strict=True):
+            out = model.respond(encode_chat(nano, question), seed=0)
+            assert line["tokens_hash"] == hash_of(out.tokens) and line["forwards"] == out.trace.forwards
+            assert line["windows"] == [vars(window) for window in out.trace.windows] and line["seconds"] > 0
+            assert line.get("batch", 1) == batch

@@ -18,6 +18,7 @@ models = [
         "type": "model_wrappers.opencompass_model.DiffusionModel",
         "abbr": f"nano-{name}",
         "max_out_len": 64,
+        "stop_at_eos": True,  # data sets ask for 512 tokens, nano ends sooner; the text is the same
         "batch_size": 8,
         "run_cfg": {"num_gpus": 0},
         **how,
