@@ -8,11 +8,13 @@ import pytest
 import torch
 from datasets import Dataset, DatasetDict
 from fakes import tiny_llada
+from mmengine.config import Config
 from opencompass.datasets.base import BaseDataset
 from opencompass.openicl.icl_inferencer import GenInferencer, PPLInferencer
 from opencompass.openicl.icl_prompt_template import PromptTemplate
 from opencompass.openicl.icl_retriever import ZeroRetriever
 
+from harness.cli import CONFIGS
 from model_wrappers import Backbone, Decoded
 from model_wrappers import decode as api_decode
 from model_wrappers.chat import content_length, response_text
@@ -76,6 +78,17 @@ def test_what_it_does_not_know_is_refused_when_the_model_is_built(
 ) -> None:
     with pytest.raises(ValueError, match=says):
         DiffusionModel(nano, "fef", **keywords)
+
+
+def test_every_model_file_has_four_decoders_that_the_wrapper_takes(nano: Backbone) -> None:
+    files = sorted(path for path in (CONFIGS / "models").glob("*.py") if not path.name.startswith("_"))
+    assert len(files) == 6
+    for path in files:
+        models = Config.fromfile(str(path))["models"]
+        names = [each["abbr"].removeprefix(f"{path.stem}-") for each in models]
+        assert names == ["llada", "fef-2", "two-stream", "threshold"]
+        for each in models:
+            DiffusionModel(**({**each} | {"path": nano}))
 
 
 def test_options_may_be_keywords_and_opencompass_own_keys_are_its_own(nano: Backbone) -> None:
