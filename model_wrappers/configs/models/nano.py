@@ -6,7 +6,7 @@ with read_base():
     from ._decoders import common, decoders
 
 # Data sets ask for 512 tokens, and nano ends sooner: with stop_at_eos the text is the same.
-small = {"run_cfg": {"num_gpus": 0}, "batch_size": 8, "stop_at_eos": True, "block_length": None}
+small = {"run_cfg": {"num_gpus": 0}, "batch_size": 8, "stop_at_eos": True}
 models = [
     {**common, **how, **small, "abbr": f"nano-{name}", "path": "nano-fef" if how["method"] == "fef" else "nano"}
     for name, how in decoders.items()

@@ -1,0 +1,122 @@
+"""OpenCompass's own command and configurations on nano, from a folder of one's own: the tokens are those of a run."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from harness.run import main
+from harness.suites.registry import write_suites
+from tables.sheets.work_folder import work_folder_sheet
+
+pytestmark = pytest.mark.slow
+
+CONFIG = """
+from mmengine.config import read_base
+
+with read_base():
+    from opencompass.configs.datasets.gsm8k.gsm8k_gen_1d7fe4 import gsm8k_datasets
+    from opencompass.configs.datasets.math.math_0shot_gen_11c4b5 import math_datasets
+    from opencompass.configs.datasets.mbpp.mbpp_gen_830460 import mbpp_datasets
+
+datasets = [*gsm8k_datasets, *math_datasets, *mbpp_datasets]
+common = dict(
+    type="model_wrappers.opencompass_model.DiffusionModel", max_out_len=512, stop_at_eos=True, batch_size=2,
+    run_cfg=dict(num_gpus=0),
+)
+models = [
+    dict(**common, abbr="llada", path="nano", method="llada", block_length=32),
+    dict(**common, abbr="two-stream", path="nano-fef", method="fef", verify="two-stream", steps=1),
+]
+"""
+CHOICES = [
+    ("Which is an animal?", ["owl", "stone", "cloud", "spoon"]),
+    ("Which can swim?", ["tree", "duck", "sand", "jar"]),
+]
+METHODS = {
+    "llada": "llada({no_eos}block_length=32,stop_at_eos=true)",
+    "two-stream": "fef(verify=two-stream,steps=1,stop_at_eos=true)",
+    "nano-llada": "llada({no_eos}block_length=32,stop_at_eos=true)",
+    "nano-two-stream": "fef-two-stream(stop_at_eos=true)",
+    "nano-fef-2": "fef-2(stop_at_eos=true)",
+    "nano-threshold": "threshold({no_eos}block_length=32,stop_at_eos=true)",
+}
+SUITES = {"gsm8k": "gsm8k", "math": "math", "mbpp": "mbpp", "openai_humaneval": "humaneval"}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two generated problems of each suite, and two questions with choices, where OpenCompass looks for real ones."""
+    folder = tmp_path_factory.mktemp("cache")
+    write_suites(folder, count=2, suites=["gsm8k", "math", "humaneval"])
+    write_suites(folder, count=12, suites=["mbpp"])  # its loader takes those from the 11th on
+    shutil.copy(folder / "data" / "math" / "test_prm800k_500.json", folder / "data" / "math" / "math.json")
+    rows = []
+    for stem, texts in CHOICES.items():
+        choices = [{"text": text, "label": label} for text, label in zip(texts.split(), "ABCD", strict=True)]
+        rows.append({"question": {"stem": stem, "choices": choices}, "answerKey": "A"})
+    path = folder / "data" / "ARC" / "ARC-c" / "ARC-Challenge-Dev.jsonl"
+    path.parent.mkdir(parents=True)
+    path.write_text("\n".join(map(json.dumps, rows)))
+    return folder
+
+
+def evaluated(command: str, line: list[str], data: Path, folder: Path) -> pd.DataFrame:
+    """The work folder's table of a command that is run in a folder of its own, a row for each model and data set."""
+    settings = {"COMPASS_DATA_CACHE": str(data), "OMP_NUM_THREADS": "1", "HF_DATASETS_CACHE": str(folder / "cache")}
+    whole = [str(Path(sys.executable).with_name(command)), *line, "-w", "out", "--max-num-workers", "2"]
+    done = subprocess.run(whole, cwd=folder, env=os.environ | settings, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return work_folder_sheet(folder / "out").numbers
+
+
+def costs(folder: Path) -> dict[tuple[str, str, int], dict[str, Any]]:
+    """By model, data set and item what its response cost."""
+    return {
+        (path.parent.name, path.name.split(".")[0], line["item"]): line
+        for path in folder.glob("out/*/predictions/*/*.costs.jsonl")
+        for line in map(json.loads, path.read_text().splitlines())
+    }
+
+
+def check_tokens(folder: Path, data: Path) -> None:
+    """Every response has the prompt, the tokens and the forwards of a run of this project on the same problems."""
+    found = costs(folder)
+    for dataset in {dataset for _, dataset, _ in found}:
+        suite, out = SUITES[dataset], folder / f"run-{dataset}"
+        # The suite's settings for LLaDA that OpenCompass does not know of.
+        no_eos = {"humaneval": "logits_eos_inf=false,", "mbpp": "confidence_eos_eot_inf=false,"}.get(suite, "")
+        models = sorted({model for model, of, _ in found if of == dataset})
+        methods = ";".join(METHODS[model].format(no_eos=no_eos) for model in models)
+        line = ["--data", str(data), "--suite", suite, "--methods", methods, "--gen-length", "512", "--untimed"]
+        assert main([*line, "--threads", "1", "--out", str(out)]) == 0
+        run = [json.loads(line) for line in (out / "items.jsonl").read_text().splitlines()]
+        named = dict(zip(dict.fromkeys(item["method"] for item in run), models, strict=True))
+        for item in run:
+            own = found[named[item["method"]], dataset, item["item"]]
+            for name in ("prompt_hash", "tokens_hash", "forwards", "proposed", "accepted"):
+                assert own[name] == item[name], (named[item["method"]], dataset, item["item"], name)
+
+
+def test_a_configuration_with_opencompass_own_data_sets_has_the_tokens_of_a_run(data: Path, tmp_path: Path) -> None:
+    (tmp_path / "config.py").write_text(CONFIG)
+    numbers = evaluated("opencompass", ["config.py"], data, tmp_path)
+    assert len(numbers) == 6 and numbers["accuracy"].between(0, 100).all() and (numbers["seconds"] > 0).all()
+    check_tokens(tmp_path, data)
+
+
+def test_the_model_files_answer_programs_and_choices(data: Path, tmp_path: Path) -> None:
+    line = ["opencompass", "--models", "nano", "--datasets", "humaneval_gen_8e312c", "ARC_c_ppl"]
+    numbers = evaluated("fef-dllm", line, data, tmp_path).set_index(["model", "dataset"])
+    assert len(numbers) == 8 and numbers["accuracy"].between(0, 100).all()
+    # 128 draws in calls of 16 rows, of four choices.
+    assert (numbers.xs("ARC-c", level="dataset")["forwards"] == 32).all()
+    for path in tmp_path.glob("out/*/predictions/*/ARC-c.costs.jsonl"):
+        path.unlink()
+    check_tokens(tmp_path, data)
