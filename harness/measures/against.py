@@ -1,8 +1,9 @@
 """Methods beside one of them, problem by problem; and a page's claims, which are such comparisons with one correction.
 
 A comparison has one of four words, by its interval after Holm over the family of comparisons that are made together:
-`ahead` if the whole interval is above 0, `behind` if it is below, `level` if it lies within MARGIN points of 0, and
-otherwise `not shown`. `against_reference` says in what a method's settings on a suite differ from LLaDA's.
+`ahead` if the whole interval is above 0 and the exact test agrees, `behind` if it is below, `level` if it lies within
+MARGIN points of 0, and otherwise `not shown`. Over several suites it is of their mean, each with the same weight.
+`against_reference` says in what a method's settings on a suite differ from LLaDA's.
 """
 
 import math
@@ -22,9 +23,19 @@ from harness.measures.seconds import read_measured
 from harness.measures.table import REFERENCE, method_labels, suite_titles
 from harness.records.schema import Setting
 from harness.records.store import Run
-from harness.stats import LEVEL, holm_levels, paired_growth, paired_interval, paired_p_value, speedup_interval
+from harness.stats import (
+    LEVEL,
+    Flips,
+    holm,
+    holm_levels,
+    mean_difference,
+    mean_difference_growth,
+    mean_difference_interval,
+    mean_difference_p_value,
+    speedup_interval,
+)
 
-ALL = "all"  # all suites as one
+ALL = "all"  # the mean of all suites
 MARGIN = 2.0  # points
 NOT_SHOWN = "not shown"
 AGAINST = [
@@ -37,10 +48,11 @@ AGAINST = [
 def against(run: Run, reference: str) -> pd.DataFrame:
     """A row per method other than the reference and suite, and one of all suites (ALL); columns are AGAINST.
 
-    items, judged, lost, gained, same: of `Paired`. points: 100 * (gained - lost) / judged, with Tango's 95% interval.
-    holm_low, holm_high: its interval after Holm over all rows; word: what it shows; needed: how many problems a
-    difference like this would need for that interval to exclude 0. speed: the reference's total seconds / the method's,
-    with its bootstrap interval; of ALL the plain mean over the suites. NaN where there is nothing to compare. Raises
+    items, judged, lost, gained, same: of `Paired`. points: 100 * (gained - lost) / judged, with its 95% interval
+    (`stats.mean_difference_interval`). holm_low, holm_high: its interval after Holm over all rows; word: what it shows;
+    needed: how many problems a difference like this would need for that interval to exclude 0. speed: the reference's
+    total seconds / the method's, with its bootstrap interval. Points and speed of ALL are plain means over the suites.
+    NaN where there is nothing to compare. Raises
     UserError if the run has no such method with items, or no other shares any with it.
     """
     methods, suites = list(method_labels(run)), list(suite_titles(run))
@@ -66,38 +78,45 @@ def against(run: Run, reference: str) -> pd.DataFrame:
 def with_words(compared: pd.DataFrame) -> pd.DataFrame:
     """Comparisons that are made together, with holm_low, holm_high, word, and needed as `against` has it.
 
-    compared: columns lost, gained and judged, and worth as `Paired` has it, where that is not 1.
+    compared: columns judged, and flips, of each row the `stats.Flips` of its suites.
     """
-    own = compared[["lost", "gained", "judged"]].mul(compared.get("worth", 1.0), axis=0)
-    counts = list(own.itertuples(index=False, name=None))
-    levels = holm_levels([paired_p_value(lost, gained) if judged else math.nan for lost, gained, judged in counts])
-    ends = [
-        paired_interval(lost, gained, judged, level) if judged else (math.nan, math.nan)
-        for (lost, gained, judged), level in zip(counts, levels, strict=True)
-    ]
+    rows: list[list[Flips]] = compared["flips"].tolist()
+    p_values = [mean_difference_p_value(own) if own else math.nan for own in rows]
+    levels = holm_levels(p_values)
+    nothing = (math.nan, math.nan)
+    ends = [mean_difference_interval(own, level) if own else nothing for own, level in zip(rows, levels, strict=True)]
     found = 100 * pd.DataFrame(ends, columns=["holm_low", "holm_high"], index=compared.index)
-    words = [word(low, high) for low, high in found.itertuples(index=False, name=None)]
-    growth = [paired_growth(lost, gained, level) for (lost, gained, _), level in zip(counts, levels, strict=True)]
+    words = [
+        word(low, high, rejected=adjusted < 1 - LEVEL)
+        for (low, high), adjusted in zip(found.itertuples(index=False, name=None), holm(p_values), strict=True)
+    ]
+    growth = [mean_difference_growth(own, level) if own else math.nan for own, level in zip(rows, levels, strict=True)]
     needed = np.ceil(compared["judged"] * growth)
     return compared.assign(holm_low=found["holm_low"], holm_high=found["holm_high"], word=words, needed=needed)
 
 
-def word(low: float, high: float, margin: float = MARGIN) -> str:
-    """What an interval of a difference shows, in one word; "" for none."""
+def word(low: float, high: float, margin: float = MARGIN, rejected: bool = True) -> str:
+    """What an interval of a difference shows, in one word; "" for none. rejected: whether a test agrees with it."""
     if math.isnan(low):
         return ""
-    if low > 0 or high < 0:
+    if (low > 0 or high < 0) and rejected:
         return "ahead" if low > 0 else "behind"
     return "level" if -margin < low and high < margin else NOT_SHOWN
+
+
+def flips_of(pairs: Sequence[Paired]) -> list[Flips]:
+    """The counts of pairs that were judged, one per suite; of several seeds as many as they are worth."""
+    return [
+        (pair.worth * pair.lost, pair.worth * pair.gained, pair.worth * pair.judged) for pair in pairs if pair.judged
+    ]
 
 
 def _row(method: str, suite: str, pairs: Sequence[Paired], complete: bool = True) -> dict[str, Any]:
     """The row of a method over `pairs`, one per suite; it has a speed if they are `complete` and were timed."""
     judged, lost, gained = (sum(getattr(pair, name) for pair in pairs) for name in ("judged", "lost", "gained"))
-    points, speeds, speed = (math.nan, math.nan), (math.nan, math.nan), math.nan
-    worth = sum(pair.worth * pair.judged for pair in pairs) / judged if judged else 1.0
-    if judged:
-        points = paired_interval(worth * lost, worth * gained, worth * judged)
+    points, speeds, speed, flips = (math.nan, math.nan), (math.nan, math.nan), math.nan, flips_of(pairs)
+    if flips:
+        points = mean_difference_interval(flips)
     totals = [pair.seconds.sum(0) for pair in pairs]
     if complete and all(len(pair.seconds) for pair in pairs) and not np.isnan(totals).any():
         speeds = speedup_interval([pair.seconds for pair in pairs])
@@ -109,8 +128,8 @@ def _row(method: str, suite: str, pairs: Sequence[Paired], complete: bool = True
         "judged": judged,
         "lost": lost,
         "gained": gained,
-        "worth": worth,
-        "points": 100 * (gained - lost) / judged if judged else math.nan,
+        "flips": flips,
+        "points": 100 * mean_difference(flips) if flips else math.nan,
         "points_low": 100 * points[0],
         "points_high": 100 * points[1],
         "speed": speed,
@@ -123,15 +142,16 @@ def _row(method: str, suite: str, pairs: Sequence[Paired], complete: bool = True
 SAME_SPEED = 0.05  # a ratio whose whole interval is nearer to 1 than this is level
 CLAIMS = [
     *("claim", "record", "method", "reference", "suites", "measure"),
-    *("items", "value", "low", "high", "word", "goal"),
+    *("items", "value", "low", "high", "word", "goal", "others"),
 ]
 
 
 class Claim(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """A comparison that a page makes, in words; record: folder of the run, below the file's.
 
-    suites: some of the run's, [] for all. measure: points of accuracy, or speed (times the reference's). at_least: what
-    the interval must lie above for a goal to hold, in points or as a ratio.
+    suites: some of the run's, [] for all. measure: points of accuracy, or speed (times the reference's), each a mean
+    over the suites. at_least: what the interval must lie above for a goal to hold, in points or as a ratio; it is
+    written down before the run.
     """
 
     claim: Annotated[str, Meta(min_length=1)]
@@ -141,6 +161,14 @@ class Claim(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     suites: list[str] = []
     measure: Literal["points", "speed"] = "points"
     at_least: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.method == self.reference:
+            raise ValueError(f"claim {self.claim!r} compares {self.method} with itself")
+        if len({*self.suites}) < len(self.suites):
+            raise ValueError(f"claim {self.claim!r} names a suite twice: {', '.join(self.suites)}")
+        if self.at_least is not None and not math.isfinite(self.at_least):
+            raise ValueError(f"claim {self.claim!r}: at_least={self.at_least} must be a number")
 
 
 class Claims(msgspec.Struct, forbid_unknown_fields=True):
@@ -159,8 +187,9 @@ def compare(claims: list[Claim], folder: Path) -> pd.DataFrame:
     """A row per claim, columns CLAIMS; records are below `folder`.
 
     value: points, or speed as of `against`. low, high: its interval after Holm over all claims of points, or at the
-    level of Bonferroni over all claims of speed. goal: whether the interval lies above at_least, "" without one. Raises
-    UserError for a record, method or suite that is not there, and for a speed of a run that was not timed.
+    level of Bonferroni over all claims of speed. goal: whether the interval lies above at_least, "" without one.
+    others: how many other settings of the method's decoder the record has, whose best this may be. Raises UserError for
+    a record, method or suite that is not there, and for a speed of a run that was not timed.
     """
     runs = {record: read_measured(folder / record) for record in dict.fromkeys(claim.record for claim in claims)}
     level = 1 - (1 - LEVEL) / max(1, sum(claim.measure == "speed" for claim in claims))
@@ -168,7 +197,7 @@ def compare(claims: list[Claim], folder: Path) -> pd.DataFrame:
     frame = pd.DataFrame(rows)
     points = frame["measure"] == "points"
     if points.any():
-        found = with_words(frame[points].astype({"lost": int, "gained": int, "judged": int}))
+        found = with_words(frame[points])
         frame.loc[points, ["low", "high", "word"]] = found[["holm_low", "holm_high", "word"]].to_numpy()
     goals = [claim.at_least for claim in claims]
     frame["goal"] = [
@@ -195,8 +224,8 @@ def _pairs(claim: Claim, run: Run) -> list[Paired]:
 def _claim_row(claim: Claim, pairs: list[Paired], run: Run, level: float) -> dict[str, Any]:
     """A claim's row, with the counts that `with_words` reads; points have their interval from there."""
     labels, titles = method_labels(run), suite_titles(run)
-    judged, lost, gained = (sum(getattr(pair, name) for pair in pairs) for name in ("judged", "lost", "gained"))
-    value, ends, said = math.nan, (math.nan, math.nan), ""
+    judged, flips = sum(pair.judged for pair in pairs), flips_of(pairs)
+    value, ends, said, methods = math.nan, (math.nan, math.nan), "", run.config.methods
     if claim.measure == "speed":
         totals = [pair.seconds.sum(0) for pair in pairs]
         if any(math.isnan(above + below) or not below for above, below in totals):
@@ -204,8 +233,8 @@ def _claim_row(claim: Claim, pairs: list[Paired], run: Run, level: float) -> dic
         value = sum(above / below for above, below in totals) / len(totals)
         ends = speedup_interval([pair.seconds for pair in pairs], level)
         said = word(ends[0] - 1, ends[1] - 1, SAME_SPEED)
-    elif judged:
-        value = 100 * (gained - lost) / judged
+    elif flips:
+        value = 100 * mean_difference(flips)
     return {
         "claim": claim.claim,
         "record": claim.record,
@@ -215,7 +244,8 @@ def _claim_row(claim: Claim, pairs: list[Paired], run: Run, level: float) -> dic
         "measure": claim.measure,
         "items": judged if claim.measure == "points" else sum(len(pair.seconds) for pair in pairs),
         **{"value": value, "low": ends[0], "high": ends[1], "word": said},
-        **{"judged": judged, "lost": lost, "gained": gained},
+        "others": sum(each.method == methods[claim.method].method for each in methods.values()) - 1,
+        **{"judged": judged, "flips": flips},
     }
 
 

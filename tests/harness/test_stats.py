@@ -1,12 +1,11 @@
 """Statistics with known answers: by hand, by scipy, by enumeration, and by what their papers prove of them."""
 
+import itertools
 import math
 from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from scipy import optimize, stats
 
 from harness.stats import (
@@ -14,9 +13,12 @@ from harness.stats import (
     holm_levels,
     linear_fit,
     mcnemar,
+    mean_difference_growth,
+    mean_difference_interval,
+    mean_difference_p_value,
+    mean_difference_p_values,
     paired_interval,
     paired_lower_limit,
-    paired_p_value,
     paired_score,
     speedup_interval,
     wilson,
@@ -164,14 +166,49 @@ def test_the_paired_interval_is_both_one_sided_limits_and_turns_with_the_methods
     assert paired_interval(0, 0, 96)[1] == pytest.approx(z**2 / (96 + z**2))
 
 
-@settings(deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), min_size=1, max_size=8))
-def test_intervals_at_holms_levels_exclude_0_where_holm_rejects(counts: list[tuple[int, int]]) -> None:
-    p_values = [paired_p_value(lost, gained) for lost, gained in counts]
-    levels = holm_levels(p_values)
-    for (lost, gained), level, adjusted in zip(counts, levels, holm(p_values), strict=True):
-        low, high = paired_interval(lost, gained, 100, level)
-        assert (low > 0 or high < 0) == (adjusted < 0.05)
+@pytest.mark.parametrize(("lost", "gained", "n"), [(0, 0, 20), (0, 5, 40), (1, 8, 100), (30, 50, 300)])
+def test_a_mean_over_one_suite_is_that_suite(lost: int, gained: int, n: int) -> None:
+    one = [(lost, gained, n)]
+    assert mean_difference_interval(one, 0.9) == pytest.approx(paired_interval(lost, gained, n, 0.9))
+    assert mean_difference_p_value(one) == pytest.approx(mcnemar(lost, gained))
+
+
+def test_the_exact_test_of_a_mean_over_suites_enumerates_fair_coins() -> None:
+    suites = [(1, 4, 30), (3, 2, 60), (0, 3, 30)]  # weights 1, 1/2, 1
+    seen, up, down = (4 - 1) + (2 - 3) / 2 + 3, 0, 0
+    for coins in itertools.product((-1, 1), repeat=13):
+        drawn = sum(coins[:5]) + sum(coins[5:10]) / 2 + sum(coins[10:])
+        up, down = up + (drawn >= seen), down + (drawn <= seen)
+    assert mean_difference_p_values(suites) == pytest.approx((up / 2**13, down / 2**13))
+
+
+def test_the_interval_of_a_mean_over_suites_of_unequal_sizes_covers_at_its_level() -> None:
+    """600 draws of two suites with 40 and 400 problems: the share that covers is binomial."""
+    draw, sizes, shares = np.random.default_rng(0), (40, 400), ((0.1, 0.2, 0.7), (0.15, 0.05, 0.8))
+    true, covered = np.mean([gained - lost for lost, gained, _ in shares]), 0
+    for _ in range(600):
+        counts = [draw.multinomial(n, share) for n, share in zip(sizes, shares, strict=True)]
+        low, high = mean_difference_interval([(each[0], each[1], n) for each, n in zip(counts, sizes, strict=True)])
+        covered += low <= true <= high
+    least, most = stats.binom.interval(0.999, 600, 0.95)
+    assert least <= covered <= most
+
+
+def test_a_small_suite_weighs_as_much_as_a_large_one() -> None:
+    low, high = mean_difference_interval([(0, 4, 10), (40, 0, 1000)])
+    assert low < (0.4 - 0.04) / 2 < high
+    assert mean_difference_interval([(0, 4, 10)] * 2)[0] > mean_difference_interval([(0, 4, 10)])[0]
+
+
+def test_as_many_more_problems_show_a_mean_difference() -> None:
+    suites = [(5, 8, 100), (3, 6, 50)]
+    growth = mean_difference_growth(suites, 0.95)
+    assert mean_difference_growth([(growth * a, growth * b, growth * n) for a, b, n in suites], 0.95) == pytest.approx(
+        1
+    )
+    assert mean_difference_growth([(8, 8, 100)], 0.95) == math.inf and math.isnan(
+        mean_difference_growth(suites, math.nan)
+    )
 
 
 def test_one_comparison_has_the_usual_level_and_one_that_was_not_made_has_none() -> None:

@@ -11,7 +11,7 @@ from run_records import item, rows_of, save
 from harness.errors import UserError
 from harness.measures.against import ALL, against, with_words, word
 from harness.measures.intervals import paired
-from harness.stats import paired_interval, speedup_interval
+from harness.stats import mean_difference_interval, paired_interval, speedup_interval
 from tables.claims import main
 from tables.render import render
 
@@ -27,6 +27,11 @@ def some_items(suite: str) -> list[dict[str, Any]]:
     return rows
 
 
+def compared(*flips: tuple[float, float, float]) -> pd.DataFrame:
+    """Comparisons on one suite each."""
+    return pd.DataFrame({"flips": [[each] for each in flips], "judged": [n for _, _, n in flips]})
+
+
 def by_suite(frame: pd.DataFrame, method: str) -> pd.DataFrame:
     return frame[frame["method"] == method].set_index("suite")
 
@@ -37,8 +42,8 @@ def test_problems_are_counted_by_suite_and_over_all_of_them(tmp_path: Path) -> N
     counts = found[["items", "judged", "lost", "gained", "same"]]
     assert counts.loc["math"].tolist() == [10, 10, 2, 3, 2]
     assert (counts.loc[ALL] == 2 * counts.loc["math"]).all()
-    for suite, (lost, gained, n) in {"gsm8k": (2, 3, 10), ALL: (4, 6, 20)}.items():
-        low, high = paired_interval(lost, gained, n)
+    for suite, flips in {"gsm8k": [(2, 3, 10)], ALL: [(2, 3, 10)] * 2}.items():
+        low, high = mean_difference_interval(flips)
         points = found.loc[suite, ["points", "points_low", "points_high"]].tolist()
         assert points == pytest.approx([10.0, 100 * low, 100 * high])
 
@@ -52,10 +57,11 @@ def test_speed_is_the_references_seconds_over_the_methods(tmp_path: Path) -> Non
     assert turned.loc[ALL, ["speed_low", "speed_high"]].tolist() == [low, high]
 
 
-def test_the_mean_speed_weighs_suites_alike(tmp_path: Path) -> None:
+def test_the_mean_weighs_suites_alike(tmp_path: Path) -> None:
     slow = [row | {"seconds": 3 * row["seconds"]} if row["method"] == "dcd" else row for row in some_items("math")[:8]]
     found = by_suite(against(save(tmp_path, [*some_items("gsm8k"), *slow]), "llada"), "dcd")
     assert found["speed"].tolist() == pytest.approx([1 / 2, 1 / 6, 1 / 3])
+    assert found["points"].tolist() == pytest.approx([10, -50, -20])  # 4 of 18 are pooled
 
 
 def test_a_missing_suite_leaves_points_and_no_mean_speed(tmp_path: Path) -> None:
@@ -111,20 +117,25 @@ def test_an_interval_has_one_word() -> None:
 
 
 def test_words_are_of_intervals_after_holm() -> None:
-    counts = pd.DataFrame({"lost": [11, 11, 50], "gained": [24, 24, 50], "judged": [100, 100, 1000]})
+    counts = compared((11, 24, 100), (11, 24, 100), (50, 50, 1000))
     alone, three = with_words(counts.head(1)), with_words(counts)
     assert alone["word"].tolist() == ["ahead"]
     assert three["word"].tolist()[:2] == ["not shown", "not shown"]
     assert (three["holm_low"].head(2) < alone["holm_low"].iloc[0]).all()
 
 
+def test_ahead_needs_the_exact_test_too() -> None:
+    four = with_words(compared((0, 4, 300)))
+    assert four["holm_low"].item() > 0 and four["word"].item() == "not shown"  # p = 0.125
+    assert with_words(compared((0, 6, 300)))["word"].item() == "ahead"
+
+
 def test_as_many_problems_as_needed_show_a_difference() -> None:
-    few = with_words(pd.DataFrame({"lost": [5], "gained": [8], "judged": [100]}))
+    few = with_words(compared((5, 8, 100)))
     factor = few["needed"].item() / 100
-    many = with_words(few[["lost", "gained", "judged"]] * factor)
-    assert few["word"].item() == "not shown" and many["needed"].item() == few["needed"].item()
-    assert many["holm_low"].item() == pytest.approx(0, abs=0.01)
-    assert with_words(pd.DataFrame({"lost": [8], "gained": [8], "judged": [100]}))["needed"].item() == math.inf
+    many = with_words(compared((5 * factor, 8 * factor, 100 * factor)))
+    assert few["word"].item() == "not shown" and many["holm_low"].item() == pytest.approx(0, abs=0.01)
+    assert with_words(compared((8, 8, 100)))["needed"].item() == math.inf
 
 
 # Claims: compared from records, corrected together
@@ -177,7 +188,16 @@ def test_more_claims_make_wider_intervals(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new"), [('"dcd"', '"nobody"'), ('"run"', '"elsewhere"'), ("at_least", "at_most"), ('"speed"', '"x"')]
+    ("old", "new"),
+    [
+        ('"dcd"', '"nobody"'),
+        ('"dcd"', '"llada"'),
+        ('"run"', '"elsewhere"'),
+        ("at_least", "at_most"),
+        ("at_least = -2", "at_least = inf"),
+        ("at_least", 'suites = ["gsm8k", "gsm8k"]\nat_least'),
+        ('"speed"', '"x"'),
+    ],
 )
 def test_what_no_record_bears_is_refused(old: str, new: str, tmp_path: Path) -> None:
     with pytest.raises(UserError):
