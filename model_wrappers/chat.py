@@ -12,15 +12,26 @@ from model_wrappers.backbones.model import Backbone
 def encode_messages(tokenizer: PreTrainedTokenizerBase, messages: list[dict[str, str]], **template: Any) -> list[int]:
     """Ids of a conversation of {role, content} through the chat template, up to where the response begins.
 
-    Raises ValueError for a tokenizer without a chat template, and for one that fails or leaves a message out.
+    Raises ValueError as `render` does.
+    """
+    # The template writes BOS itself.
+    return list(tokenizer(render(tokenizer, messages, **template), add_special_tokens=False).input_ids)
+
+
+def render(tokenizer: PreTrainedTokenizerBase, messages: list[dict[str, str]], **template: Any) -> str:
+    """The text of a conversation of {role, content} through the chat template, up to where the response begins.
+
+    template: what the template is rendered with. Raises ValueError for a tokenizer without a chat template, and for one
+    that fails or leaves a message out.
     """
     if tokenizer.chat_template is None:
         raise ValueError(
             f"the tokenizer of {tokenizer.name_or_path} has no chat template; a run takes --prompt plain for a base "
             "model"
         )
+    usual = {"add_generation_prompt": True, "tokenize": False}
     try:
-        text = str(tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False, **template))
+        text = str(tokenizer.apply_chat_template(messages, **{**usual, **template}))
     except (TemplateError, ArithmeticError, LookupError, TypeError, MemoryError) as error:
         raise ValueError(f"the chat template of {tokenizer.name_or_path} fails: {error}") from error
     for message in messages:
@@ -28,8 +39,7 @@ def encode_messages(tokenizer: PreTrainedTokenizerBase, messages: list[dict[str,
             raise ValueError(
                 f"the chat template of {tokenizer.name_or_path} leaves out what the {message['role']} says"
             )
-    # The template writes BOS itself.
-    return list(tokenizer(text, add_special_tokens=False).input_ids)
+    return text
 
 
 def encode_plain(tokenizer: PreTrainedTokenizerBase, messages: list[dict[str, str]]) -> list[int]:
@@ -40,6 +50,14 @@ def encode_plain(tokenizer: PreTrainedTokenizerBase, messages: list[dict[str, st
 def encode_question(tokenizer: PreTrainedTokenizerBase, question: str) -> list[int]:
     """Ids of one user turn through the chat template. Raises ValueError for a tokenizer without one."""
     return encode_messages(tokenizer, [{"role": "user", "content": question}])
+
+
+def prompt_tensor(backbone: Backbone, ids: list[int]) -> torch.Tensor:
+    """The ids of a prompt as a LongTensor (P,). Raises ValueError for a mask, which a decoder would fill."""
+    if backbone.mask_id in ids:
+        mask = backbone.text_tokenizer().decode([backbone.mask_id])
+        raise ValueError(f"the text of the prompt holds the mask token {mask}; take it out")
+    return torch.tensor(ids, dtype=torch.long)
 
 
 def content_length(backbone: Backbone, tokens_G: torch.Tensor) -> int:

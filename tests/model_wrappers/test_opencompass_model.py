@@ -50,7 +50,7 @@ def test_a_response_that_took_a_compilation_is_decoded_again(nano: Backbone, mon
         decoded.append(api_decode(*arguments, **options))
         return decoded[-1]
 
-    monkeypatch.setattr("model_wrappers.opencompass_model.decode", decode)
+    monkeypatch.setattr("model_wrappers.text_model.decode", decode)
     model = DiffusionModel(nano, "fef", {"steps": 1}, gen_length=8)
     reported = [model.respond(encode_chat(nano, text), seed=0) for text in ("Copy [ cat ]", "Copy [ owl ]")]
     assert len(decoded) == 3 and reported[0] is decoded[1] and reported[1] is decoded[2]
