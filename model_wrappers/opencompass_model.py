@@ -37,7 +37,7 @@ OPENCOMPASS_OWN = ("abbr", "type", "run_cfg", "batch_size", "summarizer_abbr", "
 INSTEAD = {
     "model_kwargs": "device= and dtype=",
     "tokenizer_kwargs": "tokenizer_path= or chat_template_kwargs=",
-    "peft_path": "an adapter merged into the weights of path=",
+    "peft_path": "the adapter's folder as path=",
     "gen_steps": "steps=",
     "gen_blocksize": "block_length=",
     "diff_confidence_eos_eot_inf": "confidence_eos_eot_inf=",
