@@ -1,5 +1,7 @@
 """Text on both sides of a decoder: conversations become ids, responses become text."""
 
+import re
+from datetime import date
 from typing import Any
 
 import torch
@@ -7,6 +9,9 @@ from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerBase
 
 from model_wrappers.backbones.model import Backbone
+
+TODAY = date(2024, 7, 26)  # for templates that write it; Llama 3's have this one where they know none
+NOW = re.compile(r"""strftime_now\(\s*(['"])(.*?)\1\s*\)""")
 
 
 def encode_messages(tokenizer: PreTrainedTokenizerBase, messages: list[dict[str, str]], **template: Any) -> list[int]:
@@ -21,17 +26,23 @@ def encode_messages(tokenizer: PreTrainedTokenizerBase, messages: list[dict[str,
 def render(tokenizer: PreTrainedTokenizerBase, messages: list[dict[str, str]], **template: Any) -> str:
     """The text of a conversation of {role, content} through the chat template, up to where the response begins.
 
-    template: what the template is rendered with. Raises ValueError for a tokenizer without a chat template, and for one
-    that fails or leaves a message out.
+    template: what the template is rendered with. Unless it says otherwise the model is not asked to think, and today is
+    TODAY, so that tokens are the same tomorrow. Raises ValueError for a tokenizer without a chat template, and for one
+    that fails, leaves a message out or writes another date.
     """
     if tokenizer.chat_template is None:
         raise ValueError(
             f"the tokenizer of {tokenizer.name_or_path} has no chat template; a run takes --prompt plain for a base "
             "model"
         )
-    usual = {"add_generation_prompt": True, "tokenize": False}
+    how: dict[str, Any] = {"add_generation_prompt": True, "enable_thinking": False, **template}
+    how["chat_template"] = NOW.sub(
+        lambda call: repr(TODAY.strftime(call[2])), how.get("chat_template") or tokenizer.get_chat_template()
+    )
+    if "strftime_now(" in how["chat_template"]:
+        raise ValueError(f"the chat template of {tokenizer.name_or_path} writes a date that changes: give another one")
     try:
-        text = str(tokenizer.apply_chat_template(messages, **{**usual, **template}))
+        text = str(tokenizer.apply_chat_template(messages, tokenize=False, **how))
     except (TemplateError, ArithmeticError, LookupError, TypeError, MemoryError) as error:
         raise ValueError(f"the chat template of {tokenizer.name_or_path} fails: {error}") from error
     for message in messages:
