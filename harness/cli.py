@@ -3,6 +3,7 @@
 import logging
 import sys
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 from harness.errors import UserError, one_line_errors
@@ -31,6 +32,7 @@ USAGE = "\n".join(
     ["usage: fef-dllm COMMAND [OPTIONS]; each COMMAND has --help", ""]
     + [f"  {name:11} {says}" for name, (_, _, says) in COMMANDS.items()]
     + ["  opencompass OpenCompass's own command, with our model files; alone it prints their folder"]
+    + ["  lm-eval     lm-evaluation-harness's own command, with the model fef-dllm"]
 )
 
 
@@ -42,8 +44,10 @@ def main(line: list[str] | None = None) -> int:
         return 0
     if name == "opencompass":
         return opencompass(rest)
+    if name == "lm-eval":
+        return lm_eval(rest)
     if name not in COMMANDS:
-        raise UserError(f"there is no command {name}; valid: {', '.join(COMMANDS)}, opencompass")
+        raise UserError(f"there is no command {name}; valid: {', '.join(COMMANDS)}, opencompass, lm-eval")
     module, options, _ = COMMANDS[name]
     sys.argv[0] = f"fef-dllm {name}"  # as usage messages have it
     code: int = import_module(module).main(rest if {"-h", "--help"} & {*rest} else [*options, *rest])
@@ -64,6 +68,19 @@ def opencompass(line: list[str]) -> int:
 
     sys.argv = ["opencompass", *line, "--config-dir", str(CONFIGS)]
     theirs()
+    return 0
+
+
+def lm_eval(line: list[str]) -> int:
+    """lm-evaluation-harness's command, which finds the model fef-dllm. Raises UserError if it is not installed."""
+    if find_spec("lm_eval") is None:
+        raise UserError(
+            "fef-dllm lm-eval needs lm-evaluation-harness, which is not installed: pip install 'lm-eval>=0.4.9'"
+        )
+    from model_wrappers.lm_eval_model import main as theirs  # takes seconds to import
+
+    logging.disable(logging.NOTSET)  # it says in warnings which settings of a task it overrides
+    theirs(line)
     return 0
 
 

@@ -1,5 +1,7 @@
 """Text on both sides of a decoder: conversations become ids, responses become text."""
 
+import re
+from datetime import date
 from typing import Any
 
 import torch
@@ -8,19 +10,39 @@ from transformers import PreTrainedTokenizerBase
 
 from model_wrappers.backbones.model import Backbone
 
+TODAY = date(2024, 7, 26)  # for templates that write it; Llama 3's have this one where they know none
+NOW = re.compile(r"""strftime_now\(\s*(['"])(.*?)\1\s*\)""")
+
 
 def encode_messages(tokenizer: PreTrainedTokenizerBase, messages: list[dict[str, str]], **template: Any) -> list[int]:
     """Ids of a conversation of {role, content} through the chat template, up to where the response begins.
 
-    Raises ValueError for a tokenizer without a chat template, and for one that fails or leaves a message out.
+    Raises ValueError as `render` does.
+    """
+    # The template writes BOS itself.
+    return list(tokenizer(render(tokenizer, messages, **template), add_special_tokens=False).input_ids)
+
+
+def render(tokenizer: PreTrainedTokenizerBase, messages: list[dict[str, str]], **template: Any) -> str:
+    """The text of a conversation of {role, content} through the chat template, up to where the response begins.
+
+    template: what the template is rendered with. Unless it says otherwise the model is not asked to think, and today is
+    TODAY, so that tokens are the same tomorrow. Raises ValueError for a tokenizer without a chat template, and for one
+    that fails, leaves a message out or writes another date.
     """
     if tokenizer.chat_template is None:
         raise ValueError(
             f"the tokenizer of {tokenizer.name_or_path} has no chat template; a run takes --prompt plain for a base "
             "model"
         )
+    how: dict[str, Any] = {"add_generation_prompt": True, "enable_thinking": False, **template}
+    how["chat_template"] = NOW.sub(
+        lambda call: repr(TODAY.strftime(call[2])), how.get("chat_template") or tokenizer.get_chat_template()
+    )
+    if "strftime_now(" in how["chat_template"]:
+        raise ValueError(f"the chat template of {tokenizer.name_or_path} writes a date that changes: give another one")
     try:
-        text = str(tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False, **template))
+        text = str(tokenizer.apply_chat_template(messages, tokenize=False, **how))
     except (TemplateError, ArithmeticError, LookupError, TypeError, MemoryError) as error:
         raise ValueError(f"the chat template of {tokenizer.name_or_path} fails: {error}") from error
     for message in messages:
@@ -28,8 +50,7 @@ def encode_messages(tokenizer: PreTrainedTokenizerBase, messages: list[dict[str,
             raise ValueError(
                 f"the chat template of {tokenizer.name_or_path} leaves out what the {message['role']} says"
             )
-    # The template writes BOS itself.
-    return list(tokenizer(text, add_special_tokens=False).input_ids)
+    return text
 
 
 def encode_plain(tokenizer: PreTrainedTokenizerBase, messages: list[dict[str, str]]) -> list[int]:
@@ -40,6 +61,14 @@ def encode_plain(tokenizer: PreTrainedTokenizerBase, messages: list[dict[str, st
 def encode_question(tokenizer: PreTrainedTokenizerBase, question: str) -> list[int]:
     """Ids of one user turn through the chat template. Raises ValueError for a tokenizer without one."""
     return encode_messages(tokenizer, [{"role": "user", "content": question}])
+
+
+def prompt_tensor(backbone: Backbone, ids: list[int]) -> torch.Tensor:
+    """The ids of a prompt as a LongTensor (P,). Raises ValueError for a mask, which a decoder would fill."""
+    if backbone.mask_id in ids:
+        mask = backbone.text_tokenizer().decode([backbone.mask_id])
+        raise ValueError(f"the text of the prompt holds the mask token {mask}; take it out")
+    return torch.tensor(ids, dtype=torch.long)
 
 
 def content_length(backbone: Backbone, tokens_G: torch.Tensor) -> int:

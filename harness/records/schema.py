@@ -68,8 +68,9 @@ class RunConfig(Struct, kw_only=True):
 
     models: role -> suite -> name. data: "generated[-dev][:SEED]", or SHA-256 by suite. limit: items a suite, None for
     all. seeds: every problem is decoded with each (`draws`). graphs: whether models ran through CUDA graphs. prompt:
-    where it is not the chat template's. chunk: items that pass through all methods before the next ones. batch:
-    responses decoded at once. timed: whether seconds are for comparison. None where an older record does not say.
+    where it is not the chat template's. chat_template_args: what that is rendered with, where it was set. chunk: items
+    that pass through all methods before the next ones. batch: responses decoded at once. timed: whether seconds are for
+    comparison. None where an older record does not say.
     """
 
     models: dict[str, dict[str, str]] = {}
@@ -87,6 +88,7 @@ class RunConfig(Struct, kw_only=True):
     trust_remote_code: bool | UnsetType = UNSET
     reads_at: Literal[0, -1] | UnsetType = UNSET
     prompt: Literal["plain"] | UnsetType = UNSET
+    chat_template_args: dict[str, Any] | UnsetType = UNSET
     threads: int | None = None
     chunk: int | None = None
     batch: int | Literal["auto"] | UnsetType = UNSET

@@ -16,7 +16,7 @@ from harness.errors import UserError
 from harness.plugins import used_by
 from harness.records.consistency import differences
 from harness.records.environment import busy_warning, describe, receipt
-from harness.records.files import BESIDE, TRACES, files_hash, model_hashes
+from harness.records.files import BESIDE, TRACES, WEIGHTS, files_hash, model_hashes
 from harness.records.schema import SCHEMA, RunConfig, RunRecord
 from harness.records.store import config_hash, read_meta, write_meta
 from harness.runs.resolve import ResolvedRun
@@ -275,4 +275,4 @@ def _weights(backbone: Backbone) -> dict[str, Any]:
         "sha256": model_hashes(folder),
         "files": model_hashes(folder, BESIDE),
         "hub_commit": commit,
-    }
+    } | ({} if backbone.adapter is None else {"adapter": model_hashes(backbone.adapter, (*WEIGHTS, *BESIDE))})

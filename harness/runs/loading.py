@@ -65,7 +65,8 @@ def load(run: ResolvedRun, scratch: Path) -> tuple[list[SuiteJob], dict[str, Bac
     for suite in run.suites.values():
         problems = load_problems(suite, suite.datasets(config.generated, data), config.limit)
         models = models_for(run, suite.name, backbones)
-        jobs.append(prepare(suite, problems, models, config.draws, config.prompt == "plain"))
+        template = {} if config.chat_template_args is UNSET else config.chat_template_args
+        jobs.append(prepare(suite, problems, models, config.draws, config.prompt == "plain", template))
     return jobs, backbones
 
 

@@ -29,6 +29,9 @@ class RunOptions:
     )
     model: str = option("nano, a folder, a hub id, role=model,role=model, or a JSON table of roles", "nano")
     prompt: Literal["chat", "plain"] = option("plain: the text alone, for a model without a chat template", "chat")
+    chat_template_args: str | dict[str, Any] | None = option(
+        'what chat templates are rendered with, as JSON: {"enable_thinking": true}', metavar="JSON"
+    )
     data: str | None = option(
         "folder in OpenCompass's layout, or generated[-dev][:SEED] (default with nano: generated)"
     )

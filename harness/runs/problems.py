@@ -5,6 +5,7 @@ Suites whose evaluators execute model-written code are scored after the run, in 
 
 import hashlib
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -216,9 +217,11 @@ def prepare(
     models: dict[str, DiffusionModel],
     seeds: tuple[int, ...] = (0,),
     plain: bool = False,
+    template: Mapping[str, Any] | None = None,
 ) -> SuiteJob:
     """Encode the prompts of a suite; the items of several datasets are numbered one after the other, for each seed.
 
+    plain, template: without the chat template, or what that is rendered with.
     Raises UserError for a prompt that does not fit a model with its response, or that models encode differently.
     """
     turns = [each for part in problems for each in conversations(part, next(iter(models.values())))]
@@ -228,7 +231,7 @@ def prepare(
         encoded[model.backbone.name] = own = []
         for item, each in enumerate(turns):
             with explained(f"{suite.name}, item {item}", ValueError):
-                own.append(encode_chat(model.backbone, each, plain))
+                own.append(encode_chat(model.backbone, each, plain, template))
                 if len(own[-1]) + model.gen_length > model.backbone.max_length:
                     raise ValueError(
                         f"prompt of {len(own[-1])} tokens and response of {model.gen_length} exceed the limit of "

@@ -4,12 +4,13 @@ The configuration is the whole of what determines tokens and forwards; its hash 
 one configuration for ever. Suites and decoders go with it as objects.
 """
 
+import json
 import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from msgspec import UNSET
@@ -93,6 +94,7 @@ def resolve(options: RunOptions) -> ResolvedRun:
         trust_remote_code=True if options.trust_remote_code else UNSET,
         reads_at=UNSET if options.reads_at is None else options.reads_at,
         prompt=UNSET if options.prompt == "chat" else options.prompt,
+        chat_template_args=_template_args(options) or UNSET,
     )
     return ResolvedRun(config, suites, decoders, Path(data) if data and not generated else None, workers)
 
@@ -149,6 +151,20 @@ def _batch(options: RunOptions, ours: bool) -> int | Literal["auto"] | None:
         other = unpacked[0].replace("_", "-")
         raise UserError(f"--batch packs the calls of plain forwards, and --{other} makes others: leave one out")
     return None if batch == 1 else batch
+
+
+def _template_args(options: RunOptions) -> dict[str, Any]:
+    """What chat templates are rendered with. Raises UserError for what is no JSON object, or where there is none."""
+    given = options.chat_template_args
+    try:
+        found = json.loads(given if isinstance(given, str) else json.dumps(given or {}))
+    except (ValueError, TypeError):
+        found = None
+    if not isinstance(found, dict):
+        raise UserError(f"--chat-template-args {given} must be a JSON object, such as '{{\"enable_thinking\": true}}'")
+    if found and options.prompt == "plain":
+        raise UserError("--chat-template-args are for chat templates, and --prompt plain takes none: leave one out")
+    return found
 
 
 def _seeds(given: str | int | tuple[int, ...], temperature: float) -> tuple[int, ...]:

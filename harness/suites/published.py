@@ -85,15 +85,16 @@ def blocks_of(model: str) -> Blocks | None:
 
     config = config_of(model)
     family = None if config is None else registry.family_of(config)
-    return None if config is None or family is None else family.blocks_of(config, model)
+    return None if config is None or family is None else family.blocks_of(config, _base(model))
 
 
 def config_of(model: str) -> dict[str, Any] | None:
-    """A checkpoint's config.json where it is here and can be read."""
+    """A checkpoint's config.json where it is here and can be read; of an adapter the base's."""
     from huggingface_hub import try_to_load_from_cache  # this and torch: not for --list
 
     from model_wrappers.backbones.registry import model_folder
 
+    model = _base(model)
     file: Any = model_folder(model) / "config.json"
     if not file.exists():
         try:
@@ -107,3 +108,12 @@ def config_of(model: str) -> dict[str, Any] | None:
     except (OSError, ValueError, RecursionError):
         return {"model_type": ""}
     return config if isinstance(config, dict) else {"model_type": ""}
+
+
+def _base(model: str) -> str:
+    """The base of an adapter's folder; of another model itself."""
+    from model_wrappers.backbones.adapters import CONFIG, base_of
+    from model_wrappers.backbones.registry import model_folder
+
+    folder = model_folder(model)
+    return base_of(folder) if (folder / CONFIG).exists() else model

@@ -94,6 +94,7 @@ class Backbone:
         cuda_graphs: bool = False,
     ) -> None:
         self.model, self.tokenizer, self.name = model.eval(), tokenizer, name
+        self.adapter: Path | None = None  # the folder of what was merged into its weights
         self.calls = 0  # of the model, by whoever; a ledger compares its own with them
         self.family, self.reads_at = family, family.reads_at
         self._run: Any = forward_of(model)  # None: see weights.RemoteBackbone

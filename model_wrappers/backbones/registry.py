@@ -16,6 +16,7 @@ from transformers import PretrainedConfig, PreTrainedTokenizerBase, PreTrainedTo
 from transformers.utils import cached_file
 
 from model_wrappers.backbones import llada, mixtures, qwen
+from model_wrappers.backbones.adapters import QUIET, adapter_of, base_of, merged
 from model_wrappers.backbones.model import Backbone, Family, ReadsAt, check_extends
 from model_wrappers.backbones.weights import load_remote, load_weights
 
@@ -52,8 +53,9 @@ def load_backbone(
 ) -> Backbone:
     """Load a shipped model (SHIPPED: "nano" and what was trained from it), a local folder or a hub id.
 
-    Folders and hub ids are of one of FAMILIES, in its official format or ours; without a tokenizer only `decode` on ids
-    works. dtype: a name or torch.dtype; None is bfloat16 on a GPU and float32 on a CPU. attn: "sdpa".
+    Folders and hub ids are of one of FAMILIES, in its official format or ours, or hold an adapter of peft's, which is
+    merged into its base; without a tokenizer only `decode` on ids works. dtype: a name or torch.dtype; None is bfloat16
+    on a GPU and float32 on a CPU. attn: "sdpa".
     trust_remote_code: load a model of no known family by running the code that comes with it (weights.py says what it
     then can do). reads_at: 0 where the logits at position i predict token i, -1 where those at i - 1 do (None: the
     family's, else 0). cuda_graphs: CUDA graphs, on a GPU. Raises ValueError for what cannot be loaded.
@@ -63,7 +65,11 @@ def load_backbone(
     if reads_at not in (None, 0, -1):
         raise ValueError(f"reads_at={reads_at!r} must be 0 (logits at a position predict its token) or -1 (the next)")
     folder = model_folder(name)
-    source = str(folder) if folder.exists() else str(name)
+    given = str(folder) if folder.exists() else str(name)
+    adapter = adapter_of(given)
+    base = given if adapter is None else base_of(adapter)
+    folder = model_folder(base)
+    source = str(folder) if folder.exists() else base
     for wrong in _folder_faults(folder):
         raise ValueError(f"{folder} {wrong}")
     try:
@@ -76,6 +82,8 @@ def load_backbone(
             )
         if family is None and cuda_graphs:
             raise ValueError("cuda_graphs=True needs a model of a known family, not one that brings its own code")
+        if family is None and adapter is not None:
+            raise ValueError("an adapter is merged into models of a known family alone: merge it with peft")
         if family is None:
             remote = load_remote(source, config, str(name), reads_at or 0, dtype=torch_dtype)
             remote.model.to(torch_device)
@@ -89,15 +97,21 @@ def load_backbone(
         if attn not in family.attention:
             raise ValueError(f"unknown attn {attn!r}; valid: {', '.join(family.attention)}")
         _check_tensors(source, config)
-        model = load_weights(family.model, source, dtype=torch_dtype, attn_implementation=family.attention[attn])
+        weights = None if adapter is None else merged(adapter, source, torch_dtype)
+        how = {"dtype": torch_dtype, "attn_implementation": family.attention[attn]}
+        model = load_weights(family.model, source, weights, **how)
     except LOADING_ERRORS as error:
         reason = str(error).strip().splitlines()[0]
         raise ValueError(f"cannot load model {name!s}: {reason} (valid: nano, a local folder, a hub id)") from error
     if reads_at is not None:
         family = replace(family, reads_at=reads_at)
+    tokenizer = None if adapter is None else _tokenizer(str(adapter), family)
+    if adapter is not None and (blocks := family.blocks_of(config, base)) is not None:
+        family = replace(family, blocks={"": blocks})  # by the name of the base
     backbone = (family.backbone or Backbone)(
-        family, model.to(torch_device), _tokenizer(source, family), str(name), cuda_graphs
+        family, model.to(torch_device), tokenizer or _tokenizer(source, family), str(name), cuda_graphs
     )
+    backbone.adapter = adapter
     if family.extends and family.model_type not in BUILT_IN:  # those are tested
         check_extends(backbone)
     return backbone
@@ -180,11 +194,6 @@ def _rope_scaling(config: dict[str, Any]) -> str:
 
 def _folder_faults(folder: Path) -> Iterator[str]:
     """What a local folder has, or lacks, so that it is not clear which model it holds."""
-    if (folder / "adapter_config.json").exists():
-        yield (
-            "holds an adapter (adapter_config.json), which is not applied here: merge it into its base with peft "
-            "(merge_and_unload, then save_pretrained), and give that folder"
-        )
     if folder.exists() and not (folder / "config.json").exists():
         yield "has no config.json: not a model folder; give nano, a folder or a hub id"
     sets = [name for name in WEIGHTS if (folder / name).exists()]
@@ -254,5 +263,4 @@ def _tokenizer(source: str, family: Family) -> PreTrainedTokenizerBase | None:
 
 def _has(source: str, file: str) -> bool:
     """Whether a model's folder or hub id has a file."""
-    quiet = {f"_raise_exceptions_for_{what}": False for what in ("missing_entries", "connection_errors")}
-    return cached_file(source, file, **quiet) is not None
+    return cached_file(source, file, **QUIET) is not None

@@ -25,20 +25,19 @@ NAMED = 5  # most tensors that a message names
 LOGGERS = ("configuration_utils", "modeling_utils", "distributed.tensor_parallel")  # of what is read, not of progress
 
 
-def load_weights(kind: Any, source: str, **options: Any) -> Any:
+def load_weights(kind: Any, source: str, weights: dict[str, torch.Tensor] | None = None, **options: Any) -> Any:
     """The model of a folder or hub id by a class of transformers' (`kind.from_pretrained`) with these options.
 
-    Raises ValueError naming tensors that are missing, misshapen, of no use to the config, not finite or all zero.
+    weights: by name, in the place of those there. Raises ValueError naming tensors that are missing, misshapen, of no
+    use to the config, not finite or all zero.
     """
-    index = Path(source) / "model.safetensors.index.json"
-    if index.is_file():
-        files = set(json.loads(index.read_text(encoding="utf-8")).get("weight_map", {}).values())
-        if elsewhere := [str(file) for file in files if Path(str(file)).name != file]:
-            raise ValueError(f"{index.name} names files outside of the folder: {_listed(elsewhere)}")
+    check_index(source)
+    if weights is not None:
+        options |= {"state_dict": weights, "config": kind.config_class.from_pretrained(source)}
     with _reports() as reports:
         try:
             model, info = kind.from_pretrained(
-                source, ignore_mismatched_sizes=True, output_loading_info=True, **options
+                source if weights is None else None, ignore_mismatched_sizes=True, output_loading_info=True, **options
             )
         except RuntimeError as error:
             # Only the report says which of the tensors that are merged into one do not fit together.
@@ -50,7 +49,17 @@ def load_weights(kind: Any, source: str, **options: Any) -> Any:
             raise ValueError(f"tensors are missing or misshapen that make up {_listed(names)}") from error
     for wrong in _faults(model, info):
         raise ValueError(wrong)
+    model.config.name_or_path = source
     return model
+
+
+def check_index(source: str) -> None:
+    """Raise ValueError if a folder's index of weights names files outside of it."""
+    index = Path(source) / "model.safetensors.index.json"
+    if index.is_file():
+        files = set(json.loads(index.read_text(encoding="utf-8")).get("weight_map", {}).values())
+        if elsewhere := [str(file) for file in files if Path(str(file)).name != file]:
+            raise ValueError(f"{index.name} names files outside of the folder: {_listed(elsewhere)}")
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from harness.records.store import read_run
 from harness.run import main
 from harness.suites.registry import write_suites
 from tables.sheets.work_folder import work_folder_sheet
@@ -35,10 +36,7 @@ models = [
     dict(**common, abbr="two-stream", path="nano-fef", method="fef", verify="two-stream", steps=1),
 ]
 """
-CHOICES = [
-    ("Which is an animal?", ["owl", "stone", "cloud", "spoon"]),
-    ("Which can swim?", ["tree", "duck", "sand", "jar"]),
-]
+CHOICES = {"Which is an animal?": "owl stone cloud spoon", "Which can swim?": "duck tree sand jar"}
 METHODS = {
     "llada": "llada({no_eos}block_length=32,stop_at_eos=true)",
     "two-stream": "fef(verify=two-stream,steps=1,stop_at_eos=true)",
@@ -96,9 +94,9 @@ def check_tokens(folder: Path, data: Path) -> None:
         methods = ";".join(METHODS[model].format(no_eos=no_eos) for model in models)
         line = ["--data", str(data), "--suite", suite, "--methods", methods, "--gen-length", "512", "--untimed"]
         assert main([*line, "--threads", "1", "--out", str(out)]) == 0
-        run = [json.loads(line) for line in (out / "items.jsonl").read_text().splitlines()]
-        named = dict(zip(dict.fromkeys(item["method"] for item in run), models, strict=True))
-        for item in run:
+        run = read_run(out)
+        named = dict(zip(run.config.methods, models, strict=True))
+        for item in run.items.to_dict("records"):
             own = found[named[item["method"]], dataset, item["item"]]
             for name in ("prompt_hash", "tokens_hash", "forwards", "proposed", "accepted"):
                 assert own[name] == item[name], (named[item["method"]], dataset, item["item"], name)

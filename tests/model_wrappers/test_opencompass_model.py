@@ -50,7 +50,7 @@ def test_a_response_that_took_a_compilation_is_decoded_again(nano: Backbone, mon
         decoded.append(api_decode(*arguments, **options))
         return decoded[-1]
 
-    monkeypatch.setattr("model_wrappers.opencompass_model.decode", decode)
+    monkeypatch.setattr("model_wrappers.text_model.decode", decode)
     model = DiffusionModel(nano, "fef", {"steps": 1}, gen_length=8)
     reported = [model.respond(encode_chat(nano, text), seed=0) for text in ("Copy [ cat ]", "Copy [ owl ]")]
     assert len(decoded) == 3 and reported[0] is decoded[1] and reported[1] is decoded[2]
@@ -65,7 +65,7 @@ def test_a_response_that_took_a_compilation_is_decoded_again(nano: Backbone, mon
         ({"tau": 0.5}, "unknown keyword 'tau' for DiffusionModel.method='fef'"),
         ({"steps": 2, "options": {"steps": 2}}, "give it once"),
         ({"gen_steps": 4}, "takes no gen_steps; give steps="),
-        ({"peft_path": "x"}, "an adapter merged"),
+        ({"peft_path": "x"}, "the adapter's folder as path="),
         ({"generation_kwargs": {"top_p": 0.5}}, "takes temperature and do_sample, not top_p"),
         ({"mode": "left"}, "mode='left' must be"),
         ({"gen_length": 10, "block_length": 4}, "divide"),

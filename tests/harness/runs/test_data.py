@@ -1,17 +1,21 @@
 """Data files that would make nonsense prompts or judgements are refused before anything is decoded."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from command_lines import resolved_run
 from transformers import PreTrainedTokenizerFast
 
 from harness.errors import UserError
+from harness.runs.loading import load
 from harness.runs.problems import load_problems, prepare
 from harness.suites.registry import SUITES, write_suites
 from model_wrappers import load_backbone
+from model_wrappers.backbones.registry import SHIPPED, TRAINED
 from model_wrappers.opencompass_model import DiffusionModel
 
 FILES = {suite: f"{suite}/test.jsonl" for suite in ("gsm8k", "lists")}
@@ -87,6 +91,14 @@ def test_a_chat_template_that_loses_the_question_is_refused(template: str, says:
     tokenizer.chat_template = template
     with pytest.raises(ValueError, match=says):
         model.generate(["How many?"])
+
+
+def test_a_run_renders_the_template_with_what_its_configuration_has(tmp_path: Path) -> None:
+    shutil.copytree(SHIPPED["nano"], model := tmp_path / "model", ignore=lambda *_: [*TRAINED])
+    (model / "chat_template.jinja").write_text("{{ mood }}: {{ messages[-1].content }}")
+    line = ("--suite", "gsm8k", "--methods", "llada", "--limit", "1", "--model", str(model), "--data", "generated")
+    (job,), backbones = load(resolved_run(*line, "--chat-template-args", '{"mood": "calm"}'), tmp_path)
+    assert backbones[str(model)].text_tokenizer().decode(job.prompts[0]).startswith("calm: ")
 
 
 @pytest.mark.parametrize("change", ["template", "vocabulary"])

@@ -1,6 +1,7 @@
 """The command line resolved to a configuration, and everything that is refused before work starts."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,27 @@ def test_defaults_are_nano_on_its_generated_suites() -> None:
     assert config["data"] == "generated"
     both = {"base": "nano", "fef": "nano-fef"}
     assert config["models"] == {role: dict.fromkeys(config["suites"], name) for role, name in both.items()}
+
+
+def test_chat_template_arguments_are_recorded_where_they_are_given() -> None:
+    assert config_of("--chat-template-args", '{"enable_thinking": true}')["chat_template_args"] == {
+        "enable_thinking": True
+    }
+    for none in ((), ("--chat-template-args", "{}")):
+        assert "chat_template_args" not in config_of(*none)  # older records keep their hash
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        (("enable_thinking=true",), "must be a JSON object, such as '{\"enable_thinking\": true}'"),
+        (("[1]",), "must be a JSON object"),
+        (('{"enable_thinking": true}', "--prompt", "plain"), "--prompt plain takes none: leave one out"),
+    ],
+)
+def test_chat_template_arguments_that_are_none_are_refused(line: tuple[str, ...], says: str) -> None:
+    with pytest.raises(UserError, match=re.escape(says)):
+        resolved("--chat-template-args", *line)
 
 
 def test_llada_8b_gets_lladas_own_settings(tmp_path: Path) -> None:

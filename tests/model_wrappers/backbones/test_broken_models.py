@@ -66,16 +66,9 @@ def test_scaled_rotary_angles_are_refused(name: str, scaling: dict[str, Any], tm
         load_backbone(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("file", "says"),
-    [
-        ("adapter_config.json", "holds an adapter .*: merge it into its base"),
-        ("pytorch_model.bin", "holds 2 sets of weights, model.safetensors and pytorch_model.bin"),
-    ],
-)
-def test_a_folder_that_may_be_two_models_is_refused(file: str, says: str, tmp_path: Path) -> None:
-    (official_checkpoint(tmp_path) / file).write_text("{}")
-    with pytest.raises(ValueError, match=says):
+def test_a_folder_that_may_be_two_models_is_refused(tmp_path: Path) -> None:
+    (official_checkpoint(tmp_path) / "pytorch_model.bin").write_text("{}")
+    with pytest.raises(ValueError, match=r"holds 2 sets of weights, model.safetensors and pytorch_model.bin"):
         load_backbone(tmp_path)
 
 

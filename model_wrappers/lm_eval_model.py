@@ -1,0 +1,232 @@
+"""The adapter of lm-evaluation-harness: the model `fef-dllm`, and its command with that model registered.
+
+    fef-dllm lm-eval --model fef-dllm --model_args path=nano,method=fef,steps=2,gen_length=64 --tasks gsm8k
+
+Shapes: P prompt, A continuation.
+"""
+
+import json
+import sys
+import time
+from argparse import ArgumentParser
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from copy import copy
+from itertools import groupby
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from lm_eval.api.instance import Instance
+from lm_eval.api.model import LM
+from lm_eval.api.registry import register_model
+from tqdm import tqdm
+
+from model_wrappers.api import check_temperature, decode
+from model_wrappers.backbones.model import Backbone
+from model_wrappers.batches import MOST
+from model_wrappers.chat import prompt_tensor, render
+from model_wrappers.costs import costs_of
+from model_wrappers.text_model import TextModel, sampled
+
+LENGTHS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")  # one thing in tasks' settings
+GREEDY_HAS_NONE = ("top_p", "top_k", "min_p")  # settings that change nothing at temperature 0
+
+
+@register_model("fef-dllm")
+class FefDllm(TextModel, LM):
+    """One decoding method on one backbone, as lm-eval sees a model: a TextModel, with its keywords and these.
+
+    max_gen_toks: tokens of a response where neither the task nor gen_length says them. batch_size: prompts decoded at
+    once, or auto, as many as memory has room for. costs: the file that each request's costs are appended to, as JSON
+    lines with task and doc_id. device: lm-eval's; without a GPU the CPU is used.
+
+    Raises ValueError as TextModel does.
+    """
+
+    INSTEAD: ClassVar = {
+        **dict.fromkeys(("pretrained", "model_path"), "path="),
+        **{"tokenizer": "tokenizer_path=", "max_length": "max_seq_len=", "peft": "the adapter's folder as path="},
+        **dict.fromkeys(("chat_template_args", "enable_thinking"), "chat_template_kwargs="),
+    }
+    THEIRS = ("max_batch_size",)
+    MOST = "max_gen_toks"
+    MOST_IS_SET_BY = "a task, or --gen_kwargs,"
+    beside: ClassVar[Path | None] = None  # where costs go if no file is named
+
+    def __init__(
+        self,
+        path: str | Backbone,
+        *,
+        max_gen_toks: int | None = None,
+        batch_size: int | str = 1,
+        device: str | None = None,
+        costs: str | None = None,
+        **more: Any,
+    ) -> None:
+        LM.__init__(self)
+        if not (batch_size == "auto" or (str(batch_size).isdecimal() and int(batch_size))):
+            raise ValueError(f"batch_size={batch_size!r} must be a whole number of at least 1, or auto")
+        self.at_once = MOST if batch_size == "auto" else int(batch_size)
+        if not torch.cuda.is_available() and str(device).startswith("cuda"):
+            device = None  # lm-eval asks for cuda:0 unless told otherwise
+        TextModel.__init__(self, path, device=device, max_out_len=max_gen_toks, **more)
+        self._device = self.backbone.device
+        self.costs = self.beside if costs is None else Path(costs)
+
+    def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
+        """The texts of responses, each up to the first of its task's `until` strings.
+
+        Raises ValueError, naming task and document, for a prompt that is too long, a length that is not known or not
+        gen_length, and settings of generation that have no meaning here.
+        """
+        texts: list[str] = []
+        bar = tqdm(total=len(requests), desc="fef-dllm", disable=disable_tqdm)
+        for _, group in groupby(requests, lambda request: request.args[1]):
+            alike = list(group)
+            for batch in (alike[first : first + self.at_once] for first in range(0, len(alike), self.at_once)):
+                with _blamed(batch[0]):
+                    texts += self._texts(batch)
+                bar.update(len(batch))
+        bar.close()
+        return texts
+
+    def _texts(self, requests: list[Instance]) -> list[str]:
+        """The texts of responses to requests with the same settings, decoded at once; costs are noted."""
+        most, stops, temperature = self._settings(requests[0].args[1])
+        model = copy(self)
+        model.temperature = temperature
+        length, _ = self.lengths(most)
+        prompts = [self.fitted(prompt_tensor(self.backbone, self._ids(each.args[0])), length) for each in requests]
+        decoded, costs = model.responses(prompts, most)
+        texts = [self.text(out.tokens, most, stops) for out in decoded]
+        for request, text, each in zip(requests, texts, costs, strict=True):
+            self._note(request, each)
+            self.cache_hook.add_partial("generate_until", request.args, text)
+        return texts
+
+    def _settings(self, given: Mapping[str, Any]) -> tuple[int | None, list[str], float]:
+        """A task's most tokens, its stops and its temperature. Raises ValueError for other settings."""
+        settings = dict(given)
+        stops = settings.pop("until", None) or []
+        most = [settings.pop(name) for name in LENGTHS if name in settings]
+        sampling: dict[str, Any] = {
+            name: settings.pop(name) for name in ("do_sample", "temperature") if name in settings
+        }
+        temperature = sampled(sampling, self.temperature, "generation_kwargs")
+        check_temperature(self.decoder, temperature)
+        if settings.get("num_beams") == 1:
+            del settings["num_beams"]
+        unknown = [name for name in settings if temperature or name not in GREEDY_HAS_NONE]
+        if unknown:
+            raise ValueError(
+                f"generation_kwargs has {', '.join(unknown)}, which no decoder here has: it takes until, max_gen_toks, "
+                "do_sample and temperature"
+            )
+        return (most[0] if most else None), [stops] if isinstance(stops, str) else list(stops), temperature
+
+    def loglikelihood(self, requests: list[Instance], disable_tqdm: bool = False) -> list[tuple[float, bool]]:
+        """Log-likelihoods in nats of continuations, and whether greedy decoding, a token a forward, writes them.
+
+        The latter is found out only where a document has one continuation: with several, lm-eval's accuracies do not
+        read it, and it is False. Raises ValueError, naming task and document, as `likelihood.log_likelihood` does.
+        """
+        found = []
+        continuations = Counter((request.task_name, request.doc_id) for request in requests)
+        for request in tqdm(requests, desc="fef-dllm", disable=disable_tqdm):
+            with _blamed(request):
+                prompt_P, answer_A = self._pair(*request.args)
+                likelihood, greedy = self.likelihood(prompt_P, answer_A), False
+                costs = vars(likelihood) | {"choice": request.idx}
+                if continuations[request.task_name, request.doc_id] == 1:
+                    greedy, extra = self._greedy(prompt_P, answer_A)
+                    costs |= {f"greedy_{name}": extra[name] for name in ("seconds", "forwards")}
+            self._note(request, costs)
+            found.append((likelihood.value, greedy))
+            self.cache_hook.add_partial("loglikelihood", request.args, found[-1])
+        return found
+
+    def loglikelihood_rolling(self, requests: list[Instance], disable_tqdm: bool = False) -> list[float]:
+        """Raises ValueError: a masked model bounds a text's likelihood, and no perplexity is to be had from that."""
+        raise ValueError(
+            "fef-dllm has no loglikelihood_rolling: a masked diffusion model only bounds the likelihood of a text, so "
+            "its perplexity cannot be compared; leave perplexity tasks out"
+        )
+
+    @property
+    def tokenizer_name(self) -> str:
+        """The tokenizer, by which lm-eval keeps prepared requests apart."""
+        return str(self.backbone.text_tokenizer().name_or_path).replace("/", "__")
+
+    def chat_template(self, chat_template: bool | str = False) -> str:
+        """The chat template, "" where none is asked for. Raises ValueError for a name, as there is one template."""
+        if isinstance(chat_template, str):
+            raise ValueError(f"--apply_chat_template {chat_template}: the tokenizer's own is used; leave the name out")
+        return str(self.backbone.text_tokenizer().chat_template or "") if chat_template else ""
+
+    def apply_chat_template(self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
+        """A conversation through the chat template. Raises ValueError for a template that cannot be used.
+
+        add_generation_prompt: False leaves the last message, the assistant's, open.
+        """
+        how = {"add_generation_prompt": add_generation_prompt, "continue_final_message": not add_generation_prompt}
+        return render(self.backbone.text_tokenizer(), chat_history, **how, **self.chat_template_kwargs)
+
+    def _ids(self, text: str) -> list[int]:
+        """The ids of a text; a chat template has written BOS already."""
+        tokenizer = self.backbone.text_tokenizer()
+        begun = tokenizer.bos_token is not None and text.startswith(str(tokenizer.bos_token))
+        return list(tokenizer(text, add_special_tokens=not begun).input_ids)
+
+    def _pair(self, context: str, continuation: str) -> tuple[torch.Tensor, torch.Tensor]:
+        """The ids of both, LongTensors (P,) and (A,). Spaces between them that a token of the continuation takes in
+        are the continuation's, as in lm-eval."""
+        whole, read = self._ids(context + continuation), self._ids(context)
+        if whole[: len(read)] != read:
+            read = self._ids(context.rstrip())
+        if not read:  # an unconditional likelihood is one after BOS, or EOS
+            first = self.backbone.text_tokenizer().bos_token_id
+            read = [self.backbone.eos_id if first is None else first]
+            whole = read + whole
+        ids_L = prompt_tensor(self.backbone, whole)
+        return ids_L[: len(read)], ids_L[len(read) :]
+
+    def _greedy(self, prompt_P: torch.Tensor, answer_A: torch.Tensor) -> tuple[bool, dict[str, Any]]:
+        """Whether greedy decoding, a token a forward, writes the answer; and what that cost."""
+        blocks = self.backbone.blocks
+        method, block = ("ar", 1) if blocks and blocks.causal else ("llada", blocks.length if blocks else 1)
+        length = -(-len(answer_A) // block) * block
+        out = decode(self.backbone, prompt_P, method, gen_length=length)
+        return torch.equal(out.tokens[: len(answer_A)], answer_A), costs_of(self.backbone, prompt_P, out)
+
+    def _note(self, request: Instance, costs: Mapping[str, Any]) -> None:
+        """Append what a request cost to the file of costs, if there is one."""
+        if self.costs is not None:
+            line = {"task": request.task_name, "doc_id": request.doc_id, "request": request.request_type, **costs}
+            self.costs.parent.mkdir(parents=True, exist_ok=True)
+            with self.costs.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(line) + "\n")
+
+
+@contextmanager
+def _blamed(request: Instance) -> Iterator[None]:
+    """A ValueError in this block says which task and document it is about."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"task {request.task_name}, document {request.doc_id}: {error}") from error
+
+
+def main(line: list[str]) -> None:
+    """lm-eval's own command, with the model registered and costs beside its --output_path."""
+    from lm_eval.__main__ import cli_evaluate
+
+    parser = ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("-o", "--output_path", type=Path)
+    output = parser.parse_known_args(line)[0].output_path
+    if output is not None:
+        name = f"costs_{time.strftime('%Y-%m-%dT%H-%M-%S')}.jsonl"
+        FefDllm.beside = output.with_name(f"{output.stem}_{name}") if output.suffix == ".json" else output / name
+    sys.argv = ["lm-eval", *line]
+    cli_evaluate()

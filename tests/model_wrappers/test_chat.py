@@ -1,0 +1,47 @@
+"""Chat templates as published ones are: they think, or write the date, unless they are told not to."""
+
+from typing import Any
+
+import pytest
+
+from model_wrappers import Backbone
+from model_wrappers.chat import encode_messages, encode_question, render
+
+ASK = [{"role": "user", "content": "How many?"}]
+# The switch of Qwen3's template, and the two ways in which Llama 3's come by a date.
+THINKING = (
+    "{{ messages[0].content }}:"
+    "{% if enable_thinking is defined and enable_thinking is false %}<think>\n\n</think>\n\n{% endif %}"
+)
+DATED = (
+    "{% if date_string is defined %}{{ date_string }}{% else %}{{ strftime_now('%d %b %Y') }}{% endif %} "
+    "{{ messages[0].content }}"
+)
+
+
+@pytest.mark.parametrize(
+    ("template", "given", "text"),
+    [
+        (THINKING, {}, "How many?:<think>\n\n</think>\n\n"),
+        (THINKING, {"enable_thinking": True}, "How many?:"),
+        (DATED, {}, "26 Jul 2024 How many?"),
+        (DATED, {"date_string": "1 Jan 2020"}, "1 Jan 2020 How many?"),
+    ],
+)
+def test_a_template_does_not_think_or_look_at_the_clock_unless_told(
+    template: str, given: dict[str, Any], text: str, nano: Backbone, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nano.text_tokenizer(), "chat_template", template)
+    assert render(nano.text_tokenizer(), ASK, **given) == text
+
+
+def test_a_date_that_cannot_be_fixed_is_refused(nano: Backbone) -> None:
+    with pytest.raises(ValueError, match="writes a date that changes"):
+        render(nano.text_tokenizer(), ASK, chat_template="{{ strftime_now(style) }} {{ messages[0].content }}")
+
+
+def test_the_shipped_template_knows_neither(nano: Backbone) -> None:
+    tokenizer = nano.text_tokenizer()
+    plain = tokenizer.apply_chat_template(ASK, add_generation_prompt=True, tokenize=False)
+    assert encode_question(tokenizer, "How many?") == encode_messages(tokenizer, ASK)
+    assert render(tokenizer, ASK) == plain

@@ -1,0 +1,232 @@
+"""The adapter of lm-evaluation-harness: requests in, texts and likelihoods out, costs in a file."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from lm_eval.api.instance import Instance
+
+from harness import cli
+from harness.errors import UserError
+from model_wrappers import Backbone, decode, load_backbone
+from model_wrappers.chat import encode_question, response_text
+from model_wrappers.costs import hash_of
+from model_wrappers.lm_eval_model import FefDllm
+
+QUESTIONS = ["Copy [ cat, dog, owl ]", "Copy [ owl ]", "Copy [ cat ]"]
+
+
+def generations(contexts: list[str], **settings: Any) -> list[Instance]:
+    return [
+        Instance("generate_until", {}, (context, settings), 0, ("copies", number, 1))
+        for number, context in enumerate(contexts)
+    ]
+
+
+def choices(context: str, *continuations: str, doc_id: int = 0) -> list[Instance]:
+    return [
+        Instance("loglikelihood", {}, (context, each), number, ("animals", doc_id, 1))
+        for number, each in enumerate(continuations)
+    ]
+
+
+def asked(model: FefDllm, question: str) -> str:
+    return model.apply_chat_template([{"role": "user", "content": question}])
+
+
+def lines(file: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+def test_texts_are_those_of_the_same_prompts_decoded_alone(nano: Backbone, tmp_path: Path) -> None:
+    model = FefDllm(nano, method="fef", steps=1, gen_length=16, batch_size="2", costs=str(tmp_path / "new" / "costs"))
+    texts = model.generate_until(
+        generations([asked(model, each) for each in QUESTIONS], until=["never"], do_sample=False)
+    )
+    for text, question, line in zip(texts, QUESTIONS, lines(tmp_path / "new" / "costs"), strict=True):
+        prompt_P = torch.tensor(encode_question(nano.text_tokenizer(), question))
+        out = decode(nano, prompt_P, "fef", steps=1, gen_length=16)
+        assert text == response_text(nano, out.tokens) and line["tokens_hash"] == hash_of(out.tokens)
+        assert line["forwards"] == out.trace.forwards and line["windows"] == [vars(each) for each in out.trace.windows]
+        assert (line["task"], line["doc_id"], line["request"]) == (
+            "copies",
+            QUESTIONS.index(question),
+            "generate_until",
+        )
+
+
+def test_a_text_ends_before_until_and_at_max_gen_toks(nano: Backbone) -> None:
+    model = FefDllm(nano, method="llada", block_length=8)
+    context = [asked(model, QUESTIONS[0])]
+    (whole,) = model.generate_until(generations(context, max_gen_toks=16))
+    middle = whole[len(whole) // 2 :]
+    (cut,) = model.generate_until(generations(context, max_new_tokens=16, until=middle))
+    assert middle and cut == whole[: whole.find(middle)]
+    eight, four = (model.generate_until(generations(context, max_gen_toks=most))[0] for most in (8, 4))
+    assert eight.startswith(four) and len(four) < len(eight)  # decoded in a block of 8, cut at 4 tokens
+
+
+def test_sampling_is_the_tasks_and_repeats_differ(nano: Backbone) -> None:
+    def twice(**settings: Any) -> list[str]:
+        model = FefDllm(nano, method="llada", gen_length=16)
+        return model.generate_until(generations([asked(model, "How many?")] * 2, **settings))
+
+    once, again = (twice(do_sample=True, temperature=1.0) for _ in range(2))
+    assert once == again and once[0] != once[1]
+    greedy = twice(do_sample=False, temperature=1.0, top_p=0.9)
+    assert greedy[0] == greedy[1]
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"max_gen_toks": 32}, "task copies, document 0: gen_length=16 and max_gen_toks=32 disagree.*--gen_kwargs"),
+        ({"do_sample": True, "temperature": 1.0, "top_p": 0.9}, "has top_p, which no decoder here has"),
+        ({"num_beams": 4}, "has num_beams"),
+        ({"temperature": -1.0}, "temperature=-1"),
+    ],
+)
+def test_settings_of_a_task_that_it_cannot_follow_are_refused(
+    nano: Backbone, settings: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(ValueError, match=says):
+        FefDllm(nano, method="llada", gen_length=16).generate_until(generations(["How many?"], **settings))
+
+
+@pytest.mark.parametrize(
+    ("keywords", "says"),
+    [
+        ({"stepz": 4}, "unknown keyword 'stepz' for FefDllm.*did you mean steps"),
+        ({"cost": "x"}, "did you mean costs"),
+        ({"pretrained": "x"}, "takes no pretrained; give path="),
+        ({"batch_size": "many"}, "batch_size='many' must be"),
+        ({"gen_length": 8, "max_gen_toks": 16}, "gen_length=8 and max_gen_toks=16 disagree"),
+    ],
+)
+def test_arguments_that_it_does_not_know_are_refused(nano: Backbone, keywords: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        FefDllm(nano, method="llada", **keywords)
+
+
+def test_a_length_that_nobody_says_is_asked_for(nano: Backbone) -> None:
+    with pytest.raises(ValueError, match="give gen_length, or max_gen_toks"):
+        FefDllm(nano, method="llada").generate_until(generations(["How many?"]))
+
+
+def test_likelihoods_are_those_of_continuations_and_their_costs_are_kept(nano: Backbone, tmp_path: Path) -> None:
+    model = FefDllm(nano, method="llada", draws=16, costs=str(tmp_path / "costs"))
+    context, written = "Tom has 3 apples. ", ["He has 3 apples.", "owl"]
+    found = model.loglikelihood(choices(context, *written))
+    for (value, greedy), continuation, line in zip(found, written, lines(tmp_path / "costs"), strict=True):
+        whole = nano.text_tokenizer()(context + continuation).input_ids
+        read = len(nano.text_tokenizer()(context.strip()).input_ids)  # the space is the continuation's
+        own = model.likelihood(torch.tensor(whole[:read]), torch.tensor(whole[read:]))
+        assert value == own.value and not greedy
+        assert (line["rows"], line["forwards"]) == (16, 1) and line["doc_id"] == 0
+    assert [line["choice"] for line in lines(tmp_path / "costs")] == [0, 1]
+
+
+@pytest.mark.parametrize("name", ["nano", "nano-ar", "nano-block"])
+def test_a_continuation_is_greedy_if_the_model_writes_it(name: str) -> None:
+    backbone = load_backbone(name)
+    model = FefDllm(backbone, method="ar" if name == "nano-ar" else "llada", draws=1)
+    context = asked(model, "Copy [ cat ]")
+    block = 1 if name == "nano" else backbone.blocks.length  # type: ignore[union-attr]
+    prompt_P = torch.tensor(encode_question(backbone.text_tokenizer(), "Copy [ cat ]"))
+    written = decode(backbone, prompt_P, model.decoder, gen_length=-(-4 // block) * block).tokens[:4]
+    text = str(backbone.text_tokenizer().decode(written))
+    ((_, greedy),) = model.loglikelihood(choices(context, text))
+    ((_, other),) = model.loglikelihood(choices(context, " owl"))
+    assert greedy and not other
+
+
+def test_an_empty_context_is_bos(nano: Backbone) -> None:
+    model = FefDllm(nano, method="llada", draws=16)
+    prompt_P, answer_A = model._pair("", "Tom has 3 apples.")
+    assert prompt_P.tolist() == [nano.text_tokenizer().bos_token_id]
+    assert nano.text_tokenizer().decode(answer_A) == "Tom has 3 apples."
+
+
+def test_a_chat_template_writes_bos_once_and_a_prefix_stays_open(nano: Backbone) -> None:
+    model = FefDllm(nano, method="llada")
+    turns = [{"role": "user", "content": "Copy [ cat ]"}]
+    assert model._ids(asked(model, "Copy [ cat ]")) == encode_question(nano.text_tokenizer(), "Copy [ cat ]")
+    begun = model.apply_chat_template([*turns, {"role": "assistant", "content": "[ cat"}], add_generation_prompt=False)
+    assert begun.endswith("[ cat") and model.chat_template(True) == nano.text_tokenizer().chat_template
+
+
+def test_what_has_no_meaning_here_is_refused(nano: Backbone) -> None:
+    with pytest.raises(ValueError, match="leave perplexity tasks out"):
+        FefDllm(nano, method="llada").loglikelihood_rolling([])
+
+
+def test_without_lm_eval_the_command_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cli, "find_spec", lambda name: None)
+    with pytest.raises(UserError, match="pip install 'lm-eval"):
+        cli.main(["lm-eval"])
+
+
+TASKS = {
+    "copies": """
+output_type: generate_until
+doc_to_text: "{{question}}"
+doc_to_target: "{{answer}}"
+generation_kwargs: {until: ["\\n\\n"], do_sample: false}
+metric_list: [{metric: exact_match}]
+""",
+    "animals": """
+output_type: multiple_choice
+doc_to_text: "{{question}}"
+doc_to_choice: "{{choices}}"
+doc_to_target: "{{answer}}"
+metric_list: [{metric: acc}]
+""",
+}
+ROWS = {
+    "copies": [{"question": each, "answer": each.removeprefix("Copy ")} for each in QUESTIONS],
+    "animals": [{"question": "Tom has 3", "choices": ["apples", "owl"], "answer": 0}],
+}
+
+
+@pytest.mark.slow
+def test_the_command_of_lm_eval_decodes_as_we_do(tmp_path: Path) -> None:
+    for task, text in TASKS.items():
+        data = tmp_path / f"{task}.jsonl"
+        data.write_text("\n".join(map(json.dumps, ROWS[task])))
+        head = f"task: {task}\ndataset_path: json\ndataset_kwargs: {{data_files: {{test: {data}}}}}\ntest_split: test"
+        (tmp_path / f"{task}.yaml").write_text(head + text)
+    command = [str(Path(sys.executable).with_name("fef-dllm")), "lm-eval", "--model", "fef-dllm"]
+    command += ["--model_args", "path=nano-fef,method=fef,steps=1,gen_length=16,draws=16", "--tasks", "copies,animals"]
+    command += ["--include_path", str(tmp_path), "--batch_size", "2", "--apply_chat_template", "--log_samples"]
+    quiet = {"HF_DATASETS_OFFLINE": "1", "HF_HUB_OFFLINE": "1", "HF_DATASETS_CACHE": str(tmp_path / "cache")}
+    done = subprocess.run(
+        [*command, "--output_path", "out"],
+        cwd=tmp_path,
+        env=os.environ | quiet,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    (costs,) = (tmp_path / "out").glob("costs_*.jsonl")
+    (samples,) = (tmp_path / "out").rglob("samples_copies*.jsonl")
+    backbone = load_backbone("nano-fef")
+    by_request = {(line["task"], line["doc_id"], line.get("choice")): line for line in lines(costs)}
+    assert len(by_request) == 5
+    for sample in lines(samples):
+        prompt_P = torch.tensor(encode_question(backbone.text_tokenizer(), sample["doc"]["question"]))
+        out, line = (
+            decode(backbone, prompt_P, "fef", steps=1, gen_length=16),
+            by_request["copies", sample["doc_id"], None],
+        )
+        assert sample["resps"] == [[response_text(backbone, out.tokens)]]
+        assert line["tokens_hash"] == hash_of(out.tokens) and line["forwards"] == out.trace.forwards
+    assert all(by_request["animals", 0, choice]["rows"] == 16 for choice in (0, 1))
+    (results,) = (tmp_path / "out").rglob("results*.json")
+    scores = json.loads(results.read_text())["results"]
+    assert 0 <= scores["copies"]["exact_match,none"] <= 1 and scores["animals"]["acc,none"] in (0, 1)
