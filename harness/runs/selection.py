@@ -155,12 +155,13 @@ def _valid() -> list[str]:
 
 
 class Tuned(msgspec.Struct):
-    """A method of a file that harness/tune.py made."""
+    """A method of a file that harness/tune.py made. plugin: its module, or its file, from the folder of that one."""
 
     label: str
     method: str
     role: str
     suites: dict[str, dict[str, Any]]
+    plugin: str = ""
 
 
 class ChoiceFile(msgspec.Struct):
@@ -170,10 +171,12 @@ class ChoiceFile(msgspec.Struct):
 
 
 def read_choice(path: str) -> dict[str, Preset]:
-    """The methods of a file that harness/tune.py made. Raises UserError if it is none."""
+    """The methods of a file that harness/tune.py made, their plugins loaded. Raises UserError if it is none."""
     damaged = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
     with explained(f"{path} is no choice.json of harness/tune.py", OSError, *damaged):
         choice = msgspec.json.decode(Path(path).read_bytes(), type=ChoiceFile)
+    for plugin in dict.fromkeys(each.plugin for each in choice.methods.values() if each.plugin):
+        load(str((Path(path).parent / plugin).resolve()) if plugin.endswith(".py") else plugin)
     return {
         name: Preset(each.label, each.method, role=each.role, suites=each.suites, tuned=True)
         for name, each in choice.methods.items()
