@@ -32,12 +32,13 @@ from scipy.stats import kendalltau
 
 from harness.elements import elements_of, parse_value
 from harness.errors import UserError, one_line_errors
+from harness.measures.against import flips_of
 from harness.measures.intervals import means, paired
 from harness.measures.table import BY_SEED, measure, method_labels, suite_titles
 from harness.options import checked, option, parsed
 from harness.records.store import Run
 from harness.runs.options import RunOptions
-from harness.stats import LEVEL, holm, paired_interval, paired_p_value
+from harness.stats import LEVEL, holm, mean_difference, mean_difference_interval, mean_difference_p_value
 
 HEADINGS = [
     *("Option", "Value", "Methods", "Kendall's tau", "Pairs shown in the base", "Swapped", "Shown in both"),
@@ -223,11 +224,11 @@ def swept(base: Run, levels: Mapping[Level, Run]) -> pd.DataFrame:
     """A row for each level, (option, value) -> its run; columns are SWEEP.
 
     kendall: Kendall's tau-b between the methods' mean accuracies over the suites, there and in the base; NaN where one
-    has no order. pairs: of methods whose order the base shows (the score test of paired differences over all problems,
-    Holm over the pairs of a run); swapped: of all pairs, how many stand the other way round; swapped_shown: how many of
-    them both runs show. change: the largest change of a method's accuracy in points over the problems of both, NaN
-    without any, change_of which one, and its 95% interval (Tango's), which is for this method alone and not for the
-    largest of several. Raises UserError as `measure` does.
+    has no order. pairs: of methods whose order the base shows (the exact test of the mean over suites, Holm over the
+    pairs of a run); swapped: of all pairs, how many stand the other way round; swapped_shown: how many of them both
+    runs show. change: the largest change of a method's accuracy in points, a mean over suites of the problems of both,
+    NaN without any, change_of which one, and its 95% interval, which is for this method alone and not for the largest
+    of several. Raises UserError as `measure` does.
     """
     before, shown_before = _means(base), _leads(base)
     rows = []
@@ -269,14 +270,14 @@ def _order(means: pd.Series[float], pair: Pair) -> float:
 
 def _leads(run: Run) -> dict[Pair, int]:
     """1 or -1 for each pair of methods whose first is shown to be more, or less, accurate than the second."""
-    found: dict[Pair, tuple[int, float]] = {}
+    found: dict[Pair, tuple[float, float]] = {}
     methods = list(method_labels(run))
     for number, second in enumerate(methods):
         beside = paired(run, second)
         for first in methods[:number]:
-            own = [each for (method, _), each in beside.items() if method == first]
-            lost, gained = (sum(getattr(each, name) for each in own) for name in ("lost", "gained"))
-            found[first, second] = (gained - lost, paired_p_value(lost, gained))
+            flips = flips_of([each for (method, _), each in beside.items() if method == first])
+            if flips:
+                found[first, second] = mean_difference(flips), mean_difference_p_value(flips)
     adjusted = holm([p for _, p in found.values()])
     return {
         pair: (1 if lead > 0 else -1)
@@ -299,9 +300,10 @@ def _change(base: Run, run: Run, method: str) -> tuple[float, float, float]:
     both = sides[0].merge(sides[1], on=PROBLEM)
     if both.empty:
         return math.nan, math.nan, math.nan
-    change = both["correct_y"].to_numpy() - both["correct_x"].to_numpy()
-    low, high = paired_interval(int((change < 0).sum()), int((change > 0).sum()), len(both))
-    return 100 * float(change.mean()), 100 * low, 100 * high
+    changes = (both["correct_y"] - both["correct_x"]).groupby(both["suite"])
+    flips = [(int((own < 0).sum()), int((own > 0).sum()), len(own)) for _, own in changes]
+    low, high = mean_difference_interval(flips)
+    return 100 * mean_difference(flips), 100 * low, 100 * high
 
 
 def main(line: list[str] | None = None) -> int:

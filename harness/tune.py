@@ -1,17 +1,19 @@
 """Tune decoders on dev problems, all by one rule, before test problems are touched.
 
-    python harness/tune.py --suite gsm8k,mbpp --model nano --out results/runs/tuned
-    python harness/run.py --methods "results/runs/tuned/choice.json" --suite gsm8k,mbpp --data generated:7 --limit 1000
-    python harness/tune.py --decoders "threshold; ../mine.py:margin(low=0.1|0.3|0.5)" --suite gsm8k --out FOLDER
+    python harness/tune.py --suite humaneval,mbpp --model nano --out results/runs/tuned
+    python harness/run.py --methods results/runs/tuned/choice.json --suite humaneval,mbpp --data generated:7
 
-Of each decoder and checkpoint as many settings are tried, its defaults and random ones of its space (SPACES, or all
-combinations of the values in --decoders), in a run for each suite below --out. On every suite two are chosen: `fast`,
-the fastest whose dev accuracy is at most TOLERANCE points below the best of LLaDA's settings (or the most accurate),
-and `accurate`, the most accurate; ties go to the faster one. Then a decoder's checkpoint is chosen by the same rule
-over the means of the suites. `choice.json` has the choice with its dev figures and is an element of --methods;
-`choice.md` shows it. The same command goes on where it was stopped. `--data generated:SEED` draws problems that no
-choice has seen.
+A choice is for the suites of one command together: give those of one kind of task, words and equations or programs, as
+the paper has a model for each. Of each decoder as many different settings are tried with every checkpoint, its defaults
+and random ones of its space (SPACES): all dev problems for accuracy, the first ones once more for seconds. LLaDA's best
+is its most accurate setting and checkpoint. Of every decoder two are chosen: `fast`, the fastest whose dev accuracy is
+not shown to be below that of LLaDA's best (one-sided exact paired test, 5%), and `accurate`, the most accurate;
+accuracies are means over the suites. Ties go to the more accurate, then to the slower one. `choice.json` has the choice
+with its dev figures and is an element of --methods; `choice.md` shows it. The same command goes on where it was
+stopped. `--data generated:SEED` draws problems that no choice has seen.
 """
+
+from __future__ import annotations
 
 import itertools
 import json
@@ -19,12 +21,14 @@ import logging
 import os
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 from msgspec import structs
 
@@ -33,10 +37,15 @@ from harness.errors import UserError, one_line_errors
 from harness.methods.presets import TUNED
 from harness.options import option, parsed
 from harness.runs.selection import methods_named
+from harness.stats import Flips, mean_difference_p_values
 from harness.suites.published import blocks_of
 from harness.suites.registry import split_named, suites_named
 
-TOLERANCE = 1.0  # points of dev accuracy
+if TYPE_CHECKING:
+    from harness.records.store import Run
+    from model_wrappers.backbones.blocks import Blocks
+
+ALPHA = 0.05  # of the test that a setting is below LLaDA's best
 ROLES = ("base", "fef", "control")  # of checkpoints that any decoder may have
 GOALS = ("fast", "accurate")
 BLOCKS = (8, 16, 32, 64, None)  # None: one block, the whole response
@@ -54,8 +63,7 @@ class Space:
     """What a decoder is tuned over: values by option, the preset they change, the row's name.
 
     fixed: options of all its settings, unless a value goes before. blocks: for block models alone, or (False) not for
-    them. usual: the defaults of a decoder of --decoders, which are not drawn again. plugin: the file or module of one
-    from outside.
+    them. plugin: the file or module of a decoder from outside.
     """
 
     preset: str
@@ -63,7 +71,6 @@ class Space:
     values: Mapping[str, tuple[Any, ...]]
     fixed: Mapping[str, Any] = field(default_factory=dict)
     blocks: bool | None = None
-    usual: Mapping[str, Any] = field(default_factory=dict)
     plugin: str = ""
 
 
@@ -111,7 +118,6 @@ SPACES = {
             "reuse_drafts": (False, True),
             "adaptive_window": (False, True),
         },
-        blocks=True,
     ),
 }
 
@@ -147,34 +153,42 @@ def _own(text: str) -> tuple[str, Space]:
     values = {option: tuple({repr(call[option]): call[option] for _, call in calls}.values()) for option in calls[0][1]}
     varied = {option: each for option, each in values.items() if len(each) > 1}
     fixed = {**space.fixed, **{option: each[0] for option, each in values.items() if option not in varied}}
-    defaults = {**structs.asdict(preset.decoder.options()), **preset.options, **fixed}
-    usual = {option: defaults.get(option) for option in varied}
-    return name.replace("+", "-"), replace(space, values=varied, fixed=fixed, usual=usual, plugin=plugin.strip())
+    return name.replace("+", "-"), replace(space, values=varied, fixed=fixed, plugin=plugin.strip())
 
 
 def settings(
     decoder: str,
-    gen_length: int,
+    suites: Mapping[str, dict[str, Any]],
     budget: int,
     seed: int,
-    in_blocks: bool = False,
+    attends: Blocks | None = None,
     spaces: Mapping[str, Space] = SPACES,
 ) -> list[str]:
-    """At most `budget` settings of a decoder for responses of gen_length tokens, as elements of --methods.
+    """At most `budget` different settings of a decoder, as elements of --methods, the preset first.
 
-    The preset comes first; others are drawn without repetition among those whose blocks divide the response. in_blocks:
-    for a block model.
+    suites: by name the defaults of their lengths and options; every setting is for all of them, with blocks that divide
+    their responses. Others are drawn without repetition; two spellings of what decodes alike are one setting. attends:
+    of a block model.
     """
-    space = spaces[decoder]
+    space, in_blocks = spaces[decoder], attends is not None
     values = {name: each for name, each in space.values.items() if not (in_blocks and each is UNMASKING.get(name))}
     if values.get("block_length") is BLOCKS:
-        blocks = [length for length in BLOCKS if length is not None and length < gen_length]
-        values["block_length"] = (*(length for length in blocks if gen_length % length == 0), gen_length)
+        lengths = [each["gen_length"] for each in suites.values()]
+        values["block_length"] = tuple(
+            block for block in BLOCKS if block is None or all(not each % block and block < each for each in lengths)
+        )
     combinations = [dict(zip(values, chosen, strict=True)) for chosen in itertools.product(*values.values())]
-    combinations = [each for each in combinations if each not in (space.fixed, space.usual)]
-    rng = Random(f"settings {decoder} {gen_length} {seed}")
-    drawn = rng.sample(combinations, min(budget - 1, len(combinations))) if values else []
-    return [format_call(space.preset, {**space.fixed, **chosen}) for chosen in ({}, *drawn)]
+    rng, found = Random(f"settings {decoder} {sorted(suites)} {seed}"), dict[str, str]()
+    for chosen in ({}, *rng.sample(combinations, len(combinations))):
+        element = format_call(space.preset, {**space.fixed, **chosen})
+        (preset,) = methods_named([element]).values()
+        usual = structs.asdict(preset.decoder.options())
+        decodes = [preset.for_suite(name, own, {}, attends=attends) for name, own in suites.items()]
+        alike = [(each.gen_length, each.block_length, sorted({**usual, **each.options}.items())) for each in decodes]
+        found.setdefault(repr(alike), element)
+        if len(found) == budget:
+            break
+    return list(found.values())
 
 
 def with_role(element: str, role: str) -> str:
@@ -193,8 +207,9 @@ class TuneOptions:
     )
     model: str = option("as for harness/run.py; every decoder is tuned with each of its checkpoints", "nano")
     data: str = option("dev problems (default: generated-dev)", "generated-dev")
-    limit: int = option("dev problems of each suite (default 50)", 50, least=1)
-    budget: int = option("settings of each decoder and checkpoint (default 10)", 10, least=1)
+    limit: int = option("dev problems of each suite (default 200)", 200, least=1)
+    timed: int = option("of them decoded once more for seconds (default 10)", 10, least=1)
+    budget: int = option("different settings of each decoder, with every checkpoint (default 8)", 8, least=1)
     seed: int = option("of the settings that are drawn", 0)
     out: Path = option("folder of the runs and of choice.json", required=True)
     workers: int | None = option("as for harness/run.py")
@@ -203,10 +218,10 @@ class TuneOptions:
 
 
 def tune(options: TuneOptions) -> None:
-    """Run the settings on each suite, choose, and write choice.json and choice.md. Raises UserError."""
-    from harness.measures.intervals import summarise
+    """Decode the settings, choose, and write choice.json and choice.md. Raises UserError."""
+    from harness.measures.seconds import FOLDER, read_measured
     from harness.options import checked
-    from harness.records.store import read_run, write_atomically
+    from harness.records.store import write_atomically
     from harness.run import run
     from harness.runs.models import read_models
     from harness.runs.options import RunOptions
@@ -220,43 +235,34 @@ def tune(options: TuneOptions) -> None:
             roles.setdefault(str(table[role]), role)  # each checkpoint once
     own = spaces_of(options.decoders) if options.decoders else {}
     spaces = {**SPACES, **own}
-    alike = {name: getattr(options, name) for name in ("model", "data", "limit", "device", "workers", "threads")}
-    runs, found = {}, {}
-    for name, suite in suites.items():
-        length = suite.settings_for(options.model, split_named(options.data) is not None)["gen_length"]
-        in_blocks = any(blocks_of(models[name]) for models in table.values())
-        tried = {
-            with_role(element, role): decoder
-            for decoder in own or decoders_for(in_blocks)
-            for element in settings(decoder, length, options.budget, options.seed, in_blocks, spaces)
-            for role in roles.values()
-        }
-        found[name] = {method: decoder for element, decoder in tried.items() for method in methods_named([element])}
-        folder = options.out / name
-        given = {"suite": name, "methods": tuple(tried), "out": folder, "resume": (folder / "run.json").exists()}
-        runs[name] = checked(RunOptions, given | alike)
-        resolve(runs[name])  # what cannot be decoded is refused before hours of another suite
-    rows = []
-    for name, each in runs.items():
+    small = split_named(options.data) is not None
+    usual = {name: suite.settings_for(options.model, small) for name, suite in suites.items()}
+    checkpoints = [model for role in roles.values() for model in table[role].values()]
+    attends = next(filter(None, map(blocks_of, checkpoints)), None)
+    tried = {
+        with_role(element, role): decoder
+        for decoder in own or decoders_for(attends is not None)
+        for element in settings(decoder, usual, options.budget, options.seed, attends, spaces)
+        for role in roles.values()
+    }
+    decoders = {method: decoder for element, decoder in tried.items() for method in methods_named([element])}
+    folder = options.out / "dev"
+    alike = {name: getattr(options, name) for name in ("suite", "model", "data", "device", "workers", "threads")}
+    alike |= {"methods": tuple(tried)}
+    whole = {"limit": options.limit, "untimed": True}
+    first = {"limit": min(options.timed, options.limit), "workers": None}
+    for out, more in ((folder, whole), (folder / FOLDER, first)):
+        again = {"out": out, "resume": (out / "run.json").exists()}
+        given = checked(RunOptions, alike | more | again)
+        resolve(given)  # what cannot be decoded is refused before hours of another
         with tempfile.TemporaryDirectory(prefix="harness-") as scratch:
-            made = read_run(run(each, Path(scratch), tables=False))
-        for row in summarise(made).to_dict("records"):
-            method = made.config.methods[row["method"]]
-            setting = method.suites[name]
-            rows.append(
-                {
-                    **{column: row[column] for column in ("suite", "accuracy", "seconds", "scored")},
-                    "decoder": found[name][row["method"]],
-                    "role": method.role,
-                    "checkpoint": made.config.models[method.role][name],
-                    "method": method.method,
-                    "settings": {"block_length": setting.block_length, **setting.options},
-                }
-            )
-    chosen = choose(pd.DataFrame(rows))
+            run(given, Path(scratch), tables=False)
+    chosen = choose(dev_of(read_measured(folder), decoders))
     choice = {
-        "rule": f"fast: the fastest within {TOLERANCE:g} points of LLaDA's best on dev; accurate: the most accurate",
-        **{name: getattr(options, name) for name in ("model", "data", "limit", "budget", "seed")},
+        "rule": "fast: the fastest that an exact paired test (one-sided, 5%) does not show to be below LLaDA's best on "
+        "dev problems; accurate: the most accurate; of settings and checkpoints together",
+        **{name: getattr(options, name) for name in ("suite", "model", "data", "limit", "timed", "budget", "seed")},
+        "settings": Counter(decoders[method] for method in methods_named(list(tried))),
         "methods": choice_of(chosen, spaces, options.out),
     }
     write_atomically(options.out / "choice.json", json.dumps(choice, indent=1) + "\n")
@@ -265,87 +271,111 @@ def tune(options: TuneOptions) -> None:
     print(f"chosen on {options.limit} dev problems a suite: {options.out}/choice.json")
 
 
-def choose(dev: pd.DataFrame) -> pd.DataFrame:
-    """The settings that the rule chooses: rows of dev with goal (of GOALS) and best, whether its role is the decoder's
-    best.
+def dev_of(run: Run, decoders: Mapping[str, str]) -> pd.DataFrame:
+    """A row for each method of a dev run, as `choose` takes them. decoders: whose setting each method is."""
+    rows = []
+    for name, method in run.config.methods.items():
+        own = run.items[run.items["method"].astype(str) == name].sort_values("item")
+        by_suite = {str(suite): group for suite, group in own.groupby("suite", observed=True)}
+        rows.append(
+            {
+                "decoder": decoders[name],
+                "role": method.role,
+                "checkpoint": ", ".join(dict.fromkeys(run.config.models[method.role].values())),
+                "method": method.method,
+                "settings": {
+                    suite: {"block_length": setting.block_length, **setting.options}
+                    for suite, setting in method.suites.items()
+                },
+                "right": {suite: group["correct"].to_numpy(dtype=float) for suite, group in by_suite.items()},
+                "seconds": {suite: float(group["seconds"].mean()) for suite, group in by_suite.items()},
+            }
+        )
+    return pd.DataFrame(rows)
 
-    dev: a row per setting and suite: suite, decoder, role, accuracy (percent), seconds (of a response), and others.
-    Raises UserError where LLaDA has no scored row on a suite.
+
+def choose(dev: pd.DataFrame) -> pd.DataFrame:
+    """The rows of dev that the rule chooses, with goal (of GOALS), accuracy (percent), speed and p_below.
+
+    dev: a row for each decoder's setting and checkpoint: decoder, role, right and seconds by suite (1 or 0 of each
+    problem; a response), and others. accuracy, speed: means over the suites, speed over LLaDA's best. p_below: exact,
+    one-sided, of the hypothesis that it is as accurate as LLaDA's best. Raises UserError where a problem has no
+    verdict, or LLaDA has no row.
     """
-    bars = dev[dev["decoder"] == "llada"].groupby("suite")["accuracy"].max()
-    without = [suite for suite in dev["suite"].unique() if pd.isna(bars.get(suite))]
-    if without:
-        raise UserError(f"LLaDA has no scored dev problems of {', '.join(without)}; tune it with the others")
-    dev = dev.assign(enough=dev["accuracy"] >= dev["suite"].map(bars) - TOLERANCE)
+    unscored = sorted({suite for right in dev["right"] for suite, each in right.items() if np.isnan(each).any()})
+    if unscored or "llada" not in set(dev["decoder"]):
+        wrong = f"problems of {', '.join(unscored)} have no verdict" if unscored else "LLaDA is not among the decoders"
+        raise UserError(f"{wrong}: the rule compares every setting with LLaDA's best on all dev problems")
+    dev = dev.assign(accuracy=[100 * np.mean([each.mean() for each in right.values()]) for right in dev["right"]])
+    seconds = pd.DataFrame(list(dev["seconds"]), index=dev.index)
+    llada = dev[dev["decoder"] == "llada"].assign(total=seconds.sum(axis=1))
+    bar = llada.sort_values(["accuracy", "total"], ascending=False, kind="stable").index[0]
+    dev = dev.assign(speed=(seconds.loc[bar] / seconds).mean(axis=1))
+    dev["p_below"] = [mean_difference_p_values(_flips(dev.loc[bar, "right"], right))[1] for right in dev["right"]]
     chosen = []
     for goal in GOALS:
-        for _, group in dev.groupby(["decoder", "role", "suite"], sort=False):
-            chosen.append(group.loc[[_chosen(group, goal)]].assign(goal=goal))
-    found = pd.concat(chosen, ignore_index=True)
-    slowest = dev[dev["decoder"] == "llada"].groupby("suite")["seconds"].max()
-    means = (
-        found.assign(seconds=found["seconds"] / found["suite"].map(slowest))
-        .groupby(["goal", "decoder", "role"], sort=False)[["accuracy", "seconds"]]
-        .mean()
-        .reset_index()
-    )
-    means["enough"] = means["accuracy"] >= bars.mean() - TOLERANCE
-    best = {
-        (goal, decoder): group.loc[_chosen(group, str(goal)), "role"]
-        for (goal, decoder), group in means.groupby(["goal", "decoder"], sort=False)
-    }
-    rows = found[["goal", "decoder", "role"]].itertuples(index=False, name=None)
-    found["best"] = [best[goal, decoder] == role for goal, decoder, role in rows]
-    return found.drop(columns="enough")
+        for _, group in dev.groupby("decoder", sort=False):
+            enough = group[group["p_below"] >= ALPHA]
+            by = ["speed", "accuracy"] if goal == "fast" and len(enough) else ["accuracy", "speed"]
+            ranked = (enough if goal == "fast" and len(enough) else group).sort_values(
+                by, ascending=[False, by[0] == "accuracy"], kind="stable"
+            )
+            chosen.append(ranked.head(1).assign(goal=goal))
+    return pd.concat(chosen, ignore_index=True)
 
 
-def _chosen(group: pd.DataFrame, goal: str) -> Any:
-    """The index of the row that the rule takes for a goal; columns accuracy, seconds and enough."""
-    if goal == "fast" and group["enough"].any():
-        return group[group["enough"]].sort_values(["seconds", "accuracy"], ascending=[True, False]).index[0]
-    return group.sort_values(["accuracy", "seconds"], ascending=[False, True]).index[0]
+def _flips(reference: Mapping[str, Any], right: Mapping[str, Any]) -> list[Flips]:
+    """Of each suite the problems that only the reference has right, those that only the other has, and all."""
+    return [
+        (int((theirs > right[suite]).sum()), int((theirs < right[suite]).sum()), len(theirs))
+        for suite, theirs in reference.items()
+    ]
 
 
 def choice_of(chosen: pd.DataFrame, spaces: Mapping[str, Space] = SPACES, folder: Path = Path()) -> dict[str, Any]:
-    """The chosen methods as a file has them: DECODER-tuned-GOAL, with /ROLE for other checkpoints than the best, each
-    with label, method, role, settings and dev figures by suite. Where both goals have the same, `accurate` is left out.
+    """The chosen methods as a file has them: DECODER-tuned-GOAL, each with label, method, role, settings by suite and
+    dev figures. Where both goals have the same, `accurate` is left out.
 
-    chosen: of `choose`, with columns method (the decoder's name in METHODS) and settings (lengths and options). folder:
-    of the file, in which plugins are named from there.
+    chosen: of `choose`, with columns method (the decoder's name in METHODS) and settings (lengths and options by
+    suite). folder: of the file, in which plugins are named from there.
     """
     methods: dict[str, Any] = {}
-    for (decoder, goal, role), group in chosen.groupby(["decoder", "goal", "role"], sort=False):
-        best, space = bool(group["best"].iloc[0]), spaces[str(decoder)]
+    for row in chosen.to_dict("records"):
+        space, goal = spaces[row["decoder"]], row["goal"]
         plugin = space.plugin
         if plugin.endswith(".py"):
             plugin = os.path.relpath(Path(plugin).expanduser(), folder)
-        methods[f"{decoder}{TUNED}{goal}{'' if best else f'/{role}'}"] = {
+        method = {
             "label": f"{space.label}, tuned ({goal})",
-            "method": str(group["method"].iloc[0]),
-            "role": str(role),
-            "suites": dict(zip(group["suite"], group["settings"], strict=True)),
+            "method": row["method"],
+            "role": row["role"],
+            "suites": row["settings"],
             **({"plugin": plugin} if plugin else {}),
-            "dev": group.set_index("suite")[["accuracy", "seconds"]].to_dict("index"),
+            "dev": {name: round(row[name], 4) for name in ("accuracy", "speed", "p_below")},
         }
-    for decoder in spaces:
-        pair = [methods.get(f"{decoder}{TUNED}{goal}", {}) for goal in GOALS]
-        if pair[0] and all(pair[0][name] == pair[1].get(name) for name in ("role", "suites")):
-            del methods[f"{decoder}{TUNED}accurate"]
+        fast = methods.get(f"{row['decoder']}{TUNED}fast")
+        if fast is None or any(fast[name] != method[name] for name in ("role", "suites")):
+            methods[f"{row['decoder']}{TUNED}{goal}"] = method
     return methods
 
 
 def described(chosen: pd.DataFrame, spaces: Mapping[str, Space] = SPACES) -> str:
-    """What was chosen, in Markdown: a row per decoder, goal, checkpoint and suite."""
+    """What was chosen, in Markdown: a row per decoder and goal."""
     lines = [
-        "| decoder | for | checkpoint | suite | dev accuracy | seconds | settings |",
-        "|---|---|---|---|---:|---:|---|",
+        "| decoder | for | checkpoint | dev accuracy | p (below) | speed | settings |",
+        "|---|---|---|---:|---:|---:|---|",
     ]
     for row in chosen.to_dict("records"):
-        shown = {name: value for name, value in row["settings"].items() if name in spaces[row["decoder"]].values}
-        name = f"**{row['decoder']}**" if row["best"] else row["decoder"]
+        values = spaces[row["decoder"]].values
+        shown = {
+            suite: format_label({name: value for name, value in own.items() if name in values})
+            for suite, own in row["settings"].items()
+        }
+        same = len({*shown.values()}) == 1
+        said = next(iter(shown.values())) if same else "; ".join(f"{suite}: {own}" for suite, own in shown.items())
         lines.append(
-            f"| {name} | {row['goal']} | {row['checkpoint']} | {row['suite']} | {row['accuracy']:.1f} "
-            f"| {row['seconds']:.4f} | {format_label(shown)} |"
+            f"| {row['decoder']} | {row['goal']} | {row['checkpoint']} | {row['accuracy']:.1f} | {row['p_below']:.3f} "
+            f"| {row['speed']:.2f}x | {said} |"
         )
     return "\n".join(lines) + "\n"
 

@@ -20,10 +20,13 @@ ROLES = ("base", "fef", "two-stream", "control", "draft", "ar")  # of checkpoint
 
 
 def split_lengths(values: Mapping[str, Any], where: str) -> tuple[dict[str, int], dict[str, Any]]:
-    """Lengths and options of these values. Raises UserError for a length that is no whole number of at least 1."""
+    """Lengths and options of these values; block_length=null is the whole response.
+
+    Raises UserError for another length that is no whole number of at least 1.
+    """
     lengths = {name: values[name] for name in LENGTHS if name in values}
     for name, length in lengths.items():
-        if type(length) is not int or length < 1:
+        if (type(length) is not int or length < 1) and (name, length) != ("block_length", None):
             raise UserError(f"{where}: {name}={length!r} must be a whole number of at least 1")
     return lengths, {name: value for name, value in values.items() if name not in LENGTHS}
 
@@ -80,12 +83,12 @@ class Preset:
         gen_length = values.get("gen_length", settings["gen_length"])
         block = gen_length
         if "block_length" in given:
-            block = given["block_length"]
+            block = given["block_length"] or gen_length
         elif "block_length" in preset or decoder.semi_autoregressive:
             block = min(preset.get("block_length", settings.get("block_length", gen_length)), gen_length)
         check_blocks(decoder, attends)
         if attends is not None and not attends.causal:
-            block = given.get("block_length", attends.length)
+            block = given.get("block_length", attends.length) or gen_length
             if values.get("cache", "none") != "none":
                 wrong = "a block model keeps finished blocks, exactly; it takes no cache"
         check_lengths(gen_length, block)
