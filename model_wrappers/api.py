@@ -10,7 +10,7 @@ import torch.nn.functional as F
 
 from model_wrappers.backbones.blocks import BlockLedger, Blocks, ledgers
 from model_wrappers.backbones.protocol import BackboneLike
-from model_wrappers.decoders import Decoder, Method, decoder_named
+from model_wrappers.decoders import Decoder, Method, WithOptions, decoder_named, split_options
 from model_wrappers.options import Options, convert_options
 from model_wrappers.request import Request, fill_after_eos
 from model_wrappers.sampling import Sampler
@@ -22,7 +22,7 @@ LEAST_TEMPERATURE = 1e-6  # logits divided by less than this overflow
 def decode(
     backbone: BackboneLike,
     prompt_ids: torch.Tensor,
-    method: Method = "fef",
+    method: Method | WithOptions = "fef",
     *,
     gen_length: int = 64,
     block_length: int | None = None,
@@ -35,15 +35,17 @@ def decode(
 ) -> Decoded:
     """Decode a response of gen_length tokens to one prompt: tokens (gen_length,) and their trace.
 
-    prompt_ids: LongTensor (P,) or (1, P). method: a name in METHODS, or a decoder, a function of (request, options).
-    block_length: None is gen_length (full sequence), or a block model's; another one changes the blocks of such a
-    model. sampler: replaces the seeded one. given: LongTensor (gen_length,), a response to complete: its masks are
-    predicted (default: all masks). observer: sees every commit and re-mask, and more if it is a trace.FullObserver.
+    prompt_ids: LongTensor (P,) or (1, P). method: a name in METHODS, or a decoder, a function of (request, options), or
+    one of them with some of its options, (method, {option: value}). block_length: None is gen_length (full sequence),
+    or a block model's; another one changes the blocks of such a model. sampler: replaces the seeded one. given:
+    LongTensor (gen_length,), a response to complete: its masks are predicted (default: all masks). observer: sees every
+    commit and re-mask, and more if it is a trace.FullObserver.
     Raises ValueError for an unknown method or option and a bad value, naming what is valid, for logits that are not
     finite, and for a decoder that leaves masks or changes what was given.
     """
+    method, own_options = split_options(method)
     decoder = decoder_named(method)
-    options = check_options(decoder, method_options)
+    options = check_options(decoder, own_options | method_options)
     check_temperature(decoder, temperature)
     lengths = (gen_length, block_length)
     sampler = Sampler(seed) if sampler is None else sampler

@@ -243,3 +243,13 @@ def test_a_record_has_the_block_of_the_last_content() -> None:
     assert item["first_block_seconds"] == out.trace.block_seconds[0][1] < item["content_seconds"] <= item["seconds"]
     ends = [end for end, at in out.trace.block_seconds if at <= item["content_seconds"]]
     assert ends[-1] >= item["content_tokens"] > ends[-2]
+
+
+def test_a_method_may_come_with_its_options(tiny: Backbone, prompt: torch.Tensor) -> None:
+    seen = [
+        decode(tiny, prompt, method=method, gen_length=8, **options).trace.forwards
+        for method, options in ((("threshold", {"tau": 0.0}), {}), ("threshold", {"tau": 0.0}))
+    ]
+    assert seen[0] == seen[1] == decode(tiny, prompt, ("threshold", {"tau": 0.9}), gen_length=8, tau=0.0).trace.forwards
+    with pytest.raises(ValueError, match="is no method: give"):
+        decode(tiny, prompt, method=("threshold",))  # type: ignore[arg-type]
