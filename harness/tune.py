@@ -204,6 +204,10 @@ class TuneOptions:
 
 def tune(options: TuneOptions) -> None:
     """Run the settings on each suite, choose, and write choice.json and choice.md. Raises UserError."""
+    suites = suites_named(options.suite)
+    own = spaces_of(options.decoders) if options.decoders else {}
+    spaces = {**SPACES, **own}
+    # What takes seconds to import comes after what may be refused.
     from harness.measures.intervals import summarise
     from harness.options import checked
     from harness.records.store import read_run, write_atomically
@@ -212,14 +216,11 @@ def tune(options: TuneOptions) -> None:
     from harness.runs.options import RunOptions
     from harness.runs.resolve import resolve
 
-    suites = suites_named(options.suite)
     table = read_models(options.model, suites)
     roles: dict[str, str] = {}
     for role in ROLES:
         if role in table:
             roles.setdefault(str(table[role]), role)  # each checkpoint once
-    own = spaces_of(options.decoders) if options.decoders else {}
-    spaces = {**SPACES, **own}
     alike = {name: getattr(options, name) for name in ("model", "data", "limit", "device", "workers", "threads")}
     runs, found = {}, {}
     for name, suite in suites.items():
@@ -236,6 +237,8 @@ def tune(options: TuneOptions) -> None:
         given = {"suite": name, "methods": tuple(tried), "out": folder, "resume": (folder / "run.json").exists()}
         runs[name] = checked(RunOptions, given | alike)
         resolve(runs[name])  # what cannot be decoded is refused before hours of another suite
+    counts = ", ".join(f"{len(methods)} settings on {name}" for name, methods in found.items())
+    print(f"{counts}, each on {options.limit} dev problems")
     rows = []
     for name, each in runs.items():
         with tempfile.TemporaryDirectory(prefix="harness-") as scratch:
@@ -337,6 +340,8 @@ def choice_of(chosen: pd.DataFrame, spaces: Mapping[str, Space] = SPACES, folder
 def described(chosen: pd.DataFrame, spaces: Mapping[str, Space] = SPACES) -> str:
     """What was chosen, in Markdown: a row per decoder, goal, checkpoint and suite."""
     lines = [
+        f"# What was chosen on dev problems\n\nFast: the fastest within {TOLERANCE:g} point of LLaDA's best accuracy; "
+        "accurate: the most accurate. Bold: the decoder's best checkpoint, by the means over the suites.\n",
         "| decoder | for | checkpoint | suite | dev accuracy | seconds | settings |",
         "|---|---|---|---|---:|---:|---|",
     ]

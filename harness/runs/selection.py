@@ -112,6 +112,7 @@ def _resolved(element: Element) -> tuple[str, dict[str, Preset]]:
         if plain and (not name or name in presets):
             return name or element.plugin, {name: presets[name]} if name else presets
         wrong = f"a tuned method takes no options and no cache, and is one of {', '.join(presets)}"
+        wrong += meant(name, presets)
     elif element.plugin and name not in (brought := load(element.plugin).methods):
         wrong = f"{element.plugin} registers no method {name}; it has {', '.join(brought) or 'none'}"
     elif name in GROUPS or name == ALL:
@@ -139,7 +140,7 @@ def _with_arguments(element: Element, preset: Preset) -> tuple[str, Preset]:
     if element.cache and arguments.setdefault("cache", element.cache) != element.cache:
         wrong = "the cache is there twice"
     elif "draft" in arguments and isinstance(decoder.source, str):
-        wrong = "draft is not set here; name the model with --model base=...,draft=..."
+        wrong = "draft is no option of a method; with --model base=...,draft=... it has these drafts already"
     elif (role := arguments.pop("role", None)) not in (None, *ROLES):
         wrong = f"unknown role {role!r}; valid: {', '.join(ROLES)}"
     if wrong:

@@ -253,3 +253,10 @@ def test_a_method_may_come_with_its_options(tiny: Backbone, prompt: torch.Tensor
     assert seen[0] == seen[1] == decode(tiny, prompt, ("threshold", {"tau": 0.9}), gen_length=8, tau=0.0).trace.forwards
     with pytest.raises(ValueError, match="is no method: give"):
         decode(tiny, prompt, method=("threshold",))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("prompt_ids", ["text", ["text"], {"input_ids": [1]}])
+def test_text_is_no_prompt_and_a_list_of_ids_is(tiny: Backbone, prompt_ids: Any) -> None:
+    with pytest.raises(ValueError, match=r"prompt_ids must be ids of shape .* model_wrappers.chat encodes text"):
+        decode(tiny, prompt_ids, method="llada", gen_length=4)
+    assert len(decode(tiny, [3, 14], method="llada", gen_length=4).tokens) == 4

@@ -119,6 +119,11 @@ def test_what_a_choice_does_not_have_is_refused(element: str, tmp_path: Path) ->
         methods_named(element.format(written(tmp_path)))
 
 
+def test_a_name_near_a_tuned_method_is_answered_with_it(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="did you mean threshold-tuned-fast"):
+        methods_named(f"{written(tmp_path)}:threshold-fast")
+
+
 def test_a_tuned_method_is_refused_on_a_suite_it_was_not_tuned_for(tmp_path: Path) -> None:
     (preset,) = methods_named(f"{written(tmp_path)}:threshold-tuned-fast").values()
     with pytest.raises(UserError, match="not tuned for mbpp"):
@@ -217,6 +222,6 @@ def test_a_tuning_ends_with_a_choice_and_the_same_command_goes_on(tmp_path: Path
     first = json.loads(path.read_text())
     assert {"llada-tuned-fast", "threshold-tuned-fast", "mine-tuned-fast"} <= set(methods_named(str(path)))
     assert {method["role"] for method in first["methods"].values()} == {"base", "fef", "control"}
-    assert "| **threshold** | fast |" in (tmp_path / "tuned" / "choice.md").read_text()
+    assert "\n| **threshold** | fast |" in (tmp_path / "tuned" / "choice.md").read_text()
     path.unlink()
     assert tune.main(line) == 0 and json.loads(path.read_text()) == first
