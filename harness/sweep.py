@@ -6,30 +6,34 @@
         --vary "suite=opencompass:gsm8k_0shot_gen_a58960"     another configuration of the same problems
 
 All other options are those of harness/run.py. The base and each value are an untimed run, in FOLDER/base and
-FOLDER/OPTION=VALUE; the same command goes on where it was stopped. sweep.md and sweep.csv say for each value Kendall's
-tau between the methods' order there and in the base, how many pairs change places and for how many of them both runs
-show it, and by how much it moves a method's accuracy at most. Seeds need a temperature.
+FOLDER/OPTION=VALUE; the same command goes on where it was stopped. With --cross there is one for each combination of
+the values. sweep-table.md and .tex have the accuracies, method by value, sweep-table.csv those of every suite. sweep.md
+and sweep.csv say for each value Kendall's tau between the methods' order there and in the base, how many pairs change
+places and for how many of them both runs show it, and by how much it moves a method's accuracy at most. Seeds need a
+temperature.
 """
 
 from __future__ import annotations
 
 import logging
 import math
+import re
 import sys
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from itertools import combinations
-from pathlib import Path
+from itertools import combinations, product
+from pathlib import Path, PurePath
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from scipy.stats import kendalltau
 
 from harness.elements import elements_of, parse_value
 from harness.errors import UserError, one_line_errors
-from harness.measures.intervals import paired
-from harness.measures.table import measure, method_labels
+from harness.measures.intervals import means, paired
+from harness.measures.table import BY_SEED, measure, method_labels, suite_titles
 from harness.options import checked, option, parsed
 from harness.records.store import Run
 from harness.runs.options import RunOptions
@@ -49,20 +53,34 @@ class SweepOptions(RunOptions):
     vary: tuple[str, ...] = option(
         "an option of harness/run.py and other values of it", (), action="append", metavar="OPTION=VALUE|VALUE"
     )
+    cross: bool = option("all combinations of the values instead of one option at a time", False)
 
 
-def levels_of(vary: tuple[str, ...]) -> dict[tuple[str, str], Any]:
-    """The levels of --vary, (option, value as text) -> value. Raises UserError for what is no option or no value."""
+Level = tuple[str, str]  # options and values as text, of several joined by BY
+BY = " x "
+BASE: Level = ("base", "")
+
+
+def levels_of(vary: tuple[str, ...], cross: bool = False) -> dict[Level, dict[str, Any]]:
+    """The levels of --vary, (option, value as text) -> what changes. cross: every combination of the options' values.
+
+    Raises UserError for what is no option or no value.
+    """
     known = [each.name for each in fields(RunOptions) if each.name not in KEPT]
-    levels: dict[tuple[str, str], Any] = {}
+    given: dict[str, list[str]] = {}
     for text in vary:
         name, equals, values = text.partition("=")
         name = name.strip().replace("-", "_")
         if not equals or not elements_of(values, "|") or name not in known:
             wrong = "" if name in known else f"unknown option {name}; valid: {', '.join(known)}; "
             raise UserError(f"--vary {text}: {wrong}write OPTION=VALUE|VALUE")
-        levels |= {(name, value): parse_value(value) for value in elements_of(values, "|")}
-    return levels
+        given.setdefault(name, []).extend(elements_of(values, "|"))
+    together = [tuple(given)] if cross and given else [(name,) for name in given]
+    return {
+        (BY.join(names), BY.join(values)): dict(zip(names, map(parse_value, values), strict=True))
+        for names in together
+        for values in product(*(given[name] for name in names))
+    }
 
 
 def sweep(options: SweepOptions) -> str:
@@ -71,14 +89,15 @@ def sweep(options: SweepOptions) -> str:
     from harness.run import run
     from harness.runs.resolve import resolve
 
-    levels = levels_of(options.vary)
+    levels = levels_of(options.vary, options.cross)
     if options.out is None or not levels:
         raise UserError("--out FOLDER and --vary are needed: what is to be changed, such as --vary 'gen_length=64|96'")
     same = {each.name: getattr(options, each.name) for each in fields(RunOptions) if each.name not in KEPT}
-    runs: dict[tuple[str, str], tuple[Path, RunOptions]] = {}
-    for key, value in {("base", ""): None, **levels}.items():
-        folder = options.out / (key[0] if value is None else f"{key[0]}={key[1].replace('/', '_')}")
-        own = same | ({} if value is None else {key[0]: value}) | {"untimed": True, "out": folder}
+    runs: dict[Level, tuple[Path, RunOptions]] = {}
+    for key, changed in {BASE: {}, **levels}.items():
+        named = ",".join(f"{name}={value}" for name, value in zip(*(part.split(BY) for part in key), strict=True))
+        folder = options.out / (named.replace("/", "_") if changed else BASE[0])
+        own = same | changed | {"untimed": True, "out": folder}
         runs[key] = folder, checked(RunOptions, own | {"resume": (folder / "run.json").exists()})
         resolve(runs[key][1])  # what cannot be decoded is refused before hours of the other values
     found = {}
@@ -86,11 +105,95 @@ def sweep(options: SweepOptions) -> str:
         with tempfile.TemporaryDirectory(prefix="harness-") as scratch:
             run(each_run, Path(scratch), tables=False)
         found[key] = read_run(folder)
-    base = found.pop(("base", ""))
+    base = found.pop(BASE)
+    numbers = accuracies({BASE: base, **found})
+    usual = {name: str(value) for name, value in same.items() if value not in (None, False)}
+    tables = [(caption(base, factor), beside(numbers, factor, usual)) for factor in dict.fromkeys(f for f, _ in found)]
+    write_atomically(options.out / "sweep-table.csv", numbers.to_csv(index=False, lineterminator="\n"))
+    write_atomically(options.out / "sweep-table.md", "\n".join(markdown(*table) for table in tables))
+    write_atomically(options.out / "sweep-table.tex", "\n".join(latex(*table) for table in tables))
     rows = by_factor(swept(base, found))
     write_atomically(options.out / "sweep.csv", rows.to_csv(index=False, lineterminator="\n"))
     write_atomically(options.out / "sweep.md", described(rows))
-    return described(rows)
+    return "\n".join([*(markdown(*table) for table in tables), described(rows)])
+
+
+MEAN = "mean"
+
+
+def accuracies(runs: Mapping[Level, Run]) -> pd.DataFrame:
+    """A row per level, method and suite, and for the plain mean of several suites: factor, level, method, label, suite,
+    accuracy and spread, in percent.
+
+    spread: half of the 95% interval (Wilson's), or with several seeds the standard deviation over them. NaN where a
+    suite is missing or not scored. Raises UserError as `measure` does.
+    """
+    frames = {}
+    for key, run in runs.items():
+        measured, labels = measure(run).assign(speedup=math.nan), method_labels(run)
+        groups = {suite: [suite] for suite in suite_titles(run)}
+        groups |= {MEAN: list(groups)} if len(groups) > 1 else {}
+        found = pd.concat([means(measured, suites, {}).assign(suite=name) for name, suites in groups.items()])
+        found["spread"] = (found["accuracy_high"] - found["accuracy_low"]) / 2
+        if len(run.config.draws) > 1:
+            by_seed = measured.set_index(["method", "suite"])[BY_SEED].map(np.array)
+            each = zip(found["method"], found["suite"], found["accuracy"], strict=True)
+            found["spread"] = [
+                math.nan if math.isnan(mean) else np.std(by_seed[method][groups[suite]].mean(), ddof=1)
+                for method, suite, mean in each
+            ]
+        frames[key] = found.assign(label=found["method"].astype(str).map(labels))
+    found = pd.concat(frames, names=["factor", "level"]).reset_index(["factor", "level"])
+    return found[["factor", "level", "method", "label", "suite", "accuracy", "spread"]]
+
+
+def beside(numbers: pd.DataFrame, factor: str, usual: Mapping[str, str]) -> pd.DataFrame:
+    """The rows of `accuracies` for one factor as texts, accuracy ± spread over all suites: a row per method, a column
+    per value, that of the base first, or of two options together a group of columns for each value of the first.
+
+    usual: the base's values, as far as they are known.
+    """
+    of_all = numbers["suite"] == numbers.groupby(["factor", "level"])["suite"].transform("last")
+    own = numbers[of_all & numbers["factor"].isin([factor] if BY in factor else [factor, BASE[0]])]
+    cells = own["accuracy"].map("{:.1f}".format) + " ± " + own["spread"].map("{:.1f}".format)
+    own = own.assign(cell=cells.where(own["accuracy"].notna(), "-"))
+    columns: dict[Any, Any] = {}
+    for level, each in own.groupby("level", sort=False):
+        value = str(level or usual.get(factor, BASE[0]))
+        columns[tuple(value.split(BY)) if BY in factor else value] = each.set_index("method")["cell"]
+    labels = own.drop_duplicates("method").set_index("method")["label"].to_dict()
+    return pd.concat(columns, axis=1, names=factor.split(BY)).fillna("-").rename(index=labels)
+
+
+def caption(base: Run, factor: str) -> str:
+    """What the table of a factor has, in one sentence."""
+    models = dict.fromkeys(PurePath(name).name for names in base.config.models.values() for name in names.values())
+    draws, suites = base.config.draws, suite_titles(base).values()
+    counts = measure(base).groupby("suite")["items"].max() // len(draws)
+    numbers = " to ".join(map(str, dict.fromkeys([counts.min(), counts.max()])))
+    spread = f"the standard deviation over the seeds {', '.join(map(str, draws))}"
+    return (
+        f"Accuracy (%) by {factor}, {'mean over' if len(suites) > 1 else 'on'} {', '.join(suites)} ({numbers} "
+        f"{'generated ' * base.config.generated}problems each), with {', '.join(models)}. "
+        f"± is {spread if len(draws) > 1 else 'half of the 95% interval'}."
+    )
+
+
+def markdown(caption: str, table: pd.DataFrame) -> str:
+    """A table of `beside` in Markdown."""
+    names = [column if isinstance(column, tuple) else (column,) for column in table.columns]
+    columns = [
+        ", ".join(f"{of}={value}" for of, value in zip(table.columns.names, each, strict=True)) for each in names
+    ]
+    rows = [["Method", *columns], ["---", *["---:"] * len(columns)], *table.reset_index().to_numpy().tolist()]
+    return "\n".join([caption, "", *(f"| {' | '.join(row)} |" for row in rows), ""])
+
+
+def latex(caption: str, table: pd.DataFrame) -> str:
+    """A table of `beside` in LaTeX; needs booktabs."""
+    said = re.sub(r"([%_&#$])", r"\\\1", caption)
+    text = table.rename_axis(index=None).to_latex(escape=True, caption=said, multicolumn_format="c")
+    return text.replace("±", r"$\pm$")
 
 
 def described(rows: pd.DataFrame) -> str:
@@ -116,7 +219,7 @@ PROBLEM = ["suite", "item", "gold"]
 Pair = tuple[str, str]
 
 
-def swept(base: Run, levels: Mapping[tuple[str, str], Run]) -> pd.DataFrame:
+def swept(base: Run, levels: Mapping[Level, Run]) -> pd.DataFrame:
     """A row for each level, (option, value) -> its run; columns are SWEEP.
 
     kendall: Kendall's tau-b between the methods' mean accuracies over the suites, there and in the base; NaN where one

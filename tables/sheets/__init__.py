@@ -12,12 +12,21 @@ from msgspec import UNSET
 
 from harness.measures.against import against_reference
 from harness.measures.intervals import Pairs
-from harness.measures.table import BY_SEED, LENGTH, REFERENCE, method_labels, suite_titles, timed
+from harness.measures.table import (
+    BY_SEED,
+    LENGTH,
+    REFERENCE,
+    method_labels,
+    other_tokenizers,
+    suite_titles,
+    timed,
+)
 from harness.records.store import Run
 from harness.suites.registry import SUITES
 
 MEAN = "mean"
 ACCEPTANCE_MEANING = "Acceptance is accepted / proposed draft tokens, in percent."
+OTHER_TOKENIZER = "another tokenizer: Speed is of seconds a response, Fwd. of calls a response"
 SIMILAR = range(90, 111)  # lengths of responses in percent of LLaDA's, as printed, without a note
 
 
@@ -161,11 +170,18 @@ def with_notes(measured: pd.DataFrame, run: Run) -> pd.DataFrame:
         similar = pd.isna(ratio) or round(100 * ratio) in SIMILAR
         return "" if similar else f"responses are {round(100 * ratio)}% as long as LLaDA's"
 
+    other = other_tokenizers(run)
+
+    def tokenizer_note(row: Any) -> str:
+        return OTHER_TOKENIZER if row.method in other else ""
+
     rows = list(measured.assign(most=most).itertuples())
     return measured.assign(
         accuracy_note=[accuracy_note(row) for row in rows],
-        speed_note=[joined(forward_note(row), length_note(row), settings_note(row)) for row in rows],
-        forward_note=[forward_note(row) for row in rows],
+        speed_note=[
+            joined(forward_note(row), tokenizer_note(row), length_note(row), settings_note(row)) for row in rows
+        ],
+        forward_note=[joined(forward_note(row), tokenizer_note(row)) for row in rows],
         accuracy_full=(measured["scored"] == by_suite["scored"].transform("max")),
         speed_full=(measured["shared_items"] == by_suite["shared_items"].transform("max")),
         acceptance_percent=100 * measured["acceptance"],

@@ -16,6 +16,7 @@ from harness.plugins import load
 from harness.records.store import read_run
 from harness.run import main
 from harness.suites.questions import judge_of
+from harness.tune import spaces_of
 from model_wrappers import decode, load_backbone
 from model_wrappers.backbones.registry import FAMILIES
 
@@ -59,6 +60,12 @@ def test_the_rule_and_the_drafting_decoder_run(outside: Path, start: str, calls:
     if start == "look(":
         committed = run.windows["committed"].sum()
         assert committed == 48 and (run.windows["accepted"] <= run.windows["proposed"]).all()
+
+
+def test_the_rule_is_tuned_over_the_values_that_are_given(outside: Path) -> None:
+    (given,) = re.findall(r'--decoders "(.*?)"', PAGE.read_text(encoding="utf-8"))
+    spaces = spaces_of(given.replace("../", f"{outside}/"))
+    assert list(spaces) == ["llada", "threshold", "margin"] and spaces["margin"].values == {"low": (0.1, 0.3)}
 
 
 @pytest.mark.slow

@@ -10,16 +10,22 @@ from run_records import item, save
 from harness import sweep
 from harness.errors import UserError
 from harness.records.store import Run
-from harness.sweep import by_factor, swept
+from harness.stats import wilson
+from harness.sweep import accuracies, beside, by_factor, swept
 
 METHODS = {name: {"label": name.upper()} for name in ("llada", "threshold", "fef")}
 
 
-def run_of(folder: Path, right: dict[str, int]) -> Run:
-    """100 problems, of which a method solves the first ones."""
-    each = [(name, number, number < count) for name, count in right.items() for number in range(100)]
-    items = [item(name, "gsm8k", number, correct=correct) for name, number, correct in each]
-    return save(folder, items, config={"methods": METHODS, "suites": {"gsm8k": {}}})
+def run_of(folder: Path, right: dict[str, int], *more: dict[str, int]) -> Run:
+    """100 problems, of which a method solves the first ones; more: how many with each other seed."""
+    draws = [right, *more]
+    each = [(name, draw, at) for draw in range(len(draws)) for name in draws[draw] for at in range(100)]
+    items = [item(name, "gsm8k", 100 * draw + at, correct=at < draws[draw][name]) for name, draw, at in each]
+    seeds = {"seeds": list(range(len(draws)))} if more else {}
+    files = {"files": {"gsm8k": {"items": 100 * len(draws)}}}
+    models = {"base": {"gsm8k": "models/nano"}}
+    config = {"methods": METHODS, "suites": {"gsm8k": {"title": "GSM8K"}}, "models": models, **seeds}
+    return save(folder, items, config=config, data=files)
 
 
 def test_levels_are_compared_with_the_base_by_hand(tmp_path: Path) -> None:
@@ -37,6 +43,43 @@ def test_levels_are_compared_with_the_base_by_hand(tmp_path: Path) -> None:
     assert rows.loc["gen_length", ["change", "change_of"]].to_list() == [-60.0, "FEF"]
     assert rows.loc["gen_length", "change_low"] < -60 < rows.loc["gen_length", "change_high"] < 0
     assert by_factor(rows.reset_index())["factor"].to_list() == ["gen_length", "seed", "dtype"]
+
+
+def test_the_table_has_accuracies_by_value_with_half_their_interval(tmp_path: Path) -> None:
+    base, level = (run_of(tmp_path / str(count), {"llada": count, "fef": 80}) for count in (50, 60))
+    numbers = accuracies({sweep.BASE: base, ("gen_length", "96"): level})
+    assert numbers["accuracy"].to_list() == [50, 80, 60, 80]
+    low, high = wilson(0.5, 100)
+    assert numbers["spread"].iloc[0] == pytest.approx(50 * (high - low))
+    table = beside(numbers, "gen_length", {"gen_length": "64"})
+    assert table.loc["LLADA"].to_dict() == {"64": "50.0 ± 9.6", "96": "60.0 ± 9.4"}
+    said = sweep.caption(base, "gen_length")
+    assert said == (
+        "Accuracy (%) by gen_length, on GSM8K (100 problems each), with nano. ± is half of the 95% interval."
+    )
+    assert "| Method | gen_length=64 | gen_length=96 |" in sweep.markdown(said, table)
+    assert r"Accuracy (\%) by gen\_length" in sweep.latex(said, table) and r"50.0 $\pm$ 9.6" in sweep.latex(said, table)
+
+
+def test_with_several_seeds_the_spread_is_their_standard_deviation(tmp_path: Path) -> None:
+    base = run_of(tmp_path, {"llada": 40}, {"llada": 50}, {"llada": 60})
+    assert accuracies({sweep.BASE: base})[["accuracy", "spread"]].to_numpy().tolist() == [[50, 10]]
+    assert sweep.caption(base, "x").endswith("± is the standard deviation over the seeds 0, 1, 2.")
+
+
+def test_options_that_are_crossed_are_grouped_columns(tmp_path: Path) -> None:
+    levels = sweep.levels_of(("gen_length=64|96", "prompt=chat|plain"), cross=True)
+    assert levels["gen_length x prompt", "64 x plain"] == {"gen_length": 64, "prompt": "plain"} and len(levels) == 4
+    run = run_of(tmp_path, {"llada": 50})
+    table = beside(accuracies(dict.fromkeys([sweep.BASE, *levels], run)), "gen_length x prompt", {})
+    assert table.columns.to_list() == [("64", "chat"), ("64", "plain"), ("96", "chat"), ("96", "plain")]
+    assert "| gen_length=64, prompt=chat |" in sweep.markdown("", table)
+    assert r"\multicolumn{2}{c}{64}" in sweep.latex("", table)
+
+
+def test_a_method_that_a_value_lacks_has_a_dash_there(tmp_path: Path) -> None:
+    base, level = run_of(tmp_path / "a", {"llada": 50, "fef": 80}), run_of(tmp_path / "b", {"llada": 50})
+    assert beside(accuracies({sweep.BASE: base, ("model", "x"): level}), "model", {}).loc["FEF", "x"] == "-"
 
 
 def test_another_configuration_of_a_suite_is_compared_problem_by_problem(tmp_path: Path) -> None:
@@ -85,8 +128,14 @@ def test_a_value_that_cannot_be_decoded_is_refused_before_the_base_is(tmp_path: 
 
 def test_levels_are_read_as_options_are() -> None:
     levels = sweep.levels_of(("gen-length=48|96", "stop_at_eos=true", "model=nano-control"))
-    lengths = {("gen_length", "48"): 48, ("gen_length", "96"): 96}
-    assert levels == {**lengths, ("stop_at_eos", "true"): True, ("model", "nano-control"): "nano-control"}
+    assert list(levels) == [
+        ("gen_length", "48"),
+        ("gen_length", "96"),
+        ("stop_at_eos", "true"),
+        ("model", "nano-control"),
+    ]
+    changes = [{"gen_length": 48}, {"gen_length": 96}, {"stop_at_eos": True}, {"model": "nano-control"}]
+    assert list(levels.values()) == changes
 
 
 @pytest.mark.slow
@@ -100,4 +149,6 @@ def test_a_sweep_has_a_run_for_each_value_and_goes_on(tmp_path: Path, capsys: py
         *("base", "gen_length=32", "stop_at_eos=true")
     }
     assert len(pd.read_csv(tmp_path / "sweep" / "sweep.csv")) == 2
+    assert (tmp_path / "sweep" / "sweep-table.md").read_text().count("| Method |") == 2
     assert sweep.main(line) == 0 and (tmp_path / "sweep" / "sweep.md").read_text() == first
+    assert sweep.main([*line, "--cross"]) == 0 and (tmp_path / "sweep" / "gen_length=32,stop_at_eos=true").is_dir()

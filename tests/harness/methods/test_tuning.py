@@ -5,11 +5,13 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from registered import forgotten
 
 from harness import tune
 from harness.errors import UserError
 from harness.runs.selection import methods_named
-from harness.tune import SPACES, choice_of, choose, decoders_for, settings, with_role
+from harness.tune import SPACES, choice_of, choose, decoders_for, settings, spaces_of, with_role
+from model_wrappers import METHODS
 from model_wrappers.backbones.blocks import Blocks
 
 
@@ -117,6 +119,11 @@ def test_what_a_choice_does_not_have_is_refused(element: str, tmp_path: Path) ->
         methods_named(element.format(written(tmp_path)))
 
 
+def test_a_name_near_a_tuned_method_is_answered_with_it(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="did you mean threshold-tuned-fast"):
+        methods_named(f"{written(tmp_path)}:threshold-fast")
+
+
 def test_a_tuned_method_is_refused_on_a_suite_it_was_not_tuned_for(tmp_path: Path) -> None:
     (preset,) = methods_named(f"{written(tmp_path)}:threshold-tuned-fast").values()
     with pytest.raises(UserError, match="not tuned for mbpp"):
@@ -135,17 +142,86 @@ def test_blocks_and_caches_of_a_block_model_are_not_tuned() -> None:
     assert len(found) == 6 and not any("block_length" in each or "cache" in each for each in found)
 
 
-LINE = ["--suite", "mbpp", "--decoders", "llada,threshold", "--budget", "2", "--limit", "1", "--threads", "1"]
+def own_settings(decoders: str, name: str, budget: int = 10) -> list[str]:
+    return settings(name, 64, budget, seed=0, spaces=spaces_of(decoders))
+
+
+def test_values_in_brackets_are_the_space_the_defaults_first_and_once() -> None:
+    found = own_settings("threshold(tau=0.5|0.9|0.99, cache=dual)", "threshold")
+    assert found[0] == "threshold(cache=dual)"  # tau is 0.9
+    assert sorted(found[1:]) == ["threshold(cache=dual,tau=0.5)", "threshold(cache=dual,tau=0.99)"]
+    assert len(own_settings("klass(conf_threshold=0.5|0.6|0.7, kl_threshold=0.1|0.2)", "klass", budget=4)) == 4
+    assert own_settings("linear(threshold=0.6|0.7)", "linear")[0] == "s2d2(acceptance=match)"
+    assert own_settings("threshold+dual(tau=0.5)", "threshold-dual") == ["threshold+dual(tau=0.5)"]
+
+
+def test_llada_is_tuned_with_the_others_for_the_rule_needs_it() -> None:
+    assert list(spaces_of("threshold; factor(f=1|2)")) == ["llada", "threshold", "factor"]
+    assert list(spaces_of("factor, llada")) == ["factor", "llada"]
+
+
+@pytest.mark.parametrize(
+    ("decoders", "says"),
+    [
+        ("treshold(tau=0.5|0.7)", "did you mean threshold"),
+        ("threshold; threshold(tau=0.5)", r"names threshold twice; give all its values in one element"),
+        ("nowhere.py:mine(k=1|2)", "nowhere.py: there is no such file"),
+        ("threshold(tau=0.5|0.7", "is not closed"),
+    ],
+)
+def test_a_decoder_that_cannot_be_tuned_is_refused(decoders: str, says: str) -> None:
+    with pytest.raises(UserError, match=says):
+        spaces_of(decoders)
+
+
+MINE = """
+from model_wrappers import register
+from model_wrappers.options import Options
+
+
+class Own(Options):
+    k: int = 1
+
+
+@register("mine", label="Mine")
+def mine(request, options: Own):
+    masked = (request.x_1L[0] == request.mask_id).nonzero()[:, 0]
+    request.backbone.logits(request.x_1L, positions=masked)
+    request.commit(masked, options.k, None, "filled")
+"""
+
+
+@pytest.mark.usefixtures("registries")
+def test_a_decoder_of_a_file_is_tuned_and_its_choice_finds_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(MINE)
+    with forgotten():
+        spaces = spaces_of(f"{file}:mine(k=1|2|3)")
+    assert settings("mine", 64, 10, 0, spaces=spaces)[0] == f"{file}:mine"
+    dev = rows(("s", "llada", "base", 90, 10), ("s", "mine", "base", 95, 1))
+    path = tmp_path / "tuned" / "choice.json"
+    path.parent.mkdir()
+    chosen = choice_of(choose(dev), SPACES | spaces, path.parent)
+    path.write_text(json.dumps({"methods": chosen}))
+    assert chosen["mine-tuned-fast"]["plugin"] == "../mine.py"
+    (preset,) = methods_named(f"{path}:mine-tuned-fast").values()
+    assert (preset.label, preset.decoder) == ("Mine, tuned (fast)", METHODS["mine"])
+
+
+LINE = ["--suite", "mbpp", "--budget", "2", "--limit", "1", "--threads", "1"]
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("registries")
 def test_a_tuning_ends_with_a_choice_and_the_same_command_goes_on(tmp_path: Path) -> None:
-    line = [*LINE, "--out", str(tmp_path / "tuned")]
+    (tmp_path / "mine.py").write_text(MINE)
+    decoders = f"threshold; {tmp_path}/mine.py:mine(k=5|6)"
+    line = [*LINE, "--decoders", decoders, "--out", str(tmp_path / "tuned")]
     assert tune.main(line) == 0
     path = tmp_path / "tuned" / "choice.json"
     first = json.loads(path.read_text())
-    assert {"llada-tuned-fast", "threshold-tuned-fast"} <= set(methods_named(str(path)))
+    assert {"llada-tuned-fast", "threshold-tuned-fast", "mine-tuned-fast"} <= set(methods_named(str(path)))
     assert {method["role"] for method in first["methods"].values()} == {"base", "fef", "control"}
-    assert "| **threshold** | fast |" in (tmp_path / "tuned" / "choice.md").read_text()
+    assert "\n| **threshold** | fast |" in (tmp_path / "tuned" / "choice.md").read_text()
     path.unlink()
     assert tune.main(line) == 0 and json.loads(path.read_text()) == first
