@@ -54,7 +54,7 @@ class Space:
     """What a decoder is tuned over: values by option, the preset they change, the row's name.
 
     fixed: options of all its settings, unless a value goes before. blocks: for block models alone, or (False) not for
-    them. usual: the defaults of a decoder of --decoders, which are not drawn again. plugin: the file or module of one
+    them. usual: the defaults of a decoder of --decoders, as far as they are values. plugin: the file or module of one
     from outside.
     """
 
@@ -148,7 +148,7 @@ def _own(text: str) -> tuple[str, Space]:
     varied = {option: each for option, each in values.items() if len(each) > 1}
     fixed = {**space.fixed, **{option: each[0] for option, each in values.items() if option not in varied}}
     defaults = {**structs.asdict(preset.decoder.options()), **preset.options, **fixed}
-    usual = {option: defaults.get(option) for option in varied}
+    usual = {option: defaults[option] for option in varied if defaults.get(option) is not None}
     return name.replace("+", "-"), replace(space, values=varied, fixed=fixed, usual=usual, plugin=plugin.strip())
 
 
@@ -174,7 +174,7 @@ def settings(
     combinations = [each for each in combinations if each not in (space.fixed, space.usual)]
     rng = Random(f"settings {decoder} {gen_length} {seed}")
     drawn = rng.sample(combinations, min(budget - 1, len(combinations))) if values else []
-    return [format_call(space.preset, {**space.fixed, **chosen}) for chosen in ({}, *drawn)]
+    return [format_call(space.preset, {**space.fixed, **chosen}) for chosen in (space.usual, *drawn)]
 
 
 def with_role(element: str, role: str) -> str:

@@ -233,9 +233,8 @@ def prepare(
     """
     turns = [each for part in problems for each in conversations(part, next(iter(models.values())))]
     longest = sorted(models.values(), key=lambda model: model.gen_length)
-    backbones = {model.backbone.name: model.backbone for model in longest}  # the limit of each decides
     encoded: dict[str, list[torch.Tensor]] = {}
-    for model in {id(model.backbone): model for model in longest}.values():
+    for model in {id(model.backbone): model for model in longest}.values():  # the limit of each decides
         encoded[model.backbone.name] = own = []
         for item, each in enumerate(turns):
             with explained(f"{suite.name}, item {item}", ValueError):
@@ -245,11 +244,12 @@ def prepare(
                         f"prompt of {len(own[-1])} tokens and response of {model.gen_length} exceed the limit of "
                         f"{model.backbone.name}, {model.backbone.max_length} tokens"
                     )
-    (first, prompts), *others = sorted(encoded.items(), key=lambda each: _causal(backbones[each[0]]))
+    causal = {model.backbone.name for model in longest if model.decoder.causal}
+    (first, prompts), *others = sorted(encoded.items(), key=lambda each: each[0] in causal)
     own_prompts = {}
     for other, own in others:
         unlike = [item for item, pair in enumerate(zip(prompts, own, strict=True)) if not torch.equal(*pair)]
-        if unlike and _causal(backbones[other]) and not _causal(backbones[first]):
+        if unlike and other in causal and first not in causal:
             own_prompts[other] = own * len(seeds)
         elif unlike:
             raise UserError(
@@ -263,10 +263,6 @@ def prepare(
         judge = Judge(part.config["eval_cfg"], part.rows, golds, f"data file of {suite.name}, {part.config['path']}")
     draws = len(seeds)
     return SuiteJob(suite.name, prompts * draws, golds * draws, judge, models, seeds, own_prompts)
-
-
-def _causal(backbone: Backbone) -> bool:
-    return backbone.blocks is not None and backbone.blocks.causal
 
 
 def prompts_of(job: SuiteJob) -> list[PromptRecord]:

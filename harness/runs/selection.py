@@ -95,11 +95,8 @@ def methods_named(methods: Methods, plugins: Iterable[str] = ()) -> dict[str, Pr
         seen.add(key)
         chosen |= {name: preset for name, preset in presets.items() if name not in chosen}  # groups share rows
     if twice or not chosen:
-        wrong = (
-            f"a method twice: {twice[0]} (a function's name is its __name__)"
-            if twice
-            else f"no method; valid: {', '.join(_valid())}"
-        )
+        again = f"a method twice: {''.join(twice[:1])} (a function's name is its __name__)"
+        wrong = again if twice else f"no method; valid: {', '.join(_valid())}"
         raise UserError(f"--methods names {wrong}")
     return chosen
 

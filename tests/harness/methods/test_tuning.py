@@ -148,10 +148,11 @@ def own_settings(decoders: str, name: str, budget: int = 10) -> list[str]:
 
 def test_values_in_brackets_are_the_space_the_defaults_first_and_once() -> None:
     found = own_settings("threshold(tau=0.5|0.9|0.99, cache=dual)", "threshold")
-    assert found[0] == "threshold(cache=dual)"  # tau is 0.9
+    assert found[0] == "threshold(cache=dual,tau=0.9)"
     assert sorted(found[1:]) == ["threshold(cache=dual,tau=0.5)", "threshold(cache=dual,tau=0.99)"]
     assert len(own_settings("klass(conf_threshold=0.5|0.6|0.7, kl_threshold=0.1|0.2)", "klass", budget=4)) == 4
-    assert own_settings("linear(threshold=0.6|0.7)", "linear")[0] == "s2d2(acceptance=match)"
+    assert own_settings("linear(min_span=2|4)", "linear")[0] == "s2d2(acceptance=match,min_span=1)"
+    assert own_settings("llada/2(steps=8|16)", "llada/2")[0] == "llada/2"  # its steps are made from the length
     assert own_settings("threshold+dual(tau=0.5)", "threshold-dual") == ["threshold+dual(tau=0.5)"]
 
 
@@ -197,7 +198,7 @@ def test_a_decoder_of_a_file_is_tuned_and_its_choice_finds_the_file(tmp_path: Pa
     file.write_text(MINE)
     with forgotten():
         spaces = spaces_of(f"{file}:mine(k=1|2|3)")
-    assert settings("mine", 64, 10, 0, spaces=spaces)[0] == f"{file}:mine"
+    assert settings("mine", 64, 10, 0, spaces=spaces)[0] == f"{file}:mine(k=1)"
     dev = rows(("s", "llada", "base", 90, 10), ("s", "mine", "base", 95, 1))
     path = tmp_path / "tuned" / "choice.json"
     path.parent.mkdir()
