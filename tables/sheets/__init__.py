@@ -202,6 +202,8 @@ def mean_rows(frame: pd.DataFrame, suites: Sequence[str]) -> pd.DataFrame:
         by_seed = zip(*own[BY_SEED].dropna(), strict=False) if pd.notna(means["accuracy"]) else ()
         unscored = "no mean: a suite is missing or not scored" if pd.isna(means["accuracy"]) else ""
         unshared = "no mean: a suite is missing or has no speedup" if pd.isna(means["forward_speedup"]) else ""
+        other = any(OTHER_TOKENIZER in str(note) for note in own["forward_note"])
+        speeds = joined(unshared, OTHER_TOKENIZER if other else "")
         rows.append(
             {
                 "method": method,
@@ -209,8 +211,8 @@ def mean_rows(frame: pd.DataFrame, suites: Sequence[str]) -> pd.DataFrame:
                 **means,
                 BY_SEED: tuple(sum(seed) / len(seed) for seed in by_seed),
                 "accuracy_note": unscored,
-                "speed_note": unshared,
-                "forward_note": unshared,
+                "speed_note": speeds,
+                "forward_note": speeds,
                 "accuracy_full": bool(own["accuracy_full"].eq(True).all()),
                 "speed_full": bool(own["speed_full"].eq(True).all()),
             }
