@@ -24,7 +24,7 @@ TRIED := 3.11 3.12
 # One process a core; threads that wait must not spin, or they take the other processes' time.
 PYTEST := OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -q
 
-.PHONY: run test test-all test-slurm parity audit nightly no-slurm check tables gate gate-run golden gpu clean
+.PHONY: run test test-all test-slurm parity audit nightly no-slurm check tables gate gate-batch gate-run golden gpu clean
 .NOTPARALLEL: # each target takes all cores, and the gate measures speed
 
 run: $(VENV)/.installed
@@ -52,7 +52,7 @@ audit: $(VENV)/.installed
 	$(BIN)/python -m harness.audit --sections law,lemma,chains
 
 # What .ci/run has no time for: run it on a machine that does nothing else. With --keep-going one failure hides no other.
-nightly: test-all audit parity gate $(SLURM)
+nightly: test-all audit parity gate gate-batch $(SLURM)
 
 no-slurm:
 	@echo "test-slurm is skipped: it needs root and Debian"
@@ -70,6 +70,9 @@ tables: $(VENV)/.installed
 gate: gate-run
 	$(BIN)/python harness/gate.py results/runs/gate --against $(GOLDEN) --first $(FIRST) \
 	    --against-rev $(BASE) --items $(ITEMS) --methods $(TIMED)
+
+# The same records from eight responses at once.
+gate-batch: $(VENV)/.installed
 	rm -rf results/runs/gate-batch
 	$(BIN)/python harness/run.py --methods $(GATE_METHODS) --limit $(FIRST) --threads 2 --batch 8 \
 	    --out results/runs/gate-batch

@@ -75,7 +75,7 @@ def lm_eval(line: list[str]) -> int:
     """lm-evaluation-harness's command, which finds the model fef-dllm. Raises UserError if it is not installed."""
     if find_spec("lm_eval") is None:
         raise UserError(
-            "fef-dllm lm-eval needs lm-evaluation-harness, which is not installed: pip install 'lm-eval>=0.4.9'"
+            "fef-dllm lm-eval needs lm-evaluation-harness, which is not installed: pip install 'lm-eval>=0.4.10'"
         )
     from model_wrappers.lm_eval_model import main as theirs  # takes seconds to import
 

@@ -12,6 +12,7 @@ with --resume --out FOLDER and repeats at most the item in flight. In Python: `h
 
 from __future__ import annotations
 
+import inspect
 import io
 import logging
 import subprocess
@@ -19,8 +20,9 @@ import sys
 import tempfile
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext, redirect_stdout
+from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 from harness.errors import UserError, one_line_errors
 from harness.methods.presets import DEFAULT_METHODS, GROUPS, describe_presets
@@ -32,8 +34,9 @@ if TYPE_CHECKING:
     from harness.measures.intervals import Evaluation
     from harness.runs.pool import WorkerPool
     from harness.runs.resolve import ResolvedRun
-    from model_wrappers.decoders import Method
+    from model_wrappers.decoders import Method, WithOptions
 
+COMMANDS = ("plan", "status", "list")  # options that do something else than a run
 ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -60,7 +63,7 @@ def main(line: list[str] | None = None) -> int:
 
 
 def evaluate(
-    methods: Method | Iterable[Method] = DEFAULT_METHODS,
+    methods: Method | Iterable[Method | WithOptions] = DEFAULT_METHODS,
     suites: str | Iterable[str] = DEFAULT_SUITES,
     model: str = "nano",
     limit: int | None = None,
@@ -68,8 +71,9 @@ def evaluate(
 ) -> Evaluation:
     """Do what the command line does, and return the run as pandas frames.
 
-    methods: as --methods, or a list of such elements and of decoders, functions of (request, options). options: those
-    of the command line; None and False stand for no value. Raises UserError or ValueError for what the command refuses.
+    methods: as --methods, or a list of such elements and of decoders, functions of (request, options), alone or as
+    (function, {option: value}). options: those of the command line; None and False stand for no value. Raises UserError
+    or ValueError for what the command refuses.
     """
     given = {
         "methods": methods if isinstance(methods, str) else (methods,) if callable(methods) else tuple(methods),
@@ -78,9 +82,6 @@ def evaluate(
         "limit": limit,
         **options,
     }
-    from harness.measures.intervals import evaluated
-    from harness.records.store import read_run
-
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)  # as the command does
     try:
@@ -88,7 +89,30 @@ def evaluate(
             folder = run(checked(RunOptions, given), Path(scratch))
     finally:
         logging.disable(before)
-    return evaluated(read_run(folder))
+    return open_run(folder)
+
+
+def _signature() -> inspect.Signature:
+    """Of `evaluate`, with the options by name, type and default, as editors show them."""
+    own, hints = inspect.signature(evaluate), get_type_hints(RunOptions)
+    given = [each for each in own.parameters.values() if each.kind is not each.VAR_KEYWORD]
+    options = [
+        inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, default=each.default, annotation=hints[each.name])
+        for each in fields(RunOptions)
+        if each.name not in {"suite", *own.parameters, *COMMANDS}
+    ]
+    return own.replace(parameters=[*given, *options])
+
+
+evaluate.__signature__ = _signature()  # type: ignore[attr-defined]
+
+
+def open_run(folder: str | Path) -> Evaluation:
+    """What `evaluate` returned for a run, read from its folder. Raises UserError if it holds none, or a damaged one."""
+    from harness.measures.intervals import evaluated
+    from harness.measures.seconds import read_measured
+
+    return evaluated(read_measured(Path(folder)))
 
 
 def plan(options: RunOptions, scratch: Path) -> str:

@@ -48,6 +48,10 @@ if TYPE_CHECKING:
 ALPHA = 0.05  # of the test that a setting is below LLaDA's best
 ROLES = ("base", "fef", "control")  # of checkpoints that any decoder may have
 GOALS = ("fast", "accurate")
+RULE = (
+    "fast: the fastest that an exact paired test (one-sided, 5%) does not show to be below LLaDA's best; accurate: the "
+    "most accurate; of settings and checkpoints together"
+)
 BLOCKS = (8, 16, 32, 64, None)  # None: one block, the whole response
 UNMASKING: dict[str, tuple[Any, ...]] = {"block_length": BLOCKS, "cache": ("none", "prefix", "dual")}
 
@@ -63,7 +67,8 @@ class Space:
     """What a decoder is tuned over: values by option, the preset they change, the row's name.
 
     fixed: options of all its settings, unless a value goes before. blocks: for block models alone, or (False) not for
-    them. plugin: the file or module of a decoder from outside.
+    them. usual: the defaults of a decoder of --decoders, as far as they are values. plugin: the file or module of one
+    from outside.
     """
 
     preset: str
@@ -71,6 +76,7 @@ class Space:
     values: Mapping[str, tuple[Any, ...]]
     fixed: Mapping[str, Any] = field(default_factory=dict)
     blocks: bool | None = None
+    usual: Mapping[str, Any] = field(default_factory=dict)
     plugin: str = ""
 
 
@@ -153,7 +159,9 @@ def _own(text: str) -> tuple[str, Space]:
     values = {option: tuple({repr(call[option]): call[option] for _, call in calls}.values()) for option in calls[0][1]}
     varied = {option: each for option, each in values.items() if len(each) > 1}
     fixed = {**space.fixed, **{option: each[0] for option, each in values.items() if option not in varied}}
-    return name.replace("+", "-"), replace(space, values=varied, fixed=fixed, plugin=plugin.strip())
+    defaults = {**structs.asdict(preset.decoder.options()), **preset.options, **fixed}
+    usual = {option: defaults[option] for option in varied if defaults.get(option) is not None}
+    return name.replace("+", "-"), replace(space, values=varied, fixed=fixed, usual=usual, plugin=plugin.strip())
 
 
 def settings(
@@ -179,7 +187,7 @@ def settings(
         )
     combinations = [dict(zip(values, chosen, strict=True)) for chosen in itertools.product(*values.values())]
     rng, found = Random(f"settings {decoder} {sorted(suites)} {seed}"), dict[str, str]()
-    for chosen in ({}, *rng.sample(combinations, len(combinations))):
+    for chosen in (space.usual, *rng.sample(combinations, len(combinations))):
         element = format_call(space.preset, {**space.fixed, **chosen})
         (preset,) = methods_named([element]).values()
         usual = structs.asdict(preset.decoder.options())
@@ -219,6 +227,10 @@ class TuneOptions:
 
 def tune(options: TuneOptions) -> None:
     """Decode the settings, choose, and write choice.json and choice.md. Raises UserError."""
+    suites = suites_named(options.suite)
+    own = spaces_of(options.decoders) if options.decoders else {}
+    spaces = {**SPACES, **own}
+    # What takes seconds to import comes after what may be refused.
     from harness.measures.seconds import FOLDER, read_measured
     from harness.options import checked
     from harness.records.store import write_atomically
@@ -227,14 +239,11 @@ def tune(options: TuneOptions) -> None:
     from harness.runs.options import RunOptions
     from harness.runs.resolve import resolve
 
-    suites = suites_named(options.suite)
     table = read_models(options.model, suites)
     roles: dict[str, str] = {}
     for role in ROLES:
         if role in table:
             roles.setdefault(str(table[role]), role)  # each checkpoint once
-    own = spaces_of(options.decoders) if options.decoders else {}
-    spaces = {**SPACES, **own}
     small = split_named(options.data) is not None
     usual = {name: suite.settings_for(options.model, small) for name, suite in suites.items()}
     checkpoints = [model for role in roles.values() for model in table[role].values()]
@@ -247,6 +256,7 @@ def tune(options: TuneOptions) -> None:
     }
     decoders = {method: decoder for element, decoder in tried.items() for method in methods_named([element])}
     folder = options.out / "dev"
+    print(f"{len(tried)} settings, each on {options.limit} dev problems of {', '.join(suites)}")
     alike = {name: getattr(options, name) for name in ("suite", "model", "data", "device", "workers", "threads")}
     alike |= {"methods": tuple(tried)}
     whole = {"limit": options.limit, "untimed": True}
@@ -259,8 +269,7 @@ def tune(options: TuneOptions) -> None:
             run(given, Path(scratch), tables=False)
     chosen = choose(dev_of(read_measured(folder), decoders))
     choice = {
-        "rule": "fast: the fastest that an exact paired test (one-sided, 5%) does not show to be below LLaDA's best on "
-        "dev problems; accurate: the most accurate; of settings and checkpoints together",
+        "rule": RULE,
         **{name: getattr(options, name) for name in ("suite", "model", "data", "limit", "timed", "budget", "seed")},
         "settings": Counter(decoders[method] for method in methods_named(list(tried))),
         "methods": choice_of(chosen, spaces, options.out),
@@ -302,6 +311,7 @@ def choose(dev: pd.DataFrame) -> pd.DataFrame:
     one-sided, of the hypothesis that it is as accurate as LLaDA's best. Raises UserError where a problem has no
     verdict, or LLaDA has no row.
     """
+
     unscored = sorted({suite for right in dev["right"] for suite, each in right.items() if np.isnan(each).any()})
     if unscored or "llada" not in set(dev["decoder"]):
         wrong = f"problems of {', '.join(unscored)} have no verdict" if unscored else "LLaDA is not among the decoders"
@@ -362,7 +372,9 @@ def choice_of(chosen: pd.DataFrame, spaces: Mapping[str, Space] = SPACES, folder
 def described(chosen: pd.DataFrame, spaces: Mapping[str, Space] = SPACES) -> str:
     """What was chosen, in Markdown: a row per decoder and goal."""
     lines = [
-        "| decoder | for | checkpoint | dev accuracy | p (below) | speed | settings |",
+        f"# What was chosen on dev problems\n\n{RULE[0].upper()}{RULE[1:]}. Accuracy and speed, over LLaDA's best, are "
+        "means of the suites; p is of the test that a setting is below LLaDA's best.\n",
+        "| decoder | for | checkpoint | dev accuracy | p | speed | settings |",
         "|---|---|---|---:|---:|---:|---|",
     ]
     for row in chosen.to_dict("records"):

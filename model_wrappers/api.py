@@ -10,7 +10,7 @@ import torch.nn.functional as F
 
 from model_wrappers.backbones.blocks import BlockLedger, Blocks, ledgers
 from model_wrappers.backbones.protocol import BackboneLike
-from model_wrappers.decoders import Decoder, Method, decoder_named
+from model_wrappers.decoders import Decoder, Method, WithOptions, decoder_named, split_options
 from model_wrappers.options import Options, convert_options
 from model_wrappers.request import Request, fill_after_eos
 from model_wrappers.sampling import Sampler
@@ -21,8 +21,8 @@ LEAST_TEMPERATURE = 1e-6  # logits divided by less than this overflow
 
 def decode(
     backbone: BackboneLike,
-    prompt_ids: torch.Tensor,
-    method: Method = "fef",
+    prompt_ids: torch.Tensor | list[int],
+    method: Method | WithOptions = "fef",
     *,
     gen_length: int = 64,
     block_length: int | None = None,
@@ -35,15 +35,17 @@ def decode(
 ) -> Decoded:
     """Decode a response of gen_length tokens to one prompt: tokens (gen_length,) and their trace.
 
-    prompt_ids: LongTensor (P,) or (1, P). method: a name in METHODS, or a decoder, a function of (request, options).
-    block_length: None is gen_length (full sequence), or a block model's; another one changes the blocks of such a
-    model. sampler: replaces the seeded one. given: LongTensor (gen_length,), a response to complete: its masks are
-    predicted (default: all masks). observer: sees every commit and re-mask, and more if it is a trace.FullObserver.
+    prompt_ids: LongTensor (P,) or (1, P), or a list of ids. method: a name in METHODS, or a decoder, a function of
+    (request, options), or one of them with some of its options, (method, {option: value}). block_length: None is
+    gen_length (full sequence), or a block model's; another one changes the blocks of such a model. sampler: replaces
+    the seeded one. given: LongTensor (gen_length,), a response to complete: its masks are predicted (default: all
+    masks). observer: sees every commit and re-mask, and more if it is a trace.FullObserver.
     Raises ValueError for an unknown method or option and a bad value, naming what is valid, for logits that are not
     finite, and for a decoder that leaves masks or changes what was given.
     """
+    method, own_options = split_options(method)
     decoder = decoder_named(method)
-    options = check_options(decoder, method_options)
+    options = check_options(decoder, own_options | method_options)
     check_temperature(decoder, temperature)
     lengths = (gen_length, block_length)
     sampler = Sampler(seed) if sampler is None else sampler
@@ -74,7 +76,7 @@ def decode(
 
 def new_request(
     backbone: BackboneLike,
-    prompt_ids: torch.Tensor,
+    prompt_ids: torch.Tensor | list[int],
     decoder: Decoder,
     options: Options,
     lengths: tuple[int, int | None],
@@ -201,9 +203,12 @@ def _check_response(
     raise ValueError(f"decoder {decoder.name} {wrong}")
 
 
-def _prompt(prompt_ids: torch.Tensor, backbone: BackboneLike, gen_length: int) -> torch.Tensor:
+def _prompt(prompt_ids: torch.Tensor | list[int], backbone: BackboneLike, gen_length: int) -> torch.Tensor:
     """The prompt as (1, P) on the CPU."""
-    ids = torch.as_tensor(prompt_ids)
+    try:
+        ids = torch.as_tensor(prompt_ids)
+    except (TypeError, ValueError, RuntimeError) as error:  # text, or what a tokenizer returns
+        raise ValueError("prompt_ids must be ids of shape (P,) or (1, P); model_wrappers.chat encodes text") from error
     ids_1P = _ids("prompt_ids", ids, ids.dim() == 1 or (ids.dim() == 2 and len(ids) == 1), "(P,) or (1, P)", backbone)
     limit, length = getattr(backbone, "max_length", None), ids_1P.shape[1]
     if not length or (limit is not None and length + gen_length > limit):

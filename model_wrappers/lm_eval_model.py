@@ -71,7 +71,7 @@ class FefDllm(TextModel, LM):
         self.at_once = MOST if batch_size == "auto" else int(batch_size)
         if not torch.cuda.is_available() and str(device).startswith("cuda"):
             device = None  # lm-eval asks for cuda:0 unless told otherwise
-        TextModel.__init__(self, path, device=device, max_out_len=max_gen_toks, **more)
+        TextModel.__init__(self, path, device=device, **{"max_out_len": max_gen_toks, **more})
         self._device = self.backbone.device
         self.costs = self.beside if costs is None else Path(costs)
 
@@ -82,23 +82,23 @@ class FefDllm(TextModel, LM):
         gen_length, and settings of generation that have no meaning here.
         """
         texts: list[str] = []
-        bar = tqdm(total=len(requests), desc="fef-dllm", disable=disable_tqdm)
-        for _, group in groupby(requests, lambda request: request.args[1]):
-            alike = list(group)
-            for batch in (alike[first : first + self.at_once] for first in range(0, len(alike), self.at_once)):
-                with _blamed(batch[0]):
-                    texts += self._texts(batch)
-                bar.update(len(batch))
-        bar.close()
+        with tqdm(total=len(requests), desc="fef-dllm", disable=disable_tqdm) as bar:
+            for _, group in groupby(requests, lambda request: request.args[1]):
+                alike = list(group)
+                for first in range(0, len(alike), self.at_once):
+                    texts += self._texts(alike[first : first + self.at_once])
+                    bar.update(len(texts) - bar.n)
         return texts
 
     def _texts(self, requests: list[Instance]) -> list[str]:
         """The texts of responses to requests with the same settings, decoded at once; costs are noted."""
-        most, stops, temperature = self._settings(requests[0].args[1])
-        model = copy(self)
-        model.temperature = temperature
-        length, _ = self.lengths(most)
-        prompts = [self.fitted(prompt_tensor(self.backbone, self._ids(each.args[0])), length) for each in requests]
+        model, prompts = copy(self), []
+        with _blamed(requests[0]):
+            most, stops, model.temperature = self._settings(requests[0].args[1])
+            length, _ = self.lengths(most)
+        for request in requests:
+            with _blamed(request):
+                prompts.append(self.fitted(prompt_tensor(self.backbone, self._ids(request.args[0])), length))
         decoded, costs = model.responses(prompts, most)
         texts = [self.text(out.tokens, most, stops) for out in decoded]
         for request, text, each in zip(requests, texts, costs, strict=True):
@@ -111,19 +111,15 @@ class FefDllm(TextModel, LM):
         settings = dict(given)
         stops = settings.pop("until", None) or []
         most = [settings.pop(name) for name in LENGTHS if name in settings]
-        sampling: dict[str, Any] = {
-            name: settings.pop(name) for name in ("do_sample", "temperature") if name in settings
-        }
+        sampling = {name: settings.pop(name) for name in list(settings) if name in ("do_sample", "temperature")}
         temperature = sampled(sampling, self.temperature, "generation_kwargs")
         check_temperature(self.decoder, temperature)
-        if settings.get("num_beams") == 1:
-            del settings["num_beams"]
-        unknown = [name for name in settings if temperature or name not in GREEDY_HAS_NONE]
-        if unknown:
-            raise ValueError(
-                f"generation_kwargs has {', '.join(unknown)}, which no decoder here has: it takes until, max_gen_toks, "
-                "do_sample and temperature"
-            )
+        for name, value in settings.items():
+            if (temperature or name not in GREEDY_HAS_NONE) and (name, value) != ("num_beams", 1):
+                raise ValueError(
+                    f"generation_kwargs has {name}, and decoders here take until, max_gen_toks, do_sample and "
+                    "temperature"
+                )
         return (most[0] if most else None), [stops] if isinstance(stops, str) else list(stops), temperature
 
     def loglikelihood(self, requests: list[Instance], disable_tqdm: bool = False) -> list[tuple[float, bool]]:
@@ -180,8 +176,7 @@ class FefDllm(TextModel, LM):
         return list(tokenizer(text, add_special_tokens=not begun).input_ids)
 
     def _pair(self, context: str, continuation: str) -> tuple[torch.Tensor, torch.Tensor]:
-        """The ids of both, LongTensors (P,) and (A,). Spaces between them that a token of the continuation takes in
-        are the continuation's, as in lm-eval."""
+        """The ids of both, LongTensors (P,) and (A,); spaces that a token of the continuation takes in are its own."""
         whole, read = self._ids(context + continuation), self._ids(context)
         if whole[: len(read)] != read:
             read = self._ids(context.rstrip())

@@ -28,7 +28,7 @@ from harness.errors import UserError
 from harness.records.schema import RunConfig
 from harness.runs.options import RunOptions
 from harness.runs.pool import Chunk, cores
-from model_wrappers.decoders import METHODS, Decoder, decoder_named
+from model_wrappers.decoders import METHODS, Decoder, decoder_named, split_options
 from model_wrappers.options import Options
 
 if TYPE_CHECKING:
@@ -107,7 +107,8 @@ OURS = ("harness", "model_wrappers")  # packages that every worker has
 def pickled(options: RunOptions) -> bytes:
     """Options, decoders of their methods with them. Raises ValueError for what is no decoder."""
     listed = [options.methods] if isinstance(options.methods, str) else options.methods
-    methods = tuple(each if isinstance(each, str) else decoder_named(each) for each in listed)
+    named, values = zip(*map(split_options, listed), strict=True)
+    methods = [each if isinstance(each, str) else decoder_named(each) for each in named]
     given = [each.source for each in methods if isinstance(each, Decoder) and not isinstance(each.source, str)]
     registered = {name: known for name, known in METHODS.items() if known.source in given}
     for decoder in (*methods, *registered.values()):
@@ -129,7 +130,7 @@ def pickled(options: RunOptions) -> bytes:
     for module in own:
         cloudpickle.register_pickle_by_value(module)
     try:
-        Pickler(buffer).dump((replace(options, methods=methods), registered))
+        Pickler(buffer).dump((replace(options, methods=tuple(zip(methods, values, strict=True))), registered))
     finally:
         for module in own:
             cloudpickle.unregister_pickle_by_value(module)

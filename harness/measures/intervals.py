@@ -170,6 +170,11 @@ class Evaluation:
     summary: pd.DataFrame
     means: pd.DataFrame
 
+    def __repr__(self) -> str:
+        rows = self.summary.groupby("suite", sort=False)["items"].max()
+        suites = ", ".join(f"{suite} ({items} items)" for suite, items in rows.items())
+        return f"Evaluation in {self.folder}: {suites}\nmethods: {', '.join(self.summary['method'].unique())}"
+
     def traces(self) -> Iterator[TraceRecord]:
         """What every response of a traced run did, one after the other; none of a run without --trace."""
         return (record for _, record in each_frame(self.folder))

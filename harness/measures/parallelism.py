@@ -18,7 +18,16 @@ import pandas as pd
 from scipy.integrate import trapezoid
 
 from harness.errors import UserError
-from harness.measures.table import PAIR, REFERENCE, by_name, checked_items, measure_windows, suite_titles, timed
+from harness.measures.table import (
+    PAIR,
+    REFERENCE,
+    by_name,
+    checked_items,
+    measure_windows,
+    other_tokenizers,
+    suite_titles,
+    timed,
+)
 from harness.methods.presets import TUNED
 from harness.records.schema import Method
 from harness.records.store import Run
@@ -67,7 +76,8 @@ def token_ledger(run: Run) -> pd.DataFrame:
 
     seconds_per_item, UNTIL, TOKENS and PASSES: means of a response; SHARES: percentiles of its seconds; DEFINITIONS: as
     each says. positions_per_token: token positions that went through the model for a token of content. NaN where the
-    record has no such counts, and in seconds where the run was not timed. Raises UserError as `measure` does.
+    record has no such counts, in seconds where the run was not timed, and in what is of a token for another tokenizer.
+    Raises UserError as `measure` does.
     """
     items = checked_items(run)
     lengths = {
@@ -97,6 +107,8 @@ def token_ledger(run: Run) -> pd.DataFrame:
         else:
             ledger[name] = means[own.counts] / means[own.over]
     ledger["positions_per_token"] = means["token_forwards"] / means["content"].replace(0, math.nan)
+    other = ledger.index.get_level_values("method").isin(other_tokenizers(run))
+    ledger.loc[other, [*DEFINITIONS, "positions_per_token"]] = math.nan
     named = by_name(ledger)
     return named.merge(measure_windows(run)[[*PAIR, "committed_per_window"]], how="left", on=PAIR)[LEDGER]
 

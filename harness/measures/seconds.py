@@ -13,11 +13,10 @@ import pandas as pd
 from msgspec import structs
 
 from harness.errors import UserError
-from harness.measures.table import REFERENCE, suite_titles
+from harness.measures.table import PROBLEM, REFERENCE, suite_titles
 from harness.records.store import KEY, Run, read_run
 
 FOLDER = "speed"
-PROBLEM = ["suite", "item"]
 
 
 def read_measured(folder: Path) -> Run:

@@ -18,6 +18,7 @@ from harness.stats import effective_trials
 
 REFERENCE = "llada"  # the method whose seconds and forwards are 1.00x
 PAIR = ["method", "suite"]
+PROBLEM = ["suite", "item"]
 POSITIVE = ["seconds", "forwards"]
 BOTH_SECONDS = ["seconds_reference", "seconds"]
 COUNTED = ["proposed", "accepted", "rejected"]
@@ -63,14 +64,24 @@ def timed(run: Run) -> bool:
     return (run.speed or run).config.timed
 
 
+def other_tokenizers(run: Run) -> set[str]:
+    """The methods of the role `ar` whose prompts have other tokens than the rest has, so that tokens do not compare."""
+    own = run.items["method"].isin([name for name, method in run.config.methods.items() if method.role == "ar"])
+    if not own.any() or "prompt_hash" not in run.items:
+        return set()
+    both = run.items[own].merge(run.items[~own].drop_duplicates(PROBLEM), on=PROBLEM, suffixes=("", "_rest"))
+    return set(both.loc[both["prompt_hash"] != both["prompt_hash_rest"], "method"])
+
+
 def measure(run: Run) -> pd.DataFrame:
     """One row per method and suite that has items, in the configuration's order; columns are MEASURES and three more.
 
     accuracy: percent of the scored items. speedup, forward_speedup: LLaDA's total / the method's, and length_ratio: the
     method's content tokens / LLaDA's, over the shared items, those that LLaDA has too. acceptance: accepted / proposed
     drafts. committed_per_window: mean of positions. trials: independent verdicts, fewer than `scored` where a problem
-    has several seeds; accuracy_by_seed: () where there is one. NaN where there is nothing to measure, and in seconds
-    where the run was not timed. Raises UserError if there are no items or they are damaged.
+    has several seeds; accuracy_by_seed: () where there is one. NaN where there is nothing to measure, in seconds where
+    the run was not timed, and in length_ratio for another tokenizer. Raises UserError if there are no items or they are
+    damaged.
     """
     items = checked_items(run)
     totals = items.groupby(PAIR, observed=True).agg(
@@ -85,6 +96,7 @@ def measure(run: Run) -> pd.DataFrame:
     totals["acceptance"] = totals["accepted"] / totals["proposed"]
     totals = totals.join(_against_reference(items)).join(_windows(run)["committed_per_window"])
     totals["shared_items"] = totals["shared_items"].fillna(0).astype(int)
+    totals.loc[totals.index.get_level_values("method").isin(other_tokenizers(run)), LENGTH] = math.nan
     totals[TRIALS] = totals["scored"].astype(float)
     by_seed: dict[Any, tuple[float, ...]] = {}
     if len(run.config.draws) > 1:

@@ -31,7 +31,7 @@ def check_run(
         *_unknown(meta, {"items": items, "passes": passes}),
         *_impossible(items, "items"),
         *_lengths(meta.config, items),
-        *_problems(items),
+        *_problems(meta.config, items),
     ]
     if windows is not None:
         found += [
@@ -106,12 +106,17 @@ def _lengths(config: RunConfig, items: pd.DataFrame) -> Iterator[str]:
         yield f"items.jsonl: the tokens of {_rows(other)} do not sum to the generation length of the configuration"
 
 
-def _problems(items: pd.DataFrame) -> Iterator[str]:
-    """Problems that had one prompt or solution for some methods and another for others."""
+def _problems(config: RunConfig, items: pd.DataFrame) -> Iterator[str]:
+    """Problems that had one prompt or solution for some methods and another for others.
+
+    The prompts of the role `ar` may be of another tokenizer.
+    """
+    own = [name for name, method in config.methods.items() if method.role == "ar"]
     for column in ("prompt_hash", "gold"):
         if column in items:
             told = items[items[column].notna()]
-            values = told.groupby(["suite", "item"], sort=False)[column].nunique()
+            apart = told["method"].isin(own if column == "prompt_hash" else [])
+            values = told.groupby(["suite", "item", apart], sort=False)[column].nunique()
             if (values > 1).any():
                 named = _rows(values[values > 1].reset_index(), ("suite", "item"))
                 yield f"items.jsonl: {named} has more than one {column}, so that methods had different problems"

@@ -155,6 +155,9 @@ class TraceRecord(Struct, kw_only=True):
     pieces: dict[int, str] = {}
     columns: dict[str, bytes] = {}
 
+    def __repr__(self) -> str:
+        return f"TraceRecord of {self.method} on {self.suite}, item {self.item}: {self.length} tokens"
+
     def without(self, known: Collection[int]) -> TraceRecord:
         """The record less the texts of these tokens."""
         new = {token: text for token, text in self.pieces.items() if token not in known}

@@ -114,14 +114,14 @@ def measure_both(
     with ExitStack() as stack:
         sides: list[Side] = []
         for job in jobs:
-            for item, prompt in enumerate(job.prompts[:items]):
+            for item in range(min(items, len(job.prompts))):
                 if light or not sides:
                     stack.close()
                     sides = [stack.enter_context(Side(each, config.threads or 1)) for each in (tree, ROOT)]
                 for method, model in job.models.items():
                     if methods is not None and method not in methods:
                         continue
-                    request = request_of(config, model, prompt.tolist(), config.seed or 0)
+                    request = request_of(config, model, job.prompt(method, item).tolist(), config.seed or 0)
                     old, new = (side.decode(request).get("error") for side in sides)  # warms both up, too
                     if old is not None:
                         notes.append(f"{method} on {job.suite} is left out: {old}")

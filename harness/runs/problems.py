@@ -6,7 +6,7 @@ Suites whose evaluators execute model-written code are scored after the run, in 
 import hashlib
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import datasets
@@ -173,7 +173,8 @@ class SuiteJob:
     """One suite of a run, ready: prompts (ids), references, a judge, and one OpenCompass model per method.
 
     seeds: of the run; items number all problems for the first, then for the next. judge: None for suites whose judging
-    runs model-written code; these are scored after the run.
+    runs model-written code; these are scored after the run. own_prompts: of autoregressive models that encode them
+    otherwise, by the model's name.
     """
 
     suite: str
@@ -182,6 +183,11 @@ class SuiteJob:
     judge: Judge | None
     models: dict[str, DiffusionModel]
     seeds: tuple[int, ...] = (0,)
+    own_prompts: dict[str, list[torch.Tensor]] = field(default_factory=dict)
+
+    def prompt(self, method: str, item: int) -> torch.Tensor:
+        """The prompt of an item as the method's model reads it, LongTensor (P,)."""
+        return self.own_prompts.get(self.models[method].backbone.name, self.prompts)[item]
 
     def draw(self, item: int) -> tuple[int, int]:
         """The problem of an item, and the seed that it is decoded with."""
@@ -221,8 +227,9 @@ def prepare(
 ) -> SuiteJob:
     """Encode the prompts of a suite; the items of several datasets are numbered one after the other, for each seed.
 
-    plain, template: without the chat template, or what that is rendered with.
-    Raises UserError for a prompt that does not fit a model with its response, or that models encode differently.
+    plain, template: without the chat template, or what that is rendered with. Raises UserError for a prompt that does
+    not fit a model with its response, or that models encode differently; an autoregressive one beside others may have
+    its own tokenizer and chat template.
     """
     turns = [each for part in problems for each in conversations(part, next(iter(models.values())))]
     longest = sorted(models.values(), key=lambda model: model.gen_length)
@@ -237,26 +244,30 @@ def prepare(
                         f"prompt of {len(own[-1])} tokens and response of {model.gen_length} exceed the limit of "
                         f"{model.backbone.name}, {model.backbone.max_length} tokens"
                     )
-    (first, prompts), *others = encoded.items()
+    causal = {model.backbone.name for model in longest if model.decoder.causal}
+    (first, prompts), *others = sorted(encoded.items(), key=lambda each: each[0] in causal)
+    own_prompts = {}
     for other, own in others:
-        for item, pair in enumerate(zip(prompts, own, strict=True)):
-            if not torch.equal(*pair):
-                raise UserError(
-                    f"{suite.name}, item {item}: {first} and {other} encode the prompt differently, by their "
-                    "tokenizers or chat templates; give the models of all roles the same, or make a run of each"
-                )
+        unlike = [item for item, pair in enumerate(zip(prompts, own, strict=True)) if not torch.equal(*pair)]
+        if unlike and other in causal and first not in causal:
+            own_prompts[other] = own * len(seeds)
+        elif unlike:
+            raise UserError(
+                f"{suite.name}, item {unlike[0]}: {first} and {other} encode the prompt differently, by their "
+                "tokenizers or chat templates; give the models of all roles but ar the same, or make a run of each"
+            )
     golds = [gold for part in problems for gold in part.golds]
     judge = None
     if not suite.executes:
         (part,) = problems  # suites of several datasets are judged after the run
         judge = Judge(part.config["eval_cfg"], part.rows, golds, f"data file of {suite.name}, {part.config['path']}")
     draws = len(seeds)
-    return SuiteJob(suite.name, prompts * draws, golds * draws, judge, models, seeds)
+    return SuiteJob(suite.name, prompts * draws, golds * draws, judge, models, seeds, own_prompts)
 
 
 def prompts_of(job: SuiteJob) -> list[PromptRecord]:
-    """The prompts of a suite's items, as records have them."""
-    backbone = next(iter(job.models.values())).backbone
+    """The prompts of a suite's items, as records have them, without those of models that encode them otherwise."""
+    backbone = next(each for each in job.backbones if each.name not in job.own_prompts)
     return [
         PromptRecord(job.suite, item, str(backbone.text_tokenizer().decode(prompt_P)), hash_of(prompt_P))
         for item, prompt_P in enumerate(job.prompts)

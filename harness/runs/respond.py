@@ -28,7 +28,7 @@ def warm_up(job: SuiteJob, method: str, item: int) -> float:
 
     An item itself would be measured with all that a decoder keeps of prompts that it has seen.
     """
-    return _respond(job, method, item, job.prompts[item].roll(1), seed=0).trace.seconds
+    return _respond(job, method, item, job.prompt(method, item).roll(1), seed=0).trace.seconds
 
 
 def _respond(
@@ -66,7 +66,7 @@ def decode_item(
     finite, a decoder from outside fails, or the judge does.
     """
     model = job.models[method]
-    prompt_P = job.prompts[item]
+    prompt_P = job.prompt(method, item)
     out = _respond(job, method, item, prompt_P, seed, log, among)
     text = response_text(model.backbone, out.tokens)
     key = {"method": method, "suite": job.suite, "item": item}

@@ -18,14 +18,23 @@ from harness.elements import alternatives, elements_of, format_call, format_labe
 from harness.errors import UserError, explained
 from harness.methods.presets import ALL, GROUPS, PRESETS, ROLES, Preset, split_lengths
 from harness.plugins import load, load_all
-from model_wrappers.decoders import METHODS, Decoder, Method, check_name, decoder_named, name_of
+from model_wrappers.decoders import (
+    METHODS,
+    Decoder,
+    Method,
+    WithOptions,
+    check_name,
+    decoder_named,
+    name_of,
+    split_options,
+)
 from model_wrappers.options import convert_options, meant
 
 CHOICE = ".json"  # how the name of a file of tuned methods ends
 CACHES = ("prefix", "dual")  # what +CACHE may be: values of a decoder's option `cache`
 # What a label says of the options stands in brackets at its end.
 LABEL = re.compile(r"(.*?)(?: \(([^()]*)\))?", re.DOTALL)
-Methods = str | Iterable[Method]  # --methods, or such texts and decoders themselves
+Methods = str | Iterable[Method | WithOptions]  # --methods, or such texts and decoders themselves
 
 
 @dataclass(frozen=True)
@@ -45,7 +54,10 @@ class Element:
 
 def read_elements(methods: Methods) -> Iterator[Element]:
     """The elements of --methods. Raises UserError for text that is none, ValueError for what is no decoder."""
-    for each in [methods] if isinstance(methods, str) or callable(methods) else methods:
+    for given in [methods] if isinstance(methods, str) or callable(methods) else methods:
+        each, own = split_options(given)
+        if isinstance(each, str) and own:
+            each = format_call(each, own)
         if not isinstance(each, str):
             decoder = decoder_named(each)
             known = next((name for name, has in METHODS.items() if has.source is decoder.source or has is decoder), "")
@@ -54,7 +66,7 @@ def read_elements(methods: Methods) -> Iterator[Element]:
             if not known and name in (*PRESETS, *GROUPS, ALL, *METHODS):
                 raise ValueError(f"a method {name!r} is there already; give the function another name")
             _ = decoder.options  # what is wrong with its annotation is said here, not when it is called
-            yield Element(name, "", name, decoder=None if known else decoder)
+            yield Element(name, "", name, arguments=own, decoder=None if known else decoder)
             continue
         for text in chain.from_iterable(map(alternatives, elements_of(each))):
             if misplaced := re.fullmatch(r"(.*?)(\(.*\))(\+\w+)", text.strip(), re.DOTALL):
@@ -83,7 +95,8 @@ def methods_named(methods: Methods, plugins: Iterable[str] = ()) -> dict[str, Pr
         seen.add(key)
         chosen |= {name: preset for name, preset in presets.items() if name not in chosen}  # groups share rows
     if twice or not chosen:
-        wrong = f"a method twice: {twice[0]}" if twice else f"no method; valid: {', '.join(_valid())}"
+        again = f"a method twice: {''.join(twice[:1])} (a function's name is its __name__)"
+        wrong = again if twice else f"no method; valid: {', '.join(_valid())}"
         raise UserError(f"--methods names {wrong}")
     return chosen
 
@@ -96,6 +109,7 @@ def _resolved(element: Element) -> tuple[str, dict[str, Preset]]:
         if plain and (not name or name in presets):
             return name or element.plugin, {name: presets[name]} if name else presets
         wrong = f"a tuned method takes no options and no cache, and is one of {', '.join(presets)}"
+        wrong += meant(name, presets)
     elif element.plugin and name not in (brought := load(element.plugin).methods):
         wrong = f"{element.plugin} registers no method {name}; it has {', '.join(brought) or 'none'}"
     elif name in GROUPS or name == ALL:
@@ -123,7 +137,7 @@ def _with_arguments(element: Element, preset: Preset) -> tuple[str, Preset]:
     if element.cache and arguments.setdefault("cache", element.cache) != element.cache:
         wrong = "the cache is there twice"
     elif "draft" in arguments and isinstance(decoder.source, str):
-        wrong = "draft is not set here; name the model with --model base=...,draft=..."
+        wrong = "draft is no option of a method; with --model base=...,draft=... it has these drafts already"
     elif (role := arguments.pop("role", None)) not in (None, *ROLES):
         wrong = f"unknown role {role!r}; valid: {', '.join(ROLES)}"
     if wrong:

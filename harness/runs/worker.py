@@ -102,14 +102,15 @@ class Worker:
             for item in items:
                 yield self._response(job, method, item)
             if self._config.timed and self._decoders[method].prefix_conditioned:
-                costs = pass_seconds(job.models[method], job.prompts[items[0]])
+                costs = pass_seconds(job.models[method], job.prompt(method, items[0]))
                 yield Passes({"method": method, "suite": chunk.suite, "item": items[0], **costs})
 
     def _batch(self, job: SuiteJob, chunk: Chunk) -> Iterator[Result]:
         """The responses of a chunk, several at once."""
         size = self._config.batch
         if size == "auto":
-            longest = max(len(prompt_P) for prompt_P in job.prompts) + max(m.gen_length for m in job.models.values())
+            prompts = (prompt_P for own in (job.prompts, *job.own_prompts.values()) for prompt_P in own)
+            longest = max(map(len, prompts)) + max(m.gen_length for m in job.models.values())
             free = free_bytes(job.backbones[0].device) // 2
             size = min(fitting(backbone, longest, free) for backbone in job.backbones)
         assert isinstance(size, int), "a number, where it is set and not auto"

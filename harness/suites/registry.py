@@ -20,6 +20,7 @@ from harness.errors import UserError, explained
 from harness.suites import gsm8k, humaneval, lists, math, mbpp
 from harness.suites.questions import MADE, PARALLELBENCH, Questions, parallelbench_task, questions_of
 from harness.suites.spec import Problem, Rounds, Suite, Training, split_of
+from model_wrappers.options import meant
 
 if TYPE_CHECKING:
     from model_wrappers import Backbone
@@ -76,6 +77,7 @@ def suite_named(name: str) -> Suite:
         wrong = f"unknown suite {name}" if name else "--suite names no suite"
         raise UserError(
             f"{wrong}; valid: {', '.join(SUITES)}, {FOREIGN}NAME, {PARALLELBENCH}GROUP/TASK, NAME=FILE.jsonl"
+            f"{meant(name, SUITES)}"
         )
     return SUITES[name]
 

@@ -17,7 +17,7 @@ from transformers.utils.hub import get_checkpoint_shard_files
 
 from model_wrappers.backbones.weights import check_index
 
-CONFIG = "adapter_config.json"
+CONFIG, WEIGHTS = "adapter_config.json", ("adapter_model.safetensors", "adapter_model.bin")
 # What a LoRA may do beside changing matrices.
 NO_MATRIX = ("layer_replication", "trainable_token_indices", "alora_invocation_tokens", "arrow_config")
 QUIET = {f"_raise_exceptions_for_{what}": False for what in ("missing_entries", "connection_errors")}  # None instead
@@ -34,9 +34,11 @@ def adapter_of(source: str) -> Path | None:
         found = None
     if found is not None and find_spec("peft") is None:
         raise ValueError(
-            f"{source} holds an adapter ({CONFIG}), which peft merges into its base: pip install 'peft>=0.17' (the "
+            f"{source} holds an adapter ({CONFIG}), which peft merges into its base: pip install 'peft>=0.18' (the "
             "extra peft)"
         )
+    for name in WEIGHTS if found is not None else ():  # of a hub id, they come to lie beside it
+        cached_file(source, name, **QUIET)
     return None if found is None else Path(found).parent
 
 
@@ -71,9 +73,7 @@ def merged(adapter: Path, base: str, dtype: torch.dtype) -> dict[str, torch.Tens
     for name, value in json.loads((adapter / CONFIG).read_text(encoding="utf-8")).items():
         if value and (name in NO_MATRIX or not hasattr(config, name)) and name != "peft_version":
             known = "is more than a change of matrices" if name in NO_MATRIX else "this version of peft does not know"
-            raise ValueError(
-                f"its adapter has {name}, which {known}: give the folder of a model that it is merged into"
-            )
+            raise ValueError(f"its adapter has {name}, which {known}: give a folder of merged weights")
     config.task_type, config.inference_mode = None, True  # peft asks the model of a task for more than matrices
     weights = {name: each.to(dtype) for file in _files(base) for name, each in load_file(file).items()}
     try:

@@ -137,6 +137,9 @@ class Backbone:
         if not family.extends:
             self.extend = None  # type: ignore[method-assign,assignment]
 
+    def __repr__(self) -> str:
+        return f"Backbone {self.name}: {self.dtype} on {self.device}, a vocabulary of {self.vocab_size}"
+
     def _id(self, field: str, value: Any) -> int:
         """A token id, checked."""
         if type(value) is not int or not 0 <= value < self.vocab_size:

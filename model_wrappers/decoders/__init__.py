@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -103,6 +103,7 @@ METHODS: dict[str, Decoder] = {
     "prophet": _here("prophet", may_leave_masks=True, whole_sequence=True, label="Prophet"),
 }
 Method = str | Decoder | Function  # a name in METHODS, or what could have one
+WithOptions = tuple[Method, Mapping[str, Any]]
 
 
 def register(
@@ -134,10 +135,12 @@ def register(
 def add_decoder(name: str, decoder: Decoder) -> None:
     """Enter a decoder in METHODS. Raises ValueError for a name that is taken, a bad label, or what is no decoder.
 
-    A function replaces an earlier one of its module and name, as when a notebook's cell is run again.
+    A function replaces an earlier one of its module and name, as when a module is imported again, and in a notebook any
+    one that was registered there.
     """
     check_name(name)
-    if name in METHODS and _identity(METHODS[name].source) != _identity(decoder.source):
+    same = name in METHODS and (_identity(METHODS[name].source), _identity(decoder.source))
+    if same and same[0] != same[1] and {module for module, _ in same} != {"__main__"}:
         raise ValueError(f"a decoder {name!r} is there already; choose another name")
     check_label(decoder.label)
     names = decoder.options.__struct_fields__  # raises here, not at the first call, for a bad annotation
@@ -171,6 +174,15 @@ def decoder_named(method: Method) -> Decoder:
     if method not in METHODS:
         raise ValueError(f"unknown method {method!r}; valid: {', '.join(METHODS)}{meant(method, METHODS)}")
     return METHODS[method]
+
+
+def split_options(method: Method | WithOptions) -> tuple[Method, dict[str, Any]]:
+    """A method and the options that it comes with. Raises ValueError for a pair that is no (method, options)."""
+    if not isinstance(method, tuple):
+        return method, {}
+    if len(method) != 2 or not isinstance(method[1], Mapping):
+        raise ValueError(f"{method!r} is no method: give (function, {{option: value}})")
+    return method[0], dict(method[1])
 
 
 def name_of(method: Method) -> str:

@@ -12,12 +12,21 @@ from msgspec import UNSET
 
 from harness.measures.against import against_reference
 from harness.measures.intervals import Pairs
-from harness.measures.table import BY_SEED, LENGTH, REFERENCE, method_labels, suite_titles, timed
+from harness.measures.table import (
+    BY_SEED,
+    LENGTH,
+    REFERENCE,
+    method_labels,
+    other_tokenizers,
+    suite_titles,
+    timed,
+)
 from harness.records.store import Run
 from harness.suites.registry import SUITES
 
 MEAN = "mean"
 ACCEPTANCE_MEANING = "Acceptance is accepted / proposed draft tokens, in percent."
+OTHER_TOKENIZER = "another tokenizer: Speed is of seconds a response, Fwd. of calls a response"
 SIMILAR = range(90, 111)  # lengths of responses in percent of LLaDA's, as printed, without a note
 
 
@@ -161,11 +170,18 @@ def with_notes(measured: pd.DataFrame, run: Run) -> pd.DataFrame:
         similar = pd.isna(ratio) or round(100 * ratio) in SIMILAR
         return "" if similar else f"responses are {round(100 * ratio)}% as long as LLaDA's"
 
+    other = other_tokenizers(run)
+
+    def tokenizer_note(row: Any) -> str:
+        return OTHER_TOKENIZER if row.method in other else ""
+
     rows = list(measured.assign(most=most).itertuples())
     return measured.assign(
         accuracy_note=[accuracy_note(row) for row in rows],
-        speed_note=[joined(forward_note(row), length_note(row), settings_note(row)) for row in rows],
-        forward_note=[forward_note(row) for row in rows],
+        speed_note=[
+            joined(forward_note(row), tokenizer_note(row), length_note(row), settings_note(row)) for row in rows
+        ],
+        forward_note=[joined(forward_note(row), tokenizer_note(row)) for row in rows],
         accuracy_full=(measured["scored"] == by_suite["scored"].transform("max")),
         speed_full=(measured["shared_items"] == by_suite["shared_items"].transform("max")),
         acceptance_percent=100 * measured["acceptance"],
@@ -186,6 +202,8 @@ def mean_rows(frame: pd.DataFrame, suites: Sequence[str]) -> pd.DataFrame:
         by_seed = zip(*own[BY_SEED].dropna(), strict=False) if pd.notna(means["accuracy"]) else ()
         unscored = "no mean: a suite is missing or not scored" if pd.isna(means["accuracy"]) else ""
         unshared = "no mean: a suite is missing or has no speedup" if pd.isna(means["forward_speedup"]) else ""
+        other = any(OTHER_TOKENIZER in str(note) for note in own["forward_note"])
+        speeds = joined(unshared, OTHER_TOKENIZER if other else "")
         rows.append(
             {
                 "method": method,
@@ -193,8 +211,8 @@ def mean_rows(frame: pd.DataFrame, suites: Sequence[str]) -> pd.DataFrame:
                 **means,
                 BY_SEED: tuple(sum(seed) / len(seed) for seed in by_seed),
                 "accuracy_note": unscored,
-                "speed_note": unshared,
-                "forward_note": unshared,
+                "speed_note": speeds,
+                "forward_note": speeds,
                 "accuracy_full": bool(own["accuracy_full"].eq(True).all()),
                 "speed_full": bool(own["speed_full"].eq(True).all()),
             }

@@ -7,7 +7,7 @@ method is faster: a method that pads or writes more has more tokens. Seconds per
 from collections.abc import Iterator
 
 from harness.measures.parallelism import DEFINITIONS, curves, token_ledger
-from harness.measures.table import measure_windows, timed
+from harness.measures.table import measure_windows, other_tokenizers, timed
 from harness.measures.theory import COSTS, OF_SECONDS, theory
 from tables.sheets import Heading, Headings, Sheet, Table, TableRequest, listed
 from tables.sheets.captions import setting, timing
@@ -58,6 +58,7 @@ OF_MEASURES = (
     "Seconds a response is what to compare: a method that writes or pads more has more tokens without being faster.",
     f"Whose definitions they are: {BY_SOURCE}.",
 )
+OTHER_TOKENS = "A model with another tokenizer has none of them (-): its tokens are others."
 CURVES: Headings = {
     "points": Heading("", "Settings", 0),
     "aup": Heading("AUP", "d3LLM", 1),
@@ -82,7 +83,8 @@ def measures(request: TableRequest) -> Iterator[Sheet]:
     of_responses = (("measures", MEASURES, OF_MEASURES, ledger), ("tokens", COUNTS, OF_COUNTS, ledger))
     for name, headings, meaning, frame in (*of_responses, ("curves", CURVES, OF_CURVES, curves(run))):
         if len(frame):
-            caption = " ".join([*meaning, *setting(request.measured, run), *timing(run)])
+            own = [OTHER_TOKENS] if name == "measures" and other_tokenizers(run) else []
+            caption = " ".join([*meaning, *own, *setting(request.measured, run), *timing(run)])
             yield Sheet(Table(name, caption, listed(frame, headings, run)), frame)
 
 

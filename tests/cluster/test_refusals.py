@@ -19,6 +19,7 @@ from harness.options import checked, parsed
 from harness.run import main
 from harness.runs.options import RunOptions
 from harness.runs.pool import Workers, workers_of
+from harness.runs.selection import methods_named
 from model_wrappers import METHODS, register
 from model_wrappers.options import Options, Positive
 from model_wrappers.request import Request
@@ -168,6 +169,11 @@ def test_a_decoder_and_its_options_are_known_elsewhere(registries: None, tmp_pat
         f"unknown option 'step' for {name}; valid: k, share",
         "Options with a rule of their own.",
     ], done.stderr
+
+
+def test_a_function_with_options_is_known_elsewhere_with_them() -> None:
+    options = checked(RunOptions, {"methods": ("llada", (of_mine, {"k": 3}))})
+    assert list(methods_named(unpickled(pickled(options)).methods)) == ["llada", "of_mine(k=3)"]
 
 
 def test_options_without_functions_come_back_as_they_were() -> None:

@@ -1,9 +1,11 @@
 """A run's options are the fields of one struct, for the command line and for Python alike; the command fef-dllm."""
 
+import inspect
 import sys
 from dataclasses import fields, make_dataclass
+from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import numpy as np
 import pytest
@@ -63,6 +65,21 @@ def test_one_field_is_an_option_of_the_command_line_and_of_evaluate(
 def test_evaluate_refuses_an_option_that_there_is_not_whatever_its_value(value: object) -> None:
     with pytest.raises(UserError, match="unknown option nonsense; valid: suite, methods"):
         harness.evaluate(nonsense=value)
+
+
+def test_editors_see_the_options_of_evaluate_by_name_type_and_default() -> None:
+    shown, hints = inspect.signature(harness.evaluate).parameters, get_type_hints(RunOptions)
+    assert list(shown)[:4] == ["methods", "suites", "model", "limit"]
+    known = {each.name: each for each in fields(RunOptions)} | {"suites": None}
+    assert set(known) - set(shown) == {"suite", "plan", "status", "list"} and set(shown) <= set(known)
+    for name in list(shown)[4:]:
+        assert (shown[name].annotation, shown[name].default) == (hints[name], known[name].default)
+
+
+def test_the_version_is_the_installed_one() -> None:
+    assert harness.__version__ == metadata.version("fef-dllm-harness")
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = harness.nothing
 
 
 def test_one_value_stands_for_several_and_none_and_false_for_none(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from harness.records.schema import Method, RunConfig, SuiteName
 from harness.runs.selection import methods_named
 from harness.suites.registry import SUITES
 from harness.suites.spec import Suite
-from model_wrappers import METHODS
+from model_wrappers import METHODS, register
 from model_wrappers.backbones.registry import FAMILIES
 from model_wrappers.options import Options
 from model_wrappers.request import Request
@@ -205,6 +205,39 @@ def test_functions_are_methods_by_the_names_that_they_have_or_were_given(tmp_pat
         methods_named(lambda request, options: None)
     load(str(plugin(tmp_path, DECODER)))
     assert methods_named(METHODS["mine"].function)["mine"].method == "mine"
+
+
+class Tau(Options):
+    tau: float = 0.1
+
+
+def with_tau(request: Request, options: Tau) -> None:
+    """A decoder that nobody registered, with an option."""
+
+
+def test_a_function_may_come_with_its_options() -> None:
+    named = methods_named([(with_tau, {"tau": 0.5, "block_length": 8}), with_tau, ("threshold", {"tau": 0.7})])
+    assert list(named) == ["with_tau(block_length=8,tau=0.5)", "with_tau", "threshold(tau=0.7)"]
+    assert named["with_tau(block_length=8,tau=0.5)"].given == {"tau": 0.5, "block_length": 8}
+    with pytest.raises(ValueError, match="unknown option 'tua' for with_tau; valid: tau; did you mean tau"):
+        methods_named([(with_tau, {"tua": 0.5})])
+    with pytest.raises(ValueError, match=r"is no method: give \(function, \{option: value\}\)"):
+        methods_named([(with_tau, 0.5)])
+    with pytest.raises(UserError, match=r"twice: with_tau \(a function's name is its __name__"):
+        methods_named([with_tau, with_tau])
+
+
+def test_a_cell_that_registers_again_replaces_what_a_notebook_had_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    def renamed(request: Request, options: Tau) -> None:
+        """The cell's function under another name."""
+
+    for function in (with_tau, renamed):
+        monkeypatch.setattr(function, "__module__", "__main__")
+        register("mine")(function)
+        assert METHODS["mine"].function is function
+    monkeypatch.setattr(given_to_evaluate, "__module__", "elsewhere")
+    with pytest.raises(ValueError, match="a decoder 'mine' is there already"):
+        register("mine")(given_to_evaluate)
 
 
 def test_a_function_with_the_name_of_a_method_is_refused() -> None:

@@ -243,3 +243,20 @@ def test_a_record_has_the_block_of_the_last_content() -> None:
     assert item["first_block_seconds"] == out.trace.block_seconds[0][1] < item["content_seconds"] <= item["seconds"]
     ends = [end for end, at in out.trace.block_seconds if at <= item["content_seconds"]]
     assert ends[-1] >= item["content_tokens"] > ends[-2]
+
+
+def test_a_method_may_come_with_its_options(tiny: Backbone, prompt: torch.Tensor) -> None:
+    seen = [
+        decode(tiny, prompt, method=method, gen_length=8, **options).trace.forwards
+        for method, options in ((("threshold", {"tau": 0.0}), {}), ("threshold", {"tau": 0.0}))
+    ]
+    assert seen[0] == seen[1] == decode(tiny, prompt, ("threshold", {"tau": 0.9}), gen_length=8, tau=0.0).trace.forwards
+    with pytest.raises(ValueError, match="is no method: give"):
+        decode(tiny, prompt, method=("threshold",))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("prompt_ids", ["text", ["text"], {"input_ids": [1]}])
+def test_text_is_no_prompt_and_a_list_of_ids_is(tiny: Backbone, prompt_ids: Any) -> None:
+    with pytest.raises(ValueError, match=r"prompt_ids must be ids of shape .* model_wrappers.chat encodes text"):
+        decode(tiny, prompt_ids, method="llada", gen_length=4)
+    assert len(decode(tiny, [3, 14], method="llada", gen_length=4).tokens) == 4

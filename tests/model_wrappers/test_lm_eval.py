@@ -86,7 +86,7 @@ def test_sampling_is_the_tasks_and_repeats_differ(nano: Backbone) -> None:
     ("settings", "says"),
     [
         ({"max_gen_toks": 32}, "task copies, document 0: gen_length=16 and max_gen_toks=32 disagree.*--gen_kwargs"),
-        ({"do_sample": True, "temperature": 1.0, "top_p": 0.9}, "has top_p, which no decoder here has"),
+        ({"do_sample": True, "temperature": 1.0, "top_p": 0.9}, "has top_p, and decoders here take"),
         ({"num_beams": 4}, "has num_beams"),
         ({"temperature": -1.0}, "temperature=-1"),
     ],
@@ -111,6 +111,12 @@ def test_settings_of_a_task_that_it_cannot_follow_are_refused(
 def test_arguments_that_it_does_not_know_are_refused(nano: Backbone, keywords: dict[str, Any], says: str) -> None:
     with pytest.raises(ValueError, match=says):
         FefDllm(nano, method="llada", **keywords)
+
+
+def test_a_prompt_that_is_too_long_is_refused_by_its_document(nano: Backbone) -> None:
+    model = FefDllm(nano, method="llada", gen_length=8, batch_size=2, max_seq_len=20)
+    with pytest.raises(ValueError, match=r"task copies, document 1: prompt of .* exceed the limit of 20"):
+        model.generate_until(generations(["Copy", "Copy " * 20]))
 
 
 def test_a_length_that_nobody_says_is_asked_for(nano: Backbone) -> None:

@@ -11,6 +11,7 @@ import torch
 from run_records import full_items, item, rows_of, save
 from transformers.models.diffusion_gemma.generation_diffusion_gemma import DiffusionGemmaGenerationMixin
 
+import harness
 from harness.measures.intervals import SUMMARY, WINDOWS, evaluated, paired, summarise, with_intervals
 from harness.measures.parallelism import LEDGER, area, aup, curves, token_ledger
 from harness.measures.table import measure
@@ -172,7 +173,9 @@ def test_options_are_columns_and_means_are_of_methods_that_have_all_suites(tmp_p
     suites = {"gsm8k": {"title": "GSM8K"}, "math": {"title": "MATH"}}
     items = [item("llada", suite, 0, seconds=2.0 + (suite == "math")) for suite in suites]
     items.append(item("mine(tau=0.5)", "gsm8k", 0))
-    run = evaluated(save(tmp_path, items, config={"data": "generated", "methods": methods, "suites": suites}))
+    save(tmp_path, items, config={"data": "generated", "methods": methods, "suites": suites})
+    run = harness.open_run(str(tmp_path))
+    assert repr(run) == f"Evaluation in {tmp_path}: gsm8k (1 items), math (1 items)\nmethods: llada, mine(tau=0.5)"
     summary = run.summary.set_index(["method", "suite"])
     assert summary.loc[("mine(tau=0.5)", "gsm8k"), ["tau", "gen_length", "block_length"]].tolist() == [0.5, 48, 16]
     assert summary["steps"].isna().tolist() == [False, True, True] and list(run.traces()) == []

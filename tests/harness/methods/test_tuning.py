@@ -157,6 +157,11 @@ def test_what_a_choice_does_not_have_is_refused(element: str, tmp_path: Path) ->
         methods_named(element.format(written(tmp_path)))
 
 
+def test_a_name_near_a_tuned_method_is_answered_with_it(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="did you mean threshold-tuned-fast"):
+        methods_named(f"{written(tmp_path)}:threshold-fast")
+
+
 def test_a_tuned_method_is_refused_on_a_suite_it_was_not_tuned_for(tmp_path: Path) -> None:
     (preset,) = methods_named(f"{written(tmp_path)}:threshold-tuned-fast").values()
     with pytest.raises(UserError, match="not tuned for mbpp"):
@@ -175,11 +180,12 @@ def own_settings(decoders: str, name: str, budget: int = 10) -> list[str]:
 
 def test_values_in_brackets_are_the_space_the_defaults_first_and_once() -> None:
     found = own_settings("threshold(tau=0.5|0.9|0.99, cache=dual)", "threshold")
-    assert found[0] == "threshold(cache=dual)"  # tau is 0.9
+    assert found[0] == "threshold(cache=dual,tau=0.9)"
     assert sorted(found[1:]) == ["threshold(cache=dual,tau=0.5)", "threshold(cache=dual,tau=0.99)"]
     assert len(own_settings("klass(conf_threshold=0.5|0.6|0.7, kl_threshold=0.1|0.2)", "klass", budget=4)) == 4
-    linear = spaces_of("linear(threshold=0.6|0.7)")
-    assert settings("linear", SHORT, 10, 0, BLOCK_MODEL, linear)[0] == "s2d2(acceptance=match)"
+    linear = spaces_of("linear(min_span=2|4)")
+    assert settings("linear", SHORT, 10, 0, BLOCK_MODEL, linear)[0] == "s2d2(acceptance=match,min_span=1)"
+    assert own_settings("llada/2(steps=8|16)", "llada/2")[0] == "llada/2"  # its steps are made from the length
     assert own_settings("threshold+dual(tau=0.5)", "threshold-dual") == ["threshold+dual(tau=0.5)"]
 
 
@@ -225,7 +231,7 @@ def test_a_decoder_of_a_file_is_tuned_and_its_choice_finds_the_file(tmp_path: Pa
     file.write_text(MINE)
     with forgotten():
         spaces = spaces_of(f"{file}:mine(k=1|2|3)")
-    assert settings("mine", SHORT, 10, 0, spaces=spaces)[0] == f"{file}:mine"
+    assert settings("mine", SHORT, 10, 0, spaces=spaces)[0] == f"{file}:mine(k=1)"
     dev = rows(("llada", "base", [150, 30], 10), ("mine", "base", [160, 30], 1))
     path = tmp_path / "tuned" / "choice.json"
     path.parent.mkdir()
@@ -250,6 +256,6 @@ def test_a_tuning_ends_with_a_choice_and_the_same_command_goes_on(tmp_path: Path
     first = json.loads(path.read_text())
     assert {"llada-tuned-fast", "threshold-tuned-fast", "mine-tuned-fast"} <= set(methods_named(str(path)))
     assert first["settings"] == {"llada": 6, "threshold": 6, "mine": 6}  # each with three checkpoints
-    assert "| threshold | fast |" in (tmp_path / "tuned" / "choice.md").read_text()
+    assert "\n| threshold | fast |" in (tmp_path / "tuned" / "choice.md").read_text()
     path.unlink()
     assert tune.main(line) == 0 and json.loads(path.read_text()) == first

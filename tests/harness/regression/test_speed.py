@@ -91,8 +91,8 @@ def measure_with(
     monkeypatch.setattr(speed, "Side", Fake)
     monkeypatch.setattr(speed, "request_of", lambda config, model, prompt, seed: {"method": model})
     models = {"llada": "llada", "other": "unknown"}
-    prompts = [torch.tensor([1])] * 3
-    jobs: Any = [SimpleNamespace(suite=suite, models=models, prompts=prompts) for suite in suites]
+    prompts = {"prompts": [torch.tensor([1])] * 3, "prompt": lambda method, item: torch.tensor([1])}
+    jobs: Any = [SimpleNamespace(suite=suite, models=models, **prompts) for suite in suites]
     return speed.measure_both(Path("old"), RunConfig(threads=1, **{"device": "cpu", **config}), jobs, items=2), made
 
 

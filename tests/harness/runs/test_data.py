@@ -12,10 +12,11 @@ from transformers import PreTrainedTokenizerFast
 
 from harness.errors import UserError
 from harness.runs.loading import load
-from harness.runs.problems import load_problems, prepare
+from harness.runs.problems import load_problems, prepare, prompts_of
 from harness.suites.registry import SUITES, write_suites
 from model_wrappers import load_backbone
 from model_wrappers.backbones.registry import SHIPPED, TRAINED
+from model_wrappers.costs import hash_of
 from model_wrappers.opencompass_model import DiffusionModel
 
 FILES = {suite: f"{suite}/test.jsonl" for suite in ("gsm8k", "lists")}
@@ -115,6 +116,20 @@ def test_models_that_encode_a_prompt_differently_are_refused(tmp_path: Path, cha
     problems = load_problems(gsm8k, gsm8k.datasets(True, tmp_path), 3)
     with pytest.raises(UserError, match="nano and nano-fef encode the prompt differently"):
         prepare(gsm8k, problems, models)
+
+
+def test_an_autoregressive_model_has_its_own_prompts_where_it_encodes_them_otherwise(tmp_path: Path) -> None:
+    write_suites(tmp_path, "test", 2, ["gsm8k"])
+    gsm8k, ar = SUITES["gsm8k"], DiffusionModel(load_backbone("nano-ar"), "ar", gen_length=16)
+    models = {"ar": ar, "llada": DiffusionModel(load_backbone("nano"), "llada", gen_length=32)}
+    tokenizer = ar.backbone.text_tokenizer()
+    problems = load_problems(gsm8k, gsm8k.datasets(True, tmp_path), 2)
+    assert prepare(gsm8k, problems, models).own_prompts == {}
+    tokenizer.chat_template = f"Now. {tokenizer.chat_template}"
+    job = prepare(gsm8k, problems, models, seeds=(0, 1))
+    assert job.prompt("llada", 3) is job.prompts[3] and len(job.prompts) == len(job.own_prompts["nano-ar"]) == 4
+    assert len(job.prompt("ar", 3)) > len(job.prompt("llada", 3))
+    assert prompts_of(job)[1].prompt_hash == hash_of(job.prompt("llada", 1))
 
 
 def test_logits_that_are_not_finite_name_method_suite_and_item(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

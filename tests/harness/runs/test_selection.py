@@ -90,7 +90,7 @@ def test_a_cache_is_an_option(cached: None, text: str, key: str, label: str, ask
         ("llada+slow", "option cache='slow' for llada must be"),
         ("llada(gen_length=0)", "gen_length=0 must be a whole number of at least 1"),
         ("llada(gen_length=x)", "gen_length='x' must be"),
-        ("fef(draft=nano)", "draft is not set here; name the model with --model"),
+        ("fef(draft=nano)", "draft is no option of a method; with --model base=...,draft=..."),
         ("fef(reuse_drafts=true,verify=two-stream)", "reuse_drafts needs verify='full'"),
         (" , ", "names no method"),
     ],

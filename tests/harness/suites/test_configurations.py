@@ -86,7 +86,7 @@ def test_unknown_configurations_and_those_that_generate_nothing_are_refused(tmp_
         suite_named("opencompass:gsm8k_0shot_gen").datasets(False, tmp_path)
     with pytest.raises(UserError, match=r"does not generate text, it uses .*PPLInferencer"):
         suite_named("opencompass:hellaswag_ppl_a6e128").datasets(False, tmp_path)
-    with pytest.raises(UserError, match=r"unknown suite gsm9k; valid: gsm8k, .*opencompass:NAME"):
+    with pytest.raises(UserError, match=r"unknown suite gsm9k; valid: gsm8k, .*opencompass:NAME.*did you mean gsm8k"):
         suites_named("gsm8k,gsm9k")
 
 
