@@ -187,6 +187,24 @@ def test_more_claims_make_wider_intervals(tmp_path: Path) -> None:
     assert frame["word"].tolist() == ["ahead", "ahead", "behind", "behind"]
 
 
+def test_claims_of_speed_are_corrected_for_their_number(tmp_path: Path) -> None:
+    """By Bonferroni: two claims have intervals at 97.5%."""
+    rows = [
+        item(method, "gsm8k", n, correct=True, seconds=1 + (n * n % 7) * own)
+        for method, own in (("llada", 0.5), ("dcd", 0.2))
+        for n in range(30)
+    ]
+    run = save(tmp_path / "run", rows, suites={"gsm8k": "GSM8K"})
+    speed = TWO[TWO.rindex("[[claim]]") :]
+    (tmp_path / "claims.toml").write_text(speed + speed.replace("twice", "not"))
+    main([str(tmp_path / "claims.toml")])
+    frame = pd.read_csv(tmp_path / "claims.csv")
+    seconds = [paired(run, "llada")["dcd", "gsm8k"].seconds]
+    both, alone = speedup_interval(seconds, 1 - 0.05 / 2), speedup_interval(seconds)
+    assert frame[["low", "high"]].to_numpy().tolist() == [pytest.approx(both)] * 2
+    assert both[0] < alone[0] and both[1] > alone[1]
+
+
 @pytest.mark.parametrize(
     ("old", "new"),
     [

@@ -9,8 +9,8 @@ import pytest
 from run_records import item, save, save_presets
 from scipy import stats
 
-from harness.measures.intervals import UNCERTAINTY, paired
-from harness.measures.table import MEASURES
+from harness.measures.intervals import UNCERTAINTY, means, paired
+from harness.measures.table import MEASURES, measure
 from harness.methods.presets import GROUPS
 from harness.stats import holm, mcnemar, speedup_interval, wilson
 from tables.render import render
@@ -119,3 +119,21 @@ def test_every_ablation_adjusts_for_its_own_rows(tmp_path: Path) -> None:
     for name, compared in (("draft", 2), ("window-size", 6)):
         assert f"adjusted for {2 * compared} comparisons." in files[f"{name}.md"]
         assert len([row for row in cells_of(files[f"{name}.md"]) if row[0].startswith("p vs")]) == compared
+
+
+def test_the_mean_of_unequal_suites_has_the_interval_of_its_variance(tmp_path: Path) -> None:
+    """Ten problems and ninety weigh alike: the mean is as sure as one of 4 / (1 / 10 + 1 / 90) = 36 problems."""
+    rows = [
+        item(method, suite, n, correct=n < count / 2, seconds=seconds + n % 3)
+        for suite, count in (("gsm8k", 10), ("math", 90))
+        for method, seconds in (("llada", 4.0), ("dcd", 2.0))
+        for n in range(count)
+    ]
+    run = save(tmp_path, rows)
+    pairs = paired(run)
+    (row,) = means(measure(run), ["gsm8k", "math"], pairs).query("method == 'dcd'").to_dict("records")
+    low, high = wilson(0.5, 36)
+    assert (row["accuracy_low"], row["accuracy_high"]) == pytest.approx((100 * low, 100 * high))
+    slow, fast = speedup_interval([pairs["dcd", suite].seconds for suite in ("gsm8k", "math")])
+    assert (row["speedup_low"], row["speedup_high"]) == (slow, fast)
+    assert slow > speedup_interval([pairs["dcd", "gsm8k"].seconds])[0]

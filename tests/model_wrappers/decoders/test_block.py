@@ -1,10 +1,12 @@
 """Block diffusion's own sampler: schedule, threshold, order and edits, on scripted logits."""
 
+import math
 from typing import Any
 
 import torch
 
 from model_wrappers import decode
+from model_wrappers.decoders.s2d2 import may_pay
 from model_wrappers.trace import Decoded
 
 MASK, EOS = 5, 4
@@ -78,3 +80,12 @@ def test_edits_without_end_are_cut() -> None:
 def test_given_tokens_are_not_edited() -> None:
     given = torch.tensor([3, MASK, MASK, MASK])
     assert respond(Scripted(SURE), given=given, editing_threshold=0.0).tokens.tolist()[0] == 3
+
+
+def test_s2d2_counts_a_draft_only_if_all_before_it_are_accepted() -> None:
+    """A uniform distribution is accepted with exp(-1), a certain one always, but after it as often."""
+    uniform, certain = torch.full((4,), 0.25).double(), torch.eye(4)[0].double()
+    expected = 2 * math.exp(-1)
+    assert may_pay(torch.stack([uniform, certain]), expected - 1e-6)
+    assert not may_pay(torch.stack([uniform, certain]), expected + 1e-6)
+    assert may_pay(torch.stack([certain, uniform]), 1 + math.exp(-1) - 1e-6)

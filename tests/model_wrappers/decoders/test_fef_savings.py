@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from fakes import RandomConditionals, Recorder, request_for, tiny_llada
+from fakes import FixedLogits, RandomConditionals, Recorder, request_for, tiny_llada
 from fef_reference import LENGTH, PROMPT, enumerated_law, reference_law, target, tokens, unlike
 
 from harness.audit.oracle import total_variation
@@ -105,6 +105,16 @@ def test_after_a_full_acceptance_the_next_root_row_is_known() -> None:
     trace = decode(backbone, torch.tensor(PROMPT), gen_length=6, steps=1, window=3, **FAST | {"adaptive_window": False})
     assert [window.accepted for window in trace.trace.windows] == [3, 3]
     assert (trace.trace.forwards, trace.trace.rows) == (3, 1 + (2 + 1) + 2)
+
+
+def test_an_adaptive_window_ends_where_a_draft_is_hardly_ever_reached() -> None:
+    """Each draft is accepted with 0.1 but the first, which is the target's own: chances of 1, 1, 0.1 and 0.01."""
+    logits_LV = torch.full((9, 11), -99.0)
+    logits_LV[:, :10] = 0
+    out = decode(
+        FixedLogits(logits_LV), torch.tensor([0]), "fef", gen_length=8, steps=1, window=8, adaptive_window=True
+    )
+    assert out.trace.windows[0].proposed == 3
 
 
 def test_an_adaptive_window_runs_fewer_rows_and_never_more_drafts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -107,6 +107,17 @@ def test_nothing_is_stable_before_the_history_is_full(history: int, forwards: in
     assert out.trace.forwards == forwards and out.tokens.tolist() == [1, 1, 1, 1, 1, 0]
 
 
+@pytest.mark.parametrize("method", ["threshold", "factor", "entropy"])
+def test_confidences_keep_an_order_that_float32_does_not_know(method: str) -> None:
+    """Both positions are sure to within 1e-8, the second one more, and it goes first."""
+    logits_LV = torch.tensor([[0.0, 0, -99], [19.0, 0, -99], [20.0, 0, -99]])
+    assert torch.softmax(logits_LV, -1)[1:, 0].tolist() == [1.0, 1.0]
+    few = {"threshold": {"tau": 1.0}, "factor": {"f": 1e-12}, "entropy": {"gamma": 0.0}}
+    observer = Order()
+    decode(FixedLogits(logits_LV), torch.tensor([0]), method, gen_length=2, observer=observer, **few[method])  # type: ignore[arg-type]
+    assert observer.positions == [1, 0]
+
+
 # PC-Sampler: earlier positions and rarer tokens first
 class Order:
     """An observer that notes the order in which positions are committed."""
