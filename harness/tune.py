@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from model_wrappers.backbones.blocks import Blocks
 
 ALPHA = 0.05  # of the test that a setting is below LLaDA's best
-ROLES = ("base", "fef", "control")  # of checkpoints that any decoder may have
+ROLES = ("base", "fef", "control", "linear")  # of checkpoints that any decoder may have
 GOALS = ("fast", "accurate")
 RULE = (
     "fast: the fastest that an exact paired test (one-sided, 5%) does not show to be below LLaDA's best; accurate: the "

@@ -16,7 +16,7 @@ from model_wrappers.decoders import METHODS, Decoder, Method, decoder_named
 if TYPE_CHECKING:
     from model_wrappers.backbones.blocks import Blocks
 
-ROLES = ("base", "fef", "two-stream", "control", "draft", "ar")  # of checkpoints in a run
+ROLES = ("base", "fef", "two-stream", "control", "linear", "draft", "ar")  # of checkpoints in a run
 
 
 def split_lengths(values: Mapping[str, Any], where: str) -> tuple[dict[str, int], dict[str, Any]]:

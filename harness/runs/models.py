@@ -17,7 +17,12 @@ from harness.suites.spec import Suite
 ROLES_OF = {  # --model NAME, of shipped models
     "nano": {"base": "nano", "fef": "nano-fef", "control": "nano-control", "ar": "nano-ar"},
     "nano-long": {"base": "nano-long", "fef": "nano-long", "control": "nano-long-control"},
-    "nano-block": {"base": "nano-block", "fef": "nano-block", "control": "nano-block-control"},
+    "nano-block": {
+        "base": "nano-block",
+        "fef": "nano-block",
+        "control": "nano-block-control",
+        "linear": "nano-block-linear",
+    },
     "nano-parallel": {"base": "nano-parallel-control", "fef": "nano-parallel"},
 }
 # Whose checkpoint a prefix-conditioned or an autoregressive decoder has where its role has none.

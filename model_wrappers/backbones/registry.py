@@ -25,7 +25,18 @@ FAMILIES: dict[str, Family] = {
 }
 BUILT_IN = frozenset(FAMILIES)
 NANO = Path(__file__).parents[1] / "nano"
-TRAINED = ("fef", "control", "ar", "long", "long-control", "block", "block-control", "parallel", "parallel-control")
+TRAINED = (
+    "fef",
+    "control",
+    "ar",
+    "long",
+    "long-control",
+    "block",
+    "block-control",
+    "block-linear",
+    "parallel",
+    "parallel-control",
+)
 SHIPPED = {"nano": NANO} | {f"nano-{name}": NANO / name for name in TRAINED}
 DEVICES = "cpu, cuda, cuda:0, ..."
 LOADING_ERRORS = (
