@@ -197,10 +197,11 @@ def mean_difference_p_values(suites: Sequence[Flips]) -> tuple[float, float]:
     most = max(1 / n for _, _, n in suites)
     law, low, seen = np.ones(1), 0, 0
     for lost, gained, n in suites:
-        weight, discordant = max(1, round(GRAIN / n / most)), round(lost) + round(gained)
+        weight, (fewer, further) = max(1, round(GRAIN / n / most)), (round(lost), round(gained))
+        discordant = fewer + further
         own = np.zeros(2 * weight * discordant + 1)  # of gained - lost, from -discordant to discordant
         own[:: 2 * weight] = stats.binom.pmf(np.arange(discordant + 1), discordant, 0.5)
-        law, low, seen = signal.fftconvolve(law, own), low - weight * discordant, seen + weight * round(gained - lost)
+        law, low, seen = signal.fftconvolve(law, own), low - weight * discordant, seen + weight * (further - fewer)
     at = seen - low
     more, less = (round(float(np.clip(tail.sum(), 0, 1)), 12) for tail in (law[at:], law[: at + 1]))
     return more, less

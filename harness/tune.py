@@ -28,7 +28,6 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pandas as pd
 from msgspec import structs
 
@@ -37,21 +36,13 @@ from harness.errors import UserError, one_line_errors
 from harness.methods.presets import TUNED
 from harness.options import option, parsed
 from harness.runs.selection import methods_named
-from harness.stats import Flips, mean_difference_p_values
 from harness.suites.published import blocks_of
 from harness.suites.registry import split_named, suites_named
 
 if TYPE_CHECKING:
-    from harness.records.store import Run
     from model_wrappers.backbones.blocks import Blocks
 
-ALPHA = 0.05  # of the test that a setting is below LLaDA's best
 ROLES = ("base", "fef", "control", "linear")  # of checkpoints that any decoder may have
-GOALS = ("fast", "accurate")
-RULE = (
-    "fast: the fastest that an exact paired test (one-sided, 5%) does not show to be below LLaDA's best; accurate: the "
-    "most accurate; of settings and checkpoints together"
-)
 BLOCKS = (8, 16, 32, 64, None)  # None: one block, the whole response
 UNMASKING: dict[str, tuple[Any, ...]] = {"block_length": BLOCKS, "cache": ("none", "prefix", "dual")}
 
@@ -231,6 +222,7 @@ def tune(options: TuneOptions) -> None:
     own = spaces_of(options.decoders) if options.decoders else {}
     spaces = {**SPACES, **own}
     # What takes seconds to import comes after what may be refused.
+    from harness.measures.choosing import RULE, choose, dev_of
     from harness.measures.seconds import FOLDER, read_measured
     from harness.options import checked
     from harness.records.store import write_atomically
@@ -280,68 +272,6 @@ def tune(options: TuneOptions) -> None:
     print(f"chosen on {options.limit} dev problems a suite: {options.out}/choice.json")
 
 
-def dev_of(run: Run, decoders: Mapping[str, str]) -> pd.DataFrame:
-    """A row for each method of a dev run, as `choose` takes them. decoders: whose setting each method is."""
-    rows = []
-    for name, method in run.config.methods.items():
-        own = run.items[run.items["method"].astype(str) == name].sort_values("item")
-        by_suite = {str(suite): group for suite, group in own.groupby("suite", observed=True)}
-        rows.append(
-            {
-                "decoder": decoders[name],
-                "role": method.role,
-                "checkpoint": ", ".join(dict.fromkeys(run.config.models[method.role].values())),
-                "method": method.method,
-                "settings": {
-                    suite: {"block_length": setting.block_length, **setting.options}
-                    for suite, setting in method.suites.items()
-                },
-                "right": {suite: group["correct"].to_numpy(dtype=float) for suite, group in by_suite.items()},
-                "seconds": {suite: float(group["seconds"].mean()) for suite, group in by_suite.items()},
-            }
-        )
-    return pd.DataFrame(rows)
-
-
-def choose(dev: pd.DataFrame) -> pd.DataFrame:
-    """The rows of dev that the rule chooses, with goal (of GOALS), accuracy (percent), speed and p_below.
-
-    dev: a row for each decoder's setting and checkpoint: decoder, role, right and seconds by suite (1 or 0 of each
-    problem; a response), and others. accuracy, speed: means over the suites, speed over LLaDA's best. p_below: exact,
-    one-sided, of the hypothesis that it is as accurate as LLaDA's best. Raises UserError where a problem has no
-    verdict, or LLaDA has no row.
-    """
-
-    unscored = sorted({suite for right in dev["right"] for suite, each in right.items() if np.isnan(each).any()})
-    if unscored or "llada" not in set(dev["decoder"]):
-        wrong = f"problems of {', '.join(unscored)} have no verdict" if unscored else "LLaDA is not among the decoders"
-        raise UserError(f"{wrong}: the rule compares every setting with LLaDA's best on all dev problems")
-    dev = dev.assign(accuracy=[100 * np.mean([each.mean() for each in right.values()]) for right in dev["right"]])
-    seconds = pd.DataFrame(list(dev["seconds"]), index=dev.index)
-    llada = dev[dev["decoder"] == "llada"].assign(total=seconds.sum(axis=1))
-    bar = llada.sort_values(["accuracy", "total"], ascending=False, kind="stable").index[0]
-    dev = dev.assign(speed=(seconds.loc[bar] / seconds).mean(axis=1))
-    dev["p_below"] = [mean_difference_p_values(_flips(dev.loc[bar, "right"], right))[1] for right in dev["right"]]
-    chosen = []
-    for goal in GOALS:
-        for _, group in dev.groupby("decoder", sort=False):
-            enough = group[group["p_below"] >= ALPHA]
-            by = ["speed", "accuracy"] if goal == "fast" and len(enough) else ["accuracy", "speed"]
-            ranked = (enough if goal == "fast" and len(enough) else group).sort_values(
-                by, ascending=[False, by[0] == "accuracy"], kind="stable"
-            )
-            chosen.append(ranked.head(1).assign(goal=goal))
-    return pd.concat(chosen, ignore_index=True)
-
-
-def _flips(reference: Mapping[str, Any], right: Mapping[str, Any]) -> list[Flips]:
-    """Of each suite the problems that only the reference has right, those that only the other has, and all."""
-    return [
-        (int((theirs > right[suite]).sum()), int((theirs < right[suite]).sum()), len(theirs))
-        for suite, theirs in reference.items()
-    ]
-
-
 def choice_of(chosen: pd.DataFrame, spaces: Mapping[str, Space] = SPACES, folder: Path = Path()) -> dict[str, Any]:
     """The chosen methods as a file has them: DECODER-tuned-GOAL, each with label, method, role, settings by suite and
     dev figures. Where both goals have the same, `accurate` is left out.
@@ -371,6 +301,8 @@ def choice_of(chosen: pd.DataFrame, spaces: Mapping[str, Space] = SPACES, folder
 
 def described(chosen: pd.DataFrame, spaces: Mapping[str, Space] = SPACES) -> str:
     """What was chosen, in Markdown: a row per decoder and goal."""
+    from harness.measures.choosing import RULE
+
     lines = [
         f"# What was chosen on dev problems\n\n{RULE[0].upper()}{RULE[1:]}. Accuracy and speed, over LLaDA's best, are "
         "means of the suites; p is of the test that a setting is below LLaDA's best.\n",

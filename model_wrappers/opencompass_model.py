@@ -23,6 +23,7 @@ from opencompass.utils.prompt import PromptList
 from model_wrappers.api import check_temperature
 from model_wrappers.backbones.model import Backbone
 from model_wrappers.chat import encode_messages, encode_plain, prompt_tensor
+from model_wrappers.costs import SIDE_FILE
 from model_wrappers.text_model import TextModel, sampled
 
 ROLES = {"HUMAN": "user", "BOT": "assistant", "SYSTEM": "system"}
@@ -30,7 +31,6 @@ META_TEMPLATE = {
     "round": [{"role": "HUMAN", "api_role": "HUMAN"}, {"role": "BOT", "api_role": "BOT", "generate": True}],
     "reserved_roles": [{"role": "SYSTEM", "api_role": "SYSTEM"}],
 }
-COSTS = ".costs.jsonl"  # in the place of .json, of a data set's predictions
 # OpenCompass takes these out of a configuration before it makes the model, and uses them itself.
 OPENCOMPASS_OWN = ("abbr", "type", "run_cfg", "batch_size", "summarizer_abbr", "pred_postprocessor")
 # Keywords of OpenCompass's other models, and of LLaDA's fork of it, with what stands for them here.
@@ -174,7 +174,7 @@ class Asked(NamedTuple):
             own = frame.f_locals
             if isinstance(own.get("self"), BaseInferencer) and "output_json_filename" in own:
                 predictions = Path(own["output_json_filepath"], own["output_json_filename"])
-                return Asked(predictions.with_suffix(COSTS), own.get("index", 0), own.get("label"))
+                return Asked(predictions.with_suffix(SIDE_FILE), own.get("index", 0), own.get("label"))
             frame = frame.f_back
         return None
 

@@ -120,8 +120,8 @@ def main(line: list[str] | None = None) -> int:
             f"--out is for one run, {len(options.runs)} were given; leave it out, each run has a folder tables"
         )
     for folder in options.runs:
-        out, columns = options.out or folder / "tables", [each.strip() for each in options.columns.split(",") if each]
-        shown = (columns, not options.no_caption)
+        out = options.out or folder / "tables"
+        shown = ([name.strip() for name in options.columns.split(",") if name.strip()], not options.no_caption)
         if is_work_folder(folder):
             files = as_files([work_folder_sheet(folder)], *shown)
         else:

@@ -52,8 +52,8 @@ def against(run: Run, reference: str) -> pd.DataFrame:
     (`stats.mean_difference_interval`). holm_low, holm_high: its interval after Holm over all rows; word: what it shows;
     needed: how many problems a difference like this would need for that interval to exclude 0. speed: the reference's
     total seconds / the method's, with its bootstrap interval. Points and speed of ALL are plain means over the suites.
-    NaN where there is nothing to compare. Raises
-    UserError if the run has no such method with items, or no other shares any with it.
+    NaN where there is nothing to compare. Raises UserError if the run has no such method with items, or no other shares
+    any with it.
     """
     methods, suites = list(method_labels(run)), list(suite_titles(run))
     pairs = paired(run, reference) if reference in methods else {}

@@ -12,9 +12,9 @@ from typing import Any
 import pandas as pd
 
 from harness.errors import UserError, explained
+from model_wrappers.costs import SIDE_FILE
 from tables.sheets import Cell, Sheet, Table
 
-COSTS = ".costs.jsonl"
 # Column of the numbers -> heading, decimals.
 COLUMNS = {
     "accuracy": ("Acc.", 1),
@@ -36,7 +36,7 @@ BATCHED = " Responses were decoded up to {most} at once, and have their share of
 def is_work_folder(folder: Path) -> bool:
     """Whether a folder is OpenCompass's, or holds such folders, as its -w does."""
     return not (folder / "run.json").exists() and any(
-        any(folder.glob(f"{depth}predictions/*/*{COSTS}")) for depth in ("", "*/")
+        any(folder.glob(f"{depth}predictions/*/*{SIDE_FILE}")) for depth in ("", "*/")
     )
 
 
@@ -45,12 +45,12 @@ def work_folder_sheet(folder: Path) -> Sheet:
 
     Raises UserError for costs that cannot be read.
     """
-    if not any(folder.glob(f"predictions/*/*{COSTS}")):
-        folder = max(path.parents[2] for path in folder.glob(f"*/predictions/*/*{COSTS}"))
+    if not any(folder.glob(f"predictions/*/*{SIDE_FILE}")):
+        folder = max(path.parents[2] for path in folder.glob(f"*/predictions/*/*{SIDE_FILE}"))
     scores = _scores(folder)
     rows = []
-    for path in sorted(folder.glob(f"predictions/*/*{COSTS}")):
-        model, dataset = path.parent.name, path.name.removesuffix(COSTS)
+    for path in sorted(folder.glob(f"predictions/*/*{SIDE_FILE}")):
+        model, dataset = path.parent.name, path.name.removesuffix(SIDE_FILE)
         part = re.fullmatch(r"(.+)_\d+", dataset)  # OpenCompass cuts a large data set into numbered parts
         if dataset not in scores.index and part is not None and part[1] in scores.index:
             dataset = part[1]

@@ -182,6 +182,11 @@ def test_the_exact_test_of_a_mean_over_suites_enumerates_fair_coins() -> None:
     assert mean_difference_p_values(suites) == pytest.approx((up / 2**13, down / 2**13))
 
 
+def test_broken_counts_of_several_seeds_are_tested_as_whole_ones() -> None:
+    assert mean_difference_p_value([(1.5, 2.5, 20.0)]) == pytest.approx(mcnemar(2, 2))
+    assert mean_difference_p_value([(0.4, 7.6, 20.0)]) == pytest.approx(mcnemar(0, 8))
+
+
 def test_the_interval_of_a_mean_over_suites_of_unequal_sizes_covers_at_its_level() -> None:
     """600 draws of two suites with 40 and 400 problems: the share that covers is binomial."""
     draw, sizes, shares = np.random.default_rng(0), (40, 400), ((0.1, 0.2, 0.7), (0.15, 0.05, 0.8))

@@ -11,8 +11,9 @@ from registered import forgotten
 
 from harness import tune
 from harness.errors import UserError
+from harness.measures.choosing import choose
 from harness.runs.selection import methods_named
-from harness.tune import SPACES, choice_of, choose, decoders_for, settings, spaces_of, with_role
+from harness.tune import SPACES, choice_of, decoders_for, settings, spaces_of, with_role
 from model_wrappers import METHODS
 from model_wrappers.backbones.blocks import Blocks
 
