@@ -285,6 +285,14 @@ def test_verification_that_does_not_pay_is_left_out(model: Backbone) -> None:
     assert not respond(model, method="s2d2", min_expected=4.0).trace.windows  # none is expected with certainty
 
 
+def test_a_verification_ends_where_the_masks_have_a_gap() -> None:
+    small = tiny("sdar")
+    small.blocks = Blocks(8, "response")
+    given = torch.tensor([MASK, MASK, 3, MASK, MASK, 3, 3, MASK])
+    out = decode(small, PROMPT, "s2d2", gen_length=8, given=given)
+    assert out.trace.windows[0].proposed == 2
+
+
 def test_other_blocks_than_the_models_own_are_those_that_it_attends_in(model: Backbone) -> None:
     found = respond(model, method="threshold", tau=0.3, block_length=8).tokens.tolist()
     assert found != respond(model, method="threshold", tau=0.3).tokens.tolist()

@@ -122,7 +122,7 @@ def test_the_rule_chooses_a_fast_and_an_accurate_one(decoder: str, fast: int, ac
 
 def test_the_bar_is_lladas_most_accurate_row_over_the_mean_of_suites_of_unequal_size() -> None:
     # Pooled, the first LLaDA has more problems right (170 and 140 of 250); in the mean of suites the second has.
-    frame = rows(("llada", "base", [150, 20], 1), ("llada", "base", [100, 40], 1), ("threshold", "base", [100, 40], 2))
+    frame = rows(("llada", "base", [150, 20], 3), ("llada", "base", [100, 40], 1), ("threshold", "base", [100, 40], 2))
     chosen = choose(frame).set_index(["decoder", "goal"])
     assert chosen.loc[("llada", "accurate"), "settings"]["s"] == {"tau": 1}
     assert chosen.loc[("threshold", "fast"), "p_below"] == 1.0 and chosen.loc[("threshold", "fast"), "speed"] == 0.5
