@@ -10,8 +10,6 @@ from model_wrappers.backbones.model import Backbone
 from model_wrappers.chat import content_length
 from model_wrappers.trace import Decoded
 
-SIDE_FILE = ".costs.jsonl"  # in the place of .json, of the predictions of a data set in OpenCompass
-
 
 def costs_of(backbone: Backbone, prompt_P: torch.Tensor, out: Decoded) -> dict[str, Any]:
     """The numbers of a response to prompt_P, LongTensor (P,): lengths, hashes, the trace's costs, window sums."""

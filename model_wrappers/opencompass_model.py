@@ -23,8 +23,8 @@ from opencompass.utils.prompt import PromptList
 from model_wrappers.api import check_temperature
 from model_wrappers.backbones.model import Backbone
 from model_wrappers.chat import encode_messages, encode_plain, prompt_tensor
-from model_wrappers.costs import SIDE_FILE
 from model_wrappers.text_model import TextModel, sampled
+from model_wrappers.trace import SIDE_FILE
 
 ROLES = {"HUMAN": "user", "BOT": "assistant", "SYSTEM": "system"}
 META_TEMPLATE = {

@@ -104,6 +104,7 @@ class Decoded:
     trace: Trace
 
 
+SIDE_FILE = ".costs.jsonl"  # of costs, in the place of .json, beside OpenCompass's predictions of a data set
 NO_WINDOW = -1
 # What an event is, by number: a commit, a re-mask, a rejected draft, or one after it, which was not judged. Records
 # hold the numbers: new kinds go to the end.

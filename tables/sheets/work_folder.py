@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 
 from harness.errors import UserError, explained
-from model_wrappers.costs import SIDE_FILE
+from model_wrappers.trace import SIDE_FILE
 from tables.sheets import Cell, Sheet, Table
 
 # Column of the numbers -> heading, decimals.
