@@ -5,12 +5,12 @@
 
 A choice is for the suites of one command together: give those of one kind of task, words and equations or programs, as
 the paper has a model for each. Of each decoder as many different settings are tried with every checkpoint, its defaults
-and random ones of its space (SPACES): all dev problems for accuracy, the first ones once more for seconds. LLaDA's best
-is its most accurate setting and checkpoint. Of every decoder two are chosen: `fast`, the fastest whose dev accuracy is
-not shown to be below that of LLaDA's best (one-sided exact paired test, 5%), and `accurate`, the most accurate;
-accuracies are means over the suites. Ties go to the more accurate, then to the slower one. `choice.json` has the choice
-with its dev figures and is an element of --methods; `choice.md` shows it. The same command goes on where it was
-stopped. `--data generated:SEED` draws problems that no choice has seen.
+and random ones of its space (SPACES): on the first dev problems, timed. The best few of each decoder go on to all dev
+problems. LLaDA's best is its most accurate setting and checkpoint. Of every decoder two are chosen: `fast`, the fastest
+whose dev accuracy is not shown to be below that of LLaDA's best (one-sided exact paired test, 5%), and `accurate`, the
+most accurate; accuracies are means over the suites. Ties go to the more accurate, then to the slower one. `choice.json`
+has the choice with its dev figures and is an element of --methods; `choice.md` shows it. The same command goes on where
+it was stopped. `--data generated:SEED` draws problems that no choice has seen.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import os
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
@@ -207,7 +207,7 @@ class TuneOptions:
     model: str = option("as for harness/run.py; every decoder is tuned with each of its checkpoints", "nano")
     data: str = option("dev problems (default: generated-dev)", "generated-dev")
     limit: int = option("dev problems of each suite (default 200)", 200, least=1)
-    timed: int = option("of them decoded once more for seconds (default 10)", 10, least=1)
+    first: int = option("of them, timed, with all settings; the best few go on to all (default 20)", 20, least=1)
     budget: int = option("different settings of each decoder, with every checkpoint (default 8)", 8, least=1)
     seed: int = option("of the settings that are drawn", 0)
     out: Path = option("folder of the runs and of choice.json", required=True)
@@ -222,10 +222,10 @@ def tune(options: TuneOptions) -> None:
     own = spaces_of(options.decoders) if options.decoders else {}
     spaces = {**SPACES, **own}
     # What takes seconds to import comes after what may be refused.
-    from harness.measures.choosing import RULE, choose, dev_of
+    from harness.measures.choosing import RULE, choose, dev_of, finalists
     from harness.measures.seconds import FOLDER, read_measured
     from harness.options import checked
-    from harness.records.store import write_atomically
+    from harness.records.store import read_run, write_atomically
     from harness.run import run
     from harness.runs.models import read_models
     from harness.runs.options import RunOptions
@@ -246,24 +246,31 @@ def tune(options: TuneOptions) -> None:
         for element in settings(decoder, usual, options.budget, options.seed, attends, spaces)
         for role in roles.values()
     }
-    decoders = {method: decoder for element, decoder in tried.items() for method in methods_named([element])}
+    elements = {method: element for element in tried for method in methods_named([element])}
+    decoders = {method: tried[element] for method, element in elements.items()}
     folder = options.out / "dev"
-    print(f"{len(tried)} settings, each on {options.limit} dev problems of {', '.join(suites)}")
-    alike = {name: getattr(options, name) for name in ("suite", "model", "data", "device", "workers", "threads")}
-    alike |= {"methods": tuple(tried)}
-    whole = {"limit": options.limit, "untimed": True}
-    first = {"limit": min(options.timed, options.limit), "workers": None}
-    for out, more in ((folder, whole), (folder / FOLDER, first)):
-        again = {"out": out, "resume": (out / "run.json").exists()}
-        given = checked(RunOptions, alike | more | again)
-        resolve(given)  # what cannot be decoded is refused before hours of another
+    alike = {name: getattr(options, name) for name in ("suite", "model", "data", "device", "threads")}
+
+    whole = {"limit": options.limit, "untimed": True, "workers": options.workers}
+
+    def given(out: Path, methods: Iterable[str], more: dict[str, Any]) -> RunOptions:
+        again = {"resume": (out / "run.json").exists(), "out": out}
+        return checked(RunOptions, alike | more | again | {"methods": tuple(elements[name] for name in methods)})
+
+    def decode(asked: RunOptions) -> None:
         with tempfile.TemporaryDirectory(prefix="harness-") as scratch:
-            run(given, Path(scratch), tables=False)
-    chosen = choose(dev_of(read_measured(folder), decoders))
+            run(asked, Path(scratch), tables=False)
+
+    print(f"{len(tried)} settings on {options.first} dev problems of {', '.join(suites)}; the best on {options.limit}")
+    resolve(given(folder, elements, whole))  # what cannot be decoded is refused before the first hour
+    decode(given(folder / FOLDER, elements, {"limit": min(options.first, options.limit)}))
+    best = finalists(dev_of(read_run(folder / FOLDER), decoders))["name"]
+    decode(given(folder, best, whole))
+    chosen = choose(dev_of(read_measured(folder), {name: decoders[name] for name in best}))
     choice = {
         "rule": RULE,
-        **{name: getattr(options, name) for name in ("suite", "model", "data", "limit", "timed", "budget", "seed")},
-        "settings": Counter(decoders[method] for method in methods_named(list(tried))),
+        **{name: getattr(options, name) for name in ("suite", "model", "data", "limit", "first", "budget", "seed")},
+        "settings": Counter(decoders.values()),
         "methods": choice_of(chosen, spaces, options.out),
     }
     write_atomically(options.out / "choice.json", json.dumps(choice, indent=1) + "\n")

@@ -18,7 +18,19 @@ from harness.measures.against import MARGIN, SAME_SPEED, compare, read_claims
 from harness.options import option, parsed
 from harness.records.store import write_atomically
 
-HEADINGS = ["Claim", "Method", "Beside", "Suites", "Problems", "Difference", "Interval", "Shown", "Others", "Record"]
+HEADINGS = [
+    "Claim",
+    "Method",
+    "Beside",
+    "Suites",
+    "Problems",
+    "Difference",
+    "Interval",
+    "Shown",
+    "Others",
+    "Sessions",
+    "Record",
+]
 
 
 def markdown(compared: pd.DataFrame) -> str:
@@ -27,13 +39,14 @@ def markdown(compared: pd.DataFrame) -> str:
     lines = [
         "Every claim, from records; every number is a mean over its suites. Points of accuracy: Tango's intervals of "
         f"the suites put together, after Holm over {points} claims. Speed: ratio of seconds, bootstrap, after "
-        f"Bonferroni over {len(compared) - points}. Ahead or behind: an interval without 0 (1 for a speed), and of "
+        f"Bonferroni over {len(compared) - points}; of several timed sessions their mean, with an interval that covers "
+        "each one's. Ahead or behind: an interval without 0 (1 for a speed), and of "
         f"points an exact test that agrees; level: one within {MARGIN:g} points ({100 * SAME_SPEED:g}% for a speed); "
         "otherwise not shown. A goal holds if the interval lies above it. Others: settings of the same decoder that "
-        "the record has beside this one.",
+        "the record has beside this one. Sessions: the speed in each, by CPU threads.",
         "",
         f"| {' | '.join(HEADINGS)} |",
-        "|---|---|---|---|---:|---:|---|---|---:|---|",
+        "|---|---|---|---|---:|---:|---|---|---:|---|---|",
     ]
     for row in compared.to_dict("records"):
         is_points = row["measure"] == "points"
@@ -41,7 +54,7 @@ def markdown(compared: pd.DataFrame) -> str:
         ends = " to ".join(f"{row[end]:.{1 if is_points else 2}f}" for end in ("low", "high"))
         shown = row["word"] + (f"; goal {row['goal']}" if row["goal"] else "")
         named = [row["claim"], row["method"], row["reference"], row["suites"], row["items"]]
-        cells = [*named, number.format(row["value"]), ends, shown, row["others"], row["record"]]
+        cells = [*named, number.format(row["value"]), ends, shown, row["others"], row["sessions"], row["record"]]
         lines.append(f"| {' | '.join(map(str, cells))} |")
     return "\n".join(lines) + "\n"
 

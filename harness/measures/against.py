@@ -19,7 +19,7 @@ from msgspec import UNSET, Meta
 
 from harness.errors import UserError, explained
 from harness.measures.intervals import Paired, paired
-from harness.measures.seconds import read_measured
+from harness.measures.seconds import timed_sessions
 from harness.measures.table import REFERENCE, method_labels, suite_titles
 from harness.records.schema import Setting
 from harness.records.store import Run
@@ -142,7 +142,7 @@ def _row(method: str, suite: str, pairs: Sequence[Paired], complete: bool = True
 SAME_SPEED = 0.05  # a ratio whose whole interval is nearer to 1 than this is level
 CLAIMS = [
     *("claim", "record", "method", "reference", "suites", "measure"),
-    *("items", "value", "low", "high", "word", "goal", "others"),
+    *("items", "value", "low", "high", "word", "goal", "others", "sessions"),
 ]
 
 
@@ -150,8 +150,8 @@ class Claim(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """A comparison that a page makes, in words; record: folder of the run, below the file's.
 
     suites: some of the run's, [] for all. measure: points of accuracy, or speed (times the reference's), each a mean
-    over the suites. at_least: what the interval must lie above for a goal to hold, in points or as a ratio; it is
-    written down before the run.
+    over the suites. at_least: a goal, which holds if the interval lies above it, in points or as a ratio; it is written
+    down before the run.
     """
 
     claim: Annotated[str, Meta(min_length=1)]
@@ -186,14 +186,16 @@ def read_claims(path: Path) -> list[Claim]:
 def compare(claims: list[Claim], folder: Path) -> pd.DataFrame:
     """A row per claim, columns CLAIMS; records are below `folder`.
 
-    value: points, or speed as of `against`. low, high: its interval after Holm over all claims of points, or at the
-    level of Bonferroni over all claims of speed. goal: whether the interval lies above at_least, "" without one.
-    others: how many other settings of the method's decoder the record has, whose best this may be. Raises UserError for
-    a record, method or suite that is not there, and for a speed of a run that was not timed.
+    value: points, or speed as of `against`, the mean of the record's timed sessions. low, high: its interval after Holm
+    over all claims of points, or at the level of Bonferroni over all claims of speed; of several sessions one that
+    covers each session's. goal: whether the interval lies above at_least, "" without one. others: how many other
+    settings of the method's decoder the record has, whose best this may be. sessions: the speed in each of several, by
+    threads. Raises UserError for a record, method or suite that is not there, and for a speed of a run that was not
+    timed.
     """
-    runs = {record: read_measured(folder / record) for record in dict.fromkeys(claim.record for claim in claims)}
+    runs = {record: timed_sessions(folder / record) for record in dict.fromkeys(claim.record for claim in claims)}
     level = 1 - (1 - LEVEL) / max(1, sum(claim.measure == "speed" for claim in claims))
-    rows = [_claim_row(claim, _pairs(claim, runs[claim.record]), runs[claim.record], level) for claim in claims]
+    rows = [_claim_row(claim, runs[claim.record], level) for claim in claims]
     frame = pd.DataFrame(rows)
     points = frame["measure"] == "points"
     if points.any():
@@ -221,20 +223,20 @@ def _pairs(claim: Claim, run: Run) -> list[Paired]:
     return [found[claim.method, suite] for suite in suites]
 
 
-def _claim_row(claim: Claim, pairs: list[Paired], run: Run, level: float) -> dict[str, Any]:
+def _claim_row(claim: Claim, runs: list[Run], level: float) -> dict[str, Any]:
     """A claim's row, with the counts that `with_words` reads; points have their interval from there."""
-    labels, titles = method_labels(run), suite_titles(run)
-    judged, flips = sum(pair.judged for pair in pairs), flips_of(pairs)
-    value, ends, said, methods = math.nan, (math.nan, math.nan), "", run.config.methods
+    run, speeds = runs[0], pd.DataFrame()
+    labels, titles, methods = method_labels(run), suite_titles(run), run.config.methods
+    pairs = _pairs(claim, run)
+    flips = flips_of(pairs)
+    value = 100 * mean_difference(flips) if flips else math.nan
     if claim.measure == "speed":
-        totals = [pair.seconds.sum(0) for pair in pairs]
-        if any(math.isnan(above + below) or not below for above, below in totals):
-            raise UserError(f"claim {claim.claim!r}: {run.folder} was not timed")
-        value = sum(above / below for above, below in totals) / len(totals)
-        ends = speedup_interval([pair.seconds for pair in pairs], level)
-        said = word(ends[0] - 1, ends[1] - 1, SAME_SPEED)
-    elif flips:
-        value = 100 * mean_difference(flips)
+        speeds = pd.DataFrame([_session(claim, each, level) for each in runs])
+        value = speeds["value"].mean()
+    ends = (speeds["low"].min(), speeds["high"].max()) if len(speeds) else (math.nan, math.nan)
+    by_threads = speeds.groupby("threads")["value"] if len(speeds) > 1 else {}
+    shown = [f"{', '.join(f'{each:.2f}' for each in own)} on {threads}" for threads, own in by_threads]
+    judged = sum(pair.judged for pair in pairs)
     return {
         "claim": claim.claim,
         "record": claim.record,
@@ -243,10 +245,22 @@ def _claim_row(claim: Claim, pairs: list[Paired], run: Run, level: float) -> dic
         "suites": ", ".join(titles[suite] for suite in claim.suites) or "all",
         "measure": claim.measure,
         "items": judged if claim.measure == "points" else sum(len(pair.seconds) for pair in pairs),
-        **{"value": value, "low": ends[0], "high": ends[1], "word": said},
+        **{"value": value, "low": ends[0], "high": ends[1], "word": word(ends[0] - 1, ends[1] - 1, SAME_SPEED)},
         "others": sum(each.method == methods[claim.method].method for each in methods.values()) - 1,
+        "sessions": "; ".join(shown),
         **{"judged": judged, "flips": flips},
     }
+
+
+def _session(claim: Claim, run: Run, level: float) -> dict[str, Any]:
+    """The speed of a claim in one timed session, its interval at this level, and the session's threads."""
+    pairs = _pairs(claim, run)
+    totals = [pair.seconds.sum(0) for pair in pairs]
+    if any(math.isnan(above + below) or not below for above, below in totals):
+        raise UserError(f"claim {claim.claim!r}: {run.folder} was not timed")
+    low, high = speedup_interval([pair.seconds for pair in pairs], level)
+    value = sum(above / below for above, below in totals) / len(totals)
+    return {"value": value, "low": low, "high": high, "threads": (run.speed or run).meta.environment["threads"]}
 
 
 END_OPTIONS = ("logits_eos_inf", "confidence_eos_eot_inf", "stop_at_eos")  # of all methods alike, where they have them

@@ -12,21 +12,25 @@ from harness.stats import Flips, mean_difference_p_values
 
 ALPHA = 0.05  # of the test that a setting is below LLaDA's best
 GOALS = ("fast", "accurate")
+FINALISTS = 4  # of each decoder that all dev problems are decoded with
 RULE = (
-    "fast: the fastest that an exact paired test (one-sided, 5%) does not show to be below LLaDA's best; accurate: the "
-    "most accurate; of settings and checkpoints together"
+    f"of each decoder's settings and checkpoints the {FINALISTS} most accurate that no other beats in accuracy and "
+    "speed go on from the first dev problems to all of them; of these, fast is the fastest that an exact paired test "
+    "(one-sided, 5%) does not show to be below LLaDA's best, accurate the most accurate"
 )
 
 
 def dev_of(run: Run, decoders: Mapping[str, str]) -> pd.DataFrame:
-    """A row for each method of a dev run, as `choose` takes them. decoders: whose setting each method is."""
+    """A row for each of these methods of a dev run, as `choose` takes them. decoders: whose setting each method is."""
     rows = []
-    for name, method in run.config.methods.items():
+    for name, decoder in decoders.items():
+        method = run.config.methods[name]
         own = run.items[run.items["method"].astype(str) == name].sort_values("item")
         by_suite = {str(suite): group for suite, group in own.groupby("suite", observed=True)}
         rows.append(
             {
-                "decoder": decoders[name],
+                "name": name,
+                "decoder": decoder,
                 "role": method.role,
                 "checkpoint": ", ".join(dict.fromkeys(run.config.models[method.role].values())),
                 "method": method.method,
@@ -41,6 +45,21 @@ def dev_of(run: Run, decoders: Mapping[str, str]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+def finalists(dev: pd.DataFrame) -> pd.DataFrame:
+    """The rows of dev, on the first problems, that are worth all of them: FINALISTS of each decoder at most.
+
+    A row stays if no other of its decoder is at least as accurate and faster, or more accurate and as fast; of those
+    the most accurate. (Successive halving, Jamieson and Talwalkar 2016, with two goals.) Raises UserError as `choose`.
+    """
+    kept = []
+    for _, group in _rated(dev).groupby("decoder", sort=False):
+        ranked = group.sort_values(["speed", "accuracy"], ascending=False, kind="stable")
+        best_so_far = ranked["accuracy"].cummax().shift(fill_value=-1.0)
+        front = ranked[ranked["accuracy"] > best_so_far]
+        kept.append(front.tail(FINALISTS))  # towards its end it is slower and more accurate
+    return pd.concat(kept).sort_index()
+
+
 def choose(dev: pd.DataFrame) -> pd.DataFrame:
     """The rows of dev that the rule chooses, with goal (of GOALS), accuracy (percent), speed and p_below.
 
@@ -49,7 +68,21 @@ def choose(dev: pd.DataFrame) -> pd.DataFrame:
     one-sided, of the hypothesis that it is as accurate as LLaDA's best. Raises UserError where a problem has no
     verdict, or LLaDA has no row.
     """
+    chosen = []
+    dev = _rated(dev)
+    for goal in GOALS:
+        for _, group in dev.groupby("decoder", sort=False):
+            fast = group[group["p_below"] >= ALPHA] if goal == "fast" else group[:0]
+            if len(fast):
+                ranked = fast.sort_values(["speed", "accuracy"], ascending=False, kind="stable")
+            else:
+                ranked = group.sort_values(["accuracy", "speed"], ascending=[False, True], kind="stable")
+            chosen.append(ranked.head(1).assign(goal=goal))
+    return pd.concat(chosen, ignore_index=True)
 
+
+def _rated(dev: pd.DataFrame) -> pd.DataFrame:
+    """dev with accuracy, speed and p_below, beside LLaDA's best."""
     unscored = sorted({suite for right in dev["right"] for suite, each in right.items() if np.isnan(each).any()})
     if unscored or "llada" not in set(dev["decoder"]):
         wrong = f"problems of {', '.join(unscored)} have no verdict" if unscored else "LLaDA is not among the decoders"
@@ -60,16 +93,7 @@ def choose(dev: pd.DataFrame) -> pd.DataFrame:
     bar = llada.sort_values(["accuracy", "total"], ascending=False, kind="stable").index[0]
     dev = dev.assign(speed=(seconds.loc[bar] / seconds).mean(axis=1))
     dev["p_below"] = [mean_difference_p_values(_flips(dev.loc[bar, "right"], right))[1] for right in dev["right"]]
-    chosen = []
-    for goal in GOALS:
-        for _, group in dev.groupby("decoder", sort=False):
-            fast = group[group["p_below"] >= ALPHA] if goal == "fast" else group[:0]
-            if len(fast):
-                ranked = fast.sort_values(["speed", "accuracy"], ascending=False, kind="stable")
-            else:
-                ranked = group.sort_values(["accuracy", "speed"], ascending=[False, True], kind="stable")
-            chosen.append(ranked.head(1).assign(goal=goal))
-    return pd.concat(chosen, ignore_index=True)
+    return dev
 
 
 def _flips(reference: Mapping[str, Any], right: Mapping[str, Any]) -> list[Flips]:

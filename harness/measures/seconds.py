@@ -2,7 +2,8 @@
 
 Many problems may be decoded side by side, and some of them again, timed: the second run lies in the folder `speed` of
 the first one's folder, has the same methods on the first problems, and only its seconds are used. A method that it
-alone has, say a slow reference, joins with what it decoded there.
+alone has, say a slow reference, joins with what it decoded there. Folders `speed-NAME` next to it hold the same run,
+timed again in another session or on another number of threads: claims have the speeds of all of them.
 """
 
 import dataclasses
@@ -23,6 +24,12 @@ def read_measured(folder: Path) -> Run:
     """A run, its seconds of the run in its folder `speed` if there is one. Raises UserError as `with_speed` does."""
     run, speed = read_run(folder), folder / FOLDER
     return with_speed(run, read_run(speed)) if (speed / "run.json").exists() else run
+
+
+def timed_sessions(folder: Path) -> list[Run]:
+    """A run with the seconds of each timed run, that of its tables first. Raises UserError as `with_speed`."""
+    again = sorted(path.parent for path in folder.glob(f"{FOLDER}-*/run.json"))
+    return [read_measured(folder), *(with_speed(read_run(folder, windows=False), read_run(each)) for each in again)]
 
 
 def with_speed(run: Run, speed: Run) -> Run:

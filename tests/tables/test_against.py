@@ -1,16 +1,20 @@
 """Every method beside one of them: problems, intervals, speeds, responses alike, what is not compared; claims."""
 
 import math
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
+from msgspec.structs import replace
+from paths import ROOT
 from run_records import item, rows_of, save
 
 from harness.errors import UserError
-from harness.measures.against import ALL, against, with_words, word
+from harness.measures.against import ALL, Claim, against, read_claims, with_words, word
 from harness.measures.intervals import paired
+from harness.records.store import read_meta
 from harness.stats import mean_difference_interval, paired_interval, speedup_interval
 from tables.claims import main
 from tables.render import render
@@ -203,6 +207,47 @@ def test_claims_of_speed_are_corrected_for_their_number(tmp_path: Path) -> None:
     both, alone = speedup_interval(seconds, 1 - 0.05 / 2), speedup_interval(seconds)
     assert frame[["low", "high"]].to_numpy().tolist() == [pytest.approx(both)] * 2
     assert both[0] < alone[0] and both[1] > alone[1]
+
+
+def test_a_speed_of_several_sessions_is_their_mean_and_its_interval_covers_each(tmp_path: Path) -> None:
+    suites = {"gsm8k": "GSM8K"}
+    for folder, fast, threads in (("run/speed", 0.5, 2), ("run/speed-one", 0.25, 1), ("run/speed-two", 0.4, 2)):
+        rows = [
+            item(method, "gsm8k", n, seconds=seconds * (1 + n % 3), prompt_hash="p")
+            for method, seconds in (("llada", 1.0), ("dcd", fast))
+            for n in range(9)
+        ]
+        machine = {"device": "cpu", "cpu": "Test CPU", "threads": threads, "dtype": "float32"}
+        save(tmp_path / folder, rows, suites=suites, environment=machine)
+    rows = [item(method, "gsm8k", n, prompt_hash="p") for method in ("llada", "dcd") for n in range(20)]
+    save(tmp_path / "run", rows, suites=suites)
+    (tmp_path / "claims.toml").write_text(TWO[TWO.rindex("[[claim]]") :])
+    main([str(tmp_path / "claims.toml")])
+    (row,) = pd.read_csv(tmp_path / "claims.csv").to_dict("records")
+    assert (row["value"], row["low"], row["high"]) == pytest.approx(((2 + 4 + 2.5) / 3, 2, 4))
+    assert row["sessions"] == "4.00 on 1; 2.00, 2.50 on 2"
+
+
+CLAIMS_FILE = "results/reference/claims.toml"
+GOALS = [claim for claim in read_claims(ROOT / CLAIMS_FILE) if claim.at_least is not None]
+
+
+def git(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["git", "-C", ROOT, *arguments], capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("goal", GOALS, ids=lambda goal: f"{goal.record}: {goal.claim}")
+def test_a_goal_stood_in_the_file_before_its_record_was_made(goal: Claim, tmp_path: Path) -> None:
+    """Every run of the record was made from a clean commit whose file of claims has this goal already."""
+    record = ROOT / "results" / "reference" / goal.record
+    for folder in (record, *(path.parent for path in record.glob("speed*/run.json"))):
+        environment = read_meta(folder).environment
+        assert not environment["dirty"], f"{folder} was made from a tree with changes"
+        if git("cat-file", "-e", environment["commit"]).returncode:
+            pytest.skip("this clone has no history")
+        before = tmp_path / "claims.toml"
+        before.write_text(git("show", f"{environment['commit']}:{CLAIMS_FILE}").stdout)
+        assert replace(goal, claim="x") in [replace(claim, claim="x") for claim in read_claims(before)]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from registered import forgotten
 
 from harness import tune
 from harness.errors import UserError
-from harness.measures.choosing import choose
+from harness.measures.choosing import FINALISTS, choose, finalists
 from harness.runs.selection import methods_named
 from harness.tune import SPACES, choice_of, decoders_for, settings, spaces_of, with_role
 from model_wrappers import METHODS
@@ -79,7 +79,8 @@ def rows(*own: tuple[str, str, list[int], float]) -> pd.DataFrame:
         right = {"s": np.arange(200) < first, "t": np.arange(50) < second}
         made.append(
             {
-                **{"decoder": decoder, "role": role, "method": decoder, "checkpoint": role},
+                **{"name": f"{decoder}-{number}", "decoder": decoder, "method": decoder},
+                **{"role": role, "checkpoint": role},
                 "settings": {suite: {"tau": number} for suite in "st"},
                 "right": {suite: each.astype(float) for suite, each in right.items()},
                 "seconds": {"s": seconds, "t": 2 * seconds},
@@ -126,6 +127,16 @@ def test_the_bar_is_lladas_most_accurate_row_over_the_mean_of_suites_of_unequal_
     chosen = choose(frame).set_index(["decoder", "goal"])
     assert chosen.loc[("llada", "accurate"), "settings"]["s"] == {"tau": 1}
     assert chosen.loc[("threshold", "fast"), "p_below"] == 1.0 and chosen.loc[("threshold", "fast"), "speed"] == 0.5
+
+
+def test_all_problems_are_for_settings_that_no_other_beats_in_accuracy_and_speed() -> None:
+    more = [("entropy", "base", [150 + 2 * n, 30], 10.0 + n) for n in range(FINALISTS + 2)]
+    frame = pd.concat([DEV, rows(*more)], ignore_index=True)
+    kept = finalists(frame)
+    slower = [2, 3, 4, 5, 6, 8]  # 1 is as accurate as 2 and slower, 7 as accurate as 8
+    assert kept.index.tolist() == [*slower, *range(len(frame) - FINALISTS, len(frame))]
+    with pytest.raises(UserError, match="LLaDA is not among the decoders"):
+        finalists(DEV[DEV["decoder"] != "llada"])
 
 
 def test_without_llada_or_a_verdict_there_is_no_bar() -> None:
@@ -243,7 +254,7 @@ def test_a_decoder_of_a_file_is_tuned_and_its_choice_finds_the_file(tmp_path: Pa
     assert (preset.label, preset.decoder) == ("Mine, tuned (fast)", METHODS["mine"])
 
 
-LINE = ["--suite", "mbpp", "--budget", "2", "--limit", "2", "--timed", "1", "--threads", "1"]
+LINE = ["--suite", "mbpp", "--budget", "2", "--limit", "2", "--first", "1", "--threads", "1"]
 
 
 @pytest.mark.slow
