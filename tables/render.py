@@ -10,7 +10,7 @@
 Each table is a .tex, a .md and a .csv, the CSV with unformatted numbers: `main`, `training`, `speculation`, `draft` and
 `window-size` (accuracy and speedups by suite), those that the run has rows for; `windows` (speculative windows) and
 `theory` (what the paper's theorem expects of them); with `--paper` `paper` (the paper's numbers and the measured ones);
-with `--measures` `measures`, `tokens` and, of decoders at several settings, `curves` (docs/measures.md); with
+with `--measures` `measures`, `tokens` and, of decoders at several settings, `curves` (docs/measuring.md); with
 `--against METHOD` `against` (every other method compared with it). `--intervals` adds intervals and p-values to the
 first five, `--pdf` tables.pdf, by pdflatex with booktabs, multirow and graphicx. The same records give the same bytes.
 The tables of a single run are printed as well.
