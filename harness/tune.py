@@ -6,11 +6,11 @@
 A choice is for the suites of one command together: give those of one kind of task, words and equations or programs, as
 the paper has a model for each. Of each decoder as many different settings are tried with every checkpoint, its defaults
 and random ones of its space (SPACES): on the first dev problems, timed. The best few of each decoder go on to all dev
-problems. LLaDA's best is its most accurate setting and checkpoint. Of every decoder two are chosen: `fast`, the fastest
-whose dev accuracy is not shown to be below that of LLaDA's best (one-sided exact paired test, 5%), and `accurate`, the
-most accurate; accuracies are means over the suites. Ties go to the more accurate, then to the slower one. `choice.json`
-has the choice with its dev figures and is an element of --methods; `choice.md` shows it. The same command goes on where
-it was stopped. `--data generated:SEED` draws problems that no choice has seen.
+problems. All responses end at EOS. LLaDA's best is its most accurate setting and checkpoint. Of every decoder two are
+chosen: `fast`, the fastest whose dev accuracy is not shown to be below LLaDA's best (one-sided exact paired test, 5%),
+and `accurate`, the most accurate; accuracies are means over the suites. Ties go to the more accurate, then to the
+slower one. `choice.json` has the choice with its dev figures and is an element of --methods; `choice.md` shows it. The
+same command goes on where it was stopped. `--data generated:SEED` draws problems that no choice has seen.
 """
 
 from __future__ import annotations
@@ -250,6 +250,7 @@ def tune(options: TuneOptions) -> None:
     decoders = {method: tried[element] for method, element in elements.items()}
     folder = options.out / "dev"
     alike = {name: getattr(options, name) for name in ("suite", "model", "data", "device", "threads")}
+    alike["stop_at_eos"] = True  # padding is nobody's speed
 
     whole = {"limit": options.limit, "untimed": True, "workers": options.workers}
 
