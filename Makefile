@@ -36,7 +36,7 @@ test: $(VENV)/.installed
 
 # Every test but the longest, with ten times the examples; those that measure speed have the machine to themselves.
 test-all: $(VENV)/.installed
-	$(PYTEST) -n logical -m "not alone and not long" --durations=10 --hypothesis-profile=nightly
+	$(PYTEST) -n logical --dist worksteal -m "not alone and not long" --durations=10 --hypothesis-profile=nightly
 	$(PYTEST) -m alone --durations=10
 
 # The batch script, and OpenCompass's Slurm runner, on a Slurm of two nodes on this machine; needs root and Debian.

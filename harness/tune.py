@@ -10,7 +10,8 @@ problems. All responses end at EOS. LLaDA's best is its most accurate setting an
 chosen: `fast`, the fastest whose dev accuracy is not shown to be below LLaDA's best (one-sided exact paired test, 5%),
 and `accurate`, the most accurate; accuracies are means over the suites. Ties go to the more accurate, then to the
 slower one. `choice.json` has the choice with its dev figures and is an element of --methods; `choice.md` shows it. The
-same command goes on where it was stopped. `--data generated:SEED` draws problems that no choice has seen.
+same command goes on where it was stopped. Choices of several kinds of task together, `--methods words/choice.json,
+programs/choice.json`, make one row of each method. `--data generated:SEED` draws problems that no choice has seen.
 """
 
 from __future__ import annotations
@@ -282,7 +283,7 @@ def tune(options: TuneOptions) -> None:
 
 def choice_of(chosen: pd.DataFrame, spaces: Mapping[str, Space] = SPACES, folder: Path = Path()) -> dict[str, Any]:
     """The chosen methods as a file has them: DECODER-tuned-GOAL, each with label, method, role, settings by suite and
-    dev figures. Where both goals have the same, `accurate` is left out.
+    dev figures.
 
     chosen: of `choose`, with columns method (the decoder's name in METHODS) and settings (lengths and options by
     suite). folder: of the file, in which plugins are named from there.
@@ -293,7 +294,7 @@ def choice_of(chosen: pd.DataFrame, spaces: Mapping[str, Space] = SPACES, folder
         plugin = space.plugin
         if plugin.endswith(".py"):
             plugin = os.path.relpath(Path(plugin).expanduser(), folder)
-        method = {
+        methods[f"{row['decoder']}{TUNED}{goal}"] = {
             "label": f"{space.label}, tuned ({goal})",
             "method": row["method"],
             "role": row["role"],
@@ -301,9 +302,6 @@ def choice_of(chosen: pd.DataFrame, spaces: Mapping[str, Space] = SPACES, folder
             **({"plugin": plugin} if plugin else {}),
             "dev": {name: round(row[name], 4) for name in ("accuracy", "speed", "p_below")},
         }
-        fast = methods.get(f"{row['decoder']}{TUNED}fast")
-        if fast is None or any(fast[name] != method[name] for name in ("role", "suites")):
-            methods[f"{row['decoder']}{TUNED}{goal}"] = method
     return methods
 
 

@@ -234,8 +234,10 @@ def _claim_row(claim: Claim, runs: list[Run], level: float) -> dict[str, Any]:
         speeds = pd.DataFrame([_session(claim, each, level) for each in runs])
         value = speeds["value"].mean()
     ends = (speeds["low"].min(), speeds["high"].max()) if len(speeds) else (math.nan, math.nan)
-    by_threads = speeds.groupby("threads")["value"] if len(speeds) > 1 else {}
-    shown = [f"{', '.join(f'{each:.2f}' for each in own)} on {threads}" for threads, own in by_threads]
+    shown = []
+    if len(speeds) > 1:
+        by_threads = speeds.groupby("threads")["value"].agg(list).to_dict()
+        shown = [f"{', '.join(f'{each:.2f}' for each in own)} on {count}" for count, own in by_threads.items()]
     judged = sum(pair.judged for pair in pairs)
     return {
         "claim": claim.claim,

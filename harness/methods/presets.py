@@ -37,7 +37,8 @@ class Preset:
 
     tokens_per_step: steps are gen_length // this. role: whose checkpoint decodes; `two-stream` falls back to `fef`,
     then the base. draft_role: whose drafts (None: `draft` where the run has it, else the target's). lengths, suites:
-    of all suites, and by suite; given: the command line's. tuned: `suites` are all that it may be used on.
+    of all suites, and by suite; given: the command line's. tuned: `suites` are all that it may be used on; roles: by
+    suite, where not all have `role`.
     """
 
     label: str
@@ -50,11 +51,22 @@ class Preset:
     suites: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     given: Mapping[str, Any] = field(default_factory=dict)
     tuned: bool = False
+    roles: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def decoder(self) -> Decoder:
         """What decodes. Raises ValueError for an unknown name."""
         return decoder_named(self.method)
+
+    def joined(self, other: Preset) -> Preset:
+        """A tuned method for its own suites and those of `other`. Raises UserError where both are for one suite."""
+        if (both := sorted(self.suites.keys() & other.suites.keys())) or self.method != other.method:
+            raise UserError(
+                f"{self.label} was tuned twice for {', '.join(both) or 'other decoders'}; name one of the two"
+            )
+        roles = {suite: each.roles.get(suite, each.role) for each in (self, other) for suite in each.suites}
+        differ = len({*roles.values()}) > 1
+        return replace(self, suites={**self.suites, **other.suites}, roles=roles if differ else {})
 
     def for_suite(
         self,

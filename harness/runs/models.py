@@ -62,6 +62,20 @@ def read_models(text: str, suites: Collection[str]) -> Roles:
     return roles
 
 
+def with_own_roles(roles: Roles, presets: Mapping[str, Preset]) -> Roles:
+    """The table, with a role more, the method's key, for each tuned method whose checkpoints differ by suite.
+
+    Raises UserError for a role that the table lacks.
+    """
+    found = dict(roles)
+    for key, preset in presets.items():
+        for role in {*preset.roles.values()} - roles.keys():
+            raise UserError(f"method {key} needs the role {role}: --model base=...,{role}=...")
+        if preset.roles:
+            found[key] = {suite: roles[preset.roles.get(suite, "base")][suite] for suite in roles["base"]}
+    return found
+
+
 def rows_of(
     presets: Mapping[str, Preset],
     suites: Mapping[str, Suite],
@@ -81,7 +95,8 @@ def rows_of(
     for key, preset in presets.items():
         decoder = preset.decoder
         stand_ins = STAND_INS.get(preset.role, ()) if decoder.prefix_conditioned or decoder.causal else ()
-        role = next((role for role in (preset.role, *stand_ins) if role in roles), None)
+        wanted = key if preset.roles else preset.role
+        role = next((role for role in (wanted, *stand_ins) if role in roles), None)
         if role is None:
             raise UserError(f"method {key} needs the role {preset.role}: --model base=...,{preset.role}=...")
         untrained = role == "base" != preset.role

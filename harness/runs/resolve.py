@@ -18,7 +18,7 @@ from msgspec import UNSET
 from harness.errors import UserError
 from harness.records.files import code_hash, file_hash, files_hash
 from harness.records.schema import QuestionsName, RunConfig, SuiteName
-from harness.runs.models import read_models, rows_of
+from harness.runs.models import read_models, rows_of, with_own_roles
 from harness.runs.options import RunOptions
 from harness.runs.pool import Workers, workers_of
 from harness.runs.selection import methods_named
@@ -58,7 +58,7 @@ def resolve(options: RunOptions) -> ResolvedRun:
         check_temperature(decoder, options.temperature)
     device = device_named(options.device, options.graphs)
 
-    models = read_models(options.model, suites)
+    models = with_own_roles(read_models(options.model, suites), presets)
     shipped = set(models["base"].values()) <= SHIPPED.keys()
     data = _data(options.data, suites, shipped)
     generated = split_named(data) is not None

@@ -1,12 +1,13 @@
 """The methods of a run: presets, groups, and decoders, each with options; as text, or a decoder itself.
 
 An element is [FILE.py: or module:]NAME[+CACHE][(option=value, ...)], or FILE.json[:NAME] for methods that
-harness/tune.py chose. Options may be lengths and `role` too; tau=0.7|0.9 stands for a method of each. An element's
-canonical text, without the file, is the method's key in the records.
+harness/tune.py chose; several such files, each for suites of its own, make one row of each method. Options may be
+lengths and `role` too; tau=0.7|0.9 stands for a method of each. An element's canonical text, without the file, is the
+method's key in the records.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
@@ -16,7 +17,7 @@ import msgspec
 
 from harness.elements import alternatives, elements_of, format_call, format_label, parse_call
 from harness.errors import UserError, explained
-from harness.methods.presets import ALL, GROUPS, PRESETS, ROLES, Preset, split_lengths
+from harness.methods.presets import ALL, GROUPS, PRESETS, ROLES, TUNED, Preset, split_lengths
 from harness.plugins import load, load_all
 from model_wrappers.decoders import (
     METHODS,
@@ -93,12 +94,21 @@ def methods_named(methods: Methods, plugins: Iterable[str] = ()) -> dict[str, Pr
         key, presets = _resolved(element)
         twice += [key] if key in seen else []
         seen.add(key)
-        chosen |= {name: preset for name, preset in presets.items() if name not in chosen}  # groups share rows
+        for name, preset in presets.items():
+            known = chosen.get(name, preset)  # groups share rows; files of tuned methods are for suites of their own
+            chosen[name] = known.joined(preset) if known is not preset and known.tuned else known
     if twice or not chosen:
         again = f"a method twice: {''.join(twice[:1])} (a function's name is its __name__)"
         wrong = again if twice else f"no method; valid: {', '.join(_valid())}"
         raise UserError(f"--methods names {wrong}")
-    return chosen
+    return {name: preset for name, preset in chosen.items() if not _as_fast(name, preset, chosen)}
+
+
+def _as_fast(name: str, preset: Preset, chosen: Mapping[str, Preset]) -> bool:
+    """Whether the rule chose the same method as `fast` and as `accurate`, of which the former is enough."""
+    decoder, tuned, goal = name.partition(TUNED)
+    fast = chosen.get(f"{decoder}{tuned}fast", preset)
+    return goal == "accurate" and fast is not preset and replace(fast, label=preset.label) == preset
 
 
 def _resolved(element: Element) -> tuple[str, dict[str, Preset]]:
@@ -107,7 +117,7 @@ def _resolved(element: Element) -> tuple[str, dict[str, Preset]]:
     if element.plugin.endswith(CHOICE):
         presets = read_choice(element.plugin)
         if plain and (not name or name in presets):
-            return name or element.plugin, {name: presets[name]} if name else presets
+            return element.text, {name: presets[name]} if name else presets
         wrong = f"a tuned method takes no options and no cache, and is one of {', '.join(presets)}"
         wrong += meant(name, presets)
     elif element.plugin and name not in (brought := load(element.plugin).methods):

@@ -12,6 +12,8 @@ from registered import forgotten
 from harness import tune
 from harness.errors import UserError
 from harness.measures.choosing import FINALISTS, choose, finalists
+from harness.runs.options import RunOptions
+from harness.runs.resolve import resolve
 from harness.runs.selection import methods_named
 from harness.tune import SPACES, choice_of, decoders_for, settings, spaces_of, with_role
 from model_wrappers import METHODS
@@ -161,6 +163,30 @@ def test_a_choice_is_an_element_of_methods(tmp_path: Path) -> None:
     assert list(named) == ["llada", *tuned, "llada-tuned-accurate", "threshold-tuned-accurate"]
     assert named["threshold-tuned-fast"].role == "control"
     assert methods_named(f"{path}:factor-tuned-fast").keys() == {"factor-tuned-fast"}
+
+
+def test_choices_of_several_kinds_of_task_make_one_row_with_a_checkpoint_by_suite(tmp_path: Path) -> None:
+    def chosen(suite: str, role: str, accurate: float) -> Path:
+        path = tmp_path / f"{suite}.json"
+        method = {"label": "Threshold", "method": "threshold", "role": role}
+        taus = {"fast": 0.7, "accurate": accurate}
+        each = {f"threshold-tuned-{goal}": {**method, "suites": {suite: {"tau": tau}}} for goal, tau in taus.items()}
+        path.write_text(json.dumps({"methods": each}))
+        return path
+
+    words, programs = chosen("gsm8k", "fef", 0.7), chosen("mbpp", "control", 0.9)
+    config = resolve(RunOptions(methods=f"{words}; {programs}; llada", suite="gsm8k,mbpp")).config
+    both = config.methods["threshold-tuned-fast"]
+    assert config.models[both.role] == {"gsm8k": "nano-fef", "mbpp": "nano-control"}
+    accurate = config.methods["threshold-tuned-accurate"]  # on gsm8k the fast one again
+    assert {suite: own.options["tau"] for suite, own in accurate.suites.items()} == {"gsm8k": 0.7, "mbpp": 0.9}
+    assert list(methods_named(str(words))) == ["threshold-tuned-fast"]
+    again = tmp_path / "again.json"
+    again.write_bytes(words.read_bytes())
+    with pytest.raises(UserError, match="tuned twice for gsm8k"):
+        methods_named(f"{words}; {again}")
+    with pytest.raises(UserError, match="needs the role control"):
+        resolve(RunOptions(methods=f"{words}; {programs}", suite="gsm8k,mbpp", model="base=nano,fef=nano-fef"))
 
 
 @pytest.mark.parametrize("element", ["{}:nobody", "{}:factor-tuned-fast(tau=1)", "{}.json"])
