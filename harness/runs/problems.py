@@ -4,8 +4,10 @@ Suites whose evaluators execute model-written code are scored after the run, in 
 """
 
 import hashlib
+import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -49,12 +51,24 @@ class Problems:
         return [""] * len(self) if column is None else [str(gold) for gold in self.rows[column]]
 
 
+@contextmanager
+def _from_files() -> Iterator[None]:
+    """OpenCompass's loaders read the files that they are given, whatever the shell's DATASET_SOURCE says."""
+    source = os.environ.pop("DATASET_SOURCE", None)
+    try:
+        yield
+    finally:
+        if source is not None:
+            os.environ["DATASET_SOURCE"] = source
+
+
 def load_problems(suite: Suite, configs: list[dict[str, Any]], limit: int | None) -> list[Problems]:
     """The datasets of a suite, each up to `limit` problems. Raises UserError for a malformed file."""
     loaded = []
     for config in configs:
         # Whatever a loader makes of a broken file
-        with explained(f"data file of {suite.name} is malformed: {config['path']}", Exception):
+        malformed = explained(f"data file of {suite.name} is malformed: {config['path']}", Exception)
+        with malformed, explained(f"OpenCompass's loader of {suite.name} cannot be used", ImportError), _from_files():
             dataset = build_dataset_from_cfg(ConfigDict(config))
             test = dataset.reader.dataset["test"]
             dataset.reader.dataset["test"] = test.select(range(min(len(test), limit or len(test))))

@@ -1,7 +1,7 @@
 """Questions of a user's file: a suite without code, `mine=./q.jsonl(prompt=question,answer=gold,judge=number)`.
 
 The file is JSON lines, or CSV with a header. A judge compares a response with the answer: `exact` up to case and
-whitespace, `number` their last numbers, or a function of (response, answer).
+whitespace, `number` its last number, or a function of (response, answer).
 
 ParallelBench (Kang et al., arXiv 2510.04767) has no licence; `--suite parallelbench:waiting_line/copy --data CHECKOUT`
 reads the task's file, fills its prompt with the problem and its solved example, and calls the checkout's metric.
@@ -12,9 +12,9 @@ import json
 import re
 import shutil
 import sys
+import unicodedata
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from decimal import Decimal
 from functools import lru_cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -26,11 +26,12 @@ import yaml
 
 from harness.elements import import_function, parse_call
 from harness.errors import UserError, explained
+from harness.suites.numbers import last_number, only_number
 
 PROMPTS = ("prompt", "question")  # where the prompt is looked for unless its column is named
 EXACT, NUMBER = "exact", "number"
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
-NUMBERS = re.compile(r"(?:(?<![\w)])-)?(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?")
+AS_WRITTEN = msgspec.json.Decoder(dict[str, Any], float_hook=str)  # 0.10 stays 0.10
 Judge = Callable[[str, str], bool]
 
 
@@ -69,8 +70,13 @@ def questions_of(text: str) -> tuple[str, Questions]:
         )
     columns = {key: str(value) for key, value in arguments.items()}
     questions = Questions(Path(file).expanduser().resolve(), judge=judge, **columns)
-    judge_of(judge)
-    read_questions(questions)
+    right = judge_of(judge)
+    for number, row in enumerate(read_questions(questions), 1):
+        if not right(row["answer"], row["answer"]):
+            raise UserError(
+                f"questions {file.strip()}: question {number}: by judge={judge} its own answer {row['answer']!r} is "
+                "not a right response, so no response could be judged"
+            )
     return name, questions
 
 
@@ -88,8 +94,11 @@ def read_questions(questions: Questions) -> list[dict[str, str]]:
         found = []
         for line, row in rows:
             texts = {name: _text(line, row, column) for name, column in columns.items()}
-            if questions.judge == NUMBER and last_number(texts["answer"]) is None:
-                raise ValueError(f"line {line}: the answer {texts['answer']!r} has no number to judge by")
+            if questions.judge == NUMBER and only_number(texts["answer"]) is None:
+                raise ValueError(
+                    f"line {line}: the answer {texts['answer']!r} is not one number; judge=number reads -1,234.5, .5, "
+                    "1e-5, 3/4 and 12%, of a solution what follows ####"
+                )
             found.append(texts)
         return found
 
@@ -100,7 +109,7 @@ def _rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         for number, line in enumerate(path.read_text(encoding="utf-8-sig").split("\n"), 1):
             if line.strip():
                 with explained(f"questions {path}: line {number}", msgspec.MsgspecError, RecursionError):
-                    yield number, msgspec.json.decode(line, type=dict[str, Any])
+                    yield number, AS_WRITTEN.decode(line)
         return
     with path.open(encoding="utf-8-sig", newline="") as file:
         reader = csv.DictReader(file, strict=True)
@@ -112,8 +121,8 @@ def _rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 def _text(line: int, row: dict[str, Any], column: str) -> str:
     value = row.get(column)
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        value = json.dumps(value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        value = str(value)
     if not isinstance(value, str) or not value.strip():
         raise ValueError(
             f"line {line}: {column} must be text, not {value!r}; the columns are {', '.join(map(str, row))}; name "
@@ -127,7 +136,7 @@ def judge_of(judge: str) -> Judge:
     if judge == EXACT:
         return lambda response, answer: _plain(response) == _plain(answer)
     if judge == NUMBER:
-        return lambda response, answer: last_number(response) == last_number(answer) is not None
+        return same_number
     name = judge.rpartition(":")[2]
     path = Path(judge.rpartition(":")[0])
     if path.suffix != ".py":  # of a generated suite
@@ -151,14 +160,14 @@ def _function(path: Path, name: str, version: int) -> Callable[[str, str], Any]:
     return (parallelbench_metric if metric else import_function)(path, name, f"{version:x}")
 
 
-def last_number(text: str) -> Decimal | None:
-    """The last number of a text; thousands may be separated by commas."""
-    found = NUMBERS.findall(text)
-    return Decimal(found[-1].replace(",", "")) if found else None
+def same_number(response: str, answer: str) -> bool:
+    """Whether the last number of a response is that of the answer."""
+    read, gold = last_number(response), only_number(answer)
+    return read is not None and gold is not None and gold.equals(read)
 
 
 def _plain(text: str) -> str:
-    return " ".join(text.split()).casefold()
+    return " ".join(unicodedata.normalize("NFC", text).split()).casefold()
 
 
 PARALLELBENCH = "parallelbench:"

@@ -65,6 +65,7 @@ SUITES: dict[str, Suite] = {suite.name: suite for suite in ALL}  # and those of 
 GENERATED = tuple(name for name, suite in SUITES.items() if suite.generator is not None)
 PAPER_SUITES = ("gsm8k", "math", "humaneval", "mbpp")
 FOREIGN = "opencompass:"  # then the name of one of OpenCompass's configurations
+COLUMNS = ("mean", "all")  # of tables, beside a column for each suite
 FOREIGN_LENGTHS = {"gen_length": 256, "block_length": 32}
 
 
@@ -95,7 +96,11 @@ def suites_named(names: str | Iterable[str], data: str | None = None) -> dict[st
             add_questions(name, Questions(file, prompt=MADE, judge=judge))
         if name in chosen:
             raise UserError(f"--suite names a suite twice: {name}")
-        chosen[name] = suite_named(name)
+        suite = suite_named(name)
+        columns = {*COLUMNS, *(each.title.casefold() for each in chosen.values())}
+        if taken := columns & {name.casefold(), suite.title.casefold()}:
+            raise UserError(f"--suite {element}: tables have a column {taken.pop()} already; choose another name")
+        chosen[name] = suite
     return chosen or {"": suite_named("")}
 
 

@@ -1,7 +1,9 @@
 """Timing receipts: what the machine was like, and what a GPU says of itself through NVML."""
 
+import subprocess
 import sys
 import time
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -81,3 +83,10 @@ def test_a_gpu_that_says_nothing_says_why(monkeypatch: pytest.MonkeyPatch, one_g
     assert "Driver Not Loaded" in receipt("cuda")["gpu"]["unknown"]
     monkeypatch.setitem(sys.modules, "pynvml", None)
     assert "nvidia-ml-py" in receipt("cuda")["gpu"]["unknown"]
+
+
+def test_a_repository_around_the_package_is_not_its_own(tmp_path: Path) -> None:
+    subprocess.run(["git", "init", "--quiet", tmp_path], check=True)
+    (tmp_path / "package").mkdir()
+    assert receipts._git("status", "--porcelain", folder=tmp_path.resolve()) == ""
+    assert receipts._git("status", "--porcelain", folder=(tmp_path / "package").resolve()) is None

@@ -1,6 +1,7 @@
 """Data files that would make nonsense prompts or judgements are refused before anything is decoded."""
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -130,6 +131,27 @@ def test_an_autoregressive_model_has_its_own_prompts_where_it_encodes_them_other
     assert job.prompt("llada", 3) is job.prompts[3] and len(job.prompts) == len(job.own_prompts["nano-ar"]) == 4
     assert len(job.prompt("ar", 3)) > len(job.prompt("llada", 3))
     assert prompts_of(job)[1].prompt_hash == hash_of(job.prompt("llada", 1))
+
+
+def test_problems_are_read_from_files_whatever_the_shell_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DATASET_SOURCE", "ModelScope")
+    write_suites(tmp_path, "test", 2, ["gsm8k"])
+    gsm8k = SUITES["gsm8k"]
+    assert len(load_problems(gsm8k, gsm8k.datasets(True, tmp_path), 2)[0]) == 2
+    assert os.environ["DATASET_SOURCE"] == "ModelScope"
+
+
+def test_a_module_that_a_loader_lacks_is_not_called_a_malformed_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(config: object) -> None:
+        raise ModuleNotFoundError("No module named 'modelscope'")
+
+    write_suites(tmp_path, "test", 2, ["gsm8k"])
+    gsm8k = SUITES["gsm8k"]
+    monkeypatch.setattr("harness.runs.problems.build_dataset_from_cfg", fails)
+    with pytest.raises(UserError, match=r"^OpenCompass's loader of gsm8k cannot be used: .*modelscope"):
+        load_problems(gsm8k, gsm8k.datasets(True, tmp_path), 2)
 
 
 def test_logits_that_are_not_finite_name_method_suite_and_item(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

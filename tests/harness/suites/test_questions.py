@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from harness.errors import UserError
-from harness.suites.questions import judge_of, last_number, questions_of, read_questions
+from harness.suites.numbers import last_number, only_number
+from harness.suites.questions import Questions, judge_of, questions_of, read_questions
 from harness.suites.registry import SUITES, Exchange, read_exchanges, suites_named
 from harness.suites.spec import BOXED
 
@@ -62,7 +63,15 @@ def test_signs_that_some_take_for_line_ends_stay(tmp_path: Path) -> None:
         ([{"prompt": " ", "answer": "b"}], "", "line 1: prompt must be text, not ' '"),
         ([{"prompt": "a", "answer": ["b"]}], "", r"line 1: answer must be text, not \['b'\]"),
         ([{"prompt": "a", "answer": True}], "", "line 1: answer must be text, not True"),
-        ([{"prompt": "a", "answer": "b"}], "judge=number", "line 1: the answer 'b' has no number to judge by"),
+        (
+            [{"prompt": "a", "answer": "b"}],
+            "judge=number",
+            "line 1: the answer 'b' is not one number; judge=number reads",
+        ),
+        *(
+            ([{"prompt": "a", "answer": gold}], "judge=number", r"line 1: the answer '.*' is not one number")
+            for gold in ("1.234,56", "9 500", "3:2", "2024-05-03", "1 1/2", "10\u00b2", "0x10", "1/0", "12:30")
+        ),
     ],
 )
 def test_a_file_that_cannot_be_used_is_refused_with_its_line(
@@ -114,9 +123,59 @@ def test_judges(judge: str, response: str, answer: str, right: bool) -> None:
     assert judge_of(judge)(response, answer) is right
 
 
-def test_the_last_number_may_have_commas_and_decimals() -> None:
-    numbers = {"1,234,567 in all": 1234567, "a 1.5x": 1.5, "(-3)": -3, "3, 4": 4, "1,2345": 2345}
-    assert {text: float(last_number(text) or 0) for text in numbers} == numbers
+NUMBERS = {
+    **{"1,234,567 in all": 1234567, "a 1.5x": 1.5, "(-3)": -3, "3, 4": 4, "-.5": -0.5, "7/4 cups": 1.75, "1e22": 1e22},
+    **{
+        "\u22127": -7,
+        "½": 0.5,
+        "\uff17\uff10": 70,
+        r"\boxed{70{,}000}": 70000,
+        r"\frac{3}{4}": 0.75,
+        "It is 5.": 5,
+        "3 eggs": 3,
+    },
+    **{"10-3=7": 7, "**70,000**": 70000, "v2.0 has 3": 3, "#### 1e-05": 1e-5},
+}
+
+
+def test_numbers_are_read_as_what_they_are() -> None:
+    found = {text: last_number(text) for text in NUMBERS}
+    assert {text: number and float(number.value) for text, number in found.items()} == NUMBERS
+
+
+@pytest.mark.parametrize("text", ["1,2345", "1.234,56", "3:2", "2024-05-03", "10^2", "10²", "1/2/3", "0x10", "none"])
+def test_what_is_no_number_in_full_is_none(text: str) -> None:
+    assert last_number(f"5, and then {text}") is None or text == "none"
+    assert only_number(text) is None
+
+
+@pytest.mark.parametrize(
+    ("gold", "response", "right"),
+    [
+        ("12.5%", "12.5 percent", True),
+        ("0.5", "50%", True),
+        ("50%", "50", True),
+        ("50%", "0.5", True),
+        ("5%", "50", False),
+    ],
+)
+def test_a_percent_sign_may_be_left_out(gold: str, response: str, right: bool) -> None:
+    assert judge_of("number")(response, gold) is right
+
+
+def test_numbers_and_texts_of_json_are_kept_as_written(tmp_path: Path) -> None:
+    path = tmp_path / "q.jsonl"
+    path.write_text('{"prompt": "a", "answer": 0.10}\n{"prompt": "b", "answer": 1e-7}\n')
+    assert [row["answer"] for row in read_questions(Questions(path))] == ["0.10", "1e-7"]
+    assert judge_of("exact")("caf\u00e9", "cafe\u0301")
+
+
+def test_an_answer_that_its_own_judge_refuses_is_refused_by_its_place(tmp_path: Path) -> None:
+    (tmp_path / "judge.py").write_text("def right(response, answer): return response == answer.removeprefix('A: ')")
+    path = tmp_path / "q.jsonl"
+    path.write_text('{"prompt": "a", "answer": "b"}\n{"prompt": "a", "answer": "A: b"}\n')
+    with pytest.raises(UserError, match=r"question 2: by judge=.*its own answer 'A: b' is not a right"):
+        questions_of(f"mine={path}(judge={tmp_path}/judge.py:right)")
 
 
 JUDGES = """
@@ -153,6 +212,9 @@ def test_a_file_is_a_suite_beside_others_and_may_change(registries: None, tmp_pa
         suites_named(f"gsm8k={path}(answer=gold)")
     with pytest.raises(UserError, match="twice"):
         suites_named(f"mine={path}(answer=gold);mine={path}(answer=gold)")
+    for name in ("Mean", "all", "GSM8K"):
+        with pytest.raises(UserError, match=f"{name}=.*: tables have a column {name.lower()} already"):
+            suites_named(f"gsm8k;{name}={path}(answer=gold)")
 
 
 # Prompts and responses of a file

@@ -1,0 +1,65 @@
+"""Numbers in text, for `judge=number`: read in full or not at all, so that no part of one is taken for the whole."""
+
+import re
+import unicodedata
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+
+FINAL = "####"  # before the answer of a solution in GSM8K's format
+# Digits and what may stand between them: dates, times, ratios, powers and 0x10 are such runs, and no numbers.
+BETWEEN = r"[.,:/^][0-9]+|[eE][-+]?[0-9]+|(?:-[0-9]+){2}|[A-Za-z_]+[0-9]+"
+RUN = re.compile(
+    rf"(?<![\w.,:/^])(?P<sign>(?<![\w)])[-+])?(?P<digits>\.?[0-9]+(?:{BETWEEN})*)"
+    r"(?P<percent>\s?%|\s(?:percent|per cent)\b)?"
+)
+ONE = re.compile(r"((?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)?(?:\.[0-9]+)?)(?:[eE]([-+]?[0-9]{1,3}))?|([0-9]+)/([0-9]+)")
+LATEX = ((re.compile(r"\\[dt]?frac\s*\{([0-9]+)\}\s*\{([0-9]+)\}"), r"\1/\2"), (re.compile(r"\{,\}|\\,"), ","))
+# Minus, fraction slash, and powers, which would become digits.
+SAME = str.maketrans({"\u2212": "-", "\u2044": "/"} | dict.fromkeys("⁰¹²³⁴⁵⁶⁷⁸⁹", "^0"))
+
+
+@dataclass(frozen=True)
+class Number:
+    """A value as it is written, 12 of 12%, and whether a percent sign follows it."""
+
+    value: Fraction
+    percent: bool = False
+
+    def equals(self, other: "Number") -> bool:
+        """Whether both are one number; where just one has a percent sign, it may also be a part of 100."""
+        if self.value == other.value:
+            return True
+        parts = [each.value / 100 if each.percent else each.value for each in (self, other)]
+        return parts[0] == parts[1]
+
+
+def numbers_in(text: str) -> list[Number | None]:
+    """Every run of digits of a text: as a number, or None where it is none, say 12:30, 1.234,56, 10^2 or 2026-05-03.
+
+    Read are signs, thousands between commas, .5, 1e-5, fractions 3/4 (also LaTeX's) and percent.
+    """
+    text = unicodedata.normalize("NFKC", text.translate(SAME)).translate(SAME)
+    for pattern, plain in LATEX:
+        text = pattern.sub(plain, text)
+    return [_number(found) for found in RUN.finditer(text)]
+
+
+def _number(found: re.Match[str]) -> Number | None:
+    whole = ONE.fullmatch(found["digits"])
+    if whole is None or (whole[4] and not whole[4].strip("0")):
+        return None
+    over, under = (whole[3], whole[4]) if whole[4] else (f"{whole[1].replace(',', '')}e{whole[2] or 0}", "1")
+    value = Fraction(Decimal(over)) / Fraction(Decimal(under))  # a Decimal may have any number of digits
+    return Number(-value if found["sign"] == "-" else value, bool(found["percent"]))
+
+
+def last_number(text: str) -> Number | None:
+    """The last run of digits of a text as a number; None where there is none, or where it is no number."""
+    return ([None, *numbers_in(text)])[-1]
+
+
+def only_number(text: str) -> Number | None:
+    """The one number of a reference, of a solution in GSM8K's format what follows ####; None where it is not one."""
+    found = numbers_in(text.rpartition(FINAL)[2])
+    return found[0] if len(found) == 1 else None
