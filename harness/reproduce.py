@@ -4,14 +4,15 @@
     fef-dllm reproduce llada-8b/gsm8k --data FOLDER --device cuda
     fef-dllm reproduce paper/fef-2/gsm8k --model models.json --data FOLDER --device cuda --limit 200
 
-What follows the name are options of harness/run.py; --model stands for the recipe's. A published accuracy is `the same`
-if it lies in the 95% interval (Wilson's) of the measured one, a speed over LLaDA if it lies in the bootstrap interval;
-fewer problems make wider intervals. No source names a revision of the weights.
+What follows the name are options of harness/run.py; --model is a copy of the recipe's model, named in the answer. A
+published accuracy is `the same` if it lies in the 95% interval (Wilson's) of the measured one, a speed over LLaDA if it
+lies in the bootstrap interval; fewer problems make wider intervals. No source names a revision of the weights.
 """
 
 import json
 import logging
 import math
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
@@ -23,10 +24,12 @@ from harness.methods.presets import PRESETS
 from harness.options import option, parsed
 from harness.runs.options import RunOptions
 from harness.suites.published import PAPER_TABLES, PUBLISHED
+from harness.suites.registry import split_named
 
 PAPER_SOURCE = "the FeF-DLLM paper's tables; LLaDA-8B-Instruct, its suites' settings, 8 A100"
 FIXED = ("suite", "methods", "gen_length", "block_length", "temperature")  # what a recipe says
-REFUSED = (*FIXED, "plan", "status")
+GIVE = "give --data FOLDER of the real ones, and as --model a copy of that model"
+REFUSED = (*FIXED, "prompt", "chat_template_args", "plan", "status")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,8 +101,8 @@ def described() -> str:
     return "\n".join(lines)
 
 
-def verdict(recipe: PublishedNumber, row: Mapping[Any, Any]) -> str:
-    """Published and measured, in a line. row: of `harness.measures.intervals.summarise`."""
+def verdict(recipe: PublishedNumber, row: Mapping[Any, Any], model: str = "") -> str:
+    """Published and measured, in a line. row: of `harness.measures.intervals.summarise`; model: if not the recipe's."""
     parts = []
     numbers = [("accuracy", recipe.accuracy, "%", 1), ("speedup", recipe.speed, "x", 2)]
     for name, published, unit, digits in numbers:
@@ -112,7 +115,8 @@ def verdict(recipe: PublishedNumber, row: Mapping[Any, Any]) -> str:
     if not parts:
         return "nothing was scored"
     judge = f"; published with {recipe.judge}'s prompt and judge" if recipe.judge else ""
-    return f"{'; '.join(parts)}; {row['scored']:.0f} problems{judge}"
+    measured_with = f"; measured with {model}, published of {recipe.model}" if model else ""
+    return f"{'; '.join(parts)}; {row['scored']:.0f} problems{judge}{measured_with}"
 
 
 def reproduce(options: ReproduceOptions) -> str:
@@ -123,13 +127,17 @@ def reproduce(options: ReproduceOptions) -> str:
         wrong = f"recipe {options.name} takes no {', '.join(changed)}; leave it out, or use harness/run.py"
         unknown = f"there is no recipe {options.name}" if options.name else "a recipe's name is needed"
         raise UserError(wrong if options.name in RECIPES else f"{unknown}; --list has them")
+    from model_wrappers.backbones.registry import SHIPPED
+
+    if split_named(options.data) is not None or not SHIPPED.keys().isdisjoint(re.split("[=,]", options.model)):
+        raise UserError(f"{options.name} was published of real problems and {RECIPES[options.name].model}; {GIVE}")
     from harness.run import evaluate
 
     recipe = RECIPES[options.name]
     methods = [recipe.element] if recipe.speed is None else ["llada", recipe.element]
     given = {name: getattr(options, name) for name in usual if name not in FIXED}
     summary = evaluate(methods, recipe.suite, **given | {"model": options.model or recipe.model}).summary
-    return f"{options.name}: {verdict(recipe, summary.iloc[-1].to_dict())}"
+    return f"{options.name}: {verdict(recipe, summary.iloc[-1].to_dict(), options.model)}"
 
 
 def main(line: list[str] | None = None) -> int:

@@ -1,10 +1,12 @@
 """Published settings: where they hold, what goes before them, and that every decoder takes what is written for it."""
 
 import math
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
+from paths import ROOT
 
 from harness.errors import UserError
 from harness.options import parsed
@@ -145,6 +147,8 @@ def test_another_prompt_or_judge_is_said() -> None:
         ([], "a recipe's name is needed"),
         (["llada-8b/gsm8k", "--gen-length=8"], "takes no --gen-length"),
         (["llada-8b/gsm8k", "--plan"], "takes no --plan"),
+        (["llada-8b/gsm8k", "--model", "nano", "--data", "FOLDER"], "was published of real problems and GSAI-ML/LLaDA"),
+        (["llada-8b/gsm8k", "--data", "generated"], "was published of real problems and GSAI-ML/LLaDA"),
     ],
 )
 def test_what_is_no_recipe_is_refused(line: list[str], said: str) -> None:
@@ -153,6 +157,15 @@ def test_what_is_no_recipe_is_refused(line: list[str], said: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_recipe_runs(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["wino/gsm8k", "--model", "nano", "--limit", "1", "--quiet", "--out", str(tmp_path / "run")]) == 0
-    assert "wino/gsm8k: accuracy: published 75.8%, measured" in capsys.readouterr().out
+def test_a_recipe_runs(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    short = PublishedNumber(LLADA, "math", "wino", 75.8, "somewhere", options={"gen_length": 32, "block_length": 32})
+    monkeypatch.setitem(RECIPES, "short/math", short)
+    (tmp_path / "copy").mkdir()
+    for file in filter(Path.is_file, (ROOT / "model_wrappers" / "nano").iterdir()):
+        shutil.copy(file, tmp_path / "copy")
+    line = ["short/math", "--model", str(tmp_path / "copy"), "--data", str(data), "--limit", "1"]
+    assert main([*line, "--quiet", "--out", str(tmp_path / "run")]) == 0
+    said = capsys.readouterr().out
+    assert "short/math: accuracy: published 75.8%, measured" in said and f"; measured with {tmp_path}/copy" in said
