@@ -44,7 +44,7 @@ def checked(kind: type[T], values: Mapping[str, Any]) -> T:
     converted = {}
     for name, value in values.items():
         if name not in known:
-            raise UserError(f"unknown option {name}; valid: {', '.join(known)}{meant(name, known)}")
+            raise UserError(f"unknown option {name}{meant(name, known)}")
         if value is None or value is False:
             continue
         hint, least, most = hints[name], known[name].metadata["least"], known[name].metadata["most"]

@@ -23,6 +23,7 @@ from harness.methods.presets import PRESETS
 from harness.options import option, parsed
 from harness.runs.options import RunOptions
 from harness.suites.published import PAPER_TABLES, PUBLISHED
+from model_wrappers.options import meant
 
 PAPER_SOURCE = "the FeF-DLLM paper's tables; LLaDA-8B-Instruct, its suites' settings, 8 A100"
 FIXED = ("suite", "methods", "gen_length", "block_length", "temperature")  # what a recipe says
@@ -122,7 +123,7 @@ def reproduce(options: ReproduceOptions) -> str:
     if options.name not in RECIPES or changed:
         wrong = f"recipe {options.name} takes no {', '.join(changed)}; leave it out, or use harness/run.py"
         unknown = f"there is no recipe {options.name}" if options.name else "a recipe's name is needed"
-        raise UserError(wrong if options.name in RECIPES else f"{unknown}; --list has them")
+        raise UserError(wrong if options.name in RECIPES else unknown + meant(options.name, RECIPES))
     from harness.run import evaluate
 
     recipe = RECIPES[options.name]

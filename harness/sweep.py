@@ -39,6 +39,7 @@ from harness.options import checked, option, parsed
 from harness.records.store import Run
 from harness.runs.options import RunOptions
 from harness.stats import LEVEL, holm, mean_difference, mean_difference_interval, mean_difference_p_value
+from model_wrappers.options import meant
 
 HEADINGS = [
     *("Option", "Value", "Methods", "Kendall's tau", "Pairs shown in the base", "Swapped", "Shown in both"),
@@ -73,7 +74,7 @@ def levels_of(vary: tuple[str, ...], cross: bool = False) -> dict[Level, dict[st
         name, equals, values = text.partition("=")
         name = name.strip().replace("-", "_")
         if not equals or not elements_of(values, "|") or name not in known:
-            wrong = "" if name in known else f"unknown option {name}; valid: {', '.join(known)}; "
+            wrong = "" if name in known else f"unknown option {name}{meant(name, known)}; "
             raise UserError(f"--vary {text}: {wrong}write OPTION=VALUE|VALUE")
         given.setdefault(name, []).extend(elements_of(values, "|"))
     together = [tuple(given)] if cross and given else [(name,) for name in given]
