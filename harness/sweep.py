@@ -53,7 +53,11 @@ class SweepOptions(RunOptions):
     """A run's options, and which of them are varied."""
 
     vary: tuple[str, ...] = option(
-        "an option of harness/run.py and other values of it", (), action="append", metavar="OPTION=VALUE|VALUE"
+        "an option of harness/run.py and other values of it",
+        (),
+        group="what is varied",
+        action="append",
+        metavar="OPTION=VALUE|VALUE",
     )
     cross: bool = option("all combinations of the values instead of one option at a time", False)
 

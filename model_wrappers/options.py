@@ -58,7 +58,7 @@ def meant(name: object, valid: Iterable[str], kinds: Mapping[str, Collection[str
     if kind := next((kind for kind, names in (kinds or {}).items() if text in names), ""):
         return f"; {text} is {kind}"
     known = {each.lower(): each for each in valid}
-    near = [known[each] for each in get_close_matches(text.lower(), known)]
+    near = [known[each] for each in get_close_matches(text.lower(), known, n=2)]
     return f"; did you mean {' or '.join(near)}?" if near else f"; valid: {shorten(', '.join(known.values()), 100)}"
 
 
