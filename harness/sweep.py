@@ -78,8 +78,8 @@ def levels_of(vary: tuple[str, ...], cross: bool = False) -> dict[Level, dict[st
         name, equals, values = text.partition("=")
         name = name.strip().replace("-", "_")
         if not equals or not elements_of(values, "|") or name not in known:
-            wrong = "" if name in known else f"unknown option {name}{meant(name, known)}; "
-            raise UserError(f"--vary {text}: {wrong}write OPTION=VALUE|VALUE")
+            wrong = "" if name in known else f"; unknown option {name}{meant(name, known)}"
+            raise UserError(f"--vary {text}: write OPTION=VALUE|VALUE{wrong}")
         given.setdefault(name, []).extend(elements_of(values, "|"))
     together = [tuple(given)] if cross and given else [(name,) for name in given]
     return {

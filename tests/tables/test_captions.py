@@ -34,7 +34,7 @@ def test_a_model_that_is_called_nano_and_has_other_weights_is_not_nano(tmp_path:
     for sha256 in ({"model.safetensors": "0" * 64}, {}, NANO_SHA256 | {"more.safetensors": "0" * 64}):
         weights = {"nano": {"name": "nano", "parameters": 2_512_345, "sha256": sha256}}
         caption = render(save(tmp_path, full_items(), weights=weights))["main.md"]
-        assert "Measured on nano (2.5 M parameters); not comparable" in caption and "shipped" not in caption
+        assert "Measured on nano (2.5 M parameters); not comparable" in caption and "this repository" not in caption
 
 
 def workers_of(*kinds: tuple[str, str]) -> dict[str, Any]:
