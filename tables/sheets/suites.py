@@ -41,7 +41,7 @@ DECIMALS = {ACCURACY.value: 1, SPEED.value: 2}  # of the ends of intervals
 
 def suites_table(
     name: str,
-    title: str,
+    titles: Sequence[str],
     measured: pd.DataFrame,
     run: Run,
     metrics: Sequence[Metric] = METRICS,
@@ -49,8 +49,8 @@ def suites_table(
 ) -> Table:
     """A row per method in the order of `measured`, a group of columns per suite and their mean.
 
-    measured: rows of `table.measure`. pairs: of `intervals.paired`; rows then have intervals and p-values below, and
-    `measured` is of `intervals.with_intervals`.
+    titles: the table's own sentences, the first one before all others. measured: rows of `table.measure`. pairs: of
+    `intervals.paired`; rows then have intervals and p-values below, and `measured` is of `intervals.with_intervals`.
     """
     labels = method_labels(run)
     order = {method: labels[method] for method in measured["method"].unique()}
@@ -58,7 +58,7 @@ def suites_table(
     groups = {suite: title for suite, title in suites.items() if suite in set(measured["suite"])}
     frame = with_notes(measured, run)
     metrics = shown_metrics(metrics, run)
-    sentences = [title or (WHAT if timed(run) else WHAT_UNTIMED)]
+    sentences = [titles[0] or (WHAT if timed(run) else WHAT_UNTIMED)]
     if len(suites) > 1:
         means = mean_rows(frame, list(suites))
         if pairs is not None:
@@ -71,7 +71,7 @@ def suites_table(
         comparisons = int(measured["p_value"].notna().sum())
         sentences.append(SUBROWS_MEANING.format(comparisons, "s" * (comparisons != 1)))
         cells, minor = with_subrows(cells, frame, metrics, list(order), groups)
-    sentences += setting(measured, run, timing(run))
+    sentences += [*setting(measured, run, timing(run)), *titles[1:]]
     return Table(name, sentences, with_checkpoints(cells, list(order), minor, run), notes, minor)
 
 
@@ -171,8 +171,13 @@ def tables_of(measured: pd.DataFrame, run: Run, pairs: Pairs | None = None) -> l
         own, ablation = by_method.loc[methods].reset_index(), ABLATIONS.get(name, MAIN)
         if pairs is not None:
             own = with_intervals(own, pairs)
-        title = " ".join(filter(None, [ablation.title, same_tokens(run, methods) if ablation.lossless else ""]))
-        tables.append((suites_table(name, title, own, run, ablation.metrics, pairs), own[columns]))
+        same = same_tokens(run, methods) if ablation.lossless else ""
+        tables.append(
+            (
+                suites_table(name, [ablation.title, *([same] if same else [])], own, run, ablation.metrics, pairs),
+                own[columns],
+            )
+        )
     return tables
 
 
