@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from harness.errors import UserError, one_line_errors
+from model_wrappers.options import meant
 
 CONFIGS = Path(__file__).resolve().parents[1] / "model_wrappers" / "configs"  # of OpenCompass
 # name -> its module, options that it begins with, what it does
@@ -47,7 +48,7 @@ def main(line: list[str] | None = None) -> int:
     if name == "lm-eval":
         return lm_eval(rest)
     if name not in COMMANDS:
-        raise UserError(f"there is no command {name}; valid: {', '.join(COMMANDS)}, opencompass, lm-eval")
+        raise UserError(f"there is no command {name}{meant(name, [*COMMANDS, 'opencompass', 'lm-eval'])}")
     module, options, _ = COMMANDS[name]
     sys.argv[0] = f"fef-dllm {name}"  # as usage messages have it
     code: int = import_module(module).main(rest if {"-h", "--help"} & {*rest} else [*options, *rest])

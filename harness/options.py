@@ -5,7 +5,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import field, fields
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -26,12 +26,19 @@ def option(
     least: float | None = None,
     most: float | None = None,
     positional: bool | None = None,
+    group: str = "",
     **argument: Any,
 ) -> Any:
     """A field with its help, default and range. positional: without a flag, as those with `nargs` are if nothing is
-    said."""
+    said. group: in --help, of this field and those after it that name none."""
     positional = "nargs" in argument if positional is None else positional
-    about = {"least": least, "most": most, "positional": positional, "argument": {"help": help, **argument}}
+    about = {
+        "least": least,
+        "most": most,
+        "positional": positional,
+        "group": group,
+        "argument": {"help": help, **argument},
+    }
     return field(default=default, metadata=about)
 
 
@@ -44,7 +51,7 @@ def checked(kind: type[T], values: Mapping[str, Any]) -> T:
     converted = {}
     for name, value in values.items():
         if name not in known:
-            raise UserError(f"unknown option {name}; valid: {', '.join(known)}{meant(name, known)}")
+            raise UserError(f"unknown option {name}{meant(name, known)}")
         if value is None or value is False:
             continue
         hint, least, most = hints[name], known[name].metadata["least"], known[name].metadata["most"]
@@ -69,18 +76,21 @@ def checked(kind: type[T], values: Mapping[str, Any]) -> T:
 def parsed(kind: type[T], line: list[str] | None, description: str | None = None) -> T:
     """Options of this kind from a command line, of the process if `line` is None. description: for --help.
 
-    Raises UserError as `checked` does; argparse ends the process for text that is no option.
+    Raises UserError as `checked` does, and for text that is no option; --help ends the process.
     """
     program = Path(sys.argv[0])
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog=f"python -m harness.{program.parent.name}" if program.name == "__main__.py" else None,
         description=description,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         argument_default=argparse.SUPPRESS,
     )
     hints = get_type_hints(kind)
+    group: argparse._ActionsContainer = parser
     for each in fields(kind):
         hint = hints[each.name]
+        if each.metadata["group"]:
+            group = parser.add_argument_group(each.metadata["group"])
         first = hint if get_origin(hint) in (None, Literal) else get_args(hint)[0]  # the first type of a union
         argument: dict[str, Any] = {"type": first if first in (int, float) else str}  # `checked` makes the rest of text
         if first is bool:
@@ -88,8 +98,20 @@ def parsed(kind: type[T], line: list[str] | None, description: str | None = None
         elif choices := get_args(first):
             argument = {"type": type(choices[0]), "choices": choices}
         argument |= each.metadata["argument"]
-        parser.add_argument(each.name if each.metadata["positional"] else _flag(each.name), **argument)
-    return checked(kind, vars(parser.parse_args(line)))
+        room = parser if each.metadata["positional"] else group
+        room.add_argument(each.name if each.metadata["positional"] else _flag(each.name), **argument)
+    values, unknown = parser.parse_known_args(line)
+    if unknown:
+        name = unknown[0].partition("=")[0]
+        raise UserError(f"unknown option {name}{meant(name, [_flag(each.name) for each in fields(kind)])}")
+    return checked(kind, vars(values))
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser whose complaints are one line, as all others."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UserError(f"{message}; --help has all options")
 
 
 def _plain(value: Any) -> Any:

@@ -25,6 +25,7 @@ from harness.options import option, parsed
 from harness.runs.options import RunOptions
 from harness.suites.published import PAPER_TABLES, PUBLISHED
 from harness.suites.registry import split_named
+from model_wrappers.options import meant
 
 PAPER_SOURCE = "the FeF-DLLM paper's tables; LLaDA-8B-Instruct, its suites' settings, 8 A100"
 FIXED = ("suite", "methods", "gen_length", "block_length", "temperature")  # what a recipe says
@@ -126,7 +127,7 @@ def reproduce(options: ReproduceOptions) -> str:
     if options.name not in RECIPES or changed:
         wrong = f"recipe {options.name} takes no {', '.join(changed)}; leave it out, or use harness/run.py"
         unknown = f"there is no recipe {options.name}" if options.name else "a recipe's name is needed"
-        raise UserError(wrong if options.name in RECIPES else f"{unknown}; --list has them")
+        raise UserError(wrong if options.name in RECIPES else unknown + meant(options.name, RECIPES))
     from model_wrappers.backbones.registry import SHIPPED
 
     if split_named(options.data) is not None or not SHIPPED.keys().isdisjoint(re.split("[=,]", options.model)):

@@ -28,7 +28,7 @@ from harness.errors import UserError, one_line_errors
 from harness.methods.presets import DEFAULT_METHODS, GROUPS, describe_presets
 from harness.options import checked, parsed
 from harness.runs.options import DEFAULT_SUITES, RunOptions
-from harness.suites.registry import PAPER_SUITES
+from harness.suites.registry import PAPER_SUITES, SUITES
 
 if TYPE_CHECKING:
     from harness.measures.intervals import Evaluation
@@ -53,6 +53,7 @@ def main(line: list[str] | None = None) -> int:
 
         load_all(options.plugin)
         print(describe_presets())
+        print(f"\nsuites: {', '.join(SUITES)}")
         return 0
     with tempfile.TemporaryDirectory(prefix="harness-") as scratch:
         if options.plan:

@@ -39,6 +39,7 @@ from harness.options import checked, option, parsed
 from harness.records.store import Run
 from harness.runs.options import RunOptions
 from harness.stats import LEVEL, holm, mean_difference, mean_difference_interval, mean_difference_p_value
+from model_wrappers.options import meant
 
 HEADINGS = [
     *("Option", "Value", "Methods", "Kendall's tau", "Pairs shown in the base", "Swapped", "Shown in both"),
@@ -52,7 +53,11 @@ class SweepOptions(RunOptions):
     """A run's options, and which of them are varied."""
 
     vary: tuple[str, ...] = option(
-        "an option of harness/run.py and other values of it", (), action="append", metavar="OPTION=VALUE|VALUE"
+        "an option of harness/run.py and other values of it",
+        (),
+        group="what is varied",
+        action="append",
+        metavar="OPTION=VALUE|VALUE",
     )
     cross: bool = option("all combinations of the values instead of one option at a time", False)
 
@@ -73,8 +78,8 @@ def levels_of(vary: tuple[str, ...], cross: bool = False) -> dict[Level, dict[st
         name, equals, values = text.partition("=")
         name = name.strip().replace("-", "_")
         if not equals or not elements_of(values, "|") or name not in known:
-            wrong = "" if name in known else f"unknown option {name}; valid: {', '.join(known)}; "
-            raise UserError(f"--vary {text}: {wrong}write OPTION=VALUE|VALUE")
+            wrong = "" if name in known else f"; unknown option {name}{meant(name, known)}"
+            raise UserError(f"--vary {text}: write OPTION=VALUE|VALUE{wrong}")
         given.setdefault(name, []).extend(elements_of(values, "|"))
     together = [tuple(given)] if cross and given else [(name,) for name in given]
     return {

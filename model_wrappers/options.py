@@ -6,9 +6,10 @@ between fields in the struct's `check`.
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path, PurePath
+from textwrap import shorten
 from typing import Annotated, Any, TypeVar
 
 import msgspec
@@ -48,10 +49,17 @@ class EndOptions(Options, frozen=True, kw_only=True):
     stop_at_eos: bool = False
 
 
-def meant(name: object, valid: Iterable[str]) -> str:
-    """The end of a message about a name that is unknown, or no name at all: the valid ones most like it, if any."""
-    near = get_close_matches(str(name), list(valid))
-    return f"; did you mean {' or '.join(near)}?" if near else ""
+def meant(name: object, valid: Iterable[str], kinds: Mapping[str, Collection[str]] | None = None) -> str:
+    """The end of a message about a name that is unknown, or no name at all: what to write instead, in a line at most.
+
+    These are the valid names most like it, else some of all that are valid. kinds: names of other kinds, by kind.
+    """
+    text = str(name)
+    if kind := next((kind for kind, names in (kinds or {}).items() if text in names), ""):
+        return f"; {text} is {kind}"
+    known = {each.lower(): each for each in valid}
+    near = [known[each] for each in get_close_matches(text.lower(), known, n=2)]
+    return f"; did you mean {' or '.join(near)}?" if near else f"; valid: {shorten(', '.join(known.values()), 100)}"
 
 
 def convert_options(kind: type[T], values: dict[str, Any], whose: str) -> T:
@@ -59,7 +67,7 @@ def convert_options(kind: type[T], values: dict[str, Any], whose: str) -> T:
     names = kind.__struct_fields__
     for name in values:
         if name not in names:
-            raise ValueError(f"unknown option {name!r} for {whose}; valid: {', '.join(names)}{meant(name, names)}")
+            raise ValueError(f"unknown option {name!r} for {whose}{meant(name, names)}")
         if not str(values[name]).isprintable():  # it is part of a method's name in the records
             raise ValueError(f"option {name}={values[name]!r} for {whose} must be printable text")
     try:

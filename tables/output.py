@@ -10,6 +10,7 @@ from pathlib import Path
 
 from harness.errors import UserError, explained
 from tables.sheets import Cell, Table
+from tables.sheets.captions import divided
 
 LATEX_SPECIAL = {
     "\\": r"\textbackslash{}",
@@ -64,6 +65,8 @@ def latex(table: Table) -> str:
     if len(headings) > WIDE:
         tabular = [r"\resizebox{\textwidth}{!}{%", *tabular, "}"]
     notes = [rf"\textsuperscript{{{mark}}}\,{escape_latex(text)}" for mark, text in table.notes]
+    caption, rest = map(escape_latex, divided(table.sentences))
+    notes += [rest] if rest else []
     return "\n".join(
         [
             r"% \usepackage{booktabs,multirow,graphicx}",
@@ -72,8 +75,7 @@ def latex(table: Table) -> str:
             r"\small",
             r"\setlength{\tabcolsep}{3.8pt}",
             r"\setlength{\belowcaptionskip}{4pt}",
-            *([rf"\caption{{{escape_latex(table.caption)}}}"] if table.caption else []),
-            *([rf"\label{{tab:{table.name}}}"] if table.caption else []),
+            *([rf"\caption{{{caption}}}", rf"\label{{tab:{table.name}}}"] if caption else []),
             *tabular,
             *([r"\par\smallskip\raggedright\footnotesize " + "\\quad\n".join(notes)] if notes else []),
             r"\end{table*}",
@@ -83,7 +85,7 @@ def latex(table: Table) -> str:
 
 
 def markdown(table: Table) -> str:
-    """Caption, table and notes; cells are padded, so that it reads as a table without being rendered."""
+    """Caption, table, notes and other sentences; cells are padded, so that it reads as a table unrendered too."""
     columns = table.cells.columns.to_flat_index().to_list()
     header = ["Method", *(escape_markdown(" ".join(column).strip()) for column in columns)]
     rows = [
@@ -99,7 +101,8 @@ def markdown(table: Table) -> str:
     rule = f"|{'-' * (widths[0] + 2)}|{'|'.join('-' * (width + 1) + ':' for width in widths[1:])}|"
     notes = [f"- [{mark}] {escape_markdown(text)}" for mark, text in table.notes]
     body = "\n".join([line(header), rule, *map(line, rows)])
-    return "\n\n".join(filter(None, [escape_markdown(table.caption), body, "\n".join(notes)])) + "\n"
+    caption, rest = map(escape_markdown, divided(table.sentences))
+    return "\n\n".join(filter(None, [caption, body, "\n".join(notes), rest])) + "\n"
 
 
 def _latex_row(label: str, cells: list[Cell], small: bool) -> list[str]:

@@ -13,7 +13,7 @@ Each table is a .tex, a .md and a .csv, the CSV with unformatted numbers: `main`
 with `--measures` `measures`, `tokens` and, of decoders at several settings, `curves` (docs/measuring.md); with
 `--against METHOD` `against` (every other method compared with it). `--intervals` adds intervals and p-values to the
 first five, `--pdf` tables.pdf, by pdflatex with booktabs, multirow and graphicx. The same records give the same bytes.
-The tables of a single run are printed as well.
+The means of a single run's methods are printed as well.
 
 A run made with --untimed has no Speed and nothing per second; one with a timed run of the same methods in its folder
 `speed` has that run's (harness/measures/seconds.py).
@@ -31,6 +31,7 @@ from harness.measures.seconds import read_measured
 from harness.measures.table import measure
 from harness.options import option, parsed
 from harness.records.store import Run, write_atomically
+from model_wrappers.options import meant
 from tables.output import NAME as PDF
 from tables.output import latex, markdown, write_pdf
 from tables.sheets import Sheet, TableRequest, with_columns
@@ -39,12 +40,14 @@ from tables.sheets.measures import measures, windows
 from tables.sheets.measures import theory_sheets as theory
 from tables.sheets.suites import ABLATIONS, ablations
 from tables.sheets.work_folder import is_work_folder, work_folder_sheet
+from tables.terminal import show
 
 # What makes each table of a run; it yields nothing where records are missing. A new table is one file and one entry.
 Maker = Callable[[TableRequest], Iterable[Sheet]]
 SHEETS: tuple[Maker, ...] = (ablations, windows, theory, measures, against_sheets, paper)
 # What a rendering may leave in its folder.
 NAMES = {"main", *ABLATIONS, "windows", "theory", "measures", "tokens", "curves", "against", "paper", "opencompass"}
+BESIDE = ("windows", "theory")  # tables that --columns leaves out, unless it names what they alone have
 FORMATS = (".md", ".csv", ".tex")
 
 
@@ -64,24 +67,46 @@ def render(
     captions: whether tables have one. measures: those of the field too. Raises UserError if the run has no items, is
     damaged or has no such method or column.
     """
+    return as_files(sheets_of(run, paper, intervals, against, measures), columns, captions)
+
+
+def sheets_of(
+    run: Run, paper: bool = False, intervals: bool = False, against: str = "", measures: bool = False
+) -> list[Sheet]:
+    """Every table of a run with its numbers; arguments and errors as of `render`."""
     request = TableRequest(run, measure(run), paired(run) if intervals else None, paper, against, measures)
-    return as_files([sheet for make in SHEETS for sheet in make(request)], columns, captions)
+    return [sheet for make in SHEETS for sheet in make(request)]
 
 
 def as_files(sheets: Sequence[Sheet], columns: Sequence[str] = (), captions: bool = True) -> dict[str, str]:
     """File name -> content of sheets, as of `render`. Raises UserError for a column that none of them has."""
-    known = {name for sheet in sheets for column in sheet.table.cells.columns for name in column if name}
-    unknown = [name for name in columns if name.lower() not in map(str.lower, known)]
-    if unknown:
-        raise UserError(f"--columns {', '.join(unknown)}: no table has that; there are {', '.join(sorted(known))}")
     files = {}
-    for sheet in sheets:
+    for sheet in with_names(sheets, columns):
         table = with_columns(sheet.table, columns)
-        table = table if captions else replace(table, caption="")
+        table = table if captions else replace(table, sentences=())
         files[f"{table.name}.md"] = markdown(table)
         files[f"{table.name}.csv"] = sheet.numbers.to_csv(index=False, lineterminator="\n")
         files[f"{table.name}.tex"] = latex(table)
     return files
+
+
+def with_names(sheets: Sequence[Sheet], columns: Sequence[str]) -> list[Sheet]:
+    """The sheets that have any of these columns, windows and theory only if no other one has; all for no columns.
+
+    Raises UserError for a column that none of them has.
+    """
+    if not columns:
+        return list(sheets)
+    names = {
+        sheet.table.name: {each for pair in sheet.table.cells.columns for each in pair if each} for sheet in sheets
+    }
+    known = dict.fromkeys(each for own in names.values() for each in own)
+    unknown = [name for name in columns if name.lower() not in map(str.lower, known)]
+    if unknown:
+        raise UserError(f"--columns {', '.join(unknown)}: no table has that{meant(unknown[0], sorted(known))}")
+    wanted = {name.lower() for name in columns}
+    having = [sheet for sheet in sheets if wanted & set(map(str.lower, names[sheet.table.name]))]
+    return [sheet for sheet in having if sheet.table.name not in BESIDE] or having
 
 
 def write(files: dict[str, str], folder: Path) -> None:
@@ -123,13 +148,14 @@ def main(line: list[str] | None = None) -> int:
         out = options.out or folder / "tables"
         shown = ([name.strip() for name in options.columns.split(",") if name.strip()], not options.no_caption)
         if is_work_folder(folder):
-            files = as_files([work_folder_sheet(folder)], *shown)
+            sheets = [work_folder_sheet(folder)]
         else:
-            run, wanted = read_measured(folder), (options.paper, options.intervals, options.against)
-            files = render(run, *wanted, *shown, options.measures)
+            wanted = (options.paper, options.intervals, options.against, options.measures)
+            sheets = sheets_of(read_measured(folder), *wanted)
+        files = as_files(sheets, *shown)
         write(files, out)
         if len(options.runs) == 1:
-            print(as_printed(text for name, text in files.items() if name.endswith(".md")))
+            show([sheet for sheet in sheets if f"{sheet.table.name}.md" in files], out)
         print(f"written to {out}: {', '.join(files)}")
         if options.paper and "paper.md" not in files:
             print("no paper.md: the paper's tables have none of this run's methods (by label) on its suites")
@@ -138,21 +164,6 @@ def main(line: list[str] | None = None) -> int:
         elif options.pdf:
             print("no tables.pdf: pdflatex is not installed; install TeX Live, or compile the .tex files elsewhere")
     return 0
-
-
-def as_printed(texts: Iterable[str]) -> str:
-    """Markdown tables as a terminal shows them: what an earlier caption says is not said again."""
-    said: set[str] = set()
-    shown = []
-    for text in texts:
-        caption, _, table = text.partition("\n\n")
-        if not caption.startswith("|"):
-            sentences = caption.removesuffix(".").split(". ")
-            new = [each for each in sentences if each not in said]
-            said.update(sentences)
-            text = "\n\n".join([". ".join(new) + "."] * bool(new) + [table])
-        shown.append(text)
-    return "\n".join(shown)
 
 
 if __name__ == "__main__":

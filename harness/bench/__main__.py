@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 
 from harness.errors import UserError, explained, one_line_errors
 from harness.options import option, parsed
+from model_wrappers.options import meant
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -94,7 +95,7 @@ def measured(options: BenchOptions) -> Iterator[Tables]:
 
     wrong = "--rows is for --costs; add it" if options.rows and not options.costs else ""
     if options.estimate not in (None, *DEVICES):
-        wrong = f"--estimate {options.estimate}: nothing is known of it; valid: {', '.join(DEVICES)}"
+        wrong = f"--estimate {options.estimate}: nothing is known of it{meant(options.estimate, DEVICES)}"
     if wrong:
         raise UserError(wrong)
     if options.gpu:

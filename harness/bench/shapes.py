@@ -23,6 +23,7 @@ from model_wrappers import Backbone, decode
 from model_wrappers.backbones.llada import FAMILY, OFFICIAL_MASK_ID, LLaDAConfig, LLaDAForMaskedLM
 from model_wrappers.backbones.plain import Call
 from model_wrappers.backbones.registry import device_named, dtype_named
+from model_wrappers.options import meant
 
 STD = 0.02
 SHAPES: dict[str, dict[str, Any]] = {
@@ -71,7 +72,7 @@ def random_backbone(
     layers: instead of the shape's. Raises UserError for an unknown shape, or weights that do not fit into free memory.
     """
     if arch not in SHAPES:
-        raise UserError(f"unknown architecture {arch!r}; valid: {', '.join(SHAPES)}")
+        raise UserError(f"unknown architecture {arch!r}{meant(arch, SHAPES)}")
     torch_device = device_named(device, cuda_graphs)
     shape = SHAPES[arch] | ({} if layers is None else {"num_hidden_layers": layers})
     with torch.device("meta"):  # shapes alone, to refuse before anything is allocated

@@ -34,6 +34,7 @@ from harness.stats import (
     mean_difference_p_value,
     speedup_interval,
 )
+from model_wrappers.options import meant
 
 ALL = "all"  # the mean of all suites
 MARGIN = 2.0  # points
@@ -68,7 +69,7 @@ def against(run: Run, reference: str) -> pd.DataFrame:
     if not rows:
         wrong = "no other method shares problems with it"
         if reference not in methods:
-            wrong = f"the run has no such method; it has {', '.join(methods)}"
+            wrong = f"the run has no such method{meant(reference, methods)}"
         elif not any(method == reference for method, _ in pairs):
             wrong = "there are no items of it yet"
         raise UserError(f"--against {reference}: {wrong}")

@@ -44,25 +44,24 @@ class Definition:
     """A measure: tokens counted / what they are divided by, of sums over the responses, or a mean of their ratios.
 
     counts: content (before the first EOS or end of turn), written (content and what else is no EOS), generated (all,
-    padding included) or seen (prompt and written). source: whose it is.
+    padding included) or seen (prompt and written). Whose they are is in docs/measuring.md.
     """
 
     counts: str
     over: str
-    source: str
     mean: bool = False
 
 
 DEFINITIONS: Mapping[str, Definition] = {
-    "tpf_content": Definition("content", "forwards", "d3LLM"),
-    "tpf_content_mean": Definition("content", "forwards", "Diffulex", mean=True),
-    "tpf_written": Definition("written", "forwards", "transformers"),
-    "tpf_generated": Definition("generated", "forwards", "dInfer on LLaDA"),
-    "tps_content": Definition("content", "seconds", "Fast-dLLM v1, d3LLM"),
-    "tps_content_mean": Definition("content", "seconds", "Diffulex", mean=True),
-    "tps_written": Definition("written", "seconds", "dInfer as meant"),
-    "tps_generated": Definition("generated", "seconds", "dInfer on LLaDA, Fast-dLLM v2"),
-    "tps_seen": Definition("seen", "seconds", "Fast-dLLM v1 on HumanEval"),
+    "tpf_content": Definition("content", "forwards"),
+    "tpf_content_mean": Definition("content", "forwards", mean=True),
+    "tpf_written": Definition("written", "forwards"),
+    "tpf_generated": Definition("generated", "forwards"),
+    "tps_content": Definition("content", "seconds"),
+    "tps_content_mean": Definition("content", "seconds", mean=True),
+    "tps_written": Definition("written", "seconds"),
+    "tps_generated": Definition("generated", "seconds"),
+    "tps_seen": Definition("seen", "seconds"),
 }
 LEDGER = [
     *(*PAIR, "items", "seconds_per_item", *SHARES, *UNTIL, *TOKENS, *PASSES),

@@ -114,9 +114,7 @@ def timing_sentences(run: Run) -> list[str]:
     sentences = []
     if moved and abs(moved[0]) > DRIFT:
         title = suite_titles(run)[moved[1]]
-        sentences.append(
-            f"LLaDA's own seconds drifted by {100 * moved[0]:+.0f}% within the run ({title}); methods were interleaved."
-        )
+        sentences.append(f"LLaDA's own seconds drifted by {100 * moved[0]:+.0f}% ({title}).")
     busiest = max(((each.get("start") or {}).get("busy_percent") or 0 for each in sessions), default=0)
     if busiest > BUSY:
         sentences.append(f"The machine was {busiest:.0f}% busy before the start.")

@@ -9,67 +9,83 @@ from typing import Any, Literal
 
 from harness.methods.presets import DEFAULT_METHODS
 from harness.options import UNSAFE_HELP, option
-from harness.suites.registry import PAPER_SUITES, SUITES
+from harness.suites.registry import PAPER_SUITES
 
 DEFAULT_SUITES = ",".join(PAPER_SUITES)
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """What a run is asked to do; `checked` looks at the values. Elements of methods may be decoders themselves."""
+    """What a run is asked to do; `checked` looks at the values. Elements of methods may be decoders themselves.
+
+    The first ten are what most runs need; `--help` shows the others in groups.
+    """
 
     suite: str | tuple[str, ...] = option(
-        f"comma-separated: {', '.join(SUITES)}, or NAME=FILE of questions", DEFAULT_SUITES
+        "comma-separated, or NAME=FILE of questions; --list has their names", DEFAULT_SUITES
     )
     methods: str | tuple[Any, ...] = option(
         "presets, groups or decoders, with (option=value) each; see --list", DEFAULT_METHODS
     )
-    plugin: tuple[str, ...] = option(
-        "a file, or a module, with decoders or suites", (), action="append", metavar="FILE.py"
-    )
     model: str = option("nano, a folder, a hub id, role=model,role=model, or a JSON table of roles", "nano")
-    prompt: Literal["chat", "plain"] = option("plain: the text alone, for a model without a chat template", "chat")
-    chat_template_args: str | dict[str, Any] | None = option(
-        'what chat templates are rendered with, as JSON: {"enable_thinking": true}', metavar="JSON"
-    )
     data: str | None = option(
         "folder in OpenCompass's layout, or generated[-dev][:SEED] (default with nano: generated)"
     )
     limit: int | None = option("first N items of each suite (default: all)", least=1)
+    device: str = option("cpu, cuda, cuda:1, ...", "cpu")
+    workers: int | None = option("decode in N processes that own their cores or GPU (needs Ray)", least=1, metavar="N")
+    out: Path | None = option("folder of the run")
+    resume: bool = option("go on with the run in --out", False)
+    list: bool = option("print the presets with their options, and the suites, and stop", False)
+    plugin: tuple[str, ...] = option(
+        "a file, or a module, with decoders or suites",
+        (),
+        action="append",
+        metavar="FILE.py",
+        group="decoding",
+    )
     gen_length: int | None = option("tokens of a response (default: per suite)")
     block_length: int | None = option("tokens of a block (default: per suite; FeF decodes the full sequence)")
     stop_at_eos: bool | None = option("end a response at EOS, with every method alike")
-    temperature: float = option(None, 0.0)
+    temperature: float = option("0: the likeliest token, always", 0.0)
     seed: str | int | tuple[int, ...] = option("one, or several (0,1,2) for mean and spread over them", 0)
-    device: str = option("cpu, cuda, cuda:1, ...", "cpu")
+    prompt: Literal["chat", "plain"] = option(
+        "plain: the text alone, for a model without a chat template", "chat", group="models"
+    )
+    chat_template_args: str | dict[str, Any] | None = option(
+        'what chat templates are rendered with, as JSON: {"enable_thinking": true}', metavar="JSON"
+    )
     dtype: Literal["float32", "bfloat16", "float16"] | None = option("default: float32 on a CPU, else bfloat16")
     trust_remote_code: bool = option("run the code of a model whose type is unknown here", False)
     reads_at: Literal[0, -1] | None = option("of such a model: where the logits of a position stand")
     graphs: bool = option("run the models through CUDA graphs, for all methods alike; on a GPU", False)
     threads: int | None = option(
-        "CPU threads, of each worker (default: torch's own choice; the cores / workers)", least=1, most=1024
-    )
-    workers: int | None = option("decode in N processes that own their cores or GPU (needs Ray)", least=1, metavar="N")
-    ray_address: str | None = option("of a Ray cluster that exists (default: one on this machine)", metavar="HOST:PORT")
-    gpus_per_worker: float | None = option("with --device cuda: 1, or a part of one, which needs --untimed")
-    allow_devices: str | None = option(
-        "unlike devices that may share a run, by name, between semicolons", metavar="NAMES"
+        "CPU threads, of each worker (default: torch's own choice; the cores / workers)",
+        least=1,
+        most=1024,
+        group="seconds and records",
     )
     untimed: bool = option("seconds are not for comparison (runs side by side): no Speed in tables", False)
-    trace: bool = option("record every commit, re-mask and rejected draft; the report plays them", False)
-    chunk: int = option(
-        "items that pass through all methods before the next ones (default 5)", 5, least=1, most=1_000_000
-    )
     batch: int | Literal["auto"] | None = option(
         "decode N responses at once, or as many as memory has room for; no Speed in tables",
         type=lambda text: int(text) if text.lstrip("-").isdigit() else text,
         metavar="N|auto",
     )
-    out: Path | None = option("folder of the run")
-    unsafe_code_execution: bool = option(UNSAFE_HELP, False)
-    resume: bool = option("go on with the run in --out", False)
+    chunk: int = option(
+        "items that pass through all methods before the next ones (default 5)", 5, least=1, most=1_000_000
+    )
+    trace: bool = option("record every commit, re-mask and rejected draft; the report plays them", False)
+    ray_address: str | None = option(
+        "of a Ray cluster that exists (default: one on this machine)", metavar="HOST:PORT", group="workers"
+    )
+    gpus_per_worker: float | None = option("with --device cuda: 1, or a part of one, which needs --untimed")
+    allow_devices: str | None = option(
+        "unlike devices that may share a run, by name, between semicolons", metavar="NAMES"
+    )
+    plan: bool = option(
+        "print how long the run will take, from one response a method, and stop", False, group="the run and its folder"
+    )
+    status: Path | None = option("print how far the run in a folder is and stop", metavar="FOLDER")
     overwrite: bool = option("put the run in --out in the place of the one that is there", False)
     quiet: bool = option("print nothing but what is wrong", False)
-    plan: bool = option("print how long the run will take, from one response a method, and stop", False)
-    status: Path | None = option("print how far the run in a folder is and stop", metavar="FOLDER")
-    list: bool = option("print the presets with their options and stop", False)
+    unsafe_code_execution: bool = option(UNSAFE_HELP, False)

@@ -7,7 +7,7 @@ one configuration for ever. Suites and decoders go with it as objects.
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -23,11 +23,12 @@ from harness.runs.options import RunOptions
 from harness.runs.pool import Workers, workers_of
 from harness.runs.selection import methods_named
 from harness.suites.questions import Questions
-from harness.suites.registry import BUILT_IN, split_named, suites_named
+from harness.suites.registry import BUILT_IN, SUITES, split_named, suites_named
 from harness.suites.spec import Suite
 from model_wrappers.api import check_temperature
 from model_wrappers.backbones.registry import SHIPPED, device_named
-from model_wrappers.decoders import Decoder
+from model_wrappers.decoders import METHODS, Decoder
+from model_wrappers.options import meant
 
 MOST_AT_ONCE = 1024  # responses of a batch
 UNTIMED_BATCH, MANY = 16, 100  # how many are decoded at once where seconds do not count, of more items than that
@@ -59,10 +60,10 @@ def resolve(options: RunOptions) -> ResolvedRun:
     device = device_named(options.device, options.graphs)
 
     models = with_own_roles(read_models(options.model, suites), presets)
-    shipped = set(models["base"].values()) <= SHIPPED.keys()
-    data = _data(options.data, suites, shipped)
+    foreign = [name for name in models["base"].values() if name not in SHIPPED]
+    data = _data(options.data, suites, foreign)
     generated = split_named(data) is not None
-    small = [name for name, suite in suites.items() if shipped or (generated and suite.questions is None)]
+    small = [name for name, suite in suites.items() if not foreign or (generated and suite.questions is None)]
     common = {name: getattr(options, name) for name in ("gen_length", "block_length", "stop_at_eos")}
     common = {name: value for name, value in common.items() if value is not None}
     methods = rows_of(presets, suites, models, small, common)
@@ -99,19 +100,19 @@ def resolve(options: RunOptions) -> ResolvedRun:
     return ResolvedRun(config, suites, decoders, Path(data) if data and not generated else None, workers)
 
 
-def _data(given: str | None, suites: Mapping[str, Suite], shipped: bool) -> str:
+def _data(given: str | None, suites: Mapping[str, Suite], foreign: Sequence[str]) -> str:
     """Where problems come from: a folder, or `generated...`; "" where all are files of questions.
 
-    shipped: whether the model is; generated problems are then the default. Raises UserError where it has to be said.
+    foreign: models that do not ship with this project; without any, problems are generated unless `given` says
+    otherwise. Raises UserError where it has to be said.
     """
     if all(suite.questions is not None for suite in suites.values()):
         return ""
-    data = given or ("generated" if shipped else os.environ.get("COMPASS_DATA_CACHE"))
+    data = given or ("generated" if not foreign else os.environ.get("COMPASS_DATA_CACHE"))
     if data is None:
-        raise UserError(
-            f"--data is needed for a model that does not ship with this project ({', '.join(SHIPPED)} do): a folder in "
-            "OpenCompass's layout, or `generated`"
-        )
+        kinds: dict[str, Collection[str]] = {"a method, for --methods": METHODS, "a suite, for --suite": SUITES}
+        wrong = f"--data FOLDER or --data generated is needed for {foreign[0]}, which does not ship with this project"
+        raise UserError(wrong + meant(foreign[0], SHIPPED, kinds))
     return data
 
 

@@ -19,6 +19,7 @@ from harness.elements import alternatives, elements_of, format_call, format_labe
 from harness.errors import UserError, explained
 from harness.methods.presets import ALL, GROUPS, PRESETS, ROLES, TUNED, Preset, split_lengths
 from harness.plugins import load, load_all
+from harness.suites.registry import SUITES
 from model_wrappers.decoders import (
     METHODS,
     Decoder,
@@ -99,7 +100,7 @@ def methods_named(methods: Methods, plugins: Iterable[str] = ()) -> dict[str, Pr
             chosen[name] = known.joined(preset) if known is not preset and known.tuned else known
     if twice or not chosen:
         again = f"a method twice: {''.join(twice[:1])} (a function's name is its __name__)"
-        wrong = again if twice else f"no method; valid: {', '.join(_valid())}"
+        wrong = again if twice else f"no method{meant('', _valid())}"
         raise UserError(f"--methods names {wrong}")
     return {name: preset for name, preset in chosen.items() if not _as_fast(name, preset, chosen)}
 
@@ -118,8 +119,7 @@ def _resolved(element: Element) -> tuple[str, dict[str, Preset]]:
         presets = read_choice(element.plugin)
         if plain and (not name or name in presets):
             return element.text, {name: presets[name]} if name else presets
-        wrong = f"a tuned method takes no options and no cache, and is one of {', '.join(presets)}"
-        wrong += meant(name, presets)
+        wrong = f"a tuned method takes no options and no cache{meant(name, presets)}"
     elif element.plugin and name not in (brought := load(element.plugin).methods):
         wrong = f"{element.plugin} registers no method {name}; it has {', '.join(brought) or 'none'}"
     elif name in GROUPS or name == ALL:
@@ -135,8 +135,7 @@ def _resolved(element: Element) -> tuple[str, dict[str, Preset]]:
         key, preset = _with_arguments(element, preset)
         return key, {key: preset}
     else:
-        wrong = f"unknown method {name}; one from outside is FILE.py:{name}, or of a --plugin; valid: "
-        wrong += ", ".join(_valid()) + meant(name, _valid())
+        wrong = f"unknown method{meant(name, ['FILE.py:NAME', *_valid()], {'a suite, for --suite': SUITES})}"
     raise UserError(f"{element.text}: {wrong}")
 
 
@@ -149,7 +148,7 @@ def _with_arguments(element: Element, preset: Preset) -> tuple[str, Preset]:
     elif "draft" in arguments and isinstance(decoder.source, str):
         wrong = "draft is no option of a method; with --model base=...,draft=... it has these drafts already"
     elif (role := arguments.pop("role", None)) not in (None, *ROLES):
-        wrong = f"unknown role {role!r}; valid: {', '.join(ROLES)}"
+        wrong = f"unknown role {role!r}{meant(role, ROLES)}"
     if wrong:
         raise UserError(f"{element.text}: {wrong}")
     if not arguments and role is None:

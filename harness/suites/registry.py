@@ -20,6 +20,7 @@ from harness.errors import UserError, explained
 from harness.suites import gsm8k, humaneval, lists, math, mbpp
 from harness.suites.questions import MADE, PARALLELBENCH, Questions, parallelbench_task, questions_of
 from harness.suites.spec import Problem, Rounds, Suite, Training, split_of
+from model_wrappers.decoders import METHODS
 from model_wrappers.options import meant
 
 if TYPE_CHECKING:
@@ -76,10 +77,8 @@ def suite_named(name: str) -> Suite:
         return Suite(name, configuration, FOREIGN_LENGTHS, configuration, executes=True, foreign=True)
     if name not in SUITES:
         wrong = f"unknown suite {name}" if name else "--suite names no suite"
-        raise UserError(
-            f"{wrong}; valid: {', '.join(SUITES)}, {FOREIGN}NAME, {PARALLELBENCH}GROUP/TASK, NAME=FILE.jsonl"
-            f"{meant(name, SUITES)}"
-        )
+        forms = [f"{FOREIGN}NAME", f"{PARALLELBENCH}GROUP/TASK", "NAME=FILE.jsonl"]
+        raise UserError(wrong + meant(name, [*forms, *SUITES], {"a method, for --methods": METHODS}))
     return SUITES[name]
 
 

@@ -5,7 +5,6 @@ import inspect
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 from harness.errors import UserError
 from harness.suites.published import settings_of_model
 from harness.suites.questions import MADE, Questions, parallelbench_rows
+from model_wrappers.options import meant
 
 # In the place of OpenCompass's evaluators: they run every program in a sandbox.
 SANDBOXED = {
@@ -237,11 +237,8 @@ def shipped(configuration: str) -> list[dict[str, Any]]:
         config = Config.fromfile(str(files[configuration]), format_python_code=False)
         found = [each for name, value in config.items() if name.endswith("_datasets") for each in value]
     if not found:
-        plain = {name.lower(): name for name in files}
-        close = [plain[name] for name in get_close_matches(configuration.lower(), plain, n=5)]
-        hint = f"close ones: {', '.join(close)}" if close else f"they are below {folder}"
-        named = f"datasets in its configuration {configuration}" if configuration in files else ""
-        raise UserError(f"OpenCompass has no {named or f'configuration {configuration}'}; {hint}")
+        wrong = f"configuration {configuration}{' with datasets' if configuration in files else ''}"
+        raise UserError(f"OpenCompass has no {wrong}{meant(configuration, sorted({*files} - {configuration}))}")
     return [_plain(each) for each in found]
 
 

@@ -14,6 +14,7 @@ from msgspec import Meta, Struct, structs
 import model_wrappers
 from harness.errors import UserError, explained
 from harness.suites.registry import GENERATED
+from model_wrappers.options import meant
 
 JSON = ("mix", "trainer")  # options whose value is a JSON object
 Value = TypeVar("Value")
@@ -125,7 +126,7 @@ PRESETS = _presets()
 def recipe(objective: str, preset: str, given: dict[str, Any]) -> Recipe:
     """A preset with what is `given` beyond it, texts or values by name. Raises UserError for what cannot be used."""
     if preset not in PRESETS:
-        raise UserError(f"--preset {preset} is not known; valid: {', '.join(PRESETS)}")
+        raise UserError(f"--preset {preset} is not known{meant(preset, PRESETS)}")
     values = structs.asdict(PRESETS[preset]) | given
     with explained("--mix and --trainer must be JSON objects", ValueError, RecursionError):
         values |= {name: json.loads(given[name]) for name in JSON if isinstance(given.get(name), str)}

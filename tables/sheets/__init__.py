@@ -1,4 +1,4 @@
-"""Tidy frames become tables as they will be printed: cells, emphasis, notes, caption. A new table is one file here."""
+"""Tidy frames become tables as they will be printed: cells, emphasis, notes, captions. A new table is one file here."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,8 +24,7 @@ from harness.measures.table import (
 from harness.records.store import Run
 from harness.suites.registry import SUITES
 
-MEAN = "mean"
-ACCEPTANCE_MEANING = "Acceptance is accepted / proposed draft tokens, in percent."
+MEAN, MEAN_TITLE = "mean", "Mean"
 OTHER_TOKENIZER = "another tokenizer: Speed is of seconds a response, Fwd. of calls a response"
 SIMILAR = range(90, 111)  # lengths of responses in percent of LLaDA's, as printed, without a note
 
@@ -43,11 +42,12 @@ class Cell:
 class Table:
     """A table to be printed: rows are labels, columns (group, heading), values `Cell`; notes are (letter, text).
 
-    minor: numbers of the rows that belong to the row above, and are printed smaller.
+    sentences: of the caption, the most important first; what it has no room for is printed below the table. minor:
+    numbers of the rows that belong to the row above, and are printed smaller.
     """
 
     name: str
-    caption: str
+    sentences: Sequence[str]
     cells: pd.DataFrame
     notes: tuple[tuple[str, str], ...] = ()
     minor: frozenset[int] = frozenset()
@@ -66,14 +66,27 @@ def with_columns(table: Table, names: Sequence[str]) -> Table:
     for level in (0, 1):
         own = wanted & {column[level].lower() for column in columns}
         kept = [column for column in kept if not own or column[level].lower() in own or not column[level]]
-    cells = table.cells[kept]
+    cells = _marked(table.cells, kept)
     # A row below another one may have had nothing but what is gone now.
     empty = {number for number in table.minor if all(not cell.text for cell in cells.iloc[number])}
     left = [number for number in range(len(cells)) if number not in empty]
     cells = cells.iloc[left]
     minor = frozenset(at for at, number in enumerate(left) if number in table.minor)
-    marks = {cell.mark for cell in cells.to_numpy().ravel()}
+    marks = {mark for cell in cells.to_numpy().ravel() for mark in cell.mark.split(", ")}
     return replace(table, cells=cells, minor=minor, notes=tuple(note for note in table.notes if note[0] in marks))
+
+
+def _marked(cells: pd.DataFrame, kept: list[Any]) -> pd.DataFrame:
+    """The columns that are kept; a mean takes over the marks of the numbers that it is made of and that are gone."""
+    gone = [column for column in cells.columns if column not in kept]
+    marked = cells[kept].copy()
+    for column in kept:
+        parts = [other for other in gone if column[0] == MEAN_TITLE and other[1] == column[1]]
+        if parts:
+            rows = zip(cells[column], *(cells[part] for part in parts), strict=True)
+            marks = [", ".join(sorted({cell.mark for cell in row if cell.mark})) for row in rows]
+            marked[column] = [replace(cell, mark=mark) for cell, mark in zip(cells[column], marks, strict=True)]
+    return marked
 
 
 @dataclass(frozen=True)

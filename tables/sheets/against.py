@@ -7,15 +7,15 @@ from typing import Any
 
 import pandas as pd
 
-from harness.measures.against import ALL, MARGIN, NOT_SHOWN, against
+from harness.measures.against import ALL, NOT_SHOWN, against
 from harness.measures.table import method_labels, suite_titles, timed
 from harness.records.store import Run
 from harness.suites.published import PAPER_TABLES
 from tables.sheets import (
     ACCEPTANCE,
-    ACCEPTANCE_MEANING,
     ACCURACY,
     MEAN,
+    MEAN_TITLE,
     SPEED,
     Cell,
     Sheet,
@@ -34,15 +34,7 @@ from tables.sheets.suites import INTERVAL, with_checkpoints
 SAME = "Same tokens"
 HEADINGS = ("Points", "Speed", SAME)
 AFTER_HOLM = "after Holm"
-POINTS_MEANING = (
-    "Points: percentage points of accuracy more than {0}'s, over the problems judged for both, with Tango's 95% "
-    "interval. A method whose interval begins above -m is not inferior by m points (one-sided, 97.5%). After Holm over "
-    "the {1} comparisons of the table: ahead or behind, an interval without 0; level, one within {2:g} points of 0; "
-    "otherwise not shown, in brackets the problems that a difference of this size would need."
-)
-SPEED_MEANING = "Speed: {0}'s total seconds over the method's, with a bootstrap interval over the paired items."
-SAME_MEANING = "Same tokens: responses with {0}'s tokens, of those that both have."
-ALL_MEANING = "All: points over the problems of all suites{}."
+WORDS = "Ahead, behind, level and not shown are after Holm over the {} comparisons of the table."
 
 
 def against_table(compared: pd.DataFrame, measured: pd.DataFrame, run: Run, reference: str) -> Table:
@@ -69,18 +61,14 @@ def against_table(compared: pd.DataFrame, measured: pd.DataFrame, run: Run, refe
     cells = pd.DataFrame(body, index=index, columns=columns, dtype=object)
     name = labels[reference]
     missing = [labels[method] for method in measured["method"].unique() if method not in {*methods, reference}]
-    mean = ", speed the plain mean over the suites" if timed(run) else ""
     sentences = [
-        f"Every method beside {name}.",
-        POINTS_MEANING.format(name, int(compared["word"].ne("").sum()), MARGIN),
-        *([SPEED_MEANING.format(name)] if timed(run) else []),
-        SAME_MEANING.format(name),
-        *([ALL_MEANING.format(mean)] if ALL in groups else []),
+        f"Every method beside {name}: points of accuracy and speed.",
+        WORDS.format(int(compared["word"].ne("").sum())),
         *([f"Without {', '.join(missing)}, which share no problem with it here."] if missing else []),
+        *setting(measured, run, timing(run)),
     ]
-    caption = " ".join([*sentences, *setting(measured, run), *timing(run)])
     marked = tuple((letter, text) for text, letter in letters.items())
-    return Table("against", caption, with_checkpoints(cells, methods, minor, run), marked, minor)
+    return Table("against", sentences, with_checkpoints(cells, methods, minor, run), marked, minor)
 
 
 def _cells(row: dict[Any, Any] | None, heading: str, letters: dict[str, str]) -> tuple[Cell, Cell, Cell]:
@@ -120,15 +108,7 @@ NAMED_OTHERWISE = {
     },
 }
 VALUES = (ACCURACY.value, SPEED.value, ACCEPTANCE.value)
-CAPTION = (
-    "The paper's numbers (LLaDA-8B-Instruct on 8 x A100 80GB) above measured ones: accuracy (Acc., %) and wall-clock "
-    "speedup over LLaDA (Speed).",
-    "The best accuracy of either kind is in bold, the fastest speed underlined.",
-)
-CAPTION_UNTIMED = (
-    "The paper's accuracy (Acc., %; LLaDA-8B-Instruct on 8 x A100 80GB) above the measured one.",
-    "The best accuracy of either kind is in bold.",
-)
+CAPTION = "The paper's numbers (LLaDA-8B-Instruct on 8 x A100 80GB) above measured ones."
 # What a reader must know of the paper's numbers: of which row, on which suites ("" is any), and a sentence.
 ODDITIES = (
     ("SSD", "", "In the paper SSD does not have LLaDA's accuracy; here it decodes LLaDA's tokens by construction."),
@@ -178,14 +158,12 @@ def paper_table(beside: pd.DataFrame, measured: pd.DataFrame, run: Run) -> Table
     accepted = beside[f"paper_{ACCEPTANCE.value}"].notna().any()
     metrics = shown_metrics((ACCURACY, SPEED, ACCEPTANCE) if accepted else (ACCURACY, SPEED), run)
     groups = {suite: title for suite, title in suite_titles(run).items() if suite in set(beside["suite"])}
-    meaning = [ACCEPTANCE_MEANING] if accepted else []
     shown = {(label, suite) for label, own in zip(beside["label"], beside["suite"], strict=True) for suite in (own, "")}
     oddities = [sentence for label, suite, sentence in ODDITIES if (label, suite) in shown]
-    caption = CAPTION if timed(run) else CAPTION_UNTIMED
-    about = setting(measured[measured["suite"].isin(list(groups))], run)
-    sentences = [*caption, *meaning, *oddities, *about, *timing(run)]
+    shown_rows = measured[measured["suite"].isin(list(groups))]
+    sentences = [CAPTION, *setting(shown_rows, run, timing(run)), *oddities]
     if MEAN in set(beside["suite"]):
-        groups[MEAN] = "Mean"
+        groups[MEAN] = MEAN_TITLE
     reported = (beside["label"] == "LLaDA") & (beside["suite"] == "mbpp")
     printed = beside.assign(
         **{value: beside[f"paper_{value}"] for value in VALUES},
@@ -200,7 +178,7 @@ def paper_table(beside: pd.DataFrame, measured: pd.DataFrame, run: Run) -> Table
     pairs = [(pair, source) for pair in method_labels(run).items() for source in sources]
     labels = {f"{method}, {source}": f"{label}, {source}" for (method, label), source in pairs}
     cells, notes = grid(pd.concat(named), metrics, labels, groups)
-    return Table("paper", " ".join(sentences), cells, notes)
+    return Table("paper", sentences, cells, notes)
 
 
 def _paper() -> dict[str, Any]:

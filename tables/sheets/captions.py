@@ -1,6 +1,10 @@
-"""What every caption says about a run: the model, the number of items, the machine, and doubts about its seconds."""
+"""What every table says about a run: the problems, the model, the machine, and doubts about its seconds.
+
+What a caption has no room for stands below the table. What Acc., Speed and the rest mean is in docs/measuring.md.
+"""
 
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import PurePath
 
 import pandas as pd
@@ -11,7 +15,9 @@ from harness.measures.table import suite_titles, timed
 from harness.records.files import nano_hashes
 from harness.records.schema import RunRecord
 from harness.records.store import KEY, Run
+from harness.suites.registry import GENERATED_DATA
 
+MOST_WORDS = 60  # of a caption
 SMALL = 1e9  # with fewer parameters, results are not comparable with the paper's 8B
 INCOMPARABLE = "not comparable with the paper's 8B results."
 UNCOMMITTED = "The code had changes that no commit has."  # so that the record cannot be made again from one
@@ -19,47 +25,97 @@ FEF_ROLES = ("fef", "two-stream")
 UNTIMED = "Seconds were not measured for comparison{}."
 
 
-def setting(measured: pd.DataFrame, run: Run) -> list[str]:
-    """Sentences for a caption: the model, the problems, items per suite, and the device, threads and dtype.
+def divided(sentences: Sequence[str]) -> tuple[str, str]:
+    """A caption of at most MOST_WORDS, of the first sentences and shorter ones behind; and the other sentences."""
+    caption: list[str] = []
+    rest: list[str] = []
+    for sentence in sentences:
+        fits = len(" ".join([*caption, sentence]).split()) <= MOST_WORDS
+        (caption if fits else rest).append(sentence)
+    return " ".join(caption), " ".join(rest)
 
-    They come from run.json's `weights`, `config` and `environment`; what is missing there is left out.
+
+def setting(measured: pd.DataFrame, run: Run, doubts: Sequence[str] = ()) -> list[str]:
+    """Sentences, the most important first: problems, lengths of responses, models, what is missing, the machine.
+
+    They come from run.json's `weights`, `config` and `environment`; what is missing there is left out. doubts: of
+    `timing`, in a table that has seconds or speeds.
     """
-    config, draws = run.config, run.config.draws
-    counts = measured.groupby("suite")["items"].max() // len(draws)
-    if counts.nunique() == 1:
-        items = f"{counts.iloc[0]} item{'' if counts.iloc[0] == 1 else 's'} per suite"
-    else:
-        titles = suite_titles(run)
-        items = f"Items: {', '.join(f'{titles[suite]} {counts[suite]}' for suite in titles if suite in counts)}"
-    if len(draws) > 1:
-        seeds = ", ".join(map(str, draws))
-        items += f", each with the seeds {seeds}: accuracies are means ± standard deviations over them"
-    questions, named = {}, []
-    for name, suite in config.suites.items():
+    questions, named = [], []
+    for name, suite in run.config.suites.items():
         title, own = suite.title or name, suite.questions
         if own is not UNSET:
             judge = own.judge if own.judge_sha256 is UNSET else f"{own.judge} ({own.judge_sha256[:8]})"
-            questions[title] = f"{title} is {own.file} ({own.sha256[:8]}), judged by {judge}"
+            questions.append(f"{title} is {own.file} ({own.sha256[:8]}), judged by {judge}")
         if suite.configuration is not UNSET:
             named.append(f"{title} {suite.configuration} ({str(suite.configuration_sha256)[:8]})")
-    but = f" but for {', '.join(questions)}" if questions else ""
-    generated = f", generated in the suites' formats{but}" if config.generated else ""
     # A decoder that shares weights trained for FeF-DLLM decodes with another method's.
-    trained = dict.fromkeys(PurePath(each).name for role in FEF_ROLES for each in config.models.get(role, {}).values())
-    settings = [setting for method in config.methods.values() for setting in method.suites.values()]
-    ends = any(setting.options.get("stop_at_eos") for setting in settings)
+    models = [run.config.models.get(role, {}) for role in FEF_ROLES]
+    trained = dict.fromkeys(PurePath(each).name for of_suites in models for each in of_suites.values())
     where = machine(run)
     return [
+        _problems(measured, run),
+        *_lengths(run),
         _models(run.meta),
-        *([f"Trained for FeF-DLLM: the weights of {', '.join(trained)}."] if trained else []),
-        f"{items}{generated}.",
-        *([f"Prompts and evaluators are OpenCompass's: {', '.join(named)}."] if named else []),
-        *([f"Own questions: {'; '.join(questions.values())}."] if questions else []),
-        *(["Decoding ends at EOS."] if ends else []),
-        *([f"Environment: {where}."] if where else []),
-        *([UNCOMMITTED] if run.meta.environment.get("dirty") else []),
+        *([f"Trained for FeF-DLLM: {', '.join(trained)}."] if trained else []),
         *_left_out(run),
+        *doubts,
+        *([f"Environment: {where}."] if where else []),
+        *_unended(run),
+        *([UNCOMMITTED] if run.meta.environment.get("dirty") else []),
+        *([f"Prompts and evaluators are OpenCompass's: {', '.join(named)}."] if named else []),
+        *([f"Own questions: {'; '.join(questions)}."] if questions else []),
     ]
+
+
+def _problems(measured: pd.DataFrame, run: Run) -> str:
+    """How many problems of which kind, so that those for development and those of a seed never look like others."""
+    draws, titles = run.config.draws, suite_titles(run)
+    counts = measured.groupby("suite")["items"].max() // len(draws)
+    split = GENERATED_DATA.fullmatch(run.config.data) if isinstance(run.config.data, str) else None
+    kind = "dev problem" if split and split[1] else "problem"
+    if counts.nunique() == 1:
+        text = f"{counts.iloc[0]} {kind}{'' if counts.iloc[0] == 1 else 's'} per suite"
+    else:
+        each = [f"{titles[suite]} {counts[suite]}" for suite in titles if suite in counts]
+        text = f"{kind.capitalize()}s: {', '.join(each)}"
+    if run.config.generated:
+        own = [titles[name] for name, suite in run.config.suites.items() if suite.questions is not UNSET]
+        text += ", generated in the suites' formats" + (f" but for {', '.join(own)}" if own else "")
+        text += f", drawn with seed {split[2]}" if split and split[2] else ""
+    if len(draws) > 1:
+        text += f", each with the seeds {', '.join(map(str, draws))}: accuracies are means ± standard deviations"
+    return f"{text}."
+
+
+def _lengths(run: Run) -> list[str]:
+    """The tokens of a response, by suite where they differ, and whether decoding ends at EOS; methods are noted."""
+    settings = [(suite, own) for method in run.config.methods.values() for suite, own in method.suites.items()]
+    by_suite: dict[str, set[int]] = {}
+    for suite, own in settings:
+        if own.gen_length is not None and suite in run.config.suites:
+            by_suite.setdefault(suite, set()).add(own.gen_length)
+    titles: dict[str, list[str]] = {}
+    for suite, title in suite_titles(run).items():
+        if suite in by_suite:
+            titles.setdefault(" or ".join(map(str, sorted(by_suite[suite]))), []).append(title)
+    usual, *others = sorted(titles, key=lambda length: -len(titles[length])) or [""]
+    unlike = "; ".join(f"{', '.join(titles[length])}: {length}" for length in others)
+    ends = any(own.options.get("stop_at_eos") for _, own in settings)
+    return [
+        *([f"Responses have {usual} tokens{f' ({unlike})' if unlike else ''}."] if usual else []),
+        *(["Decoding ends at EOS."] if ends else []),
+    ]
+
+
+def _unended(run: Run) -> list[str]:
+    """How many responses reached their length without EOS or an end of turn, if the record says so and any did."""
+    counted = run.items.reindex(columns=["eos_tokens", "post_stop_tokens"]).dropna()
+    many = int((counted.sum(axis=1) == 0).sum())
+    if not many:
+        return []
+    verb = "reaches its" if many == 1 else "reach their"
+    return [f"{many} of {len(counted)} responses {verb} length without an end-of-text token."]
 
 
 def timing(run: Run) -> list[str]:
@@ -85,9 +141,8 @@ def _models(meta: RunRecord) -> str:
     # By its weights, for a name may stand for anything.
     hashes = [set((model.get("sha256") or {}).values()) for model in models]
     if models and all(each and each <= nano_hashes() for each in hashes):
-        checkpoints = f" (checkpoints: {', '.join(names)})" if names != ["nano"] else ""
-        kind = f"{size} parameter" if parameters else "small"
-        return f"Measured on nano, the {kind} model shipped with this repository{checkpoints}; {INCOMPARABLE}"
+        kind = f" ({size} parameters)" if parameters else ""
+        return f"Measured on this repository's {', '.join(names)}{kind}; {INCOMPARABLE}"
     largest = "at most " if len(names) > 1 else ""
     named = (", ".join(names) or "an unnamed model") + (f" ({largest}{size} parameters)" if parameters else "")
     return f"Measured on {named}; {INCOMPARABLE}" if 0 < parameters < SMALL else f"Measured on {named}."

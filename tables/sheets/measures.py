@@ -6,7 +6,7 @@ method is faster: a method that pads or writes more has more tokens. Seconds per
 
 from collections.abc import Iterator
 
-from harness.measures.parallelism import DEFINITIONS, curves, token_ledger
+from harness.measures.parallelism import curves, token_ledger
 from harness.measures.table import measure_windows, other_tokenizers, timed
 from harness.measures.theory import COSTS, OF_SECONDS, theory
 from tables.sheets import Heading, Headings, Sheet, Table, TableRequest, listed
@@ -40,24 +40,8 @@ MEASURES: Headings = {
     "tps_generated": Heading("Tokens/s", "generation length", 1),
     "tps_seen": Heading("Tokens/s", "with prompt", 1),
 }
-OF_COUNTS = (
-    "Seconds, tokens and calls of a response: means, and percentiles of its seconds. Until the first block and the "
-    "block of the last content token stood: in records since version 0.2.0, for decoders that go from block to block.",
-    "Content: tokens before the first EOS or end of turn. EOS: EOS tokens, which pad the response. Post-stop: what "
-    "else stands behind the end, an end of turn among it.",
-    "Model: its calls, the tokens that went through it, and the tokens whose keys and values were read from a cache.",
-)
-BY_SOURCE = "; ".join(f"{' '.join(MEASURES[name][:2])}: {own.source}" for name, own in DEFINITIONS.items())
-OF_MEASURES = (
-    "Tokens per forward (TPF) and per second (TPS), by what is called a token: content, before the first EOS or end of "
-    "turn; without EOS, content and what else stands behind the end; generation length, all of it, padding included; "
-    "with prompt, prompt and what is without EOS. They are totals over totals, or where it says mean, means of the "
-    "responses' own ratios. A forward is any call of the model, whatever it computes: Positions a token are the token "
-    "positions that went through it for a token of content. No call is a prefill alone or only commits a block, so "
-    "with and without such passes is the same. Committed a window: the accepted length, with the corrected token.",
-    "Seconds a response is what to compare: a method that writes or pads more has more tokens without being faster.",
-    f"Whose definitions they are: {BY_SOURCE}.",
-)
+OF_COUNTS = "Seconds, tokens and calls of a response."
+OF_MEASURES = "Tokens per forward and per second, by what is called a token (docs/measures.md)."
 OTHER_TOKENS = "A model with another tokenizer has none of them (-): its tokens are others."
 CURVES: Headings = {
     "points": Heading("", "Settings", 0),
@@ -66,13 +50,7 @@ CURVES: Headings = {
     "area_low": Heading("95%", "low", 1),
     "area_high": Heading("95%", "high", 1),
 }
-OF_CURVES = (
-    "Accuracy under parallelism (AUP) of decoders at several settings: percent of accuracy times content tokens per "
-    "forward pass. d3LLM's weighs a setting by the best accuracy of all methods of this run, so it changes with them, "
-    "and has no value (-) where the setting with the most tokens a forward is five points below the one with the "
-    "least. Beside LLaDA: the weight is 1 at LLaDA's accuracy, 0 at five points less, and even between; intervals over "
-    "problems drawn anew. Neither sees what a forward costs.",
-)
+OF_CURVES = "Accuracy under parallelism (AUP) of decoders at several settings (docs/measures.md)."
 
 
 def measures(request: TableRequest) -> Iterator[Sheet]:
@@ -84,8 +62,8 @@ def measures(request: TableRequest) -> Iterator[Sheet]:
     for name, headings, meaning, frame in (*of_responses, ("curves", CURVES, OF_CURVES, curves(run))):
         if len(frame):
             own = [OTHER_TOKENS] if name == "measures" and other_tokenizers(run) else []
-            caption = " ".join([*meaning, *own, *setting(request.measured, run), *timing(run)])
-            yield Sheet(Table(name, caption, listed(frame, headings, run)), frame)
+            sentences = [meaning, *own, *setting(request.measured, run, timing(run))]
+            yield Sheet(Table(name, sentences, listed(frame, headings, run)), frame)
 
 
 WINDOWS = {
@@ -94,30 +72,8 @@ WINDOWS = {
     "committed_per_window": Heading("", "Committed", 2),
     "windows": Heading("", "Windows", 0),
 }
-OF_WINDOWS = (
-    "Speculative windows. Acceptance is accepted / proposed drafts, alpha accepted / (accepted + rejected), "
-    "Committed the mean number of positions a window resolves."
-)
-CAPTION = (
-    "Theory beside measurement. Alpha is accepted / (accepted + rejected) drafts, Acceptance accepted / proposed.",
-    "E[C_k] is what Theorem 2 expects a window of k drafts to commit at that alpha, the corrected position counted; "
-    "E[C_b] is its mean over the lengths that the windows had; Committed is measured.",
-    "Passes: positions committed per position that LLaDA decodes.",
-)
-CAPTION_TIMED = (
-    "c, c_rho and c_pi: milliseconds of a plain forward, a draft pass and a verification of k drafts, measured beside "
-    "the items, medians.",
-    "Over w/o SD: the corollary predicts S = E[C_k] c_pi / (c_rho + c_pi).",
-)
-CAPTION_FORWARDS = "Over LLaDA: forward passes (Fwd.) are predicted as E[C_k] / 2 / passes."
-CAPTION_SPEED = "Wall-clock (Speed) is predicted as E[C_k] c / (c_rho + c_pi) / passes."
-CAPTION_END = (
-    "Ratio is measured / predicted.",
-    "Predictions miss because acceptance is not independent over the positions of a window; because windows at the end "
-    "of a response, and adaptive ones, are shorter than k; because savings leave out draft passes and rows; because "
-    "the corollary prices a sequential pass like a verification of k rows; and because context passes of two-stream "
-    "verification and the decoders' own work are no part of them.",
-)
+OF_WINDOWS = "Speculative windows (docs/measuring.md)."
+OF_THEORY = "What Theorem 2 and its corollary predict, beside what was measured (docs/measuring.md)."
 HEADINGS = {
     "window": Heading("", "k", 0),
     "alpha": Heading("", "Alpha", 3),
@@ -145,8 +101,8 @@ def windows(request: TableRequest) -> Iterator[Sheet]:
     """Speculative windows, where there are any."""
     measured = measure_windows(request.run)
     if len(measured):
-        caption = " ".join([OF_WINDOWS, *setting(request.measured, request.run)])
-        yield Sheet(Table("windows", caption, listed(measured, WINDOWS, request.run)), measured)
+        sentences = [OF_WINDOWS, *setting(request.measured, request.run)]
+        yield Sheet(Table("windows", sentences, listed(measured, WINDOWS, request.run)), measured)
 
 
 def theory_sheets(request: TableRequest) -> Iterator[Sheet]:
@@ -157,6 +113,5 @@ def theory_sheets(request: TableRequest) -> Iterator[Sheet]:
     of_seconds = timed(run)
     shown = {name: how for name, how in HEADINGS.items() if of_seconds or name not in OF_SECONDS}
     cells = listed(expected.assign(**{name: 1e3 * expected[name] for name in COSTS}), shown, run)  # in milliseconds
-    sentences = [*CAPTION, *(CAPTION_TIMED if of_seconds else ()), CAPTION_FORWARDS]
-    sentences += [*([CAPTION_SPEED] if of_seconds else []), *CAPTION_END, *setting(request.measured, run), *timing(run)]
-    yield Sheet(Table("theory", " ".join(sentences), cells), expected)
+    sentences = [OF_THEORY, *setting(request.measured, run, timing(run))]
+    yield Sheet(Table("theory", sentences, cells), expected)

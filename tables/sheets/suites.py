@@ -14,10 +14,10 @@ from harness.records.schema import Method, Setting
 from harness.records.store import Run
 from tables.sheets import (
     ACCEPTANCE,
-    ACCEPTANCE_MEANING,
     ACCURACY,
     FORWARDS,
     MEAN,
+    MEAN_TITLE,
     METRICS,
     SPEED,
     Cell,
@@ -32,15 +32,8 @@ from tables.sheets import (
 )
 from tables.sheets.captions import setting, timing
 
-WHAT = "Accuracy (Acc., %) and speedups over LLaDA on the same items: wall-clock (Speed) and forward passes (Fwd.)."
-EMPHASIS = "Best accuracy is in bold, fastest wall-clock speed underlined, among the rows with the most items."
-WHAT_UNTIMED = "Accuracy (Acc., %) and LLaDA's forward passes over the method's on the same items (Fwd.)."
-EMPHASIS_UNTIMED = "Best accuracy is in bold, among the rows with the most items."
-SUBROWS_MEANING = (
-    "Below each row 95% intervals, for accuracy Wilson's{}, and p-values of its accuracy against LLaDA's on the same "
-    "items, exact McNemar, by Holm adjusted for {} comparison{}."
-)
-MEAN_MEANING = "Mean is the plain average over the suites."
+WHAT, WHAT_UNTIMED = "Accuracy (%) and speedups over LLaDA.", "Accuracy (%), and forward passes beside LLaDA's."
+SUBROWS_MEANING = "Below each row 95% intervals, and p-values by Holm adjusted for {} comparison{}."
 INTERVAL, P_VALUE = "95% interval", "p vs LLaDA (Holm)"
 SMALLEST = 0.001  # p-values below are not printed
 DECIMALS = {ACCURACY.value: 1, SPEED.value: 2}  # of the ends of intervals
@@ -48,7 +41,7 @@ DECIMALS = {ACCURACY.value: 1, SPEED.value: 2}  # of the ends of intervals
 
 def suites_table(
     name: str,
-    title: str,
+    titles: Sequence[str],
     measured: pd.DataFrame,
     run: Run,
     metrics: Sequence[Metric] = METRICS,
@@ -56,8 +49,8 @@ def suites_table(
 ) -> Table:
     """A row per method in the order of `measured`, a group of columns per suite and their mean.
 
-    measured: rows of `table.measure`. pairs: of `intervals.paired`; rows then have intervals and p-values below, and
-    `measured` is of `intervals.with_intervals`.
+    titles: the table's own sentences, the first one before all others. measured: rows of `table.measure`. pairs: of
+    `intervals.paired`; rows then have intervals and p-values below, and `measured` is of `intervals.with_intervals`.
     """
     labels = method_labels(run)
     order = {method: labels[method] for method in measured["method"].unique()}
@@ -65,25 +58,21 @@ def suites_table(
     groups = {suite: title for suite, title in suites.items() if suite in set(measured["suite"])}
     frame = with_notes(measured, run)
     metrics = shown_metrics(metrics, run)
-    sentences = [*([title] if title else []), *((WHAT, EMPHASIS) if timed(run) else (WHAT_UNTIMED, EMPHASIS_UNTIMED))]
-    if ACCEPTANCE in metrics:
-        sentences.append(ACCEPTANCE_MEANING)
+    sentences = [titles[0] or (WHAT if timed(run) else WHAT_UNTIMED)]
     if len(suites) > 1:
         means = mean_rows(frame, list(suites))
         if pairs is not None:
             means = means.merge(means_over(measured, list(suites), pairs)[["method", *ENDS]], on="method")
         frame = pd.concat([frame, means], ignore_index=True)
-        groups[MEAN] = "Mean"
-        sentences.append(MEAN_MEANING)
+        groups[MEAN] = MEAN_TITLE
     cells, notes = grid(frame, metrics, order, groups)
     minor: frozenset[int] = frozenset()
     if pairs is not None:
         comparisons = int(measured["p_value"].notna().sum())
-        bootstrap = ", for Speed bootstrap over the paired items" if timed(run) else ""
-        sentences.append(SUBROWS_MEANING.format(bootstrap, comparisons, "s" * (comparisons != 1)))
+        sentences.append(SUBROWS_MEANING.format(comparisons, "s" * (comparisons != 1)))
         cells, minor = with_subrows(cells, frame, metrics, list(order), groups)
-    caption = " ".join([*sentences, *setting(measured, run), *timing(run)])
-    return Table(name, caption, with_checkpoints(cells, list(order), minor, run), notes, minor)
+    sentences += [*setting(measured, run, timing(run)), *titles[1:]]
+    return Table(name, sentences, with_checkpoints(cells, list(order), minor, run), notes, minor)
 
 
 def with_checkpoints(cells: pd.DataFrame, methods: list[str], minor: frozenset[int], run: Run) -> pd.DataFrame:
@@ -182,8 +171,13 @@ def tables_of(measured: pd.DataFrame, run: Run, pairs: Pairs | None = None) -> l
         own, ablation = by_method.loc[methods].reset_index(), ABLATIONS.get(name, MAIN)
         if pairs is not None:
             own = with_intervals(own, pairs)
-        title = " ".join(filter(None, [ablation.title, same_tokens(run, methods) if ablation.lossless else ""]))
-        tables.append((suites_table(name, title, own, run, ablation.metrics, pairs), own[columns]))
+        same = same_tokens(run, methods) if ablation.lossless else ""
+        tables.append(
+            (
+                suites_table(name, [ablation.title, *([same] if same else [])], own, run, ablation.metrics, pairs),
+                own[columns],
+            )
+        )
     return tables
 
 

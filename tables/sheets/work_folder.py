@@ -24,13 +24,12 @@ COLUMNS = {
     "acceptance": ("Acceptance", 1),
 }
 MEANS = ("accuracy", "seconds", "forwards")
-CAPTION = (
-    "From OpenCompass's work folder {name}: accuracy as OpenCompass reports it ({metrics}); seconds, forward passes, "
-    "content tokens a forward and accepted of proposed drafts (percent), means of a response, of a question with its "
-    "choices where likelihoods are compared. Each model ran in a process of its own, so seconds of two models are not "
-    "paired and no speedup is given; fef-dllm run measures one."
+SENTENCES = (
+    "From OpenCompass's work folder {name}: accuracy as OpenCompass reports it ({metrics}).",
+    "Costs are means of a response, of a question with its choices where likelihoods are compared.",
+    "Each model ran in a process of its own, so seconds of two models are not paired and no speedup is given.",
 )
-BATCHED = " Responses were decoded up to {most} at once, and have their share of a batch's seconds."
+BATCHED = "Responses were decoded up to {most} at once, and have their share of a batch's seconds."
 
 
 def is_work_folder(folder: Path) -> bool:
@@ -73,9 +72,9 @@ def work_folder_sheet(folder: Path) -> Sheet:
         f"{dataset}: {metric}" for dataset, metric in scores["metric"].items() if dataset in {*numbers["dataset"]}
     )
     most = int(costs["batch"].max())
-    caption = CAPTION.format(name=folder.name, metrics=metrics or "it has no summary yet")
-    caption += BATCHED.format(most=most) if most > 1 else ""
-    return Sheet(Table("opencompass", caption, _cells(numbers)), numbers)
+    said = [each.format(name=folder.name, metrics=metrics or "it has no summary yet") for each in SENTENCES]
+    said += [BATCHED.format(most=most)] if most > 1 else []
+    return Sheet(Table("opencompass", said, _cells(numbers)), numbers)
 
 
 def _cells(numbers: pd.DataFrame) -> pd.DataFrame:

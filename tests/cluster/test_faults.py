@@ -97,8 +97,8 @@ def test_an_item_that_kills_its_workers_is_named_and_left_out_and_all_else_is_th
     assert keys_of(tmp_path) == ALL - Counter([THIRD])
     (left,) = read_run(tmp_path).meta.sessions[0]["left_out"]
     assert tuple(left[key] for key in KEYS) == THIRD
-    caption = (tmp_path / "tables" / "main.md").read_text().splitlines()[0]
-    assert "1 response was left out: 3 workers died with its item, the last so: its process ended;" in caption
+    table = (tmp_path / "tables" / "main.md").read_text()
+    assert "1 response was left out: 3 workers died with its item, the last so: its process ended;" in table
     assert "left out: 1" in describe_status(tmp_path)
 
 

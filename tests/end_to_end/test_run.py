@@ -99,9 +99,9 @@ def test_real_files_and_an_official_checkpoint_go_the_same_way(tmp_path: Path, o
     prompts = run.items.set_index("suite")["prompt_tokens"]
     assert prompts["gsm8k"].min() > 10 * prompts["math"].max()  # four solved problems are before the real GSM8K prompt
     assert run.config.suites["math"].configuration == "math_0shot_gen_11c4b5"
-    caption = (tmp_path / "run" / "tables" / "main.md").read_text().splitlines()[0].replace("\\", "")
+    table = (tmp_path / "run" / "tables" / "main.md").read_text().replace("\\", "")
     digest = str(run.config.suites["gsm8k"].configuration_sha256)[:8]
-    assert f"Prompts and evaluators are OpenCompass's: GSM8K gsm8k_gen_1d7fe4 ({digest}), MATH math_0shot" in caption
+    assert f"Prompts and evaluators are OpenCompass's: GSM8K gsm8k_gen_1d7fe4 ({digest}), MATH math_0shot" in table
 
 
 def test_a_model_that_cannot_be_loaded_is_refused_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,6 +1,7 @@
 """A run's options are the fields of one struct, for the command line and for Python alike; the command fef-dllm."""
 
 import inspect
+import re
 import sys
 from dataclasses import fields, make_dataclass
 from importlib import metadata
@@ -59,6 +60,21 @@ def test_one_field_is_an_option_of_the_command_line_and_of_evaluate(
     with pytest.raises(SystemExit):
         parsed(more, ["--help"])
     assert "--margin MARGIN" in capsys.readouterr().out
+    for line, says in (
+        (["--limt", "3"], "^unknown option --limt; did you mean --limit"),
+        (["--dtype", "float"], "^argument --dtype: invalid choice: 'float' .*; --help has all options$"),
+    ):
+        with pytest.raises(UserError, match=says):
+            parsed(more, line)
+
+
+def test_help_has_what_most_runs_need_first_and_the_rest_in_groups(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parsed(RunOptions, ["--help"])
+    first, *groups = capsys.readouterr().out.partition("\noptions:")[2].split("\n\n")
+    shown = re.findall(r"^  --([a-z-]+)", first, re.MULTILINE)
+    assert shown == ["suite", "methods", "model", "data", "limit", "device", "workers", "out", "resume", "list"]
+    assert len(groups) == 5 and all(re.match(r"[a-z ]+:\n  --", group) for group in groups)
 
 
 @pytest.mark.parametrize("value", [False, None, True, 3])
@@ -116,5 +132,5 @@ def test_opencompass_has_its_own_options_and_our_folder(capsys: pytest.CaptureFi
 def test_a_command_does_what_its_file_does_and_no_other_is_known(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list"]) == 0
     assert "fef-two-stream" in capsys.readouterr().out
-    with pytest.raises(UserError, match="there is no command runs; valid: run, plan"):
+    with pytest.raises(UserError, match="there is no command runs; did you mean run"):
         main(["runs"])

@@ -219,7 +219,7 @@ def test_a_function_may_come_with_its_options() -> None:
     named = methods_named([(with_tau, {"tau": 0.5, "block_length": 8}), with_tau, ("threshold", {"tau": 0.7})])
     assert list(named) == ["with_tau(block_length=8,tau=0.5)", "with_tau", "threshold(tau=0.7)"]
     assert named["with_tau(block_length=8,tau=0.5)"].given == {"tau": 0.5, "block_length": 8}
-    with pytest.raises(ValueError, match="unknown option 'tua' for with_tau; valid: tau; did you mean tau"):
+    with pytest.raises(ValueError, match="unknown option 'tua' for with_tau; did you mean tau"):
         methods_named([(with_tau, {"tua": 0.5})])
     with pytest.raises(ValueError, match=r"is no method: give \(function, \{option: value\}\)"):
         methods_named([(with_tau, 0.5)])

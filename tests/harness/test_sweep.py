@@ -109,7 +109,7 @@ def test_a_method_that_a_level_lacks_is_left_out_of_it(tmp_path: Path) -> None:
     [
         (("gen_length",), r"write OPTION=VALUE\|VALUE"),
         (("gen_length=",), r"write OPTION=VALUE\|VALUE"),
-        (("length=3",), "unknown option length; valid: suite, methods"),
+        (("length=3",), "unknown option length; did you mean gen_length or block_length"),
         (("out=x",), "unknown option out"),
     ],
 )

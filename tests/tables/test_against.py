@@ -108,7 +108,7 @@ def test_a_method_without_shared_problems_is_named_and_has_no_row(tmp_path: Path
 
 def test_a_method_that_the_run_lacks_is_refused_with_those_it_has(tmp_path: Path) -> None:
     run = save(tmp_path, [item("llada", "gsm8k", 0)])
-    with pytest.raises(UserError, match="--against threshold: the run has no such method; it has llada, llada/2"):
+    with pytest.raises(UserError, match="--against threshold: the run has no such method; valid: llada, llada/2"):
         render(run, against="threshold")
     with pytest.raises(UserError, match="--against dcd: there are no items of it yet"):
         render(run, against="dcd")

@@ -10,6 +10,7 @@ from harness.measures.against import against_reference
 from harness.measures.seconds import BUSY, FEWEST, drift, timing_sentences
 from harness.records.store import Run
 from tables.render import render
+from tables.sheets.captions import MOST_WORDS, divided
 
 
 def test_caption_names_other_models_and_not_where_they_lie(tmp_path: Path) -> None:
@@ -20,7 +21,7 @@ def test_caption_names_other_models_and_not_where_they_lie(tmp_path: Path) -> No
     assert "Environment: cuda:0 (H200), bfloat16." in caption
     for parameters, sentence in (
         (2_612_345, "Measured on mine (2.6 M parameters); not comparable with the paper's 8B results."),
-        (8_015_581_184, "Measured on mine (8.0 B parameters). 4 items"),
+        (8_015_581_184, "Measured on mine (8.0 B parameters). Env"),
     ):
         weights = {"base": {"name": "/models/mine", "parameters": parameters}}
         assert sentence in render(save(tmp_path, full_items(), weights=weights))["main.md"]
@@ -33,7 +34,7 @@ def test_a_model_that_is_called_nano_and_has_other_weights_is_not_nano(tmp_path:
     for sha256 in ({"model.safetensors": "0" * 64}, {}, NANO_SHA256 | {"more.safetensors": "0" * 64}):
         weights = {"nano": {"name": "nano", "parameters": 2_512_345, "sha256": sha256}}
         caption = render(save(tmp_path, full_items(), weights=weights))["main.md"]
-        assert "Measured on nano (2.5 M parameters); not comparable" in caption and "shipped" not in caption
+        assert "Measured on nano (2.5 M parameters); not comparable" in caption and "this repository" not in caption
 
 
 def workers_of(*kinds: tuple[str, str]) -> dict[str, Any]:
@@ -69,6 +70,51 @@ def test_captions_say_what_was_left_out_and_not_decoded_later(tmp_path: Path) ->
     rows = [{"method": "llada", "suite": "gsm8k", "item": number, "reason": "killed"} for number in (0, 4, 5)]
     run = save(tmp_path, full_items(), sessions=[{"left_out": rows}])
     assert "2 responses were left out: killed." in render(run)["main.md"]
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        ("generated", "4 problems per suite, generated in the suites' formats."),
+        ("generated-dev", "4 dev problems per suite, generated in the suites' formats."),
+        ("generated:7", "4 problems per suite, generated in the suites' formats, drawn with seed 7."),
+        ("generated-dev:7", "4 dev problems per suite, generated in the suites' formats, drawn with seed 7."),
+        ({"gsm8k": "sha256"}, "4 problems per suite."),
+    ],
+)
+def test_problems_for_development_and_of_a_seed_look_like_no_others(tmp_path: Path, data: Any, says: str) -> None:
+    config = save(tmp_path / "usual", full_items()).config.to_json() | {"data": data}
+    files = render(save(tmp_path / "run", full_items(), config=config), paper=True, measures=True)
+    assert all(says in text.replace("\\", "") for name, text in files.items() if not name.endswith(".csv"))
+
+
+def test_captions_are_short_and_what_they_leave_out_stands_below_the_table(tmp_path: Path) -> None:
+    usual = [f"Sentence {number} has six words." for number in range(20)]
+    caption, rest = divided(["One.", " ".join(["long"] * 61), *usual])
+    assert len(caption.split()) <= MOST_WORDS < len(caption.split()) + 6 and caption.startswith("One. Sentence 0")
+    assert {*f"{caption} {rest}".split()} == {*" ".join(usual).split(), "One.", "long"}
+    suites = {f"suite-{number}": f"Suite {number}" for number in range(30)}
+    items = [item("llada", suite, n) for number, suite in enumerate(suites) for n in range(1 + number % 2)]
+    files = render(save(tmp_path, items, suites=suites))
+    for name in ("main.md", "main.tex"):
+        assert "Suite 29 2" not in files[name].split("Method")[0] and "Suite 29 2" in files[name]
+
+
+def test_captions_have_the_lengths_and_count_responses_without_an_end(tmp_path: Path) -> None:
+    settings = {suite: {"gen_length": length} for suite, length in (("gsm8k", 48), ("math", 48), ("mbpp", 64))}
+    config = {
+        "methods": {"llada": {"label": "LLaDA", "suites": settings}},
+        "suites": {"gsm8k": {"title": "GSM8K"}, "math": {"title": "MATH"}, "mbpp": {"title": "MBPP"}},
+    }
+    ends = ((0, 0), (3, 0), (0, 1), (None, None))
+    items = [
+        item("llada", suite, number) | {"eos_tokens": eos, "post_stop_tokens": more}
+        for suite in settings
+        for number, (eos, more) in enumerate(ends)
+    ]
+    caption = render(save(tmp_path, items, config=config))["main.md"].split("|")[0]
+    assert "Responses have 48 tokens (MBPP: 64)." in caption
+    assert "3 of 9 responses reach their length without an end-of-text token." in caption
 
 
 # Settings that are not those of LLaDA's row

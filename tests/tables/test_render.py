@@ -38,11 +38,23 @@ def test_columns_are_chosen_by_suite_mean_and_heading_and_empty_rows_go(tmp_path
     rows = rows_of(render(run, columns=["mean", "Acc."])["main.md"])
     assert rows["Method"] == ["Mean Acc."] and rows["LLaDA"] == ["75.00"]
     assert rows_of(render(run, columns=["Speed"])["main.md"])["Method"] == ["GSM8K Speed", "MATH Speed", "Mean Speed"]
-    with pytest.raises(UserError, match=r"--columns Acc: no table has that; there are .*Acc\., .*GSM8K"):
+    with pytest.raises(UserError, match=r"--columns Acc: no table has that; did you mean Acc\.\?"):
         render(run, columns=["Acc"])
+    assert set(render(run, columns=["Mean"])) == {"main.md", "main.csv", "main.tex"}  # neither windows nor theory
+    assert set(render(run, columns=["Alpha"])) == {"windows.md", "windows.csv", "windows.tex"}
     kept = render(run, intervals=True, columns=["Mean", "Acc."])["main.md"]
     assert list(rows_of(kept))[2:] == ["LLaDA", "95% interval", "FeF-DLLM (step=2)"]  # p-values are of suites
     assert "p vs LLaDA" in render(run, intervals=True)["main.md"]
+
+
+def test_a_mean_has_the_marks_of_its_numbers_where_these_are_cut_away(tmp_path: Path) -> None:
+    tokens = {"llada": 10, "fef-2": 5}
+    run = save(tmp_path, [row | {"content_tokens": tokens[row["method"]]} for row in full_items()])
+    whole, cut = render(run)["main.md"], render(run, columns=["Mean", "Acc.", "Speed"])
+    assert rows_of(whole)["FeF-DLLM (step=2)"][-2:] == ["<ins>4.00x</ins>", "2.00x"]
+    assert rows_of(cut["main.md"])["FeF-DLLM (step=2)"] == ["**100.00**", "<ins>4.00x</ins> [a]"]
+    for text in (whole, cut["main.md"], cut["main.tex"].replace("\\", "")):
+        assert "responses are 50% as long as LLaDA's" in text
 
 
 def test_a_table_may_do_without_its_caption(tmp_path: Path) -> None:

@@ -81,5 +81,5 @@ def test_weights_that_do_not_fit_are_refused_before_they_are_made(
     with pytest.raises(UserError, match=r"16\.03 GB, and 1\.00 GB are free on cpu"):
         random_backbone("llada-8b", dtype="bfloat16")
     assert "need 16.03 GB" in capsys.readouterr().out
-    with pytest.raises(UserError, match="valid: llada-8b"):
+    with pytest.raises(UserError, match="did you mean llada-8b"):
         random_backbone("llama")

@@ -117,8 +117,9 @@ def test_bad_input_is_one_line_that_names_what_is_valid(line: list[str], named: 
 
 def test_a_model_other_than_nano_needs_data(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("COMPASS_DATA_CACHE", raising=False)
-    with pytest.raises(UserError, match="--data"):
-        config_of("--model", "somewhere")
+    for model, says in (("nano_fef", "did you mean nano-fef"), ("gsm8k", "gsm8k is a suite"), ("qqq", "valid: nano, ")):
+        with pytest.raises(UserError, match=f"^--data FOLDER or .* is needed for {model}, .*; {says}"):
+            config_of("--model", model)
 
 
 def test_the_model_of_long_problems_is_in_every_row_and_trained_for_all() -> None:

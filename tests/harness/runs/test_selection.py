@@ -76,10 +76,12 @@ def test_a_cache_is_an_option(cached: None, text: str, key: str, label: str, ask
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("fef-3", "unknown method fef-3; one from outside is FILE.py:fef-3, .*; valid: .*fef-2"),
+        ("fef-3", "fef-3: unknown method; did you mean fef-[24] or fef-[124]"),
         ("fef(steps=0)", "option steps=0 for fef must be a whole number in .1, 1000."),
-        ("fef(step=3)", r"unknown option 'step' for fef; valid: .*; did you mean steps\?$"),
-        ("treshold", r"unknown method treshold; .*valid: .*; did you mean threshold"),
+        ("fef(step=3)", r"unknown option 'step' for fef; did you mean steps\?$"),
+        ("treshold", r"treshold: unknown method; did you mean threshold\?$"),
+        ("qqq", r"qqq: unknown method; valid: FILE.py:NAME, main, .{0,100}$"),
+        ("gsm8k-hard", "gsm8k-hard: unknown method; gsm8k-hard is a suite, for --suite$"),
         ("fef(steps=3,steps=4)", "twice"),
         ("fef(steps=3), fef(steps=3)", r"twice: fef\(steps=3\)"),
         ("fef(steps=3,window=4); fef(window=4,steps=3)", "twice"),
