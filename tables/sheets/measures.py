@@ -41,7 +41,7 @@ MEASURES: Headings = {
     "tps_seen": Heading("Tokens/s", "with prompt", 1),
 }
 OF_COUNTS = "Seconds, tokens and calls of a response."
-OF_MEASURES = "Tokens per forward and per second, by what is called a token (docs/measures.md)."
+OF_MEASURES = "Tokens per forward and per second, by what is called a token (docs/measuring.md)."
 OTHER_TOKENS = "A model with another tokenizer has none of them (-): its tokens are others."
 CURVES: Headings = {
     "points": Heading("", "Settings", 0),
@@ -50,7 +50,7 @@ CURVES: Headings = {
     "area_low": Heading("95%", "low", 1),
     "area_high": Heading("95%", "high", 1),
 }
-OF_CURVES = "Accuracy under parallelism (AUP) of decoders at several settings (docs/measures.md)."
+OF_CURVES = "Accuracy under parallelism (AUP) of decoders at several settings (docs/measuring.md)."
 
 
 def measures(request: TableRequest) -> Iterator[Sheet]:
