@@ -100,20 +100,31 @@ def speedup_interval(
     suite has two items. Source: Efron (1979), "Bootstrap methods: another look at the jackknife", Annals of Statistics
     7, 1-26; percentile intervals of scipy.stats.bootstrap.
     """
-    if max(len(pair) for pair in pairs) < 2:
-        return math.nan, math.nan
+    low, high = speedup_intervals(pairs, level, resamples)[:, 0, 1]
+    return float(low), float(high)
 
-    def mean_ratio(*drawn: npt.NDArray[np.int64], axis: int = -1) -> npt.NDArray[np.float64]:
-        totals = [
-            (above.take(at).sum(-1), below.take(at).sum(-1)) for (above, below), at in zip(columns, drawn, strict=True)
-        ]
-        return np.mean([above / below for above, below in totals], axis=0)
 
-    columns = [np.ascontiguousarray(pair.T) for pair in pairs]  # an array of one column is summed fastest
+def speedup_intervals(
+    seconds: Sequence[npt.NDArray[np.float64]], level: float = LEVEL, resamples: int = RESAMPLES
+) -> npt.NDArray[np.float64]:
+    """`speedup_interval` of every two of M methods: low and high, (2, M, M), of the row's seconds / the column's.
+
+    seconds: per suite an array (items, M). NaN for a method that lacks the seconds of an item.
+    """
+    if max(len(own) for own in seconds) < 2:
+        return np.full((2, seconds[0].shape[1], seconds[0].shape[1]), math.nan)
+
+    def mean_ratios(*drawn: npt.NDArray[np.int64], axis: int = -1) -> npt.NDArray[np.float64]:
+        totals = [np.stack([each.take(at).sum(-1) for each in own]) for own, at in zip(columns, drawn, strict=True)]
+        return np.mean([own[:, None] / own[None] for own in totals], axis=0)
+
+    columns = [np.ascontiguousarray(own.T) for own in seconds]  # an array of one column is summed fastest
     # Resampling one item always gives the same ratio, and scipy needs two: the item is repeated.
-    indices = [np.arange(len(pair)) if len(pair) > 1 else np.zeros(2, dtype=np.int64) for pair in pairs]
-    batch = max(1, min(BATCH, MOST_DRAWN // max(len(pair) for pair in pairs)))
-    return percentile_interval(indices, mean_ratio, level, n_resamples=resamples, batch=batch)
+    indices = [np.arange(len(own)) if len(own) > 1 else np.zeros(2, dtype=np.int64) for own in seconds]
+    batch = max(1, min(BATCH, MOST_DRAWN // max(len(own) for own in seconds)))
+    how = {"n_resamples": resamples, "batch": batch, "vectorized": True, "rng": np.random.default_rng(SEED)}
+    found = stats.bootstrap(indices, mean_ratios, confidence_level=level, method="percentile", **how)
+    return np.stack(found.confidence_interval)
 
 
 def percentile_interval(

@@ -148,10 +148,11 @@ def shown_metrics(metrics: Sequence[Metric], run: Run) -> list[Metric]:
     return [metric for metric in metrics if metric is not SPEED or timed(run)]
 
 
-def with_notes(measured: pd.DataFrame, run: Run) -> pd.DataFrame:
+def with_notes(measured: pd.DataFrame, run: Run, settings: Mapping[tuple[str, str], str] | None = None) -> pd.DataFrame:
     """`measured` with notes, texts or "": accuracy_note, speed_note and forward_note.
 
-    accuracy_full and speed_full: whether no row has more items.
+    settings: notes on settings, of `against_reference` if they are not given. accuracy_full and speed_full: whether no
+    row has more items.
     """
     by_suite = measured.groupby("suite")
     most = by_suite["items"].transform("max")
@@ -161,7 +162,7 @@ def with_notes(measured: pd.DataFrame, run: Run) -> pd.DataFrame:
     # Whether scoring a suite runs model-written code, as far as it is known.
     executes = {name: SUITES[name].executes if name in SUITES else True for name in run.config.suites}
     executes |= {name: suite.executes for name, suite in run.config.suites.items() if suite.executes is not UNSET}
-    settings = against_reference(run)
+    settings = against_reference(run) if settings is None else settings
 
     def settings_note(row: Any) -> str:
         return settings.get((str(row.method), str(row.suite)), "")

@@ -15,6 +15,7 @@ from traced_run import traced_run
 from harness.errors import UserError
 from harness.measures.table import measure
 from harness.records.files import each_frame, replay
+from harness.records.schema import Setting
 from harness.records.store import read_run
 from tables import report
 from tables.pages import overview
@@ -78,7 +79,29 @@ def test_the_table_has_the_numbers_of_the_tables(tmp_path: Path) -> None:
     assert [cell.value for cell in table.rows[1].cells[3:6]] == [
         *(measured.loc[("fef-2", "gsm8k"), name] for name in ("accuracy", "speedup", "forward_speedup"))
     ]
-    assert table.rows[0].cells[3].interval == "30.1 to 95.4"
+    assert table.rows[0].cells[3].interval == "30.1-95.4"
+
+
+def test_two_methods_have_the_interval_of_the_table_wherever_they_are_compared(made: Path) -> None:
+    table, ends = overview(open_book([read_run(made.parent)])), data(made, "speeds")
+    for group, suite in enumerate(("", "0", "1")):
+        assert table.rows[1].cells[3 * group + 1].interval == "{:.2f}-{:.2f}".format(*ends[suite][0][1])
+    assert ends["0"][0][1][0] * ends["0"][1][0][1] == pytest.approx(1, abs=1e-3)
+
+
+def test_a_setting_is_said_of_the_row_or_of_the_cells_of_its_suite_which_lead_to_notes(tmp_path: Path) -> None:
+    run = save(tmp_path / "run", full_items())
+    first, second = (run.config.methods[name] for name in ("llada", "fef-2"))
+    for on in ("gsm8k", "math"):
+        first.suites[on] = Setting(gen_length=64, block_length=64, options={})
+        second.suites[on] = Setting(gen_length=64, block_length=32, options={"tau": 0.9, "steps": 2})
+    row = overview(open_book([run])).rows[1]
+    assert row.about.endswith("blocks of 32, LLaDA's full sequence; tau=0.9")
+    second.suites["math"].options["tau"] = 0.5
+    table = overview(open_book([run]))
+    marked = {cell.mark for cell in table.rows[1].cells[6:8]}
+    assert "tau" not in table.rows[1].about and len(marked) == 1
+    assert "tau=0.5" in dict(table.notes)[marked.pop()] and table.rows[1].cells[0].mark == ""
 
 
 def test_a_run_that_was_not_timed_has_no_speed(tmp_path: Path) -> None:

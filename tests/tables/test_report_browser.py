@@ -131,7 +131,10 @@ def test_a_cell_leads_to_its_items_and_these_to_an_item(opened: Visit) -> None:
     opened.page.get_by_role("link", name="GSM8K 5", exact=True).click()
     opened.settled()
     assert opened.shown("#item article h2") == ["LLaDA", "FeF-DLLM (step=2)"]
-    assert "What is 5 of gsm8k?" in opened.page.locator("#item").inner_text()
+    prompt = opened.page.locator("#item details").filter(has_text="Prompt")
+    assert "What is 5 of gsm8k?" not in prompt.inner_text()
+    prompt.locator("summary").click()
+    assert "What is 5 of gsm8k?" in prompt.inner_text()
     assert "read 5" in opened.page.locator("article").first.inner_text()
 
 
@@ -213,7 +216,10 @@ def test_a_point_of_a_figure_leads_to_what_is_behind_it(opened: Visit) -> None:
 
 
 def test_two_methods_are_compared(opened: Visit) -> None:
+    mean = opened.page.locator("#table tbody tr").nth(1).locator("td").nth(1)
+    speed, interval = (mean.locator(part).inner_text() for part in ("a", "small"))
     opened.go("#/compare")
+    assert opened.shown("#sums tbody tr:last-child td:last-child") == [f"{speed} ({interval})"]
     assert opened.page.locator("#differing").inner_text() == f"{2 * FLIPS} of {2 * ITEMS} items"
     opened.until("!document.querySelector('#pairs tbody').innerText.includes('..')")
     assert 'position 1: "one", " two"' in opened.page.locator("#pairs tbody tr").first.inner_text()

@@ -2,7 +2,7 @@
 "use strict";
 
 Report.pages.compare = (() => {
-  const { h, rows, rowAt, row, file, verdict, address, go, plot } = Report;
+  const { h, rows, rowAt, row, load, file, verdict, address, go, plot } = Report;
   const MOST = 100; // rows of the list
   let form = null;
   let drawn = null;
@@ -42,18 +42,30 @@ Report.pages.compare = (() => {
   const flipped = ([a, b]) => a.right !== b.right && a.right !== "-" && b.right !== "-";
   const sameTokens = ([a, b]) => a.same !== null && a.same >= 0 && a.same === b.same;
 
-  function sums(book, found) {
-    const lines = book.suites.map((title, suite) => [title, found.filter(([a]) => a.suite === suite)]).filter(([, own]) => own.length);
-    if (lines.length > 1) lines.push(["all", found]);
+  // The ratio over all suites is the mean of theirs, as in the overview; its interval is there if it is of all suites.
+  function sums(book, found, ends, a, b) {
+    const lines = book.suites.map((title, suite) => [title, found.filter((pair) => pair[0].suite === suite), suite]).filter(([, own]) => own.length);
+    const ratio = (own) => {
+      const known = own.filter((pair) => pair.every((each) => each.seconds !== null));
+      return known.reduce((sum, [x]) => sum + x.seconds, 0) / known.reduce((sum, [, y]) => sum + y.seconds, 0);
+    };
+    const ratios = lines.map(([, own]) => ratio(own));
+    if (lines.length > 1) {
+      lines.push(["all", found, ""]);
+      ratios.push(ratios.reduce((sum, each) => sum + each, 0) / ratios.length);
+    }
+    const speed = (value, suite) => {
+      const [low, high] = ends[suite]?.[a][b] ?? [null, null];
+      return Number.isNaN(value) ? "-" : `${value.toFixed(2)}x${low === null || a === b ? "" : ` (${low.toFixed(2)}-${high.toFixed(2)})`}`;
+    };
     const count = (own, test) => own.filter(test).length;
-    const ratio = (own) => own.reduce((sum, [a]) => sum + a.seconds, 0) / own.reduce((sum, [, b]) => sum + b.seconds, 0);
-    const cells = ([title, own]) => [
+    const cells = ([title, own, suite], line) => [
       title, own.length, count(own, ([a]) => a.right === "1"), count(own, ([, b]) => b.right === "1"),
       count(own, (each) => flipped(each) && each[1].right === "1"), count(own, (each) => flipped(each) && each[0].right === "1"),
-      count(own, sameTokens), `${ratio(own).toFixed(2)}x`];
-    const heads = ["Suite", "Items of both", "First right", "Second right", "Gained", "Lost", "Same tokens", "Seconds, first / second"];
+      count(own, sameTokens), speed(ratios[line], suite)];
+    const heads = ["Suite", "Items of both", "First right", "Second right", "Gained", "Lost", "Same tokens", "Seconds, first / second (95% interval)"];
     return [h("thead", {}, h("tr", {}, ...heads.map((head) => h("th", { scope: "col" }, head)))),
-      h("tbody", {}, ...lines.map((line) => h("tr", {}, ...cells(line).map((cell) => h("td", {}, String(cell))))))];
+      h("tbody", {}, ...lines.map((line, number) => h("tr", {}, ...cells(line, number).map((cell) => h("td", {}, String(cell))))))];
   }
 
   const address_of = (a, b) => address("item", { suite: a.suite, item: a.item, series: `${a.series},${b.series}` });
@@ -107,7 +119,7 @@ Report.pages.compare = (() => {
       Object.assign(form.what, { value: settings.get("what") ?? (settings.has("a") ? "" : "flips") });
       const a = Number(form.a.value);
       const found = pairs(groups, a, b, form.suite.value);
-      document.getElementById("sums").replaceChildren(...sums(book, found));
+      document.getElementById("sums").replaceChildren(...sums(book, found, await load("speeds"), a, b));
       const canvas = document.getElementById("plot-speed");
       drawn = found.length ? speeds(book, found, a, b) : null;
       canvas.hidden = !drawn;

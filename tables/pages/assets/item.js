@@ -102,14 +102,17 @@ Report.pages.item = (() => {
     slider = h("input", { type: "range", id: "scrubber", min: 0, max: last, value: now, "aria-label": "forward",
       oninput: () => { play(false); turnTo(Number(slider.value)); } });
     const move = (text, label, to) => h("button", { type: "button", "aria-label": label, onclick: () => { play(false); turnTo(to()); } }, text);
+    return h("div", { class: "buttons" }, button, move("←", "one forward back", () => now - 1), move("→", "one forward on", () => now + 1),
+      slider, h("output", { id: "clock" }));
+  }
+
+  function legend() {
     const kinds = ["accepted", "known", "corrected", "unmasked", "drawn", "filled", "remasked", "flight", "rejected", "discarded"];
     const there = new Set(films.flatMap((film) => film.events.map((event) => event.kind)));
     if (there.has("accepted")) there.add("flight");
-    return [h("div", { class: "buttons" }, button, move("←", "one forward back", () => now - 1), move("→", "one forward on", () => now + 1),
-        slider, h("output", { id: "clock" })),
-    h("div", { class: "player" }, h("p", { class: "legend" }, ...kinds.filter((kind) => there.has(kind)).map((kind) => h("span", { class: `token ${kind}`, style: { "--sure": "1" } }, Report.film.SAID[kind])),
+    return h("div", { class: "player" }, h("p", { class: "legend" }, ...kinds.filter((kind) => there.has(kind)).map((kind) => h("span", { class: `token ${kind}`, style: { "--sure": "1" } }, Report.film.SAID[kind])),
         " ▢ is a mask, · the end. The stronger the color, the surer. A double line below marks tokens that are not the first method's."),
-      h("p", { class: "hint" }, "Keys: arrows move by a forward, Home and End to the ends, space plays, n and p go to the next and previous item."))];
+      h("p", { class: "hint" }, "Keys: arrows move by a forward, Home and End to the ends, space plays, n and p go to the next and previous item."));
   }
 
   function panel(book, groups, entry, traced, number, first) {
@@ -119,11 +122,8 @@ Report.pages.item = (() => {
     if (!each) return h("article", {}, title, h("p", {}, "has no response to this item"));
     const share = each.proposed ? `, ${each.accepted} of ${each.proposed} drafts accepted` : "";
     const numbers = `${each.forwards} calls, ${each.tokens ?? "-"} tokens, ${each.seconds?.toFixed(3) ?? "-"} s${share}`;
-    const parts = [title, h("p", {}, verdict(each.right), said?.[1] ? h("span", {}, ": ", foreign(said[1])) : null), h("p", { class: "numbers" }, numbers)];
-    if (said?.[0] !== null && said?.[0] !== undefined) {
-      const base = first === number ? null : entry.said[first]?.[0];
-      parts.push(marked(base === null || base === undefined ? [[said[0], false]] : difference(base, said[0])[1]));
-    } else parts.push(h("p", {}, "the record has no text"));
+    const judged = h("p", {}, verdict(each.right), said?.[1] ? h("span", {}, ": ", foreign(said[1])) : null, h("span", { class: "numbers" }, `; ${numbers}`));
+    const parts = [title, judged];
     const trace = traced?.of[place.item]?.[number];
     const windows = said?.[2] ?? [];
     if (trace) {
@@ -138,6 +138,10 @@ Report.pages.item = (() => {
       const length = Math.max(...windows.map(([, start, proposed, , committed]) => (start ?? 0) + Math.max(proposed, committed)));
       parts.push(Report.film.strip(windows, length, [], null));
     }
+    const written = (said?.[0] ?? null) !== null;
+    const base = first === number ? null : entry?.said[first]?.[0] ?? null;
+    const text = !written ? h("p", {}, "the record has no text") : marked(base === null ? [[said[0], false]] : difference(base, said[0])[1]);
+    parts.push(trace ? h("details", {}, h("summary", {}, "Response"), text) : text);
     return h("article", { "data-series": number }, ...parts);
   }
 
@@ -182,10 +186,10 @@ Report.pages.item = (() => {
       h("h1", {}, `${book.suites[suite]} ${item}`),
       h("p", { class: "paging" }, neighbour(items[at - 1], "previous item"), " ", neighbour(items[at + 1], "next item"), " ",
         h("a", { href: "", id: "link", onclick: copy }, "link to this view")),
-      h("h2", {}, "Prompt"), asked ? foreign(asked, "block") : h("p", {}, "not recorded: the run was not traced"),
+      films.length ? controls() : "", h("div", { class: "panels" }, ...panels), films.length ? legend() : "",
+      h("details", {}, h("summary", {}, "Prompt"), asked ? foreign(asked, "block") : h("p", {}, "not recorded: the run was not traced")),
       h("details", {}, h("summary", {}, "Reference"), foreign(entry?.gold ?? "none", "block")),
-      chooser(book, groups), ...(films.length ? controls() : []),
-      h("div", { class: "panels" }, ...panels));
+      chooser(book, groups));
     if (films.length) turnTo(forward === null ? last : Number(forward), false);
   }
 
