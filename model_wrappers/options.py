@@ -49,17 +49,22 @@ class EndOptions(Options, frozen=True, kw_only=True):
     stop_at_eos: bool = False
 
 
-def meant(name: object, valid: Iterable[str], kinds: Mapping[str, Collection[str]] | None = None) -> str:
+def meant(
+    name: object, valid: Iterable[str], kinds: Mapping[str, Collection[str]] | None = None, whole: bool = False
+) -> str:
     """The end of a message about a name that is unknown, or no name at all: what to write instead, in a line at most.
 
     These are the valid names most like it, else some of all that are valid. kinds: names of other kinds, by kind.
+    whole: all valid ones in any case, as the Python interface names them.
     """
     text = str(name)
     if kind := next((kind for kind, names in (kinds or {}).items() if text in names), ""):
         return f"; {text} is {kind}"
     known = {each.lower(): each for each in valid}
     near = [known[each] for each in get_close_matches(text.lower(), known, n=2)]
-    return f"; did you mean {' or '.join(near)}?" if near else f"; valid: {shorten(', '.join(known.values()), 100)}"
+    every = ", ".join(known.values())
+    listed = f"; valid: {every if whole else shorten(every, 100)}"
+    return f"; did you mean {' or '.join(near)}?{listed if whole else ''}" if near else listed
 
 
 def convert_options(kind: type[T], values: dict[str, Any], whose: str) -> T:
@@ -67,7 +72,7 @@ def convert_options(kind: type[T], values: dict[str, Any], whose: str) -> T:
     names = kind.__struct_fields__
     for name in values:
         if name not in names:
-            raise ValueError(f"unknown option {name!r} for {whose}{meant(name, names)}")
+            raise ValueError(f"unknown option {name!r} for {whose}{meant(name, names, whole=True)}")
         if not str(values[name]).isprintable():  # it is part of a method's name in the records
             raise ValueError(f"option {name}={values[name]!r} for {whose} must be printable text")
     try:

@@ -106,7 +106,7 @@ class TextModel:
                 raise ValueError(f"{own} takes no {name}; give {self.INSTEAD[name]}")
             if name not in known and name not in self.THEIRS:
                 raise ValueError(
-                    f"unknown keyword {name!r} for {own}(method={self.decoder.name!r}){meant(name, valid)}"
+                    f"unknown keyword {name!r} for {own}(method={self.decoder.name!r}){meant(name, valid, whole=True)}"
                 )
             if name in options:
                 raise ValueError(f"{name} stands in options and beside it; give it once")

@@ -25,13 +25,18 @@ from harness.measures.seconds import read_measured
 from harness.measures.table import suite_titles
 from harness.options import option, parsed
 from tables import charts
+from tables.folder import ELSEWHERE, make_room
 
 
-def save(figure: Figure, stem: Path) -> list[Path]:
-    """Write `stem`.pdf and `stem`.png, without dates. Raises UserError if that cannot be done."""
+def save(figure: Figure, stem: Path, chosen: bool = True) -> list[Path]:
+    """Write `stem`.pdf and `stem`.png, without dates. Raises UserError if that cannot be done.
+
+    chosen: the folder, by the user, who may have files there; not a run's own.
+    """
     paths = [stem.with_name(f"{stem.name}.{kind}") for kind in charts.UNDATED]
-    with explained(f"cannot write figures to {stem.parent}", OSError, instead="choose another folder with --out"):
-        stem.parent.mkdir(parents=True, exist_ok=True)
+    foreign = chosen or stem.parent.is_symlink()
+    make_room(stem.parent, [path.name for path in paths], lambda path: not foreign, kept=True)
+    with explained(f"cannot write figures to {stem.parent}", OSError, instead=ELSEWHERE):
         for path, metadata in zip(paths, charts.UNDATED.values(), strict=True):
             figure.savefig(path, dpi=300, metadata=metadata)
     return paths
@@ -93,7 +98,11 @@ def main(line: list[str] | None = None) -> int:
             except charts.Skipped as why:
                 print(f"{name}: skipped, {why}")
                 continue
-            print("\n".join([f"{name}: {', '.join(map(str, save(figure, out / name)))}", *left_out]))
+            print(
+                "\n".join(
+                    [f"{name}: {', '.join(map(str, save(figure, out / name, options.out is not None)))}", *left_out]
+                )
+            )
     return 0
 
 

@@ -32,6 +32,7 @@ from harness.measures.table import measure
 from harness.options import option, parsed
 from harness.records.store import Run, write_atomically
 from model_wrappers.options import meant
+from tables.folder import ELSEWHERE, make_room
 from tables.output import NAME as PDF
 from tables.output import latex, markdown, write_pdf
 from tables.sheets import Sheet, TableRequest, with_columns
@@ -109,15 +110,20 @@ def with_names(sheets: Sequence[Sheet], columns: Sequence[str]) -> list[Sheet]:
     return [sheet for sheet in having if sheet.table.name not in BESIDE] or having
 
 
-def write(files: dict[str, str], folder: Path) -> None:
-    """Write the files into a folder, without tables of an earlier rendering. Raises UserError where that fails."""
-    with explained(f"cannot write tables to {folder}", OSError, instead="choose another folder with --out"):
-        folder.mkdir(parents=True, exist_ok=True)
-        for path in folder.iterdir():
-            if path.name == PDF or (path.stem in NAMES and path.suffix in FORMATS and path.name not in files):
-                path.unlink()
+def write(files: dict[str, str], folder: Path, chosen: bool = True) -> None:
+    """Write the files into a folder, without tables of an earlier rendering. Raises UserError where that fails.
+
+    chosen: by the user, who may have files there; not a run's own folder.
+    """
+    make_room(folder, [*files, PDF], (lambda path: False) if chosen or folder.is_symlink() else _of_tables)
+    with explained(f"cannot write tables to {folder}", OSError, instead=ELSEWHERE):
+        (folder / PDF).unlink(missing_ok=True)
         for name, text in files.items():
             write_atomically(folder / name, text)
+
+
+def _of_tables(path: Path) -> bool:
+    return path.name == PDF or (path.stem in NAMES and path.suffix in FORMATS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,7 +159,7 @@ def main(line: list[str] | None = None) -> int:
             wanted = (options.paper, options.intervals, options.against, options.measures)
             sheets = sheets_of(read_measured(folder), *wanted)
         files = as_files(sheets, *shown)
-        write(files, out)
+        write(files, out, options.out is not None)
         if len(options.runs) == 1:
             show([sheet for sheet in sheets if f"{sheet.table.name}.md" in files], out)
         print(f"written to {out}: {', '.join(files)}")

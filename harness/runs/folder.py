@@ -163,12 +163,17 @@ def unlike(before: dict[str, Any], now: dict[str, Any], machine: bool) -> list[s
     machine: the machine, on which seconds depend, must be the same as well.
     """
     compared = [*SAME, *(SAME_MACHINE if machine else ())]
+    known = before["data"].get("files") or {}  # an older record may lack a field, which is then not compared
 
     def part(made: dict[str, Any]) -> dict[str, Any]:
+        files = (made["data"].get("files") or {}).items()
         return {
             "environment": {name: made["environment"].get(name) for name in compared},
             "weights": made["weights"],
-            "data": made["data"].get("files"),
+            "data": {
+                suite: {name: value for name, value in file.items() if name in known.get(suite, file)}
+                for suite, file in files
+            },
             "options": made["code"].get("options"),
             # Where a plugin lies does not matter.
             "plugins": {Path(each["path"]).name: each["sha256"] for each in made.get("plugins", [])},

@@ -170,10 +170,12 @@ def _short(value: Any) -> str:
 
 
 def verdict_in(detail: Any) -> bool | None:
-    """The verdict in what an evaluator says of one response; None if there is none."""
+    """The verdict in what an evaluator says of one response; None if there is none. Raises UserError for a grade."""
     verdict = detail.get("correct", detail.get("is_correct")) if isinstance(detail, dict) else None
     if isinstance(verdict, list):
         verdict = verdict[0] if len(verdict) == 1 else None
+    if verdict is not None and (isinstance(verdict, str) or verdict not in (0, 1)):
+        raise UserError(f"the evaluator grades a response ({verdict!r}), and a suite needs right or wrong")
     return None if verdict is None else bool(verdict)
 
 

@@ -4,10 +4,12 @@ What is timed is `decode` alone. A prompt is encoded once for all methods. Resul
 that records them; a worker writes nothing.
 """
 
+import hashlib
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +56,12 @@ class Worker:
             _check_batches(jobs)
         described = describe_data(run, data)
         for job in jobs:
-            described["files"][job.suite]["items"] = len(job.prompts)
+            prompts = [*job.prompts, *chain.from_iterable(job.own_prompts.values())]
+            hashes = "".join(map(hash_of, prompts))
+            described["files"][job.suite] |= {
+                "items": len(job.prompts),
+                "prompts": hashlib.sha256(hashes.encode()).hexdigest()[:16],
+            }
         self.description = made_with(run, backbones, described)
 
     @property

@@ -120,7 +120,8 @@ def explained(dataset: dict[str, Any], items: list[int], texts: list[str]) -> li
     """OpenCompass's verdict on `texts`, the responses to these items of a dataset, each with what the evaluator says.
 
     An evaluator without a verdict per item gets one item at a time, and its first number says whether that is right
-    (100). Raises UserError where it gives no number, or would run model-written code and no sandbox works.
+    (100) or wrong (0). Raises UserError where it gives no such number, or would run model-written code and no sandbox
+    works.
     """
     result = _evaluated(dataset, items, texts)
     details = result.get("details") or []
@@ -132,7 +133,10 @@ def explained(dataset: dict[str, Any], items: list[int], texts: list[str]) -> li
     numbers = [value for name, value in result.items() if name != "details" and isinstance(value, int | float)]
     if not numbers:
         raise UserError(f"the evaluator gave no verdict per item and no number: {result}")
-    return [(numbers[0] >= ALL_RIGHT, "")]
+    right = numbers[0] >= ALL_RIGHT
+    if not right and numbers[0] != 0:
+        raise UserError(f"the evaluator gives one response {numbers[0]:g}; a suite needs 0, wrong, or 100, right")
+    return [(right, "")]
 
 
 def _evaluated(dataset: dict[str, Any], items: list[int], texts: list[str]) -> dict[str, Any]:

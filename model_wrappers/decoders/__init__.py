@@ -172,7 +172,7 @@ def decoder_named(method: Method) -> Decoder:
     if not isinstance(method, str):
         raise ValueError(f"{method!r} is no method: give a function of (request, options), or of {', '.join(METHODS)}")
     if method not in METHODS:
-        raise ValueError(f"unknown method {method!r}{meant(method, METHODS)}")
+        raise ValueError(f"unknown method {method!r}{meant(method, METHODS, whole=True)}")
     return METHODS[method]
 
 

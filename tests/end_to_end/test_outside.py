@@ -55,7 +55,7 @@ def mine(request, options: Own):
 register_preset("mine-6", Preset("Mine, 6", "mine", {"token": 6}))
 register_suite(replace(lists.SUITE, name="own-lists", title="Own lists"))
 """
-JUDGE = "def right(response, answer):\n    return answer == 'yes'\n"
+JUDGE = "def right(response, answer):\n    return response == answer or answer == 'yes'\n"
 QUESTIONS = [{"prompt": "Say {answer} to {prompt}.", "answer": answer} for answer in ("yes", "no", "yes")]
 
 
@@ -184,7 +184,7 @@ def test_a_decoder_that_does_what_it_must_not_is_named(
 
 
 def test_a_judge_that_fails_is_named_with_the_item(outside: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (outside / "judge.py").write_text("def right(response, answer):\n    return answer[9]\n")
+    (outside / "judge.py").write_text("def right(response, answer):\n    return response == answer or answer[9]\n")
     error = refused(main, line_of(outside, suites=f"mine={outside}/q.jsonl(judge={outside}/judge.py:right)"), capsys)
     assert (
         "mine on mine, item 0: its evaluator fails: judge judge.py:right fails: IndexError: string index out of range"

@@ -184,7 +184,7 @@ def test_the_reports_overview_names_the_checkpoint_of_each_row(tmp_path: Path) -
     config["models"] = {"base": {"gsm8k": "nano", "math": "nano"}, "fef": {"gsm8k": "nano-fef", "math": "nano-fef"}}
     config["methods"]["fef-2"]["role"] = "fef"
     rows = overview(open_book([save(tmp_path, full_items(), config=config)])).rows
-    assert {row.name: row.checkpoint for row in rows} == {"LLaDA": "nano", "FeF-DLLM (step=2)": "nano-fef"}
+    assert {row.name: row.about for row in rows} == {"LLaDA": "nano", "FeF-DLLM (step=2)": "nano-fef"}
 
 
 # The paper's numbers

@@ -12,6 +12,7 @@ from command_lines import refused
 from paths import ROOT
 from run_records import PAPER_SUITES, full_items, has_latex, item, rows_of, save, save_presets
 
+from harness.errors import UserError
 from harness.measures.table import MEASURES
 from harness.methods.presets import GROUPS, PRESETS
 from tables import render as cli
@@ -32,7 +33,7 @@ def test_command_line_writes_and_prints(tmp_path: Path, capsys: pytest.CaptureFi
     more = ["--paper", "--measures", "--against", "llada", "--intervals"]
     assert cli.main([str(tmp_path / "run"), "--out", str(tmp_path / "out"), *more]) == 0
     kinds = {f"{name}.{kind}" for name in ("paper", "measures", "tokens", "against") for kind in ("md", "tex", "csv")}
-    assert {path.name for path in (tmp_path / "out").iterdir()} == written | kinds
+    assert {path.name for path in (tmp_path / "out").iterdir()} == written | kinds | {".fef-dllm"}
     assert "95% interval" in capsys.readouterr().out
 
 
@@ -136,3 +137,24 @@ def test_the_caption_names_responses_that_speculation_changed(tmp_path: Path) ->
     rows = [row | own for row, own in zip(items, hashes, strict=True)]
     caption = render(save(tmp_path / "hashed", rows, config=config))["speculation.md"]
     assert "on 6 of 8 responses, not on MATH 0 (step=4), MATH 1 (step=4)." in caption
+
+
+@pytest.mark.parametrize("through_a_link", [False, True])
+def test_files_of_the_users_own_are_neither_replaced_nor_deleted(tmp_path: Path, through_a_link: bool) -> None:
+    save(tmp_path / "run", full_items())
+    paper = tmp_path / "paper"
+    paper.mkdir()
+    (paper / "against.tex").write_text("mine")
+    line = [str(tmp_path / "run")]
+    if through_a_link:
+        (tmp_path / "run" / "tables").symlink_to(paper)
+    else:
+        line += ["--out", str(paper)]
+    assert cli.main(line) == 0 and (paper / "main.tex").exists()
+    assert cli.main([*line, "--columns", "Mean"]) == 0  # what was written is written again
+    assert (paper / "against.tex").read_text() == "mine"
+    (paper / "main.tex").unlink()
+    (paper / ".fef-dllm").unlink()
+    with pytest.raises(UserError, match=r"has a file main\.csv that no command of this project wrote"):
+        cli.main(line)
+    assert (paper / "main.csv").exists() and not (paper / "main.tex").exists()

@@ -1,5 +1,6 @@
 """A run goes on, and workers join it, only with the weights, problems, code, options and packages it was begun with."""
 
+import json
 import shutil
 from copy import deepcopy
 from pathlib import Path
@@ -14,7 +15,10 @@ from harness.runs.folder import begin_meta, check_alike, device_name, made_with
 from harness.runs.loading import recorded
 from model_wrappers import load_backbone
 
-DATA = {"folder": "generated", "files": {"gsm8k": {"name": "test.jsonl", "sha256": "5" * 64, "items": 3}}}
+DATA = {
+    "folder": "generated",
+    "files": {"gsm8k": {"name": "test.jsonl", "sha256": "5" * 64, "items": 3, "prompts": "7" * 16}},
+}
 
 
 class Begun:
@@ -77,6 +81,17 @@ def test_other_problems_are_refused(begun: Begun) -> None:
     data["files"]["gsm8k"]["sha256"] = "6" * 64  # type: ignore[index]
     with pytest.raises(UserError, match=r"data.gsm8k.sha256 \(5.* there, 6.* now\)"):
         begun.again(data)
+
+
+def test_other_prompts_of_the_same_problems_are_refused_and_an_older_record_goes_on(begun: Begun) -> None:
+    data = deepcopy(DATA)
+    data["files"]["gsm8k"]["prompts"] = "8" * 16  # type: ignore[index]
+    with pytest.raises(UserError, match=r"data.gsm8k.prompts \(7.* there, 8.* now\)"):
+        begun.again(data)
+    run = json.loads((begun.folder / "run.json").read_text())
+    del run["data"]["files"]["gsm8k"]["prompts"]
+    (begun.folder / "run.json").write_text(json.dumps(run))
+    begun.again(data)
 
 
 def test_another_default_of_an_option_is_refused(begun: Begun, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -276,3 +276,9 @@ def test_the_verdict_is_that_of_opencompass_own_evaluation(suite: str, tmp_path:
 )
 def test_a_verdict_is_read_where_there_is_one(detail: dict[str, Any], verdict: bool | None) -> None:
     assert verdict_in(detail) is verdict
+
+
+@pytest.mark.parametrize("grade", [22.2, 100.0, "yes", [0.5]])
+def test_a_grade_is_no_verdict(grade: object) -> None:
+    with pytest.raises(UserError, match="the evaluator grades a response"):
+        verdict_in({"correct": grade})

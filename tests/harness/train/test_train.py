@@ -195,7 +195,7 @@ def test_the_papers_recipe_runs_on_an_official_folder(
         (["--preset", "nano-long-control"], "nano-long-control corrupts in blocks"),
         (["--objective", "ar", "--preset", "nano-block-control"], "--block-length 16 is of diffusion models"),
         (["--global-batch", "12", "--accumulation", "2"], "leave --accumulation out"),
-        (["--preset", "papers"], "--preset papers is not known; valid: paper, nano"),
+        (["--preset", "papers"], "--preset papers is not known; did you mean paper?"),
         (["--mix", "{"], "must be JSON objects"),
         (["--preset", "paper"], "--init is needed"),
         (["--preset", "paper", "--init", "nano"], "--data FILE is needed"),
