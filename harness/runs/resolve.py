@@ -22,7 +22,7 @@ from harness.runs.models import read_models, rows_of, with_own_roles
 from harness.runs.options import RunOptions
 from harness.runs.pool import Workers, workers_of
 from harness.runs.selection import methods_named
-from harness.suites.questions import Questions
+from harness.suites.questions import Questions, read_questions
 from harness.suites.registry import BUILT_IN, SUITES, split_named, suites_named
 from harness.suites.spec import Suite
 from model_wrappers.api import check_temperature
@@ -73,7 +73,10 @@ def resolve(options: RunOptions) -> ResolvedRun:
     on_cpu = options.device == "cpu" if workers else device.type == "cpu"
     threads = options.threads if workers is None else workers.threads
     seeds = _seeds(options.seed, options.temperature)
-    batch = _batch(options, all(isinstance(decoder.source, str) for decoder in decoders.values()))
+    own = all(isinstance(decoder.source, str) for decoder in decoders.values())
+    files = [suite.questions and len(read_questions(suite.questions)) for suite in suites.values()]
+    most = max(min(options.limit or math.inf, math.inf if count is None else count) for count in files)
+    batch = _batch(options, own and most > MANY)
     config = RunConfig(
         models={role: names for role, names in models.items() if role in used},
         suites={name: _suite(suite, generated) for name, suite in suites.items()},
@@ -136,15 +139,15 @@ def _questions(questions: Questions) -> QuestionsName:
     return QuestionsName(questions.file.name, sha256, questions.prompt, questions.answer, judge, digest)
 
 
-def _batch(options: RunOptions, ours: bool) -> int | Literal["auto"] | None:
+def _batch(options: RunOptions, worth: bool) -> int | Literal["auto"] | None:
     """How many responses are decoded at once; None for one. Raises UserError for what is no such number.
 
-    Where it is not said, UNTIMED_BATCH in an untimed run of more than MANY items whose calls can be packed. ours: all
-    decoders are of this package; another one may count on being alone in its process.
+    Where it is not said, UNTIMED_BATCH in an untimed run whose calls can be packed if that is `worth` it: a suite has
+    more than MANY items, and all decoders are of this package; another one may count on being alone in its process.
     """
     batch = options.batch
     unpacked = [name for name in ("graphs", "trust_remote_code") if getattr(options, name)]
-    if batch is None and options.untimed and ours and not unpacked and (options.limit or math.inf) > MANY:
+    if batch is None and options.untimed and worth and not unpacked:
         return UNTIMED_BATCH
     if isinstance(batch, int) and not 1 <= batch <= MOST_AT_ONCE:
         raise UserError(f"--batch {batch} must be 1 to {MOST_AT_ONCE} responses at once, or auto")

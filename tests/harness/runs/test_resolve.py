@@ -243,3 +243,9 @@ LIMITED = ["--untimed", "--limit", "100"]
 def test_many_items_whose_seconds_do_not_count_are_decoded_in_batches(line: list[str], batch: object) -> None:
     config = resolved(*line)
     assert config.batch == batch and config.timed == ("--untimed" not in line)
+
+
+def test_a_file_of_few_questions_is_decoded_one_at_a_time(tmp_path: Path) -> None:
+    (tmp_path / "q.jsonl").write_text('{"prompt": "a", "answer": "b"}\n' * 4)
+    config = resolved("--suite", f"mine={tmp_path}/q.jsonl", "--untimed")
+    assert config.batch is UNSET
