@@ -278,13 +278,15 @@ def against_reference(run: Run) -> dict[tuple[str, str], str]:
     reference = run.config.methods.get(REFERENCE)
     usual = {} if reference is None else reference.suites
     return {
-        (name, suite): ", ".join(_differences(own, usual.get(suite)))
+        (name, suite): ", ".join(_differences(own, usual.get(suite), run.config.data))
         for name, method in run.config.methods.items()
         for suite, own in method.suites.items()
     }
 
 
-def _differences(own: Setting, reference: Setting | None) -> Iterator[str]:
+def _differences(own: Setting, reference: Setting | None, data: object) -> Iterator[str]:
+    if own.tuned_on is not UNSET and own.tuned_on == data:
+        yield "tuned on these problems"
     if own.attends is not UNSET:
         yield f"the model attends in blocks of {own.block_length}, not in its own of {own.attends}"
     if reference is None:

@@ -37,8 +37,8 @@ class Preset:
 
     tokens_per_step: steps are gen_length // this. role: whose checkpoint decodes; `two-stream` falls back to `fef`,
     then the base. draft_role: whose drafts (None: `draft` where the run has it, else the target's). lengths, suites:
-    of all suites, and by suite; given: the command line's. tuned: `suites` are all that it may be used on; roles: by
-    suite, where not all have `role`.
+    of all suites, and by suite; given: the command line's. tuned_on: by suite the problems, of a method that was tuned
+    for these suites alone; roles: by suite, where not all have `role`.
     """
 
     label: str
@@ -50,7 +50,7 @@ class Preset:
     lengths: Mapping[str, int] = field(default_factory=dict)
     suites: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     given: Mapping[str, Any] = field(default_factory=dict)
-    tuned: bool = False
+    tuned_on: Mapping[str, str] = field(default_factory=dict)
     roles: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -66,7 +66,8 @@ class Preset:
             )
         roles = {suite: each.roles.get(suite, each.role) for each in (self, other) for suite in each.suites}
         differ = len({*roles.values()}) > 1
-        return replace(self, suites={**self.suites, **other.suites}, roles=roles if differ else {})
+        suites, tuned_on = {**self.suites, **other.suites}, {**self.tuned_on, **other.tuned_on}
+        return replace(self, suites=suites, tuned_on=tuned_on, roles=roles if differ else {})
 
     def for_suite(
         self,
@@ -84,7 +85,7 @@ class Preset:
         """
         from model_wrappers.api import check_blocks, check_lengths, check_options  # torch: not for --list
 
-        tuned = not self.tuned or suite in self.suites
+        tuned = not self.tuned_on or suite in self.tuned_on
         wrong = "" if tuned else f"not tuned for {suite}, but for {', '.join(self.suites)}"
         decoder = self.decoder
         published, source = settings_of_decoder(decoder.name, family, suite)
@@ -124,6 +125,7 @@ class Preset:
             options=options,
             published=source if as_published else UNSET,
             attends=attends.length if attends is not None and other_blocks else UNSET,
+            tuned_on=self.tuned_on.get(suite) or UNSET,
         )
 
 

@@ -19,6 +19,7 @@ class Setting(Struct, kw_only=True):
 
     published: the source, where the decoder was published with these settings for this model family. attends: a block
     model's block length, where it attends in others. schedule_sha256: of a schedule's file; None for the uniform one.
+    tuned_on: the problems that harness/tune.py chose the settings on.
     """
 
     gen_length: int | None = None
@@ -27,6 +28,7 @@ class Setting(Struct, kw_only=True):
     schedule_sha256: str | UnsetType | None = UNSET
     published: str | UnsetType = UNSET
     attends: int | UnsetType = UNSET
+    tuned_on: str | UnsetType = UNSET
 
 
 class Method(Struct, kw_only=True):

@@ -69,6 +69,7 @@ def resolve(options: RunOptions) -> ResolvedRun:
     methods = rows_of(presets, suites, models, small, common)
 
     used = {"base"} | {role for method in methods.values() for role in (method.role, method.draft_role)}
+    used |= {role for preset in presets.values() for role in preset.roles.values()}
     # Workers may be on other machines, and each finds its device itself.
     on_cpu = options.device == "cpu" if workers else device.type == "cpu"
     threads = options.threads if workers is None else workers.threads

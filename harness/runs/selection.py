@@ -97,7 +97,7 @@ def methods_named(methods: Methods, plugins: Iterable[str] = ()) -> dict[str, Pr
         seen.add(key)
         for name, preset in presets.items():
             known = chosen.get(name, preset)  # groups share rows; files of tuned methods are for suites of their own
-            chosen[name] = known.joined(preset) if known is not preset and known.tuned else known
+            chosen[name] = known.joined(preset) if known is not preset and known.tuned_on else known
     if twice or not chosen:
         again = f"a method twice: {''.join(twice[:1])} (a function's name is its __name__)"
         wrong = again if twice else f"no method{meant('', _valid())}"
@@ -188,9 +188,10 @@ class Tuned(msgspec.Struct):
 
 
 class ChoiceFile(msgspec.Struct):
-    """A file that harness/tune.py made."""
+    """A file that harness/tune.py made. data: the problems that it was tuned on."""
 
     methods: dict[str, Tuned]
+    data: str = ""
 
 
 def read_choice(path: str) -> dict[str, Preset]:
@@ -201,6 +202,12 @@ def read_choice(path: str) -> dict[str, Preset]:
     for plugin in dict.fromkeys(each.plugin for each in choice.methods.values() if each.plugin):
         load(str((Path(path).parent / plugin).resolve()) if plugin.endswith(".py") else plugin)
     return {
-        name: Preset(each.label, each.method, role=each.role, suites=each.suites, tuned=True)
+        name: Preset(
+            each.label,
+            each.method,
+            role=each.role,
+            suites=each.suites,
+            tuned_on=dict.fromkeys(each.suites, choice.data),
+        )
         for name, each in choice.methods.items()
     }
