@@ -224,7 +224,7 @@ def tune(options: TuneOptions) -> None:
     spaces = {**SPACES, **own}
     # What takes seconds to import comes after what may be refused.
     from harness.measures.choosing import RULE, choose, dev_of, finalists
-    from harness.measures.seconds import FOLDER, read_measured
+    from harness.measures.seconds import with_speed
     from harness.options import checked
     from harness.records.store import read_run, write_atomically
     from harness.run import run
@@ -249,7 +249,7 @@ def tune(options: TuneOptions) -> None:
     }
     elements = {method: element for element in tried for method in methods_named([element])}
     decoders = {method: tried[element] for method, element in elements.items()}
-    folder = options.out / "dev"
+    folder, first = options.out / "dev", options.out / "first"
     alike = {name: getattr(options, name) for name in ("suite", "model", "data", "device", "threads")}
     alike["stop_at_eos"] = True  # padding is nobody's speed
 
@@ -263,12 +263,13 @@ def tune(options: TuneOptions) -> None:
         with tempfile.TemporaryDirectory(prefix="harness-") as scratch:
             run(asked, Path(scratch), tables=False)
 
-    print(f"{len(tried)} settings on {options.first} dev problems of {', '.join(suites)}; the best on {options.limit}")
+    where = f"{', '.join(suites)} ({options.data})"
+    print(f"{len(tried)} settings on {options.first} problems of {where}; the best on {options.limit}")
     resolve(given(folder, elements, whole))  # what cannot be decoded is refused before the first hour
-    decode(given(folder / FOLDER, elements, {"limit": min(options.first, options.limit)}))
-    best = finalists(dev_of(read_run(folder / FOLDER), decoders))["name"]
+    decode(given(first, elements, {"limit": min(options.first, options.limit)}))
+    best = finalists(dev_of(read_run(first), decoders))["name"]
     decode(given(folder, best, whole))
-    chosen = choose(dev_of(read_measured(folder), {name: decoders[name] for name in best}))
+    chosen = choose(dev_of(with_speed(read_run(folder), read_run(first)), {name: decoders[name] for name in best}))
     choice = {
         "rule": RULE,
         **{name: getattr(options, name) for name in ("suite", "model", "data", "limit", "first", "budget", "seed")},
@@ -278,7 +279,7 @@ def tune(options: TuneOptions) -> None:
     write_atomically(options.out / "choice.json", json.dumps(choice, indent=1) + "\n")
     write_atomically(options.out / "choice.md", described(chosen, spaces))
     print(described(chosen, spaces))
-    print(f"chosen on {options.limit} dev problems a suite: {options.out}/choice.json")
+    print(f"chosen on {options.limit} problems a suite of {options.data}: {options.out}/choice.json")
 
 
 def choice_of(chosen: pd.DataFrame, spaces: Mapping[str, Space] = SPACES, folder: Path = Path()) -> dict[str, Any]:
