@@ -75,8 +75,8 @@ def resolve(options: RunOptions) -> ResolvedRun:
     threads = options.threads if workers is None else workers.threads
     seeds = _seeds(options.seed, options.temperature)
     own = all(isinstance(decoder.source, str) for decoder in decoders.values())
-    files = [suite.questions and len(read_questions(suite.questions)) for suite in suites.values()]
-    most = max(min(options.limit or math.inf, math.inf if count is None else count) for count in files)
+    known = [math.inf if each.questions is None else len(read_questions(each.questions)) for each in suites.values()]
+    most = min(options.limit or math.inf, max(known))
     batch = _batch(options, own and most > MANY)
     config = RunConfig(
         models={role: names for role, names in models.items() if role in used},
