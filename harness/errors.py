@@ -11,14 +11,9 @@ class UserError(Exception):
 
 @contextmanager
 def explained(what: str, *kinds: type[BaseException], instead: str = "") -> Iterator[None]:
-    """An exception of these kinds in this block as a UserError: what went wrong, the reason, and what to do instead.
-
-    What is a UserError already stays as it is.
-    """
+    """An exception of these kinds in this block as a UserError: what went wrong, the reason, and what to do instead."""
     try:
         yield
-    except UserError:
-        raise
     except kinds as error:
         reason = getattr(error, "strerror", None) or str(error)
         if type(error).__module__ == "builtins" and not isinstance(error, OSError | ValueError):

@@ -66,12 +66,15 @@ def load_problems(suite: Suite, configs: list[dict[str, Any]], limit: int | None
     """The datasets of a suite, each up to `limit` problems. Raises UserError for a malformed file."""
     loaded = []
     for config in configs:
-        # Whatever a loader makes of a broken file
-        malformed = explained(f"data file of {suite.name} is malformed: {config['path']}", Exception)
-        with malformed, explained(f"OpenCompass's loader of {suite.name} cannot be used", ImportError), _from_files():
-            dataset = build_dataset_from_cfg(ConfigDict(config))
+        try:
+            with _from_files():
+                dataset = build_dataset_from_cfg(ConfigDict(config))
             test = dataset.reader.dataset["test"]
             dataset.reader.dataset["test"] = test.select(range(min(len(test), limit or len(test))))
+        except ImportError as error:
+            raise UserError(f"OpenCompass's loader of {suite.name} cannot be used: {error}") from error
+        except Exception as error:  # whatever a loader makes of a broken file
+            raise UserError(f"data file of {suite.name} is malformed: {config['path']}: {error}") from error
         loaded.append(Problems(config, dataset))
         if wrong := _fault(loaded[-1], suite.foreign):
             raise UserError(f"data file of {suite.name}{wrong}: {config['path']}")

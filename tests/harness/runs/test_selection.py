@@ -78,7 +78,7 @@ def test_a_cache_is_an_option(cached: None, text: str, key: str, label: str, ask
     [
         ("fef-3", "fef-3: unknown method; did you mean fef-[24] or fef-[124]"),
         ("fef(steps=0)", "option steps=0 for fef must be a whole number in .1, 1000."),
-        ("fef(step=3)", r"unknown option 'step' for fef; did you mean steps\?$"),
+        ("fef(step=3)", r"unknown option 'step' for fef; did you mean steps\?; valid: logits_eos_inf"),
         ("treshold", r"treshold: unknown method; did you mean threshold\?$"),
         ("qqq", r"qqq: unknown method; valid: FILE.py:NAME, main, .{0,100}$"),
         ("gsm8k-hard", "gsm8k-hard: unknown method; gsm8k-hard is a suite, for --suite$"),
