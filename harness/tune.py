@@ -230,6 +230,7 @@ def tune(options: TuneOptions) -> None:
     from harness.run import run
     from harness.runs.models import read_models
     from harness.runs.options import RunOptions
+    from harness.runs.record import finished
     from harness.runs.resolve import resolve
 
     table = read_models(options.model, suites)
@@ -260,6 +261,8 @@ def tune(options: TuneOptions) -> None:
         return checked(RunOptions, alike | more | again | {"methods": tuple(elements[name] for name in methods)})
 
     def decode(asked: RunOptions) -> None:
+        if asked.out and asked.resume and finished(asked.out, resolve(asked).config):
+            return  # a later revision need not decode it again
         with tempfile.TemporaryDirectory(prefix="harness-") as scratch:
             run(asked, Path(scratch), tables=False)
 

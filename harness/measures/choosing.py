@@ -14,8 +14,8 @@ ALPHA = 0.05  # of the test that a setting is below LLaDA's best
 GOALS = ("fast", "accurate")
 FINALISTS = 4  # of each decoder that all dev problems are decoded with
 RULE = (
-    f"of each decoder's settings and checkpoints the {FINALISTS} most accurate that no other beats in accuracy and "
-    "speed go on from the first dev problems to all of them; of these, fast is the fastest that an exact paired test "
+    f"of each decoder's settings and checkpoints {FINALISTS} that no other beats in accuracy and speed go on from the "
+    "first dev problems to all of them; of these, fast is the fastest that an exact paired test "
     "(one-sided, 5%) does not show to be below LLaDA's best, accurate the most accurate"
 )
 
@@ -46,17 +46,19 @@ def dev_of(run: Run, decoders: Mapping[str, str]) -> pd.DataFrame:
 
 
 def finalists(dev: pd.DataFrame) -> pd.DataFrame:
-    """The rows of dev, on the first problems, that are worth all of them: FINALISTS of each decoder at most.
+    """The rows of dev, on the first problems, that are worth all of them: FINALISTS of each decoder, if it has as many.
 
-    A row stays if no other of its decoder is at least as accurate and faster, or more accurate and as fast; of those
-    the most accurate. (Successive halving, Jamieson and Talwalkar 2016, with two goals.) Raises UserError as `choose`.
+    First those that no other of the decoder beats, at least as accurate and faster, or more accurate and as fast; then
+    those that are left without a better one once these are taken, and so on, the most accurate first. (Successive
+    halving, Jamieson and Talwalkar 2016, by non-dominated sorting, Deb et al. 2002.) Raises UserError as `choose`.
     """
     kept = []
     for _, group in _rated(dev).groupby("decoder", sort=False):
-        ranked = group.sort_values(["speed", "accuracy"], ascending=False, kind="stable")
-        best_so_far = ranked["accuracy"].cummax().shift(fill_value=-1.0)
-        front = ranked[ranked["accuracy"] > best_so_far]
-        kept.append(front.tail(FINALISTS))  # towards its end it is slower and more accurate
+        left, room = group.sort_values(["speed", "accuracy"], ascending=False, kind="stable"), FINALISTS
+        while room and len(left):
+            front = left[left["accuracy"] > left["accuracy"].cummax().shift(fill_value=-1.0)]
+            kept.append(front.tail(room))  # towards its end it is slower and more accurate
+            room, left = room - len(kept[-1]), left.drop(front.index)
     return pd.concat(kept).sort_index()
 
 

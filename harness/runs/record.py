@@ -10,6 +10,7 @@ from filelock import FileLock, Timeout
 from msgspec import UNSET
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from harness.records.consistency import differences
 from harness.records.files import each_line
 from harness.records.schema import ItemRecord, RunConfig
 from harness.records.store import KEY, Recorder, read_meta
@@ -19,6 +20,7 @@ from harness.runs.resolve import ResolvedRun
 from harness.runs.responses import Passes
 from model_wrappers.batches import MOST
 
+FINISHED = "finished"
 Missing = dict[tuple[str, str, int], str]  # (method, suite, item) -> why it was left out
 
 
@@ -128,10 +130,16 @@ def describe_status(folder: Path) -> str:
     if held(folder):
         state = "goes on"
     elif sum(done.values()) >= sum(totals.values()):
-        state = "finished"
+        state = FINISHED
     else:
         state = f"stopped; go on with the same options and --resume --out {folder}"
     return "\n".join([state, *lines])
+
+
+def finished(folder: Path, config: RunConfig) -> bool:
+    """Whether a folder holds all responses of a run with this configuration."""
+    same = not differences(read_meta(folder).config.to_json(), config.to_json())
+    return same and describe_status(folder).startswith(FINISHED)
 
 
 def held(folder: Path) -> bool:

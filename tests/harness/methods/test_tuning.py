@@ -135,9 +135,11 @@ def test_the_bar_is_lladas_most_accurate_row_over_the_mean_of_suites_of_unequal_
 def test_all_problems_are_for_settings_that_no_other_beats_in_accuracy_and_speed() -> None:
     more = [("entropy", "base", [150 + 2 * n, 30], 10.0 + n) for n in range(FINALISTS + 2)]
     frame = pd.concat([DEV, rows(*more)], ignore_index=True)
-    kept = finalists(frame)
-    slower = [2, 3, 4, 5, 6, 8]  # 1 is as accurate as 2 and slower, 7 as accurate as 8
-    assert kept.index.tolist() == [*slower, *range(len(frame) - FINALISTS, len(frame))]
+    worse = rows(("fef", "base", [150, 30], 5.0), *(("fef", "base", [149 - n, 30], 6.0 + n) for n in range(6)))
+    kept = finalists(pd.concat([frame, worse], ignore_index=True))
+    # All of LLaDA, threshold and factor; of entropy the most accurate; of fef one that all others lose to, and they.
+    ends = len(frame)
+    assert kept.index.tolist() == [*range(9), *range(ends - FINALISTS, ends), *range(ends, ends + FINALISTS)]
     with pytest.raises(UserError, match="LLaDA is not among the decoders"):
         finalists(DEV[DEV["decoder"] != "llada"])
 
