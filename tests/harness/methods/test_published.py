@@ -160,12 +160,14 @@ def test_what_is_no_recipe_is_refused(line: list[str], said: str) -> None:
 def test_a_recipe_runs(
     data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    short = PublishedNumber(LLADA, "math", "wino", 75.8, "somewhere", options={"gen_length": 32, "block_length": 32})
-    monkeypatch.setitem(RECIPES, "short/math", short)
+    short = PublishedNumber(
+        LLADA, "humaneval", "wino", 75.8, "somewhere", options={"gen_length": 32, "block_length": 32}
+    )
+    monkeypatch.setitem(RECIPES, "short/code", short)
     (tmp_path / "copy").mkdir()
     for file in filter(Path.is_file, (ROOT / "model_wrappers" / "nano").iterdir()):
         shutil.copy(file, tmp_path / "copy")
-    line = ["short/math", "--model", str(tmp_path / "copy"), "--data", str(data), "--limit", "1"]
+    line = ["short/code", "--model", str(tmp_path / "copy"), "--data", str(data), "--limit", "1"]
     assert main([*line, "--quiet", "--out", str(tmp_path / "run")]) == 0
     said = capsys.readouterr().out
-    assert "short/math: accuracy: published 75.8%, measured" in said and f"; measured with {tmp_path}/copy" in said
+    assert "short/code: accuracy: published 75.8%, measured" in said and f"; measured with {tmp_path}/copy" in said
