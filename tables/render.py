@@ -24,6 +24,12 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table as Grid
+from rich.text import Text
 
 from harness.errors import UserError, explained, one_line_errors
 from harness.measures.intervals import paired
@@ -35,13 +41,12 @@ from model_wrappers.options import meant
 from tables.folder import ELSEWHERE, make_room
 from tables.output import NAME as PDF
 from tables.output import latex, markdown, write_pdf
-from tables.sheets import Sheet, TableRequest, with_columns
+from tables.sheets import MEAN_TITLE, Sheet, TableRequest, with_columns
 from tables.sheets.against import against_sheets, paper
 from tables.sheets.measures import measures, windows
 from tables.sheets.measures import theory_sheets as theory
 from tables.sheets.suites import ABLATIONS, ablations
 from tables.sheets.work_folder import is_work_folder, work_folder_sheet
-from tables.terminal import show
 
 # What makes each table of a run; it yields nothing where records are missing. A new table is one file and one entry.
 Maker = Callable[[TableRequest], Iterable[Sheet]]
@@ -50,6 +55,7 @@ SHEETS: tuple[Maker, ...] = (ablations, windows, theory, measures, against_sheet
 NAMES = {"main", *ABLATIONS, "windows", "theory", "measures", "tokens", "curves", "against", "paper", "opencompass"}
 BESIDE = ("windows", "theory")  # tables that --columns leaves out, unless it names what they alone have
 FORMATS = (".md", ".csv", ".tex")
+STYLES = {"bold": "bold", "underline": "underline"}  # of a terminal, by a cell's emphasis
 
 
 def render(
@@ -170,6 +176,29 @@ def main(line: list[str] | None = None) -> int:
         elif options.pdf:
             print("no tables.pdf: pdflatex is not installed; install TeX Live, or compile the .tex files elsewhere")
     return 0
+
+
+def show(sheets: Sequence[Sheet], folder: Path) -> None:
+    """Print the means of the tables that have any, without one the first table's first group of columns.
+
+    folder: where the files of the whole tables lie.
+    """
+    console = Console(highlight=False)
+    shown = [sheet.table for sheet in sheets if MEAN_TITLE in sheet.table.cells.columns.get_level_values(0)]
+    for table in shown or [sheet.table for sheet in sheets[:1]]:
+        group = next((column[0] for column in table.cells.columns.to_flat_index() if column[0]), "")
+        cells = with_columns(table, [MEAN_TITLE if shown else group]).cells
+        grid = Grid(box=box.SIMPLE_HEAD, pad_edge=False)
+        grid.add_column("Method", overflow="fold")
+        columns: list[Any] = cells.columns.to_flat_index().to_list()
+        for name, heading in columns:
+            grid.add_column(f"{name} {heading}".strip(), justify="right" if name else "left", overflow="fold")
+        for label, row in zip(cells.index, cells.to_numpy().tolist(), strict=True):
+            texts = [Text(cell.text, STYLES.get(cell.emphasis, "")) for cell in row]
+            marks = [f" [{cell.mark}]" if cell.mark else "" for cell in row]
+            grid.add_row(Text(str(label)), *(text + mark for text, mark in zip(texts, marks, strict=True)))
+        console.print(grid)
+        console.print(Text(f"all columns, notes and provenance: {folder / table.name}.md"), soft_wrap=True)
 
 
 if __name__ == "__main__":

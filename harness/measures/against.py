@@ -115,13 +115,9 @@ def flips_of(pairs: Sequence[Paired]) -> list[Flips]:
 def _row(method: str, suite: str, pairs: Sequence[Paired], complete: bool = True) -> dict[str, Any]:
     """The row of a method over `pairs`, one per suite; it has a speed if they are `complete` and were timed."""
     judged, lost, gained = (sum(getattr(pair, name) for pair in pairs) for name in ("judged", "lost", "gained"))
-    points, speeds, speed, flips = (math.nan, math.nan), (math.nan, math.nan), math.nan, flips_of(pairs)
-    if flips:
-        points = mean_difference_interval(flips)
-    totals = [pair.seconds.sum(0) for pair in pairs]
-    if complete and all(len(pair.seconds) for pair in pairs) and not np.isnan(totals).any():
-        speeds = speedup_interval([pair.seconds for pair in pairs])
-        speed = sum(above / below for above, below in totals) / len(totals)
+    flips = flips_of(pairs)
+    points = mean_difference_interval(flips) if flips else (math.nan, math.nan)
+    speed, *speeds = _speed(pairs, LEVEL) if complete else (math.nan, math.nan, math.nan)
     return {
         "method": method,
         "suite": suite,
@@ -138,6 +134,15 @@ def _row(method: str, suite: str, pairs: Sequence[Paired], complete: bool = True
         "speed_high": speeds[1],
         "same": sum(pair.same for pair in pairs),
     }
+
+
+def _speed(pairs: Sequence[Paired], level: float) -> tuple[float, float, float]:
+    """The mean over suites of the reference's seconds / the method's, and its interval; NaN where any are missing."""
+    totals = [pair.seconds.sum(0) for pair in pairs]
+    if not all(len(pair.seconds) for pair in pairs) or np.isnan(totals).any():
+        return math.nan, math.nan, math.nan
+    low, high = speedup_interval([pair.seconds for pair in pairs], level)
+    return sum(above / below for above, below in totals) / len(totals), low, high
 
 
 SAME_SPEED = 0.05  # a ratio whose whole interval is nearer to 1 than this is level
@@ -257,12 +262,9 @@ def _claim_row(claim: Claim, runs: list[Run], level: float) -> dict[str, Any]:
 
 def _session(claim: Claim, run: Run, level: float) -> dict[str, Any]:
     """The speed of a claim in one timed session, its interval at this level, and the session's threads."""
-    pairs = _pairs(claim, run)
-    totals = [pair.seconds.sum(0) for pair in pairs]
-    if any(math.isnan(above + below) or not below for above, below in totals):
+    value, low, high = _speed(_pairs(claim, run), level)
+    if math.isnan(value):
         raise UserError(f"claim {claim.claim!r}: {run.folder} was not timed")
-    low, high = speedup_interval([pair.seconds for pair in pairs], level)
-    value = sum(above / below for above, below in totals) / len(totals)
     return {"value": value, "low": low, "high": high, "threads": (run.speed or run).meta.environment["threads"]}
 
 

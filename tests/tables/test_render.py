@@ -15,8 +15,8 @@ from harness.measures.table import measure, measure_windows
 from harness.methods.presets import GROUPS
 from harness.runs.selection import methods_named
 from tables.output import escape_latex, escape_markdown
-from tables.pages import overview
 from tables.pages.data import open_book
+from tables.pages.overview import overview
 from tables.render import render
 from tables.sheets.against import paper_numbers
 

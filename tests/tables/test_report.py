@@ -18,8 +18,8 @@ from harness.records.files import each_frame, replay
 from harness.records.schema import Setting
 from harness.records.store import read_run
 from tables import report
-from tables.pages import overview
 from tables.pages.data import generated_prompts, open_book
+from tables.pages.overview import overview
 
 
 def data(folder: Path, name: str) -> Any:

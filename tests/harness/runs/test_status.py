@@ -5,12 +5,14 @@ from pathlib import Path
 
 import pytest
 from filelock import FileLock
+from msgspec.structs import replace
 from run_records import item, save
 
 from harness.errors import UserError
+from harness.records.store import read_meta
 from harness.run import main
 from harness.runs.folder import LOCK
-from harness.runs.record import describe_status, duration
+from harness.runs.record import describe_status, duration, finished
 
 
 @pytest.fixture
@@ -29,7 +31,11 @@ def test_a_run_has_stopped_goes_on_or_is_finished(run: Path) -> None:
         assert describe_status(run).splitlines()[0] == "goes on"
     lines = [json.dumps(item(method, "gsm8k", n)) for method in ("llada", "llada/2", "dcd", "fef-2") for n in range(3)]
     (run / "items.jsonl").write_text("\n".join(lines) + "\n")
-    assert describe_status(run).splitlines() == ["finished", "GSM8K: 12 of 12 responses"]
+    config = read_meta(run).config
+    assert describe_status(run).splitlines() == ["finished", "GSM8K: 12 of 12 responses"] and finished(run, config)
+    assert not finished(run, replace(config, temperature=0.5))
+    (run / "items.jsonl").write_text("\n".join(lines[:-1]) + "\n")
+    assert not finished(run, config)
 
 
 def test_the_command_prints_it_and_refuses_what_is_no_run(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
