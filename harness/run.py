@@ -15,6 +15,7 @@ from __future__ import annotations
 import inspect
 import io
 import logging
+import os
 import subprocess
 import sys
 import tempfile
@@ -155,6 +156,11 @@ def _run(options: RunOptions, scratch: Path, tables: bool) -> Path:
 
     resolved = resolve(options)
     config = resolved.config
+    if not config.generated and not options.resume and any(suite.solutions for suite in resolved.suites.values()):
+        os.environ.setdefault("HF_DATASETS_CACHE", str(scratch / "datasets"))
+        from harness.sandbox.verdicts import check_solutions
+
+        check_solutions(resolved, options.unsafe_code_execution)
     folder = claim_folder(options.out, config, options.resume, options.overwrite)
     with exclusive(folder):
         with pool_for(resolved, scratch) as pool:

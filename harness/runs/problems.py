@@ -137,11 +137,24 @@ class Judge:
         of_text, of_gold = (config.get(f"{kind}_postprocessor") for kind in ("pred", "dataset"))
         self._process_text = TEXT_POSTPROCESSORS.get(of_text["type"]) if of_text else str
         process_gold = TEXT_POSTPROCESSORS.get(of_gold["type"]) if of_gold else str
-        self._rows, self._golds = rows, list[str]()
+        self._rows, self._given, self._golds = rows, golds, list[str]()
         for item, gold in enumerate(golds):
             with explained(f"{where}, item {item}: the reference {gold!r} is not in its suite's format", Exception):
                 self._golds.append(process_gold(gold))
         self._wants_rows = "test_set" in type(self._evaluator).score.__annotations__
+
+    def check_golds(self, where: str) -> None:
+        """Raise UserError for a reference that is judged wrong in every form of a response that OpenCompass reads.
+
+        As it is in the file, as it is compared (a number without its commas), or in a box.
+        """
+        for item, (gold, compared) in enumerate(zip(self._given, self._golds, strict=True)):
+            forms = dict.fromkeys((gold, str(compared), f"\\boxed{{{compared}}}"))
+            if not any(self.explained(item, form)[0] for form in forms):
+                raise UserError(
+                    f"{where}, item {item}: the evaluator judges its own answer {gold[-80:]!r} wrong, so no response "
+                    "could be judged"
+                )
 
     def explained(self, item: int, text: str) -> tuple[bool, str]:
         """Whether a response to an item is right, and what the evaluator says of it, as `explanation`.
@@ -279,7 +292,10 @@ def prepare(
     judge = None
     if not suite.executes:
         (part,) = problems  # suites of several datasets are judged after the run
-        judge = Judge(part.config["eval_cfg"], part.rows, golds, f"data file of {suite.name}, {part.config['path']}")
+        where = f"data file of {suite.name}, {part.config['path']}"
+        judge = Judge(part.config["eval_cfg"], part.rows, golds, where)
+        if suite.configuration is not None and not suite.foreign:  # others have golds of forms that are not known
+            judge.check_golds(where)
     draws = len(seeds)
     return SuiteJob(suite.name, prompts * draws, golds * draws, judge, models, seeds, own_prompts)
 

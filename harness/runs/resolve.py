@@ -7,6 +7,7 @@ one configuration for ever. Suites and decoders go with it as objects.
 import json
 import math
 import os
+import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -101,6 +102,9 @@ def resolve(options: RunOptions) -> ResolvedRun:
         prompt=UNSET if options.prompt == "chat" else options.prompt,
         chat_template_args=_template_args(options) or UNSET,
     )
+    for name, suite in suites.items():
+        if wrong := suite.misjudged(config.prompt, generated):
+            print(f"{name}: {wrong}", file=sys.stderr)
     return ResolvedRun(config, suites, decoders, Path(data) if data and not generated else None, workers)
 
 

@@ -135,7 +135,7 @@ def attempt(program: Program, isolation: Isolation, slot: int = 0) -> tuple[Outc
         try:
             outcome = _read_outcome(process, nonce, program.killed_after)
         finally:
-            _end(process, group)
+            end(process, group)
         complaints.seek(max(0, complaints.seek(0, os.SEEK_END) - 1000))
         lines = complaints.read().decode(errors="replace").split("\n")
         return outcome, next((line.strip() for line in reversed(lines) if line.strip()), "no message")
@@ -261,7 +261,7 @@ def _read_outcome(process: subprocess.Popen[bytes], nonce: str, killed_after: fl
     return Outcome("failed", "it wrote to the channel of verdicts")
 
 
-def _end(process: subprocess.Popen[bytes], group: Path | None) -> None:
+def end(process: subprocess.Popen[bytes], group: Path | None = None) -> None:
     """Kill a process and its session; in a sandbox, all that it started goes with it, and its memory is given back."""
     with contextlib.suppress(OSError):
         os.killpg(process.pid, signal.SIGKILL)

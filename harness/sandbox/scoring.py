@@ -1,31 +1,60 @@
 """Scoring, on finished records, by OpenCompass's evaluators in another process; it can be repeated at any time."""
 
-import json
+import functools
 import os
+import select
 import shutil
+import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Collection
+import time
+from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
+from functools import partial
+from multiprocessing.pool import ThreadPool
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
+import msgspec
 from msgspec import UNSET
+from rich.progress import track
 
 from harness.errors import UserError
 from harness.options import UNSAFE_OPTION
 from harness.plugins import restore
-from harness.records.files import files_hash, with_helpers
+from harness.records.consistency import KEY
+from harness.records.files import as_lines, files_hash, with_helpers
 from harness.records.schema import RunRecord
-from harness.records.store import Recorder, read_meta, write_meta
-from harness.sandbox.bubblewrap import choose, whole_process
-from harness.sandbox.execute import entered
+from harness.records.store import Recorder, read_lines, read_meta, write_meta
+from harness.sandbox.bubblewrap import choose, not_enforced, whole_process
+from harness.sandbox.execute import CORES, Isolation, end, entered
 from harness.suites.questions import Questions
 from harness.suites.registry import add_questions, suite_named
 from harness.suites.spec import Suite
 
 ROOT = Path(__file__).resolve().parents[2]
+SECONDS = 600.0  # for a response that is judged apart, with the seconds that OpenCompass needs to start
+VERDICTS_BYTES = 2**28
+
+
+class Found(TypedDict):
+    """What `verdicts_of` finds: verdicts and what evaluators said by (method, suite, item), and parts of `Scoring`."""
+
+    rows: list[tuple[str, str, int, bool | None]]
+    why: list[tuple[str, str, int, str]]
+    sandbox: str
+    not_scored: dict[str, str]
+    not_enforced: list[str]
+    own_objects: dict[str, int]
+
+
+class Unjudged(UserError):
+    """A process of evaluators that gave no verdicts."""
+
+    def __init__(self, reason: str, run: Path) -> None:
+        super().__init__(f"scoring failed: {reason}; the records are kept, try: python harness/scoring.py {run}")
+        self.reason = reason
 
 
 def score_run(folder: Path, unsafe: bool = False, pending: bool = False) -> dict[str, Any]:
@@ -45,55 +74,163 @@ def score_run(folder: Path, unsafe: bool = False, pending: bool = False) -> dict
         return scoring
     scoring["own_objects"] |= meta.scoring.get("own_objects", {}) if pending else {}
     specs = restored_suites(meta, [suite for suite in meta.config.suites if suite in unjudged])
-    together = [name for name, suite in specs.items() if suite.foreign and not suite.sandboxes_each()]
-    for suites in ([name for name in specs if name not in together], together):
+    apart = [name for name, suite in specs.items() if suite.foreign and suite.runs_code()]
+    texts = [
+        name for name, suite in specs.items() if suite.foreign and not suite.sandboxes_each() and name not in apart
+    ]
+    data = str(meta.data.get("folder") or "")
+    shown = [str(ROOT), *([data] if Path(data).is_dir() and data else [])]
+    ways: list[tuple[list[str], Callable[[list[str]], Found]]] = [
+        ([name for name in specs if name not in (*apart, *texts)], partial(_verdicts, folder, unsafe, pending)),
+        (texts, partial(_verdicts, folder, unsafe, pending, isolation=choose(unsafe).isolation, shown=shown)),
+        (apart, partial(_each_apart, folder, unsafe, pending, shown)),
+    ]
+    for suites, judged in ways:
         if not suites:
             continue
-        data = str(meta.data.get("folder") or "")
-        shown = [str(ROOT), *([data] if Path(data).is_dir() and data else [])]
-        found = _verdicts(folder, suites, unsafe, pending, shown if suites is together else None)
+        found = judged(suites)
         verdicts = {(method, suite, item): correct for method, suite, item, correct in found["rows"]}
         recorder.score(verdicts, {(method, suite, item): said for method, suite, item, said in found["why"]})
         scoring["sandbox"] = found["sandbox"]
         scoring["not_scored"] |= found["not_scored"]
-        missing = [f"{', '.join(suites)}: one sandbox for all programs"] if suites is together else []
-        scoring["not_enforced"] = list(dict.fromkeys([*scoring["not_enforced"], *found["not_enforced"], *missing]))
+        scoring["not_enforced"] = list(dict.fromkeys([*scoring["not_enforced"], *found["not_enforced"]]))
         for suite, programs in found["own_objects"].items():
             scoring["own_objects"][suite] = scoring["own_objects"].get(suite, 0) + programs
     write_meta(folder, {"scoring": scoring})
     return scoring
 
 
-def _verdicts(run: Path, suites: list[str], unsafe: bool, pending: bool, shown: list[str] | None) -> dict[str, Any]:
-    """What `verdicts_of` finds in another process, in a sandbox that sees the paths `shown` (None: in none)."""
+def _verdicts(
+    run: Path,
+    unsafe: bool,
+    pending: bool,
+    suites: list[str],
+    isolation: Isolation | None = None,
+    shown: Sequence[str] = (),
+    only: list[dict[str, Any]] | None = None,
+) -> Found:
+    """What `verdicts_of` finds in another process, of a run or of some of its items, `only`.
+
+    isolation: of the process, None for none; in one it sees the paths `shown`. What it writes is not trusted: it is
+    read to a limit, and from a plain file alone. Raises Unjudged if it ends without verdicts, or not in time.
+    """
     folder = run
-    with tempfile.TemporaryDirectory(prefix="scoring-") as scratch, ExitStack() as stack:
+    with tempfile.TemporaryDirectory(prefix="scoring-", ignore_cleanup_errors=True) as scratch, ExitStack() as stack:
         verdicts = Path(scratch) / "verdicts.json"
         options = [str(verdicts), *suites, *(["--pending"] if pending else []), *([UNSAFE_OPTION] if unsafe else [])]
         environment = os.environ | dict.fromkeys(("HF_HOME", "HF_DATASETS_CACHE", "TMPDIR"), scratch)
         environment["TOKENIZERS_PARALLELISM"] = "false"
         wrapper, passed = list[str](), tuple[int, ...]()
-        isolation = None if shown is None else choose(unsafe).isolation
-        if shown is not None and isolation is not None and isolation.wrapper:
+        confined = isolation is not None and bool(isolation.wrapper)
+        if confined or only:  # a copy, where another user can read it
+            folder = Path(scratch) / "run"
+            folder.mkdir()
+            shutil.copyfile(run / "run.json", folder / "run.json")
+            if only:
+                (folder / "items.jsonl").write_text(as_lines(only), encoding="utf-8")
+            else:
+                shutil.copyfile(run / "items.jsonl", folder / "items.jsonl")
+            for path in folder.iterdir():
+                path.chmod(0o644)
+        if isolation is not None and confined:
             whole, user = whole_process(isolation, scratch, shown)
             wrapper, passed = entered(whole, stack)
             options += ["--confined", *([] if user is None else ["--user", str(user)])]
             environment |= {"HOME": scratch, "PYTHONPATH": str(ROOT)}
-            folder = Path(scratch) / "run"
-            folder.mkdir()
-            for name in ("run.json", "items.jsonl"):  # where another user can read it
-                shutil.copyfile(run / name, folder / name)
-                (folder / name).chmod(0o644)
-        command = [*wrapper, sys.executable, "-m", "harness.sandbox.verdicts", str(folder), *options]
-        done = subprocess.run(
-            command, cwd=scratch, env=environment, capture_output=True, text=True, check=False, pass_fds=passed
+        process = subprocess.Popen(
+            [*wrapper, sys.executable, "-m", "harness.sandbox.verdicts", str(folder), *options],
+            cwd=scratch,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            pass_fds=passed,
+            start_new_session=True,
         )
-        if done.returncode != 0 or not verdicts.exists():
-            reason = (done.stderr.strip().splitlines() or ["no message"])[-1]
-            if wrapper and "Permission denied" in reason:
-                reason += f"; {', '.join(suites)} is judged by another user: give all users that path (chmod -R o+rX)"
-            raise UserError(f"scoring failed: {reason}; the records are kept, try: python harness/scoring.py {run}")
-        return json.loads(verdicts.read_text(encoding="utf-8"))
+        said = _last_line(process, SECONDS if only else None)
+        if process.returncode:
+            if wrapper and "Permission denied" in said:
+                said += f"; {', '.join(suites)} is judged by another user: give all users that path (chmod -R o+rX)"
+            raise Unjudged(said, run)
+        try:
+            return _found_in(verdicts)
+        except (OSError, ValueError, RecursionError) as error:
+            raise Unjudged(f"no verdicts were written ({error})", run) from None
+
+
+def _last_line(process: subprocess.Popen[bytes], seconds: float | None) -> str:
+    """The last line that a process wrote to its pipe of errors, once it ended or, after these seconds, was killed."""
+    assert process.stderr is not None
+    tail, deadline = b"", None if seconds is None else time.monotonic() + seconds
+    poller = select.poll()
+    poller.register(process.stderr, select.POLLIN)
+    with process.stderr:
+        while deadline is None or deadline > time.monotonic():
+            if not poller.poll(None if deadline is None else 1000 * max(0.0, deadline - time.monotonic())):
+                continue
+            if not (chunk := os.read(process.stderr.fileno(), 65536)):
+                break
+            tail = (tail + chunk)[-4000:]
+        else:
+            tail += f"\nit took longer than {seconds:g} s".encode()
+            end(process)
+    process.wait()
+    return next((line for line in reversed(tail.decode(errors="replace").splitlines()) if line.strip()), "no message")
+
+
+def _found_in(path: Path) -> Found:
+    """The verdicts in a file that another process wrote. Raises OSError or ValueError for what is not such a file."""
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+        state = os.fstat(file.fileno())
+        if not stat.S_ISREG(state.st_mode) or state.st_size > VERDICTS_BYTES:
+            raise ValueError(f"{path.name} is no file of verdicts")
+        return msgspec.json.decode(file.read(VERDICTS_BYTES), type=Found)
+
+
+def _each_apart(run: Path, unsafe: bool, pending: bool, shown: Sequence[str], suites: list[str]) -> Found:
+    """As `_verdicts`, each response in a process and a sandbox that no other response shares.
+
+    One whose process ends without a verdict is wrong, unless an empty response has none either: that raises UserError.
+    """
+    choice = choose(unsafe)
+    if choice.isolation is None:
+        return _verdicts(run, unsafe, pending, suites)
+    responses: dict[tuple[str, int, str], list[dict[str, Any]]] = {}  # methods often agree
+    for row in read_lines(run / "items.jsonl"):
+        if row["suite"] in suites and (row.get("correct") is None or not pending):
+            responses.setdefault((row["suite"], row["item"], row["text"]), []).append(row)
+
+    def judged(row: dict[str, Any]) -> tuple[bool, str]:
+        found = _verdicts(run, unsafe, False, [row["suite"]], choice.isolation, shown, [row])
+        return found["rows"] == [(*(row[name] for name in KEY), True)], "; ".join(why[-1] for why in found["why"])[:500]
+
+    @functools.cache
+    def check_empty(suite: str) -> None:
+        judged(next(rows[0] for rows in responses.values() if rows[0]["suite"] == suite) | {"text": ""})
+
+    def verdict_on(rows: list[dict[str, Any]]) -> tuple[bool, str]:
+        try:
+            return judged(rows[0])
+        except Unjudged as error:
+            check_empty(rows[0]["suite"])
+            return False, f"its process gave no verdict: {error.reason}"
+
+    with ThreadPool(CORES) as pool:
+        tasks = pool.imap(verdict_on, responses.values())
+        verdicts = list(track(tasks, "judged apart", len(responses), disable=not sys.stderr.isatty()))
+    named = [
+        (row["method"], row["suite"], row["item"], *verdict)
+        for rows, verdict in zip(responses.values(), verdicts, strict=True)
+        for row in rows
+    ]
+    return {
+        "rows": [(*key, verdict) for *key, verdict, _ in named],
+        "why": [(*key, why) for *key, _, why in named if why],
+        "sandbox": choice.isolation.name,
+        "not_scored": {},
+        "not_enforced": not_enforced(choice.isolation),
+        "own_objects": {},
+    }
 
 
 def describe_scoring(scoring: dict[str, Any]) -> str:

@@ -1,18 +1,21 @@
 """The verdicts of OpenCompass's evaluators on a run's records, in the process that runs them."""
 
+import io
 import json
 import sys
 import tempfile
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from harness.errors import UserError, one_line_errors
 from harness.options import UNSAFE_HELP, option, parsed
-from harness.records.files import files_hash
+from harness.records.files import file_hash, files_hash
 from harness.records.schema import RunRecord
 from harness.records.store import read_lines, read_meta, write_atomically
 from harness.runs.problems import Problems, explanation, load_problems, verdict_in
+from harness.runs.resolve import ResolvedRun
 from harness.sandbox.bubblewrap import Containment, choose, not_enforced
 from harness.sandbox.evaluators import taken
 from harness.sandbox.execute import Isolation
@@ -92,15 +95,45 @@ def verdicts_of(
     }
 
 
+def check_solutions(run: ResolvedRun, unsafe: bool = False) -> None:
+    """Raise UserError for a user's file of programming tasks with a solution that is judged wrong, naming its task.
+
+    Tests that need more than data of a program would make every response wrong. Where no code is run, nothing is tried.
+    """
+    for name, suite in run.suites.items():
+        if run.data is None or run.config.generated or suite.solutions is None:
+            continue
+        path = suite.files(False, run.data)[0]
+        if file_hash(path) == suite.solutions.sha256 or choose(unsafe).isolation is None:
+            continue
+        print(f"{name}: trying the solutions in {path}", flush=True)
+        configs = _in_sandboxes(suite.datasets(False, run.data), unsafe)
+        (part,) = load_problems(suite, configs, run.config.limit)
+        texts = [suite.solutions.response(row) for row in part.rows]
+        with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):  # the evaluators' bars
+            verdicts = explained(part.config, list(range(len(part))), texts)
+        for row, (right, said) in zip(part.rows, verdicts, strict=True):
+            if not right and row["task_id"] not in suite.solutions.wrong:
+                raise UserError(
+                    f"data file of {name}, {path}: {row['task_id']} cannot be judged here, its own solution is judged "
+                    f"wrong ({said}); tests may pass and compare data alone: no functions, objects, printed output, "
+                    "identities, or arguments that the program changes; leave the task out"
+                )
+
+
 def _problems(suite: Suite, meta: RunRecord, data: Path, unsafe: bool) -> list[Problems]:
     if files_hash(suite.files(meta.config.generated, data)) != meta.data["files"][suite.name]["sha256"]:
         raise UserError(f"the problems of {suite.name} are not those of the run: their SHA-256 differs from run.json's")
-    configs = suite.datasets(meta.config.generated, data)
+    return load_problems(suite, _in_sandboxes(suite.datasets(meta.config.generated, data), unsafe), meta.config.limit)
+
+
+def _in_sandboxes(configs: list[dict[str, Any]], unsafe: bool) -> list[dict[str, Any]]:
+    """The configurations, their evaluators of code told whether programs may run unprotected."""
     for config in configs:
         evaluator = config["eval_cfg"]["evaluator"]
         if str(evaluator.get("type")).startswith("harness.sandbox.evaluators.Sandboxed"):
             config["eval_cfg"] = config["eval_cfg"] | {"evaluator": evaluator | {"unsafe": unsafe}}
-    return load_problems(suite, configs, meta.config.limit)
+    return configs
 
 
 def explained_suite(problems: list[Problems], items: list[int], texts: list[str]) -> list[tuple[bool, str]]:

@@ -3,7 +3,7 @@
 from random import Random
 
 from harness.suites.mbpp import NOUNS, RESULTS, VERBS, function_of
-from harness.suites.spec import Generator, Problem, Row, Suite, human, json_lines
+from harness.suites.spec import Generator, Problem, Row, Solutions, Suite, human, json_lines
 
 
 def draw(rng: Random) -> Problem:
@@ -61,6 +61,7 @@ SUITE = Suite(
     name="humaneval",
     title="HumanEval",
     configuration="humaneval_gen_8e312c",
+    completions="internal_humaneval_v2_new_gen",
     file="humaneval/human-eval-v2-20210705.jsonl",
     lengths={"gen_length": 512, "block_length": 512, "options": {"logits_eos_inf": True}},
     generator=Generator(
@@ -79,4 +80,8 @@ SUITE = Suite(
         length=48,
     ),
     executes=True,
+    solutions=Solutions(
+        lambda row: row["prompt"] + row["canonical_solution"],
+        "1d49078ba3e2b196b9344535bef34a43021f038fad9561d6ee7c53450609a6a2",
+    ),
 )

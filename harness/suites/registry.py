@@ -19,7 +19,7 @@ from harness.elements import elements_of
 from harness.errors import UserError, explained
 from harness.suites import gsm8k, humaneval, lists, math, mbpp
 from harness.suites.questions import MADE, PARALLELBENCH, Questions, parallelbench_task, questions_of
-from harness.suites.spec import Problem, Rounds, Suite, Training, split_of
+from harness.suites.spec import FOREIGN, Problem, Rounds, Suite, Training, split_of
 from model_wrappers.decoders import METHODS
 from model_wrappers.options import meant
 
@@ -65,7 +65,6 @@ BUILT_IN = frozenset(suite.name for suite in ALL)
 SUITES: dict[str, Suite] = {suite.name: suite for suite in ALL}  # and those of plugins and files, once they are named
 GENERATED = tuple(name for name, suite in SUITES.items() if suite.generator is not None)
 PAPER_SUITES = ("gsm8k", "math", "humaneval", "mbpp")
-FOREIGN = "opencompass:"  # then the name of one of OpenCompass's configurations
 COLUMNS = ("mean", "all")  # of tables, beside a column for each suite
 FOREIGN_LENGTHS = {"gen_length": 256, "block_length": 32}
 

@@ -1,9 +1,12 @@
 """What a suite and a generated problem are. Types of OpenCompass are import paths: it is imported late."""
 
 import hashlib
+import importlib
 import inspect
 import json
-from collections.abc import Callable
+import re
+import sys
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -14,11 +17,17 @@ from harness.suites.published import settings_of_model
 from harness.suites.questions import MADE, Questions, parallelbench_rows
 from model_wrappers.options import meant
 
+FOREIGN = "opencompass:"  # then the name of one of OpenCompass's configurations
 # In the place of OpenCompass's evaluators: they run every program in a sandbox.
 SANDBOXED = {
     "HumanEvalEvaluator": {"type": "harness.sandbox.evaluators.SandboxedHumanEval", "k": [1]},
     "MBPPEvaluator": {"type": "harness.sandbox.evaluators.SandboxedMBPP"},
 }
+# Calls in the source of an evaluator that run a response.
+RUNS_CODE = re.compile(
+    r"(?<![\w.])(?:exec|eval|compile|__import__)\(|\b(?:subprocess|multiprocessing|importlib)\b|ProcessPool"
+    r"|\bos\.(?:system|popen|fork|exec\w*)\b"
+)
 Row = dict[str, Any]
 Rounds = list[dict[str, str]]
 BOXED = "\nPlease reason step by step, and put your final answer within \\boxed{}."
@@ -91,11 +100,25 @@ class Training:
 
 
 @dataclass(frozen=True)
+class Solutions:
+    """The solutions that a file of programming tasks has.
+
+    response: of a row of the loaded dataset. sha256: of the real file, which need not be tried before a run. wrong: the
+    task_ids whose solution does not pass OpenCompass's judging.
+    """
+
+    response: Callable[[Row], str]
+    sha256: str
+    wrong: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True)
 class Suite:
     """One benchmark; lengths: settings for LLaDA-8B-Instruct; executes: whether scoring runs model-written code.
 
     configuration: of OpenCompass for the real problems, `file` below `data/` (None: generated alone), with `changes` to
-    its dataset. foreign: known by its configuration alone. questions: a user's file of problems.
+    its dataset. foreign: known by its configuration alone. questions: a user's file of problems. completions: another
+    configuration, which judges what models that were not tuned on instructions answer. solutions: of real problems.
     """
 
     name: str
@@ -109,6 +132,8 @@ class Suite:
     training: Training | None = None
     foreign: bool = False
     questions: Questions | None = None
+    completions: str = ""
+    solutions: Solutions | None = None
 
     def settings_for(self, model: str, small: bool) -> dict[str, Any]:
         """Default lengths and options for a model; small: a small model, or generated problems, whatever the model."""
@@ -174,6 +199,22 @@ class Suite:
     def sandboxes_each(self) -> bool:
         """Whether the evaluators of the configuration give every program its own sandbox."""
         return all(evaluator_of(dataset) in SANDBOXED for dataset in self._shipped())
+
+    def misjudged(self, prompt: object, generated: bool) -> str:
+        """What to say of a base model's responses to real problems, "" if they are judged as they should be."""
+        if generated or prompt != "plain" or not self.completions:
+            return ""
+        return (
+            f"{self.configuration} judges chat models, and calls every response of a base model wrong that is the body "
+            f"of a function alone; {FOREIGN}{self.completions} is for base models"
+        )
+
+    def runs_code(self) -> bool:
+        """Whether the source of an evaluator or postprocessor of the configuration has calls that run a response.
+
+        Evaluators that give every program its own sandbox are left out.
+        """
+        return any(RUNS_CODE.search(source) for dataset in self._shipped() for source in _judging_source(dataset))
 
     def _shipped(self) -> list[dict[str, Any]]:
         if self.configuration is None:
@@ -245,6 +286,23 @@ def shipped(configuration: str) -> list[dict[str, Any]]:
 def evaluator_of(dataset: dict[str, Any]) -> str:
     """The class of a dataset's evaluator, without its module."""
     return str(dataset["eval_cfg"]["evaluator"].get("type")).rsplit(".", 1)[-1]
+
+
+def _judging_source(dataset: dict[str, Any]) -> Iterator[str]:
+    """The source of what judges: of functions, and of classes' modules with the datasets' modules that they import."""
+    from opencompass.registry import TEXT_POSTPROCESSORS
+
+    evaluator, postprocessor = dataset["eval_cfg"]["evaluator"], dataset["eval_cfg"].get("pred_postprocessor", {})
+    for part in (postprocessor, *([] if evaluator_of(dataset) in SANDBOXED else [evaluator])):
+        module, _, name = str(part.get("type")).rpartition(".")
+        judge = getattr(importlib.import_module(module), name) if module else TEXT_POSTPROCESSORS.get(name)
+        if inspect.isfunction(judge):
+            yield inspect.getsource(judge)
+        elif inspect.isclass(judge):
+            used = [getattr(each, "__module__", None) or "" for each in vars(sys.modules[judge.__module__]).values()]
+            modules = [each.__module__ for each in judge.__mro__[:-1]]
+            modules += [each for each in used if each.startswith("opencompass.datasets.")]
+            yield from (inspect.getsource(sys.modules[each]) for each in dict.fromkeys(modules))
 
 
 def _plain(value: Any) -> Any:

@@ -171,7 +171,8 @@ def with_notes(measured: pd.DataFrame, run: Run, settings: Mapping[tuple[str, st
         if row.scored == 0:
             return str(reasons.get(row.suite, "not scored"))
         notes = [f"accuracy over {row.scored} of {row.most} items"] if row.scored < row.most else []
-        return joined(*notes, *(not_enforced if executes.get(row.suite) else []), settings_note(row))
+        misjudged = SUITES[row.suite].misjudged(run.config.prompt, run.config.generated) if row.suite in SUITES else ""
+        return joined(*notes, *(not_enforced if executes.get(row.suite) else []), misjudged, settings_note(row))
 
     def forward_note(row: Any) -> str:
         if row.shared_items == 0:

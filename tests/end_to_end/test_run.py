@@ -111,6 +111,36 @@ def test_a_model_that_cannot_be_loaded_is_refused_at_once(tmp_path: Path, capsys
     assert not out.exists()
 
 
+CALLED = {
+    "task_id": "mine/1",
+    "prompt": "def twice(f, x):\n    '''f of f of x'''\n",
+    "canonical_solution": "    return f(f(x))\n",
+    "test": "def check(candidate):\n    assert candidate(lambda x: 2 * x, 3) == 12\n",
+    "entry_point": "twice",
+}
+SORTED = {
+    "task_id": "mine/2",
+    "prompt": "def order(numbers):\n    '''Sort numbers.'''\n",
+    "canonical_solution": "    numbers.sort()\n",
+    "test": "def check(candidate):\n    numbers = [2, 1]\n    candidate(numbers)\n    assert numbers == [1, 2]\n",
+    "entry_point": "order",
+}
+
+
+@pytest.mark.parametrize("task", [CALLED, SORTED], ids=["a function", "an argument changed in place"])
+def test_a_task_whose_own_solution_cannot_be_judged_here_is_refused(
+    task: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if choose().isolation is None:
+        pytest.skip(choose().missing)
+    path = tmp_path / "data" / "humaneval" / "human-eval-v2-20210705.jsonl"
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps(task) + "\n")
+    line = ["--suite", "humaneval", "--data", str(tmp_path), "--out", str(tmp_path / "run")]
+    error = refused(main, line, capsys)
+    assert f"{task['task_id']} cannot be judged here" in error and not (tmp_path / "run").exists()
+
+
 def test_a_prompt_beyond_the_limit_is_refused_by_its_item(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     line = ["--suite", "lists", "--limit", "2", "--gen-length", "4090", "--out", str(tmp_path / "run")]
     error = refused(main, line, capsys)

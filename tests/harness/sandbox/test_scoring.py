@@ -13,7 +13,7 @@ from verdicts_only import evaluate
 from harness.errors import UserError
 from harness.records.files import file_hash, files_hash
 from harness.records.store import read_run
-from harness.runs.problems import Judge, Problems, verdict_in
+from harness.runs.problems import Judge, Problems, load_problems, verdict_in
 from harness.sandbox import verdicts
 from harness.sandbox.bubblewrap import choose
 from harness.sandbox.evaluators import taken
@@ -25,8 +25,6 @@ from tables.render import render
 
 CODE_SUITES = [name for name in GENERATED if SUITES[name].executes]
 RUN_CODE_SUITES = [name for name in CODE_SUITES if name in PAPER_SUITES]  # of `finished_run`
-# The test tasks of MBPP whose own solution does not pass their own tests, as OpenCompass compares values.
-MBPP_FAILING = {14, 38, 40, 55, 76, 78, 88, 293, 335, 367, 397, 414, 422, 432, 491}
 
 
 def skip_without_sandbox(suite: str) -> None:
@@ -89,11 +87,66 @@ def run_of_another_configuration(folder: Path, configuration: str, suite: str) -
     [("gsm8k_0shot_gen_a58960", "gsm8k"), pytest.param("humaneval_gen_8e312c", "humaneval", marks=pytest.mark.slow)],
 )
 def test_another_configuration_is_scored(configuration: str, suite: str, tmp_path: Path) -> None:
-    """In one sandbox for all its programs, unless it is known to give each its own."""
     run = run_of_another_configuration(tmp_path, configuration, suite)
-    together = any("one sandbox for all programs" in missing for missing in score_run(run)["not_enforced"])
-    assert together is (suite == "gsm8k")
+    score_run(run)
     assert read_run(run).items["correct"].tolist() == [True, False]
+
+
+def lcbench_run(folder: Path, texts: dict[str, list[str]]) -> Path:
+    """A run of LCBench, in whose evaluator responses can change the evaluator: texts of two items by method."""
+    if (choice := choose()).isolation is None:
+        pytest.skip(choice.missing)
+    row = {"text": "Double x.", "test_list": ["assert double(2) == 4"], "Contest id": 1, "Difficulty": 1}
+    for name in ("LCBench2023", "LCBench2023_cn"):
+        path = folder / "real" / "data" / "LCBench2023" / f"{name}.jsonl"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("".join(json.dumps(row | {"Contest id": 10 + number}) + "\n" for number in range(6)))
+    folder.chmod(0o755)
+    suite = "opencompass:lcbench_gen_5ff288"
+    sha256 = files_hash(suite_named(suite).files(False, folder / "real"))
+    items = [item(method, suite, place, text=text) for method, each in texts.items() for place, text in enumerate(each)]
+    methods = {method: {"label": method, "method": method} for method in texts}
+    data = {"folder": str(folder / "real"), "files": {suite: {"sha256": sha256, "items": 2}}}
+    save(
+        folder / "run",
+        items,
+        config={"data": {suite: sha256}, "methods": methods, "suites": {suite: {"title": suite}}},
+        data=data,
+    )
+    return folder / "run"
+
+
+DOUBLE = "def double(x):\n    return 2 * x"
+FORGED = """import os, glob, time
+if not os.fork():
+    os.setsid()
+    while not (found := glob.glob("/tmp/scoring-*/verdicts.json")):
+        time.sleep(0.01)
+    {do}
+def double(x):
+    return 0"""
+REWRITTEN = "text = open(found[0]).read().replace('false', 'true'); open(found[0], 'w').write(text)"
+LINKED = "os.unlink(found[0]); os.symlink('/etc/hostname', found[0])"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("do", [REWRITTEN, LINKED])
+def test_a_response_that_forges_verdicts_decides_no_other(do: str, tmp_path: Path) -> None:
+    """LCBench's evaluator runs programs that may leave processes behind."""
+    run = lcbench_run(tmp_path, {"llada": [FORGED.format(do=do), DOUBLE.replace("2", "3")], "fef-2": [DOUBLE] * 2})
+    score_run(run)
+    verdicts = read_run(run).items.set_index(["method", "item"])["correct"]
+    assert verdicts["fef-2"].tolist() == [True, True] and not verdicts["llada", 1]
+
+
+@pytest.mark.slow
+def test_a_response_without_end_or_verdict_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    flood = f"import os\nwhile True: os.write(2, b'x' * 65536)\n{DOUBLE}"
+    monkeypatch.setattr("harness.sandbox.scoring.SECONDS", 40.0)
+    run = lcbench_run(tmp_path, {"llada": [flood, DOUBLE]})
+    score_run(run)
+    items = read_run(run).items
+    assert items["correct"].tolist() == [False, True]
 
 
 @pytest.mark.slow
@@ -218,7 +271,8 @@ def test_a_run_without_code_needs_no_sandbox() -> None:
 
 def real_data(suite: str) -> Path:
     """The folder of the real problems, or a skip."""
-    skip_without_sandbox(suite)
+    if suite in SUITES:
+        skip_without_sandbox(suite)
     folder = Path(os.environ.get("COMPASS_DATA_CACHE", "/nowhere"))
     if not (folder / "data" / suite).is_dir():
         pytest.skip("COMPASS_DATA_CACHE names no folder that holds the real problems")
@@ -235,11 +289,33 @@ def test_all_canonical_solutions_of_humaneval_are_right() -> None:
 
 
 @pytest.mark.slow
+def test_the_body_alone_is_right_by_the_configuration_for_base_models() -> None:
+    """And a response that goes on with the next task; by the one for chat models every such response is wrong."""
+    folder = real_data("humaneval")
+    path = suite_named("humaneval").files(False, folder)[0]
+    texts = [f"{json.loads(line)['canonical_solution']}\n\ndef other(" for line in path.read_text().splitlines()]
+    suites = [f"opencompass:{SUITES['humaneval'].completions}", "humaneval"]
+    verdicts = [evaluate(suite_named(suite).datasets(False, folder)[0], list(range(164)), texts) for suite in suites]
+    assert [sum(each) for each in verdicts] == [164, 0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("suite", "count"), [("gsm8k", 1319), ("math500", 500)])
+def test_every_real_answer_passes_its_own_judge(suite: str, count: int) -> None:
+    folder = real_data(suite.rstrip("50"))
+    (part,) = load_problems(suite_named(suite), suite_named(suite).datasets(False, folder), None)
+    Judge(part.config["eval_cfg"], part.rows, part.golds, suite).check_golds(suite)
+    assert len(part) == count
+
+
+@pytest.mark.slow
 def test_of_mbpps_solutions_those_are_wrong_that_opencompass_says() -> None:
     folder = real_data("mbpp")
     rows = [json.loads(line) for line in suite_named("mbpp").files(False, folder)[0].read_text().splitlines()][10:510]
     verdicts = evaluate(suite_named("mbpp").datasets(False, folder)[0], list(range(500)), [row["code"] for row in rows])
-    assert {row["task_id"] for row, right in zip(rows, verdicts, strict=True) if not right} == MBPP_FAILING
+    assert {row["task_id"] for row, right in zip(rows, verdicts, strict=True) if not right} == SUITES[
+        "mbpp"
+    ].solutions.wrong
 
 
 # As soon as a response is there
