@@ -24,7 +24,8 @@ TRIED := 3.11 3.12
 # One process a core; threads that wait must not spin, or they take the other processes' time.
 PYTEST := OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -q
 
-.PHONY: run test test-all test-slurm parity audit nightly no-slurm check tables gate gate-batch gate-run golden gpu clean
+.PHONY: run test test-all test-slurm parity audit nightly no-slurm check tables gpu clean \
+    gate gate-batch gate-blocks gate-run blocks-run golden golden-blocks
 .NOTPARALLEL: # each target takes all cores, and the gate measures speed
 
 run: $(VENV)/.installed
@@ -52,7 +53,7 @@ audit: $(VENV)/.installed
 	$(BIN)/python -m harness.audit --sections law,lemma,chains
 
 # What .ci/run has no time for: run it on a machine that does nothing else. With --keep-going one failure hides no other.
-nightly: test-all audit parity gate gate-batch $(SLURM)
+nightly: test-all audit parity gate gate-batch gate-blocks $(SLURM)
 
 no-slurm:
 	@echo "test-slurm is skipped: it needs root and Debian"
@@ -77,6 +78,19 @@ gate-batch: $(VENV)/.installed
 	$(BIN)/python harness/run.py --methods $(GATE_METHODS) --limit $(FIRST) --threads 2 --batch 8 \
 	    --out results/runs/gate-batch
 	$(BIN)/python harness/gate.py results/runs/gate-batch --against $(GOLDEN) --first $(FIRST)
+
+# A block model, prompts of several hundred tokens, and an order that is drawn.
+gate-blocks: blocks-run
+	$(BIN)/python harness/gate.py results/runs/gate-blocks --against results/golden/blocks
+
+blocks-run: $(VENV)/.installed
+	rm -rf results/runs/gate-blocks
+	$(BIN)/python harness/run.py --model nano-block --suite gsm8k-4shot,lists --limit 2 --threads 2 \
+	    --methods "llada; llada(remasking=random); threshold; block; s2d2; fef-2; fef-two-stream" \
+	    --out results/runs/gate-blocks
+
+golden-blocks: blocks-run
+	$(BIN)/python harness/gate.py results/runs/gate-blocks --against results/golden/blocks --update
 
 golden: gate-run
 	$(BIN)/python harness/gate.py results/runs/gate --against $(GOLDEN) --update

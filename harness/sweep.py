@@ -28,6 +28,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from msgspec import UNSET
 from scipy.stats import kendalltau
 
 from harness.elements import elements_of, parse_value
@@ -98,6 +99,8 @@ def sweep(options: SweepOptions) -> str:
     levels = levels_of(options.vary, options.cross)
     if options.out is None or not levels:
         raise UserError("--out FOLDER and --vary are needed: what is to be changed, such as --vary 'gen_length=64|96'")
+    if (options.out / "sweep.csv").is_dir():
+        raise UserError(f"{options.out}/sweep.csv is a folder, and the results go there; move it away")
     same = {each.name: getattr(options, each.name) for each in fields(RunOptions) if each.name not in KEPT}
     runs: dict[Level, tuple[Path, RunOptions]] = {}
     for key, changed in {BASE: {}, **levels}.items():
@@ -296,7 +299,10 @@ def _change(base: Run, run: Run, method: str) -> tuple[float, float, float]:
     # Another configuration of a suite has its problems under another name, in the same order and with the same answers.
     new = [suite for suite in run.config.suites if suite not in base.config.suites]
     gone = [suite for suite in base.config.suites if suite not in run.config.suites]
-    names = {suite: suite for suite in base.config.suites} | dict(zip(new, gone, strict=False))
+    pairs = zip(new, gone, strict=False)
+    names = {suite: suite for suite in base.config.suites} | {
+        there: here for there, here in pairs if _same_questions(run, there, base, here)
+    }
     sides = []
     for each in (base, run):
         own = each.items[each.items["method"].astype(str) == method].dropna(subset="correct")
@@ -309,6 +315,13 @@ def _change(base: Run, run: Run, method: str) -> tuple[float, float, float]:
     flips = [(int((own < 0).sum()), int((own > 0).sum()), len(own)) for _, own in changes]
     low, high = mean_difference_interval(flips)
     return 100 * mean_difference(flips), 100 * low, 100 * high
+
+
+def _same_questions(run: Run, suite: str, base: Run, other: str) -> bool:
+    """Whether two suites may have the same questions: of files of a user's own, if they are one file."""
+    own = [run.config.suites[suite].questions, base.config.suites[other].questions]
+    files = [None if each is UNSET else each.sha256 for each in own]
+    return files[0] == files[1]
 
 
 def main(line: list[str] | None = None) -> int:

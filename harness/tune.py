@@ -226,7 +226,7 @@ def tune(options: TuneOptions) -> None:
     from harness.measures.choosing import RULE, choose, dev_of, finalists
     from harness.measures.seconds import with_speed
     from harness.options import checked
-    from harness.records.store import read_run, write_atomically
+    from harness.records.store import problems_of, read_meta, read_run, write_atomically
     from harness.run import run
     from harness.runs.models import read_models
     from harness.runs.options import RunOptions
@@ -276,6 +276,7 @@ def tune(options: TuneOptions) -> None:
     choice = {
         "rule": RULE,
         **{name: getattr(options, name) for name in ("suite", "model", "data", "limit", "first", "budget", "seed")},
+        "problems": {suite: problems_of(read_meta(folder), suite) for suite in suites},
         "settings": Counter(decoders.values()),
         "methods": choice_of(chosen, spaces, options.out),
     }

@@ -42,10 +42,10 @@ def at_once(jobs: Iterable[Callable[[], Result]], size: int, say: Callable[[str]
         raise batch.failed
 
 
-def in_batch(backbone: Backbone) -> Backbone:
+def in_batch(backbone: Backbone, before: Callable[[], None] | None = None) -> Backbone:
     """The backbone for one response of `at_once`: its calls wait for the others', and are counted by themselves.
 
-    Raises ValueError for one whose calls cannot be made together.
+    before: what is done before each call waits. Raises ValueError for a backbone whose calls cannot be made together.
     """
     if not isinstance(backbone._run, PlainForward):
         raise ValueError(
@@ -53,7 +53,7 @@ def in_batch(backbone: Backbone) -> Backbone:
             "this code does not know"
         )
     own = copy(backbone)
-    own.calls, own._run = 0, partial(_call_of_all, backbone)
+    own.calls, own._run = 0, partial(_call_of_all, backbone, before)
     return own
 
 
@@ -69,8 +69,10 @@ def fitting(backbone: Backbone, length: int, free: int) -> int:
     return max(1, min(MOST, free // each))
 
 
-def _call_of_all(backbone: Backbone, *call: Any) -> torch.Tensor:
+def _call_of_all(backbone: Backbone, before: Callable[[], None] | None, *call: Any) -> torch.Tensor:
     """Takes and gives what `HeadAtPositions.infer` does; the call is made by `at_once`."""
+    if before is not None:
+        before()
     logits: torch.Tensor = getcurrent().parent.switch((backbone, Call(*call)))
     return logits
 

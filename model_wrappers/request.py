@@ -137,6 +137,9 @@ class Request:
             drafts = inside[len(inside) - window.proposed :]
             counts = sum(drafts), sum(drafts[: window.accepted]), sum(inside[: window.committed])
             window = Window(window.step, window.round, window.start, *counts)
+        places = self.x_1L.shape[1] - self.start
+        if max(window.proposed, window.committed) > places:
+            raise ValueError(f"{window} cannot be: the response has {places} tokens")
         self.windows.append(window)
         if self.observer is not None and isinstance(self.observer, FullObserver):
             self.observer.recorded(window)

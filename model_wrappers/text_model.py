@@ -8,7 +8,7 @@ import inspect
 import sys
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from functools import partial
 from typing import Any, ClassVar, Literal, Self
@@ -200,12 +200,15 @@ class TextModel:
             costs.append(costs_of(self.backbone, prompt_P, out) | windows | shared)
         return found, costs
 
-    def batched(self) -> Self:
-        """This model for one response of `batches.at_once`. Raises ValueError where its calls cannot be packed."""
+    def batched(self, before: Callable[[], None] | None = None) -> Self:
+        """This model for one response of `batches.at_once`; before: of `in_batch`.
+
+        Raises ValueError where its calls cannot be packed.
+        """
         own, draft = copy(self), self.options.get("draft")
-        own.backbone = in_batch(self.backbone)
+        own.backbone = in_batch(self.backbone, before)
         if draft is not None:
-            own.options = self.options | {"draft": own.backbone if draft is self.backbone else in_batch(draft)}
+            own.options = self.options | {"draft": own.backbone if draft is self.backbone else in_batch(draft, before)}
         return own
 
     def likelihood(self, prompt_P: torch.Tensor, answer_A: torch.Tensor) -> Likelihood:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
+from matplotlib.transforms import Bbox
 from msgspec import structs
 
 from harness.errors import explained
@@ -90,6 +92,51 @@ def looks() -> Iterator[dict[str, Any]]:
         yield {"marker": MARKERS[position], "fillstyle": fill, "color": PALETTE[number % len(PALETTE)]}
 
 
+def looks_of(names: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """The look of each of these, the same in every figure of a run that gives all its methods or series."""
+    return dict(zip(names, looks(), strict=False))
+
+
+PLACES = [(side, distance) for distance in (5, 11, 18, 27) for side in range(8)]  # around a point; in points
+
+
+def name_points(figure: Figure, axes: Axes, points: Mapping[str, tuple[float, float]], dots: Sequence[Any]) -> bool:
+    """Write each name next to its point, in the first place that covers no dot and no other name; whether all had one.
+
+    If one had none, nothing is written. points, dots: in the axes' data. A name that is not at its point has a line.
+    """
+    figure.draw_without_rendering()  # the layout, which decides what covers what
+    inside = axes.get_window_extent()
+    size = figure.dpi / 72 * 5  # of a dot, in pixels
+    taken = [Bbox.from_bounds(x - size / 2, y - size / 2, size, size) for x, y in axes.transData.transform(list(dots))]
+    written: list[Any] = []
+    for name, point in points.items():
+        for side, distance in PLACES:
+            x, y = math.cos(side * math.pi / 4), math.sin(side * math.pi / 4)
+            text = axes.annotate(
+                name,
+                point,
+                (distance * x, distance * y),
+                textcoords="offset points",
+                ha="left" if x > 0.1 else "right" if x < -0.1 else "center",
+                va="bottom" if y > 0.1 else "top" if y < -0.1 else "center",
+                fontsize=6,
+                arrowprops={"arrowstyle": "-", "color": "0.6", "linewidth": 0.4} if distance > PLACES[0][1] else None,
+            )
+            written.append(text)
+            box = text.get_window_extent()
+            within = inside.x0 <= box.x0 and box.x1 <= inside.x1 and inside.y0 <= box.y0 and box.y1 <= inside.y1
+            if within and not any(box.overlaps(other) for other in taken):
+                taken.append(box)
+                break
+            written.pop().remove()
+        else:
+            for text in written:
+                text.remove()
+            return False
+    return True
+
+
 def plain_log(axis: Axis, subs: Sequence[int]) -> None:
     """Ticks of a logarithmic axis at these multiples of powers of ten, written as plain numbers."""
     axis.set_major_locator(LogLocator(subs=subs))
@@ -109,13 +156,14 @@ def draw_tradeoff(run: Run) -> tuple[Figure, list[str]]:
     need(not frame.empty, "; ".join(left_out))
     few = len(frame) <= MOST_METHODS
     need(few, f"{len(frame)} methods are too many to distinguish; at most {MOST_METHODS} are drawn")
-    labels, look = method_labels(run), looks()
+    labels = method_labels(run)
+    look = looks_of(list(labels))
     figure, axes = new_figure(2.3, entries=[labels[method] for method in frame["method"]])
     axes.axvline(1, color="0.7", linewidth=0.6, linestyle=":", zorder=0)
     for method, row in frame.groupby("method", sort=False):
         ends = {"xerr": whiskers(row, "speedup"), "yerr": whiskers(row, "accuracy"), "elinewidth": 0.6}
         axes.errorbar(
-            row["speedup"], row["accuracy"], linestyle="none", label=labels[str(method)], **ends, **next(look)
+            row["speedup"], row["accuracy"], linestyle="none", label=labels[str(method)], **ends, **look[str(method)]
         )
     # A tick at every doubling, and one between where these would be few.
     subs = (1, 1.5) if frame["speedup"].max() < 4 * frame["speedup"].min() else (1,)
@@ -141,7 +189,8 @@ def draw_acceptance(run: Run) -> tuple[Figure, list[str]]:
     asked = [method for method in ran if method not in ONLY_ABLATION] or ran
     shown, left_out = asked[:MOST_CURVES], [f"without {labels[method]}" for method in asked[MOST_CURVES:]]
     figure, (above, below) = new_figure(3.0, rows=2, entries=[labels[method] for method in shown for _ in range(2)])
-    for method, look, line in zip(shown, looks(), EXPECTED_LINES, strict=False):
+    for method, line in zip(shown, EXPECTED_LINES, strict=False):
+        look = looks_of(list(labels))[method]
         positions = acceptance_by_position(windows[windows["method"] == method])
         style = {**look, "linestyle": "-", "markersize": 3.5, "linewidth": 0.7}
         above.plot(positions["position"], positions["given_tested"], label=labels[method], **style)
@@ -220,7 +269,7 @@ def draw_curves(curves: dict[str, Path]) -> tuple[Figure, list[str]]:
 def draw_throughput(record: Path) -> tuple[Figure, list[str]]:
     """Responses a second against responses at once. Raises UserError for no record of harness.bench --throughput."""
     unlike = f"{record} is no record of harness.bench --throughput --out"
-    with explained(unlike, OSError, ValueError, KeyError, TypeError):
+    with explained(unlike, OSError, ValueError, KeyError, TypeError, RecursionError):
         table = pd.DataFrame(json.loads(record.read_text(encoding="utf-8"))["throughput"])
         means = table.groupby(["method", "batch"], sort=False)["responses/s"].mean()
     names = list(dict.fromkeys(table["method"]))
@@ -272,8 +321,9 @@ def draw_front(run: Run, suite: str | None = None, named: Mapping[str, str] | No
     tuned = any(TUNED in name for series in lines.values() for name in series)
     several = any(len(series) > 1 and REFERENCE not in series for series in lines.values())
     need(tuned or several, "no decoder but LLaDA has two settings that were scored")
-    figure, axes = new_figure(2.3, entries=list(lines))
-    for (name, series), look, dashes in zip(lines.items(), looks(), itertools.cycle(("-", "--", ":")), strict=False):
+    figure, axes = new_figure(2.9)
+    look = looks_of(list(series_of(run, named or {})))
+    for (name, series), dashes in zip(lines.items(), itertools.cycle(("-", "--", ":")), strict=False):
         rows = accuracy.loc[series]
         axes.errorbar(
             1e3 * seconds[series],
@@ -283,7 +333,7 @@ def draw_front(run: Run, suite: str | None = None, named: Mapping[str, str] | No
             linewidth=0.7,
             linestyle=dashes if TUNED not in series[0] and differ_in_one_option(run, series) else "none",
             label=name,
-            **look,
+            **look[name],
         )
     if REFERENCE in accuracy.index:
         ends = accuracy.loc[REFERENCE, ["accuracy_low", "accuracy_high"]]
@@ -293,7 +343,12 @@ def draw_front(run: Run, suite: str | None = None, named: Mapping[str, str] | No
     axes.set(xscale="log", xlabel="milliseconds a response", ylabel=label)
     within_decade = seconds[accuracy.index].max() < 10 * seconds[accuracy.index].min()
     plain_log(axes.xaxis, (1, 2, 3, 4, 6, 8) if within_decade else (1, 2, 5))
-    legend_below(figure, axes)
+    best = {name: accuracy.loc[series, "accuracy"].idxmax() for name, series in lines.items()}
+    points = {name: (1e3 * seconds[method], accuracy["accuracy"][method]) for name, method in best.items()}
+    dots = [(1e3 * seconds[method], accuracy["accuracy"][method]) for series in lines.values() for method in series]
+    if not name_points(figure, axes, points, dots):
+        figure.set_size_inches(*new_figure(2.3, entries=list(lines))[0].get_size_inches())
+        legend_below(figure, axes)
     return figure, left_out
 
 
@@ -314,9 +369,10 @@ def draw_parallelism(run: Run, suite: str | None) -> tuple[Figure, list[str]]:
     need(whole, "no decoder has two settings that were scored beside LLaDA")
     names = {title: f"{title} ({own['area'].mean():.0f})" for title, own in whole.items()}
     figure, axes = new_figure(2.3, entries=list(names.values()))
-    for (title, own), look in zip(whole.items(), looks(), strict=False):
+    look = looks_of(list(series_of(run, {})))
+    for title, own in whole.items():
         points = sorted(zip(*(np.mean(own[name].to_list(), axis=0) for name in ("tpf", "accuracy")), strict=True))
-        axes.plot(*zip(*points, strict=True), linewidth=0.7, label=names[title], **look)
+        axes.plot(*zip(*points, strict=True), linewidth=0.7, label=names[title], **look[str(title)])
     axes.set(xlabel="content tokens a forward pass", ylabel=label)
     legend_below(figure, axes)
     return figure, left_out

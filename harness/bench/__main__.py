@@ -66,8 +66,9 @@ class BenchOptions:
 def main(line: list[str] | None = None) -> int:
     """The command line."""
     options = parsed(BenchOptions, line, __doc__)
-    if options.out is not None and not os.access(options.out.parent, os.W_OK):
-        raise UserError(f"--out {options.out} cannot be written: {options.out.parent} is no folder to write to")
+    if options.out is not None and (options.out.is_dir() or not os.access(options.out.parent, os.W_OK)):
+        folder = "it is a folder" if options.out.is_dir() else f"{options.out.parent} is no folder to write to"
+        raise UserError(f"--out {options.out} cannot be written: {folder}; name a JSON file")
     from harness.records.environment import write_tables
 
     options = replace(options, device=options.device or ("cuda" if options.gpu else "cpu"))

@@ -22,7 +22,7 @@ from harness.measures.intervals import Paired, paired
 from harness.measures.seconds import timed_sessions
 from harness.measures.table import REFERENCE, method_labels, suite_titles
 from harness.records.schema import Setting
-from harness.records.store import Run
+from harness.records.store import Run, problems_of
 from harness.stats import (
     LEVEL,
     Flips,
@@ -180,12 +180,12 @@ class Claim(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 class Claims(msgspec.Struct, forbid_unknown_fields=True):
     """A file of claims."""
 
-    claim: list[Claim]
+    claim: Annotated[list[Claim], Meta(min_length=1)]
 
 
 def read_claims(path: Path) -> list[Claim]:
     """The claims of a TOML file. Raises UserError if it cannot be read, or has something else."""
-    with explained(f"{path} is no file of claims", OSError, ValueError, msgspec.ValidationError):
+    with explained(f"{path} is no file of claims", OSError, ValueError, RecursionError, msgspec.ValidationError):
         return msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), Claims).claim
 
 
@@ -280,14 +280,14 @@ def against_reference(run: Run) -> dict[tuple[str, str], str]:
     reference = run.config.methods.get(REFERENCE)
     usual = {} if reference is None else reference.suites
     return {
-        (name, suite): ", ".join(_differences(own, usual.get(suite), run.config.data))
+        (name, suite): ", ".join(_differences(own, usual.get(suite), problems_of(run.meta, suite)))
         for name, method in run.config.methods.items()
         for suite, own in method.suites.items()
     }
 
 
 def _differences(own: Setting, reference: Setting | None, data: object) -> Iterator[str]:
-    if own.tuned_on is not UNSET and own.tuned_on == data:
+    if own.tuned_on and own.tuned_on == data:
         yield "tuned on these problems"
     if own.attends is not UNSET:
         yield f"the model attends in blocks of {own.block_length}, not in its own of {own.attends}"

@@ -221,9 +221,9 @@ def series_of(run: Run, named: Mapping[str, str]) -> dict[str, list[str]]:
 
 def _kind(name: str, method: Method) -> object:
     """What the methods of a series have in common; a text is the series' title."""
-    if TUNED in name:
-        return method.method, TUNED
     options = settings_of(method)
+    if TUNED in name:
+        return method.method, TUNED, str(options.get("verify")), str(options.get("acceptance"))
     cache = options.get("cache", "none")
     return f"{cache} cache" if cache in ("prefix", "dual") else (method.method, method.role, options.get("verify"))
 

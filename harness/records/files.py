@@ -56,12 +56,20 @@ def each_line(path: Path, record: Line | None) -> Iterator[tuple[bytes, dict[str
 def opened(path: Path) -> Iterator[BinaryIO | gzip.GzipFile]:
     """A JSON-lines file to read, plain or packed, empty if there is neither. Raises UserError if it is damaged."""
     packed = packed_of(path)
+    for each in (path, packed):
+        check_plain(each)
     if path.exists() or not packed.exists():
         with path.open("rb") if path.exists() else io.BytesIO() as file:
             yield file
         return
     with explained(f"{packed} is damaged", EOFError, zlib.error, gzip.BadGzipFile), gzip.open(packed) as file:
         yield file
+
+
+def check_plain(path: Path) -> None:
+    """Raise UserError for what is no file with an end, as a device or a pipe is none."""
+    if path.exists() and not path.is_file():
+        raise UserError(f"{path} is no plain file; the record is damaged, put the file itself there")
 
 
 def packed_of(path: Path) -> Path:
@@ -187,6 +195,7 @@ def frame_of(record: TraceRecord) -> bytes:
 def each_frame(folder: Path) -> Iterator[tuple[bytes, TraceRecord]]:
     """Every whole frame of a run's traces, with what it says; none without any. Raises UserError for a damaged one."""
     path = Path(folder) / TRACES
+    check_plain(path)
     if not path.exists():
         return
     decoder = msgspec.msgpack.Decoder(TraceRecord)

@@ -104,12 +104,22 @@ def read_meta(folder: Path) -> RunRecord:
     said = {name: value for name, value in meta.items() if value is not None} if isinstance(meta, dict) else meta
     with explained(f"{path} is damaged", msgspec.ValidationError):
         record = msgspec.convert(said, RunRecord)
+    if not all(isinstance(each, dict) for each in (record.data.get("files") or {}).values()):
+        raise UserError(f"{path} is damaged: data.files must have an object for each suite")
     if "config_hash" in said and record.config_hash != _hash(meta["config"]):
         raise UserError(
             f"{path}: the configuration is not the one that the run was made with (config_hash {record.config_hash}, "
             f"what stands there has {_hash(meta['config'])}); restore it, or make a run of your own with other settings"
         )
     return record
+
+
+def problems_of(meta: RunRecord, suite: str) -> str:
+    """The problems that a run has of a suite: "generated[-dev][:SEED]", the SHA-256 of files, or "" if unknown."""
+    questions = meta.config.suites[suite].questions
+    if isinstance(meta.config.data, str) and meta.config.data and questions is msgspec.UNSET:
+        return meta.config.data
+    return str((meta.data.get("files") or {}).get(suite, {}).get("sha256") or "")
 
 
 def write_meta(folder: Path, parts: dict[str, Any]) -> None:

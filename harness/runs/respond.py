@@ -1,18 +1,21 @@
 """The timed part of a run: an item through a method, judged, as a record; a decoder from outside is watched.
 
-What is timed is `decode` alone. The watch reads the process before and after
-each response, outside of what is timed; of weights it reads samples, so it finds accidents, not lies.
+What is timed is `decode` alone. The watch reads the process before and after each response, outside of what is timed,
+and in a batch before each call. Of weights it reads samples, so it finds accidents, not lies.
 """
 
+import functools
+import inspect
 import random
-from collections import Counter
-from collections.abc import Collection, Iterator
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
+from greenlet import GreenletExit
 
 from harness.errors import UserError, explained
 from harness.plugins import blame
@@ -40,20 +43,27 @@ def _respond(
     log: EventLog | None = None,
     among: bool = False,
 ) -> Decoded:
-    model = job.models[method].batched() if among else job.models[method]
+    model = job.models[method]
     outside = not isinstance(model.decoder.source, str)
     who = f"{method} on {job.suite}, item {item}" + (", or one decoded at the same time" if among else "")
+    if among:
+        shared = _shared(model.decoder.function, job.backbones) if outside else {}
+        model = model.batched(
+            partial(_check_shared, shared, who, model.decoder.function, job.backbones) if outside else None
+        )
     try:
         with unchanged(job.backbones, who) if outside else nullcontext():
             out = model.respond(prompt_P, seed, log)
         if out.trace.forwards == 0:
             raise ValueError("the decoder made no forward of the model, so that there is nothing to compare")
         return out
-    except (Exception, SystemExit) as error:  # a decoder may call sys.exit
+    except (Exception, SystemExit, GreenletExit) as error:  # a decoder may call sys.exit
         message = blame(model.decoder, error)
         if isinstance(error, UserError) or (message is None and not isinstance(error, ValueError)):
             raise
-        raise UserError(f"{method} on {job.suite}, item {item}: {message or error}") from error
+        alone = "; in a batch responses take turns at each call of the model, --batch 1 decodes them one by one"
+        said = f"{message or error}{alone if among and outside else ''}"
+        raise UserError(f"{method} on {job.suite}, item {item}: {said}") from error
 
 
 def decode_item(
@@ -105,6 +115,48 @@ def unchanged(backbones: Collection[Backbone], who: str) -> Iterator[None]:
             "put back what it changes, and draw from request.sampler alone"
         )
         raise UserError(f"{who}: the decoder {runs if uncounted else leaves}")
+
+
+def _check_shared(
+    before: dict[str, Any], who: str, function: Callable[..., Any], backbones: Collection[Backbone]
+) -> None:
+    """Raise UserError if what all responses of a batch share is other than before this one."""
+    now = _shared(function, backbones)
+    if changed := [name for name in now if now[name] != before.get(name)]:
+        raise UserError(
+            f"{who}: the decoder leaves {', '.join(changed)} other than before while it waits for the model, and the "
+            "other responses of the batch would be decoded with that; let it keep what it needs in local variables, "
+            "or give --batch 1"
+        )
+
+
+def _shared(function: Callable[..., Any], backbones: Collection[Backbone]) -> dict[str, Any]:
+    """What responses of a batch share: `_state`, torch's modes, and the containers of a decoder's module."""
+    modes = {
+        "torch's autocast": (torch.is_autocast_enabled("cpu"), torch.is_autocast_enabled("cuda")),
+        "torch's inference mode": torch.is_inference_mode_enabled(),
+    }
+    return _state(backbones) | modes | {f"its {name}": size for name, size in _containers(function).items()}
+
+
+def _containers(function: Callable[..., Any]) -> dict[str, Any]:
+    """How much is in the containers that a function from outside sees around itself, by their names."""
+    found: dict[str, Any] = {}
+    functions = [function]
+    for each in functions:
+        each = inspect.unwrap(each.func if isinstance(each, functools.partial) else each)
+        if not inspect.isfunction(each):
+            continue
+        seen = inspect.getclosurevars(each).nonlocals
+        if each.__module__.partition(".")[0] not in ("harness", "model_wrappers"):
+            seen = {**each.__globals__, **seen}
+        functions += [value for value in seen.values() if inspect.isfunction(value) and value not in functions]
+        for name, value in seen.items():
+            if isinstance(value, dict | list | set | bytearray | deque) and not name.startswith("__"):
+                found[name] = len(value)
+            elif isinstance(value, torch.Tensor) and not value.is_inference():
+                found[name] = value._version
+    return found
 
 
 @contextmanager

@@ -188,10 +188,10 @@ class Tuned(msgspec.Struct):
 
 
 class ChoiceFile(msgspec.Struct):
-    """A file that harness/tune.py made. data: the problems that it was tuned on."""
+    """A file that harness/tune.py made. problems: those that it was tuned on, as of `records.store.problems_of`."""
 
     methods: dict[str, Tuned]
-    data: str = ""
+    problems: dict[str, str] = {}
 
 
 def read_choice(path: str) -> dict[str, Preset]:
@@ -207,7 +207,7 @@ def read_choice(path: str) -> dict[str, Preset]:
             each.method,
             role=each.role,
             suites=each.suites,
-            tuned_on=dict.fromkeys(each.suites, choice.data),
+            tuned_on={suite: choice.problems.get(suite, "") for suite in each.suites},
         )
         for name, each in choice.methods.items()
     }

@@ -65,6 +65,8 @@ class Family:
         if self.causal:
             return Blocks(1, masks=False, causal=True)
         if self.mask is None:
+            if "canvas_length" not in config:
+                raise ValueError("its config.json has no canvas_length")
             return Blocks(config["canvas_length"], "response", masks=False)
         last, length = Path(name).name.lower(), config.get("block_size", config.get("bd_size"))
         found = next((blocks for pattern, blocks in self.blocks.items() if re.search(pattern, last)), None)

@@ -104,6 +104,16 @@ def test_a_method_that_a_level_lacks_is_left_out_of_it(tmp_path: Path) -> None:
     assert rows["methods"].to_list() == [2] and rows["pairs"].to_list() == [1]
 
 
+def test_two_files_of_questions_are_not_compared_problem_by_problem(tmp_path: Path) -> None:
+    def of(name: str, sha256: str) -> Run:
+        items = [item("fef", name, at, gold="yes", correct=at < 5) for at in range(10)]
+        named = {"file": f"{name}.jsonl", "sha256": sha256, "prompt": "", "answer": "answer", "judge": "exact"}
+        return save(tmp_path / name, items, config={"methods": METHODS, "suites": {name: {"questions": named}}})
+
+    rows = swept(of("one", "a"), {("suite", "two"): of("two", "b"), ("suite", "same"): of("same", "a")})
+    assert rows["change"].to_list() == pytest.approx([math.nan, 0], nan_ok=True)
+
+
 @pytest.mark.parametrize(
     ("vary", "says"),
     [

@@ -43,7 +43,12 @@ def whole(backbone: Backbone, ids_L: torch.Tensor, grid: Grid) -> torch.Tensor:
 
 @pytest.mark.parametrize(
     ("origin", "start", "edges"),
-    [("sequence", 7, [0, 4, 8, 12]), ("response", 7, [0, 3, 7, 11, 15]), ("response", 8, [0, 4, 8, 12])],
+    [
+        ("sequence", 7, [0, 4, 8, 12]),
+        ("response", 7, [0, 3, 7, 11, 15]),
+        ("response", 8, [0, 4, 8, 12]),
+        ("response", 70, [0, *range(2, 79, 4)]),
+    ],
 )
 def test_a_grid_begins_with_the_sequence_or_the_response_with_a_block(
     origin: Any, start: int, edges: list[int]

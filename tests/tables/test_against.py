@@ -265,3 +265,10 @@ def test_a_goal_stood_in_the_file_before_its_record_was_made(goal: Claim, tmp_pa
 def test_what_no_record_bears_is_refused(old: str, new: str, tmp_path: Path) -> None:
     with pytest.raises(UserError):
         main([str(write(tmp_path, TWO.replace(old, new)))])
+
+
+@pytest.mark.parametrize("text", ["claim = []", f"claim = {'[' * 5000}{']' * 5000}", "[[claim]]\nclaim = 'x'"])
+def test_what_is_no_file_of_claims_is_refused(text: str, tmp_path: Path) -> None:
+    (tmp_path / "claims.toml").write_text(text)
+    with pytest.raises(UserError, match="is no file of claims"):
+        read_claims(tmp_path / "claims.toml")

@@ -171,10 +171,10 @@ def test_a_choice_is_an_element_of_methods(tmp_path: Path) -> None:
 def test_what_was_tuned_on_the_problems_that_a_run_has_is_noted(tmp_path: Path) -> None:
     path = tmp_path / "choice.json"
     method = {"label": "LLaDA", "method": "llada", "role": "base", "suites": {"gsm8k": {}}}
-    path.write_text(json.dumps({"data": "generated:7", "methods": {"llada-tuned-fast": method}}))
+    path.write_text(json.dumps({"problems": {"gsm8k": "generated:7"}, "methods": {"llada-tuned-fast": method}}))
     (own,) = resolve(RunOptions(methods=str(path), suite="gsm8k")).config.methods["llada-tuned-fast"].suites.values()
     assert list(_differences(own, None, "generated:7")) == ["tuned on these problems"]
-    assert list(_differences(own, None, "generated")) == []
+    assert list(_differences(own, None, "generated")) == list(_differences(own, None, "")) == []
 
 
 def test_choices_of_several_kinds_of_task_make_one_row_with_a_checkpoint_by_suite(tmp_path: Path) -> None:

@@ -91,6 +91,7 @@ EDITED = "configuration is not the one that the run was made with"
         ({"data": {"files": {"gsm8k": {"items": 2}}}}, "items of gsm8k, 0 to 1"),
         ({"config": MADE_WITH.to_json() | {"threads": 4}, "config_hash": config_hash(MADE_WITH)}, EDITED),
         ({"config": MADE_WITH.to_json(), "config_hash": ""}, EDITED),
+        ({"data": {"files": {"gsm8k": 5}}}, "data.files must have an object"),
         ({"scoring": {"not_scored": "x"}}, r"damaged: Expected `object`, got `str` - at `\$.scoring.not_scored`"),
     ],
 )

@@ -129,3 +129,11 @@ def test_weights_are_all_files_of_weights_in_the_folder_as_they_are_now(tmp_path
 def test_the_hashes_of_the_shipped_weights_are_theirs() -> None:
     files = [path for folder in SHIPPED.values() for path in model_hashes(folder).values()]
     assert nano_hashes() == set(files) and len(files) == len(SHIPPED)
+
+
+def test_a_device_in_the_place_of_records_is_refused(folder: Path) -> None:
+    """Reading /dev/zero would take all memory."""
+    (folder / "windows.jsonl").unlink(missing_ok=True)
+    (folder / "windows.jsonl").symlink_to("/dev/zero")
+    with pytest.raises(UserError, match="no plain file"):
+        read_lines(folder / "windows.jsonl")

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import numpy as np
 import pytest
@@ -9,8 +10,14 @@ import torch
 from fakes import tiny_llada
 
 from harness.errors import UserError
-from harness.runs.respond import unchanged
-from model_wrappers import Backbone
+from harness.runs.problems import SuiteJob
+from harness.runs.respond import _respond, unchanged
+from model_wrappers import Backbone, Decoded
+from model_wrappers.batches import at_once
+from model_wrappers.decoders import Decoder
+from model_wrappers.opencompass_model import DiffusionModel
+from model_wrappers.options import Options
+from model_wrappers.request import Request
 
 
 @pytest.fixture
@@ -68,3 +75,80 @@ def test_a_model_that_is_run_itself_is_named(own: Backbone) -> None:
             own.model(torch.tensor([[1, 2, 3]]))
     with unchanged([own], ""):  # decoding changes nothing
         own.logits(torch.ones(1, 4, dtype=torch.long))
+
+
+def step(request: Request, position: int) -> None:
+    """One token, the likeliest, at a position of the response."""
+    place = torch.tensor([request.start + position])
+    request.commit(place, request.backbone.logits(request.x_1L, positions=place)[0].argmax(-1), None, "unmasked")
+
+
+SEEN: dict[int, int] = {}
+
+
+def remembering(request: Request, options: Options) -> None:
+    SEEN.clear()
+    for position in range(request.length):
+        step(request, position)
+        SEEN[position] = len(SEEN)
+
+
+def in_bfloat16(request: Request, options: Options) -> None:
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        for position in range(request.length):
+            step(request, position)
+
+
+def drawing(request: Request, options: Options) -> None:
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        for position in range(request.length):
+            step(request, position)
+
+
+class Held:
+    """The model that `turning` changes."""
+
+    model: Backbone
+
+
+def turning(request: Request, options: Options) -> None:
+    head = Held.model.model.get_output_embeddings().weight
+    with torch.inference_mode():
+        head.neg_()
+        for position in range(request.length):
+            step(request, position)
+        head.neg_()
+
+
+def honest(request: Request, options: Options) -> None:
+    for position in range(request.length):
+        step(request, position)
+
+
+def batch_of(decoder: Callable[[Request, Options], None], backbone: Backbone) -> list[Decoded]:
+    """Two responses of a decoder from outside, decoded at once."""
+    Held.model, prompts = backbone, [torch.tensor([3, 4]), torch.tensor([5, 6])]
+    model = DiffusionModel(backbone, Decoder(decoder, "mine"), {}, 4)
+    job = SuiteJob("gsm8k", prompts, ["", ""], None, {"mine": model})
+    return list(at_once([partial(_respond, job, "mine", at, prompts[at], 0, None, True) for at in (0, 1)], 2))
+
+
+@pytest.mark.parametrize(
+    ("decoder", "what"),
+    [
+        (remembering, "its SEEN"),
+        (in_bfloat16, "torch's autocast"),
+        (drawing, "torch's random state"),
+        (turning, "the weights of"),
+    ],
+)
+def test_in_a_batch_what_is_put_back_at_the_end_is_found(
+    decoder: Callable[[Request, Options], None], what: str, own: Backbone
+) -> None:
+    with pytest.raises(UserError, match=rf"mine on gsm8k, item \d.*leaves {what}.* or give --batch 1"):
+        batch_of(decoder, own)
+
+
+def test_in_a_batch_a_decoder_that_shares_nothing_decodes(own: Backbone) -> None:
+    assert len(batch_of(honest, own)) == 2

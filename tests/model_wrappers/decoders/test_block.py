@@ -72,6 +72,12 @@ def test_committed_tokens_are_replaced_while_the_model_says_others_and_passes_ar
     assert respond(Scripted(SURE, changed), threshold=0.8, editing_threshold=0.95).tokens.tolist() == [1, 2, 3, 1]
 
 
+def test_an_edit_needs_more_than_its_threshold() -> None:
+    changed = [(2, 0.69), (2, 0.9), (3, 0.95), (1, 0.9)]
+    out = respond(Scripted(SURE, changed), threshold=0.8, editing_threshold=0.7)
+    assert out.tokens.tolist() == [1, 2, 3, 1]
+
+
 def test_edits_without_end_are_cut() -> None:
     calls = [[(1 + number % 2, 0.9)] * 4 for number in range(40)]
     assert respond(Scripted(*calls), steps=1, editing_threshold=0.5, max_post_steps=5).trace.forwards == 6
