@@ -85,7 +85,8 @@ def read_questions(questions: Questions) -> list[dict[str, str]]:
     path = questions.file
     if questions.prompt == MADE:
         return parallelbench_rows(path)
-    with explained(f"questions {path}", OSError, ValueError, csv.Error):
+    not_text = explained(f"questions {path}", UnicodeDecodeError, instead="save the file as UTF-8")
+    with explained(f"questions {path}", OSError, ValueError, csv.Error), not_text:
         if not (rows := list(_rows(path))):
             raise ValueError("the file holds no questions")
         prompt = questions.prompt or next((name for name in PROMPTS if name in rows[0][1]), PROMPTS[0])

@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerFast
 
 from harness.errors import UserError
 from harness.runs.loading import load
-from harness.runs.problems import load_problems, prepare, prompts_of
+from harness.runs.problems import item_seed, load_problems, prepare, prompts_of
 from harness.suites.registry import SUITES, write_suites
 from model_wrappers import load_backbone
 from model_wrappers.backbones.registry import SHIPPED, TRAINED
@@ -166,3 +166,7 @@ def test_logits_that_are_not_finite_name_method_suite_and_item(tmp_path: Path, m
     monkeypatch.setattr(backbone, "logits", lambda *given, **named: logits(*given, **named) * float("nan"))
     with pytest.raises(UserError, match="llada on gsm8k, item 2: the model's logits are not finite"):
         decode_item(job, "llada", 2, seed=0)
+
+
+def test_the_seed_of_an_item_is_the_one_that_records_were_made_with() -> None:
+    assert item_seed(0, "gsm8k", 0) == 206750317586755

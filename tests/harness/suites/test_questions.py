@@ -288,3 +288,11 @@ def test_a_file_with_too_few_lines_is_refused(tmp_path: Path) -> None:
 def test_training_takes_every_line_of_any_known_format(tmp_path: Path) -> None:
     path = lines_file(tmp_path, HELLO, {"question": "a", "answer": "b"}, {"problem": "c", "solution": "d"})
     assert [exchange.response for exchange in read_exchanges(path, "--data")] == ["hello", "b", "d"]
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "latin-1"])
+def test_a_file_of_another_encoding_is_named_with_what_to_do(encoding: str, tmp_path: Path) -> None:
+    path = tmp_path / "q.csv"
+    path.write_bytes("prompt,answer\nWie groß?,Größer\n".encode(encoding))
+    with pytest.raises(UserError, match="save the file as UTF-8"):
+        read_questions(Questions(path))
