@@ -24,7 +24,7 @@ from harness.errors import UserError, explained, one_line_errors
 from harness.measures.seconds import read_measured
 from harness.measures.table import suite_titles
 from harness.options import option, parsed
-from tables import charts
+from tables import charts, fronts
 from tables.folder import ELSEWHERE, make_room
 
 
@@ -74,12 +74,12 @@ def main(line: list[str] | None = None) -> int:
             "acceptance": lambda: charts.draw_acceptance(run),
             "window-size": lambda: charts.draw_window_size(run),
             "anchor": lambda: charts.draw_anchor(run),
-            "parallelism": lambda: charts.draw_parallelism(run, None),
-            "front": lambda: charts.draw_front(run, None, series),
+            "parallelism": lambda: fronts.draw_parallelism(run, None),
+            "front": lambda: fronts.draw_front(run, None, series),
         }
         for suite in (suite for suite in suite_titles(run) if suite in ran):
-            drawings |= {f"front-{suite}": partial(charts.draw_front, run, suite, series)}
-            drawings |= {f"parallelism-{suite}": partial(charts.draw_parallelism, run, suite)}
+            drawings |= {f"front-{suite}": partial(fronts.draw_front, run, suite, series)}
+            drawings |= {f"parallelism-{suite}": partial(fronts.draw_parallelism, run, suite)}
     if options.curves:
         curves = {name: Path(file) for name, file in _pairs("--curves takes NAME=FILE", options.curves).items()}
         drawings["curves"] = lambda: charts.draw_curves(curves)

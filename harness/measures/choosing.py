@@ -14,8 +14,8 @@ ALPHA = 0.05  # of the test that a setting is below LLaDA's best
 GOALS = ("fast", "accurate")
 FINALISTS = 4  # of each decoder that all dev problems are decoded with
 RULE = (
-    f"of each decoder's settings and checkpoints {FINALISTS} that no other beats in accuracy and speed go on from the "
-    "first dev problems to all of them; of these, fast is the fastest that an exact paired test "
+    f"of each decoder's settings and checkpoints {FINALISTS} go on from the first dev problems to all of them, first "
+    "those that no other beats in accuracy and speed; of these, fast is the fastest that an exact paired test "
     "(one-sided, 5%) does not show to be below LLaDA's best, accurate the most accurate"
 )
 

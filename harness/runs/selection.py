@@ -188,10 +188,12 @@ class Tuned(msgspec.Struct):
 
 
 class ChoiceFile(msgspec.Struct):
-    """A file that harness/tune.py made. problems: those that it was tuned on, as of `records.store.problems_of`."""
+    """A file that harness/tune.py made. problems: those that it was tuned on, as of `records.store.problems_of`; data:
+    the same in files that lack them."""
 
     methods: dict[str, Tuned]
     problems: dict[str, str] = {}
+    data: str = ""
 
 
 def read_choice(path: str) -> dict[str, Preset]:
@@ -207,7 +209,7 @@ def read_choice(path: str) -> dict[str, Preset]:
             each.method,
             role=each.role,
             suites=each.suites,
-            tuned_on={suite: choice.problems.get(suite, "") for suite in each.suites},
+            tuned_on={suite: choice.problems.get(suite, choice.data) for suite in each.suites},
         )
         for name, each in choice.methods.items()
     }

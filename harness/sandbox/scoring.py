@@ -9,9 +9,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import ExitStack
-from functools import partial
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
 from typing import Any, TypedDict
@@ -80,15 +79,16 @@ def score_run(folder: Path, unsafe: bool = False, pending: bool = False) -> dict
     ]
     data = str(meta.data.get("folder") or "")
     shown = [str(ROOT), *([data] if Path(data).is_dir() and data else [])]
-    ways: list[tuple[list[str], Callable[[list[str]], Found]]] = [
-        ([name for name in specs if name not in (*apart, *texts)], partial(_verdicts, folder, unsafe, pending)),
-        (texts, partial(_verdicts, folder, unsafe, pending, isolation=choose(unsafe).isolation, shown=shown)),
-        (apart, partial(_each_apart, folder, unsafe, pending, shown)),
-    ]
-    for suites, judged in ways:
-        if not suites:
-            continue
-        found = judged(suites)
+    own = [name for name in specs if name not in (*apart, *texts)]
+
+    def verdicts_on(suites: list[str]) -> Found:
+        if suites is apart:
+            return _each_apart(folder, unsafe, pending, suites, shown)
+        isolation = choose(unsafe).isolation if suites is texts else None
+        return _verdicts(folder, unsafe, pending, suites, isolation, shown)
+
+    for suites in filter(None, (own, texts, apart)):
+        found = verdicts_on(suites)
         verdicts = {(method, suite, item): correct for method, suite, item, correct in found["rows"]}
         recorder.score(verdicts, {(method, suite, item): said for method, suite, item, said in found["why"]})
         scoring["sandbox"] = found["sandbox"]
@@ -187,7 +187,7 @@ def _found_in(path: Path) -> Found:
         return msgspec.json.decode(file.read(VERDICTS_BYTES), type=Found)
 
 
-def _each_apart(run: Path, unsafe: bool, pending: bool, shown: Sequence[str], suites: list[str]) -> Found:
+def _each_apart(run: Path, unsafe: bool, pending: bool, suites: list[str], shown: Sequence[str]) -> Found:
     """As `_verdicts`, each response in a process and a sandbox that no other response shares.
 
     One whose process ends without a verdict is wrong, unless an empty response has none either: that raises UserError.

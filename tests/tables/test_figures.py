@@ -17,6 +17,7 @@ from scipy import stats
 
 from harness.errors import UserError
 from harness.measures.intervals import tradeoff
+from harness.measures.parallelism import series_of
 from harness.measures.theory import acceptance_by_position, expected_committed, fef_windows
 from harness.methods.presets import PRESETS
 from harness.records.store import Run, write_meta
@@ -31,13 +32,11 @@ from tables.charts import (
     draw_acceptance,
     draw_anchor,
     draw_curves,
-    draw_front,
     draw_throughput,
     draw_tradeoff,
     draw_window_size,
-    front_of,
-    series_of,
 )
+from tables.fronts import draw_front, front_of
 
 SIZES = {"fef-4(window=4)": 4, "fef-4": 16, "fef-2": 16}
 

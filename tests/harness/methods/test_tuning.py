@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -168,10 +169,11 @@ def test_a_choice_is_an_element_of_methods(tmp_path: Path) -> None:
     assert methods_named(f"{path}:factor-tuned-fast").keys() == {"factor-tuned-fast"}
 
 
-def test_what_was_tuned_on_the_problems_that_a_run_has_is_noted(tmp_path: Path) -> None:
+@pytest.mark.parametrize("said", [{"problems": {"gsm8k": "generated:7"}}, {"data": "generated:7"}])
+def test_what_was_tuned_on_the_problems_that_a_run_has_is_noted(said: dict[str, Any], tmp_path: Path) -> None:
     path = tmp_path / "choice.json"
     method = {"label": "LLaDA", "method": "llada", "role": "base", "suites": {"gsm8k": {}}}
-    path.write_text(json.dumps({"problems": {"gsm8k": "generated:7"}, "methods": {"llada-tuned-fast": method}}))
+    path.write_text(json.dumps({**said, "methods": {"llada-tuned-fast": method}}))
     (own,) = resolve(RunOptions(methods=str(path), suite="gsm8k")).config.methods["llada-tuned-fast"].suites.values()
     assert list(_differences(own, None, "generated:7")) == ["tuned on these problems"]
     assert list(_differences(own, None, "generated")) == list(_differences(own, None, "")) == []
