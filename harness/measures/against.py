@@ -287,7 +287,7 @@ def against_reference(run: Run) -> dict[tuple[str, str], str]:
 
 
 def _differences(own: Setting, reference: Setting | None, data: object) -> Iterator[str]:
-    if own.tuned_on and own.tuned_on == data:
+    if own.tuned_on == data:
         yield "tuned on these problems"
     if own.attends is not UNSET:
         yield f"the model attends in blocks of {own.block_length}, not in its own of {own.attends}"

@@ -1,5 +1,6 @@
 """Figures from synthetic records: what their lines hold, what is skipped, that same records give same bytes; colors."""
 
+import itertools
 import json
 from itertools import combinations
 from pathlib import Path
@@ -35,8 +36,9 @@ from tables.charts import (
     draw_throughput,
     draw_tradeoff,
     draw_window_size,
+    new_figure,
 )
-from tables.fronts import draw_front, front_of
+from tables.fronts import draw_front, front_of, name_points
 
 SIZES = {"fef-4(window=4)": 4, "fef-4": 16, "fef-2": 16}
 
@@ -354,3 +356,15 @@ def test_tuned_settings_of_a_decoder_share_a_look_and_no_line(tmp_path: Path) ->
     lengths = {name: len(line.get_xdata()) for name, line in points.items()}
     assert lengths == {"Entropy, tuned": 3, "FeF-DLLM, tuned": 2, "LLaDA": 1}
     assert points["Entropy, tuned"].get_linestyle() == "None"
+
+
+def test_names_stand_at_points_where_all_find_room() -> None:
+    """Three at one point do, sixty do not: then none is written."""
+    for count, room in ((3, True), (60, False)):
+        figure, axes = new_figure(2.9)
+        points = {f"decoder number {number}": (1.0, 1.0) for number in range(count)}
+        axes.plot([0, 2], [0, 2])
+        assert name_points(figure, axes, points, [(1.0, 1.0)]) is room
+        boxes = [text.get_window_extent() for text in axes.texts]
+        assert len(boxes) == (count if room else 0)
+        assert not any(one.overlaps(other) for one, other in itertools.combinations(boxes, 2))

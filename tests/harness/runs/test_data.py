@@ -57,6 +57,7 @@ def test_a_good_file_is_taken(tmp_path: Path) -> None:
         (lines({"question": ["How", "many?"], "answer": "#### 4"}), "item 0: question must be text"),
         (lines({"question": "  ", "answer": "#### 4"}), "item 0: question must be text"),
         (lines(GOOD, GOOD | {"answer": "4"}), r"item 1: the reference '4' is not in its suite's format"),
+        (lines(GOOD, GOOD | {"answer": "#### many"}), "item 1: the evaluator judges its own answer '#### many' wrong"),
         (lines(GOOD | {"question": "Fill <|mdm_mask|> in"}), r"item 0: .* holds the mask token <\|mdm_mask\|>"),
         ("[1, 2]\n", "gsm8k"),
         ("{", "gsm8k"),

@@ -212,6 +212,20 @@ def test_what_a_machine_does_not_enforce_is_a_note_of_the_suites_of_programs(tmp
     assert [table.count(note) for table in shown] == [0, 1]
 
 
+@pytest.mark.parametrize(
+    ("config", "noted"),
+    [
+        ({"prompt": "plain", "data": {"humaneval": "x"}}, True),
+        ({"prompt": "plain", "data": "generated"}, False),
+        ({"data": {"humaneval": "x"}}, False),
+    ],
+)
+def test_a_base_models_responses_to_humaneval_have_a_note(config: dict[str, Any], noted: bool, tmp_path: Path) -> None:
+    methods, suites = {"llada": {"label": "LLaDA", "method": "llada"}}, {"humaneval": {"title": "HumanEval"}}
+    run = save(tmp_path, [item("llada", "humaneval", 0)], config={**config, "methods": methods, "suites": suites})
+    assert ("is for base models" in render(run)["main.md"]) is noted
+
+
 def test_a_program_whose_own_objects_are_compared_is_counted_and_fails(tmp_path: Path) -> None:
     skip_without_sandbox("humaneval")
     write_suites(tmp_path, "dev", 2)
