@@ -23,7 +23,7 @@ import os
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
@@ -224,7 +224,7 @@ def tune(options: TuneOptions) -> None:
     spaces = {**SPACES, **own}
     # What takes seconds to import comes after what may be refused.
     from harness.measures.choosing import RULE, choose, dev_of, finalists
-    from harness.measures.seconds import with_speed
+    from harness.measures.seconds import timing_sentences, with_speed
     from harness.options import checked
     from harness.records.store import problems_of, read_meta, read_run, write_atomically
     from harness.run import run
@@ -270,9 +270,10 @@ def tune(options: TuneOptions) -> None:
     print(f"{len(tried)} settings on {options.first} problems of {where}; the best on {options.limit}")
     resolve(given(folder, elements, whole))  # what cannot be decoded is refused before the first hour
     decode(given(first, elements, {"limit": min(options.first, options.limit)}))
-    best = finalists(dev_of(read_run(first), decoders))["name"]
+    timed = read_run(first)
+    best = finalists(dev_of(timed, decoders))["name"]
     decode(given(folder, best, whole))
-    chosen = choose(dev_of(with_speed(read_run(folder), read_run(first)), {name: decoders[name] for name in best}))
+    chosen = choose(dev_of(with_speed(read_run(folder), timed), {name: decoders[name] for name in best}))
     choice = {
         "rule": RULE,
         **{name: getattr(options, name) for name in ("suite", "model", "data", "limit", "first", "budget", "seed")},
@@ -281,8 +282,9 @@ def tune(options: TuneOptions) -> None:
         "methods": choice_of(chosen, spaces, options.out),
     }
     write_atomically(options.out / "choice.json", json.dumps(choice, indent=1) + "\n")
-    write_atomically(options.out / "choice.md", described(chosen, spaces))
-    print(described(chosen, spaces))
+    page = described(chosen, spaces, timing_sentences(timed))
+    write_atomically(options.out / "choice.md", page)
+    print(page)
     print(f"chosen on {options.limit} problems a suite of {options.data}: {options.out}/choice.json")
 
 
@@ -310,8 +312,8 @@ def choice_of(chosen: pd.DataFrame, spaces: Mapping[str, Space] = SPACES, folder
     return methods
 
 
-def described(chosen: pd.DataFrame, spaces: Mapping[str, Space] = SPACES) -> str:
-    """What was chosen, in Markdown: a row per decoder and goal."""
+def described(chosen: pd.DataFrame, spaces: Mapping[str, Space] = SPACES, timing: Sequence[str] = ()) -> str:
+    """What was chosen, in Markdown: a row per decoder and goal, then sentences on the seconds."""
     from harness.measures.choosing import RULE
 
     lines = [
@@ -332,7 +334,7 @@ def described(chosen: pd.DataFrame, spaces: Mapping[str, Space] = SPACES) -> str
             f"| {row['decoder']} | {row['goal']} | {row['checkpoint']} | {row['accuracy']:.1f} | {row['p_below']:.3f} "
             f"| {row['speed']:.2f}x | {said} |"
         )
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, *(["", " ".join(timing)] if timing else [])]) + "\n"
 
 
 def main(line: list[str] | None = None) -> int:

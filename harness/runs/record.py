@@ -43,7 +43,7 @@ def record(folder: Path, run: ResolvedRun, pool: WorkerPool) -> Missing:
 
 
 def _decode(folder: Path, config: RunConfig, pool: WorkerPool, device: str, recorder: Recorder) -> Missing:
-    """Record each result as it comes, as one session of run.json, with a bar for each suite."""
+    """Record each result as it comes, as one session of run.json, with one bar that names the suite at work."""
     at_once = config.batch if isinstance(config.batch, int) else 1 if config.batch is UNSET else MOST
     queue = Queue(pool.items, list(config.methods), recorder.done, config.chunk or 1, pool.size, at_once)
 
@@ -51,23 +51,19 @@ def _decode(folder: Path, config: RunConfig, pool: WorkerPool, device: str, reco
         named = [{**dict(zip(KEY, key, strict=True)), "reason": reason} for key, reason in queue.left_out.items()]
         return pool.about() | ({"left_out": named} if named else {})
 
-    done = Counter(suite for _, suite, _ in recorder.items)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    bars = Progress(*columns, auto_refresh=False)  # a thread that draws would take time from what is timed
-    tasks = {
-        suite: bars.add_task(
-            config.suites[suite].title or suite, total=count * len(config.methods), completed=done[suite]
-        )
-        for suite, count in pool.items.items()
-    }
-    with session(folder, device, config.timed, more), bars:
+    bar = Progress(*columns, auto_refresh=False)  # a thread that draws would take time from what is timed
+    total = sum(pool.items.values()) * len(config.methods)
+    task = bar.add_task("responses", total=total, completed=len(recorder.items))
+    with session(folder, device, config.timed, more), bar:
         for worker, result in pool.results(queue):
             if isinstance(result, Passes):
                 recorder.add_passes(result.line)
                 continue
             item = result.item | ({"worker": worker} if worker else {})
             recorder.add(item, result.windows, result.trace)
-            bars.update(tasks[item["suite"]], advance=1, refresh=True)
+            suite = config.suites[item["suite"]].title or item["suite"]
+            bar.update(task, description=suite, advance=1, refresh=True)
     return queue.left_out
 
 
@@ -119,7 +115,8 @@ def describe_status(folder: Path) -> str:
     meta = read_meta(folder)
     methods, files = len(meta.config.methods), meta.data.get("files") or {}
     totals = {suite: methods * files.get(suite, {}).get("items", 0) for suite in meta.config.suites}
-    done = Counter(row["suite"] for _, row in each_line(folder / "items.jsonl", ItemRecord))
+    recorded = {tuple(row[name] for name in KEY) for _, row in each_line(folder / "items.jsonl", ItemRecord)}
+    done = Counter(suite for _, suite, _ in recorded)
     lines = [
         f"{meta.config.suites[suite].title or suite}: {done[suite]} of {total} responses"
         for suite, total in totals.items()

@@ -64,17 +64,23 @@ def check_index(source: str) -> None:
 
 @contextmanager
 def _reports() -> Iterator[list[logging.LogRecord]]:
-    """What transformers reports of a config and of tensors: collected, not printed."""
-    collector = BufferingHandler(sys.maxsize)
+    """What transformers reports of a config and of tensors: collected, not printed, also where logging is disabled."""
+    collector, disabled = BufferingHandler(sys.maxsize), logging.root.manager.disable
     loggers = [logging.getLogger(f"transformers.{name}") for name in LOGGERS]
     before = [(logger.propagate, logger.level) for logger in loggers]
     for logger in loggers:
         logger.addHandler(collector)
         logger.propagate = False
         logger.setLevel(logging.WARNING)
+    others = logging.getLogger("transformers")
+    quiet = others.level
+    others.setLevel(max(quiet, disabled + 1))
+    logging.disable(logging.NOTSET)
     try:
         yield collector.buffer
     finally:
+        logging.disable(disabled)
+        others.setLevel(quiet)
         for logger, (propagates, level) in zip(loggers, before, strict=True):
             logger.removeHandler(collector)
             logger.propagate = propagates

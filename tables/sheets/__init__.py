@@ -241,7 +241,7 @@ def grid(
     """Cells and notes: a row per method of `labels` in `frame`, a column per suite of `groups` and metric.
 
     The best value of a column, as printed, gets the metric's emphasis, among the competing rows (of the same `source`,
-    if any).
+    if any), unless all have it.
     """
     rows = {(str(row["method"]), str(row["suite"])): row for row in frame.to_dict("records")}
     methods = [method for method in labels if method in set(frame["method"])]
@@ -273,13 +273,12 @@ def listed(frame: pd.DataFrame, headings: Headings, run: Run) -> pd.DataFrame:
 
 
 def _bests(rows: list[dict[Any, Any]], metric: Metric) -> set[tuple[str, str]]:
-    """(source, value as printed) of the best competing row of every source."""
-    best: dict[str, str] = {}
+    """(source, value as printed) of the best competing row of every source; of several that are equal none is best."""
+    texts: dict[str, list[str]] = {}
     for row in rows:
         if row[metric.competes] and pd.notna(row[metric.value]):
-            source = row.get("source", "")
-            best[source] = max(best.get(source, "-1"), number_text(row[metric.value], 2), key=float)
-    return set(best.items())
+            texts.setdefault(row.get("source", ""), []).append(number_text(row[metric.value], 2))
+    return {(source, max(own, key=float)) for source, own in texts.items() if len(own) == 1 or len({*own}) > 1}
 
 
 def _cell(row: dict[Any, Any] | None, metric: Metric, bests: set[tuple[str, str]], letters: dict[str, str]) -> Cell:

@@ -7,6 +7,8 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +34,15 @@ def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run of four methods, on a suite of text and one of code."""
     out = tmp_path_factory.mktemp("run") / "nano"
     line = ["--methods", "llada,llada/2,fef-2,fef-2-nosd", "--limit", "1", "--untimed", "--out", str(out)]
-    assert main(["--suite", ",".join(LENGTHS), *line]) == 0
+    with redirect_stdout(StringIO()) as said:
+        assert main(["--suite", ",".join(LENGTHS), *line]) == 0
+    (out.parent / "said").write_text(said.getvalue())
     return out
+
+
+def test_progress_is_one_line_for_all_suites(run_folder: Path) -> None:
+    lines = (run_folder.parent / "said").read_text().splitlines()
+    assert [line.split()[-2] for line in lines if "━" in line] == ["8/8"]
 
 
 def test_every_item_is_recorded_once_and_scored(run_folder: Path) -> None:

@@ -272,3 +272,9 @@ def test_what_is_no_file_of_claims_is_refused(text: str, tmp_path: Path) -> None
     (tmp_path / "claims.toml").write_text(text)
     with pytest.raises(UserError, match="is no file of claims"):
         read_claims(tmp_path / "claims.toml")
+
+
+def test_an_unknown_key_of_a_claim_is_refused_with_the_known(tmp_path: Path) -> None:
+    (tmp_path / "claims.toml").write_text(TWO.replace("at_least", "goal"))
+    with pytest.raises(UserError, match=r"unknown field `goal`.*keys of a .* are claim, record, .*at_least"):
+        read_claims(tmp_path / "claims.toml")

@@ -33,6 +33,12 @@ def test_table_has_the_methods_that_were_run_in_config_order_and_their_means(tmp
     assert rows["Method"][:3] == ["GSM8K Acc.", "GSM8K Speed", "GSM8K Fwd."] and rows["Method"][-3] == "Mean Acc."
 
 
+def test_what_all_rows_have_is_nobodys_best(tmp_path: Path) -> None:
+    run = save(tmp_path, [row | {"correct": False} for row in full_items()])
+    rows = rows_of(render(run)["main.md"])
+    assert rows["LLaDA"][0] == rows["FeF-DLLM (step=2)"][0] == "0.00"
+
+
 def test_columns_are_chosen_by_suite_mean_and_heading_and_empty_rows_go(tmp_path: Path) -> None:
     run = save(tmp_path, full_items())
     rows = rows_of(render(run, columns=["mean", "Acc."])["main.md"])
@@ -97,7 +103,7 @@ def test_without_llada_there_is_no_speed(tmp_path: Path) -> None:
     items = [row for row in items if (row["method"], row["suite"]) != ("llada", "math")]
     files = render(save(tmp_path, items))
     rows = rows_of(files["main.md"])
-    assert rows["FeF-DLLM (step=2)"][3:6] == ["**100.00**", "- [a]", "- [a]"]
+    assert rows["FeF-DLLM (step=2)"][3:6] == ["100.00", "- [a]", "- [a]"]
     assert "[a] no speedup: LLaDA has no record of these items" in files["main.md"]
     assert rows["LLaDA"][3:6] == ["-", "-", "-"] and rows["LLaDA"][6].startswith("- [")
 

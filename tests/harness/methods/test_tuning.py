@@ -294,6 +294,11 @@ def test_a_decoder_of_a_file_is_tuned_and_its_choice_finds_the_file(tmp_path: Pa
     assert (preset.label, preset.decoder) == ("Mine, tuned (fast)", METHODS["mine"])
 
 
+def test_a_choice_says_what_its_seconds_are_of() -> None:
+    page = tune.described(choose(rows(("llada", "base", [150, 30], 10))), timing=["It was busy."])
+    assert page.endswith("|\n\nIt was busy.\n")
+
+
 LINE = ["--suite", "mbpp", "--budget", "2", "--limit", "2", "--first", "1", "--threads", "1"]
 
 

@@ -38,6 +38,12 @@ def test_a_run_has_stopped_goes_on_or_is_finished(run: Path) -> None:
     assert not finished(run, config)
 
 
+def test_a_response_that_is_recorded_twice_counts_once(run: Path) -> None:
+    items = run / "items.jsonl"
+    items.write_text(items.read_text() + items.read_text())
+    assert describe_status(run).splitlines()[1] == "GSM8K: 2 of 12 responses"
+
+
 def test_the_command_prints_it_and_refuses_what_is_no_run(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--status", str(run)]) == 0
     assert "GSM8K: 2 of 12 responses" in capsys.readouterr().out

@@ -1,6 +1,7 @@
 """Models that would load and decode nonsense are refused in one line, with what is wrong with them."""
 
 import json
+import logging
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -225,6 +226,20 @@ def test_a_missing_expert_is_refused_by_its_name(part: str, tmp_path: Path, capf
     message = refusal(changed_weights(folder, lambda w: w.pop(matching(w, part))), capfd)
     merged = "down_proj" if "down_proj" in part else "gate_up_proj"
     assert f"model.layers.{part[0]}.mlp.experts.{merged}" in message
+
+
+def test_a_missing_expert_has_its_name_where_logging_is_disabled(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    folder = checkpoint("llada_moe", tmp_path, moe_layer_freq=[1, 1])
+    changed_weights(folder, lambda w: w.pop(matching(w, "1.mlp.experts.3.up_proj")))
+    logging.disable(logging.WARNING)  # as the commands do
+    try:
+        message = refusal(folder, capfd)
+        assert logging.root.manager.disable == logging.WARNING
+    finally:
+        logging.disable(logging.NOTSET)
+    assert "model.layers.1.mlp.experts.gate_up_proj" in message
 
 
 def test_an_unknown_model_type_is_refused_with_the_known(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
