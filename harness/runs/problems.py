@@ -4,11 +4,13 @@ Suites whose evaluators execute model-written code are scored after the run, in 
 """
 
 import hashlib
+import json
 import os
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import datasets
@@ -74,11 +76,21 @@ def load_problems(suite: Suite, configs: list[dict[str, Any]], limit: int | None
         except ImportError as error:
             raise UserError(f"OpenCompass's loader of {suite.name} cannot be used: {error}") from error
         except Exception as error:  # whatever a loader makes of a broken file
-            raise UserError(f"data file of {suite.name} is malformed: {config['path']}: {error}") from error
+            raise UserError(f"data file of {suite.name} is malformed: {_place(config['path'], error)}") from error
         loaded.append(Problems(config, dataset))
         if wrong := _fault(loaded[-1], suite.foreign):
             raise UserError(f"data file of {suite.name}{wrong}: {config['path']}")
     return loaded
+
+
+def _place(path: str, error: Exception) -> str:
+    """The file, the line and what is wrong there; OpenCompass's loaders read lines one by one, each as its line 1."""
+    if isinstance(error, json.JSONDecodeError):
+        for file in [each for each in (Path(path), *Path(path).glob("*.jsonl")) if each.is_file()]:
+            for number, line in enumerate(file.read_text("utf-8").split("\n"), 1):
+                if line.strip() == error.doc:
+                    return f"{file}, line {number}: {error.msg}"
+    return f"{path}: {error}"
 
 
 def _fault(problems: Problems, foreign: bool) -> str:

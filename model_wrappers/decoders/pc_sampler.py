@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from model_wrappers.backbones.registry import NANO
+from model_wrappers import NANO
 from model_wrappers.decoders.llada import Candidates, Choice, Even, UnmaskOptions, steps_per_block, unmask
 from model_wrappers.options import AboveZero, NotNegative, Positive
 from model_wrappers.request import Request

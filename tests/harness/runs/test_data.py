@@ -142,6 +142,15 @@ def test_problems_are_read_from_files_whatever_the_shell_says(tmp_path: Path, mo
     assert os.environ["DATASET_SOURCE"] == "ModelScope"
 
 
+def test_a_line_that_is_not_json_is_named(tmp_path: Path) -> None:
+    write_suites(tmp_path, "test", 2, ["gsm8k"])
+    gsm8k = SUITES["gsm8k"]
+    file = next(tmp_path.rglob("test.jsonl"))
+    file.write_text(file.read_text() + "\n")
+    with pytest.raises(UserError, match=r"is malformed: .*test\.jsonl, line 3: Expecting value$"):
+        load_problems(gsm8k, gsm8k.datasets(True, tmp_path), 2)
+
+
 def test_a_module_that_a_loader_lacks_is_not_called_a_malformed_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
