@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+import textwrap
 from collections.abc import Mapping
 from dataclasses import field, fields
 from pathlib import Path, PurePath
@@ -82,7 +83,7 @@ def parsed(kind: type[T], line: list[str] | None, description: str | None = None
     parser = _Parser(
         prog=f"python -m harness.{program.parent.name}" if program.name == "__main__.py" else None,
         description=description,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=_Help,
         argument_default=argparse.SUPPRESS,
     )
     hints = get_type_hints(kind)
@@ -105,6 +106,14 @@ def parsed(kind: type[T], line: list[str] | None, description: str | None = None
         name = unknown[0].partition("=")[0]
         raise UserError(f"unknown option {name}{meant(name, [_flag(each.name) for each in fields(kind)])}")
     return checked(kind, vars(values))
+
+
+class _Help(argparse.HelpFormatter):
+    """Paragraphs as wide as the terminal; indented lines, which are commands, as they are."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        parts = text.strip().split("\n\n")
+        return "\n\n".join(each if each.startswith(" ") else textwrap.fill(each, width) for each in parts)
 
 
 class _Parser(argparse.ArgumentParser):

@@ -74,12 +74,12 @@ def main(line: list[str] | None = None) -> int:
             "acceptance": lambda: charts.draw_acceptance(run),
             "window-size": lambda: charts.draw_window_size(run),
             "anchor": lambda: charts.draw_anchor(run),
-            "parallelism": lambda: fronts.draw_parallelism(run, None),
+            "parallelism": lambda: fronts.draw_parallelism(run, None, series),
             "front": lambda: fronts.draw_front(run, None, series),
         }
         for suite in (suite for suite in suite_titles(run) if suite in ran):
             drawings |= {f"front-{suite}": partial(fronts.draw_front, run, suite, series)}
-            drawings |= {f"parallelism-{suite}": partial(fronts.draw_parallelism, run, suite)}
+            drawings |= {f"parallelism-{suite}": partial(fronts.draw_parallelism, run, suite, series)}
     if options.curves:
         curves = {name: Path(file) for name, file in _pairs("--curves takes NAME=FILE", options.curves).items()}
         drawings["curves"] = lambda: charts.draw_curves(curves)

@@ -114,7 +114,9 @@ def draw_front(run: Run, suite: str | None = None, named: Mapping[str, str] | No
     return figure, left_out
 
 
-def draw_parallelism(run: Run, suite: str | None) -> tuple[Figure, list[str]]:
+def draw_parallelism(
+    run: Run, suite: str | None = None, named: Mapping[str, str] | None = None
+) -> tuple[Figure, list[str]]:
     """Accuracy against content tokens per forward pass of decoders at several settings.
 
     suite: None for means over the suites. The legend has the area under each curve as `curves` defines it. Raises
@@ -122,7 +124,7 @@ def draw_parallelism(run: Run, suite: str | None) -> tuple[Figure, list[str]]:
     """
     label = "mean accuracy (%)" if suite is None else f"accuracy on {suite_titles(run)[suite]} (%)"
     run = run if suite is None else _only(run, suite)
-    found, whole, left_out = curves(run), {}, []
+    found, whole, left_out = curves(run, named), {}, []
     for title, own in found.groupby("series", sort=False):
         if len(own) == found["suite"].nunique() and own["points"].nunique() == 1:
             whole[title] = own
@@ -131,7 +133,7 @@ def draw_parallelism(run: Run, suite: str | None) -> tuple[Figure, list[str]]:
     need(whole, "no decoder has two settings that were scored beside LLaDA")
     names = {title: f"{title} ({own['area'].mean():.0f})" for title, own in whole.items()}
     figure, axes = new_figure(2.3, entries=list(names.values()))
-    look = looks_of(list(series_of(run, {})))
+    look = looks_of(list(series_of(run, named or {})))
     for title, own in whole.items():
         points = sorted(zip(*(np.mean(own[name].to_list(), axis=0) for name in ("tpf", "accuracy")), strict=True))
         axes.plot(*zip(*points, strict=True), linewidth=0.7, label=names[title], **look[str(title)])

@@ -148,18 +148,19 @@ def area(tpf: Values, accuracy: Values, reference: Values) -> Values:
     return tpf[..., 0] * weighed[..., 0] + trapezoid(weighed, tpf, axis=-1)
 
 
-def curves(run: Run) -> pd.DataFrame:
+def curves(run: Run, named: Mapping[str, str] | None = None) -> pd.DataFrame:
     """One row per decoder that has several settings, and suite that LLaDA is scored on; columns are CURVES.
 
     tpf, accuracy: lists, content tokens per forward pass and percent of the scored settings, over the problems that
     LLaDA and all of them have. aup: with the highest accuracy of the run's methods. area: relative to LLaDA, and its
-    interval: percentiles of problems drawn anew, with all methods' responses. Raises UserError as `measure` does.
+    interval: percentiles of problems drawn anew, with all methods' responses. named: as of `series_of`. Raises
+    UserError as `measure` does.
     """
     items = checked_items(run).dropna(subset=["verdict", "content_tokens", "forwards"])
     items = items.assign(count=1.0, method=items["method"].astype(str), suite=items["suite"].astype(str))
     sums = items.groupby(["suite", "method", "problem"])[["verdict", "count", "content_tokens", "forwards"]].sum()
     rows = []
-    for title, methods in series_of(run, {}).items():
+    for title, methods in series_of(run, named or {}).items():
         if len({run.config.methods[name].method for name in methods}) > 1:
             continue
         for suite in suite_titles(run):

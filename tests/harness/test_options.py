@@ -113,6 +113,17 @@ def test_without_a_command_all_are_named(capsys: pytest.CaptureFixture[str]) -> 
     assert all(f"\n  {name} " in printed for name in COMMANDS)
 
 
+def test_help_is_as_wide_as_the_terminal_but_for_commands(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    prose = "word " * 40
+    with pytest.raises(SystemExit):
+        parsed(RunOptions, ["--help"], f"{prose}\n\n    {'python ' * 20}\n\n{prose}\n")
+    wide = [line for line in capsys.readouterr().out.splitlines() if len(line) > 80]
+    assert len(wide) == 1 and wide[0].startswith("    python")
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_has_help(name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["fef-dllm"])

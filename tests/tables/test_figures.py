@@ -38,7 +38,7 @@ from tables.charts import (
     draw_window_size,
     new_figure,
 )
-from tables.fronts import draw_front, front_of, name_points
+from tables.fronts import draw_front, draw_parallelism, front_of, name_points
 
 SIZES = {"fef-4(window=4)": 4, "fef-4": 16, "fef-2": 16}
 
@@ -249,7 +249,15 @@ def run_with(folder: Path, methods: str, **of: dict[str, str]) -> Run:
         suites = {"gsm8k": options, "math": options}
         named[key] = {"label": preset.label, "method": preset.method, "role": preset.role, "suites": suites}
     items = [
-        item(method, suite, number, seconds=1 / (at + 1), forwards=96 - at, correct=number < 9 - at % 5)
+        item(
+            method,
+            suite,
+            number,
+            seconds=1 / (at + 1),
+            forwards=96 - at,
+            content_tokens=20,
+            correct=number < 9 - at % 5,
+        )
         for suite in ("gsm8k", "math")
         for at, method in enumerate(named)
         for number in range(10)
@@ -317,6 +325,11 @@ def test_decoders_of_ones_own_are_series_or_are_named_by_a_pattern_that_somethin
     assert len(own_series(figure)["Mine"]) == 2 and len(own_series(figure)["TWO"]) == 1
     with pytest.raises(UserError, match=r"--series Mine=three: no method fits; the run has one, other, two, llada"):
         draw_front(run, "math", {"Mine": "three"})
+
+
+def test_parallelism_takes_the_same_titles_as_the_front(tmp_path: Path) -> None:
+    figure, _ = draw_parallelism(run_with(tmp_path, f"llada,{THRESHOLDS}"), None, {"Mine": "threshold*"})
+    assert [str(line.get_label()).partition(" (")[0] for line in figure.axes[0].lines] == ["Mine"]
 
 
 def test_the_front_is_what_nothing_beats() -> None:
