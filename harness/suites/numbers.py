@@ -7,16 +7,33 @@ from decimal import Decimal
 from fractions import Fraction
 
 FINAL = "####"  # before the answer of a solution in GSM8K's format
-# Digits and what may stand between them: dates, times, ratios, powers and 0x10 are such runs, and no numbers.
+# Digits and what may stand between them: dates, times, ratios, powers, 0x10 and "1 234" are such runs, and no numbers.
 BETWEEN = r"[.,:/^][0-9]+|[eE][-+]?[0-9]+|(?:-[0-9]+){2}|[A-Za-z_]+[0-9]+"
+# What multiplies the number before it.
+SCALE = r"\s?(?:[√π]|\b(?:hundred|thousand|[mb]illion|trillion|dozen|lakh|crore)\b)|(?:[kK]|bn)\b"
 RUN = re.compile(
-    rf"(?<![\w.,:/^])(?P<sign>(?<![\w)])[-+])?(?P<digits>\.?[0-9]+(?:{BETWEEN})*)"
-    r"(?P<percent>\s?%|\s(?:percent|per cent)\b)?"
+    rf"(?<![\w.,:/^])(?P<sign>(?<![\w)])[-+])?(?P<root>√)?"
+    rf"(?P<digits>[0-9]{{1,3}}(?: [0-9]{{3}})+(?![0-9])|\.?[0-9]+(?:{BETWEEN})*)"
+    rf"(?P<percent>\s?%|\s(?:percent|per cent)\b)?(?P<scale>{SCALE})?"
 )
 ONE = re.compile(r"((?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)?(?:\.[0-9]+)?)(?:[eE]([-+]?[0-9]{1,3}))?|([0-9]+)/([0-9]+)")
-LATEX = ((re.compile(r"\\[dt]?frac\s*\{([0-9]+)\}\s*\{([0-9]+)\}"), r"\1/\2"), (re.compile(r"\{,\}|\\,"), ","))
-# Minus, fraction slash, and powers, which would become digits.
-SAME = str.maketrans({"\u2212": "-", "\u2044": "/"} | dict.fromkeys("⁰¹²³⁴⁵⁶⁷⁸⁹", "^0"))
+# What is written in another way, as RUN reads it; ^ joins what would else become digits of one number: 3½, 10², 101₂.
+WRITTEN = tuple(
+    (re.compile(pattern), plain)
+    for pattern, plain in (
+        (r"(?<=[0-9])[\u00a0\u2009\u202f](?=[0-9]{3}(?![0-9]))|\{,\}|\\,", ","),
+        (r"(?<=[0-9])(?:\s?(?=[¼-¾⅐-⅞]|\\[dt]?frac)|[⁺⁻₊₋]?(?=[⁰¹²³⁴-⁹₀-₉]))", "^"),
+        (r"\\[dt]?frac\s*\{([0-9]+)\}\s*\{([0-9]+)\}", r"\1/\2"),
+        (r"\\[dt]?frac\s*([0-9])\s*([0-9])", r"\1/\2"),
+        (r"\\sqrt\s*\{?", "√"),
+        (r"\\pi\b", "π"),
+        (r"\^\s*\{\s*(?=[-+]?[0-9])", "^"),
+        (r"(?<=\^)\s*[-+]?(?=[0-9])", ""),
+        (r"(?<=[0-9])\s?[/\u2044]\s?(?=[0-9])", "/"),
+        (r"[\u2010-\u2013\u2212\ufe63\uff0d]", "-"),
+        (r"([-+])\s?(\\?[$€£¥₹])\s?(?=[.0-9])", r"\2\1"),
+    )
+)
 
 
 @dataclass(frozen=True)
@@ -35,19 +52,19 @@ class Number:
 
 
 def numbers_in(text: str) -> list[Number | None]:
-    """Every run of digits of a text: as a number, or None where it is none, say 12:30, 1.234,56, 10^2 or 2026-05-03.
+    """Every run of digits of a text: as a number, or None where it is none, say 12:30, 1.234,56, 10^2, √2, 5k.
 
     Read are signs, thousands between commas, .5, 1e-5, fractions 3/4 (also LaTeX's) and percent.
     """
-    text = unicodedata.normalize("NFKC", text.translate(SAME)).translate(SAME)
-    for pattern, plain in LATEX:
+    for pattern, plain in WRITTEN:
         text = pattern.sub(plain, text)
+    text = unicodedata.normalize("NFKC", text).replace("\u2044", "/")
     return [_number(found) for found in RUN.finditer(text)]
 
 
 def _number(found: re.Match[str]) -> Number | None:
     whole = ONE.fullmatch(found["digits"])
-    if whole is None or (whole[4] and not whole[4].strip("0")):
+    if whole is None or found["root"] or found["scale"] or (whole[4] and not whole[4].strip("0")):
         return None
     over, under = (whole[3], whole[4]) if whole[4] else (f"{whole[1].replace(',', '')}e{whole[2] or 0}", "1")
     value = Fraction(Decimal(over)) / Fraction(Decimal(under))  # a Decimal may have any number of digits

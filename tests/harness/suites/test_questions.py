@@ -134,6 +134,16 @@ NUMBERS = {
         "It is 5.": 5,
         "3 eggs": 3,
     },
+    **{
+        "-$5": -5,
+        "- \\$5": -5,
+        "\u20135": -5,
+        "1\u202f234": 1234,
+        "1 / 2": 0.5,
+        r"\frac12": 0.5,
+        "5\u20137": 7,
+        "20 / 4 = 5": 5,
+    },
     **{"10-3=7": 7, "**70,000**": 70000, "v2.0 has 3": 3, "It is 5 in v2.0": 5, "#### 1e-05": 1e-5},
 }
 
@@ -143,7 +153,24 @@ def test_numbers_are_read_as_what_they_are() -> None:
     assert {text: number and float(number.value) for text, number in found.items()} == NUMBERS
 
 
-@pytest.mark.parametrize("text", ["1,2345", "1.234,56", "3:2", "2024-05-03", "10^2", "10²", "1/2/3", "0x10", "none"])
+NONE = ["1,2345", "1.234,56", "3:2", "2024-05-03", "10^2", "10²", "1/2/3", "0x10", "none", "3½", "3 ½", "2\\frac{1}{2}"]
+NONE += [
+    "10^{5}",
+    "10^{-5}",
+    "1 234",
+    "101₂",
+    "√2",
+    "2π",
+    r"\sqrt{2}",
+    r"2\pi",
+    "5k",
+    "1.5 million",
+    "2 dozen",
+    "10⁻⁵",
+]
+
+
+@pytest.mark.parametrize("text", NONE)
 def test_what_is_no_number_in_full_is_none(text: str) -> None:
     assert last_number(f"5, and then {text}") is None or text == "none"
     assert only_number(text) is None
