@@ -14,7 +14,9 @@ TODAY = date(2024, 7, 26)  # for templates that write it; Llama 3's have this on
 NOW = re.compile(r"""strftime_now\(\s*(['"])(.*?)\1\s*\)""")
 
 
-def encode_messages(tokenizer: PreTrainedTokenizerBase, messages: list[dict[str, str]], **template: Any) -> list[int]:
+def encode_messages(
+    tokenizer: PreTrainedTokenizerBase, messages: list[dict[str, str]], /, **template: Any
+) -> list[int]:
     """Ids of a conversation of {role, content} through the chat template, up to where the response begins.
 
     Raises ValueError as `render` does.
@@ -23,7 +25,7 @@ def encode_messages(tokenizer: PreTrainedTokenizerBase, messages: list[dict[str,
     return list(tokenizer(render(tokenizer, messages, **template), add_special_tokens=False).input_ids)
 
 
-def render(tokenizer: PreTrainedTokenizerBase, messages: list[dict[str, str]], **template: Any) -> str:
+def render(tokenizer: PreTrainedTokenizerBase, messages: list[dict[str, str]], /, **template: Any) -> str:
     """The text of a conversation of {role, content} through the chat template, up to where the response begins.
 
     template: what the template is rendered with. Unless it says otherwise the model is not asked to think, and today is
@@ -36,9 +38,10 @@ def render(tokenizer: PreTrainedTokenizerBase, messages: list[dict[str, str]], *
             "model"
         )
     how: dict[str, Any] = {"add_generation_prompt": True, "enable_thinking": False, **template}
-    how["chat_template"] = NOW.sub(
-        lambda call: repr(TODAY.strftime(call[2])), how.get("chat_template") or tokenizer.get_chat_template()
-    )
+    written = how.get("chat_template") or tokenizer.get_chat_template()
+    if not isinstance(written, str):
+        raise ValueError(f"chat_template must be text, not {written!r}")
+    how["chat_template"] = NOW.sub(lambda call: repr(TODAY.strftime(call[2])), written)
     if "strftime_now(" in how["chat_template"]:
         raise ValueError(f"the chat template of {tokenizer.name_or_path} writes a date that changes: give another one")
     try:

@@ -128,8 +128,12 @@ class Request:
         positions: in the sequence, of all that it proposed or resolved, the drafts last, in their order; those after
         the response, in a block model's last block, are not counted.
         """
-        if min(vars(window).values()) < 0 or window.accepted > window.proposed:
-            raise ValueError(f"{window} cannot be: it counts from 0, and accepts no more than it proposed")
+        counted = vars(window).values()
+        if {*map(type, counted)} != {int} or min(counted) < 0 or window.accepted > window.proposed:
+            raise ValueError(f"{window} cannot be: it counts in int from 0, and accepts no more than it proposed")
+        last = self.windows[-1] if self.windows else None
+        if last and (last.step, last.round, last.start) == (window.step, window.round, window.start):
+            raise ValueError(f"{window} is recorded already")
         inside = [position < self.start + self.length for position in positions or ()]
         if not all(inside):
             if not any(inside):

@@ -43,9 +43,12 @@ def with_speed(run: Run, speed: Run) -> Run:
     # Threads may differ, for untimed responses are decoded next to each other.
     other += [name for name in ("temperature", "dtype") if getattr(run.config, name) != getattr(speed.config, name)]
     other += ["the list of suites"] * (list(speed.config.suites) != list(run.config.suites))
-    for name in run.meta.weights.keys() & speed.meta.weights.keys():
-        here, there = (each.meta.weights[name].get("sha256") for each in (run, speed))
-        other += [f"the weights of {name}"] * (here != there)
+    here, there = weights_of(run), weights_of(speed)
+    other += [
+        f"the weights of role {role} on {suite}"
+        for role, suite in here
+        if here[role, suite] != there.get((role, suite))
+    ]
     if other:
         raise UserError(f"{speed.folder}: {', '.join(other)}: missing there, or not as in {run.folder}")
     both = _both(run, speed)
@@ -68,6 +71,18 @@ def with_speed(run: Run, speed: Run) -> Run:
     seconds = run.items[list(KEY)].merge(speed.items[[*KEY, "seconds"]], on=list(KEY), how="left")["seconds"]
     items = run.items.assign(seconds=seconds.to_numpy(float, na_value=math.nan))
     return dataclasses.replace(run, items=items, speed=speed)
+
+
+def weights_of(run: Run) -> dict[tuple[str, str], object]:
+    """By role and suite the hashes of what the methods of a run decode with."""
+    methods = run.config.methods.values()
+    used = {role for each in methods for role in (each.role, each.draft_role) if role}
+    return {
+        (role, suite): [run.meta.weights.get(name, {}).get(each) for each in ("sha256", "adapter")]
+        for role, suites in run.config.models.items()
+        if role in used
+        for suite, name in suites.items()
+    }
 
 
 def same_tokens_with(run: Run) -> str:

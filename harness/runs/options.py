@@ -44,8 +44,8 @@ class RunOptions:
         metavar="FILE.py",
         group="decoding",
     )
-    gen_length: int | None = option("tokens of a response (default: per suite)")
-    block_length: int | None = option("tokens of a block (default: per suite; FeF decodes the full sequence)")
+    gen_length: int | None = option("tokens of a response (default: per suite)", least=1)
+    block_length: int | None = option("tokens of a block (default: per suite; FeF decodes the full sequence)", least=1)
     stop_at_eos: bool | None = option("end a response at EOS, with every method alike")
     temperature: float = option("0: the likeliest token, always", 0.0)
     seed: str | int | tuple[int, ...] = option("one, or several (0,1,2) for mean and spread over them", 0)

@@ -58,12 +58,16 @@ def resolve(options: RunOptions) -> ResolvedRun:
     decoders = {name: preset.decoder for name, preset in presets.items()}
     for decoder in decoders.values():
         check_temperature(decoder, options.temperature)
+    if options.reads_at is not None and not options.trust_remote_code:
+        raise UserError("--reads-at is for models of no known family: give --trust-remote-code, or leave it out")
     device = device_named(options.device, options.graphs)
 
     models = with_own_roles(read_models(options.model, suites), presets)
     foreign = [name for name in models["base"].values() if name not in SHIPPED]
     data = _data(options.data, suites, foreign)
-    generated = split_named(data) is not None
+    generated = (drawn := split_named(data)) is not None
+    if drawn:  # in one spelling, for problems are compared by it
+        data = f"generated{'-dev' * (drawn[0] == 'dev')}{f':{drawn[1]}' * (drawn[1] > 0)}"
     small = [name for name, suite in suites.items() if not foreign or (generated and suite.questions is None)]
     common = {name: getattr(options, name) for name in ("gen_length", "block_length", "stop_at_eos")}
     common = {name: value for name, value in common.items() if value is not None}

@@ -96,9 +96,10 @@ def verdicts_of(
 
 
 def check_solutions(run: ResolvedRun, unsafe: bool = False) -> None:
-    """Raise UserError for a user's file of programming tasks with a solution that is judged wrong, naming its task.
+    """Raise UserError for a user's file of programming tasks with one that cannot be judged, naming it.
 
-    Tests that need more than data of a program would make every response wrong. Where no code is run, nothing is tried.
+    Its solution is judged wrong, as where tests need more than data of a program, or a program that does nothing is
+    judged right. Where no code is run, nothing is tried.
     """
     for name, suite in run.suites.items():
         if run.data is None or run.config.generated or suite.solutions is None:
@@ -109,16 +110,25 @@ def check_solutions(run: ResolvedRun, unsafe: bool = False) -> None:
         print(f"{name}: trying the solutions in {path}", flush=True)
         configs = _in_sandboxes(suite.datasets(False, run.data), unsafe)
         (part,) = load_problems(suite, configs, run.config.limit)
-        texts = [suite.solutions.response(row) for row in part.rows]
-        with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):  # the evaluators' bars
-            verdicts = explained(part.config, list(range(len(part))), texts)
-        for row, (right, said) in zip(part.rows, verdicts, strict=True):
+        where = f"data file of {name}, {path}"
+        for number, row in enumerate(part.rows):
+            for column in suite.solutions.columns:
+                if row.get(column) in (None, ""):
+                    raise UserError(f"{where}: item {number} has no {column}, which judging reads")
+        verdicts = []
+        for write in (suite.solutions.response, suite.solutions.empty):
+            with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):  # the evaluators' bars
+                verdicts.append(explained(part.config, list(range(len(part))), [write(row) for row in part.rows]))
+        for row, (right, said), (nothing, _) in zip(part.rows, *verdicts, strict=True):
+            cannot = f"{where}: {row['task_id']} cannot be judged here"
             if not right and row["task_id"] not in suite.solutions.wrong:
                 raise UserError(
-                    f"data file of {name}, {path}: {row['task_id']} cannot be judged here, its own solution is judged "
-                    f"wrong ({said}); tests may pass and compare data alone: no functions, objects, printed output, "
-                    "identities, or arguments that the program changes; leave the task out"
+                    f"{cannot}, its own solution is judged wrong ({said}); tests may pass and compare data alone: no "
+                    "functions, objects, printed output, identities, or arguments that the program changes; leave the "
+                    "task out"
                 )
+            if nothing:
+                raise UserError(f"{cannot}, its tests pass a program that does nothing; leave the task out")
 
 
 def _problems(suite: Suite, meta: RunRecord, data: Path, unsafe: bool) -> list[Problems]:

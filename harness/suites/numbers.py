@@ -10,27 +10,32 @@ FINAL = "####"  # before the answer of a solution in GSM8K's format
 # Digits and what may stand between them: dates, times, ratios, powers, 0x10 and "1 234" are such runs, and no numbers.
 BETWEEN = r"[.,:/^][0-9]+|[eE][-+]?[0-9]+|(?:-[0-9]+){2}|[A-Za-z_]+[0-9]+"
 # What multiplies the number before it.
-SCALE = r"\s?(?:[√π]|\b(?:hundred|thousand|[mb]illion|trillion|dozen|lakh|crore)\b)|(?:[kK]|bn)\b"
+SCALE = r"\s?(?:[√π]|\b(?:hundred|thousand|[mb]illion|trillion|dozen|lakh|crore)\b)|(?:[kKM]|bn)\b"
 RUN = re.compile(
-    rf"(?<![\w.,:/^])(?P<sign>(?<![\w)])[-+])?(?P<root>√)?"
+    rf"(?<![\w.,:/^])(?P<sign>(?<![\w)])[-+])?(?P<root>[√±])?"
     rf"(?P<digits>[0-9]{{1,3}}(?: [0-9]{{3}})+(?![0-9])|\.?[0-9]+(?:{BETWEEN})*)"
     rf"(?P<percent>\s?%|\s(?:percent|per cent)\b)?(?P<scale>{SCALE})?"
 )
 ONE = re.compile(r"((?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)?(?:\.[0-9]+)?)(?:[eE]([-+]?[0-9]{1,3}))?|([0-9]+)/([0-9]+)")
-# What is written in another way, as RUN reads it; ^ joins what would else become digits of one number: 3½, 10², 101₂.
+# What is written in another way, as RUN reads it. A ^ joins what would else become one number, or two: 3½, 2 1/2, 10².
 WRITTEN = tuple(
     (re.compile(pattern), plain)
     for pattern, plain in (
-        (r"(?<=[0-9])[\u00a0\u2009\u202f](?=[0-9]{3}(?![0-9]))|\{,\}|\\,", ","),
-        (r"(?<=[0-9])(?:\s?(?=[¼-¾⅐-⅞]|\\[dt]?frac)|[⁺⁻₊₋]?(?=[⁰¹²³⁴-⁹₀-₉]))", "^"),
-        (r"\\[dt]?frac\s*\{([0-9]+)\}\s*\{([0-9]+)\}", r"\1/\2"),
-        (r"\\[dt]?frac\s*([0-9])\s*([0-9])", r"\1/\2"),
+        (r"(?<=[0-9])[~'\u2019\u00a0\u2009\u202f](?=[0-9]{3}(?![0-9]))|\{,\}|\\,", ","),
+        (r"(?<=[0-9])\s?(?=\\[cdt]?frac)", "^"),
+        (r"\\[cdt]?frac\s*\{\s*([-+]?[0-9]+)\s*\}\s*\{\s*([0-9]+)\s*\}", r"\1/\2"),
+        (r"\\[cdt]?frac\s*([0-9])\s*([0-9])", r"\1/\2"),
+        (r"\\[cdt]?frac\s*\{[^{}]*\}\s*\{", "0^"),
         (r"\\sqrt\s*\{?", "√"),
         (r"\\pi\b", "π"),
+        (r"\\%", "%"),
+        (r"\*\*(?=\s?[-+0-9])(?<=[0-9]\*\*)", "^"),
         (r"\^\s*\{\s*(?=[-+]?[0-9])", "^"),
         (r"(?<=\^)\s*[-+]?(?=[0-9])", ""),
-        (r"(?<=[0-9])\s?[/\u2044]\s?(?=[0-9])", "/"),
-        (r"[\u2010-\u2013\u2212\ufe63\uff0d]", "-"),
+        (r"(?<=[0-9])\s?[/÷\u2044]\s?(?=[0-9])", "/"),
+        (r"(?<=[0-9])\s(?=[0-9]+/[0-9])", "^"),
+        (r"[\u2010-\u2013\u2212]", "-"),
+        (r"(?<![0-9])(?<![0-9]\s)\bminus\s(?=[.0-9])", "-"),
         (r"([-+])\s?(\\?[$€£¥₹])\s?(?=[.0-9])", r"\2\1"),
     )
 )
@@ -56,10 +61,22 @@ def numbers_in(text: str) -> list[Number | None]:
 
     Read are signs, thousands between commas, .5, 1e-5, fractions 3/4 (also LaTeX's) and percent.
     """
+    text = _plain(text)
     for pattern, plain in WRITTEN:
         text = pattern.sub(plain, text)
-    text = unicodedata.normalize("NFKC", text).replace("\u2044", "/")
     return [_number(found) for found in RUN.finditer(text)]
+
+
+def _plain(text: str) -> str:
+    """In NFKC, where a character that becomes digits after others is a power or a part, and no further digit."""
+    plain = ""
+    for each in text:
+        same = each if each.isspace() else unicodedata.normalize("NFKC", each)
+        part = not each.isascii() and same[:1].isdigit() and not "\uff10" <= each <= "\uff19"
+        if each in "⁺⁻₊₋" or (part and plain.rstrip(" ")[-1:].isdigit()):
+            plain = plain.rstrip(" ") + "^"
+        plain += "" if each in "⁺⁻₊₋" else same
+    return unicodedata.normalize("NFC", plain)
 
 
 def _number(found: re.Match[str]) -> Number | None:

@@ -110,7 +110,7 @@ def add_questions(name: str, questions: Questions) -> None:
 
 
 TEST_PROBLEMS = 200
-GENERATED_DATA = re.compile(r"generated(-dev)?(?::(\d{1,9}))?")  # --data that stands for a split, and a seed
+GENERATED_DATA = re.compile(r"generated(-dev)?(?::([0-9]{1,9}))?")  # --data that stands for a split, and a seed
 
 
 def split_named(data: object) -> tuple[str, int] | None:

@@ -103,11 +103,14 @@ class Training:
 class Solutions:
     """The solutions that a file of programming tasks has.
 
-    response: of a row of the loaded dataset. sha256: of the real file, which need not be tried before a run. wrong: the
-    task_ids whose solution does not pass OpenCompass's judging.
+    response: of a row of the loaded dataset. empty: a program that does nothing. columns: of a row, that judging reads.
+    sha256: of the real file, which need not be tried before a run. wrong: the task_ids whose solution does not pass
+    OpenCompass's judging.
     """
 
     response: Callable[[Row], str]
+    empty: Callable[[Row], str]
+    columns: tuple[str, ...]
     sha256: str
     wrong: frozenset[int] = frozenset()
 

@@ -3,6 +3,7 @@
 What a caption has no room for stands below the table. What Acc., Speed and the rest mean is in docs/measuring.md.
 """
 
+import json
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import PurePath
@@ -13,7 +14,7 @@ from msgspec import UNSET
 from harness.measures.seconds import same_tokens_with, timing_sentences
 from harness.measures.table import suite_titles, timed
 from harness.records.files import nano_hashes
-from harness.records.schema import RunRecord
+from harness.records.schema import RunConfig, RunRecord
 from harness.records.store import KEY, Run
 from harness.suites.registry import GENERATED_DATA
 
@@ -105,7 +106,21 @@ def _lengths(run: Run) -> list[str]:
     return [
         *([f"Responses have {usual} tokens{f' ({unlike})' if unlike else ''}."] if usual else []),
         *(["Decoding ends at EOS."] if ends else []),
+        *_unusual(run.config),
     ]
+
+
+def _unusual(config: RunConfig) -> list[str]:
+    """What else decides the tokens of all methods, where it is not the default."""
+    template = "" if config.chat_template_args is UNSET else json.dumps(config.chat_template_args)
+    found = [
+        f"temperature {config.temperature:g}" if config.temperature else "",
+        "plain prompts, without a chat template" if config.prompt == "plain" else "",
+        f"chat template with {template}" if template else "",
+        f"logits read at {config.reads_at}" if config.reads_at not in (UNSET, 0) else "",
+    ]
+    said = "; ".join(filter(None, found))
+    return [f"{said[0].upper()}{said[1:]}."] if said else []
 
 
 def _unended(run: Run) -> list[str]:

@@ -136,9 +136,21 @@ SORTED = {
 }
 
 
-@pytest.mark.parametrize("task", [CALLED, SORTED], ids=["a function", "an argument changed in place"])
-def test_a_task_whose_own_solution_cannot_be_judged_here_is_refused(
-    task: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+EMPTY = SORTED | {"test": "def check(candidate):\n    for number in []:\n        assert candidate(number)\n"}
+
+
+@pytest.mark.parametrize(
+    ("task", "says"),
+    [
+        (CALLED, "mine/1 cannot be judged here, its own solution is judged wrong"),
+        (SORTED, "mine/2 cannot be judged here, its own solution is judged wrong"),
+        (EMPTY, "mine/2 cannot be judged here, its tests pass a program that does nothing"),
+        ({**EMPTY, "canonical_solution": None}, "item 0 has no canonical_solution"),
+    ],
+    ids=["a function", "an argument changed in place", "nothing", "no solution"],
+)
+def test_a_task_that_cannot_be_judged_here_is_refused(
+    task: dict[str, str], says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     if choose().isolation is None:
         pytest.skip(choose().missing)
@@ -147,7 +159,7 @@ def test_a_task_whose_own_solution_cannot_be_judged_here_is_refused(
     path.write_text(json.dumps(task) + "\n")
     line = ["--suite", "humaneval", "--data", str(tmp_path), "--out", str(tmp_path / "run")]
     error = refused(main, line, capsys)
-    assert f"{task['task_id']} cannot be judged here" in error and not (tmp_path / "run").exists()
+    assert says in error and not (tmp_path / "run").exists()
 
 
 def test_a_prompt_beyond_the_limit_is_refused_by_its_item(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -107,6 +107,20 @@ def test_probabilities_of_rejected_drafts_are_not_computed_for_nobody() -> None:
     assert len(request.windows) == 1
 
 
+@pytest.mark.parametrize("two", [torch.tensor(2), np.int64(2), 2.0, True])
+def test_a_window_counts_in_whole_numbers_of_python(two: Any) -> None:
+    request = request_for(tiny_llada(), [4, 5])
+    with pytest.raises(ValueError, match="it counts in int"):
+        request.record(Window(0, 0, 0, 2, 1, two))
+
+
+def test_a_window_is_recorded_once() -> None:
+    request = request_for(tiny_llada(), [4, 5])
+    request.record(Window(0, 0, 0, 2, 1, 2))
+    with pytest.raises(ValueError, match="is recorded already"):
+        request.record(Window(0, 0, 0, 1, 1, 1))
+
+
 def test_a_response_that_is_decoded_again_is_logged_once(tiny: Backbone, prompt: torch.Tensor) -> None:
     log = EventLog()
     lengths = []
@@ -134,10 +148,9 @@ def test_a_window_counts_what_is_in_the_response(tiny: Backbone) -> None:
     request = replace(request_for(tiny, [3, 39, 39, 39, 39]), end=3)  # the model's last block has two positions more
     window = Window(0, 0, 1, proposed=3, accepted=3, committed=3)
     request.record(window)  # scattered: where it stands is not known
-    request.record(window, [1, 2, 3])
-    request.record(window, [4, 2, 1])
-    request.record(window, [3, 4])
-    assert request.windows == [window, Window(0, 0, 1, 2, 2, 2), Window(0, 0, 1, 2, 2, 2)]
+    for number, positions in enumerate(([1, 2, 3], [4, 2, 1], [3, 4]), 1):
+        request.record(replace(window, round=number), positions)
+    assert request.windows == [window, Window(0, 1, 1, 2, 2, 2), Window(0, 2, 1, 2, 2, 2)]
 
 
 def test_a_filled_token_has_no_probability() -> None:

@@ -55,11 +55,16 @@ def test_a_reference_of_the_timed_run_alone_joins_with_its_problems(tmp_path: Pa
     assert (rows["items"].to_list(), rows["speedup"].to_list()) == ([4, 10], [1.0, 2.0])
 
 
-@pytest.mark.parametrize("what", ["untimed", "settings", "problems", "more", "temperature", "dtype", "weights"])
+@pytest.mark.parametrize(
+    "what", ["untimed", "settings", "problems", "more", "temperature", "dtype", "weights", "another model"]
+)
 def test_a_run_that_does_not_belong_is_refused(what: str, tmp_path: Path) -> None:
-    run = untimed(tmp_path)
+    run = untimed(tmp_path, models={"base": {"gsm8k": "nano"}})
     config = msgspec.to_builtins(run.config) | {"timed": what != "untimed"}
-    weights = {"nano": {"name": "nano", "sha256": {"model": "0" * 64} if what == "weights" else NANO_SHA256}}
+    model = {"name": "nano", "sha256": {"model": "0" * 64} if what == "weights" else NANO_SHA256}
+    weights = {"nano": model if what != "another model" else {"name": "nano"}}
+    if what == "another model":
+        config["models"], weights["other"] = {"base": {"gsm8k": "other"}}, {"sha256": {"model": "0" * 64}}
     if what in ("temperature", "dtype"):
         config[what] = {"temperature": 0.9, "dtype": "bfloat16"}[what]
     if what == "settings":

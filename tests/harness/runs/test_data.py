@@ -76,6 +76,12 @@ def test_code_without_its_prompt_is_refused(tmp_path: Path, broken: Row) -> None
         prepared(tmp_path, "humaneval", lines(row | broken))
 
 
+def test_a_task_that_is_there_twice_is_refused(tmp_path: Path) -> None:
+    row = {"task_id": "mine/0", "prompt": "def f():", "entry_point": "f", "test": "x", "canonical_solution": "y"}
+    with pytest.raises(UserError, match="item 1: task_id 'mine/0' is there twice"):
+        prepared(tmp_path, "humaneval", lines(row, row))
+
+
 @pytest.mark.parametrize(
     ("template", "says"),
     [

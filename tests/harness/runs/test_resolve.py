@@ -31,6 +31,16 @@ def test_defaults_are_nano_on_its_generated_suites() -> None:
     assert config["models"] == {role: dict.fromkeys(config["suites"], name) for role, name in both.items()}
 
 
+@pytest.mark.parametrize(("given", "written"), [("generated:0", "generated"), ("generated-dev:007", "generated-dev:7")])
+def test_generated_problems_have_one_name(given: str, written: str) -> None:
+    assert config_of("--data", given)["data"] == written
+
+
+def test_where_logits_stand_is_for_models_of_no_known_family() -> None:
+    with pytest.raises(UserError, match="give --trust-remote-code, or leave it out"):
+        resolved("--reads-at=-1")
+
+
 def test_chat_template_arguments_are_recorded_where_they_are_given() -> None:
     assert config_of("--chat-template-args", '{"enable_thinking": true}')["chat_template_args"] == {
         "enable_thinking": True

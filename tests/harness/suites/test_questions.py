@@ -140,6 +140,11 @@ NUMBERS = {
         "\u20135": -5,
         "1\u202f234": 1234,
         "1 / 2": 0.5,
+        "6 ÷ 3 = 2": 2,
+        "1'234": 1234,
+        r"\cfrac{ -1 }{2}": -0.5,
+        r"1\,000": 1000,
+        "is minus 5": -5,
         r"\frac12": 0.5,
         "5\u20137": 7,
         "20 / 4 = 5": 5,
@@ -154,20 +159,8 @@ def test_numbers_are_read_as_what_they_are() -> None:
 
 
 NONE = ["1,2345", "1.234,56", "3:2", "2024-05-03", "10^2", "10²", "1/2/3", "0x10", "none", "3½", "3 ½", "2\\frac{1}{2}"]
-NONE += [
-    "10^{5}",
-    "10^{-5}",
-    "1 234",
-    "101₂",
-    "√2",
-    "2π",
-    r"\sqrt{2}",
-    r"2\pi",
-    "5k",
-    "1.5 million",
-    "2 dozen",
-    "10⁻⁵",
-]
+NONE += ["10^{5}", "10^{-5}", "1 234", "101₂", "√2", "2π", r"\sqrt{2}", r"2\pi", "5k", "1.5 million", "2 dozen", "10⁻⁵"]
+NONE += ["2 1/2", "5①", "10**5", "±5", "1.5M", r"\frac{x}{2}", r"3\times 10^{5}"]
 
 
 @pytest.mark.parametrize("text", NONE)
@@ -184,6 +177,7 @@ def test_what_is_no_number_in_full_is_none(text: str) -> None:
         ("50%", "50", True),
         ("50%", "0.5", True),
         ("5%", "50", False),
+        ("12%", r"$12\%$", True),
     ],
 )
 def test_a_percent_sign_may_be_left_out(gold: str, response: str, right: bool) -> None:
