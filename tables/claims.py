@@ -13,10 +13,11 @@ from pathlib import Path
 
 import pandas as pd
 
-from harness.errors import one_line_errors
-from harness.measures.against import MARGIN, SAME_SPEED, compare, read_claims
+from harness.errors import UserError, one_line_errors
+from harness.measures.against import CLAIMS, MARGIN, SAME_SPEED, compare, read_claims
 from harness.options import option, parsed
 from harness.records.store import write_atomically
+from tables.output import escape_markdown
 
 HEADINGS = [
     "Claim",
@@ -33,11 +34,14 @@ HEADINGS = [
 ]
 
 
+BEGIN = "Every claim, from records"  # of a page that this command wrote
+
+
 def markdown(compared: pd.DataFrame) -> str:
     """The frame of `measures.claims.compare` as a page."""
     points = int((compared["measure"] == "points").sum())
     lines = [
-        "Every claim, from records; every number is a mean over its suites. Points of accuracy: Tango's intervals of "
+        f"{BEGIN}; every number is a mean over its suites. Points of accuracy: Tango's intervals of "
         f"the suites put together, after Holm over {points} claims. Speed: ratio of seconds, bootstrap, after "
         f"Bonferroni over {len(compared) - points}; of several timed sessions their mean, with an interval that covers "
         "each one's. Ahead or behind: an interval without 0 (1 for a speed), and of "
@@ -55,7 +59,7 @@ def markdown(compared: pd.DataFrame) -> str:
         shown = row["word"] + (f"; goal {row['goal']}" if row["goal"] else "")
         named = [row["claim"], row["method"], row["reference"], row["suites"], row["items"]]
         cells = [*named, number.format(row["value"]), ends, shown, row["others"], row["sessions"], row["record"]]
-        lines.append(f"| {' | '.join(map(str, cells))} |")
+        lines.append(f"| {' | '.join(' '.join(escape_markdown(str(each)).split()) for each in cells)} |")
     return "\n".join(lines) + "\n"
 
 
@@ -69,9 +73,15 @@ class ClaimOptions:
 def main(line: list[str] | None = None) -> int:
     """The command line; 0 when both files are written."""
     path = parsed(ClaimOptions, line, __doc__).claims
+    if path.suffix != ".toml":
+        raise UserError(f"{path} must be a .toml file; claims.md and claims.csv are written next to it")
+    page, sheet = path.with_suffix(".md"), path.with_suffix(".csv")
+    for file, begin in ((page, BEGIN), (sheet, ",".join(CLAIMS[:3]))):
+        if file.exists() and not file.read_bytes().startswith(begin.encode()):
+            raise UserError(f"{file} was not written by this command, and would be replaced: rename it or {path.name}")
     compared = compare(read_claims(path), path.parent)
-    write_atomically(path.with_suffix(".md"), markdown(compared))
-    write_atomically(path.with_suffix(".csv"), compared.to_csv(index=False, lineterminator="\n"))
+    write_atomically(page, markdown(compared))
+    write_atomically(sheet, compared.to_csv(index=False, lineterminator="\n"))
     print(markdown(compared))
     return 0
 

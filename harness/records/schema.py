@@ -82,7 +82,7 @@ class RunConfig(Struct, kw_only=True):
     limit: int | None = None
     temperature: float | None = None
     seed: int | None = None
-    seeds: tuple[int, ...] | UnsetType = UNSET
+    seeds: Annotated[tuple[int, ...], Meta(min_length=1)] | UnsetType = UNSET
     device: str | None = None
     dtype: str | None = None
     compile: bool | None = None
@@ -137,6 +137,43 @@ class Scoring(TypedDict, total=False):
     not_scored: dict[str, str]
     not_enforced: list[str]
     own_objects: dict[str, int]
+
+
+class Receipt(TypedDict, total=False):
+    """What tables read of the machine's state at the start or the end of a session."""
+
+    busy_percent: float | None
+    gpu: dict[str, Any] | None
+
+
+class Session(TypedDict, total=False):
+    """What tables read of a session."""
+
+    start: Receipt | None
+    end: Receipt | None
+    workers: dict[str, dict[str, Any]] | None
+    left_out: list[dict[str, Any]]
+
+
+class Weights(TypedDict, total=False):
+    """What tables read of a model."""
+
+    sha256: dict[str, str] | None
+    parameters: float | None
+
+
+class DataFiles(TypedDict, total=False):
+    """What tables read of the problems."""
+
+    files: dict[str, dict[str, Any]] | None
+
+
+class Shapes(TypedDict, total=False):
+    """Parts of run.json that are kept as they are, and must have this form."""
+
+    sessions: list[Session]
+    weights: dict[str, Weights]
+    data: DataFiles
 
 
 class RunRecord(Struct, kw_only=True):

@@ -46,6 +46,7 @@ from harness.records.schema import (
     PromptRecord,
     RunConfig,
     RunRecord,
+    Shapes,
     WindowRecord,
 )
 
@@ -104,8 +105,7 @@ def read_meta(folder: Path) -> RunRecord:
     said = {name: value for name, value in meta.items() if value is not None} if isinstance(meta, dict) else meta
     with explained(f"{path} is damaged", msgspec.ValidationError):
         record = msgspec.convert(said, RunRecord)
-    if not all(isinstance(each, dict) for each in (record.data.get("files") or {}).values()):
-        raise UserError(f"{path} is damaged: data.files must have an object for each suite")
+        msgspec.convert(said, Shapes)
     if "config_hash" in said and record.config_hash != _hash(meta["config"]):
         raise UserError(
             f"{path}: the configuration is not the one that the run was made with (config_hash {record.config_hash}, "

@@ -240,7 +240,7 @@ def new_or_not_at_all(folder: Path, begun: bool, recorded: Collection[object]) -
 
 
 def remove_records(folder: Path) -> None:
-    """Delete what a run records, and the tables, figures and report that were made of it; other files stay."""
+    """Delete what a run records, and its folders of tables, figures and report; other files stay."""
     for name in RECORDS:
         (folder / name).unlink(missing_ok=True)
     for name in ("tables", "figures", "report"):

@@ -68,7 +68,7 @@ class RunOptions:
     untimed: bool = option("seconds are not for comparison (runs side by side): no Speed in tables", False)
     batch: int | Literal["auto"] | None = option(
         "decode N responses at once, or as many as memory has room for; no Speed in tables",
-        type=lambda text: int(text) if text.lstrip("-").isdigit() else text,
+        type=lambda text: int(text) if text.lstrip("-").isdecimal() else text,
         metavar="N|auto",
     )
     chunk: int = option(
@@ -86,6 +86,6 @@ class RunOptions:
         "print how long the run will take, from one response a method, and stop", False, group="the run and its folder"
     )
     status: Path | None = option("print how far the run in a folder is and stop", metavar="FOLDER")
-    overwrite: bool = option("put the run in --out in the place of the one that is there", False)
+    overwrite: bool = option("delete the records in --out first, and its folders tables, figures and report with all that is in them", False)
     quiet: bool = option("print nothing but what is wrong", False)
     unsafe_code_execution: bool = option(UNSAFE_HELP, False)

@@ -13,7 +13,8 @@ import re
 import shutil
 import sys
 import unicodedata
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
@@ -109,15 +110,25 @@ def _rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     if path.suffix != ".csv":
         for number, line in enumerate(path.read_text(encoding="utf-8-sig").split("\n"), 1):
             if line.strip():
-                with explained(f"questions {path}: line {number}", msgspec.MsgspecError, RecursionError):
-                    yield number, AS_WRITTEN.decode(line)
+                with explained(f"questions {path}: line {number}", msgspec.MsgspecError, RecursionError, ValueError):
+                    row = AS_WRITTEN.decode(line)
+                    json.loads(line, object_pairs_hook=_once)
+                yield number, row
         return
     with path.open(encoding="utf-8-sig", newline="") as file:
         reader = csv.DictReader(file, strict=True)
+        _once((name, "") for name in reader.fieldnames or ())
         for row in reader:
             if None in row:
                 raise ValueError(f"line {reader.line_num}: more cells than the header has")
             yield reader.line_num, row
+
+
+def _once(pairs: Iterable[tuple[str, Any]]) -> None:
+    """Raise ValueError for a name that is there twice, of which a reader would keep one."""
+    for name, count in Counter(name for name, _ in pairs).items():
+        if count > 1:
+            raise ValueError(f"the column {name} is there twice")
 
 
 def _text(line: int, row: dict[str, Any], column: str) -> str:

@@ -228,6 +228,23 @@ def test_a_speed_of_several_sessions_is_their_mean_and_its_interval_covers_each(
     assert row["sessions"] == "4.00 on 1; 2.00, 2.50 on 2"
 
 
+@pytest.mark.parametrize("name", ["claims.md", "claims.csv"])
+def test_a_file_of_the_users_is_not_replaced(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(UserError, match=f"{name} was not written by this command"):
+        main([str(write(tmp_path, TWO))])
+    assert (tmp_path / name).read_text() == "mine"
+
+
+def test_claims_are_read_from_toml_alone_and_stay_in_their_cells(tmp_path: Path) -> None:
+    file = write(tmp_path, TWO.replace('claim = "', 'claim = "a | b\\n', 1))
+    main([str(file)])
+    (row,) = [line for line in (tmp_path / "claims.md").read_text().splitlines() if r"a \| b" in line]
+    assert row.replace(r"\|", "").count("|") == 12
+    with pytest.raises(UserError, match=r"must be a \.toml file"):
+        main([str(file.rename(tmp_path / "claims.md"))])
+
+
 CLAIMS_FILE = "results/reference/claims.toml"
 GOALS = [claim for claim in read_claims(ROOT / CLAIMS_FILE) if claim.at_least is not None]
 

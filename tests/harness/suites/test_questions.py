@@ -60,6 +60,7 @@ def test_signs_that_some_take_for_line_ends_stay(tmp_path: Path) -> None:
             "",
             "line 2: prompt must be text, not None",
         ),
+        ('{"prompt": "a", "answer": "5", "answer": "6"}', "", "line 1: the column answer is there twice"),
         ([{"prompt": " ", "answer": "b"}], "", "line 1: prompt must be text, not ' '"),
         ([{"prompt": "a", "answer": ["b"]}], "", r"line 1: answer must be text, not \['b'\]"),
         ([{"prompt": "a", "answer": True}], "", "line 1: answer must be text, not True"),
