@@ -131,7 +131,11 @@ def _resolved_options(config: RunConfig, decoders: Mapping[str, Decoder]) -> dic
     """All options that decoders are called with, by method and suite: those that were set, and the defaults."""
     return {
         key: {
-            suite: to_builtins(convert_options(decoders[key].options, setting.options, method.method), enc_hook=str)
+            suite: to_builtins(
+                convert_options(decoders[key].options, setting.options, method.method),
+                enc_hook=str,
+                order="deterministic",  # of sets
+            )
             for suite, setting in method.suites.items()
         }
         for key, method in config.methods.items()

@@ -86,6 +86,8 @@ class RunOptions:
         "print how long the run will take, from one response a method, and stop", False, group="the run and its folder"
     )
     status: Path | None = option("print how far the run in a folder is and stop", metavar="FOLDER")
-    overwrite: bool = option("delete the records in --out first, and its folders tables, figures and report with all that is in them", False)
+    overwrite: bool = option(
+        "delete the records in --out first, and its folders tables, figures and report with all that is in them", False
+    )
     quiet: bool = option("print nothing but what is wrong", False)
     unsafe_code_execution: bool = option(UNSAFE_HELP, False)

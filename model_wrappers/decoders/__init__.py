@@ -146,6 +146,9 @@ def add_decoder(name: str, decoder: Decoder) -> None:
     names = decoder.options.__struct_fields__  # raises here, not at the first call, for a bad annotation
     if taken := [option for option in names if option in TAKEN]:
         raise ValueError(f"{name}: decode itself takes {', '.join(taken)}; give the decoder's option another name")
+    for option, default in zip(names, decoder.options.__struct_defaults__, strict=False):
+        if callable(default):
+            raise ValueError(f"{name}: the default of {option} is {default!r}; only data can be recorded and compared")
     METHODS[name] = replace(decoder, name=name)
 
 
