@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import sys
 import tempfile
 from contextlib import redirect_stderr, redirect_stdout
@@ -26,8 +27,9 @@ from harness.suites.spec import Suite
 
 ALL_RIGHT = 100.0 - 1e-6  # percent
 GIB = 2**30
+MEMORY = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")  # of this machine
 # Of a process that evaluates in a sandbox: bytes, and processes and threads together.
-LIMITS = {"RLIMIT_AS": 32 * GIB, "RLIMIT_FSIZE": GIB, "RLIMIT_CORE": 0, "RLIMIT_NPROC": 1024}
+LIMITS = {"RLIMIT_AS": min(32 * GIB, MEMORY), "RLIMIT_FSIZE": GIB, "RLIMIT_CORE": 0, "RLIMIT_NPROC": 1024}
 
 
 def verdicts_of(

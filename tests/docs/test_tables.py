@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from paths import ROOT
 
@@ -80,3 +81,18 @@ def test_links_lead_somewhere(page: Path) -> None:
     targets += re.findall(r'<img src="([^"]+)"', page.read_text(encoding="utf-8"))
     local = [target for target in targets if "://" not in target]
     assert [target for target in local if not (page.parent / target).exists()] == []
+
+
+def shown(number: float, like: str) -> str:
+    """A number with as many decimals as another has."""
+    return f"{number:.{len(like.partition('.')[2])}f}"
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", ROOT / "docs" / "results.md"], ids=lambda page: page.name)
+def test_every_interval_of_a_page_is_a_claims(page: Path) -> None:
+    """Its ends as claims.csv has them, of a loss with the other sign."""
+    claims = pd.read_csv(ROOT / "results" / "reference" / "claims.csv")
+    known = [*zip(claims["low"], claims["high"], strict=True), *zip(-claims["high"], -claims["low"], strict=True)]
+    found = re.findall(r"\((-?[\d.]+) to\s(-?[\d.]+)", page.read_text(encoding="utf-8"))
+    there = [any((shown(low, a), shown(high, b)) == (a, b) for low, high in known) for a, b in found]
+    assert len(found) >= 3 and [pair for pair, known in zip(found, there, strict=True) if not known] == []
