@@ -130,11 +130,15 @@ def write_meta(folder: Path, parts: dict[str, Any]) -> None:
         write_atomically(path, json.dumps(before | parts, indent=1) + "\n")
 
 
+def _no_number(constant: str) -> float:
+    raise ValueError(f"{constant} is no number")
+
+
 def _read_json(path: Path) -> Any:
     if not path.is_file():
         raise UserError(f"{path.parent} holds no run: run.json is missing; give a folder that harness/run.py wrote")
     with explained(f"{path} is damaged", ValueError, RecursionError):
-        return json.loads(path.read_bytes())
+        return json.loads(path.read_bytes(), parse_constant=_no_number)
 
 
 def read_run(folder: Path, windows: bool = True) -> Run:

@@ -148,3 +148,5 @@ def held(folder: Path) -> bool:
             return False
     except Timeout:
         return True
+    except OSError:  # a folder that may only be read: no process of its owner is known
+        return False

@@ -67,6 +67,10 @@ def test_tokens_and_costs_are_those_of_a_response_alone(way: dict[str, Any]) -> 
     same_as_alone(exact("llada"), way)
 
 
+def test_so_they_are_with_eight_at_once() -> None:
+    same_as_alone(exact("llada"), {"method": "llada"}, size=8, count=9)
+
+
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "llada"])
 @pytest.mark.parametrize("method", ["threshold", "fef"])
 def test_so_they_are_on_every_family(name: str, method: str) -> None:

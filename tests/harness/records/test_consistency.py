@@ -92,6 +92,7 @@ EDITED = "configuration is not the one that the run was made with"
         ({"config": MADE_WITH.to_json() | {"threads": 4}, "config_hash": config_hash(MADE_WITH)}, EDITED),
         ({"config": MADE_WITH.to_json(), "config_hash": ""}, EDITED),
         ({"data": {"files": {"gsm8k": 5}}}, r"damaged: Expected `object`, got `int` - at `\$.data.files"),
+        ({"data": {"files": {"gsm8k": {"items": float("nan")}}}}, "damaged: NaN is no number"),
         ({"data": {"files": "x"}}, r"got `str` - at `\$.data.files`"),
         ({"sessions": [{"start": "x"}]}, r"got `str` - at `\$.sessions\[0\].start`"),
         ({"sessions": [{"start": {"busy_percent": "90"}}]}, "busy_percent"),

@@ -38,6 +38,15 @@ def test_a_run_has_stopped_goes_on_or_is_finished(run: Path) -> None:
     assert not finished(run, config)
 
 
+def test_a_folder_that_may_only_be_read_has_a_status(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise OSError(30, "Read-only file system")
+
+    (run / LOCK).touch()
+    monkeypatch.setattr("harness.runs.record.FileLock", fails)
+    assert describe_status(run).splitlines()[1] == "GSM8K: 2 of 12 responses"
+
+
 def test_a_response_that_is_recorded_twice_counts_once(run: Path) -> None:
     items = run / "items.jsonl"
     items.write_text(items.read_text() + items.read_text())
