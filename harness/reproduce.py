@@ -14,7 +14,7 @@ import logging
 import math
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -31,6 +31,7 @@ PAPER_SOURCE = "the FeF-DLLM paper's tables; LLaDA-8B-Instruct, its suites' sett
 FIXED = ("suite", "methods", "gen_length", "block_length", "temperature")  # what a recipe says
 GIVE = "give --data FOLDER of the real ones, and as --model a copy of that model"
 REFUSED = (*FIXED, "prompt", "chat_template_args", "plan", "status")
+UNLIKE = ("stop_at_eos", "dtype", "seed")  # is named beside the number
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,8 +103,11 @@ def described() -> str:
     return "\n".join(lines)
 
 
-def verdict(recipe: PublishedNumber, row: Mapping[Any, Any], model: str = "") -> str:
-    """Published and measured, in a line. row: of `harness.measures.intervals.summarise`; model: if not the recipe's."""
+def verdict(recipe: PublishedNumber, row: Mapping[Any, Any], model: str = "", unlike: Sequence[str] = ()) -> str:
+    """Published and measured, in a line. row: of `harness.measures.intervals.summarise`; model: if not the recipe's.
+
+    unlike: options that the recipe does not have.
+    """
     parts = []
     numbers = [("accuracy", recipe.accuracy, "%", 1), ("speedup", recipe.speed, "x", 2)]
     for name, published, unit, digits in numbers:
@@ -116,8 +120,9 @@ def verdict(recipe: PublishedNumber, row: Mapping[Any, Any], model: str = "") ->
     if not parts:
         return "nothing was scored"
     judge = f"; published with {recipe.judge}'s prompt and judge" if recipe.judge else ""
+    with_options = f"; with {', '.join(unlike)}" if unlike else ""
     measured_with = f"; measured with {model}, published of {recipe.model}" if model else ""
-    return f"{'; '.join(parts)}; {row['scored']:.0f} problems{judge}{measured_with}"
+    return f"{'; '.join(parts)}; {row['scored']:.0f} problems{judge}{measured_with}{with_options}"
 
 
 def reproduce(options: ReproduceOptions) -> str:
@@ -138,7 +143,8 @@ def reproduce(options: ReproduceOptions) -> str:
     methods = [recipe.element] if recipe.speed is None else ["llada", recipe.element]
     given = {name: getattr(options, name) for name in usual if name not in FIXED}
     summary = evaluate(methods, recipe.suite, **given | {"model": options.model or recipe.model}).summary
-    return f"{options.name}: {verdict(recipe, summary.iloc[-1].to_dict(), options.model)}"
+    unlike = [f"--{name.replace('_', '-')}" for name in UNLIKE if getattr(options, name) != usual[name]]
+    return f"{options.name}: {verdict(recipe, summary.iloc[-1].to_dict(), options.model, unlike)}"
 
 
 def main(line: list[str] | None = None) -> int:

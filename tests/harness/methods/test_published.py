@@ -127,6 +127,7 @@ def test_a_number_is_the_same_where_its_interval_holds_what_was_published() -> N
     recipe = PublishedNumber("m", "gsm8k", "llada", 78.9, "somewhere")
     assert "measured 75.0% (70.0 to 80.0): the same; 100 problems" in verdict(recipe, row(75, 70, 80))
     assert "not the same" in verdict(recipe, row(75, 72, 78))
+    assert verdict(recipe, row(75, 72, 78), unlike=["--dtype"]).endswith("100 problems; with --dtype")
 
 
 def test_a_speed_has_a_verdict_of_its_own() -> None:
