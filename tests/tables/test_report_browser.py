@@ -295,6 +295,15 @@ def test_the_first_tab_skips_to_the_page_what_is_clicked_can_be_reached_and_the_
     assert opened.page.evaluate(theme) != before
 
 
+def test_a_legend_needs_no_scrolling_and_speeds_have_their_sign(browser: Any, tmp_path: Path) -> None:
+    report.main([str(ROOT / "results" / "reference" / "main"), "--out", str(tmp_path / "report")])
+    with visit(browser, tmp_path / "report", width=1400) as opened:
+        opened.page.wait_for_selector("#plot-front[data-drawn]")
+        bars = opened.page.locator("#plot-front .legend .scrollbar")
+        assert bars.evaluate_all("(all) => all.map((each) => each.getBoundingClientRect().height)") == [0]
+        assert "1x" in opened.page.locator("#plot-front .xtick").all_text_contents()
+
+
 def test_a_long_legend_covers_nothing_and_is_whole(browser: Any, tmp_path: Path) -> None:
     """In the figures of 32 methods with long names."""
     report.main([str(ROOT / "results" / "reference" / "front"), "--out", str(tmp_path / "report")])

@@ -142,9 +142,11 @@ const Report = (() => {
     const Plotly = await plotly();
     const style = getComputedStyle(document.body);
     const [ink, paper, line] = ["--ink", "--paper", "--line"].map((name) => style.getPropertyValue(name));
-    // The legend has its place below the axes, in as many columns of its longest entry as fit, however many rows it takes.
+    // The legend has its place below the axes, in as many columns of its longest entry as Plotly fits into the axes'
+    // width, however many rows it takes.
+    const margin = figure.layout.margin;
     const entry = 7 * Math.max(...figure.data.map((each) => each.name?.length ?? 0)); // pixels
-    const columns = Math.max(1, Math.floor(element.clientWidth / (entry + 50)));
+    const columns = Math.max(1, Math.floor((element.clientWidth - margin.l - margin.r) / (entry + 50)));
     const rows = 20 * Math.ceil(figure.data.length / columns) + 12;
     const below = 60 + rows;
     element.style.height = `${340 + below}px`;
@@ -153,7 +155,7 @@ const Report = (() => {
     const axis = { gridcolor: line, zerolinecolor: line, linecolor: line };
     const layout = {
       ...figure.layout, template: null, font: { color: ink, size: 13 }, paper_bgcolor: paper, plot_bgcolor: paper, legend, height: 340 + below,
-      margin: { ...figure.layout.margin, b: below },
+      margin: { ...margin, b: below },
       xaxis: { ...figure.layout.xaxis, ...axis }, yaxis: { ...figure.layout.yaxis, ...axis }, autosize: true,
     };
     await Plotly.react(element, figure.data, layout, { responsive: true, displaylogo: false });
