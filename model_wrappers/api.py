@@ -68,10 +68,18 @@ def decode(
     target.check_logits(draft)
     target.check_counted(draft)
     draft.check_counted(target)
+    _check_windows(decoder, request)
     end = request.start + request.length
     decoded_L = request.x_1L[0, :end].cpu()
     _check_response(decoder, given_L[:end], decoded_L, request.start, backbone)
     return Decoded(decoded_L[request.start :].clone(), _trace(request, began, seconds))
+
+
+def _check_windows(decoder: Decoder, request: Request) -> None:
+    """ValueError for windows that say more than was committed."""
+    said, kept = sum(window.accepted for window in request.windows), request.ways["accepted"] + request.ways["known"]
+    if said > kept:
+        raise ValueError(f"{decoder.name} recorded {said} accepted drafts, and committed {kept} as accepted or known")
 
 
 def new_request(

@@ -2,6 +2,7 @@
 
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,7 +24,8 @@ class Request:
     the response's first token. block_length: it divides the response. temperature: 0 is greedy. sampler: all
     randomness. observer: sees every change. windows: those of `record`. given: positions, the prompt's too, that are
     never masked again. grid: the blocks of a block model, the last of which may go beyond the response; None is LLaDA's
-    blocks. end: index after the response (None: the sequence's). finished: ends and times of finished blocks.
+    blocks. end: index after the response (None: the sequence's). finished: ends and times of finished blocks. ways: how
+    many tokens came how.
     """
 
     backbone: Ledger
@@ -39,6 +41,7 @@ class Request:
     grid: Grid | None = None
     end: int | None = None
     finished: list[tuple[int, float]] = field(default_factory=list)
+    ways: Counter[str] = field(default_factory=Counter)
 
     @property
     def mask_id(self) -> int:
@@ -91,6 +94,7 @@ class Request:
         decoder gave each token; None if it gave none. how: how they came, one word or (N,).
         """
         self.x_1L[0, positions] = torch.as_tensor(tokens, device=self.x_1L.device)
+        self.ways.update({how: len(positions)} if isinstance(how, str) else how)
         if self.observer is not None:
             changed = [at - self.start for at in torch.as_tensor(positions).tolist()]
             given = [math.nan] * len(changed) if probs is None else _listed(probs)

@@ -121,6 +121,15 @@ def test_a_window_is_recorded_once() -> None:
         request.record(Window(0, 0, 0, 1, 1, 1))
 
 
+def test_windows_that_say_more_than_was_committed_are_refused(tiny: Backbone, prompt: torch.Tensor) -> None:
+    def boasting(request: Request, options: Options) -> None:
+        request.commit(range(request.start, request.x_1L.shape[1]), 5, None, "unmasked")
+        request.record(Window(0, 0, 0, 8, 8, 8))
+
+    with pytest.raises(ValueError, match="recorded 8 accepted drafts, and committed 0 as accepted or known"):
+        decode(tiny, prompt, boasting, gen_length=8)
+
+
 def test_a_response_that_is_decoded_again_is_logged_once(tiny: Backbone, prompt: torch.Tensor) -> None:
     log = EventLog()
     lengths = []
