@@ -67,10 +67,6 @@ def test_tokens_and_costs_are_those_of_a_response_alone(way: dict[str, Any]) -> 
     same_as_alone(exact("llada"), way)
 
 
-def test_so_they_are_with_eight_at_once() -> None:
-    same_as_alone(exact("llada"), {"method": "llada"}, size=8, count=9)
-
-
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "llada"])
 @pytest.mark.parametrize("method", ["threshold", "fef"])
 def test_so_they_are_on_every_family(name: str, method: str) -> None:
@@ -117,6 +113,16 @@ def test_a_failing_response_is_raised_when_the_others_have_ended() -> None:
         for number in at_once([partial(job, number) for number in range(6)], 3):
             found.append(number)
     assert sorted(found) == [0, 2] and begun == [0, 1, 2]
+
+
+def test_logits_of_eight_calls_at_once_are_those_of_each_alone() -> None:
+    backbone = exact("llada")
+
+    def job(token: int) -> tuple[int, torch.Tensor]:
+        return token, in_batch(backbone).logits(torch.tensor([[1, token]]))
+
+    for token, logits_12V in at_once([partial(job, token) for token in range(4, 12)], 8):
+        torch.testing.assert_close(logits_12V, backbone.logits(torch.tensor([[1, token]])), rtol=0, atol=1e-12)
 
 
 def test_a_bad_call_fails_alone() -> None:
