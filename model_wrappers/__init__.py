@@ -8,7 +8,6 @@ out.tokens, out.trace
 """
 
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -29,8 +28,6 @@ __all__ = [
     "register",
     "register_family",
 ]
-NANO = Path(__file__).parent / "nano"  # the model that is shipped
-
 # Imported at the first use: torch and transformers take seconds, which a command's --help should not.
 _NAMES = {
     "api": ("decode",),

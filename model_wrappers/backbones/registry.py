@@ -15,7 +15,6 @@ from safetensors import SafetensorError, safe_open
 from transformers import PretrainedConfig, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 from transformers.utils import cached_file
 
-from model_wrappers import NANO
 from model_wrappers.backbones import llada, mixtures, qwen
 from model_wrappers.backbones.adapters import QUIET, adapter_of, base_of, merged
 from model_wrappers.backbones.model import Backbone, Family, ReadsAt, check_extends
@@ -25,6 +24,7 @@ FAMILIES: dict[str, Family] = {
     each.model_type: each for each in (llada.FAMILY, llada.LLAMA_FAMILY, *mixtures.FAMILIES, *qwen.FAMILIES)
 }
 BUILT_IN = frozenset(FAMILIES)
+NANO = Path(__file__).parents[1] / "nano"
 TRAINED = (
     "fef",
     "control",

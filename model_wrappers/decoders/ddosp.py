@@ -9,9 +9,8 @@ from pathlib import Path
 
 import msgspec
 
-from model_wrappers import NANO
 from model_wrappers.decoders.llada import Choice, Even, UnmaskOptions, steps_per_block, unmask
-from model_wrappers.options import Positive
+from model_wrappers.options import NANO, Positive
 from model_wrappers.request import Request
 
 

@@ -10,9 +10,8 @@ from typing import Any
 
 import torch
 
-from model_wrappers import NANO
 from model_wrappers.decoders.llada import Candidates, Choice, Even, UnmaskOptions, steps_per_block, unmask
-from model_wrappers.options import AboveZero, NotNegative, Positive
+from model_wrappers.options import NANO, AboveZero, NotNegative, Positive
 from model_wrappers.request import Request
 
 EPSILON = 1e-9  # the official code's, in the logarithm of a frequency
