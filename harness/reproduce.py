@@ -31,7 +31,7 @@ PAPER_SOURCE = "the FeF-DLLM paper's tables; LLaDA-8B-Instruct, its suites' sett
 FIXED = ("suite", "methods", "gen_length", "block_length", "temperature")  # what a recipe says
 GIVE = "give --data FOLDER of the real ones, and as --model a copy of that model"
 REFUSED = (*FIXED, "prompt", "chat_template_args", "plan", "status")
-UNLIKE = ("stop_at_eos", "dtype", "seed")  # is named beside the number
+UNLIKE = ("stop_at_eos", "dtype", "seed")  # are named beside the number
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,7 +20,6 @@ Share = Annotated[float, Meta(ge=0, le=1)]
 NotNegative = Annotated[float, Meta(ge=0)]
 AboveZero = Annotated[float, Meta(gt=0)]
 T = TypeVar("T", bound="Options")
-NANO = Path(__file__).parent / "nano"  # the model that is shipped, and what its options may name
 
 
 class Options(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -25,7 +25,7 @@ class Request:
     randomness. observer: sees every change. windows: those of `record`. given: positions, the prompt's too, that are
     never masked again. grid: the blocks of a block model, the last of which may go beyond the response; None is LLaDA's
     blocks. end: index after the response (None: the sequence's). finished: ends and times of finished blocks. ways: how
-    many tokens came how.
+    many tokens were committed, by how they came.
     """
 
     backbone: Ledger

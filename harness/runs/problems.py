@@ -104,9 +104,9 @@ def _fault(problems: Problems, foreign: bool) -> str:
     missing = [name for name in columns if name not in there]
     if not len(problems) or missing:
         return f" has no column {', '.join(missing)} (it has {', '.join(there)})" if missing else " holds no problems"
-    ids = [] if foreign or "task_id" not in there else problems.rows["task_id"]
-    for item, each in enumerate(ids):
-        if each in ids[:item]:  # one's tests would judge both
+    first: dict[Any, int] = {}
+    for item, each in enumerate([] if foreign or "task_id" not in there else problems.rows["task_id"]):
+        if first.setdefault(each, item) != item:  # the tests of one would judge both
             return f", item {item}: task_id {each!r} is there twice"
     for name in columns:
         for item, value in enumerate(problems.rows[name]):

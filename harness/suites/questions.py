@@ -13,7 +13,6 @@ import re
 import shutil
 import sys
 import unicodedata
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -22,7 +21,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, cast
 
-import msgspec
 import yaml
 
 from harness.elements import import_function, parse_call
@@ -32,7 +30,6 @@ from harness.suites.numbers import last_number, only_number
 PROMPTS = ("prompt", "question")  # where the prompt is looked for unless its column is named
 EXACT, NUMBER = "exact", "number"
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
-AS_WRITTEN = msgspec.json.Decoder(dict[str, Any], float_hook=str)  # 0.10 stays 0.10
 Judge = Callable[[str, str], bool]
 
 
@@ -110,9 +107,10 @@ def _rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     if path.suffix != ".csv":
         for number, line in enumerate(path.read_text(encoding="utf-8-sig").split("\n"), 1):
             if line.strip():
-                with explained(f"questions {path}: line {number}", msgspec.MsgspecError, RecursionError, ValueError):
-                    row = AS_WRITTEN.decode(line)
-                    json.loads(line, object_pairs_hook=_once)
+                with explained(f"questions {path}: line {number}", ValueError, RecursionError):
+                    row = json.loads(line, parse_float=str, object_pairs_hook=_once)  # 0.10 stays 0.10
+                    if not isinstance(row, dict):
+                        raise ValueError(f"a JSON object was expected, not {line.strip()[:40]}")
                 yield number, row
         return
     with path.open(encoding="utf-8-sig", newline="") as file:
@@ -124,11 +122,14 @@ def _rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             yield reader.line_num, row
 
 
-def _once(pairs: Iterable[tuple[str, Any]]) -> None:
-    """Raise ValueError for a name that is there twice, of which a reader would keep one."""
-    for name, count in Counter(name for name, _ in pairs).items():
-        if count > 1:
+def _once(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """The values by name. Raises ValueError for a name that is there twice, of which a dict would keep one."""
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found:
             raise ValueError(f"the column {name} is there twice")
+        found[name] = value
+    return found
 
 
 def _text(line: int, row: dict[str, Any], column: str) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from model_wrappers.decoders.llada import Choice, Even, UnmaskOptions, steps_per_block, unmask
-from model_wrappers.options import NANO, Positive
+from model_wrappers.options import Positive
 from model_wrappers.request import Request
 
 
@@ -48,6 +48,8 @@ class Scheduled(Even):
 
 def schedule_path(schedule: str | Path) -> Path:
     """Where a schedule lies: "nano/<suite>" is shipped with nano, anything else is a path."""
+    from model_wrappers.backbones.registry import NANO  # transformers: not for --list
+
     folder, _, suite = str(schedule).partition("/")
     shipped = folder == "nano" and suite.isidentifier()
     return NANO / "schedules" / f"{suite}.json" if shipped else Path(schedule)

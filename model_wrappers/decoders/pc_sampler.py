@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from model_wrappers.decoders.llada import Candidates, Choice, Even, UnmaskOptions, steps_per_block, unmask
-from model_wrappers.options import NANO, AboveZero, NotNegative, Positive
+from model_wrappers.options import AboveZero, NotNegative, Positive
 from model_wrappers.request import Request
 
 EPSILON = 1e-9  # the official code's, in the logarithm of a frequency
@@ -57,6 +57,8 @@ def read_frequencies(baseline: Path | None, vocab_size: int) -> torch.Tensor:
     """
     if baseline is None:
         return torch.full((vocab_size,), 1 / vocab_size)
+    from model_wrappers.backbones.registry import NANO  # transformers: not for --list
+
     path = NANO / "frequencies.json" if str(baseline) == "nano" else baseline
     try:
         content: Any = json.loads(path.read_text(encoding="utf-8"))

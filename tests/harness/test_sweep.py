@@ -128,7 +128,9 @@ def test_what_is_no_level_is_refused(vary: tuple[str, ...], says: str) -> None:
         sweep.levels_of(vary)
 
 
-@pytest.mark.parametrize(("value", "says"), [("gen_length=0", "gen_length=0"), ("model=nowhere", "--data")])
+@pytest.mark.parametrize(
+    ("value", "says"), [("gen_length=0", "--gen-length 0 must be at least 1"), ("model=nowhere", "--data")]
+)
 def test_a_value_that_cannot_be_decoded_is_refused_before_the_base_is(tmp_path: Path, value: str, says: str) -> None:
     line = ["--suite", "gsm8k", "--limit", "1", "--vary", "stop_at_eos=true", "--vary", value, "--out", str(tmp_path)]
     with pytest.raises((UserError, ValueError), match=says):

@@ -45,3 +45,15 @@ def test_the_shipped_template_knows_neither(nano: Backbone) -> None:
     plain = tokenizer.apply_chat_template(ASK, add_generation_prompt=True, tokenize=False)
     assert encode_question(tokenizer, "How many?") == encode_messages(tokenizer, ASK)
     assert render(tokenizer, ASK) == plain
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({"chat_template": 5}, "chat_template must be text, not 5"),
+        *(({name: []}, "chat template of .* fails") for name in ("conversation", "messages")),
+    ],
+)
+def test_arguments_that_no_template_takes_are_refused(nano: Backbone, arguments: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        encode_messages(nano.text_tokenizer(), [{"role": "user", "content": "How many?"}], **arguments)

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from run_records import NANO_SHA256, full_items, item, save, window
 
@@ -28,6 +29,20 @@ def test_caption_names_other_models_and_not_where_they_lie(tmp_path: Path) -> No
     weights = {"8b": {"name": "LLaDA-8B-Instruct", "parameters": 8_015_581_184}, "nano": {"name": "nano"}}
     caption = render(save(tmp_path, full_items(), weights=weights))["main.md"]
     assert "Measured on LLaDA-8B-Instruct, nano (at most 8.0 B parameters)." in caption
+
+
+def test_what_is_not_the_default_for_all_methods_is_named(tmp_path: Path) -> None:
+    usual = save(tmp_path / "usual", full_items())
+    assert "emperature" not in render(usual)["main.md"] and "prompts" not in render(usual)["main.md"]
+    config = msgspec.to_builtins(usual.config) | {"temperature": 0.7, "prompt": "plain", "reads_at": -1}
+    caption = render(save(tmp_path / "own", full_items(), config=config))["main.md"]
+    assert "Temperature 0.7; plain prompts, without a chat template; logits read at -1." in caption
+    del config["prompt"]
+    config |= {"temperature": 0.0, "reads_at": 0, "chat_template_args": {"mood": "calm"}}
+    assert (
+        'Chat template with {"mood": "calm"}.'
+        in render(save(tmp_path / "args", full_items(), config=config))["main.md"]
+    )
 
 
 def test_a_model_that_is_called_nano_and_has_other_weights_is_not_nano(tmp_path: Path) -> None:

@@ -14,6 +14,9 @@ from harness.runs import folder as folders
 from harness.runs.folder import begin_meta, check_alike, device_name, made_with
 from harness.runs.loading import recorded
 from model_wrappers import load_backbone
+from model_wrappers.decoders import Decoder
+from model_wrappers.options import Options
+from model_wrappers.request import Request
 
 DATA = {
     "folder": "generated",
@@ -92,6 +95,18 @@ def test_other_prompts_of_the_same_problems_are_refused_and_an_older_record_goes
     del run["data"]["files"]["gsm8k"]["prompts"]
     (begun.folder / "run.json").write_text(json.dumps(run))
     begun.again(data)
+
+
+def test_sets_among_options_are_recorded_in_one_order() -> None:
+    class Named(Options):
+        names: frozenset[str] = frozenset("edcbahgf")
+
+    def decode_named(request: Request, options: Named) -> None: ...
+
+    decode_named.__annotations__["options"] = Named
+    decoder = Decoder(decode_named, "named")
+    config = RunConfig(methods={"named": Method(method="named", role="base", suites={"gsm8k": Setting()})})
+    assert folders._resolved_options(config, {"named": decoder}) == {"named": {"gsm8k": {"names": sorted("abcdefgh")}}}
 
 
 def test_another_default_of_an_option_is_refused(begun: Begun, monkeypatch: pytest.MonkeyPatch) -> None:

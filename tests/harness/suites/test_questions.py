@@ -50,8 +50,8 @@ def test_signs_that_some_take_for_line_ends_stay(tmp_path: Path) -> None:
     [
         ("", "", "holds no questions"),
         ("\n\n", "", "holds no questions"),
-        ("{broken\n", "", "line 1: JSON is malformed"),
-        ("[1]\n", "", "line 1: Expected `object`, got `array`"),
+        ("{broken\n", "", "line 1: Expecting property name"),
+        ("[1]\n", "", r"line 1: a JSON object was expected, not \[1\]"),
         ('{"prompt": ' + "[" * 9000 + "]" * 9000 + "}", "", "line 1: "),
         ([{"prompt": "a"}], "", "line 1: answer must be text, not None; the columns are prompt; name them"),
         ([{"text": "a", "answer": "b"}], "", "line 1: prompt must be text, not None; the columns are text, answer"),
@@ -146,6 +146,7 @@ NUMBERS = {
         r"\cfrac{ -1 }{2}": -0.5,
         r"1\,000": 1000,
         "is minus 5": -5,
+        "**12** 3": 3,
         r"\frac12": 0.5,
         "5\u20137": 7,
         "20 / 4 = 5": 5,
