@@ -53,6 +53,14 @@ def test_a_slower_llada_cannot_hide_behind_its_speedups() -> None:
     assert set(compare_seconds(measured, tolerance=0.05)["verdict"]) == {"regressed"}
 
 
+@pytest.mark.parametrize(("gained", "verdict"), [(0.9, "ok"), (1.0, "regressed")])
+def test_a_method_that_gained_less_than_llada_has_not_become_slower(gained: float, verdict: str) -> None:
+    measured = seconds(gained, 0)
+    measured.loc[measured["method"] == "llada", "new"] *= 0.75
+    verdicts = compare_seconds(measured, tolerance=0.05).set_index("method")["verdict"]
+    assert verdicts.to_dict() == {"llada": "ok", "fef-2": verdict}
+
+
 def test_a_side_answers_with_tokens_or_with_its_error() -> None:
     request = {
         **{"model": str(ROOT / "model_wrappers" / "nano"), "draft": None, "prompt": [5, 6, 7]},
