@@ -143,8 +143,8 @@ def compare_seconds(measured: pd.DataFrame, tolerance: float) -> pd.DataFrame:
     """One row per method: what it takes now of what it took before, with paired bootstrap intervals over the items.
 
     seconds: new total / old total; speed: the speedup over LLaDA now / before. verdict: "regressed" where the whole
-    interval of seconds lies above 1 + tolerance, or that of speed below 1 / (1 + tolerance), unless that of seconds lies
-    below 1; else "ok".
+    interval of seconds lies above 1 + tolerance, or that of speed below 1 / (1 + tolerance) while that of seconds does
+    not lie below 1; else "ok".
     """
     sides = measured.pivot_table(index=["suite", "item"], columns="method", values=["old", "new"])
     rows = []
