@@ -66,7 +66,8 @@ def draw_front(run: Run, suite: str | None = None, named: Mapping[str, str] | No
     """Accuracy against mean seconds of a response, by series (`series_of`), and what was left out.
 
     A line joins methods that differ in one option. suite: None for means over the suites. Whiskers are 95% intervals,
-    Wilson's on a suite; the band is LLaDA's. Raises Skipped unless methods were tuned or a series other than LLaDA's
+    Wilson's on a suite; the band is LLaDA's, as tuned for accuracy if it was tuned. A method that only the timed part of
+    a run has, on fewer problems, is left out. Raises Skipped unless methods were tuned or a series other than LLaDA's
     has two that were scored, and if the run was not timed.
     """
     need(timed(run), UNTIMED)
@@ -75,6 +76,11 @@ def draw_front(run: Run, suite: str | None = None, named: Mapping[str, str] | No
     seconds = measure(run).groupby("method")["seconds_per_item"].mean()
     accuracy, left_out = tradeoff(run)
     accuracy = accuracy.set_index("method")
+    if run.speed:
+        problems = run.items.groupby("method").size()
+        few = [name for name in accuracy.index if problems[name] < problems.max()]
+        accuracy = accuracy.drop(index=few)
+        left_out += [f"without {run.config.methods[name].label}: its accuracy is of fewer problems" for name in few]
     lines = {
         title: list(seconds[[name for name in names if name in accuracy.index]].sort_values().index)
         for title, names in series_of(run, named or {}).items()
@@ -97,8 +103,8 @@ def draw_front(run: Run, suite: str | None = None, named: Mapping[str, str] | No
             label=name,
             **look[name],
         )
-    if REFERENCE in accuracy.index:
-        ends = accuracy.loc[REFERENCE, ["accuracy_low", "accuracy_high"]]
+    for llada in [name for name in (f"{REFERENCE}{TUNED}accurate", REFERENCE) if name in accuracy.index][:1]:
+        ends = accuracy.loc[llada, ["accuracy_low", "accuracy_high"]]
         axes.axhspan(*ends, color="0.95", linewidth=0, zorder=-1)
     front = front_of(seconds[accuracy.index], accuracy["accuracy"])
     axes.step(1e3 * seconds[front], accuracy["accuracy"][front], where="post", color="0.8", linewidth=2, zorder=0)

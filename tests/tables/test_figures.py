@@ -6,6 +6,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pandas as pd
 import pytest
@@ -19,6 +20,7 @@ from scipy import stats
 from harness.errors import UserError
 from harness.measures.intervals import tradeoff
 from harness.measures.parallelism import series_of
+from harness.measures.seconds import read_measured
 from harness.measures.theory import acceptance_by_position, expected_committed, fef_windows
 from harness.methods.presets import PRESETS
 from harness.records.store import Run, write_meta
@@ -276,6 +278,31 @@ def test_a_front_has_a_line_for_each_series_by_milliseconds_and_accuracy(tmp_pat
     assert list(lines["LLaDA"].get_xdata()) == pytest.approx([500, 1000])  # in the order of time
     assert list(lines["Threshold"].get_xdata()) == pytest.approx([200, 250, 1000 / 3])
     assert list(lines["Threshold"].get_ydata()) == pytest.approx([50, 60, 70])
+
+
+def test_the_band_of_a_front_is_llada_as_tuned_for_accuracy(tmp_path: Path) -> None:
+    def band(run: Run) -> float:
+        (drawn,) = draw_front(run, "math")[0].axes[0].patches
+        return float(drawn.get_y())
+
+    tuned = {"llada-tuned-accurate": {"label": "LLaDA, tuned (accurate)", "method": "llada"}}
+    low = [100 * stats.binomtest(right, 10).proportion_ci(method="wilson").low for right in (9, 6)]
+    assert band(run_with(tmp_path / "tuned", f"ssd,dcd,llada,{THRESHOLDS}", **tuned)) == pytest.approx(low[0])
+    assert band(run_with(tmp_path, f"ssd,dcd,wino,llada,{THRESHOLDS}")) == pytest.approx(low[1])
+
+
+def test_a_method_that_only_the_timed_part_has_is_no_point_of_a_front(tmp_path: Path) -> None:
+    def of(methods: Any, count: int) -> list[dict[str, Any]]:
+        at = itertools.product(methods, ("gsm8k", "math"), range(count))
+        return [item(method, suite, n, prompt_hash=f"p{n}", correct=n > 1, seconds=1.0) for method, suite, n in at]
+
+    config = msgspec.to_builtins(run_with(tmp_path / "speed", f"llada,{THRESHOLDS}").config)
+    save(tmp_path / "speed", of(config["methods"], 5), config=config)
+    alone = {name: method for name, method in config["methods"].items() if name != "llada"}
+    save(tmp_path, of(alone, 20), config=config | {"timed": False, "methods": alone})
+    figure, left_out = draw_front(read_measured(tmp_path))
+    assert left_out == ["without LLaDA: its accuracy is of fewer problems"]
+    assert [drawn.get_label() for drawn in figure.axes[0].containers] == ["Threshold"]
 
 
 def test_what_shows_nothing_is_no_figure(tmp_path: Path) -> None:
