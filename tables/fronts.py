@@ -67,7 +67,7 @@ def draw_front(run: Run, suite: str | None = None, named: Mapping[str, str] | No
 
     A line joins methods that differ in one option. suite: None for means over the suites. Whiskers are 95% intervals,
     Wilson's on a suite; the band is LLaDA's, as tuned for accuracy if it was tuned. A method that only the timed part
-    of a run has, on fewer problems, is left out. Raises Skipped unless methods were tuned or a series other than LLaDA's
+    of a run has, on fewer problems, is left out. Raises Skipped unless methods were tuned or a series but LLaDA's
     has two that were scored, and if the run was not timed.
     """
     need(timed(run), UNTIMED)
