@@ -103,7 +103,9 @@ def draw_front(run: Run, suite: str | None = None, named: Mapping[str, str] | No
             label=name,
             **look[name],
         )
-    for llada in [name for name in (f"{REFERENCE}{TUNED}accurate", REFERENCE) if name in accuracy.index][:1]:
+    best_llada = f"{REFERENCE}{TUNED}accurate"
+    llada = best_llada if best_llada in accuracy.index else REFERENCE
+    if llada in accuracy.index:
         ends = accuracy.loc[llada, ["accuracy_low", "accuracy_high"]]
         axes.axhspan(*ends, color="0.95", linewidth=0, zorder=-1)
     front = front_of(seconds[accuracy.index], accuracy["accuracy"])
