@@ -4,6 +4,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Annotated, Any
 
 import pytest
@@ -111,6 +112,17 @@ def test_without_ray_the_message_says_how_to_install_it(
     line = ["--workers", "1", "--threads", "1", "--suite", "lists", "--out", str(tmp_path / "run")]
     assert 'install it: python -m pip install --editable ".[cluster]"' in refused(main, line, capsys)
     assert not (tmp_path / "run").exists()
+
+
+def test_a_cluster_that_does_not_start_in_time_is_said_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def init(**options: object) -> None:
+        raise Exception("The current node timed out during startup.\nMore of it.")  # as Ray does
+
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(is_initialized=lambda: False, init=init))
+    line = ["--workers", "1", "--threads", "1", "--suite", "lists", "--out", str(tmp_path / "run")]
+    assert "no Ray cluster on this machine: The current node timed out during startup." in refused(main, line, capsys)
 
 
 # Options in processes that do not know the module of a decoder
