@@ -184,7 +184,8 @@ def check_lengths(gen_length: int, block_length: int) -> None:
     whole = all(type(length) is int and length >= 1 for length in (gen_length, block_length))
     if not whole or gen_length % block_length:
         wrong = f"gen_length={gen_length!r} and block_length={block_length!r} must be integers of at least 1"
-        raise ValueError(f"block_length={block_length} must divide gen_length={gen_length}" if whole else wrong)
+        uneven = f"block_length={block_length} must divide gen_length={gen_length}; {gen_length} is the full sequence"
+        raise ValueError(uneven if whole else wrong)
 
 
 def _check_response(

@@ -127,7 +127,8 @@ def draw_tradeoff(run: Run) -> tuple[Figure, list[str]]:
     axes.xaxis.set_major_locator(LogLocator(base=2, subs=subs))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}x"))
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.set(xlabel="wall-clock speedup over LLaDA", ylabel="accuracy, mean over suites (%)")
+    several = run.items["suite"].nunique() > 1
+    axes.set(xlabel="wall-clock speedup over LLaDA", ylabel=f"accuracy{', mean over suites' * several} (%)")
     legend_below(figure, axes)
     return figure, left_out
 

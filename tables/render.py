@@ -43,6 +43,7 @@ from tables.output import NAME as PDF
 from tables.output import latex, markdown, write_pdf
 from tables.sheets import MEAN_TITLE, Sheet, TableRequest, with_columns
 from tables.sheets.against import against_sheets, paper
+from tables.sheets.captions import empty, timing
 from tables.sheets.measures import measures, windows
 from tables.sheets.measures import theory_sheets as theory
 from tables.sheets.suites import ABLATIONS, ablations
@@ -160,14 +161,15 @@ def main(line: list[str] | None = None) -> int:
         out = options.out or folder / "tables"
         shown = ([name.strip() for name in options.columns.split(",") if name.strip()], not options.no_caption)
         if is_work_folder(folder):
-            sheets = [work_folder_sheet(folder)]
+            sheets, doubts = [work_folder_sheet(folder)], []
         else:
             wanted = (options.paper, options.intervals, options.against, options.measures)
-            sheets = sheets_of(read_measured(folder), *wanted)
+            run = read_measured(folder)
+            sheets, doubts = sheets_of(run, *wanted), [*empty(run), *timing(run)]
         files = as_files(sheets, *shown)
         write(files, out, options.out is not None)
         if len(options.runs) == 1:
-            show([sheet for sheet in sheets if f"{sheet.table.name}.md" in files], out)
+            show([sheet for sheet in sheets if f"{sheet.table.name}.md" in files], out, shown[0], doubts)
         print(f"written to {out}: {', '.join(files)}")
         if options.paper and "paper.md" not in files:
             print("no paper.md: the paper's tables have none of this run's methods (by label) on its suites")
@@ -178,16 +180,19 @@ def main(line: list[str] | None = None) -> int:
     return 0
 
 
-def show(sheets: Sequence[Sheet], folder: Path) -> None:
+def show(sheets: Sequence[Sheet], folder: Path, names: Sequence[str], doubts: Sequence[str]) -> None:
     """Print the means of the tables that have any, without one the first table's first group of columns.
 
-    folder: where the files of the whole tables lie.
+    folder: where the files of the whole tables lie. names: columns that stay, as of `with_columns`. doubts: sentences
+    that the numbers must not be read without.
     """
     console = Console(highlight=False)
-    shown = [sheet.table for sheet in sheets if MEAN_TITLE in sheet.table.cells.columns.get_level_values(0)]
-    for table in shown or [sheet.table for sheet in sheets[:1]]:
+    tables = [with_columns(sheet.table, names) for sheet in sheets]
+    shown = [table for table in tables if MEAN_TITLE in table.cells.columns.get_level_values(0)]
+    for table in shown or tables[:1]:
         group = next((column[0] for column in table.cells.columns.to_flat_index() if column[0]), "")
-        cells = with_columns(table, [MEAN_TITLE if shown else group]).cells
+        part = with_columns(table, [MEAN_TITLE if shown else group])
+        cells = part.cells
         grid = Grid(box=box.SIMPLE_HEAD, pad_edge=False)
         grid.add_column("Method", overflow="fold")
         columns: list[Any] = cells.columns.to_flat_index().to_list()
@@ -198,7 +203,11 @@ def show(sheets: Sequence[Sheet], folder: Path) -> None:
             marks = [f" [{cell.mark}]" if cell.mark else "" for cell in row]
             grid.add_row(Text(str(label)), *(text + mark for text, mark in zip(texts, marks, strict=True)))
         console.print(grid)
-        console.print(Text(f"all columns, notes and provenance: {folder / table.name}.md"), soft_wrap=True)
+        for mark, text in part.notes:
+            console.print(Text(f"[{mark}] {text}"))
+        console.print(Text(f"in full: {folder / table.name}.md"), soft_wrap=True)
+    if doubts:
+        console.print(Text(" ".join(doubts)))
 
 
 if __name__ == "__main__":

