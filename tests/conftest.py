@@ -1,7 +1,6 @@
 """Fixtures that several test files share. Nothing here may reach the network."""
 
 import atexit
-import json
 import os
 import shutil
 import tempfile
@@ -11,7 +10,6 @@ os.environ["HF_DATASETS_CACHE"] = tempfile.mkdtemp(prefix="datasets-")
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -89,18 +87,12 @@ def broken_residual(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def one_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs are scored and get their tables here, where what takes seconds to import for that is there already."""
-    from harness.sandbox.verdicts import verdicts_of
+    """Runs get their tables here, where what takes seconds to import for that is there already."""
     from tables import render, report
-
-    def verdicts(run: Path, suites: list[str], unsafe: bool, pending: bool, shown: list[str] | None) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(json.dumps(verdicts_of(run, suites, unsafe, pending)))
-        return found
 
     def follow(command: str, folder: Path, failed: str, quiet: bool, *options: str) -> None:
         assert {"render.py": render.main, "report.py": report.main}[command]([str(folder), *options]) == 0, failed
 
-    monkeypatch.setattr("harness.sandbox.scoring._verdicts", verdicts)
     monkeypatch.setattr("harness.run.follow", follow)
 
 

@@ -142,7 +142,8 @@ def test_a_response_that_forges_verdicts_decides_no_other(do: str, tmp_path: Pat
 @pytest.mark.slow
 def test_a_response_without_end_or_verdict_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     flood = f"import os\nwhile True: os.write(2, b'x' * 65536)\n{DOUBLE}"
-    monkeypatch.setattr("harness.sandbox.scoring.SECONDS", 40.0)
+    # Loading the evaluator counts too, and is slow on a busy machine.
+    monkeypatch.setattr("harness.sandbox.scoring.SECONDS", 90.0)
     run = lcbench_run(tmp_path, {"llada": [flood, DOUBLE]})
     score_run(run)
     items = read_run(run).items
