@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from greenlet import GreenletExit
 
 import harness
 from harness.errors import UserError
@@ -16,6 +17,7 @@ pytestmark = pytest.mark.usefixtures("one_process")
 METHODS = "llada,threshold+dual(block_length=16),fef-2,fef-two-stream"
 KEYS = ["method", "suite", "item"]
 LINE: dict[str, Any] = {"untimed": True, "limit": 3, "threads": 1}
+FAILURE: type[BaseException] = KeyError
 
 
 def recorded(folder: Path) -> dict[Any, dict[str, Any]]:
@@ -26,7 +28,7 @@ def recorded(folder: Path) -> dict[Any, dict[str, Any]]:
 def fails_on_odd_prompts(request: Request, options: Options) -> None:
     request.backbone.logits(request.x_1L)
     if int(request.x_1L[0, : request.start].sum()) % 2:  # the first of the three
-        raise KeyError("lost")
+        raise FAILURE("lost")
     fill(request)
 
 
@@ -53,8 +55,12 @@ def test_the_tables_say_that_seconds_do_not_count(tmp_path: Path) -> None:
     assert "2 responses were decoded at once" in text and "Speed" not in text
 
 
-def test_a_decoder_that_fails_loses_no_other_response(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="fails_on_odd_prompts on gsm8k, item 0"):
+@pytest.mark.parametrize("failure", [KeyError, GreenletExit])
+def test_a_decoder_that_fails_loses_no_other_response(
+    failure: type[BaseException], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(f"{__name__}.FAILURE", failure)
+    with pytest.raises(UserError, match=r"fails_on_odd_prompts on gsm8k, item 0: .*lost.*--batch 1 decodes them"):
         harness.evaluate(["threshold", fails_on_odd_prompts], "gsm8k", out=tmp_path / "run", batch=8, **LINE)
     kept = recorded(tmp_path / "run")
     assert {method for method, _, _ in kept} == {"threshold", "fails_on_odd_prompts"}

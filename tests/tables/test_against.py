@@ -183,6 +183,29 @@ def test_a_claim_is_compared_from_its_record(tmp_path: Path) -> None:
     assert "DCD is twice as fast" in path.with_suffix(".md").read_text()
 
 
+def test_claims_of_seeds_that_agree_are_those_of_one(tmp_path: Path) -> None:
+    right = {"llada": lambda n: n % 2 == 0, "dcd": lambda n: n % 10 < 7}
+    for name, seeds in (("one", [0]), ("three", [0, 1, 2])):
+        rows = [
+            item(method, "gsm8k", 40 * draw + n, correct=right[method](n))
+            for method in right
+            for draw in range(len(seeds))
+            for n in range(40)
+        ]
+        config = {
+            "seeds": seeds,
+            "methods": {method: {"label": method, "method": method} for method in right},
+            "suites": {"gsm8k": {"title": "GSM8K"}},
+        }
+        save(tmp_path / name, rows, config=config, data={"files": {"gsm8k": {"items": 40 * len(seeds)}}})
+    claim = TWO.split("[[claim]]")[1]
+    path = tmp_path / "claims.toml"
+    path.write_text("".join(f"[[claim]]{claim.replace('run', name)}" for name in ("one", "three")))
+    main([str(path)])
+    one, three = pd.read_csv(path.with_suffix(".csv"))[["value", "low", "high", "word"]].to_dict("records")
+    assert three == pytest.approx(one)
+
+
 def test_more_claims_make_wider_intervals(tmp_path: Path) -> None:
     path = write(tmp_path, TWO + TWO.replace('"dcd"', '"X"').replace('"llada"', '"dcd"').replace('"X"', '"llada"'))
     main([str(path)])

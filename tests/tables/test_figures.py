@@ -187,6 +187,13 @@ def test_a_line_that_asks_for_nothing_clear_is_refused(line: list[str], capsys: 
     refused(cli.main, line, capsys)
 
 
+def test_a_record_of_the_benchmark_that_is_none_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "bench.json"
+    for text in ("{}", "[", "[" * 100_000):
+        file.write_text(text)
+        refused(cli.main, ["--throughput", str(file), "--out", str(tmp_path / "out")], capsys)
+
+
 # Colors: seen on paper and on a dark page, and told apart by every eye
 
 

@@ -148,12 +148,19 @@ def test_problems_are_read_from_files_whatever_the_shell_says(tmp_path: Path, mo
     assert os.environ["DATASET_SOURCE"] == "ModelScope"
 
 
-def test_a_line_that_is_not_json_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("before", "after", "says"),
+    [
+        ("", "\n", "line 3: Expecting value$"),
+        ("\ufeff", "", r"line 1: Unexpected UTF-8 BOM"),
+    ],
+)
+def test_a_line_that_is_not_json_is_named(before: str, after: str, says: str, tmp_path: Path) -> None:
     write_suites(tmp_path, "test", 2, ["gsm8k"])
     gsm8k = SUITES["gsm8k"]
     file = next(tmp_path.rglob("test.jsonl"))
-    file.write_text(file.read_text() + "\n")
-    with pytest.raises(UserError, match=r"is malformed: .*test\.jsonl, line 3: Expecting value$"):
+    file.write_text(f"{before}{file.read_text()}{after}")
+    with pytest.raises(UserError, match=rf"is malformed: .*test\.jsonl, {says}"):
         load_problems(gsm8k, gsm8k.datasets(True, tmp_path), 2)
 
 

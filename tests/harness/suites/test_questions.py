@@ -64,6 +64,7 @@ def test_signs_that_some_take_for_line_ends_stay(tmp_path: Path) -> None:
         ([{"prompt": " ", "answer": "b"}], "", "line 1: prompt must be text, not ' '"),
         ([{"prompt": "a", "answer": ["b"]}], "", r"line 1: answer must be text, not \['b'\]"),
         ([{"prompt": "a", "answer": True}], "", "line 1: answer must be text, not True"),
+        ('{"prompt": "a", "answer": NaN}', "", "line 1: "),
         (
             [{"prompt": "a", "answer": "b"}],
             "judge=number",

@@ -81,6 +81,8 @@ def test_a_block_model_without_the_length_of_its_blocks_is_refused(tmp_path: Pat
     file.write_text(json.dumps(config))
     with pytest.raises(ValueError, match="a block_origin and no block_size"):
         load_backbone(tmp_path / "block")
+    with pytest.raises(ValueError, match="no canvas_length"):
+        FAMILIES["diffusion_gemma"].blocks_of({}, "google/diffusiongemma-26B-A4B-it")
 
 
 @pytest.mark.parametrize(
