@@ -141,7 +141,7 @@ def test_a_value_that_cannot_be_decoded_is_refused_before_the_base_is(tmp_path: 
 def test_results_that_have_no_place_are_refused_before_anything_is_decoded(tmp_path: Path) -> None:
     (tmp_path / "sweep.csv").mkdir()
     with pytest.raises(UserError, match=r"sweep\.csv is a folder"):
-        sweep.main(["--vary", "stop_at_eos=true", "--out", str(tmp_path)])
+        sweep.main(["--suite", "gsm8k", "--limit", "1", "--vary", "stop_at_eos=true", "--out", str(tmp_path)])
 
 
 def test_levels_are_read_as_options_are() -> None:

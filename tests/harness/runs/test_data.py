@@ -152,7 +152,7 @@ def test_problems_are_read_from_files_whatever_the_shell_says(tmp_path: Path, mo
     ("before", "after", "says"),
     [
         ("", "\n", "line 3: Expecting value$"),
-        ("\ufeff", "", r"line 1: Unexpected UTF-8 BOM"),
+        ("\ufeff", "", "line 1: Unexpected UTF-8 BOM"),
     ],
 )
 def test_a_line_that_is_not_json_is_named(before: str, after: str, says: str, tmp_path: Path) -> None:
