@@ -8,34 +8,42 @@ from fractions import Fraction
 
 FINAL = "####"  # before the answer of a solution in GSM8K's format
 # Digits and what may stand between them: dates, times, ratios, powers, 0x10 and "1 234" are such runs, and no numbers.
-BETWEEN = r"[.,:/^][0-9]+|[eE][-+]?[0-9]+|(?:-[0-9]+){2}|[A-Za-z_]+[0-9]+"
+BETWEEN = r"[.,:/^]+[-+]?\.?[0-9]+|[eE][-+]?[0-9]+|(?:-[0-9]+){2}|[A-Za-z_]+[0-9]+"
 # What multiplies the number before it.
-SCALE = r"\s?(?:[√π]|\b(?:hundred|thousand|[mb]illion|trillion|dozen|lakh|crore)\b)|(?:[kKM]|bn)\b"
+SCALE = r"\s?(?:[√π]|\b(?:hundred|thousand|[mb]illion|trillion|dozen|lakh|crore)\b)|(?:[kKM]|bn)\b|[百千万萬亿億]"
 RUN = re.compile(
-    rf"(?<![\w.,:/^])(?P<sign>(?<![\w)])[-+])?(?P<root>[√±])?"
-    rf"(?P<digits>[0-9]{{1,3}}(?: [0-9]{{3}})+(?![0-9])|\.?[0-9]+(?:{BETWEEN})*)"
+    rf"(?<![\w/^])(?<![0-9][.,:])(?P<sign>(?<![\w)])[-+])?(?P<root>[√±])?"
+    rf"(?P<digits>[0-9]{{1,3}}(?: [0-9]{{3}})+(?![0-9])|(?:(?<!\.)\.)?[0-9]+(?:{BETWEEN})*)"
     rf"(?P<percent>\s?%|\s(?:percent|per cent)\b)?(?P<scale>{SCALE})?"
 )
 ONE = re.compile(r"((?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)?(?:\.[0-9]+)?)(?:[eE]([-+]?[0-9]{1,3}))?|([0-9]+)/([0-9]+)")
-# What is written in another way, as RUN reads it. A ^ joins what would else become one number, or two: 3½, 2 1/2, 10².
+BRACES = r"\s*\{(?:[^{}]|\{[^{}]*\})*\}?"  # an argument in LaTeX
+# What is written in another way, as RUN reads it. A ^ joins what would else become one number, or two: 3½, 2 1/2, 10²;
+# 0^0 stands for what is no number: a fraction of letters, and "is.5", which may be 5 or one half.
 WRITTEN = tuple(
     (re.compile(pattern), plain)
     for pattern, plain in (
         (r"(?<=[0-9])[~'\u2019\u00a0\u2009\u202f](?=[0-9]{3}(?![0-9]))|\{,\}|\\,", ","),
-        (r"(?<=[0-9])\s?(?=\\[cdt]?frac)", "^"),
-        (r"\\[cdt]?frac\s*\{\s*([-+]?[0-9]+)\s*\}\s*\{\s*([0-9]+)\s*\}", r"\1/\2"),
-        (r"\\[cdt]?frac\s*([0-9])\s*([0-9])", r"\1/\2"),
-        (r"\\[cdt]?frac\s*\{[^{}]*\}\s*\{", "0^"),
-        (r"\\sqrt\s*\{?", "√"),
+        (r"(?<=[0-9])[^\S\t\n]?(?=\\[cdt]?frac)", "^"),
+        (
+            r"\\[cdt]?frac\s*(?:\{\s*([-+]?[0-9]+)\s*\}|([0-9]))\s*(?:\{\s*([0-9]+)\s*\}|([0-9]))",
+            r"\1\2/\3\4",
+        ),
+        (rf"\\[cdt]?frac{BRACES}{BRACES}?", "0^0"),
+        (r"\\sqrt\s*(?:\[[^]]{0,9}\]\s*)?\{?", "√"),
         (r"\\pi\b", "π"),
         (r"\\%", "%"),
         (r"(?<=[0-9])\*\*(?=[-+]?[0-9])", "^"),
-        (r"\^\s*\{\s*(?=[-+]?[0-9])", "^"),
+        (r"([\^_])\s*\{\s*(?=[-+]?[0-9])", r"\1"),
+        (r"(?<=[0-9])\.?\\overline\s*\{", "^0"),
         (r"(?<=\^)\s*[-+]?(?=[0-9])", ""),
-        (r"(?<=[0-9])\s?[/÷\u2044]\s?(?=[0-9])", "/"),
-        (r"(?<=[0-9])\s(?=[0-9]+/[0-9])", "^"),
+        (r"(?<=[0-9])\s?(?:[/÷\u2044]|\\over(?![a-z]))\s?(?=[0-9])", "/"),
+        (r"(?<=[0-9])[^\S\t\n](?=[0-9]+/[0-9])", "^"),
         (r"[\u2010-\u2013\u2212]", "-"),
+        (r"(\\[A-Za-z]+|[\u3040-\u9fff\uac00-\ud7af])(?=[-+]?\.?[0-9])", r"\1 "),
+        (r"(?<=[^\W0-9_])\.(?=[0-9])", " 0^0"),
         (r"(?<![0-9])(?<![0-9]\s)\bminus\s(?=[.0-9])", "-"),
+        (r"(?<=[=({<>])(\s?[-+])\s(?=[.0-9])", r"\1"),
         (r"([-+])\s?(\\?[$€£¥₹])\s?(?=[.0-9])", r"\2\1"),
     )
 )

@@ -1,6 +1,7 @@
 """Files of questions, and of prompts and responses: read, judged in three ways, refused with their line."""
 
 import json
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -152,6 +153,7 @@ NUMBERS = {
         "5\u20137": 7,
         "20 / 4 = 5": 5,
     },
+    **{"x = - 7": -7, r"\boxed{- 7}": -7, "foo-7": 7, r"\frac{1}2": 0.5, r"{3 \over 4}": 0.75, "5\n3/4": 0.75},
     **{"10-3=7": 7, "**70,000**": 70000, "v2.0 has 3": 3, "It is 5 in v2.0": 5, "#### 1e-05": 1e-5},
 }
 
@@ -163,7 +165,35 @@ def test_numbers_are_read_as_what_they_are() -> None:
 
 NONE = ["1,2345", "1.234,56", "3:2", "2024-05-03", "10^2", "10²", "1/2/3", "0x10", "none", "3½", "3 ½", "2\\frac{1}{2}"]
 NONE += ["10^{5}", "10^{-5}", "1 234", "101₂", "√2", "2π", r"\sqrt{2}", r"2\pi", "5k", "1.5 million", "2 dozen", "10⁻⁵"]
+NONE += ["5:-.5", "(5,-7)", "5...7", "is.5", "Rs.500", "5_{2}", "5万", r"\frac{5}{-3}", r"\frac{5}{x}", r"\frac{1}{2"]
+NONE += [r"\frac{\sqrt{2}}{3}", r"\sqrt[3]{8}", r"0.\overline{3}"]
 NONE += ["2 1/2", "5①", "10**5", "±5", "1.5M", r"\frac{x}{2}", r"3\times 10^{5}"]
+
+
+BEFORE = [
+    "",
+    "Answer:",
+    "the answer is...",
+    "= $",
+    "(",
+    "**",
+    "5, then,",
+    "5;",
+    "5\n",
+    "x=",
+    r"\boxed{",
+    r"\approx",
+    "是",
+]
+AFTER = ("", ".", ",", "...", ")", "}$", "**", " km", "\n", r"\text{ cm}", "。", "</b>", " - done")
+ALONE = {"7": 7, "-7": -7, "\u22127": -7, "-1,234.5": -1234.5, "1e-5": 1e-5, "-3/4": -0.75, r"-\frac{3}{4}": -0.75}
+
+
+@pytest.mark.parametrize("before", BEFORE)
+def test_a_number_is_the_same_whatever_stands_before_and_after_it(before: str) -> None:
+    for text, after in product(ALONE, AFTER):
+        number = last_number(before + text + after)
+        assert number is not None and float(number.value) == ALONE[text], before + text + after
 
 
 @pytest.mark.parametrize("text", NONE)
