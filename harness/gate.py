@@ -29,12 +29,12 @@ class GateOptions:
     against: Path | None = option("folder of golden records", metavar="GOLDEN")
     first: int | None = option("RUN has only the first N items a suite of GOLDEN (default: all)", least=1, metavar="N")
     update: bool = option("write the run's records to GOLDEN, and say what changed", False)
-    margin: float = option("points of accuracy that may not be lost (default 5)", 5.0)
+    margin: float = option("points of accuracy that may not be lost (default 5)", 5.0, least=0, most=100)
     allow_unscored: str = option("their verdicts may be missing, as without a sandbox", "", metavar="SUITES")
     against_rev: str | None = option("also measure speed against this revision of the repository", metavar="REV")
     items: int = option("items a suite for --against-rev (default 5)", 5, least=1)
     methods: str | None = option("comma-separated, for --against-rev (default: all of the run)")
-    tolerance: float = option("share of speed that may be lost (default 0.05)", 0.05)
+    tolerance: float = option("share of speed that may be lost (default 0.05)", 0.05, least=0)
     allow_changed_responses: bool = option("other tokens, or more forwards, than REV's are meant", False)
 
 

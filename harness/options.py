@@ -1,6 +1,7 @@
 """Command lines made from structs: every command has one, whose fields are its options."""
 
 import argparse
+import math
 import sys
 import textwrap
 from collections.abc import Mapping
@@ -65,7 +66,9 @@ def checked(kind: type[T], values: Mapping[str, Any]) -> T:
             wanted = describe_type(msgspec.inspect.type_info(hint)).removesuffix(" or None")  # no text stands for it
             raise UserError(f"{_flag(name)} {value!r} must be {wanted}") from error
         wrong = ""
-        if least is not None and converted[name] < least:
+        if isinstance(value, float) and not math.isfinite(value):
+            wrong = f"{value} must be a finite number"
+        elif least is not None and converted[name] < least:
             wrong = f"{value} must be at least {least}"
         elif most is not None and converted[name] > most:
             wrong = f"{value} must be at most {most}"
@@ -104,6 +107,8 @@ def parsed(kind: type[T], line: list[str] | None, description: str | None = None
     values, unknown = parser.parse_known_args(line)
     if unknown:
         name = unknown[0].partition("=")[0]
+        if not name.startswith("-"):
+            raise UserError(f"{name} is one argument too many; --help has all options")
         raise UserError(f"unknown option {name}{meant(name, [_flag(each.name) for each in fields(kind)])}")
     return checked(kind, vars(values))
 

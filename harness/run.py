@@ -19,7 +19,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext, redirect_stdout
 from dataclasses import fields
 from pathlib import Path
@@ -77,6 +77,11 @@ def evaluate(
     (function, {option: value}). options: those of the command line; None and False stand for no value. Raises UserError
     or ValueError for what the command refuses.
     """
+    for name, value in {"methods": methods, "suites": suites}.items():
+        if value is None or isinstance(value, Mapping):
+            raise UserError(f'{name} is text or a list, such as ["llada", "threshold(tau=0.9)"], not {value!r}')
+    if other := [name for name in COMMANDS if options.get(name)]:
+        raise UserError(f"evaluate makes a run; --{other[0]} is of the command alone")
     given = {
         "methods": methods if isinstance(methods, str) else (methods,) if callable(methods) else tuple(methods),
         "suite": suites if isinstance(suites, str) else tuple(suites),

@@ -146,7 +146,10 @@ def _own(text: str) -> tuple[str, Space]:
     head = calls[0][0]
     plugin, _, name = head.rpartition(":")  # of the name alone, for it becomes part of other names
     ours = SPACES.get(head)
-    preset = next(iter(methods_named([ours.preset if ours else head]).values()))
+    presets = methods_named([ours.preset if ours else head])
+    if len(presets) > 1:
+        raise UserError(f"--decoders {text} names {len(presets)} methods; name them one by one")
+    (preset,) = presets.values()
     space = ours or Space(head, preset.label, {})
     values = {option: tuple({repr(call[option]): call[option] for _, call in calls}.values()) for option in calls[0][1]}
     varied = {option: each for option, each in values.items() if len(each) > 1}

@@ -218,11 +218,14 @@ def _prompt(prompt_ids: torch.Tensor | list[int], backbone: BackboneLike, gen_le
         ids = torch.as_tensor(prompt_ids)
     except (TypeError, ValueError, RuntimeError) as error:  # text, or what a tokenizer returns
         raise ValueError("prompt_ids must be ids of shape (P,) or (1, P); model_wrappers.chat encodes text") from error
+    if not ids.numel():
+        raise ValueError("empty prompt: prompt_ids has no tokens")
     ids_1P = _ids("prompt_ids", ids, ids.dim() == 1 or (ids.dim() == 2 and len(ids) == 1), "(P,) or (1, P)", backbone)
     limit, length = getattr(backbone, "max_length", None), ids_1P.shape[1]
-    if not length or (limit is not None and length + gen_length > limit):
-        wrong = f"prompt of {length} tokens and gen_length={gen_length} exceed the model's limit of {limit} tokens"
-        raise ValueError(wrong if length else "empty prompt: prompt_ids has no tokens")
+    if limit is not None and length + gen_length > limit:
+        raise ValueError(
+            f"prompt of {length} tokens and gen_length={gen_length} exceed the model's limit of {limit} tokens"
+        )
     return ids_1P
 
 

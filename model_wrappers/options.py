@@ -15,10 +15,11 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 from msgspec import Meta, Struct, inspect
 
-Positive = Annotated[int, Meta(ge=1)]
+MOST = 10**6  # beyond it float32, or memory, overflows
+Positive = Annotated[int, Meta(ge=1, le=MOST)]
 Share = Annotated[float, Meta(ge=0, le=1)]
-NotNegative = Annotated[float, Meta(ge=0)]
-AboveZero = Annotated[float, Meta(gt=0)]
+NotNegative = Annotated[float, Meta(ge=0, le=MOST)]
+AboveZero = Annotated[float, Meta(gt=0, le=MOST)]
 T = TypeVar("T", bound="Options")
 
 
@@ -111,10 +112,12 @@ def describe_type(kind: inspect.Type) -> str:
             return "a path"
         case inspect.IntType(ge=low, le=high, gt=above) | inspect.FloatType(ge=low, le=high, gt=above):
             number = "a whole number" if isinstance(kind, inspect.IntType) else "a finite number"
+            if low is not None and high == MOST:
+                return f"{number} of at least {low:g} and at most {MOST}"
             if low is not None and high is not None:
-                return f"{number} in [{low:g}, {high:g}]"
+                return f"{number} in [{low:.9g}, {high:.9g}]"
             if above is not None:
-                return f"{number} above {above:g}"
+                return f"{number} above {above:g}{'' if high is None else f', at most {high:.9g}'}"
             return number if low is None else f"{number} of at least {low:g}"
         case _:
             return "a valid value"

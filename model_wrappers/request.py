@@ -99,6 +99,8 @@ class Request:
             changed = [at - self.start for at in torch.as_tensor(positions).tolist()]
             given = [math.nan] * len(changed) if probs is None else _listed(probs)
             ways: Sequence[How] = [how] * len(changed) if isinstance(how, str) else how
+            if not len(changed) == len(given) == len(ways):
+                raise ValueError(f"{len(given)} probs and {len(ways)} words for {len(changed)} positions")
             self.observer.committed(*self._inside(changed, self.x_1L[0, positions].tolist(), given, ways))
 
     def remask(self, positions: Sequence[int], tokens: torch.Tensor | None = None) -> None:
@@ -153,10 +155,10 @@ class Request:
             self.observer.recorded(window)
 
     def _inside(self, at: list[int], *values: Sequence[Any]) -> Any:
-        """Places in the response, and values of them, without those beyond its end."""
-        if self.end is None or max(at, default=0) < self.length:
+        """Places in the response, and values of them, without those in the prompt or beyond the end."""
+        if min(at, default=0) >= 0 and max(at, default=0) < self.length:
             return at, *values
-        kept = [number for number, place in enumerate(at) if place < self.length]
+        kept = [number for number, place in enumerate(at) if 0 <= place < self.length]
         return tuple([of[number] for number in kept] for of in (at, *values))
 
 

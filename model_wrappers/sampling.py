@@ -10,10 +10,16 @@ import torch
 
 
 class Sampler:
-    """Draws for a decoder. A test or an audit replaces it by one that walks through every branch."""
+    """Draws for a decoder. A test or an audit replaces it by one that walks through every branch.
+
+    Raises ValueError for a seed that torch does not take.
+    """
 
     def __init__(self, seed: int) -> None:
-        self._generator = torch.Generator().manual_seed(seed)
+        try:
+            self._generator = torch.Generator().manual_seed(seed)
+        except (RuntimeError, TypeError, ValueError, OverflowError) as error:
+            raise ValueError(f"seed={seed!r} must be a whole number of 64 bits") from error
 
     def tokens(self, probs_NV: torch.Tensor) -> torch.Tensor:
         """One token from each of N distributions: LongTensor (N,) on their device."""

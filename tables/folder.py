@@ -21,7 +21,7 @@ def make_room(
     with explained(f"cannot write to {folder}", OSError, instead=ELSEWHERE):
         folder.mkdir(parents=True, exist_ok=True)
         note = folder / WRITTEN
-        written = set(note.read_text(encoding="utf-8").splitlines()) if note.is_file() else set()
+        written = set(note.read_text(encoding="utf-8", errors="replace").splitlines()) if note.is_file() else set()
         there = [path for path in folder.iterdir() if path.name != WRITTEN]
         own = {path.name for path in there if path.name in written or ours(path)}
         if foreign := sorted({path.name for path in there} & {*names} - own):

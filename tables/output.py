@@ -27,13 +27,13 @@ WIDE = 8  # more columns than this are scaled to the width of the page
 
 def escape_latex(text: str) -> str:
     """The text with LaTeX's special characters as commands that print them."""
-    escaped = "".join(LATEX_SPECIAL.get(character, character) for character in text)
+    escaped = "".join(LATEX_SPECIAL.get(character, character) for character in re.sub(r"\s", " ", text))
     return escaped.replace("--", "-{}-")  # two hyphens would print as a dash
 
 
 def escape_markdown(text: str) -> str:
     """The text with Markdown's special characters after backslashes."""
-    return re.sub(r"([\\|*_`<>\[\]])", r"\\\1", text)
+    return re.sub(r"([\\|*_`<>\[\]])", r"\\\1", re.sub(r"\s", " ", text))
 
 
 def latex(table: Table) -> str:

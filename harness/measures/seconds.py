@@ -37,6 +37,8 @@ def with_speed(run: Run, speed: Run) -> Run:
 
     Raises UserError if `speed` is not timed, has other problems or settings, or lacks a method or a suite.
     """
+    if speed.items.empty:
+        raise UserError(f"{speed.folder} has no finished response yet; go on with it, or move it away")
     if not speed.config.timed:
         raise UserError(f"{speed.folder}: its seconds were not measured for comparison; make it without --untimed")
     other = [name for name, method in run.config.methods.items() if speed.config.methods.get(name) != method]

@@ -191,7 +191,12 @@ def _draws(run: Run, item: npt.NDArray[np.float64]) -> dict[str, npt.NDArray[np.
     draws, files = len(run.config.draws), run.meta.data.get("files") or {}
     if draws == 1:
         return {"problem": item, "draw": np.zeros(len(item))}
-    counts = run.items["suite"].astype(str).map({name: file["items"] // draws for name, file in files.items()})
+    known: dict[str, Any] = {suite: (files.get(suite) or {}).get("items") for suite in run.config.suites}
+    if unknown := [suite for suite, count in known.items() if not isinstance(count, int) or count < draws]:
+        raise UserError(
+            f"{run.folder}/run.json: data.files must say the items of {unknown[0]}, for it has {draws} seeds"
+        )
+    counts = run.items["suite"].astype(str).map({suite: count // draws for suite, count in known.items()})
     draw, problem = np.divmod(item, counts.to_numpy(dtype=float))
     return {"problem": problem, "draw": draw}
 

@@ -232,7 +232,8 @@ class Recorder:
             kept.append(frame)
             self._note_pieces(trace)
         self._traced = seen
-        if sum(map(len, kept)) != path.stat().st_size:
+        # Where a finished item has none, the file is damaged: it stays as it is, to be mended.
+        if sum(map(len, kept)) != path.stat().st_size and seen >= self.items.keys():
             with _writing(self.folder):
                 write_atomically(path, b"".join(kept))
 

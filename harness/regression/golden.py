@@ -6,6 +6,7 @@ class of platform, rounding. Of samples accuracy must not be inferior, paired by
 
 import dataclasses
 import json
+import math
 import tempfile
 from collections.abc import Collection, Mapping, Set
 from pathlib import Path
@@ -143,16 +144,22 @@ def _named(items: pd.Series) -> str:
     return first + (f" and {len(items) - SHOWN} more" if len(items) > SHOWN else "")
 
 
-def compare_accuracy(golden: Run, run: Run, margin: float) -> pd.DataFrame:
-    """One row per method: accuracy there and here over the shared scored items of all suites, and whether it holds.
+def compare_accuracy(golden: Run, run: Run, margin: float, unscored: Collection[str] = ()) -> pd.DataFrame:
+    """One row per method: accuracy there and here over the scored items of all suites, and whether it holds.
 
-    verdict: "ok" if the one-sided 95% lower limit of the paired difference lies above -margin points, else "regressed"
-    if more items were lost than gained, else "undecided".
+    verdict: "missing" if the run lacks one of these verdicts, "ok" if the one-sided 95% lower limit of the paired
+    difference lies above -margin points, else "regressed" if more items were lost than gained, else "undecided".
+    unscored: suites that are left out.
     """
-    both = golden.items.merge(run.items, on=list(KEY), suffixes=("_golden", "_run"))
-    both = both[both["correct_golden"].notna() & both["correct_run"].notna()]
-    rows = []
-    for method, part in both.groupby("method", sort=False):
+    both, _ = _compared(golden, run, unscored)
+    scored = both[both["correct_golden"].notna() & ~both["suite"].isin(list(unscored))]
+    rows: list[list[Any]] = []
+    for method in golden.config.methods:
+        there = scored[scored["method"] == method]
+        part = there[there["correct_run"].notna()]
+        if part.empty or len(part) < len(there):
+            rows.append(["missing", method, len(part), *[math.nan] * 2, len(there) - len(part), *[math.nan] * 2])
+            continue
         before, now = part["correct_golden"].astype(bool), part["correct_run"].astype(bool)
         lost, gained = int((before & ~now).sum()), int((~before & now).sum())
         lower = 100 * paired_lower_limit(lost, gained, len(part))
@@ -177,12 +184,17 @@ def judge_records(
     there, now = _settings(golden.meta), _settings(run.meta)
     if other := differences(there.pop("names"), now.pop("names")) or differences(there, now):
         raise UserError(f"{run.folder} and {golden.folder} differ in settings: {'; '.join(other)}")
+    not_scored = run.meta.scoring.get("not_scored") or {}
+    for suite, why in not_scored.items():
+        left_out = "left out" if suite in unscored else f"missing; if that is meant: --allow-unscored {suite}"
+        print(f"verdicts of {suite} are {left_out}: {why}")
+    unscored = {suite for suite in not_scored if suite in unscored}
     if run.config.temperature == 0:
         print(f"records: {len(golden.items)} golden items, compared exactly")
         passed = _judge_exactly(run, golden, unscored)
     else:
         check_complete(run)
-        found = compare_accuracy(golden, run, margin)
+        found = compare_accuracy(golden, run, margin, unscored)
         passed = set(found["verdict"]) == {"ok"}
         print(f"records: accuracy of the same items, margin {margin:g} points (not greedy)")
         print(found.to_string(index=False, float_format="%.2f"))
@@ -190,12 +202,7 @@ def judge_records(
     return passed
 
 
-def _judge_exactly(run: Run, golden: Run, allowed: Collection[str]) -> bool:
-    not_scored = run.meta.scoring.get("not_scored") or {}
-    for suite, why in not_scored.items():
-        left_out = "left out" if suite in allowed else f"missing; if that is meant: --allow-unscored {suite}"
-        print(f"verdicts of {suite} are {left_out}: {why}")
-    unscored = {suite for suite in not_scored if suite in allowed}
+def _judge_exactly(run: Run, golden: Run, unscored: Collection[str]) -> bool:
     excused: list[Key] = []
     if platforms := differences(platform_class(golden.meta), platform_class(run.meta)):
         both, differ = _compared(golden, run, unscored)
@@ -215,7 +222,8 @@ def _judge_exactly(run: Run, golden: Run, allowed: Collection[str]) -> bool:
     if len(changed):
         first = changed.iloc[0]
         key = (first["method"], first["suite"], int(str(first["items"]).split(",")[0].split(" ")[0]))
-        texts = [each.items.set_index(list(KEY))["text"].get(key) for each in (golden, run)]
+        sides = (each.items.reindex(columns=[*KEY, "text"]) for each in (golden, run))
+        texts = [each.set_index(list(KEY))["text"].get(key) for each in sides]
         print(f"{' '.join(map(str, key))}\n  golden: {texts[0]!r}\n  run:    {texts[1]!r}")
     return found.empty
 
@@ -260,9 +268,16 @@ def excused_items(golden: Run, run: Run, differing: Mapping[Key, Set[str]]) -> l
 
 
 def update(run: Run, folder: Path) -> None:
-    """Make a run's records, all of its items, the golden ones; prints what changed. Windows are left out."""
+    """Make a run's records, all of its items, the golden ones; prints what changed. Windows are left out.
+
+    Raises UserError if the run lacks items, or if the folder has a run's or somebody else's files of these names.
+    """
     check_complete(run)
-    if (folder / "run.json").exists():
+    begun = (folder / "run.json").exists()
+    if (folder / ("windows.jsonl" if begun else "items.jsonl")).exists():
+        holds = "a run" if begun else "a file items.jsonl"
+        raise UserError(f"{folder} holds {holds}, and no golden records; choose another folder with --against")
+    if begun:
         changed = compare_exactly(read_run(folder, windows=False), run)
         print(changed.to_string(index=False) if len(changed) else "no difference")
     folder.mkdir(parents=True, exist_ok=True)

@@ -23,6 +23,7 @@ from opencompass.utils.build import build_dataset_from_cfg
 from harness.errors import UserError, explained
 from harness.records.schema import PromptRecord
 from harness.runs.resolve import ResolvedRun
+from harness.suites.questions import once
 from harness.suites.spec import Suite
 from model_wrappers import Backbone
 from model_wrappers.costs import hash_of
@@ -69,28 +70,44 @@ def load_problems(suite: Suite, configs: list[dict[str, Any]], limit: int | None
     loaded = []
     for config in configs:
         try:
+            if fault := "" if suite.foreign else _json_fault(config["path"]):
+                raise UserError(f"data file of {suite.name} is malformed: {fault}")
             with _from_files():
                 dataset = build_dataset_from_cfg(ConfigDict(config))
             test = dataset.reader.dataset["test"]
             dataset.reader.dataset["test"] = test.select(range(min(len(test), limit or len(test))))
         except ImportError as error:
             raise UserError(f"OpenCompass's loader of {suite.name} cannot be used: {error}") from error
+        except UserError:
+            raise
         except Exception as error:  # whatever a loader makes of a broken file
-            raise UserError(f"data file of {suite.name} is malformed: {_place(config['path'], error)}") from error
+            # Loaders read lines one by one, each as its line 1.
+            fault = _json_fault(config["path"], blank=True) if isinstance(error, json.JSONDecodeError) else ""
+            fault = fault or f"{config['path']}: {error.__cause__ or error}"
+            raise UserError(f"data file of {suite.name} is malformed: {fault}") from error
         loaded.append(Problems(config, dataset))
         if wrong := _fault(loaded[-1], suite.foreign):
             raise UserError(f"data file of {suite.name}{wrong}: {config['path']}")
     return loaded
 
 
-def _place(path: str, error: Exception) -> str:
-    """The file, the line and what is wrong there; OpenCompass's loaders read lines one by one, each as its line 1."""
-    if isinstance(error, json.JSONDecodeError):
-        for file in [each for each in (Path(path), *Path(path).glob("*.jsonl")) if each.is_file()]:
-            for number, line in enumerate(file.read_text("utf-8").split("\n"), 1):
-                if line.strip() == error.doc:
-                    return f"{file}, line {number}: {error.msg}"
-    return f"{path}: {error}"
+def _json_fault(path: str, blank: bool = False) -> str:
+    """Where a file is no JSON, or has a column twice, of which a loader keeps one; "" if all is well.
+
+    blank: whether an empty line is no JSON.
+    """
+    for file in [each for each in (Path(path), *Path(path).glob("*.jsonl")) if each.is_file()]:
+        text = file.read_text("utf-8") if file.suffix in (".json", ".jsonl") else ""
+        parts = text.removesuffix("\n").split("\n") if file.suffix == ".jsonl" else [text]
+        for number, part in enumerate(parts, 1):
+            try:
+                if blank or part.strip():
+                    json.loads(part, object_pairs_hook=once)
+            except json.JSONDecodeError as error:
+                return f"{file}, line {number + error.lineno - 1}: {error.msg}"
+            except ValueError as error:
+                return f"{file}, line {number}: {error}"
+    return ""
 
 
 def _fault(problems: Problems, foreign: bool) -> str:
@@ -103,7 +120,9 @@ def _fault(problems: Problems, foreign: bool) -> str:
     columns = [name for name in (*reader["input_columns"], reader.get("output_column")) if name is not None]
     missing = [name for name in columns if name not in there]
     if not len(problems) or missing:
-        return f" has no column {', '.join(missing)} (it has {', '.join(there)})" if missing else " holds no problems"
+        if len(there) and missing:
+            return f" has no column {', '.join(missing)} (it has {', '.join(there)})"
+        return " holds no problems"
     first: dict[Any, int] = {}
     for item, each in enumerate([] if foreign or "task_id" not in there else problems.rows["task_id"]):
         if first.setdefault(each, item) != item:  # the tests of one would judge both
@@ -111,7 +130,8 @@ def _fault(problems: Problems, foreign: bool) -> str:
     for name in columns:
         for item, value in enumerate(problems.rows[name]):
             if value is None or not (foreign or (isinstance(value, str) and value.strip())):
-                return f", item {item}: {name} must be text, not {value!r}"
+                null = ", or its answer is not in its suite's format" if value is None else ""
+                return f", item {item}: {name} must be text, not {value!r}{null}"
     return ""
 
 

@@ -125,6 +125,8 @@ def _data(given: str | None, suites: Mapping[str, Suite], foreign: Sequence[str]
         kinds: dict[str, Collection[str]] = {"a method, for --methods": METHODS, "a suite, for --suite": SUITES}
         wrong = f"--data FOLDER or --data generated is needed for {foreign[0]}, which does not ship with this project"
         raise UserError(wrong + meant(foreign[0], SHIPPED, kinds))
+    if split_named(data) is None and data.lower().startswith("generated") and not Path(data).exists():
+        raise UserError(f"--data {data}: write generated or generated-dev, with a seed of up to 9 digits: generated:7")
     return data
 
 
@@ -171,6 +173,7 @@ def _template_args(options: RunOptions) -> dict[str, Any]:
     given = options.chat_template_args
     try:
         found = json.loads(given if isinstance(given, str) else json.dumps(given or {}))
+        json.dumps(found, allow_nan=False)
     except (ValueError, TypeError):
         found = None
     if not isinstance(found, dict):

@@ -7,15 +7,16 @@ and in a batch before each call. Of weights it reads samples, so it finds accide
 import functools
 import inspect
 import random
+import sys
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from greenlet import GreenletExit
 
 from harness.errors import UserError, explained
 from harness.plugins import blame
@@ -57,7 +58,9 @@ def _respond(
         if out.trace.forwards == 0:
             raise ValueError("the decoder made no forward of the model, so that there is nothing to compare")
         return out
-    except (Exception, SystemExit, GreenletExit) as error:  # a decoder may call sys.exit
+    except BaseException as error:  # a decoder may call sys.exit, or be cancelled
+        if isinstance(error, KeyboardInterrupt):
+            raise
         message = blame(model.decoder, error)
         if isinstance(error, UserError) or (message is None and not isinstance(error, ValueError)):
             raise
@@ -89,6 +92,8 @@ def decode_item(
     return cost_and_tokens(key, seed, model.backbone, prompt_P, out) | judged, windows
 
 
+OURS = ("harness", "model_wrappers")
+DEPTH, MANY = 4, 1000  # of containers in containers, of values in one
 SAMPLE = 64  # values of each tensor that are read, or somewhat more
 
 
@@ -136,11 +141,11 @@ def _shared(function: Callable[..., Any], backbones: Collection[Backbone]) -> di
         "torch's autocast": (torch.is_autocast_enabled("cpu"), torch.is_autocast_enabled("cuda")),
         "torch's inference mode": torch.is_inference_mode_enabled(),
     }
-    return _state(backbones) | modes | {f"its {name}": size for name, size in _containers(function).items()}
+    return _state(backbones) | modes | {f"its {name}": held for name, held in _seen_by(function).items()}
 
 
-def _containers(function: Callable[..., Any]) -> dict[str, Any]:
-    """How much is in the containers that a function from outside sees around itself, by their names."""
+def _seen_by(function: Callable[..., Any]) -> dict[str, Any]:
+    """What a function from outside, and those that it calls, see around themselves, by name, as `_content` has it."""
     found: dict[str, Any] = {}
     functions = [function]
     for each in functions:
@@ -148,15 +153,41 @@ def _containers(function: Callable[..., Any]) -> dict[str, Any]:
         if not inspect.isfunction(each):
             continue
         seen = inspect.getclosurevars(each).nonlocals
-        if each.__module__.partition(".")[0] not in ("harness", "model_wrappers"):
+        if _is_from_outside(each.__module__, function):
             seen = {**each.__globals__, **seen}
         functions += [value for value in seen.values() if inspect.isfunction(value) and value not in functions]
         for name, value in seen.items():
-            if isinstance(value, dict | list | set | bytearray | deque) and not name.startswith("__"):
-                found[name] = len(value)
-            elif isinstance(value, torch.Tensor) and not value.is_inference():
-                found[name] = value._version
+            if not name.startswith("__"):
+                found[name] = _content(value, each.__module__)
     return found
+
+
+def _is_from_outside(module: str, function: Callable[..., Any]) -> bool:
+    """Whether a module is a user's: of the function's own package, or no installed one, Python's or ours."""
+    package, file = module.partition(".")[0], getattr(sys.modules.get(module), "__file__", None) or ""
+    own = package == getattr(function, "__module__", "").partition(".")[0]
+    return own or not (package in OURS or package in sys.stdlib_module_names or "-packages" in file)
+
+
+def _content(value: Any, module: str, depth: int = DEPTH) -> Any:
+    """Of a value what differs once it, or what it holds, is another: its containers, and objects of this module."""
+    if value is None or isinstance(value, bool | int | float | str | bytes):
+        return repr(value)
+    if isinstance(value, torch.Tensor):
+        return id(value), None if value.is_inference() else value._version
+    if isinstance(value, np.ndarray):
+        return id(value), value.tobytes()
+    held: Any = ()
+    if isinstance(value, dict):
+        held = [*value, *value.values()]
+    elif isinstance(value, list | tuple | set | frozenset | bytearray | deque):
+        held = [*value]
+    elif getattr(value if inspect.isclass(value) else type(value), "__module__", "") in (module, "types"):
+        own = getattr(value, "__dict__", {})
+        held = [*own, *own.values()]
+    elif inspect.isfunction(value) and value.__module__ == module:
+        held = [*vars(value).values()]
+    return id(value), [_content(each, module, depth - 1) for each in held[:MANY]] if depth else None, len(held)
 
 
 @contextmanager
@@ -164,19 +195,21 @@ def _runs_of(backbones: Collection[Backbone]) -> Iterator[Counter[str]]:
     """By model, how often it ran in this block without a call of its backbone, as seen at its embedding."""
     around: Counter[str] = Counter()
 
-    def count(name: str, runs: int, *_: Any) -> None:
-        around[name] += runs
-
     with ExitStack() as stack:
         for backbone in (each for each in backbones if not each.graphed):  # a graph's replay passes no hook
-            hook = partial(count, backbone.name, 1)
+            hook = partial(_count, around, backbone.name, 1)
             stack.callback(backbone.model.get_input_embeddings().register_forward_pre_hook(hook).remove)
-            stack.callback(lambda each, calls: count(each.name, calls - each.calls), backbone, backbone.calls)
+            stack.callback(lambda each, calls: _count(around, each.name, calls - each.calls), backbone, backbone.calls)
         yield around
+
+
+def _count(around: Counter[str], name: str, runs: int, *_: Any) -> None:
+    around[name] += runs
 
 
 def _state(backbones: Collection[Backbone]) -> dict[str, Any]:
     state: dict[str, Any] = {
+        "the working directory": Path.cwd(),
         "torch's number of threads": torch.get_num_threads(),
         "torch's default dtype": torch.get_default_dtype(),
         "torch's random state": torch.get_rng_state().numpy().tobytes(),
@@ -185,7 +218,22 @@ def _state(backbones: Collection[Backbone]) -> dict[str, Any]:
     }
     if torch.cuda.is_initialized():
         state["the GPU's random state"] = torch.cuda.get_rng_state().numpy().tobytes()
+    for backbone in backbones:
+        tokenizer = backbone.tokenizer
+        special = [] if tokenizer is None else tokenizer.all_special_ids
+        state[f"the hooks of {backbone.name}"] = _hooks(backbone)
+        state[f"the special tokens of {backbone.name}"] = (backbone.mask_id, backbone.eos_id, special)
     return state | {f"the weights of {backbone.name}": _weights(backbone) for backbone in backbones}
+
+
+def _hooks(backbone: Backbone) -> int:
+    """How many hooks its modules have, without those that are ours."""
+    hooks = [
+        hook
+        for module in backbone.model.modules()
+        for hook in (*module._forward_hooks.values(), *module._forward_pre_hooks.values())
+    ]
+    return sum(getattr(hook, "func", None) is not _count for hook in hooks)
 
 
 @torch.inference_mode()

@@ -9,6 +9,7 @@ reads the task's file, fills its prompt with the problem and its solved example,
 
 import csv
 import json
+import os
 import re
 import shutil
 import sys
@@ -29,6 +30,7 @@ from harness.suites.numbers import last_number, only_number
 
 PROMPTS = ("prompt", "question")  # where the prompt is looked for unless its column is named
 EXACT, NUMBER = "exact", "number"
+FORMAT = "a line is one JSON object; CSV is in a file named .csv"
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
 Judge = Callable[[str, str], bool]
 
@@ -58,7 +60,7 @@ def questions_of(text: str) -> tuple[str, Questions]:
     judge = str(arguments.pop("judge", EXACT))
     path, _, function = judge.rpartition(":")
     if path.endswith(".py") and function:
-        judge = f"{Path(path).expanduser().resolve()}:{function}"
+        judge = f"{_real(path)}:{function}"
     known = judge in (EXACT, NUMBER) or Path(judge.rpartition(":")[0]).suffix == ".py"
     if not known or not NAME.fullmatch(name) or not file or not {*arguments} <= {"prompt", "answer"}:
         raise UserError(
@@ -67,7 +69,7 @@ def questions_of(text: str) -> tuple[str, Questions]:
             "FILE.py:FUNCTION"
         )
     columns = {key: str(value) for key, value in arguments.items()}
-    questions = Questions(Path(file).expanduser().resolve(), judge=judge, **columns)
+    questions = Questions(_real(file), judge=judge, **columns)
     right = judge_of(judge)
     for number, row in enumerate(read_questions(questions), 1):
         if not right(row["answer"], row["answer"]):
@@ -78,12 +80,17 @@ def questions_of(text: str) -> tuple[str, Questions]:
     return name, questions
 
 
+def _real(path: str) -> Path:
+    """The file itself, without links; a loop of links as it is, which no one can read."""
+    return Path(os.path.realpath(Path(path).expanduser()))
+
+
 def read_questions(questions: Questions) -> list[dict[str, str]]:
     """The rows of a file, {answer, prompt}. Raises UserError, with the line, for a file that cannot be used."""
     path = questions.file
     if questions.prompt == MADE:
         return parallelbench_rows(path)
-    not_text = explained(f"questions {path}", UnicodeDecodeError, instead="save the file as UTF-8")
+    not_text = explained(f"questions {path}", UnicodeDecodeError, instead="save the file as UTF-8, not compressed")
     with explained(f"questions {path}", OSError, ValueError, csv.Error), not_text:
         if not (rows := list(_rows(path))):
             raise ValueError("the file holds no questions")
@@ -104,25 +111,25 @@ def read_questions(questions: Questions) -> list[dict[str, str]]:
 
 def _rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """The rows of a file, each with its line. Raises UserError or ValueError for one that cannot be read."""
-    if path.suffix != ".csv":
+    if path.suffix.lower() != ".csv":
         for number, line in enumerate(path.read_text(encoding="utf-8-sig").split("\n"), 1):
             if line.strip():
-                with explained(f"questions {path}: line {number}", ValueError, RecursionError):
-                    row = json.loads(line, parse_float=str, object_pairs_hook=_once)  # 0.10 stays 0.10
+                with explained(f"questions {path}: line {number}", ValueError, RecursionError, instead=FORMAT):
+                    row = json.loads(line, parse_int=str, parse_float=str, object_pairs_hook=once)  # 0.10 stays 0.10
                     if not isinstance(row, dict):
                         raise ValueError(f"a JSON object was expected, not {line.strip()[:40]}")
                 yield number, row
         return
     with path.open(encoding="utf-8-sig", newline="") as file:
         reader = csv.DictReader(file, strict=True)
-        _once((name, "") for name in reader.fieldnames or ())
+        once((name, "") for name in reader.fieldnames or ())
         for row in reader:
             if None in row:
                 raise ValueError(f"line {reader.line_num}: more cells than the header has")
             yield reader.line_num, row
 
 
-def _once(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+def once(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
     """The values by name. Raises ValueError for a name that is there twice, of which a dict would keep one."""
     found: dict[str, Any] = {}
     for name, value in pairs:
@@ -134,8 +141,6 @@ def _once(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
 
 def _text(line: int, row: dict[str, Any], column: str) -> str:
     value = row.get(column)
-    if isinstance(value, int) and not isinstance(value, bool):
-        value = str(value)
     if not isinstance(value, str) or not value.strip():
         raise ValueError(
             f"line {line}: {column} must be text, not {value!r}; the columns are {', '.join(map(str, row))}; name "
@@ -157,7 +162,7 @@ def judge_of(judge: str) -> Judge:
     function = _function(path, name, path.stat().st_mtime_ns if path.is_file() else 0)
 
     def judged(response: str, answer: str) -> bool:
-        with explained(f"judge {path.name}:{name} fails", Exception):  # whatever the user's function raises
+        with explained(f"judge {path.name}:{name} fails", Exception, SystemExit):  # whatever the user's function raises
             verdict = function(response, answer)
         if isinstance(verdict, bool):
             return verdict
@@ -180,7 +185,9 @@ def same_number(response: str, answer: str) -> bool:
 
 
 def _plain(text: str) -> str:
-    return " ".join(unicodedata.normalize("NFC", text).split()).casefold()
+    """The text without case, whitespace as single blanks. Source: the Unicode Standard, D145, canonical matching."""
+    folded = unicodedata.normalize("NFD", text).casefold()
+    return " ".join(unicodedata.normalize("NFD", folded).split())
 
 
 PARALLELBENCH = "parallelbench:"

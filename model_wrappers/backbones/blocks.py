@@ -141,7 +141,7 @@ class BlockLedger(Ledger):
         if self.reads_at and len(before_N):  # what is finished now has the logits of the token after it
             read_M = torch.cat([read_M, torch.tensor([len(before_N)], device=device)])
         logits_1MV, cache = super().extend(ids_1N, position_N, read_M, self._kept.cache, visible_NK)
-        self.rows += rows - 1
+        self.enter(0, rows - 1, 0)
         self._kept.cache, self._kept.ids_K = cache, ids_BL[0, :begin].clone()
         if self.reads_at and len(before_N):
             logits_1MV, self._kept.next_11V = logits_1MV[:, :-1], logits_1MV[:, -1:]

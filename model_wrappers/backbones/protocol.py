@@ -133,7 +133,8 @@ class Ledger:
         self.max_length: int | None = getattr(backbone, "max_length", None)
         self.reads_at: int = getattr(backbone, "reads_at", 0)
         self.can_extend = callable(getattr(backbone, "extend", None))
-        self.calls = self.rows = self.tokens = self.cached = 0
+        self._spent = [0, 0, 0, 0]
+        self.enter(0, 0, 0)
         self._total: torch.Tensor | None = None
         self._before: int | None = getattr(backbone, "calls", None)
 
@@ -149,11 +150,14 @@ class Ledger:
         """Whether both count the same backbone."""
         return self._backbone is other._backbone
 
+    def enter(self, calls: int, rows: int, tokens: int, cached: int = 0) -> None:
+        """Add to the counts, which are kept apart from what a decoder can write."""
+        self._spent = [have + more for have, more in zip(self._spent, (calls, rows, tokens, cached), strict=True)]
+        self.calls, self.rows, self.tokens, self.cached = self._spent
+
     def logits(self, ids_BL: torch.Tensor, positions: torch.Tensor | None = None, causal: bool = False) -> torch.Tensor:
         """The backbone's logits, entered in the ledger."""
-        self.calls += 1
-        self.rows += ids_BL.shape[0]
-        self.tokens += ids_BL.numel()
+        self.enter(1, ids_BL.shape[0], ids_BL.numel())
         return self._watched(self._backbone.logits(ids_BL, positions=positions, causal=causal))
 
     def extend(
@@ -167,11 +171,8 @@ class Ledger:
         slot_N: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, KeyValues]:
         """The backbone's `extend`, entered in the ledger: one row, N tokens, and the cached ones that are not new."""
-        self.calls += 1
-        self.rows += 1
-        self.tokens += ids_1N.numel()
-        if cache is not None:
-            self.cached += cache.get_seq_length() - (ids_1N.numel() if write == "replace" else 0)
+        kept = 0 if cache is None else cache.get_seq_length() - (ids_1N.numel() if write == "replace" else 0)
+        self.enter(1, 1, ids_1N.numel(), kept)
         backbone: Any = self._backbone
         # A backbone that only appends need not know of the rest.
         how = {} if write == "append" else {"write": write, "slot_N": slot_N}
@@ -195,19 +196,19 @@ class Ledger:
         """A canvas model's `denoise`, entered in the ledger; what it encodes first is a call of its own."""
         known = 0 if encoded is None else encoded.count
         parts = [canvas_1C.numel(), *([ids_1K.numel() - known] if ids_1K.numel() > known else [])]
-        self.calls += len(parts)
-        self.rows += len(parts)
-        self.tokens += sum(parts)
-        self.cached += ids_1K.numel() + (known if len(parts) > 1 else 0)
+        self.enter(len(parts), len(parts), sum(parts), ids_1K.numel() + (known if len(parts) > 1 else 0))
         backbone: Any = self._backbone
         logits_1CV, encoded = backbone.denoise(ids_1K, canvas_1C, previous_1CV, encoded)
         return self._watched(logits_1CV), encoded
 
     def check_counted(self, other: Ledger) -> None:
-        """Raise ValueError if the backbone was called since this was made, and neither this nor the other counted it.
+        """Raise ValueError if the backbone was called since this was made, and neither this nor the other counted it,
+        or if the counts are not those that were entered.
 
         A backbone without `calls` does not say; where it is the other's, it may pass its calls on to this one.
         """
+        if [self.calls, self.rows, self.tokens, self.cached] != self._spent:
+            raise ValueError("the counts of request.backbone or request.draft were written: a decoder only reads them")
         if self._before is None or other._before is None:
             return
         counted = self.calls + (other.calls if other.is_model_of(self) else 0)

@@ -41,6 +41,7 @@ SHIPPED = {"nano": NANO} | {f"nano-{name}": NANO / name for name in TRAINED}
 DEVICES = "cpu, cuda, cuda:0, ..."
 LOADING_ERRORS = (
     *(OSError, EOFError, LookupError, TypeError, ValueError, AttributeError, RuntimeError, ArithmeticError),
+    AssertionError,
     *(SafetensorError, StrictDataclassError, UnpicklingError),
 )
 SIZES = ("hidden_size", "d_model", "num_hidden_layers", "n_layers", "num_attention_heads", "n_heads", "vocab_size")
@@ -81,6 +82,8 @@ def load_backbone(
     base = given if adapter is None else base_of(adapter)
     folder = model_folder(base)
     source = str(folder) if folder.exists() else base
+    if not folder.exists() and (base.startswith((".", "/", "~")) or base.count("/") > 1):
+        raise ValueError(f"cannot load model {base}: there is no such folder (valid: nano, a local folder, a hub id)")
     for wrong in _folder_faults(folder):
         raise ValueError(f"{folder} {wrong}")
     try:
@@ -112,7 +115,10 @@ def load_backbone(
         how = {"dtype": torch_dtype, "attn_implementation": family.attention[attn]}
         model = load_weights(family.model, source, weights, **how)
     except LOADING_ERRORS as error:
-        reason = str(error).strip().splitlines()[0]
+        lines = [each.strip() for each in str(error).strip().splitlines()]
+        reason = " ".join(lines if isinstance(error, StrictDataclassError) else lines[:1])
+        if not isinstance(error, OSError | ValueError | RuntimeError):
+            reason = f"{type(error).__name__} {reason}"
         raise ValueError(f"cannot load model {name!s}: {reason} (valid: nano, a local folder, a hub id)") from error
     if reads_at is not None:
         family = replace(family, reads_at=reads_at)

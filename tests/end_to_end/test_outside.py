@@ -129,7 +129,7 @@ def test_scoring_runs_no_file_that_a_record_names_unless_it_is_trusted(outside: 
     assert done.stderr.strip().endswith("add --trust-plugins")
 
 
-@pytest.mark.parametrize("leaves", ["IndexError('odd')", "SystemExit(0)"])
+@pytest.mark.parametrize("leaves", ["IndexError('odd')", "SystemExit(0)", "GeneratorExit('odd')"])
 def test_a_decoder_that_fails_is_named_and_what_is_finished_is_kept(
     outside: Path, capsys: pytest.CaptureFixture[str], leaves: str
 ) -> None:

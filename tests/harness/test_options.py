@@ -85,6 +85,26 @@ def test_evaluate_refuses_an_option_that_there_is_not_whatever_its_value(value: 
         harness.evaluate(nonsense=value)
 
 
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ({"methods": {"threshold": {"tau": 0.1}}}, "methods is text or a list"),
+        ({"methods": None}, "methods is text or a list"),
+        ({"suites": None}, "suites is text or a list"),
+        ({"plan": True}, "--plan is of the command alone"),
+        ({"temperature": float("nan")}, "--temperature nan must be a finite number"),
+    ],
+)
+def test_evaluate_refuses_what_it_would_not_do(values: dict[str, Any], says: str) -> None:
+    with pytest.raises(UserError, match=says):
+        harness.evaluate(**values)
+
+
+def test_an_argument_too_many_is_named() -> None:
+    with pytest.raises(UserError, match="b is one argument too many"):
+        parsed(RunOptions, ["b"])
+
+
 def test_editors_see_the_options_of_evaluate_by_name_type_and_default() -> None:
     shown, hints = inspect.signature(harness.evaluate).parameters, get_type_hints(RunOptions)
     assert list(shown)[:4] == ["methods", "suites", "model", "limit"]

@@ -12,6 +12,7 @@ from families import tiny
 from harness.audit.oracle import RowBackbone
 from harness.runs.responses import cost_and_tokens
 from model_wrappers import METHODS, Backbone, decode
+from model_wrappers.api import check_options
 from model_wrappers.options import Options
 from model_wrappers.request import Request
 
@@ -183,7 +184,7 @@ def test_a_bad_given_response_is_refused(tiny: Backbone, prompt: torch.Tensor, g
         decode(tiny, prompt, gen_length=8, given=given)
 
 
-@pytest.mark.parametrize("around", ["once more", "draft", "count"])
+@pytest.mark.parametrize("around", ["once more", "draft", "calls", "tokens"])
 def test_a_call_that_the_ledger_does_not_count_is_refused(around: str, tiny: Backbone, prompt: torch.Tensor) -> None:
     def decoder(request: Request, options: Options) -> None:
         """LLaDA, and what it must not do."""
@@ -193,10 +194,31 @@ def test_a_call_that_the_ledger_does_not_count_is_refused(around: str, tiny: Bac
         elif around == "draft":
             request.draft._backbone.logits(request.x_1L)
         else:
-            request.backbone.calls = 1
+            setattr(request.backbone, around, 1)
 
-    with pytest.raises(ValueError, match=r"the model was called [89] times and [18] of them are counted"):
+    written = r"the counts of request\.backbone or request\.draft were written"
+    with pytest.raises(ValueError, match=rf"the model was called 9 times and 8 of them are counted|{written}"):
         decode(tiny, prompt, decoder, gen_length=8)
+
+
+@pytest.mark.parametrize("seed", [1.5, True, None, "a", 2**64])
+def test_a_seed_that_is_none_is_refused(seed: Any, tiny: Backbone, prompt: torch.Tensor) -> None:
+    with pytest.raises(ValueError, match="must be a whole number"):
+        decode(tiny, prompt, gen_length=8, seed=seed)
+
+
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [
+        ("llada", {"cfg_scale": 1e38}),
+        ("klass", {"history": 10**20}),
+        ("pc_sampler", {"alpha": 1e308}),
+        ("block", {"steps": 10**9}),
+    ],
+)
+def test_an_option_beyond_what_numbers_and_memory_hold_is_refused(method: str, options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=f"option {next(iter(options))}=.* 1000000"):
+        check_options(METHODS[method], options)
 
 
 def test_a_draft_that_calls_the_target_is_no_call_around_the_ledger(tiny: Backbone, prompt: torch.Tensor) -> None:

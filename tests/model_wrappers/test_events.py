@@ -97,6 +97,26 @@ def test_a_decoder_from_outside_is_traced_without_doing_anything(tiny: Backbone,
     assert replay(trace).tolist() == out.tokens.tolist() and trace.column("forward").tolist() == list(range(1, 17))
 
 
+def test_what_a_decoder_fills_in_the_prompt_is_not_in_the_trace(tiny: Backbone, prompt: torch.Tensor) -> None:
+    def fill(request: Request, options: Options) -> None:
+        request.backbone.logits(request.x_1L)
+        masked = (request.x_1L[0] == request.mask_id).nonzero()[:, 0]
+        request.commit(masked, list(range(3, 3 + len(masked))), None, "unmasked")
+
+    masked = torch.cat([prompt, torch.tensor([tiny.mask_id])])
+    out, trace = traced(tiny, masked, fill)
+    assert replay(trace).tolist() == out.tokens.tolist() and len(trace.column("position")) == len(out.tokens)
+
+
+def test_probs_that_are_not_one_for_each_token_are_refused(tiny: Backbone, prompt: torch.Tensor) -> None:
+    def fill(request: Request, options: Options) -> None:
+        request.backbone.logits(request.x_1L)
+        request.commit(range(request.start, request.x_1L.shape[1]), 5, [0.5, 0.5], "unmasked")
+
+    with pytest.raises(ValueError, match="2 probs and 16 words for 16 positions"):
+        traced(tiny, prompt, fill)
+
+
 def test_probabilities_of_rejected_drafts_are_not_computed_for_nobody() -> None:
     def never() -> Rejected:
         raise AssertionError("asked for")

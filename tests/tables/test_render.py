@@ -181,6 +181,7 @@ def test_labels_are_escaped(tmp_path: Path) -> None:
     )
     assert escape_latex("--tps a-b") == "-{}-tps a-b"
     assert escape_markdown("a|b *c* [d]") == r"a\|b \*c\* \[d\]"
+    assert escape_markdown("a\nb\r\n\nc") == escape_latex("a\nb\r\n\nc") == "a b   c"
     run = save(tmp_path, full_items(), suites={"gsm8k": "G_S & M", "math": "100%"})
     assert r"{G\_S \& M}" in render(run)["main.tex"] and r"{100\%}" in render(run)["main.tex"]
 

@@ -178,7 +178,7 @@ def test_files_of_the_users_own_are_neither_replaced_nor_deleted(tmp_path: Path,
     assert cli.main([*line, "--columns", "Mean"]) == 0  # what was written is written again
     assert (paper / "against.tex").read_text() == "mine"
     (paper / "main.tex").unlink()
-    (paper / ".fef-dllm").unlink()
+    (paper / ".fef-dllm").write_bytes(b"\xff\xfe")
     with pytest.raises(UserError, match=r"has a file main\.csv that no command of this project wrote"):
         cli.main(line)
     assert (paper / "main.csv").exists() and not (paper / "main.tex").exists()

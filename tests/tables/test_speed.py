@@ -45,6 +45,13 @@ def test_without_a_timed_run_beside_it_there_is_no_speed(tmp_path: Path) -> None
     assert measure(read_measured(tmp_path))["speedup"].isna().all()
 
 
+def test_a_timed_run_that_has_only_begun_is_named(tmp_path: Path) -> None:
+    untimed(tmp_path)
+    save(tmp_path / "speed", [], suites={"gsm8k": "GSM8K"})
+    with pytest.raises(UserError, match="speed has no finished response yet"):
+        read_measured(tmp_path)
+
+
 def test_a_reference_of_the_timed_run_alone_joins_with_its_problems(tmp_path: Path) -> None:
     speed = save(tmp_path / "speed", items_with(4, {"llada": 3.0, "dcd": 1.5}), suites={"gsm8k": "GSM8K"})
     config = msgspec.to_builtins(speed.config) | {"timed": False}

@@ -251,6 +251,7 @@ def test_llada_is_tuned_with_the_others_for_the_rule_needs_it() -> None:
     [
         ("treshold(tau=0.5|0.7)", "did you mean threshold"),
         ("threshold; threshold(tau=0.5)", r"names threshold twice; give all its values in one element"),
+        ("main", "main names 7 methods; name them one by one"),
         ("nowhere.py:mine(k=1|2)", "nowhere.py: there is no such file"),
         ("threshold(tau=0.5|0.7", "is not closed"),
     ],

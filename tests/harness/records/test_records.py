@@ -65,7 +65,9 @@ def test_scores_come_later_and_change_nothing_else(folder: Path) -> None:
     assert [row["correct"] for row in read_lines(folder / "items.jsonl")] == [None, True, None]
 
 
-@pytest.mark.parametrize("line", ["{broken", json.dumps(item(1))[:-1] + ', "seconds": 1e400}'])
+@pytest.mark.parametrize(
+    "line", ["{broken", *(json.dumps(item(1))[:-1] + f', "seconds": {spent}}}' for spent in ("1e400", "1e308", "-1"))]
+)
 def test_a_damaged_line_is_named(folder: Path, line: str) -> None:
     path = folder / "items.jsonl"
     lines = path.read_text().splitlines()

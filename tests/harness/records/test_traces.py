@@ -80,6 +80,19 @@ def test_an_item_without_its_trace_is_not_gone_on_with(folder: Path) -> None:
         Recorder(folder).check_traced()
 
 
+@pytest.mark.parametrize("frame", [0, 1])
+def test_traces_behind_a_damaged_length_are_not_deleted(folder: Path, frame: int) -> None:
+    path = folder / TRACES
+    content = bytearray(path.read_bytes())
+    content[frame * len(frame_of(trace(0))) + 3] = 1
+    path.write_bytes(content)
+    recorder = Recorder(folder)
+    recorder.score({("fef-2", "gsm8k", 0): True})
+    assert path.read_bytes() == content
+    with pytest.raises(UserError, match=f"no trace of {3 - frame} finished items"):
+        recorder.check_traced()
+
+
 def test_a_trace_that_is_there_twice_is_refused(folder: Path) -> None:
     with (folder / TRACES).open("ab") as file:
         file.write(frame_of(trace(1)))

@@ -48,10 +48,13 @@ def test_one_change_of_one_item_is_caught(tmp_path: Path, golden: Path, change: 
     assert verdict(run_of(tmp_path / "run", items_of(**change)), golden) == 1
 
 
-@pytest.mark.parametrize("measure", ["tokens_hash", "forwards"])
+@pytest.mark.parametrize("measure", ["tokens_hash", "forwards", "text"])
 def test_a_run_that_does_not_say_what_the_golden_one_says_is_caught(tmp_path: Path, golden: Path, measure: str) -> None:
     rows = [{name: value for name, value in row.items() if name != measure} for row in items_of()]
-    assert verdict(run_of(tmp_path / "run", rows), golden) == 1
+    run = run_of(tmp_path / "run", rows)
+    assert verdict(run, golden) == 1
+    (golden / "windows.jsonl").touch()
+    assert verdict(run_of(tmp_path / "same", items_of()), run.folder) == 1
 
 
 def test_verdicts_that_no_sandbox_gave_are_missing_unless_that_is_told(
@@ -114,6 +117,43 @@ def test_of_samples_a_drop_is_caught(
     assert "not greedy" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("unscored", [{"mbpp"}, {"gsm8k", "math", "humaneval", "mbpp"}], ids=len)
+def test_of_samples_verdicts_that_are_missing_are_caught(
+    tmp_path: Path, unscored: set[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    golden = run_of(tmp_path / "golden", items_of(), temperature=1.0).folder
+    rows = [
+        row | ({"correct": None} if row["suite"] in unscored and row["method"] == "fef-2" else {}) for row in items_of()
+    ]
+    run = run_of(tmp_path / "run", rows, temperature=1.0)
+    assert verdict(run, golden) == 1
+    assert ["missing", "fef-2"] in [line.split()[:2] for line in capsys.readouterr().out.splitlines()]
+    meta = json.loads((run.folder / "run.json").read_text())
+    meta["scoring"] = {"not_scored": dict.fromkeys(unscored, "no sandbox")}
+    (run.folder / "run.json").write_text(json.dumps(meta))
+    line = [str(run.folder), "--against", str(golden), "--allow-unscored", ",".join(unscored)]
+    assert main(line) == (0 if len(unscored) < len(PAPER_SUITES) else 1)
+
+
+@pytest.mark.parametrize("limits", ["--margin=nan", "--margin=inf", "--margin=-1", "--tolerance=nan", "--tolerance=-1"])
+def test_limits_that_decide_nothing_are_refused(tmp_path: Path, golden: Path, limits: str) -> None:
+    with pytest.raises(UserError, match=limits.partition("=")[0]):
+        main([str(golden), "--against", str(golden), limits])
+
+
+def test_an_update_writes_over_golden_records_alone(tmp_path: Path, golden: Path) -> None:
+    run = run_of(tmp_path / "run", items_of())
+    (run.folder / "windows.jsonl").touch()
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "items.jsonl").write_text("precious")
+    before = (run.folder / "run.json").read_text()
+    for folder in (run.folder, other):
+        with pytest.raises(UserError, match=f"{folder} holds a .*choose another folder"):
+            main([str(run.folder), "--against", str(folder), "--update"])
+    assert (run.folder / "run.json").read_text() == before and (other / "items.jsonl").read_text() == "precious"
+
+
 def test_too_few_samples_are_undecided(tmp_path: Path) -> None:
     few = [row for row in items_of() if row["item"] < 5]
     before, now = run_of(tmp_path / "a", few), run_of(tmp_path / "b", few)
@@ -143,6 +183,7 @@ def test_other_settings_are_refused(tmp_path: Path, golden: Path, change: dict[s
 def test_an_update_says_what_changed_and_passes(
     tmp_path: Path, golden: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    (golden / "windows.jsonl").unlink()
     run = run_of(tmp_path / "run", items_of(tokens_hash="other"))
     assert main([str(run.folder), "--against", str(golden), "--update"]) == 0
     assert "tokens_hash" in capsys.readouterr().out

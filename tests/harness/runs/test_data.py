@@ -49,10 +49,14 @@ def test_a_good_file_is_taken(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        ("", "gsm8k"),
+        ("", "holds no problems"),
         (lines({"answer": "#### 4"}), "no column question"),
         (lines({"question": "How many?"}), "column answer"),
         (lines(GOOD, {"question": None, "answer": "#### 4"}), "item 1: question must be text, not None"),
+        (
+            '{"question": "How many?", "answer": "#### 4", "answer": "#### 5"}\n',
+            "line 1: the column answer is there twice",
+        ),
         (lines({"question": 5, "answer": "#### 4"}), "item 0: question must be text, not 5"),
         (lines({"question": ["How", "many?"], "answer": "#### 4"}), "item 0: question must be text"),
         (lines({"question": "  ", "answer": "#### 4"}), "item 0: question must be text"),

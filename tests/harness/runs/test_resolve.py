@@ -54,6 +54,7 @@ def test_chat_template_arguments_are_recorded_where_they_are_given() -> None:
     [
         (("enable_thinking=true",), "must be a JSON object, such as '{\"enable_thinking\": true}'"),
         (("[1]",), "must be a JSON object"),
+        (('{"a": NaN}',), "must be a JSON object"),
         (('{"enable_thinking": true}', "--prompt", "plain"), "--prompt plain takes none: leave one out"),
     ],
 )
@@ -111,12 +112,17 @@ def test_a_table_of_models_may_differ_by_suite(tmp_path: Path) -> None:
         (["--threads", "100000"], "--threads 100000 must be at most 1024"),
         (["--seed", "-1"], "--seed -1 must be at least 0"),
         (["--device", "meta"], "device meta is not supported; valid: cpu, cuda"),
-        (["--temperature", "nan"], "not negative"),
+        (["--temperature", "nan"], "a finite number"),
         (["--temperature", "1e-320"], "too small"),
         (["--temperature", "-1"], "negative"),
         (["--gen-length", "48", "--block-length", "5"], "divide"),
         (["--gen-length", "0"], "at least 1"),
         (["--data", "nowhere"], "missing"),
+        *(
+            (["--data", f"generated{seed}"], "a seed of up to 9 digits")
+            for seed in (":-1", ":1.5", ":", ":+3", "-dev:x")
+        ),
+        (["--methods", "llada(cfg_scale=1e38)"], "at most|1000000"),
     ],
 )
 def test_bad_input_is_one_line_that_names_what_is_valid(line: list[str], named: str) -> None:

@@ -1,10 +1,13 @@
 """Runs of several seeds: every problem once for each, and statistics that know that these are alike."""
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from msgspec import structs
 from run_records import item, rows_of, save
 
 from harness import evaluate
@@ -53,6 +56,14 @@ def test_tables_have_the_mean_and_the_spread_over_seeds(tmp_path: Path) -> None:
     assert rows_of(markdown)["llada"][0] == "**50.00 ± 25.00**"
     assert ", each with the seeds 3, 5, 7: accuracies are means ± standard dev" in markdown
     assert r"50.00 $\pm$ 25.00" in render(run)["main.tex"]
+
+
+@pytest.mark.parametrize("files", [{}, {"gsm8k": {}}, {"gsm8k": {"items": "4"}}, {"gsm8k": {"items": 1}}])
+def test_a_record_of_several_seeds_says_how_many_items_there_are(tmp_path: Path, files: dict[str, Any]) -> None:
+    run = seeded(tmp_path, {"llada": [[1, 0]] * 3})
+    meta = structs.replace(run.meta, data={"files": files})
+    with pytest.raises(UserError, match=r"data\.files must say the items of gsm8k, for it has 3 seeds"):
+        measure(replace(run, meta=meta))
 
 
 def test_seeds_that_agree_make_no_interval_narrower(tmp_path: Path) -> None:

@@ -1,8 +1,10 @@
 """A decoder from outside that leaves the models or the process other than they were is found."""
 
+import os
 import random
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -29,8 +31,10 @@ def own() -> Backbone:
 @pytest.fixture(autouse=True)
 def put_back() -> Iterator[None]:
     """The process as it was, after a test that changes it."""
+    folder = Path.cwd()
     threads, states = torch.get_num_threads(), (torch.get_rng_state(), random.getstate(), np.random.get_state())
     yield
+    os.chdir(folder)
     torch.set_num_threads(threads)
     torch.set_default_dtype(torch.float32)
     torch.set_rng_state(states[0])
@@ -57,6 +61,9 @@ CHANGES: dict[str, Callable[[Backbone], object]] = {
     "torch's random state": lambda own: torch.rand(3),
     "Python's random state": lambda own: random.random(),
     "numpy's random state": lambda own: np.random.rand(),
+    "the working directory": lambda own: os.chdir(".."),
+    "the hooks of": lambda own: own.model.get_output_embeddings().register_forward_hook(lambda *given: None),
+    "the special tokens of": lambda own: setattr(own, "eos_id", own.eos_id + 1),
 }
 
 
@@ -84,6 +91,53 @@ def step(request: Request, position: int) -> None:
 
 
 SEEN: dict[int, int] = {}
+LAST, NESTED, ARRAY = 0, {"of": [0]}, np.zeros(2)
+
+
+class Kept:
+    """What a decoder keeps of the position before."""
+
+    last = 0
+
+
+KEPT = Kept()
+
+
+def kept_by(keep: Callable[[int], object]) -> Callable[[Request, Options], None]:
+    """A decoder that keeps something between its calls of the model."""
+
+    def keeping(request: Request, options: Options) -> None:
+        for position in range(request.length):
+            keep(position + 1)
+            step(request, position)
+        keep(0)
+
+    return keeping
+
+
+def keep_last(position: int) -> None:
+    global LAST
+    LAST = position
+
+
+def keep_nested(position: int) -> None:
+    NESTED["of"][0] = position
+
+
+def keep_array(position: int) -> None:
+    ARRAY[1] = position
+
+
+def keep_in_object(position: int) -> None:
+    KEPT.last = position
+
+
+def keep_in_class(position: int) -> None:
+    Kept.last = position
+
+
+def keep_in_function(position: int) -> None:
+    keep_in_function.last = position  # type: ignore[attr-defined]
 
 
 def remembering(request: Request, options: Options) -> None:
@@ -138,6 +192,12 @@ def batch_of(decoder: Callable[[Request, Options], None], backbone: Backbone) ->
     ("decoder", "what"),
     [
         (remembering, "its SEEN"),
+        (kept_by(keep_last), "its LAST"),
+        (kept_by(keep_nested), "its NESTED"),
+        (kept_by(keep_array), "its ARRAY"),
+        (kept_by(keep_in_object), "its KEPT"),
+        (kept_by(keep_in_class), "its Kept"),
+        (kept_by(keep_in_function), "its keep"),
         (in_bfloat16, "torch's autocast"),
         (drawing, "torch's random state"),
         (turning, "the weights of"),

@@ -36,8 +36,9 @@ def test_columns_are_named_or_the_usual_ones(tmp_path: Path) -> None:
     assert rows_of(f"mine={path}(answer=gold)") == rows_of(f"mine={path}(prompt=question,answer=gold)") == expected
     usual = written(tmp_path, [{"prompt": row["question"], "answer": row["gold"]} for row in GOOD], "usual.jsonl")
     assert rows_of(f"mine={usual}") == expected
-    table = written(tmp_path, 'prompt,answer\n"2 + 3?",5\n2 + 4?,6\n', "q.csv")
-    assert rows_of(f"mine={table}(judge=number)") == expected
+    for name in ("q.csv", "Q.CSV"):
+        table = written(tmp_path, 'prompt,answer\n"2 + 3?",5\n2 + 4?,6\n', name)
+        assert rows_of(f"mine={table}(judge=number)") == expected
 
 
 def test_signs_that_some_take_for_line_ends_stay(tmp_path: Path) -> None:
@@ -66,6 +67,7 @@ def test_signs_that_some_take_for_line_ends_stay(tmp_path: Path) -> None:
         ([{"prompt": "a", "answer": ["b"]}], "", r"line 1: answer must be text, not \['b'\]"),
         ([{"prompt": "a", "answer": True}], "", "line 1: answer must be text, not True"),
         ('{"prompt": "a", "answer": NaN}', "", "line 1: "),
+        ('[{"prompt": "a"},\n{"prompt": "b"}]', "", "a line is one JSON object; CSV is in a file named .csv"),
         (
             [{"prompt": "a", "answer": "b"}],
             "judge=number",
@@ -95,6 +97,8 @@ def test_a_damaged_table_is_refused(tmp_path: Path, content: str) -> None:
     ("element", "says"),
     [
         ("mine=nowhere.jsonl", "No such file"),
+        ("mine=loop.jsonl", "symbolic links"),
+        ("mine=q.jsonl(judge=loop.py:right)", "cannot be imported"),
         ("mine=", "write NAME=FILE.jsonl"),
         ("=q.jsonl", "write NAME=FILE.jsonl"),
         ("my mine=q.jsonl", "write NAME=FILE.jsonl"),
@@ -104,7 +108,12 @@ def test_a_damaged_table_is_refused(tmp_path: Path, content: str) -> None:
         ("mine=q.jsonl(judge=nowhere.py:right)", "cannot be imported: No such file"),
     ],
 )
-def test_an_element_that_is_none_is_refused(element: str, says: str) -> None:
+def test_an_element_that_is_none_is_refused(
+    element: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("loop.jsonl", "loop.py"):
+        Path(name).symlink_to(name)
     with pytest.raises(UserError, match=says):
         questions_of(element)
 
@@ -114,6 +123,7 @@ def test_an_element_that_is_none_is_refused(element: str, says: str) -> None:
     [
         ("exact", " The\n Cat ", "the cat", True),
         ("exact", "the cats", "the cat", False),
+        ("exact", "\u0390", "\u03aa\u0301", True),
         ("number", "First 3, then 3 + 2 = 5.", "5", True),
         ("number", "It costs $1,250.50", "#### 1250.5", True),
         ("number", "It is -4", "4", False),

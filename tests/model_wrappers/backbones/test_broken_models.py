@@ -14,7 +14,7 @@ from families import NAMES, checkpoint
 from safetensors.torch import load_file
 
 from model_wrappers import decode, load_backbone
-from model_wrappers.backbones.registry import FAMILIES, SHIPPED
+from model_wrappers.backbones.registry import FAMILIES, NANO, SHIPPED
 
 Weights = dict[str, torch.Tensor]
 MATRIX = "model.transformer.blocks.1.q_proj.weight"
@@ -137,6 +137,28 @@ def test_a_file_that_is_none_of_a_model_is_refused(tmp_path: Path, name: str, co
         (tmp_path / "model.safetensors").unlink()
     (tmp_path / name).write_text(content, encoding="latin-1")
     with pytest.raises(ValueError, match="cannot load"):
+        load_backbone(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["doesnotexist/x/y", "./nowhere", "/nowhere/at/all"])
+def test_a_folder_that_there_is_not_is_named(name: str) -> None:
+    with pytest.raises(ValueError, match="there is no such folder"):
+        load_backbone(name)
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"pad_token_id": 5000}, "Padding_idx"),
+        ({"vocab_size": "768"}, "Validation error for field 'vocab_size'.*expected int"),
+        ({"hidden_act": "nope"}, "KeyError 'nope'"),
+    ],
+)
+def test_why_a_config_of_transformers_does_not_fit_is_said(tmp_path: Path, fields: dict[str, Any], says: str) -> None:
+    shutil.copytree(NANO, tmp_path, dirs_exist_ok=True)
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | fields))
+    with pytest.raises(ValueError, match=f"cannot load model .*{says}"):
         load_backbone(tmp_path)
 
 
