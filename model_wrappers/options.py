@@ -15,11 +15,11 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 from msgspec import Meta, Struct, inspect
 
-MOST = 10**6  # beyond it float32, or memory, overflows
-Positive = Annotated[int, Meta(ge=1, le=MOST)]
+MOST = {int: 2**31 - 1, float: 1e30}  # beyond these, int64 and float32 may overflow in a decoder
+Positive = Annotated[int, Meta(ge=1)]
 Share = Annotated[float, Meta(ge=0, le=1)]
-NotNegative = Annotated[float, Meta(ge=0, le=MOST)]
-AboveZero = Annotated[float, Meta(gt=0, le=MOST)]
+NotNegative = Annotated[float, Meta(ge=0)]
+AboveZero = Annotated[float, Meta(gt=0)]
 T = TypeVar("T", bound="Options")
 
 
@@ -31,6 +31,8 @@ class Options(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             value = getattr(self, name)
             if isinstance(value, float) and not math.isfinite(value):
                 raise ValueError(f"{name}={value} must be finite")
+            if type(value) in MOST and abs(value) > MOST[type(value)]:
+                raise ValueError(f"{name}={value} must be at most {MOST[type(value)]:g}")
         self.check()
 
     def check(self) -> None:
@@ -112,12 +114,10 @@ def describe_type(kind: inspect.Type) -> str:
             return "a path"
         case inspect.IntType(ge=low, le=high, gt=above) | inspect.FloatType(ge=low, le=high, gt=above):
             number = "a whole number" if isinstance(kind, inspect.IntType) else "a finite number"
-            if low is not None and high == MOST:
-                return f"{number} of at least {low:g} and at most {MOST}"
             if low is not None and high is not None:
-                return f"{number} in [{low:.9g}, {high:.9g}]"
+                return f"{number} in [{low:g}, {high:g}]"
             if above is not None:
-                return f"{number} above {above:g}{'' if high is None else f', at most {high:.9g}'}"
+                return f"{number} above {above:g}"
             return number if low is None else f"{number} of at least {low:g}"
         case _:
             return "a valid value"

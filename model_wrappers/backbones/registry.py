@@ -219,19 +219,25 @@ def _folder_faults(folder: Path) -> Iterator[str]:
 
 
 def _check_tensors(source: str, config: dict[str, Any]) -> None:
-    """Raise ValueError, before memory is taken, for integers among a folder's weights, or a width that none has."""
-    sizes, width = set[int](), config.get("hidden_size", config.get("d_model"))
+    """Raise ValueError, before memory is taken, for what a folder's weights cannot be.
+
+    Integers, of no tensor of the config's width, or with names of two formats, by which one would be there twice.
+    """
+    official, sizes, width = set[bool](), set[int](), config.get("hidden_size", config.get("d_model"))
     files = sorted(Path(source).glob("*.safetensors"))
     for file in files:
         with safe_open(file, "pt") as weights:
             for name in weights.keys():  # noqa: SIM118
                 tensor = weights.get_slice(name)
                 sizes |= {*tensor.get_shape()}
+                official |= {name.startswith("model.transformer.")} if name.startswith("model.") else set()
                 if not tensor.get_dtype().startswith(("F", "BF")) or tensor.get_dtype().startswith("F8"):
                     raise ValueError(
                         f"the tensor {name} is of type {tensor.get_dtype()}, and weights are floating-point numbers: "
                         "quantized checkpoints are not supported"
                     )
+    if len(official) > 1:
+        raise ValueError("some of its weights have LLaDA's official names, model.transformer.*, and some others")
     if files and isinstance(width, int) and width not in sizes:
         raise ValueError(f"no weight has the config's hidden size of {width}")
 

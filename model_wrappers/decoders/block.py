@@ -39,6 +39,9 @@ def decode_block(request: Request, options: BlockOptions) -> None:
     """Fill the response. A mask that is chosen counts as a token and stays, as in the official samplers."""
     x_1L, choice = request.x_1L, Choice(request, options)
     length = options.sub_block or request.block_length
+    for name, value in {"steps": options.steps, "sub_block": options.sub_block}.items():
+        if (value or 1) > request.block_length:
+            raise ValueError(f"{name}={value} must be at most the block length, {request.block_length}")
     schedule = quotas(length, options.steps or length)
     for block in request.blocks():
         begin, end = block.start, block.stop

@@ -213,11 +213,11 @@ def test_a_seed_that_is_none_is_refused(seed: Any, tiny: Backbone, prompt: torch
         ("llada", {"cfg_scale": 1e38}),
         ("klass", {"history": 10**20}),
         ("pc_sampler", {"alpha": 1e308}),
-        ("block", {"steps": 10**9}),
+        ("block", {"steps": 10**10}),
     ],
 )
 def test_an_option_beyond_what_numbers_and_memory_hold_is_refused(method: str, options: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=f"option {next(iter(options))}=.* 1000000"):
+    with pytest.raises(ValueError, match=rf"{next(iter(options))}=.* must be at most (1e\+30|2\.1)"):
         check_options(METHODS[method], options)
 
 

@@ -122,7 +122,7 @@ def test_a_table_of_models_may_differ_by_suite(tmp_path: Path) -> None:
             (["--data", f"generated{seed}"], "a seed of up to 9 digits")
             for seed in (":-1", ":1.5", ":", ":+3", "-dev:x")
         ),
-        (["--methods", "llada(cfg_scale=1e38)"], "at most|1000000"),
+        (["--methods", "llada(cfg_scale=1e38)"], "must be at most"),
     ],
 )
 def test_bad_input_is_one_line_that_names_what_is_valid(line: list[str], named: str) -> None:

@@ -18,6 +18,7 @@ from model_wrappers.backbones.registry import FAMILIES, NANO, SHIPPED
 
 Weights = dict[str, torch.Tensor]
 MATRIX = "model.transformer.blocks.1.q_proj.weight"
+RENAMED = "model.layers.1.self_attn.q_proj.weight"
 
 
 def changed_config(folder: Path, **fields: Any) -> Path:
@@ -35,8 +36,9 @@ def changed_config(folder: Path, **fields: Any) -> Path:
         (lambda weights: weights[MATRIX].view(-1)[3].fill_(torch.inf), "q_proj.weight are not finite"),
         (lambda weights: weights[MATRIX].zero_(), "q_proj.weight are all zero"),
         (lambda weights: weights.update(extra=torch.ones(2)), "no place for 1 of its weights, such as extra"),
+        (lambda weights: weights.update({RENAMED: weights[MATRIX] + 1}), r"official names, model\.transformer"),
     ],
-    ids=["NaN", "inf", "zero", "a weight too many"],
+    ids=["NaN", "inf", "zero", "a weight too many", "a weight twice"],
 )
 def test_weights_that_make_no_model_are_refused(tmp_path: Path, change: Callable[[Weights], Any], says: str) -> None:
     with pytest.raises(ValueError, match=rf"cannot load model .*{says}"):
