@@ -160,6 +160,6 @@ def import_file(path: Path, version: str) -> ModuleType:
 
 def import_function(path: Path, name: str, version: str) -> Callable[..., Any]:
     """A function of a file. Raises UserError for one that is not there or cannot be imported."""
-    with explained(f"{path}:{name} cannot be imported", Exception, SystemExit):
+    with explained(f"{path}:{name} cannot be imported", BaseException):
         function: Callable[..., Any] = getattr(import_file(path, version), name)
         return function

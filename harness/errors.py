@@ -11,10 +11,15 @@ class UserError(Exception):
 
 @contextmanager
 def explained(what: str, *kinds: type[BaseException], instead: str = "") -> Iterator[None]:
-    """An exception of these kinds in this block as a UserError: what went wrong, the reason, and what to do instead."""
+    """An exception of these kinds in this block as a UserError: what went wrong, the reason, and what to do instead.
+
+    Ctrl-C stays what it is.
+    """
     try:
         yield
     except kinds as error:
+        if isinstance(error, KeyboardInterrupt):
+            raise
         reason = getattr(error, "strerror", None) or str(error)
         if type(error).__module__ == "builtins" and not isinstance(error, OSError | ValueError):
             reason = f"{type(error).__name__}: {reason}"  # without it some are a bare name

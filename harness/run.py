@@ -154,7 +154,7 @@ def run(options: RunOptions, scratch: Path, tables: bool = True) -> Path:
 
 def _run(options: RunOptions, scratch: Path, tables: bool) -> Path:
     # torch and transformers take seconds to import, which --help and --list need not wait for.
-    from harness.runs.folder import claim_folder, exclusive
+    from harness.runs.folder import claim_folder, exclusive, remove_records
     from harness.runs.record import record
     from harness.runs.resolve import resolve
     from harness.sandbox.scoring import describe_scoring, score_run
@@ -169,6 +169,8 @@ def _run(options: RunOptions, scratch: Path, tables: bool) -> Path:
     folder = claim_folder(options.out, config, options.resume, options.overwrite)
     with exclusive(folder):
         with pool_for(resolved, scratch) as pool:
+            if options.overwrite:  # not before all is there that the new run needs
+                remove_records(folder)
             left_out = record(folder, resolved, pool)
         print(describe_scoring(score_run(folder, options.unsafe_code_execution, pending=True)))
         if tables:

@@ -53,6 +53,8 @@ def decode(
     target, draft, given_L = request.backbone, request.draft, request.x_1L[0].cpu().clone()
     if isinstance(observer, FullObserver):
         observer.began(lambda: target.calls + draft.calls)
+    if (check := getattr(backbone, "check_layers", None)) is not None:
+        check()
     _synchronize(target.device)
     began = time.perf_counter()
     try:

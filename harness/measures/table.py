@@ -102,7 +102,9 @@ def measure(run: Run) -> pd.DataFrame:
     if len(run.config.draws) > 1:
         for pair, own in items[items["verdict"].notna()].groupby(PAIR, observed=True):
             totals.loc[pair, TRIALS] = effective_trials(own["verdict"].to_numpy(), own["problem"].to_numpy())
-            by_seed[pair] = tuple(100 * own.groupby("draw")["verdict"].mean())
+            of_seed = own.groupby("draw")["verdict"]
+            if of_seed.size().nunique() == 1 and len(of_seed) == len(run.config.draws):  # else no seed is done, or some
+                by_seed[pair] = tuple(100 * of_seed.mean())
     totals[BY_SEED] = [by_seed.get(pair, ()) for pair in totals.index]
     if not timed(run):
         totals[["speedup", "seconds_per_item"]] = math.nan

@@ -61,7 +61,7 @@ def _twice(frame: pd.DataFrame, name: str, key: tuple[str, ...]) -> Iterator[str
 
 def _unknown(meta: RunRecord, frames: dict[str, pd.DataFrame]) -> Iterator[str]:
     """Rows of methods, suites or items that are not the run's."""
-    config, counts = meta.config, _counts(meta)
+    config, counts = meta.config, counts_of(meta)
     for file, frame in frames.items():
         for column, known in (("method", config.methods), ("suite", config.suites)):
             if len(frame) and known:
@@ -74,11 +74,12 @@ def _unknown(meta: RunRecord, frames: dict[str, pd.DataFrame]) -> Iterator[str]:
                 yield f"{file}.jsonl: {_rows(beyond)} is beyond the run's items of {suite}, 0 to {count - 1}"
 
 
-def _counts(meta: RunRecord) -> dict[str, int]:
+def counts_of(meta: RunRecord) -> dict[str, int]:
     """How many items a run has of each suite, as far as it says: the number of problems, or else the limit."""
     files, limit = meta.data.get("files") or {}, meta.config.limit
     # Of a configuration by name the limit is that of each of its datasets.
-    counts = {suite: limit for suite in meta.config.suites if limit is not None and ":" not in suite}
+    draws = len(meta.config.draws)
+    counts = {suite: limit * draws for suite in meta.config.suites if limit is not None and ":" not in suite}
     return counts | {suite: file["items"] for suite, file in files.items() if isinstance(file.get("items"), int)}
 
 

@@ -63,7 +63,7 @@ def check_complete(golden: Run) -> None:
     for suite in config.suites:
         found = [held.get((method, suite), set()) for method in config.methods]
         limit = config.limit if config.generated and config.suites[suite].questions is UNSET else None
-        wanted = set(range(limit or 1 + max(set().union(*found), default=0)))
+        wanted = set(range(limit * len(config.draws) if limit else 1 + max(set().union(*found), default=0)))
         lacks += [
             f"{method} on {suite} ({len(part & wanted)} of {len(wanted)} items)"
             for method, part in zip(config.methods, found, strict=True)
@@ -80,6 +80,7 @@ def _settings(meta: RunRecord) -> dict[str, Any]:
     return {
         "names": {"methods": sorted(config.methods), "suites": sorted(config.suites)},
         **{name: getattr(config, name) for name in ("limit", "temperature", "seed", "device", "dtype", "graphs")},
+        **{name: getattr(config, name) for name in ("seeds", "prompt", "chat_template_args", "reads_at")},
         "methods": {
             name: {part: value for part, value in to_builtins(method).items() if part != "label"}
             for name, method in config.methods.items()
@@ -176,6 +177,8 @@ def judge_records(
     first: how many items of each suite the run has (None: all). unscored: suites whose verdicts may be missing.
     """
     check_complete(golden)
+    if first is not None and len(golden.config.draws) > 1:
+        raise UserError("--first is for records of one seed: items of several are numbered seed after seed")
     if first is not None:  # as if the golden record's run had had that limit
         limit = min(first, golden.config.limit or first)
         meta = replace(golden.meta, config=replace(golden.config, limit=limit))
@@ -194,6 +197,10 @@ def judge_records(
         passed = _judge_exactly(run, golden, unscored)
     else:
         check_complete(run)
+        both, differ = _compared(golden, run, unscored)
+        if (unlike := differ["prompt_hash"] | differ["gold"]).any():
+            named = " ".join(map(str, _keys(both[unlike])[0]))
+            raise UserError(f"{run.folder} and {golden.folder} have different problems: {named}")
         found = compare_accuracy(golden, run, margin, unscored)
         passed = set(found["verdict"]) == {"ok"}
         print(f"records: accuracy of the same items, margin {margin:g} points (not greedy)")

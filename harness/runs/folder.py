@@ -35,7 +35,7 @@ BOTH = " and "  # between the names of unlike devices
 
 
 def claim_folder(out: Path | None, config: RunConfig, resume: bool, overwrite: bool = False) -> Path:
-    """The folder for a run: new, with `resume` one of the same configuration, with `overwrite` without the run in it.
+    """The folder for a run: new, with `resume` one of the same configuration, with `overwrite` one whose run may go.
 
     Raises UserError for anything else, so that nothing is written over unless that is told.
     """
@@ -55,8 +55,6 @@ def claim_folder(out: Path | None, config: RunConfig, resume: bool, overwrite: b
             wrong = f"--resume: {out} holds no run (run.json is missing); leave --resume out to begin one"
     elif overwrite:
         if not (out / "speed" / "run.json").exists():
-            with exclusive(out):
-                remove_records(out)
             return out
         wrong = f"--overwrite: {out}/speed holds the timed part of the run; move it away first"
     elif resume:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Collection, Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from harness.methods.presets import ROLES, Preset
 from harness.methods.schedules import Roles, with_schedules
 from harness.records.schema import Method
 from harness.suites.published import blocks_of, family_of
+from harness.suites.registry import SUITES
 from harness.suites.spec import Suite
 
 ROLES_OF = {  # --model NAME, of shipped models
@@ -54,6 +56,9 @@ def read_models(text: str, suites: Collection[str]) -> Roles:
     roles: Roles = {}
     for role, named in table.items():
         per_suite = named if isinstance(named, dict) else {"default": named}
+        for name in per_suite.keys() - {*suites, "default", *SUITES}:
+            if near := get_close_matches(name, suites, n=1):
+                raise UserError(f"--model {text}: role {role} names a model for {name}; did you mean {near[0]}?")
         missing = [suite for suite in suites if suite not in per_suite and "default" not in per_suite]
         if not all(isinstance(each, str) and each for each in per_suite.values()) or not per_suite or missing:
             lacking = f"; there is none for {', '.join(missing)} and no default" if missing else ""

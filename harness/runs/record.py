@@ -1,5 +1,6 @@
 """A run from its configuration to recorded items, and how far it is. Whoever decodes, this process alone writes."""
 
+import math
 from collections import Counter
 from collections.abc import Callable
 from datetime import timedelta
@@ -10,7 +11,8 @@ from filelock import FileLock, Timeout
 from msgspec import UNSET
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from harness.records.consistency import differences
+from harness.errors import UserError
+from harness.records.consistency import counts_of, differences
 from harness.records.files import each_line
 from harness.records.schema import ItemRecord, RunConfig
 from harness.records.store import KEY, Recorder, read_meta
@@ -32,6 +34,8 @@ def record(folder: Path, run: ResolvedRun, pool: WorkerPool) -> Missing:
     config, begun = run.config, (folder / "run.json").exists()
     begin_meta(folder, config, pool.description)
     recorder = Recorder(folder)
+    if recorder.items:
+        _check_prompts(folder, config, pool, recorder)
     if config.traced:
         recorder.check_traced()
         recorder.write_prompts(pool.prompts())
@@ -40,6 +44,18 @@ def record(folder: Path, run: ResolvedRun, pool: WorkerPool) -> Missing:
     with new_or_not_at_all(folder, begun, recorder.items):
         print(announcement(config, pool, bool(config.timed), recorder.done))
         return _decode(folder, config, pool, device, recorder)
+
+
+def _check_prompts(folder: Path, config: RunConfig, pool: WorkerPool, recorder: Recorder) -> None:
+    """Raise UserError if finished responses are to other prompts than the run has; the role `ar` may have its own."""
+    now = {(each.suite, each.item): each.prompt_hash for each in pool.prompts()}
+    own = [name for name, method in config.methods.items() if method.role == "ar"]
+    for (method, suite, item), row in recorder.items.items():
+        if method not in own and row.get("prompt_hash") not in (None, now.get((suite, item))):
+            raise UserError(
+                f"--resume: {folder}/items.jsonl: {method} {suite} {item} has another prompt than now: the responses "
+                "are of another run; restore its own, or begin one with another --out"
+            )
 
 
 def _decode(folder: Path, config: RunConfig, pool: WorkerPool, device: str, recorder: Recorder) -> Missing:
@@ -113,12 +129,13 @@ def duration(seconds: float) -> str:
 def describe_status(folder: Path) -> str:
     """Responses recorded by suite, and whether a process works on the run. Raises UserError for no run."""
     meta = read_meta(folder)
-    methods, files = len(meta.config.methods), meta.data.get("files") or {}
-    totals = {suite: methods * files.get(suite, {}).get("items", 0) for suite in meta.config.suites}
+    config, counts = meta.config, counts_of(meta)
     recorded = {tuple(row[name] for name in KEY) for _, row in each_line(folder / "items.jsonl", ItemRecord)}
-    done = Counter(suite for _, suite, _ in recorded)
+    own = [key for key in recorded if key[0] in config.methods and key[2] < counts.get(key[1], math.inf)]
+    done = Counter(suite for _, suite, _ in own)
+    totals = {suite: len(config.methods) * counts[suite] if suite in counts else None for suite in config.suites}
     lines = [
-        f"{meta.config.suites[suite].title or suite}: {done[suite]} of {total} responses"
+        f"{config.suites[suite].title or suite}: {done[suite]} of {'?' if total is None else total} responses"
         for suite, total in totals.items()
     ]
     left_out = len(meta.sessions[-1].get("left_out", [])) if meta.sessions else 0
@@ -126,7 +143,7 @@ def describe_status(folder: Path) -> str:
         lines.append(f"left out: {left_out}")
     if held(folder):
         state = "goes on"
-    elif sum(done.values()) >= sum(totals.values()):
+    elif all(done[suite] == total for suite, total in totals.items()):
         state = FINISHED
     else:
         state = f"stopped; go on with the same options and --resume --out {folder}"

@@ -74,7 +74,14 @@ def verdicts_of(
                 continue
             if suite not in problems:
                 problems[suite] = _problems(spec, meta, data, unsafe or confined)
-            before = draw * sum(map(len, problems[suite]))  # items of other seeds
+            golds = [gold for part in problems[suite] for gold in part.golds]
+            before = draw * len(golds)  # items of other seeds
+            other = [item for item in items if item.get("gold") not in (None, golds[item["item"] - before])]
+            if other:
+                raise UserError(
+                    f"{folder}/items.jsonl: {method} {suite} {other[0]['item']} has another gold than its problem: the "
+                    "responses are of another run, and would be judged by answers of this one"
+                )
             responses = [(suite, item["item"] - before, item["text"]) for item in items]
             new = [response for response in responses if response not in judged]
             if new:

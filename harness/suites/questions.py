@@ -162,7 +162,7 @@ def judge_of(judge: str) -> Judge:
     function = _function(path, name, path.stat().st_mtime_ns if path.is_file() else 0)
 
     def judged(response: str, answer: str) -> bool:
-        with explained(f"judge {path.name}:{name} fails", Exception, SystemExit):  # whatever the user's function raises
+        with explained(f"judge {path.name}:{name} fails", BaseException):  # whatever the user's function raises
             verdict = function(response, answer)
         if isinstance(verdict, bool):
             return verdict

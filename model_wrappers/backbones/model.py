@@ -157,6 +157,11 @@ class Backbone:
             raise ValueError(f"model {self.name} has no tokenizer; text needs one")
         return self.tokenizer
 
+    def check_layers(self) -> None:
+        """Raise ValueError if `model` is not what runs any more (plain.PlainForward)."""
+        if isinstance(self._run, PlainForward):
+            self._run.check(self.model)
+
     @property
     def device(self) -> torch.device:
         return self.model.device

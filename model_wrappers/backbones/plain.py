@@ -90,8 +90,29 @@ class PlainForward:
 
     def __init__(self, model: Any, layers: list[Layer]) -> None:
         self._model, self._layers, self._norm = model, layers, _norm_of(model.model.norm)
+        self._parts = self._identities()
         self._table_PA = torch.empty(0)  # cosines and sines of all positions
         self._place: tuple[torch.device, torch.dtype] | None = None  # which hidden states it is for
+
+    def _identities(self) -> tuple[int, ...]:
+        return tuple(id(each) for each in (self._model, *self._model.model.parameters()))
+
+    def check(self, model: Any) -> None:
+        """Raise ValueError unless a model's layers are those that run here, without hooks, which would not be called.
+
+        Values of weights may have changed.
+        """
+        inner = self._model.model
+        hooks = [
+            hook
+            for module in (*inner.layers.modules(), inner.norm)
+            for hook in (*module._forward_hooks.values(), *module._forward_pre_hooks.values())
+        ]
+        if model is not self._model or hooks or self._identities() != self._parts:
+            raise ValueError(
+                "the model's layers have hooks, or others took their place, since it was loaded, and decoding would go "
+                "by the loaded ones: load what you changed from a folder, an adapter as its own"
+            )
 
     @property
     def device(self) -> torch.device:

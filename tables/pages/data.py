@@ -19,7 +19,7 @@ import pandas as pd
 
 from harness.errors import UserError
 from harness.measures.table import REFERENCE, method_labels, suite_titles
-from harness.records.files import TraceRecord, each_frame, read_prompts
+from harness.records.files import TraceRecord, each_frame, read_prompts, replay
 from harness.records.store import KEY, Run
 from harness.suites.registry import SUITES, drawn, split_named
 
@@ -175,7 +175,7 @@ def texts(book: Book) -> Iterator[tuple[str, dict[int, Any]]]:
 
     A response is [text, why it is right or wrong, its windows as [step, start, proposed, accepted, committed]].
     """
-    prompts = [read_prompts(run.folder) or generated_prompts(run) for run in book.runs]
+    prompts = [read_prompts(run.folder, _prompt_hashes(run)) or generated_prompts(run) for run in book.runs]
     windows = _windows(book)
     items = book.items
     for column in ("text", "why", "gold"):
@@ -192,6 +192,14 @@ def texts(book: Book) -> Iterator[tuple[str, dict[int, Any]]]:
         entry["said"][series] = [text, why, windows.get((series, suite, item), [])]
     for (suite, number), found in files.items():
         yield f"text/{suite}-{number}", found
+
+
+def _prompt_hashes(run: Run) -> dict[tuple[str, int], str]:
+    """By suite and item the hash of the prompt, without those of the role `ar`, which may have its own."""
+    items = run.items.reindex(columns=[*KEY, "prompt_hash"]).dropna()
+    apart = [name for name, method in run.config.methods.items() if method.role == "ar"]
+    kept = items[~items["method"].isin(apart)]
+    return dict(zip(zip(kept["suite"], kept["item"], strict=True), kept["prompt_hash"], strict=True))
 
 
 def generated_prompts(run: Run) -> dict[tuple[str, int], str]:
@@ -235,7 +243,14 @@ def traces(book: Book) -> Iterator[tuple[str, dict[str, Any]]]:
     vocabularies: list[dict[str, dict[int, str]]] = []
     for number, run in enumerate(book.runs):
         vocabulary: dict[str, dict[int, str]] = defaultdict(dict)
+        hashes = run.items.reindex(columns=[*KEY, "tokens_hash"]).dropna().set_index(list(KEY))["tokens_hash"].to_dict()
         for _, trace in each_frame(run.folder):
+            tokens_hash = hashlib.sha256(replay(trace).tobytes()).hexdigest()[:16]
+            if hashes.get(trace.key, tokens_hash) != tokens_hash:
+                raise UserError(
+                    f"{run.folder}/traces.bin: the trace of {' '.join(map(str, trace.key))} is not of its response; "
+                    "restore the file, or delete it and go without traces"
+                )
             vocabulary[trace.tokenizer].update(trace.pieces)
             series, suite = book.series_numbers.get((number, trace.method)), book.suite_numbers[number].get(trace.suite)
             if series is not None and suite is not None:

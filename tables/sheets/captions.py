@@ -12,7 +12,7 @@ import pandas as pd
 from msgspec import UNSET
 
 from harness.measures.seconds import same_tokens_with, timing_sentences
-from harness.measures.table import method_labels, suite_titles, timed
+from harness.measures.table import checked_items, method_labels, suite_titles, timed
 from harness.records.files import nano_hashes
 from harness.records.schema import RunConfig, RunRecord
 from harness.records.store import KEY, Run
@@ -73,7 +73,9 @@ def setting(measured: pd.DataFrame, run: Run, doubts: Sequence[str] = ()) -> lis
 def _problems(measured: pd.DataFrame, run: Run) -> str:
     """How many problems of which kind, so that those for development and those of a seed never look like others."""
     draws, titles = run.config.draws, suite_titles(run)
-    counts = measured.groupby("suite")["items"].max() // len(draws)
+    counts = measured.groupby("suite")["items"].max()
+    if len(draws) > 1:
+        counts = checked_items(run).groupby("suite", observed=True)["problem"].nunique()
     split = GENERATED_DATA.fullmatch(run.config.data) if isinstance(run.config.data, str) else None
     kind = "dev problem" if split and split[1] else "problem"
     if counts.nunique() == 1:
@@ -87,6 +89,8 @@ def _problems(measured: pd.DataFrame, run: Run) -> str:
         text += f", drawn with seed {split[2]}" if split and split[2] else ""
     if len(draws) > 1:
         text += f", each with the seeds {', '.join(map(str, draws))}: accuracies are means ± standard deviations"
+        every = measured["items"] == measured["suite"].map(counts.to_dict()).astype(int) * len(draws)
+        text += "" if every.all() else "; not all responses are there yet"
     return f"{text}."
 
 

@@ -18,7 +18,7 @@ from harness.errors import UserError, one_line_errors
 from harness.records import environment as receipts
 from harness.records.schema import SCHEMA, RunConfig
 from harness.records.store import Recorder, read_lines, read_meta, read_run, write_meta
-from harness.runs.folder import claim_folder, exclusive, session
+from harness.runs.folder import claim_folder, exclusive, remove_records, session
 
 CONFIG: dict[str, Any] = {"models": {"base": {"gsm8k": "nano"}}, "methods": {"fef-2": {}}, "suites": {"gsm8k": {}}}
 
@@ -172,6 +172,7 @@ def test_a_run_is_overwritten_where_that_is_told_and_other_files_stay(tmp_path: 
     with pytest.raises(UserError, match="--overwrite to begin anew"):
         claim_folder(tmp_path / "run", config, resume=False)
     assert claim_folder(tmp_path / "run", config, resume=False, overwrite=True) == tmp_path / "run"
+    remove_records(tmp_path / "run")
     assert [path.name for path in (tmp_path / "run").iterdir() if path.name != ".lock"] == ["notes.txt"]
     with pytest.raises(UserError, match="give one of them"):
         claim_folder(tmp_path / "run", config, resume=True, overwrite=True)

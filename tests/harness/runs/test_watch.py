@@ -1,8 +1,10 @@
 """A decoder from outside that leaves the models or the process other than they were is found."""
 
+import itertools
 import os
 import random
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -13,7 +15,8 @@ from fakes import tiny_llada
 
 from harness.errors import UserError
 from harness.runs.problems import SuiteJob
-from harness.runs.respond import _respond, unchanged
+from harness.runs.respond import _respond
+from harness.runs.watch import unchanged
 from model_wrappers import Backbone, Decoded
 from model_wrappers.batches import at_once
 from model_wrappers.decoders import Decoder
@@ -136,6 +139,45 @@ def keep_in_class(position: int) -> None:
     Kept.last = position
 
 
+GENERATOR, CYCLE, NOISE, LONG = random.Random(0), itertools.cycle(range(9)), torch.Generator(), [0] * 2000
+TENSOR, DEEP = torch.zeros(3), {"a": {"b": {"c": {"d": {"e": [0]}}}}}
+
+
+@dataclass(slots=True)
+class Slots:
+    """Without a __dict__."""
+
+    last: int = 0
+
+
+SLOTS = Slots()
+
+
+def keep_in_slots(position: int) -> None:
+    SLOTS.last = position
+
+
+def keep_far(position: int) -> None:
+    LONG[1500] = position
+
+
+def keep_deep(position: int) -> None:
+    DEEP["a"]["b"]["c"]["d"]["e"][0] = position
+
+
+def keep_in_tensor(position: int) -> None:
+    TENSOR.data[1] = position
+
+
+def keep_in_default(position: int, kept: list[int] = [0]) -> None:  # noqa: B006
+    kept[0] = position
+
+
+def keep_at_the_end(position: int) -> None:
+    if position == 0:
+        DEEP["last"] = {}
+
+
 def keep_in_function(position: int) -> None:
     keep_in_function.last = position  # type: ignore[attr-defined]
 
@@ -197,7 +239,17 @@ def batch_of(decoder: Callable[[Request, Options], None], backbone: Backbone) ->
         (kept_by(keep_array), "its ARRAY"),
         (kept_by(keep_in_object), "its KEPT"),
         (kept_by(keep_in_class), "its Kept"),
-        (kept_by(keep_in_function), "its keep"),
+        (kept_by(keep_in_function), "its .*keep_in_function"),
+        (kept_by(keep_in_slots), "its SLOTS"),
+        (kept_by(keep_far), "its LONG"),
+        (kept_by(keep_deep), "its DEEP"),
+        (kept_by(keep_in_tensor), "its TENSOR"),
+        (kept_by(keep_in_default), "its .*keep_in_default"),
+        (kept_by(lambda position: GENERATOR.random()), "its GENERATOR"),
+        (kept_by(lambda position: next(CYCLE)), "its CYCLE"),
+        (kept_by(lambda position: torch.rand(1, generator=NOISE)), "its NOISE"),
+        (kept_by(lambda position: os.environ.update(KEPT=str(position))), "the environment"),
+        (kept_by(keep_at_the_end), "its DEEP"),
         (in_bfloat16, "torch's autocast"),
         (drawing, "torch's random state"),
         (turning, "the weights of"),
