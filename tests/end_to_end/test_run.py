@@ -19,10 +19,12 @@ from opencompass_config import write_config
 from paths import ROOT
 
 import harness
+from harness.errors import UserError
 from harness.records.files import each_frame, read_prompts, replay
 from harness.records.store import Recorder, read_lines, read_run
 from harness.run import main
 from harness.sandbox.bubblewrap import choose
+from harness.sandbox.scoring import score_run
 from harness.suites.registry import write_suites
 
 KEYS = ["method", "suite", "item"]
@@ -118,6 +120,25 @@ def test_a_model_that_cannot_be_loaded_is_refused_at_once(tmp_path: Path, capsys
     line = ["--model", "no-such-model", "--data", "generated", "--out", str(out)]
     assert "no-such-model" in refused(main, line, capsys)
     assert not out.exists()
+
+
+def test_a_run_is_overwritten_once_the_new_one_can_begin_and_goes_on_with_its_own_responses_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = ["--suite", "gsm8k", "--methods", "fef-2", "--limit", "1", "--gen-length", "16", "--untimed", "--quiet"]
+    one, two = (tmp_path / name for name in ("one", "two"))
+    assert main([*line, "--out", str(one)]) == main([*line, "--data", "generated:7", "--out", str(two)]) == 0
+    before = (one / "items.jsonl").read_bytes()
+    again = [*line, "--out", str(one), "--overwrite", "--data", "generated", "--model"]
+    assert "no such folder" in refused(main, [*again, str(tmp_path / "nowhere")], capsys)
+    assert (one / "items.jsonl").read_bytes() == before
+    for name in ("items.jsonl", "windows.jsonl"):
+        shutil.copy(two / name, one / name)
+    assert "fef-2 gsm8k 0 has another prompt than now" in refused(main, [*line, "--out", str(one), "--resume"], capsys)
+    with pytest.raises(UserError, match=r"fef-2 gsm8k 0 has another gold than its problem"):
+        score_run(one)
+    assert main([*line, "--out", str(one), "--overwrite"]) == 0
+    assert read_run(one).items["prompt_hash"].tolist() == [json.loads(before)["prompt_hash"]]
 
 
 CALLED = {

@@ -45,6 +45,30 @@ def test_traces_that_are_not_there_are_counted(tmp_path: Path, capsys: pytest.Ca
     assert "12 responses of traced runs have no trace: traces.bin is not there, or was cut" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("name", ["prompts.jsonl", "traces.bin"])
+def test_prompts_and_traces_of_another_run_are_refused(tmp_path: Path, name: str) -> None:
+    traced_run(tmp_path / "run", 3)
+    records = tmp_path / "run" / "items.jsonl"
+    change = {"prompts.jsonl": "prompt_hash", "traces.bin": "tokens_hash"}[name]
+    rows = [json.loads(line) | {change: "other"} for line in records.read_text().splitlines()]
+    records.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    prompts = tmp_path / "run" / "prompts.jsonl"
+    own = [json.loads(line) | {"prompt_hash": "own"} for line in prompts.read_text().splitlines()]
+    prompts.write_text(
+        "".join(json.dumps(row) + "\n" for row in own) if name == "prompts.jsonl" else prompts.read_text()
+    )
+    with pytest.raises(UserError, match=rf"{name}: .* is not (the prompt of its responses|of its response)"):
+        report.main([str(tmp_path / "run")])
+
+
+def test_a_prompt_that_is_there_twice_is_refused(tmp_path: Path) -> None:
+    traced_run(tmp_path / "run", 1)
+    prompts = tmp_path / "run" / "prompts.jsonl"
+    prompts.write_text(prompts.read_text() * 2)
+    with pytest.raises(UserError, match=r"prompts\.jsonl: gsm8k 0"):
+        report.main([str(tmp_path / "run")])
+
+
 def test_texts_have_prompt_reference_response_reason_and_windows(made: Path) -> None:
     entry = data(made, "text/0-0")["1"]
     assert entry["prompt"] == "What is 1 of gsm8k?" and entry["gold"] == "gold 1"

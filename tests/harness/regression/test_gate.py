@@ -135,6 +135,36 @@ def test_of_samples_verdicts_that_are_missing_are_caught(
     assert main(line) == (0 if len(unscored) < len(PAPER_SUITES) else 1)
 
 
+def test_records_of_several_seeds_need_all_of_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    of_two = {"temperature": 1.0, "limit": ITEMS // 2, "seeds": [0, 1]}
+    golden, run = (run_of(tmp_path / name, items_of(), **of_two).folder for name in ("golden", "run"))
+    assert main([str(run), "--against", str(golden)]) == 0
+    with pytest.raises(UserError, match="--first is for records of one seed"):
+        main([str(run), "--against", str(golden), "--first", str(ITEMS // 2)])
+    killed = run_of(tmp_path / "killed", [row for row in items_of() if row["item"] < ITEMS // 2], **of_two)
+    with pytest.raises(UserError, match=r"killed lacks items of .*\(50 of 100 items\)"):
+        main([str(killed.folder), "--against", str(tmp_path / "new"), "--update"])
+
+
+@pytest.mark.parametrize(
+    ("rows", "config", "says"),
+    [
+        (items_of(), {"seeds": [0, 2]}, "differ in settings: seeds"),
+        (items_of(), {"prompt": "plain"}, "differ in settings: prompt"),
+        (items_of(), {"chat_template_args": {"a": 1}}, "differ in settings: chat_template_args"),
+        (items_of(prompt_hash="other"), {}, "have different problems: llada math 7"),
+        (items_of(gold="other"), {}, "have different problems: llada math 7"),
+    ],
+    ids=["seeds", "prompt", "template", "prompt_hash", "gold"],
+)
+def test_samples_of_other_settings_or_problems_are_not_compared(
+    tmp_path: Path, rows: list[dict[str, Any]], config: dict[str, Any], says: str
+) -> None:
+    golden = run_of(tmp_path / "golden", items_of(), temperature=1.0)
+    with pytest.raises(UserError, match=says):
+        verdict(run_of(tmp_path / "run", rows, temperature=1.0, **config), golden.folder)
+
+
 @pytest.mark.parametrize("limits", ["--margin=nan", "--margin=inf", "--margin=-1", "--tolerance=nan", "--tolerance=-1"])
 def test_limits_that_decide_nothing_are_refused(tmp_path: Path, golden: Path, limits: str) -> None:
     with pytest.raises(UserError, match=limits.partition("=")[0]):

@@ -58,6 +58,19 @@ def test_tables_have_the_mean_and_the_spread_over_seeds(tmp_path: Path) -> None:
     assert r"50.00 $\pm$ 25.00" in render(run)["main.tex"]
 
 
+@pytest.mark.parametrize(
+    ("items", "cell", "problems"), [(12, "50.00 ± 25.00", 4), (11, "54.55", 4), (5, "60.00", 4), (3, "66.67", 3)]
+)
+def test_seeds_that_are_not_all_there_yet_have_no_spread_and_a_note(
+    tmp_path: Path, items: int, cell: str, problems: int
+) -> None:
+    run = seeded(tmp_path, {"llada": [[1, 1, 0, 0], [1, 1, 1, 0], [1, 0, 0, 0]]})
+    markdown = render(replace(run, items=run.items.head(items)))["main.md"]
+    assert rows_of(markdown)["llada"][0] == f"**{cell}**" and markdown.startswith("Accuracy")
+    assert f"{problems} problems per suite" in markdown
+    assert ("not all responses are there yet" in markdown) == (items < 12)
+
+
 @pytest.mark.parametrize("files", [{}, {"gsm8k": {}}, {"gsm8k": {"items": "4"}}, {"gsm8k": {"items": 1}}])
 def test_a_record_of_several_seeds_says_how_many_items_there_are(tmp_path: Path, files: dict[str, Any]) -> None:
     run = seeded(tmp_path, {"llada": [[1, 0]] * 3})

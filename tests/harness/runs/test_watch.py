@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -38,6 +39,8 @@ def put_back() -> Iterator[None]:
     threads, states = torch.get_num_threads(), (torch.get_rng_state(), random.getstate(), np.random.get_state())
     yield
     os.chdir(folder)
+    while HOOKS:
+        HOOKS.pop().remove()
     torch.set_num_threads(threads)
     torch.set_default_dtype(torch.float32)
     torch.set_rng_state(states[0])
@@ -55,6 +58,11 @@ def scaled_unseen(backbone: Backbone) -> None:
     last.data *= 0.2  # does not count as a write of the tensor
 
 
+def global_hook() -> None:
+    HOOKS.append(torch.nn.modules.module.register_module_forward_hook(lambda *given: None))
+
+
+HOOKS: list[Any] = []
 CHANGES: dict[str, Callable[[Backbone], object]] = {
     "the weights of": scaled,
     "the weights of .*": scaled_unseen,
@@ -66,6 +74,7 @@ CHANGES: dict[str, Callable[[Backbone], object]] = {
     "numpy's random state": lambda own: np.random.rand(),
     "the working directory": lambda own: os.chdir(".."),
     "the hooks of": lambda own: own.model.get_output_embeddings().register_forward_hook(lambda *given: None),
+    "the hooks of .*": lambda own: global_hook(),
     "the special tokens of": lambda own: setattr(own, "eos_id", own.eos_id + 1),
 }
 

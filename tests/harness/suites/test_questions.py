@@ -248,6 +248,7 @@ from dataclasses import dataclass
 def right(response, answer): return answer in response
 def fails(response, answer): return response[99]
 def number(response, answer): return 1
+def ends(response, answer): raise GeneratorExit("enough")
 """
 
 
@@ -257,6 +258,8 @@ def test_a_judge_may_be_a_function(tmp_path: Path) -> None:
     assert judge_of(f"{path}:right")("it is 5", "5") is True
     with pytest.raises(UserError, match=r"judge judge\.py:fails fails: IndexError: string index out of range"):
         judge_of(f"{path}:fails")("", "")
+    with pytest.raises(UserError, match=r"judge judge\.py:ends fails: GeneratorExit: enough"):
+        judge_of(f"{path}:ends")("", "")
     with pytest.raises(UserError, match=r"judge judge\.py:number must return True or False, not 1"):
         judge_of(f"{path}:number")("", "")
     with pytest.raises(UserError, match=r"judge\.py:nothing cannot be imported: AttributeError"):

@@ -1,5 +1,6 @@
 """The forward in torch's functions: transformers' numbers bit for bit, or its own code; buffers; torch.compile."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -7,7 +8,7 @@ import torch
 from families import NAMES, kept_layers, random_model, tiny
 from torch import nn
 
-from model_wrappers import Backbone
+from model_wrappers import Backbone, decode
 from model_wrappers.backbones import plain
 from model_wrappers.backbones.plain import PlainForward, forward_of
 from model_wrappers.backbones.protocol import ROOM, KeyValues, Write
@@ -157,3 +158,34 @@ def test_a_buffer_with_room_is_the_same_one() -> None:
     assert kept(cache).data_ptr() == place
     put(cache, numbers(200, 1))
     assert kept(cache).data_ptr() != place
+
+
+def hooked(model: Any) -> None:
+    model.model.layers[0].register_forward_hook(lambda *given: None)
+
+
+def replaced(model: Any) -> None:
+    model.model.layers[0].self_attn.q_proj = nn.Linear(1, 1)
+
+
+def shortened(model: Any) -> None:
+    model.model.layers = model.model.layers[:1]
+
+
+@pytest.mark.parametrize("change", [hooked, replaced, shortened])
+def test_layers_that_are_others_than_those_that_run_are_refused(change: Callable[[Any], None]) -> None:
+    backbone = tiny("llada")
+    decode(backbone, [3, 4], "threshold", gen_length=4)
+    change(backbone.model)
+    with pytest.raises(ValueError, match="have hooks, or others took their place"):
+        decode(backbone, [3, 4], "threshold", gen_length=4)
+
+
+def test_another_model_in_its_place_is_refused_and_other_values_run() -> None:
+    backbone, other = tiny("llada"), tiny("llada", seed=9)
+    wanted = decode(other, [3, 4], "llada", gen_length=8).tokens
+    backbone.model.load_state_dict(other.model.state_dict())
+    assert decode(backbone, [3, 4], "llada", gen_length=8).tokens.tolist() == wanted.tolist()
+    backbone.model = other.model
+    with pytest.raises(ValueError, match="others took their place"):
+        decode(backbone, [3, 4], "llada", gen_length=8)
