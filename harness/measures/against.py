@@ -229,6 +229,9 @@ def _pairs(claim: Claim, run: Run) -> list[Paired]:
     missing = [suite for suite in suites if (claim.method, suite) not in found]
     if missing:
         raise UserError(f"{where} has no problems of both methods on {', '.join(missing)}")
+    unjudged = [suite for suite in suites if claim.measure == "points" and not found[claim.method, suite].judged]
+    if unjudged:
+        raise UserError(f"{where} has no verdicts on {', '.join(unjudged)}; score it first")
     return [found[claim.method, suite] for suite in suites]
 
 

@@ -1,5 +1,6 @@
 """Every method beside one of them: problems, intervals, speeds, responses alike, what is not compared; claims."""
 
+import json
 import math
 import subprocess
 from pathlib import Path
@@ -307,6 +308,15 @@ def test_a_goal_stood_in_the_file_before_its_record_was_made(goal: Claim, tmp_pa
 def test_what_no_record_bears_is_refused(old: str, new: str, tmp_path: Path) -> None:
     with pytest.raises(UserError):
         main([str(write(tmp_path, TWO.replace(old, new)))])
+
+
+def test_a_claim_of_points_needs_verdicts(tmp_path: Path) -> None:
+    path = write(tmp_path, TWO)
+    items = tmp_path / "run" / "items.jsonl"
+    rows = [json.loads(line) | {"correct": None} for line in items.read_text().splitlines()]
+    items.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(UserError, match="has no verdicts on gsm8k; score it first"):
+        main([str(path)])
 
 
 @pytest.mark.parametrize("text", ["claim = []", f"claim = {'[' * 5000}{']' * 5000}", "[[claim]]\nclaim = 'x'"])
