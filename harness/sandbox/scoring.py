@@ -64,6 +64,8 @@ def score_run(folder: Path, unsafe: bool = False, pending: bool = False) -> dict
     """
     folder = Path(folder).resolve()
     meta = read_meta(folder)  # refused here, if it is damaged, and not in the process of the evaluators
+    if not meta.data.get("files"):
+        raise UserError(f"{folder}/run.json names no files of problems (data.files), so that nothing can be scored")
     recorder = Recorder(folder)
     unjudged = {item["suite"] for item in recorder.items.values() if item.get("correct") is None or not pending}
     scoring: dict[str, Any] = {"sandbox": "none", "not_scored": {}, "not_enforced": [], "own_objects": {}}

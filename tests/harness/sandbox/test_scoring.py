@@ -238,6 +238,13 @@ def test_a_program_whose_own_objects_are_compared_is_counted_and_fails(tmp_path:
     assert taken() == 1
 
 
+def test_a_record_that_names_no_problems_is_not_scored(finished_run: Path) -> None:
+    meta = json.loads((finished_run / "run.json").read_text())
+    (finished_run / "run.json").write_text(json.dumps({**meta, "data": {}}))
+    with pytest.raises(UserError, match="names no files of problems"):
+        score_run(finished_run)
+
+
 @pytest.mark.slow
 def test_with_a_sandbox_all_is_scored(finished_run: Path) -> None:
     skip_without_sandbox("humaneval")
