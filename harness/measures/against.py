@@ -271,7 +271,7 @@ def _session(claim: Claim, run: Run, level: float) -> dict[str, Any]:
     value, low, high = _speed(_pairs(claim, run), level)
     if math.isnan(value):
         raise UserError(f"claim {claim.claim!r}: {run.folder} was not timed")
-    return {"value": value, "low": low, "high": high, "threads": (run.speed or run).meta.environment["threads"]}
+    return {"value": value, "low": low, "high": high, "threads": (run.speed or run).meta.environment.get("threads")}
 
 
 END_OPTIONS = ("logits_eos_inf", "confidence_eos_eot_inf", "stop_at_eos")  # of all methods alike, where they have them

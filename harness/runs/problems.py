@@ -96,7 +96,7 @@ def _json_fault(path: str, blank: bool = False) -> str:
 
     blank: whether an empty line is no JSON.
     """
-    for file in [each for each in (Path(path), *Path(path).glob("*.jsonl")) if each.is_file()]:
+    for file in [each for each in (Path(path), *Path(path).glob("*.json*")) if each.is_file()]:
         text = file.read_text("utf-8") if file.suffix in (".json", ".jsonl") else ""
         parts = text.removesuffix("\n").split("\n") if file.suffix == ".jsonl" else [text]
         for number, part in enumerate(parts, 1):

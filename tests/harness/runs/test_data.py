@@ -152,6 +152,16 @@ def test_problems_are_read_from_files_whatever_the_shell_says(tmp_path: Path, mo
     assert os.environ["DATASET_SOURCE"] == "ModelScope"
 
 
+def test_a_problem_that_is_there_twice_is_refused(tmp_path: Path) -> None:
+    write_suites(tmp_path, "test", 2, ["math"])
+    file = next(tmp_path.rglob("*.json"))
+    problem = json.dumps(next(iter(json.loads(file.read_text()).values())))
+    (file.parent / "math.json").write_text(f'{{"0": {problem}, "0": {problem}}}')
+    math = SUITES["math"]
+    with pytest.raises(UserError, match=r"math\.json, line 1: the column 0 is there twice"):
+        load_problems(math, math.datasets(False, tmp_path), 2)
+
+
 @pytest.mark.parametrize(
     ("before", "after", "says"),
     [
