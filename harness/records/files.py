@@ -262,7 +262,8 @@ def read_prompts(folder: Path, hashes: Mapping[tuple[str, int], str] | None = No
     path, found, known = Path(folder) / "prompts.jsonl", dict[tuple[str, int], str](), hashes or {}
     for row in read_lines(path, PromptRecord):
         key = (row["suite"], row["item"])
-        if key in found or (row.get("prompt_hash") or known.get(key)) != known.get(key, row.get("prompt_hash")):
+        own, wanted = row.get("prompt_hash"), known.get(key)
+        if key in found or (own and wanted and own != wanted):
             raise UserError(
                 f"{path}: {row['suite']} {row['item']} is not the prompt of its responses; restore the file"
             )

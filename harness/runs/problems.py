@@ -69,20 +69,18 @@ def load_problems(suite: Suite, configs: list[dict[str, Any]], limit: int | None
     """The datasets of a suite, each up to `limit` problems. Raises UserError for a malformed file."""
     loaded = []
     for config in configs:
+        if fault := "" if suite.foreign else _json_fault(config):
+            raise UserError(f"data file of {suite.name} is malformed: {fault}")
         try:
-            if fault := "" if suite.foreign else _json_fault(config["path"]):
-                raise UserError(f"data file of {suite.name} is malformed: {fault}")
             with _from_files():
                 dataset = build_dataset_from_cfg(ConfigDict(config))
             test = dataset.reader.dataset["test"]
             dataset.reader.dataset["test"] = test.select(range(min(len(test), limit or len(test))))
         except ImportError as error:
             raise UserError(f"OpenCompass's loader of {suite.name} cannot be used: {error}") from error
-        except UserError:
-            raise
         except Exception as error:  # whatever a loader makes of a broken file
             # Loaders read lines one by one, each as its line 1.
-            fault = _json_fault(config["path"], blank=True) if isinstance(error, json.JSONDecodeError) else ""
+            fault = _json_fault(config, blank=True) if isinstance(error, json.JSONDecodeError) else ""
             fault = fault or f"{config['path']}: {error.__cause__ or error}"
             raise UserError(f"data file of {suite.name} is malformed: {fault}") from error
         loaded.append(Problems(config, dataset))
@@ -91,13 +89,15 @@ def load_problems(suite: Suite, configs: list[dict[str, Any]], limit: int | None
     return loaded
 
 
-def _json_fault(path: str, blank: bool = False) -> str:
-    """Where a file is no JSON, or has a column twice, of which a loader keeps one; "" if all is well.
+def _json_fault(config: dict[str, Any], blank: bool = False) -> str:
+    """Where a dataset's file is no JSON, or has a column twice, of which a loader keeps one; "" if all is well.
 
     blank: whether an empty line is no JSON.
     """
-    for file in [each for each in (Path(path), *Path(path).glob("*.json*")) if each.is_file()]:
-        text = file.read_text("utf-8") if file.suffix in (".json", ".jsonl") else ""
+    path = Path(config["path"])
+    files = [path, *path.glob("*.jsonl"), path / config.get("file_name", "math.json")]  # the default of MATH's loader
+    for file in (each for each in files if each.is_file() and each.suffix in (".json", ".jsonl")):
+        text = file.read_text("utf-8", errors="replace")
         parts = text.removesuffix("\n").split("\n") if file.suffix == ".jsonl" else [text]
         for number, part in enumerate(parts, 1):
             try:
@@ -105,7 +105,7 @@ def _json_fault(path: str, blank: bool = False) -> str:
                     json.loads(part, object_pairs_hook=once)
             except json.JSONDecodeError as error:
                 return f"{file}, line {number + error.lineno - 1}: {error.msg}"
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 return f"{file}, line {number}: {error}"
     return ""
 

@@ -32,8 +32,8 @@ SAMPLE = 64  # values of each tensor that are read, or somewhat more
 
 @contextmanager
 def unchanged(backbones: Collection[Backbone], who: str) -> Iterator[None]:
-    """Raise UserError if the block leaves weights, random states, threads or dtype other than before, or calls a model
-    around its backbone, whose forwards nobody would count.
+    """Raise UserError if the block leaves what `_state` reads other than before, or calls a model around its backbone,
+    whose forwards nobody would count.
 
     who: the method, suite and item that decode in it, for the message.
     """
@@ -60,9 +60,8 @@ def check_shared(
 ) -> None:
     """Raise UserError if what all responses of a batch share is other than before this one."""
     now = shared_by(function, backbones)
-    known = {
-        name[0] for name in before if isinstance(name, tuple)
-    }  # a module that was imported since is not yet anyone's state
+    # A module that was imported since is not yet anyone's state.
+    known = {name[0] for name in before if isinstance(name, tuple)}
     changed = [name for name in now if now[name] != before.get(name) and (name in before or name[0] in known)]
     if changed:
         names = [name if isinstance(name, str) else f"its {name[1]}" for name in changed]
@@ -97,7 +96,7 @@ def _seen_by(function: Callable[..., Any]) -> dict[tuple[str, str], Any]:
     queue = [*modules]
     for name in queue:
         for key, value in [*vars(sys.modules[name]).items()] if name in sys.modules else []:
-            if not key.startswith("__"):
+            if not _is_special(key):
                 found[name, key], more = _content(value, package)
                 queue += [each for each in more if each not in modules]
                 modules |= dict.fromkeys(more)
@@ -109,6 +108,11 @@ def _modules_in(folder: str, imported: int) -> list[str]:
     """The modules of a folder's files, but for the script that began it all. imported: how many modules there are."""
     files = {name: vars(each).get("__file__") for name, each in [*sys.modules.items()] if inspect.ismodule(each)}
     return [name for name, file in files.items() if file and str(Path(file).parent) == folder and name[:2] != "__"]
+
+
+def _is_special(name: str) -> bool:
+    """Whether a name is one of Python's, as __name__ is."""
+    return name.startswith("__") and name.endswith("__")
 
 
 def _is_from_outside(module: str, package: str) -> bool:
@@ -155,7 +159,7 @@ class _Content(pickle.Pickler):
         if named and _is_from_outside(module, self._package):
             self.modules[module] = None
             if inspect.isclass(value):
-                return (*itself, {key: each for key, each in vars(value).items() if not key.startswith("__")})
+                return (*itself, {key: each for key, each in vars(value).items() if not _is_special(key)})
             cells = [_of_cell(cell) for cell in value.__closure__ or ()]
             return (*itself, [value.__defaults__, value.__kwdefaults__, cells, vars(value)])
         written = module.partition(".")[0] in (*WRITTEN, *sys.stdlib_module_names)

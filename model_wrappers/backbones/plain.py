@@ -95,7 +95,7 @@ class PlainForward:
         self._place: tuple[torch.device, torch.dtype] | None = None  # which hidden states it is for
 
     def _identities(self) -> tuple[int, ...]:
-        return tuple(id(each) for each in (self._model, *self._model.model.parameters()))
+        return tuple(id(each) for each in self._model.model.parameters())
 
     def check(self, model: Any) -> None:
         """Raise ValueError unless a model's layers are those that run here, without hooks, which would not be called.

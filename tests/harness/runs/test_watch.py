@@ -104,6 +104,7 @@ def step(request: Request, position: int) -> None:
 
 SEEN: dict[int, int] = {}
 LAST, NESTED, ARRAY = 0, {"of": [0]}, np.zeros(2)
+__KEPT = [0]
 
 
 class Kept:
@@ -130,6 +131,10 @@ def kept_by(keep: Callable[[int], object]) -> Callable[[Request, Options], None]
 def keep_last(position: int) -> None:
     global LAST
     LAST = position
+
+
+def keep_privately(position: int) -> None:
+    __KEPT[0] = position
 
 
 def keep_nested(position: int) -> None:
@@ -244,6 +249,7 @@ def batch_of(decoder: Callable[[Request, Options], None], backbone: Backbone) ->
     [
         (remembering, "its SEEN"),
         (kept_by(keep_last), "its LAST"),
+        (kept_by(keep_privately), "its __KEPT"),
         (kept_by(keep_nested), "its NESTED"),
         (kept_by(keep_array), "its ARRAY"),
         (kept_by(keep_in_object), "its KEPT"),
