@@ -310,6 +310,15 @@ def test_what_no_record_bears_is_refused(old: str, new: str, tmp_path: Path) -> 
         main([str(write(tmp_path, TWO.replace(old, new)))])
 
 
+def test_claims_of_a_record_that_does_not_say_its_threads_are_compared(tmp_path: Path) -> None:
+    path = write(tmp_path, TWO)
+    meta = json.loads((tmp_path / "run" / "run.json").read_text())
+    meta["environment"].pop("threads", None)
+    (tmp_path / "run" / "run.json").write_text(json.dumps(meta))
+    assert main([str(path)]) == 0
+    assert pd.read_csv(path.with_suffix(".csv"))["word"].tolist() == ["ahead", "ahead"]
+
+
 def test_a_claim_of_points_needs_verdicts(tmp_path: Path) -> None:
     path = write(tmp_path, TWO)
     items = tmp_path / "run" / "items.jsonl"
