@@ -328,6 +328,8 @@ def test_generation_ends_with_the_block_that_holds_eos(model: Backbone) -> None:
             for name in METHODS
             if METHODS[name].whole_sequence
         ),
+        ({"method": "block", "steps": 5}, "steps=5 must be at most the block length, 4"),
+        ({"method": "block", "sub_block": 5}, "sub_block=5 must be at most the block length, 4"),
     ],
 )
 def test_what_a_block_model_cannot_do_is_refused(how: dict[str, Any], says: str, model: Backbone) -> None:

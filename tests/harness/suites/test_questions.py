@@ -124,6 +124,7 @@ def test_an_element_that_is_none_is_refused(
         ("exact", " The\n Cat ", "the cat", True),
         ("exact", "the cats", "the cat", False),
         ("exact", "\u0390", "\u03aa\u0301", True),
+        ("exact", "STRASSE", "Straße", True),
         ("number", "First 3, then 3 + 2 = 5.", "5", True),
         ("number", "It costs $1,250.50", "#### 1250.5", True),
         ("number", "It is -4", "4", False),
