@@ -5,27 +5,33 @@ model_wrappers and `register_preset` and `register_suite` of this file. `--plugi
 point in the group GROUP; installed ones are loaded for every run. A run notes those that it used, with their SHA-256.
 """
 
+import hashlib
 import importlib
 import importlib.metadata
 import importlib.util
+import inspect
 import re
 import traceback
 from collections.abc import Iterable
+from contextlib import suppress
+from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from harness.elements import import_file
 from harness.errors import UserError, explained
-from harness.methods.presets import ALL, GROUPS, LENGTHS, PRESETS, Preset, split_lengths
+from harness.methods.presets import ALL, GROUPS, LENGTHS, PRESETS, ROLES, Preset, split_lengths
 from harness.records.files import code_hash, files_hash
 from harness.records.schema import PluginName, RunConfig
 from harness.suites.questions import NAME as SUITE_NAME
 from harness.suites.registry import SUITES
-from harness.suites.spec import Suite
+from harness.suites.spec import Generator, Suite
 from model_wrappers.decoders import METHODS, NAME, Decoder, check_label, file_of, name_of
-from model_wrappers.options import convert_options
+from model_wrappers.options import convert_options, meant
 
 GROUP = "fef_dllm_harness"  # of entry points
+ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 _loaded: dict[Path, PluginName] = {}
 
 
@@ -35,6 +41,11 @@ def register_preset(name: str, preset: Preset) -> Preset:
         return preset
     _check_name("preset", name, {*PRESETS, *GROUPS, ALL})
     check_label(preset.label or None)
+    step = preset.tokens_per_step
+    if step is not None and (type(step) is not int or step < 1):
+        raise ValueError(f"preset {name}: tokens_per_step={step!r} must be a whole number of at least 1")
+    for role in {preset.role, preset.draft_role or "base", *preset.roles.values()} - {*ROLES}:
+        raise ValueError(f"preset {name}: there is no role {role!r}{meant(role, ROLES)}")
     for values in ({**preset.options, **preset.lengths}, *preset.suites.values()):
         _, options = split_lengths(values, f"preset {name}")
         convert_options(preset.decoder.options, options, f"preset {name}")
@@ -52,8 +63,22 @@ def register_suite(suite: Suite) -> Suite:
         wrong = f"its lengths lack {', '.join(missing)}"
         none = "it has no problems: it needs a generator or a configuration of OpenCompass"
         raise ValueError(f"suite {suite.name}: {wrong if missing else none}")
+    if suite.generator is not None:
+        _check_prompt(suite.name, suite.generator)
     SUITES[suite.name] = suite
     return suite
+
+
+def _check_prompt(suite: str, generator: Generator) -> None:
+    """Raise ValueError for a prompt without a column of the problems, or with one misspelt: OpenCompass would leave it
+    there, the same for every problem."""
+    asked = " ".join(part["prompt"] for part in generator.rounds)
+    named = re.findall(r"\{(\w+)\}", asked)
+    if not {*named} & {*generator.columns}:
+        raise ValueError(f"suite {suite}: no turn of its rounds has one of its columns, as {{{generator.columns[0]}}}")
+    for name in {*named} - {*generator.columns}:
+        if near := get_close_matches(name, generator.columns, n=1):
+            raise ValueError(f"suite {suite}: its rounds have {{{name}}}, which is no column; did you mean {near[0]}?")
 
 
 def load(plugin: str) -> PluginName:
@@ -101,6 +126,27 @@ def restore(recorded: Iterable[PluginName], suites: Iterable[str]) -> None:
             )
         if brought:
             load(plugin)
+
+
+def function_of(decoder: Decoder) -> dict[str, Any]:
+    """What a run notes of a decoder that is a function and of no plugin: the SHA-256 of its code, as `load` has it, and
+    the values that it closes over or is bound to, as text; {} for another one."""
+    function, values = decoder.source, dict[str, Any]()
+    brought = [name for plugin in _loaded.values() for name in plugin.registered.get("decoders", [])]
+    if isinstance(function, str) or decoder.name in brought:
+        return {}
+    while isinstance(function, partial):
+        values |= {f"argument {number}": value for number, value in enumerate(function.args)} | function.keywords
+        function = function.func
+    with suppress(TypeError, ValueError):  # what closes over nothing, or over what is not set yet
+        values |= inspect.getclosurevars(function).nonlocals
+    values |= getattr(getattr(function, "__self__", function), "__dict__", {})
+    path, source = Path(file_of(function) or "-"), b""
+    with suppress(OSError, TypeError):  # a notebook's has no file
+        source = inspect.getsource(function).encode()
+    sha256 = code_hash(path) if path.is_file() else hashlib.sha256(source).hexdigest()
+    # Where an object lies is another in every process.
+    return {"sha256": sha256, "values": {name: ADDRESS.sub("", repr(value)) for name, value in values.items()}}
 
 
 def blame(decoder: Decoder, error: BaseException) -> str | None:

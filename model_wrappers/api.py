@@ -82,6 +82,9 @@ def _check_windows(decoder: Decoder, request: Request) -> None:
     said, kept = sum(window.accepted for window in request.windows), request.ways["accepted"] + request.ways["known"]
     if said > kept:
         raise ValueError(f"{decoder.name} recorded {said} accepted drafts, and committed {kept} as accepted or known")
+    said, kept = sum(window.committed for window in request.windows), request.ways.total()
+    if said > kept:
+        raise ValueError(f"{decoder.name} recorded {said} tokens of windows, and committed {kept}")
 
 
 def new_request(

@@ -11,11 +11,11 @@ from typing import Any
 import pandas as pd
 
 from harness.errors import UserError
-from harness.records.schema import RunConfig, RunRecord
+from harness.records.schema import RunConfig, RunRecord, item_seed
 
 KEY = ("method", "suite", "item")
 WINDOW = ("step", "round", "start")  # with the key, which window it is
-SUMS = ("proposed", "accepted", "committed")  # of an item, those of its windows
+SUMS = ("proposed", "accepted", "committed", "rejected")  # of an item, those of its windows
 SHOWN = 3  # rows that are named
 
 
@@ -31,7 +31,8 @@ def check_run(
         *_unknown(meta, {"items": items, "passes": passes}),
         *_impossible(items, "items"),
         *_lengths(meta.config, items),
-        *_problems(meta.config, items),
+        *_problems(meta, items),
+        *_twice(passes, "passes", KEY),
     ]
     if windows is not None:
         found += [
@@ -107,24 +108,40 @@ def _lengths(config: RunConfig, items: pd.DataFrame) -> Iterator[str]:
         yield f"items.jsonl: the tokens of {_rows(other)} do not sum to the generation length of the configuration"
 
 
-def _problems(config: RunConfig, items: pd.DataFrame) -> Iterator[str]:
-    """Problems that had one prompt or solution for some methods and another for others.
+def _problems(meta: RunRecord, items: pd.DataFrame) -> Iterator[str]:
+    """Problems that had one prompt or solution for some methods or seeds and another for others; other seeds.
 
     The prompts of the role `ar` may be of another tokenizer.
     """
-    own = [name for name, method in config.methods.items() if method.role == "ar"]
-    for column in ("prompt_hash", "gold"):
-        if column in items:
-            told = items[items[column].notna()]
-            apart = told["method"].isin(own if column == "prompt_hash" else [])
-            values = told.groupby(["suite", "item", apart], sort=False)[column].nunique()
+    if items.empty:
+        return
+    draws, files = meta.config.draws, meta.data.get("files") or {}
+    counts = {suite: file["items"] // len(draws) for suite, file in files.items() if isinstance(file.get("items"), int)}
+    known = counts if len(draws) > 1 else {}
+    pairs = zip(items["suite"], items["item"], strict=True)
+    numbers = [divmod(item, known.get(suite) or item + 1) for suite, item in pairs]
+    rows = items.assign(draw=[draw for draw, _ in numbers], problem=[problem for _, problem in numbers])
+    own = [name for name, method in meta.config.methods.items() if method.role == "ar"]
+    for column in ("prompt_hash", "prompt_tokens", "gold"):
+        if column in rows:
+            told = rows[rows[column].notna()]
+            apart = told["method"].isin([] if column == "gold" else own)
+            values = told.groupby(["suite", "problem", apart], sort=False)[column].nunique()
             if (values > 1).any():
-                named = _rows(values[values > 1].reset_index(), ("suite", "item"))
+                named = _rows(values[values > 1].reset_index(), ("suite", "problem"))
                 yield f"items.jsonl: {named} has more than one {column}, so that methods had different problems"
+    if "seed" in rows and meta.config.seed is not None:
+        told = rows[rows["seed"].notna() & (rows["draw"] < len(draws))]
+        drawn = zip(told["draw"], told["suite"], told["problem"], strict=True)
+        other = told[told["seed"] != [item_seed(draws[draw], suite, problem) for draw, suite, problem in drawn]]
+        if len(other):
+            yield f"items.jsonl: {_rows(other)} has another seed than the configuration gives it"
 
 
 def _sums(items: pd.DataFrame, windows: pd.DataFrame) -> Iterator[str]:
     """Items whose windows are missing, or do not sum to what the item says."""
+    if {"proposed", "accepted"} <= set(windows):
+        windows = windows.assign(rejected=windows["accepted"] < windows["proposed"])
     columns = [name for name in SUMS if name in items and (name in windows or windows.empty)]
     if "proposed" not in columns:
         return

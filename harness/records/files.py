@@ -26,7 +26,7 @@ import numpy.typing as npt
 from msgspec import Meta, Struct
 
 import model_wrappers
-from harness.errors import UserError, explained
+from harness.errors import UserError, explained, once
 from harness.records.schema import Line, PromptRecord, what_is_wrong
 from model_wrappers.trace import KINDS, NO_WINDOW, NUMBER, EventLog
 
@@ -42,11 +42,12 @@ def each_line(path: Path, record: Line | None) -> Iterator[tuple[bytes, dict[str
         for number, line in enumerate(file, 1):
             if not line.endswith(b"\n"):  # torn by a kill
                 return
+            broken = "not a JSON object"
             try:
-                row = json.loads(line)
-            except (ValueError, RecursionError):
-                row = None
-            wrong = "not a JSON object" if not isinstance(row, dict) else record and what_is_wrong(record, row)
+                row = json.loads(line, object_pairs_hook=once)
+            except (ValueError, RecursionError) as error:
+                row, broken = None, f"not a JSON object ({error})"
+            wrong = broken if not isinstance(row, dict) else record and what_is_wrong(record, row)
             if wrong:
                 raise UserError(f"{path}, line {number}: {wrong}; the record is damaged, repair or remove that line")
             yield line, row

@@ -4,6 +4,7 @@ What is needed to say whose record it is must be there; the rest may be missing,
 what is there must have its type and range. Fields that are not named here are allowed.
 """
 
+import hashlib
 from typing import Annotated, Any, Literal, TypedDict
 
 import msgspec
@@ -114,6 +115,11 @@ class RunConfig(Struct, kw_only=True):
             if values[name] is usual:
                 del values[name]
         return values
+
+
+def item_seed(seed: int, suite: str, item: int) -> int:
+    """The random seed of an item: a hash of (seed, suite, item), so that the order of work changes nothing."""
+    return int.from_bytes(hashlib.sha256(f"{seed} {suite} {item}".encode()).digest()[:6], "big")
 
 
 class PluginName(Struct):

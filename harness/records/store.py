@@ -7,7 +7,7 @@
     traces.bin     of a traced run what every response did (harness/records/files.py), and prompts.jsonl, its prompts
 
 An item's trace and windows are written before the item, which counts as done only when its line is whole: after a kill,
-torn last lines, and windows and traces without an item are dropped on opening. What is read is checked against
+torn last lines, and windows, passes and traces without an item are dropped on opening. What is read is checked against
 harness/records/schema.py. A finished run may be packed, `gzip -9n *.jsonl`: it is read, but not written to.
 """
 
@@ -16,6 +16,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,7 +25,7 @@ from typing import Any
 import msgspec
 import pandas as pd
 
-from harness.errors import UserError, explained
+from harness.errors import UserError, explained, once
 from harness.records.consistency import KEY, check_run, of_items
 from harness.records.files import (
     TRACES,
@@ -51,6 +52,7 @@ from harness.records.schema import (
 )
 
 PIECE = 1 << 24  # bytes of lines that are parsed at a time
+NAMES = re.compile(rb'[^\\]"\s*:')  # ends of names in JSON
 
 
 @dataclass(frozen=True)
@@ -138,7 +140,7 @@ def _read_json(path: Path) -> Any:
     if not path.is_file():
         raise UserError(f"{path.parent} holds no run: run.json is missing; give a folder that harness/run.py wrote")
     with explained(f"{path} is damaged", ValueError, RecursionError):
-        return json.loads(path.read_bytes(), parse_constant=_no_number)
+        return json.loads(path.read_bytes(), parse_constant=_no_number, object_pairs_hook=once)
 
 
 def read_run(folder: Path, windows: bool = True) -> Run:
@@ -158,22 +160,24 @@ def _read_frame(path: Path, record: Line) -> pd.DataFrame:
     Read in pieces, for windows may be millions; a piece with anything wrong is read again line by line, which names the
     line and the field.
     """
-    decoder = msgspec.json.Decoder(record)
+    decoder, keyed = msgspec.json.Decoder(record), msgspec.json.Decoder(dict[str, msgspec.Raw])
     names = [field.name for field in msgspec.structs.fields(record)]
     pieces, before = [], 0
     with opened(path) as file:
         while lines := file.readlines(PIECE):
             if not lines[-1].endswith(b"\n"):  # torn by a kill
                 lines.pop()
+            piece, twice = b"".join(lines), False
             try:
-                rows = decoder.decode_lines(b"".join(lines))
+                rows = decoder.decode_lines(piece)  # which keeps the last of a name that is there twice
+                twice = sum(map(len, keyed.decode_lines(piece))) != len(NAMES.findall(piece))
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
                 read_lines(path, record)  # names the line; or msgspec cannot read half a surrogate pair
                 rows, repair = [], "the record is damaged, repair or remove that line"
                 for number, line in enumerate(lines, before + 1):
                     with explained(f"{path}, line {number}", msgspec.MsgspecError, instead=repair):
                         rows.append(decoder.decode(whole_letters(line)))
-            if len(rows) != len(lines):
+            if len(rows) != len(lines) or twice:
                 read_lines(path, record)
             before += len(lines)
             pieces.append(pd.DataFrame({name: [getattr(row, name) for row in rows] for name in names}))
@@ -206,13 +210,15 @@ class Recorder:
                 raise UserError(f"{self._items}: {' '.join(map(str, key))} is there twice; the record is damaged")
             self.items[key] = item
         windows = each_line(self._windows, WindowRecord)
-        kept = [line.decode() for line, window in windows if tuple(window[name] for name in KEY) in self.items]
+        of_items = [line.decode() for line, window in windows if tuple(window[name] for name in KEY) in self.items]
         # Rewritten once on opening: what a kill tore off, or left without its item, goes.
         with _writing(folder):
             write_atomically(self._items, as_lines(list(self.items.values())))
-            write_atomically(self._windows, "".join(kept))
+            write_atomically(self._windows, "".join(of_items))
             if self._passes.exists():
-                write_atomically(self._passes, as_lines(read_lines(self._passes, PassRecord)))
+                passes = read_lines(self._passes, PassRecord)
+                kept = [line for line in passes if tuple(line[name] for name in KEY) in self.items]
+                write_atomically(self._passes, as_lines(kept))
         if (folder / TRACES).exists():
             self._open_traces()
 

@@ -56,15 +56,20 @@ def read_models(text: str, suites: Collection[str]) -> Roles:
     roles: Roles = {}
     for role, named in table.items():
         per_suite = named if isinstance(named, dict) else {"default": named}
-        for name in per_suite.keys() - {*suites, "default", *SUITES}:
-            if near := get_close_matches(name, suites, n=1):
-                raise UserError(f"--model {text}: role {role} names a model for {name}; did you mean {near[0]}?")
+        _check_suites(f"--model {text}: role {role}", per_suite.keys() - {"default"}, suites)
         missing = [suite for suite in suites if suite not in per_suite and "default" not in per_suite]
         if not all(isinstance(each, str) and each for each in per_suite.values()) or not per_suite or missing:
             lacking = f"; there is none for {', '.join(missing)} and no default" if missing else ""
             raise UserError(f"--model {text}: role {role} must name a model, or one per suite, not {named!r}{lacking}")
         roles[role] = {suite: str(per_suite.get(suite, per_suite.get("default"))) for suite in suites}
     return roles
+
+
+def _check_suites(who: str, named: Collection[str], suites: Collection[str]) -> None:
+    """Raise UserError if `who` names a suite that there is not, and that is like one of the run's."""
+    for name in {*named} - {*suites, *SUITES}:
+        if near := get_close_matches(name, suites, n=1):
+            raise UserError(f"{who} names the suite {name}; did you mean {near[0]}?")
 
 
 def with_own_roles(roles: Roles, presets: Mapping[str, Preset]) -> Roles:
@@ -98,12 +103,18 @@ def rows_of(
     families = {name: "" if name in small else family_of(base[name]) for name in suites}
     rows = {}
     for key, preset in presets.items():
+        if not preset.tuned_on:  # for suites that other runs may have
+            _check_suites(f"method {key}", preset.suites, suites)
         decoder = preset.decoder
         stand_ins = STAND_INS.get(preset.role, ()) if decoder.prefix_conditioned or decoder.causal else ()
         wanted = key if preset.roles else preset.role
         role = next((role for role in (wanted, *stand_ins) if role in roles), None)
         if role is None:
             raise UserError(f"method {key} needs the role {preset.role}: --model base=...,{preset.role}=...")
+        if preset.draft_role not in (None, *roles):
+            raise UserError(
+                f"method {key} needs the role {preset.draft_role}: --model base=...,{preset.draft_role}=..."
+            )
         untrained = role == "base" != preset.role
         rows[key] = Method(
             label=preset.label.replace("FeF-DLLM", "FeF-DLLM w/o train", 1) if untrained else preset.label,

@@ -3,7 +3,6 @@
 Suites whose evaluators execute model-written code are scored after the run, in sandboxes (harness/sandbox/scoring.py).
 """
 
-import hashlib
 import json
 import os
 import tempfile
@@ -20,10 +19,9 @@ from opencompass.openicl.icl_inferencer import GenInferencer
 from opencompass.registry import ICL_EVALUATORS, ICL_PROMPT_TEMPLATES, ICL_RETRIEVERS, TEXT_POSTPROCESSORS
 from opencompass.utils.build import build_dataset_from_cfg
 
-from harness.errors import UserError, explained
-from harness.records.schema import PromptRecord
+from harness.errors import UserError, explained, once
+from harness.records.schema import PromptRecord, item_seed
 from harness.runs.resolve import ResolvedRun
-from harness.suites.questions import once
 from harness.suites.spec import Suite
 from model_wrappers import Backbone
 from model_wrappers.costs import hash_of
@@ -86,6 +84,9 @@ def load_problems(suite: Suite, configs: list[dict[str, Any]], limit: int | None
         loaded.append(Problems(config, dataset))
         if wrong := _fault(loaded[-1], suite.foreign):
             raise UserError(f"data file of {suite.name}{wrong}: {config['path']}")
+        kind = config["eval_cfg"]["evaluator"].get("type")
+        if isinstance(kind, str) and ICL_EVALUATORS.get(kind) is None:
+            raise UserError(f"suite {suite.name}: there is no evaluator {kind}; give its import path")
     return loaded
 
 
@@ -229,11 +230,6 @@ def verdict_in(detail: Any) -> bool | None:
     if verdict is not None and (isinstance(verdict, str) or verdict not in (0, 1)):
         raise UserError(f"the evaluator grades a response ({verdict!r}), and a suite needs right or wrong")
     return None if verdict is None else bool(verdict)
-
-
-def item_seed(seed: int, suite: str, item: int) -> int:
-    """The random seed of an item: a hash of (seed, suite, item), so that the order of work changes nothing."""
-    return int.from_bytes(hashlib.sha256(f"{seed} {suite} {item}".encode()).digest()[:6], "big")
 
 
 @dataclass

@@ -15,7 +15,7 @@ from harness.errors import UserError
 from harness.records.consistency import counts_of, differences
 from harness.records.files import each_line
 from harness.records.schema import ItemRecord, RunConfig
-from harness.records.store import KEY, Recorder, read_meta
+from harness.records.store import KEY, Recorder, read_meta, read_run
 from harness.runs.folder import LOCK, begin_meta, new_or_not_at_all, session
 from harness.runs.pool import Queue, WorkerPool
 from harness.runs.resolve import ResolvedRun
@@ -35,6 +35,7 @@ def record(folder: Path, run: ResolvedRun, pool: WorkerPool) -> Missing:
     begin_meta(folder, config, pool.description)
     recorder = Recorder(folder)
     if recorder.items:
+        read_run(folder)  # refuses records that disagree before anything is added to them
         _check_prompts(folder, config, pool, recorder)
     if config.traced:
         recorder.check_traced()

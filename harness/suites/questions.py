@@ -14,7 +14,7 @@ import re
 import shutil
 import sys
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
@@ -25,7 +25,7 @@ from typing import Any, cast
 import yaml
 
 from harness.elements import import_function, parse_call
-from harness.errors import UserError, explained
+from harness.errors import UserError, explained, once
 from harness.suites.numbers import last_number, only_number
 
 PROMPTS = ("prompt", "question")  # where the prompt is looked for unless its column is named
@@ -127,16 +127,6 @@ def _rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             if None in row:
                 raise ValueError(f"line {reader.line_num}: more cells than the header has")
             yield reader.line_num, row
-
-
-def once(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    """The values by name. Raises ValueError for a name that is there twice, of which a dict would keep one."""
-    found: dict[str, Any] = {}
-    for name, value in pairs:
-        if name in found:
-            raise ValueError(f"the column {name} is there twice")
-        found[name] = value
-    return found
 
 
 def _text(line: int, row: dict[str, Any], column: str) -> str:

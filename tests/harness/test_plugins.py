@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,9 @@ from harness.plugins import blame, load, load_all, register_preset, register_sui
 from harness.records.files import file_hash, with_helpers
 from harness.records.schema import Method, RunConfig, SuiteName
 from harness.runs.selection import methods_named
+from harness.suites import gsm8k
 from harness.suites.registry import SUITES
-from harness.suites.spec import Suite
+from harness.suites.spec import Suite, human
 from model_wrappers import METHODS, register
 from model_wrappers.backbones.registry import FAMILIES
 from model_wrappers.options import Options
@@ -265,6 +267,9 @@ def test_an_error_in_a_decoder_is_told_with_its_line(tmp_path: Path) -> None:
         (Preset("", "llada"), "a label is one line"),
         (Preset("a\nb", "llada"), "a label is one line"),
         (Preset("A", "llada", lengths={"gen_length": 0}), "gen_length=0 must be a whole number"),
+        (Preset("A", "llada", tokens_per_step=0), "tokens_per_step=0 must be a whole number of at least 1"),
+        (Preset("A", "llada", role="bass"), "there is no role 'bass'.*base"),
+        (Preset("A", "fef", draft_role="drafts"), "there is no role 'drafts'.*draft"),
         (Preset("A", "llada", suites={"gsm8k": {"block_length": "x"}}), "block_length='x' must be"),
         (Preset("A", "llada", suites={"gsm8k": {"tau": 1}}), "unknown option 'tau' for preset own"),
     ],
@@ -274,17 +279,42 @@ def test_a_bad_preset_is_refused(preset: Preset, says: str) -> None:
         register_preset("own", preset)
 
 
+def asking(prompt: str) -> Suite:
+    """A suite of GSM8K's problems with another prompt."""
+    assert gsm8k.SUITE.generator is not None
+    generator = replace(gsm8k.SUITE.generator, rounds=human(prompt))
+    return replace(gsm8k.SUITE, name="own", title="Own", generator=generator)
+
+
 @pytest.mark.parametrize(
     ("suite", "says"),
     [
         (Suite("own", "Own", {"gen_length": 8, "block_length": 8}), "it has no problems"),
         (Suite("own", "Own", {"gen_length": 8}, "gsm8k_gen"), "its lengths lack block_length"),
         (Suite("a/b", "Own", {}, "gsm8k_gen"), "name of a suite must match"),
+        (asking("Answer: {questoin}"), r"no turn of its rounds has one of its columns, as \{question\}"),
+        (asking("{question} as {quesion}"), r"have \{quesion\}, which is no column; did you mean question\?"),
     ],
 )
 def test_a_bad_suite_is_refused(suite: Suite, says: str) -> None:
     with pytest.raises(ValueError, match=says):
         register_suite(suite)
+
+
+@pytest.mark.parametrize(
+    ("preset", "says"),
+    [
+        (
+            Preset("Own", "llada", suites={"gms8k": {"steps": 2}}),
+            "method own names the suite gms8k; did you mean gsm8k",
+        ),
+        (Preset("Own", "fef", draft_role="draft"), "method own needs the role draft: --model base=...,draft=..."),
+    ],
+)
+def test_a_preset_that_names_what_the_run_has_not_is_refused(preset: Preset, says: str) -> None:
+    register_preset("own", preset)
+    with pytest.raises(UserError, match=says):
+        resolved_run("--methods", "own", "--suite", "gsm8k")
 
 
 def test_a_preset_has_settings_by_suite() -> None:

@@ -21,7 +21,7 @@ def items_of(**changes: Any) -> list[dict[str, Any]]:
 
     Another prompt or solution is LLaDA's too: a problem has one.
     """
-    shared = {name: value for name, value in changes.items() if name in ("prompt_hash", "gold")}
+    shared = {name: value for name, value in changes.items() if name in ("prompt_hash", "prompt_tokens", "gold")}
     rows = []
     for method in METHODS:
         for suite in PAPER_SUITES:
@@ -44,7 +44,7 @@ def run_of(
     """A run of these items, two methods on the paper's suites; `config` changes its configuration."""
     suites = {suite: {"gen_length": 48, "options": {}} for suite in PAPER_SUITES}
     settings = {
-        **{"data": "generated", "limit": limit, "temperature": 0.0, "seed": 0},
+        **{"data": "generated", "limit": limit, "temperature": 0.0},
         "methods": {name: {"label": name, "method": name, "role": "base", "suites": suites} for name in METHODS},
         "suites": {key: {"title": title} for key, title in PAPER_SUITES.items()},
         **config,

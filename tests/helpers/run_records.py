@@ -57,15 +57,18 @@ def save(
 
 
 def missing_windows(items: list[dict[str, Any]], windows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """A window of all its drafts for every item that has drafts and no window."""
+    """Windows of every item that has drafts and none: one for each that rejected, the last with most drafts."""
     keys = ("method", "suite", "item")
     there = {tuple(row.get(key) for key in keys) for row in windows}
-    return [
-        {key: row[key] for key in (*keys, "proposed", "accepted", "committed") if key in row}
-        | {"committed": row.get("committed", 3)}
-        for row in items
-        if row.get("proposed") and tuple(row[key] for key in keys) not in there
-    ]
+    found = []
+    for row in items:
+        key = {name: row[name] for name in keys}
+        if row.get("proposed") and tuple(key.values()) not in there:
+            more, accepted = max(0, row.get("rejected", 1) - 1), row.get("accepted", 0)
+            last = {"proposed": row["proposed"] - more, "accepted": accepted}
+            found += [{**key, "proposed": 1, "accepted": 0, "committed": 0}] * more
+            found.append({**key, **last, "committed": row.get("committed", 3)})
+    return found
 
 
 def full_items(suites: dict[str, str] | None = None) -> list[dict[str, Any]]:

@@ -150,6 +150,16 @@ def test_windows_that_say_more_than_was_committed_are_refused(tiny: Backbone, pr
         decode(tiny, prompt, boasting, gen_length=8)
 
 
+def test_windows_that_commit_more_than_the_response_has_are_refused(tiny: Backbone, prompt: torch.Tensor) -> None:
+    def boasting(request: Request, options: Options) -> None:
+        request.commit(range(request.start, request.x_1L.shape[1]), 5, None, "drawn")
+        for number in range(2):
+            request.record(Window(0, number, 0, 5, 0, 5))
+
+    with pytest.raises(ValueError, match="recorded 10 tokens of windows, and committed 8"):
+        decode(tiny, prompt, boasting, gen_length=8)
+
+
 def test_a_response_that_is_decoded_again_is_logged_once(tiny: Backbone, prompt: torch.Tensor) -> None:
     log = EventLog()
     lengths = []

@@ -188,7 +188,7 @@ def timed_run(folder: Path, paces: list[float], suite: str = "gsm8k", **meta: An
         forwards = 40 + number
         items.append(item("llada", suite, number, seconds=pace * forwards, forwards=forwards))
         items.append(item("dcd", suite, number, seconds=1.0 + number))
-    items[1] |= {"proposed": 4, "accepted": 2}
+    items[1] |= {"proposed": 4, "accepted": 2, "rejected": 1}
     return save(folder, items, [window("dcd", suite, 0, 2)], {suite: suite.upper()}, **meta)
 
 

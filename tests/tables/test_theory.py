@@ -35,7 +35,7 @@ def committed(accepts: tuple[bool, ...]) -> int:
 def fef_run(folder: Path, **fields: Any) -> Run:
     """Two items. LLaDA: 12 forwards of 0.1 s. FeF, k = 4: 5 windows commit 16 positions in 3.5 s; w/o SD: 1.75 s."""
     lengths = [(4, 4), (4, 1), (4, 3), (4, 4), (2, 2)]
-    counts = {"proposed": 18, "accepted": 14, "rejected": 1, "draft_forwards": 5}
+    counts = {"proposed": 18, "accepted": 14, "rejected": 2, "draft_forwards": 5}
     items, windows = [], []
     for number in range(2):
         items.append(item("llada", "gsm8k", number, forwards=12, seconds=1.2, draft_forwards=0))
@@ -97,7 +97,7 @@ def test_the_theory_frame_is_what_a_hand_computes(tmp_path: Path) -> None:
     frame = theory(fef_run(tmp_path))
     assert list(frame.columns) == THEORY and len(frame) == 1
     row = frame.to_dict("records")[0]
-    alpha = 14 / 15
+    alpha = 14 / 16
     e_4, e_2 = expected_committed(alpha, 4), expected_committed(alpha, 2)
     c, c_rho, c_pi, passes = 0.08, 0.1, 0.5, (4 + 2 + 4 + 4 + 2) / 12
     sequential, forwards = e_4 * c_pi / (c_rho + c_pi), e_4 / 2 / passes

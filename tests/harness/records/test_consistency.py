@@ -1,7 +1,7 @@
 """Records that disagree are refused, and what disagrees is named."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ from command_lines import refused
 from run_records import drafted_window, item, save
 
 from harness.errors import UserError
-from harness.records.schema import RunConfig
+from harness.records.schema import RunConfig, item_seed
 from harness.records.store import config_hash, read_run
 from harness.scoring import main as score
 from tables.figures import main as draw
@@ -21,7 +21,7 @@ Rows = list[dict[str, Any]]
 LENGTHS = {"gsm8k": {"gen_length": 8}}
 KINDS = {"llada": "llada", "fef-2": "fef"}
 METHODS = {name: {"label": name, "method": kind, "suites": LENGTHS} for name, kind in KINDS.items()}
-CONFIG: dict[str, Any] = {"methods": METHODS, "suites": {"gsm8k": {"title": "GSM8K"}}, "limit": 3}
+CONFIG: dict[str, Any] = {"methods": METHODS, "suites": {"gsm8k": {"title": "GSM8K"}}, "limit": 3, "seed": 0}
 
 
 def records() -> tuple[Rows, Rows]:
@@ -47,6 +47,11 @@ def test_records_that_agree_are_read(tmp_path: Path) -> None:
     assert len(read_run(tmp_path).windows) == 6
 
 
+def numbered(items: Rows) -> Iterable[tuple[int, dict[str, Any]]]:
+    """The items of the second problem."""
+    return enumerate(items[1::3])
+
+
 def disagreements(items: Rows, windows: Rows) -> dict[str, Callable[[], object]]:
     """What refuses the records, and what is done to them before."""
     return {
@@ -61,6 +66,11 @@ def disagreements(items: Rows, windows: Rows) -> dict[str, Callable[[], object]]
         "tokens of llada gsm8k 1 do not sum": lambda: items[1].update(content_tokens=6),
         "gsm8k 1 has more than one prompt_hash": lambda: [row.update(prompt_hash=row["method"]) for row in items[1::3]],
         "gsm8k 1 has more than one gold": lambda: [row.update(gold=row["method"]) for row in items[1::3]],
+        "gsm8k 1 has more than one prompt_tokens": lambda: [
+            row.update(prompt_tokens=9 + n) for n, row in numbered(items)
+        ],
+        "llada gsm8k 1 has another seed than the conf": lambda: items[1].update(seed=item_seed(1, "gsm8k", 1)),
+        "windows of fef-2 gsm8k 0 rejected is not": lambda: items[3].update(rejected=0),
         "items.jsonl: llada gsm8k 0 .*is there twice": lambda: items.append(items[0]),
         "windows.jsonl: fef-2 .* twice": lambda: windows.extend([windows[0] | {"step": 0, "round": 0}] * 2),
     }
@@ -72,6 +82,25 @@ def test_records_that_disagree_are_refused(tmp_path: Path, says: str) -> None:
     disagreements(items, windows)[says]()
     write(tmp_path, items, windows)
     with pytest.raises(UserError, match=says):
+        read_run(tmp_path)
+
+
+def test_items_with_the_seeds_of_the_configuration_are_read(tmp_path: Path) -> None:
+    items, windows = records()
+    for row in items:
+        row["seed"] = item_seed(0, "gsm8k", row["item"])
+    write(tmp_path, items, windows)
+    assert len(read_run(tmp_path).items) == 6
+
+
+def test_passes_that_are_there_twice_are_refused(tmp_path: Path) -> None:
+    write(tmp_path, *records())
+    passes = {"drafts": 2, "plain": 0.1, "draft": 0.1, "verification": 0.1}
+    line = json.dumps({"method": "fef-2", "suite": "gsm8k", "item": 0, **passes}) + "\n"
+    (tmp_path / "passes.jsonl").write_text(line)
+    assert len(read_run(tmp_path).passes) == 1
+    (tmp_path / "passes.jsonl").write_text(line * 2)
+    with pytest.raises(UserError, match=r"passes\.jsonl: fef-2 gsm8k 0 is there twice"):
         read_run(tmp_path)
 
 

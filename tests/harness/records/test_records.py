@@ -76,6 +76,29 @@ def test_a_damaged_line_is_named(folder: Path, line: str) -> None:
         read_run(folder)
 
 
+@pytest.mark.parametrize("file", ["items.jsonl", "windows.jsonl"])
+def test_a_name_that_is_twice_in_a_line_is_refused(folder: Path, file: str) -> None:
+    path = folder / file
+    lines = path.read_text().splitlines()
+    text = r'a "said": "x\\": y'  # names that are none
+    path.write_text("\n".join([lines[0][:-1] + f', "text": {json.dumps(text)}}}', *lines[1:]]) + "\n")
+    read_run(folder)
+    path.write_text("\n".join([lines[0], lines[1][:-1] + ', "item" : 0}', *lines[2:]]) + "\n")
+    with pytest.raises(UserError, match=rf"{file}, line 2: .*the column item is there twice"):
+        read_run(folder)
+
+
+def test_passes_of_an_item_that_was_removed_are_dropped_on_opening(folder: Path) -> None:
+    recorder = Recorder(folder)
+    for number in range(3):
+        seconds = {"drafts": 1, "plain": 0.1, "draft": 0.1, "verification": 0.1}
+        recorder.add_passes({"method": "fef-2", "suite": "gsm8k", "item": number, **seconds})
+    path = folder / "items.jsonl"
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:2]))
+    Recorder(folder)
+    assert [row["item"] for row in read_lines(folder / "passes.jsonl")] == [0, 1]
+
+
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"schema": 99}', None])
 def test_a_run_file_that_is_bad_or_missing_is_refused(folder: Path, content: str | None) -> None:
     (folder / "run.json").write_text(content or "")

@@ -19,8 +19,11 @@ META = {
         "suites": {"gsm8k": {"title": "G"}},
     },
 }
-COSTS = {"seconds": 1.0, "forwards": 4, "rows": 4, "rejected": 1, "correct": True}
-DRAFTS = {"llada": {"proposed": 0, "accepted": 0}, "fef-2": {"proposed": 4, "accepted": 2, "committed": 4}}
+COSTS = {"seconds": 1.0, "forwards": 4, "rows": 4, "correct": True}
+DRAFTS = {
+    "llada": {"proposed": 0, "accepted": 0},
+    "fef-2": {"proposed": 4, "accepted": 2, "rejected": 2, "committed": 4},
+}
 ITEMS = [
     {"schema": 1, "method": method, "suite": "gsm8k", "item": number, "text": "a\u00e9\n", **COSTS, **DRAFTS[method]}
     for method in ("llada", "fef-2")

@@ -39,7 +39,7 @@ CHANGES: list[dict[str, Any]] = [
     *({"token_forwards": cost} for cost in (99, 101)),
     *({"text": "said so"}, {"gold": "8"}, {"prompt_hash": "q"}, {"seed": 5}),
     *({"prompt_tokens": 9}, {"content_tokens": 9, "eos_tokens": 39}, {"eos_tokens": 9, "post_stop_tokens": 19}),
-    *({"correct": False}, {"correct": None}, {"proposed": 4, "accepted": 3}),
+    *({"correct": False}, {"correct": None}, {"proposed": 4, "accepted": 3, "rejected": 1}),
 ]
 
 

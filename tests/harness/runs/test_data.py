@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,10 @@ from command_lines import resolved_run
 from transformers import PreTrainedTokenizerFast
 
 from harness.errors import UserError
+from harness.records.schema import item_seed
 from harness.runs.loading import load
-from harness.runs.problems import item_seed, load_problems, prepare, prompts_of
-from harness.suites.registry import SUITES, write_suites
+from harness.runs.problems import load_problems, prepare, prompts_of
+from harness.suites.registry import SUITES, drawn, suite_named, write_problems, write_suites
 from model_wrappers import load_backbone
 from model_wrappers.backbones.registry import SHIPPED, TRAINED
 from model_wrappers.costs import hash_of
@@ -203,6 +205,14 @@ def test_logits_that_are_not_finite_name_method_suite_and_item(tmp_path: Path, m
     monkeypatch.setattr(backbone, "logits", lambda *given, **named: logits(*given, **named) * float("nan"))
     with pytest.raises(UserError, match="llada on gsm8k, item 2: the model's logits are not finite"):
         decode_item(job, "llada", 2, seed=0)
+
+
+def test_an_evaluator_that_there_is_not_is_named_before_anything_is_decoded(tmp_path: Path) -> None:
+    generator = replace(suite_named("gsm8k").generated, evaluation={"evaluator": {"type": "harness.Gsm8kEvaluatr"}})
+    suite = replace(suite_named("gsm8k"), generator=generator)
+    write_problems(tmp_path, suite, drawn(suite, "generated", 2))
+    with pytest.raises(UserError, match=r"suite gsm8k: there is no evaluator harness\.Gsm8kEvaluatr"):
+        load_problems(suite, suite.datasets(True, tmp_path), 2)
 
 
 def test_the_seed_of_an_item_is_the_one_that_records_were_made_with() -> None:

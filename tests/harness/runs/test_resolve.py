@@ -95,7 +95,7 @@ def test_a_table_of_models_may_differ_by_suite(tmp_path: Path) -> None:
     table.write_text(json.dumps({"base": "nano", "fef": {"gsm8k": "math-model", "default": "code-model"}}))
     assert read_models(str(table), ["gsm8k", "mbpp"])["fef"] == {"gsm8k": "math-model", "mbpp": "code-model"}
     table.write_text(json.dumps({"base": "nano", "fef": {"gms8k": "math-model", "default": "code-model"}}))
-    with pytest.raises(UserError, match="names a model for gms8k; did you mean gsm8k"):
+    with pytest.raises(UserError, match="names the suite gms8k; did you mean gsm8k"):
         read_models(str(table), ["gsm8k", "mbpp"])
 
 

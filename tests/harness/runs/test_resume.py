@@ -2,7 +2,10 @@
 
 import json
 import shutil
+from collections.abc import Callable
 from copy import deepcopy
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +110,43 @@ def test_sets_among_options_are_recorded_in_one_order() -> None:
     decoder = Decoder(decode_named, "named")
     config = RunConfig(methods={"named": Method(method="named", role="base", suites={"gsm8k": Setting()})})
     assert folders._resolved_options(config, {"named": decoder}) == {"named": {"gsm8k": {"names": sorted("abcdefgh")}}}
+
+
+@pytest.mark.parametrize("how", [lambda k: decoder_of(k), lambda k: partial(decode_by, k), lambda k: Deciding(k)])
+def test_a_function_that_closes_over_something_else_is_refused(
+    begun: Begun, monkeypatch: pytest.MonkeyPatch, how: Callable[[int], Any]
+) -> None:
+    def go_on(k: int) -> None:
+        run = replace(recorded(begun.config, DATA), decoders={"fef-2": Decoder(how(k), "mine")})
+        monkeypatch.setattr(folders, "_resolved_options", lambda *_: {})
+        begin_meta(begun.folder, begun.config, made_with(run, {"mine": begun.backbone}, DATA))
+
+    (begun.folder / "run.json").unlink()
+    go_on(1)
+    go_on(1)
+    with pytest.raises(UserError, match=r"functions.fef-2.values..* \(1 there, 2 now\)"):
+        go_on(2)
+
+
+def decode_by(k: int, request: Request, options: Options) -> None: ...
+
+
+def decoder_of(k: int) -> Callable[[Request, Options], None]:
+    """A decoder with its number in a closure."""
+
+    def decode(request: Request, options: Options) -> None:
+        decode_by(k, request, options)
+
+    return decode
+
+
+@dataclass
+class Deciding:
+    """A decoder with its number in an object."""
+
+    k: int
+
+    def __call__(self, request: Request, options: Options) -> None: ...
 
 
 def test_another_default_of_an_option_is_refused(begun: Begun, monkeypatch: pytest.MonkeyPatch) -> None:
