@@ -109,12 +109,9 @@ def rows_of(
         stand_ins = STAND_INS.get(preset.role, ()) if decoder.prefix_conditioned or decoder.causal else ()
         wanted = key if preset.roles else preset.role
         role = next((role for role in (wanted, *stand_ins) if role in roles), None)
-        if role is None:
-            raise UserError(f"method {key} needs the role {preset.role}: --model base=...,{preset.role}=...")
-        if preset.draft_role not in (None, *roles):
-            raise UserError(
-                f"method {key} needs the role {preset.draft_role}: --model base=...,{preset.draft_role}=..."
-            )
+        lacking = preset.role if role is None else preset.draft_role
+        if role is None or lacking not in (None, *roles):
+            raise UserError(f"method {key} needs the role {lacking}: --model base=...,{lacking}=...")
         untrained = role == "base" != preset.role
         rows[key] = Method(
             label=preset.label.replace("FeF-DLLM", "FeF-DLLM w/o train", 1) if untrained else preset.label,

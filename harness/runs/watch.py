@@ -105,9 +105,9 @@ def _seen_by(function: Callable[..., Any]) -> dict[tuple[str, str], Any]:
 
 @lru_cache
 def _modules_in(folder: str, imported: int) -> list[str]:
-    """The modules of a folder's files, but for the script that began it all. imported: how many modules there are."""
+    """The modules of the files below a folder, but for the script that began it all. imported: how many there are."""
     files = {name: vars(each).get("__file__") for name, each in [*sys.modules.items()] if inspect.ismodule(each)}
-    return [name for name, file in files.items() if file and str(Path(file).parent) == folder and name[:2] != "__"]
+    return [name for name, file in files.items() if file and Path(folder) in Path(file).parents and name[:2] != "__"]
 
 
 def _is_special(name: str) -> bool:
@@ -150,6 +150,8 @@ class _Content(pickle.Pickler):
             return (*itself, (version, sample))
         if isinstance(value, torch.Generator):
             return (*itself, value.get_state().numpy().tobytes())
+        if isinstance(value, memoryview):
+            return (*itself, value.tobytes())
         if inspect.ismodule(value):
             if _is_from_outside(value.__name__, self._package):
                 self.modules[value.__name__] = None
@@ -165,12 +167,18 @@ class _Content(pickle.Pickler):
         written = module.partition(".")[0] in (*WRITTEN, *sys.stdlib_module_names)
         if named or not (written or _is_from_outside(module, self._package)):
             return itself
-        self.modules |= {module: None} if _is_from_outside(module, self._package) else {}
         try:
             reduced = value.__reduce_ex__(pickle.HIGHEST_PROTOCOL)
         except Exception:
             reduced = ""
-        return (*itself, getattr(value, "__dict__", None)) if isinstance(reduced, str) else reduced
+        if isinstance(reduced, str):
+            return (*itself, getattr(value, "__dict__", None))
+        if not _is_from_outside(module, self._package):
+            return reduced
+        self.modules[module] = None
+        # What an object of a user's writes of itself may leave some out.
+        entries = [list(each) for each in reduced[3:] if each is not None]
+        return (*itself, [reduced[1:3], entries, getattr(value, "__dict__", None)])
 
 
 def _of_cell(cell: Any) -> Any:

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from command_lines import resolved_run
 
+from harness.elements import import_file
 from harness.errors import UserError
 from harness.methods.presets import PRESETS, Preset
-from harness.plugins import blame, load, load_all, register_preset, register_suite, restore, used_by
+from harness.plugins import blame, function_of, load, load_all, register_preset, register_suite, restore, used_by
 from harness.records.files import file_hash, with_helpers
 from harness.records.schema import Method, RunConfig, SuiteName
 from harness.runs.selection import methods_named
@@ -20,6 +21,7 @@ from harness.suites.registry import SUITES
 from harness.suites.spec import Suite, human
 from model_wrappers import METHODS, register
 from model_wrappers.backbones.registry import FAMILIES
+from model_wrappers.decoders import Decoder
 from model_wrappers.options import Options
 from model_wrappers.request import Request
 
@@ -359,3 +361,14 @@ def test_a_file_stands_for_itself(files: dict[str, str], tmp_path: Path) -> None
         (tmp_path / name).write_text(text)
     (mine,) = tmp_path.rglob("mine.py")
     assert with_helpers(mine) == [mine]
+
+
+def test_a_function_of_no_plugin_is_known_by_its_code(tmp_path: Path) -> None:
+    found = []
+    for k in (1, 2):
+        path = plugin(tmp_path, DECODER.replace('@register("mine", label="Mine")', f"# {k}"), f"loose_{k}.py")
+        found.append(function_of(Decoder(import_file(path, str(k)).mine, "loose")))
+        assert found[-1] == {"sha256": file_hash(path), "values": {}}
+    assert found[0] != found[1]
+    load(str(plugin(tmp_path, DECODER)))
+    assert function_of(METHODS["mine"]) == {} == function_of(METHODS["llada"])

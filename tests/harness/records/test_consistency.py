@@ -1,7 +1,7 @@
 """Records that disagree are refused, and what disagrees is named."""
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -47,11 +47,6 @@ def test_records_that_agree_are_read(tmp_path: Path) -> None:
     assert len(read_run(tmp_path).windows) == 6
 
 
-def numbered(items: Rows) -> Iterable[tuple[int, dict[str, Any]]]:
-    """The items of the second problem."""
-    return enumerate(items[1::3])
-
-
 def disagreements(items: Rows, windows: Rows) -> dict[str, Callable[[], object]]:
     """What refuses the records, and what is done to them before."""
     return {
@@ -67,7 +62,7 @@ def disagreements(items: Rows, windows: Rows) -> dict[str, Callable[[], object]]
         "gsm8k 1 has more than one prompt_hash": lambda: [row.update(prompt_hash=row["method"]) for row in items[1::3]],
         "gsm8k 1 has more than one gold": lambda: [row.update(gold=row["method"]) for row in items[1::3]],
         "gsm8k 1 has more than one prompt_tokens": lambda: [
-            row.update(prompt_tokens=9 + n) for n, row in numbered(items)
+            row.update(prompt_tokens=number) for number, row in enumerate(items[1::3])
         ],
         "llada gsm8k 1 has another seed than the conf": lambda: items[1].update(seed=item_seed(1, "gsm8k", 1)),
         "windows of fef-2 gsm8k 0 rejected is not": lambda: items[3].update(rejected=0),

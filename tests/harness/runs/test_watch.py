@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -164,11 +165,28 @@ class Slots:
     last: int = 0
 
 
-SLOTS = Slots()
+class Silent:
+    """Which says nothing of what it keeps."""
+
+    last = 0
+
+    def __reduce__(self) -> tuple[type, tuple[()]]:
+        return Silent, ()
+
+
+SLOTS, SILENT, VIEW = Slots(), Silent(), memoryview(bytearray(9))
 
 
 def keep_in_slots(position: int) -> None:
     SLOTS.last = position
+
+
+def keep_in_silence(position: int) -> None:
+    SILENT.last = position
+
+
+def keep_in_view(position: int) -> None:
+    VIEW[1] = position
 
 
 def keep_far(position: int) -> None:
@@ -236,6 +254,20 @@ def honest(request: Request, options: Options) -> None:
         step(request, position)
 
 
+DEFERRED = """
+from model_wrappers.options import Options
+
+
+def decode(request, options: Options):
+    from below_here.far_one import KEPT
+
+    for position in range(request.start, request.x_1L.shape[1]):
+        KEPT[0] = position
+        request.commit([position], request.backbone.logits(request.x_1L)[0, :1].argmax(-1), None, "unmasked")
+    KEPT[0] = 0
+"""
+
+
 def batch_of(decoder: Callable[[Request, Options], None], backbone: Backbone) -> list[Decoded]:
     """Two responses of a decoder from outside, decoded at once."""
     Held.model, prompts = backbone, [torch.tensor([3, 4]), torch.tensor([5, 6])]
@@ -256,6 +288,8 @@ def batch_of(decoder: Callable[[Request, Options], None], backbone: Backbone) ->
         (kept_by(keep_in_class), "its Kept"),
         (kept_by(keep_in_function), "its .*keep_in_function"),
         (kept_by(keep_in_slots), "its SLOTS"),
+        (kept_by(keep_in_silence), "its SILENT"),
+        (kept_by(keep_in_view), "its VIEW"),
         (kept_by(keep_far), "its LONG"),
         (kept_by(keep_deep), "its DEEP"),
         (kept_by(keep_in_tensor), "its TENSOR"),
@@ -275,6 +309,16 @@ def test_in_a_batch_what_is_put_back_at_the_end_is_found(
 ) -> None:
     with pytest.raises(UserError, match=rf"mine on gsm8k, item \d.*leaves {what}.* or give --batch 1"):
         batch_of(decoder, own)
+
+
+def test_modules_in_folders_below_are_looked_at(tmp_path: Path, own: Backbone, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "below_here").mkdir()
+    (tmp_path / "below_here" / "far_one.py").write_text("KEPT = [0]\n")
+    (tmp_path / "near_one.py").write_text(DEFERRED)
+    monkeypatch.syspath_prepend(tmp_path)
+    import_module("below_here.far_one")
+    with pytest.raises(UserError, match="its KEPT"):
+        batch_of(import_module("near_one").decode, own)
 
 
 def test_in_a_batch_a_decoder_that_shares_nothing_decodes(own: Backbone) -> None:
