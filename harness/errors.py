@@ -32,7 +32,7 @@ def once(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, value in pairs:
         if name in found:
-            raise ValueError(f"the column {name} is there twice")
+            raise ValueError(f"the name {name} is there twice")
         found[name] = value
     return found
 

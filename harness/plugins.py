@@ -10,13 +10,17 @@ import importlib
 import importlib.metadata
 import importlib.util
 import inspect
+import json
 import re
+import sys
 import traceback
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
+from types import CellType, CodeType
 from typing import Any
 
 from harness.elements import import_file
@@ -31,7 +35,6 @@ from model_wrappers.decoders import METHODS, NAME, Decoder, check_label, file_of
 from model_wrappers.options import convert_options, meant
 
 GROUP = "fef_dllm_harness"  # of entry points
-ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 _loaded: dict[Path, PluginName] = {}
 
 
@@ -41,6 +44,8 @@ def register_preset(name: str, preset: Preset) -> Preset:
         return preset
     _check_name("preset", name, {*PRESETS, *GROUPS, ALL})
     check_label(preset.label or None)
+    if preset.given:
+        raise ValueError(f"preset {name}: `given` is what a command line says; put it into options, lengths or suites")
     step = preset.tokens_per_step
     if step is not None and (type(step) is not int or step < 1):
         raise ValueError(f"preset {name}: tokens_per_step={step!r} must be a whole number of at least 1")
@@ -130,23 +135,63 @@ def restore(recorded: Iterable[PluginName], suites: Iterable[str]) -> None:
 
 def function_of(decoder: Decoder) -> dict[str, Any]:
     """What a run notes of a decoder that is a function and of no plugin: the SHA-256 of its code, as `load` has it, and
-    the values that it closes over or is bound to, as text; {} for another one."""
-    function, values = decoder.source, dict[str, Any]()
+    a hash of what it closes over or is bound to; {} for another one."""
+    function = decoder.source
     brought = [name for plugin in _loaded.values() for name in plugin.registered.get("decoders", [])]
     if isinstance(function, str) or decoder.name in brought:
         return {}
-    while isinstance(function, partial):
-        values |= {f"argument {number}": value for number, value in enumerate(function.args)} | function.keywords
-        function = function.func
-    with suppress(TypeError, ValueError):  # what closes over nothing, or over what is not set yet
-        values |= inspect.getclosurevars(function).nonlocals
-    values |= getattr(getattr(function, "__self__", function), "__dict__", {})
-    path, source = Path(file_of(function) or "-"), b""
-    with suppress(OSError, TypeError):  # a notebook's has no file
-        source = inspect.getsource(function).encode()
-    sha256 = code_hash(path) if path.is_file() else hashlib.sha256(source).hexdigest()
-    # Where an object lies is another in every process.
-    return {"sha256": sha256, "values": {name: ADDRESS.sub("", repr(value)) for name, value in values.items()}}
+    inner = function
+    while isinstance(inner, partial):
+        inner = inner.func
+    path = Path(file_of(inner) or _file_of(type(inner)) or "-")
+    told = json.dumps(_told(function, set())).encode()
+    return {
+        "sha256": code_hash(path) if path.is_file() else "",  # a notebook's has no file, and its code below
+        "holds": hashlib.sha256(told).hexdigest()[:16],
+    }
+
+
+def _file_of(kind: type) -> str:
+    """The file of a class's module, "" without one."""
+    return str(getattr(sys.modules.get(kind.__module__), "__file__", None) or "")
+
+
+def _told(value: Any, seen: set[int]) -> Any:
+    """What a value holds, the same in every process: of functions code and what they close over, of objects, unless
+    they are of an installed package, attributes, of arrays their numbers. seen: by `id` what is told already."""
+    if value is None or isinstance(value, bool | int | float | complex | str | bytes):
+        return repr(value)
+    if id(value) in seen:
+        return "again"
+    seen.add(id(value))
+    kind: Any = value if inspect.isclass(value) or inspect.isroutine(value) else type(value)
+    name = f"{kind.__module__}.{kind.__qualname__}"
+    parts: Any = ()
+    if isinstance(value, CodeType):
+        parts = [value.co_code.hex(), value.co_names, value.co_consts]
+    elif inspect.isfunction(value):
+        cells = [each.cell_contents for each in value.__closure__ or () if each != CellType()]
+        parts = [value.__code__, value.__defaults__, value.__kwdefaults__, cells, vars(value)]
+    elif isinstance(value, partial):
+        parts = [value.func, value.args, value.keywords, vars(value)]
+    elif inspect.ismethod(value):
+        parts = [value.__func__, value.__self__]
+    elif isinstance(value, Mapping):
+        parts = [part for pair in value.items() for part in pair]
+    elif isinstance(value, set | frozenset):
+        return [name, *sorted(json.dumps(_told(each, seen)) for each in value)]
+    elif isinstance(value, list | tuple | deque):
+        parts = value
+    elif hasattr(value, "__array__"):  # tensors too
+        with suppress(Exception):  # of another device, or dtype
+            array = value.__array__()
+            return [name, str(array.dtype), array.shape, hashlib.sha256(array.tobytes()).hexdigest()]
+    elif not inspect.isclass(value) and "-packages" not in str(
+        getattr(sys.modules.get(kind.__module__), "__file__", "")
+    ):
+        slots = [slot for base in kind.__mro__ for slot in getattr(base, "__slots__", ()) if hasattr(value, slot)]
+        parts = [getattr(value, "__dict__", None), *(getattr(value, slot) for slot in slots)]
+    return [name, *(_told(part, seen) for part in parts)]
 
 
 def blame(decoder: Decoder, error: BaseException) -> str | None:

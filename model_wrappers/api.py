@@ -82,9 +82,12 @@ def _check_windows(decoder: Decoder, request: Request) -> None:
     said, kept = sum(window.accepted for window in request.windows), request.ways["accepted"] + request.ways["known"]
     if said > kept:
         raise ValueError(f"{decoder.name} recorded {said} accepted drafts, and committed {kept} as accepted or known")
-    said, kept = sum(window.committed for window in request.windows), request.ways.total()
+    said, kept = sum(window.committed for window in request.windows), request.ways.total() - request.ways["rejected"]
     if said > kept:
         raise ValueError(f"{decoder.name} recorded {said} tokens of windows, and committed {kept}")
+    said, kept = sum(window.accepted < window.proposed for window in request.windows), request.ways["rejected"]
+    if said > kept:
+        raise ValueError(f"{decoder.name} recorded {said} windows with rejected drafts, and called reject {kept} times")
 
 
 def new_request(

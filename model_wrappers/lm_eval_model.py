@@ -28,7 +28,7 @@ from model_wrappers.backbones.model import Backbone
 from model_wrappers.batches import MOST
 from model_wrappers.chat import prompt_tensor, render
 from model_wrappers.costs import costs_of
-from model_wrappers.text_model import TextModel, sampled
+from model_wrappers.text_model import TextModel, sampled, stops_of
 
 LENGTHS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")  # one thing in tasks' settings
 GREEDY_HAS_NONE = ("top_p", "top_k", "min_p")  # settings that change nothing at temperature 0
@@ -74,6 +74,8 @@ class FefDllm(TextModel, LM):
         TextModel.__init__(self, path, device=device, **{"max_out_len": max_gen_toks, **more})
         self._device = self.backbone.device
         self.costs = self.beside if costs is None else Path(costs)
+        if self.costs is not None and ((not costs and costs is not None) or self.costs.is_dir()):
+            raise ValueError(f"costs={costs!r} must be a file")
 
     def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
         """The texts of responses, each up to the first of its task's `until` strings.
@@ -109,8 +111,10 @@ class FefDllm(TextModel, LM):
     def _settings(self, given: Mapping[str, Any]) -> tuple[int | None, list[str], float]:
         """A task's most tokens, its stops and its temperature. Raises ValueError for other settings."""
         settings = dict(given)
-        stops = settings.pop("until", None) or []
-        most = [settings.pop(name) for name in LENGTHS if name in settings]
+        stops = stops_of(settings.pop("until", None), "until")
+        most = {name: settings.pop(name) for name in LENGTHS if name in settings}
+        if len({*most.values()}) > 1 or not all(type(length) is int for length in most.values()):
+            raise ValueError(f"generation_kwargs must say one length, in whole tokens, not {most}")
         sampling = {name: settings.pop(name) for name in list(settings) if name in ("do_sample", "temperature")}
         temperature = sampled(sampling, self.temperature, "generation_kwargs")
         check_temperature(self.decoder, temperature)
@@ -120,16 +124,21 @@ class FefDllm(TextModel, LM):
                     f"generation_kwargs has {name}, and decoders here take until, max_gen_toks, do_sample and "
                     "temperature"
                 )
-        return (most[0] if most else None), [stops] if isinstance(stops, str) else list(stops), temperature
+        return next(iter(most.values()), None), stops, temperature
 
     def loglikelihood(self, requests: list[Instance], disable_tqdm: bool = False) -> list[tuple[float, bool]]:
         """Log-likelihoods in nats of continuations, and whether greedy decoding, a token a forward, writes them.
 
         The latter is found out only where a document has one continuation: with several, lm-eval's accuracies do not
-        read it, and it is False. Raises ValueError, naming task and document, as `likelihood.log_likelihood` does.
+        read it, and it is False; a line on stderr says what that makes of exact_match. Raises ValueError, naming task
+        and document, as `likelihood.log_likelihood` does.
         """
         found = []
-        continuations = Counter((request.task_name, request.doc_id) for request in requests)
+        # A request may be there several times; another choice of its document has another index.
+        choices = {(request.task_name, request.doc_id, request.idx) for request in requests}
+        continuations = Counter((task, document) for task, document, _ in choices)
+        if max(continuations.values(), default=0) > 1:
+            print("fef-dllm: exact_match of multiple choice is not measured, and is 0", file=sys.stderr)
         for request in tqdm(requests, desc="fef-dllm", disable=disable_tqdm):
             with _blamed(request):
                 prompt_P, answer_A = self._pair(*request.args)

@@ -23,7 +23,7 @@ from opencompass.utils.prompt import PromptList
 from model_wrappers.api import check_temperature
 from model_wrappers.backbones.model import Backbone
 from model_wrappers.chat import encode_messages, encode_plain, prompt_tensor
-from model_wrappers.text_model import TextModel, sampled
+from model_wrappers.text_model import TextModel, sampled, stops_of
 from model_wrappers.trace import SIDE_FILE
 
 ROLES = {"HUMAN": "user", "BOT": "assistant", "SYSTEM": "system"}
@@ -67,7 +67,7 @@ class DiffusionModel(TextModel, BaseModel):
         plain: bool = False,
         meta_template: dict[str, Any] | None = None,
         generation_kwargs: Mapping[str, Any] | None = None,
-        stop_words: Sequence[str] = (),
+        stop_words: str | Sequence[str] | None = (),
         **more: Any,
     ) -> None:
         sampled(generation_kwargs or {}, 0.0, "generation_kwargs")  # refused before anything is loaded
@@ -76,7 +76,9 @@ class DiffusionModel(TextModel, BaseModel):
         self.template_parser = APITemplateParser(META_TEMPLATE if meta_template is None else meta_template)
         self.temperature = sampled(generation_kwargs or {}, self.temperature, "generation_kwargs")
         check_temperature(self.decoder, self.temperature)
-        self.plain, self.stop_words = plain, tuple(stop_words)
+        if plain not in (True, False) or (plain and self.chat_template_kwargs):
+            raise ValueError(f"plain={plain!r} must be true or false, and true takes no chat_template_kwargs")
+        self.plain, self.stop_words = plain, stops_of(stop_words, "stop_words")
         self._began = time.time()
 
     def generate(
@@ -84,7 +86,7 @@ class DiffusionModel(TextModel, BaseModel):
         inputs: list[Any],
         max_out_len: int | None = None,
         min_out_len: int | None = None,
-        stopping_criteria: Sequence[str] = (),
+        stopping_criteria: str | Sequence[str] | None = (),
     ) -> list[str]:
         """The texts of responses to conversations, decoded at once where the model's calls can be packed.
 
@@ -93,10 +95,12 @@ class DiffusionModel(TextModel, BaseModel):
         """
         if min_out_len:
             raise ValueError(f"min_out_len={min_out_len}: a diffusion response has a fixed length; leave it out")
+        if isinstance(inputs, str):
+            raise ValueError("inputs must be a list of prompts, not one text")
         length, _ = self.lengths(max_out_len)
         decoded, costs = self.responses([self._fitted(turns, length) for turns in inputs], max_out_len)
         self._note(costs)
-        stops = (*self.stop_words, *stopping_criteria)
+        stops = [*self.stop_words, *stops_of(stopping_criteria, "stopping_criteria")]
         return [self.text(out.tokens, max_out_len, stops) for out in decoded]
 
     def get_ppl(self, inputs: list[Any], mask_length: list[int] | None = None) -> np.ndarray[Any, Any]:
@@ -104,10 +108,11 @@ class DiffusionModel(TextModel, BaseModel):
 
         mask_length: how many tokens at the beginning of each text are only read; without it the first one is.
         """
-        pairs, scored = [], []
-        for number, text in enumerate(inputs):
-            ids_L = torch.tensor(self.backbone.text_tokenizer()(_flat(text)).input_ids)
-            read = 1 if mask_length is None else mask_length[number]
+        pairs, scored, begun = [], [], [1] * len(inputs) if mask_length is None else mask_length
+        if len(begun) != len(inputs) or min(begun, default=0) < 0:
+            raise ValueError(f"mask_length={mask_length!r} must be a number of tokens for each of {len(inputs)} texts")
+        for text, read in zip(inputs, begun, strict=True):
+            ids_L = prompt_tensor(self.backbone, self.backbone.text_tokenizer()(_flat(text)).input_ids)
             pairs.append((ids_L[:read], ids_L[read:]))
             scored.append(len(ids_L) - (0 if mask_length is None else read))
         return -self._likelihoods(pairs) / np.array(scored)
@@ -123,7 +128,8 @@ class DiffusionModel(TextModel, BaseModel):
                 raise ValueError(f"the text does not end with its continuation {continuation!r}")
             context = tokenizer(text.removesuffix(continuation)).input_ids
             whole = tokenizer(text).input_ids
-            pairs.append((torch.tensor(whole[: len(context)]), torch.tensor(whole[len(context) :])))
+            ids_L = prompt_tensor(self.backbone, whole)
+            pairs.append((ids_L[: len(context)], ids_L[len(context) :]))
         return self._likelihoods(pairs)
 
     def _likelihoods(self, pairs: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> np.ndarray[Any, Any]:

@@ -25,7 +25,7 @@ class Request:
     randomness. observer: sees every change. windows: those of `record`. given: positions, the prompt's too, that are
     never masked again. grid: the blocks of a block model, the last of which may go beyond the response; None is LLaDA's
     blocks. end: index after the response (None: the sequence's). finished: ends and times of finished blocks. ways: how
-    many tokens were committed, by how they came.
+    many tokens were committed, by how they came; "rejected": how often drafts were.
     """
 
     backbone: Ledger
@@ -121,6 +121,7 @@ class Request:
 
         drafts: gives them; it is called for an observer that wants them, so that else their probabilities cost nothing.
         """
+        self.ways["rejected"] += 1
         if self.observer is not None and isinstance(self.observer, FullObserver):
             positions, tokens, draft_probs, target_probs = drafts()
             at = [position - self.start for position in positions]

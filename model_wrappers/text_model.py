@@ -74,6 +74,8 @@ class TextModel:
         self.decoder = decoder_named(method)
         self.options = self._options(options or {}, more)
         self.temperature = temperature
+        if type(seed) is not int or type(draws) is not int or draws < 1:
+            raise ValueError(f"seed={seed!r} and draws={draws!r} must be whole numbers, draws at least 1")
         if mode not in ("none", "mid"):
             raise ValueError(f"mode={mode!r} must be 'none', which refuses a prompt that is too long, or 'mid'")
         check_temperature(self.decoder, temperature)
@@ -213,6 +215,10 @@ class TextModel:
 
     def likelihood(self, prompt_P: torch.Tensor, answer_A: torch.Tensor) -> Likelihood:
         """The log-likelihood of an answer, as `likelihood.log_likelihood` has it; its masks are drawn by its ids."""
+        if (length := len(prompt_P) + len(answer_A)) > self.longest:
+            raise ValueError(
+                f"a text of {length} tokens exceeds the limit of {self.longest} (max_seq_len, or the model's)"
+            )
         digest = hashlib.sha256(str((self.seed, prompt_P.tolist(), answer_A.tolist())).encode()).digest()
         return log_likelihood(self.backbone, prompt_P, answer_A, int.from_bytes(digest[:6], "big"), draws=self.draws)
 
@@ -235,15 +241,32 @@ def sampled(settings: Mapping[str, Any], usual: float, what: str) -> float:
 
     Raises ValueError for any other setting. what: holds them, for the message.
     """
+    if not isinstance(settings, Mapping):
+        raise ValueError(f"{what}={settings!r} must be a dict of temperature and do_sample")
     others = [name for name in settings if name not in ("temperature", "do_sample")]
     if others:
         raise ValueError(f"{what} takes temperature and do_sample, not {', '.join(others)}")
-    return settings.get("temperature", usual) if settings.get("do_sample", True) else 0.0
+    sample, temperature = settings.get("do_sample"), settings.get("temperature", usual)
+    if sample not in (None, True, False):
+        raise ValueError(f"{what}: do_sample={sample!r} must be true or false")
+    if sample and not temperature:
+        raise ValueError(f"{what}: do_sample needs a temperature above 0")
+    return 0.0 if sample is False else temperature
+
+
+def stops_of(given: str | Sequence[str] | None, what: str) -> list[str]:
+    """The texts before which a text ends, of one or several. Raises ValueError for what is none, and an empty one."""
+    found = [given] if isinstance(given, str) else list(given or ())
+    if not all(isinstance(stop, str) and stop for stop in found):
+        raise ValueError(f"{what}={given!r} must be texts that are not empty")
+    return found
 
 
 def _loaded(model: str | Backbone, device: str | None, **how: Any) -> Backbone:
     """A model on a device, by default on the GPU that is visible. Without one a line on stderr says so."""
     if isinstance(model, Backbone):
+        if dropped := [name for name, value in {"device": device, **how}.items() if value]:
+            raise ValueError(f"{', '.join(dropped)}: the model is loaded already; give its path, or load it with these")
         return model
     if device is None:
         device = "cuda" if torch.cuda.is_available() else "cpu"

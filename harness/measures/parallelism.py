@@ -104,12 +104,18 @@ def token_ledger(run: Run) -> pd.DataFrame:
             ratios = items[PAIR].assign(ratio=items[own.counts] / items[own.over])
             ledger[name] = ratios.groupby(PAIR, observed=True)["ratio"].mean()
         else:
-            ledger[name] = means[own.counts] / means[own.over]
-    ledger["positions_per_token"] = means["token_forwards"] / means["content"].replace(0, math.nan)
+            ledger[name] = _ratio(items, own.counts, own.over)
+    ledger["positions_per_token"] = _ratio(items, "token_forwards", "content")
     other = ledger.index.get_level_values("method").isin(other_tokenizers(run))
     ledger.loc[other, [*DEFINITIONS, "positions_per_token"]] = math.nan
     named = by_name(ledger)
     return named.merge(measure_windows(run)[[*PAIR, "committed_per_window"]], how="left", on=PAIR)[LEDGER]
+
+
+def _ratio(items: pd.DataFrame, above: str, below: str) -> pd.Series:
+    """Total over total by PAIR, of the items that have both; NaN of nothing over nothing."""
+    both = items[items[[above, below]].notna().all(axis=1)].groupby(PAIR, observed=True)
+    return both[above].sum() / both[below].sum().replace(0, math.nan)
 
 
 LOSS = 5.0  # points of accuracy below which a setting is worth nothing

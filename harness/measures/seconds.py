@@ -18,6 +18,7 @@ from harness.measures.table import PROBLEM, REFERENCE, suite_titles
 from harness.records.store import KEY, Run, read_run
 
 FOLDER = "speed"
+SPENT = ("seconds", "first_block_seconds", "content_seconds")
 
 
 def read_measured(folder: Path) -> Run:
@@ -29,7 +30,14 @@ def read_measured(folder: Path) -> Run:
 def timed_sessions(folder: Path) -> list[Run]:
     """A run with the seconds of each timed run, that of its tables first. Raises UserError as `with_speed`."""
     again = sorted(path.parent for path in folder.glob(f"{FOLDER}-*/run.json"))
-    return [read_measured(folder), *(with_speed(read_run(folder, windows=False), read_run(each)) for each in again)]
+    runs = [read_measured(folder), *(with_speed(read_run(folder, windows=False), read_run(each)) for each in again)]
+    seen: list[Run] = []
+    for speed in (run.speed for run in runs if run.speed is not None):
+        for other in seen:
+            if speed.meta.sessions and speed.meta.sessions == other.meta.sessions:
+                raise UserError(f"{speed.folder} is a copy of {other.folder}, and no session of its own: remove one")
+        seen.append(speed)
+    return runs
 
 
 def with_speed(run: Run, speed: Run) -> Run:
@@ -53,6 +61,7 @@ def with_speed(run: Run, speed: Run) -> Run:
     ]
     if other:
         raise UserError(f"{speed.folder}: {', '.join(other)}: missing there, or not as in {run.folder}")
+    _check_whole(speed)
     both = _both(run, speed)
     alone = ~speed.items["method"].isin(run.config.methods)
     known = pd.MultiIndex.from_frame(both[PROBLEM])
@@ -70,9 +79,20 @@ def with_speed(run: Run, speed: Run) -> Run:
         if not speed.windows.empty:
             windows = pd.concat([windows, speed.windows[~speed.windows["method"].isin(run.config.methods)]])
         run = dataclasses.replace(run, meta=meta, items=items, windows=windows)
-    seconds = run.items[list(KEY)].merge(speed.items[[*KEY, "seconds"]], on=list(KEY), how="left")["seconds"]
-    items = run.items.assign(seconds=seconds.to_numpy(float, na_value=math.nan))
+    spent = run.items[list(KEY)].merge(speed.items.reindex(columns=[*KEY, *SPENT]), on=list(KEY), how="left")
+    items = run.items.assign(**{name: spent[name].to_numpy(float, na_value=math.nan) for name in SPENT})
     return dataclasses.replace(run, items=items, speed=speed)
+
+
+def _check_whole(speed: Run) -> None:
+    """Raise UserError unless the methods of a timed run have the same problems, the first ones."""
+    for suite, own in speed.items.groupby("suite"):
+        there = own.groupby("method")["item"].agg(["size", "max"])
+        if there["size"].nunique() > 1 or (there["max"] >= there["size"]).any():
+            counts = ", ".join(f"{method} {size}" for method, size in there["size"].items())
+            raise UserError(
+                f"{speed.folder}: not all methods have the first problems of {suite} there ({counts}): go on with it"
+            )
 
 
 def weights_of(run: Run) -> dict[tuple[str, str], object]:

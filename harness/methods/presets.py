@@ -98,7 +98,8 @@ class Preset:
         if "block_length" in given:
             block = given["block_length"] or gen_length
         elif "block_length" in preset or decoder.semi_autoregressive:
-            block = min(preset.get("block_length", settings.get("block_length", gen_length)), gen_length)
+            usual = preset.get("block_length", settings.get("block_length", gen_length))
+            block = min(usual or gen_length, gen_length)
         check_blocks(decoder, attends)
         if attends is not None and not attends.causal:
             block = given.get("block_length", attends.length) or gen_length

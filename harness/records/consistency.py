@@ -16,6 +16,12 @@ from harness.records.schema import RunConfig, RunRecord, item_seed
 KEY = ("method", "suite", "item")
 WINDOW = ("step", "round", "start")  # with the key, which window it is
 SUMS = ("proposed", "accepted", "committed", "rejected")  # of an item, those of its windows
+# Of a record the first is never more than the second.
+ORDERED = (
+    *(("accepted", "proposed"), ("rejected", "proposed"), ("forwards", "rows"), ("rows", "token_forwards")),
+    *((f"draft_{name}", name) for name in ("forwards", "rows", "token_forwards")),
+    *(("first_block_seconds", "content_seconds"), ("content_seconds", "seconds"), ("first_block_seconds", "seconds")),
+)
 SHOWN = 3  # rows that are named
 
 
@@ -85,10 +91,11 @@ def counts_of(meta: RunRecord) -> dict[str, int]:
 
 
 def _impossible(frame: pd.DataFrame, name: str) -> Iterator[str]:
-    if {"proposed", "accepted"} <= set(frame):
-        more = frame[frame["accepted"] > frame["proposed"]]
-        if len(more):
-            yield f"{name}.jsonl: {_rows(more)} accepted more drafts than it proposed"
+    for less, more in ORDERED:
+        if {less, more} <= set(frame):
+            other = frame[frame[less].astype(float) > frame[more].astype(float)]
+            if len(other):
+                yield f"{name}.jsonl: {_rows(other)} has more {less} than {more}"
 
 
 def _lengths(config: RunConfig, items: pd.DataFrame) -> Iterator[str]:
@@ -101,9 +108,11 @@ def _lengths(config: RunConfig, items: pd.DataFrame) -> Iterator[str]:
         for name, method in config.methods.items()
         for suite, setting in method.suites.items()
     }
-    length = pd.Series([wanted.get(pair) for pair in zip(items["method"], items["suite"], strict=True)], items.index)
+    pairs = zip(items["method"], items["suite"], strict=True)
+    length = pd.Series([wanted.get(pair) for pair in pairs], items.index, dtype=float)
     total = items[counts].sum(axis=1, skipna=False)
-    other = items[length.notna() & total.notna() & length.ne(total)]
+    more = items[counts].astype(float).gt(length, axis=0).any(axis=1)
+    other = items[length.notna() & ((total.notna() & length.ne(total)) | more)]
     if len(other):
         yield f"items.jsonl: the tokens of {_rows(other)} do not sum to the generation length of the configuration"
 

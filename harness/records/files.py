@@ -59,6 +59,8 @@ def opened(path: Path) -> Iterator[BinaryIO | gzip.GzipFile]:
     packed = packed_of(path)
     for each in (path, packed):
         check_plain(each)
+    if path.exists() and packed.exists():
+        raise UserError(f"{path} and {packed.name} are both there; remove the one that is not the record")
     if path.exists() or not packed.exists():
         with path.open("rb") if path.exists() else io.BytesIO() as file:
             yield file

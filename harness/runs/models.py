@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from harness.errors import UserError, explained
+from harness.errors import UserError, explained, once
 from harness.methods.presets import ROLES, Preset
 from harness.methods.schedules import Roles, with_schedules
 from harness.records.schema import Method
@@ -40,7 +40,7 @@ def read_models(text: str, suites: Collection[str]) -> Roles:
     """
     if text.endswith(".json"):
         with explained(f"--model {text}: cannot read the table of models", OSError, ValueError, RecursionError):
-            table = json.loads(Path(text).read_text(encoding="utf-8"))
+            table = json.loads(Path(text).read_text(encoding="utf-8"), object_pairs_hook=once)
     elif "=" in text:
         pairs = [pair.split("=", 1) for pair in text.split(",")]
         table = dict(pair for pair in pairs if len(pair) == 2)
@@ -67,9 +67,10 @@ def read_models(text: str, suites: Collection[str]) -> Roles:
 
 def _check_suites(who: str, named: Collection[str], suites: Collection[str]) -> None:
     """Raise UserError if `who` names a suite that there is not, and that is like one of the run's."""
+    known = {name.lower(): name for name in suites}
     for name in {*named} - {*suites, *SUITES}:
-        if near := get_close_matches(name, suites, n=1):
-            raise UserError(f"{who} names the suite {name}; did you mean {near[0]}?")
+        if near := get_close_matches(name.lower(), known, n=1):
+            raise UserError(f"{who} names the suite {name}; did you mean {known[near[0]]}?")
 
 
 def with_own_roles(roles: Roles, presets: Mapping[str, Preset]) -> Roles:
@@ -79,10 +80,10 @@ def with_own_roles(roles: Roles, presets: Mapping[str, Preset]) -> Roles:
     """
     found = dict(roles)
     for key, preset in presets.items():
-        for role in {*preset.roles.values()} - roles.keys():
+        for role in ({*preset.roles.values(), preset.role} if preset.roles else set()) - roles.keys():
             raise UserError(f"method {key} needs the role {role}: --model base=...,{role}=...")
         if preset.roles:
-            found[key] = {suite: roles[preset.roles.get(suite, "base")][suite] for suite in roles["base"]}
+            found[key] = {suite: roles[preset.roles.get(suite, preset.role)][suite] for suite in roles["base"]}
     return found
 
 

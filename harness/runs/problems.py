@@ -260,8 +260,10 @@ class SuiteJob:
 
     @property
     def backbones(self) -> list[Backbone]:
-        """The models that its methods decode with."""
-        return list({id(model.backbone): model.backbone for model in self.models.values()}.values())
+        """The models that its methods decode with, those of drafts last."""
+        drafts = [model.options.get("draft") for model in self.models.values()]
+        used = [model.backbone for model in self.models.values()] + [each for each in drafts if each is not None]
+        return list({id(each): each for each in used}.values())
 
 
 def models_for(run: ResolvedRun, suite: str, backbones: dict[str, Backbone]) -> dict[str, DiffusionModel]:

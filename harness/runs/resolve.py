@@ -7,6 +7,7 @@ one configuration for ever. Suites and decoders go with it as objects.
 import json
 import math
 import os
+import re
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from typing import Any, Literal
 import torch
 from msgspec import UNSET
 
-from harness.errors import UserError
+from harness.errors import UserError, once
 from harness.records.files import code_hash, file_hash, files_hash
 from harness.records.schema import QuestionsName, RunConfig, SuiteName
 from harness.runs.models import read_models, rows_of, with_own_roles
@@ -31,6 +32,7 @@ from model_wrappers.backbones.registry import SHIPPED, device_named
 from model_wrappers.decoders import METHODS, Decoder
 from model_wrappers.options import meant
 
+WHOLE = re.compile(r"\s*-?[0-9]+\s*")
 MOST_AT_ONCE = 1024  # responses of a batch
 UNTIMED_BATCH, MANY = 16, 100  # how many are decoded at once where seconds do not count, of more items than that
 BATCHED_CHUNK = 32  # items of a chunk in batches: at its end fewer and fewer responses are under way
@@ -172,7 +174,7 @@ def _template_args(options: RunOptions) -> dict[str, Any]:
     """What chat templates are rendered with. Raises UserError for what is no JSON object, or where there is none."""
     given = options.chat_template_args
     try:
-        found = json.loads(given if isinstance(given, str) else json.dumps(given or {}))
+        found = json.loads(given if isinstance(given, str) else json.dumps(given or {}), object_pairs_hook=once)
         json.dumps(found, allow_nan=False)
     except (ValueError, TypeError):
         found = None
@@ -186,7 +188,7 @@ def _template_args(options: RunOptions) -> dict[str, Any]:
 def _seeds(given: str | int | tuple[int, ...], temperature: float) -> tuple[int, ...]:
     """The seeds of a run. Raises UserError for what are none, and for several where all give the same tokens."""
     text = given if isinstance(given, str) else ",".join(map(str, given if isinstance(given, tuple) else (given,)))
-    seeds = tuple(int(part) if part.strip().lstrip("-").isdecimal() else None for part in text.split(","))
+    seeds = tuple(int(part) if WHOLE.fullmatch(part) else None for part in text.split(","))
     known = [seed for seed in seeds if seed is not None]
     if len(known) < len(seeds):
         wrong = " must be a whole number, or several as 0,1,2"

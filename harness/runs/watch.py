@@ -24,6 +24,7 @@ from torch.nn.modules import module as global_hooks
 
 from harness.errors import UserError
 from model_wrappers import Backbone
+from model_wrappers.backbones.model import EVERY
 
 OURS = ("harness", "model_wrappers")
 WRITTEN = ("numpy", "pandas")  # installed packages whose objects are state
@@ -191,10 +192,12 @@ def _of_cell(cell: Any) -> Any:
 
 @contextmanager
 def _runs_of(backbones: Collection[Backbone]) -> Iterator[Counter[str]]:
-    """By model, how often it ran in this block without a call of its backbone, as seen at its embedding."""
+    """By model, how often it ran in this block uncounted: without a call of its backbone, as seen at its embedding, or
+    as a model that is not the run's."""
     around: Counter[str] = Counter()
-
     with ExitStack() as stack:
+        for other in (each for each in EVERY if each not in backbones):
+            stack.callback(lambda each, calls: _count(around, each.name, each.calls - calls), other, other.calls)
         for backbone in (each for each in backbones if not each.graphed):  # a graph's replay passes no hook
             hook = partial(_count, around, backbone.name, 1)
             stack.callback(backbone.model.get_input_embeddings().register_forward_pre_hook(hook).remove)
@@ -212,6 +215,11 @@ def _state(backbones: Collection[Backbone]) -> dict[str, Any]:
         "the environment": dict(os.environ),
         "torch's number of threads": torch.get_num_threads(),
         "torch's default dtype": torch.get_default_dtype(),
+        "torch's precision": (
+            torch.get_float32_matmul_precision(),
+            torch.are_deterministic_algorithms_enabled(),
+            *(torch.backends.cudnn.allow_tf32, torch.backends.cudnn.deterministic, torch.backends.mkldnn.enabled),
+        ),
         "torch's random state": torch.get_rng_state().numpy().tobytes(),
         "Python's random state": random.getstate(),
         "numpy's random state": np.random.get_state()[1].tobytes(),  # type: ignore[union-attr,index]

@@ -73,7 +73,12 @@ def score_run(folder: Path, unsafe: bool = False, pending: bool = False) -> dict
         scoring |= meta.scoring
         write_meta(folder, {"scoring": scoring})
         return scoring
-    scoring["own_objects"] |= meta.scoring.get("own_objects", {}) if pending else {}
+    isolation, before = choose(unsafe).isolation, meta.scoring.get("sandbox", "none")
+    if pending and before not in ("none", isolation.name if isolation else "none"):
+        pending, unjudged = False, set(meta.config.suites)  # verdicts of one run come from one sandbox
+    if pending:
+        scoring["own_objects"] |= meta.scoring.get("own_objects", {})
+        scoring["not_enforced"] += meta.scoring.get("not_enforced", [])
     specs = restored_suites(meta, [suite for suite in meta.config.suites if suite in unjudged])
     apart = [name for name, suite in specs.items() if suite.foreign and suite.runs_code()]
     texts = [

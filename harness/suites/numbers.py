@@ -6,30 +6,35 @@ from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 
+BESIDE = " \t\r\n.\\$€£¥₹"  # what may stand around a reference
 FINAL = "####"  # before the answer of a solution in GSM8K's format
 # Digits and what may stand between them: dates, times, ratios, powers, 0x10 and "1 234" are such runs, and no numbers.
 BETWEEN = r"[.,:/^]+[-+]?\.?[0-9]+|[eE][-+]?[0-9]+|(?:-[0-9]+){2}|[A-Za-z_]+[0-9]+"
 # What multiplies the number before it.
-SCALE = r"\s?(?:[√π]|\b(?:hundred|thousand|[mb]illion|trillion|dozen|lakh|crore)\b)|(?:[kKM]|bn)\b|[百千万萬亿億]"
+SCALE = (
+    r"\s?(?:[√π]|\b(?i:hundred|thousand|[mb]illion|trillion|dozen|lakh|crore|squared|cubed)s?\b)"
+    r"|\s?(?:[kKMB]|[bm]n)\b|[百千万萬亿億!‰]"
+)
 RUN = re.compile(
     rf"(?<![\w/^])(?<![0-9][.,:])(?P<sign>(?<![\w)])[-+])?(?P<root>[√±])?"
     rf"(?P<digits>[0-9]{{1,3}}(?: [0-9]{{3}})+(?![0-9])|(?:(?<!\.)\.)?[0-9]+(?:{BETWEEN})*)"
     rf"(?P<percent>\s?%|\s(?:percent|per cent)\b)?(?P<scale>{SCALE})?"
 )
 ONE = re.compile(r"((?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)?(?:\.[0-9]+)?)(?:[eE]([-+]?[0-9]{1,3}))?|([0-9]+)/([0-9]+)")
+INVISIBLE = re.compile("[\u200b-\u200d\u2060\ufeff]")
 BRACES = r"\s*\{(?:[^{}]|\{[^{}]*\})*\}?"  # an argument in LaTeX
 # What is written in another way, as RUN reads it. A ^ joins what would else become one number, or two: 3½, 2 1/2, 10²;
 # 0^0 stands for what is no number: a fraction of letters, and "is.5", which may be 5 or one half.
 WRITTEN = tuple(
     (re.compile(pattern), plain)
     for pattern, plain in (
-        (r"(?<=[0-9])[~'\u2019\u00a0\u2009\u202f](?=[0-9]{3}(?![0-9]))|\{,\}|\\,", ","),
-        (r"(?<=[0-9])[^\S\t\n]?(?=\\[cdt]?frac)", "^"),
+        (r"(?<=[0-9])[~'\u2019\u00a0\u2009\u202f\u2007](?=[0-9]{3}(?![0-9]))|\{,\}|\\,", ","),
+        (r"(?<=[0-9])[^\S\t\n]?(?=\\(?:[cdt]|nice)?frac)", "^"),
         (
-            r"\\[cdt]?frac\s*(?:\{\s*([-+]?[0-9]+)\s*\}|([0-9]))\s*(?:\{\s*([0-9]+)\s*\}|([0-9]))",
+            r"\\(?:[cdt]|nice)?frac\s*(?:\{\s*([-+]?[0-9]+)\s*\}|([0-9]))\s*(?:\{\s*([0-9]+)\s*\}|([0-9]))",
             r"\1\2/\3\4",
         ),
-        (rf"\\[cdt]?frac{BRACES}{BRACES}?", "0^0"),
+        (rf"\\(?:[cdt]|nice)?frac{BRACES}{BRACES}?", "0^0"),
         (r"\\sqrt\s*(?:\[[^]]{0,9}\]\s*)?\{?", "√"),
         (r"\\pi\b", "π"),
         (r"\\%", "%"),
@@ -37,12 +42,12 @@ WRITTEN = tuple(
         (r"([\^_])\s*\{\s*(?=[-+]?[0-9])", r"\1"),
         (r"(?<=[0-9])\.?\\overline\s*\{", "^0"),
         (r"(?<=\^)\s*[-+]?(?=[0-9])", ""),
-        (r"(?<=[0-9])\s?(?:[/÷\u2044]|\\over(?![a-z]))\s?(?=[0-9])", "/"),
+        (r"(?<=[0-9])\s?(?:[/÷\u2044\u2215]|\\over(?![a-z]))\s?(?=[0-9])", "/"),
         (r"(?<=[0-9])[^\S\t\n](?=[0-9]+/[0-9])", "^"),
         (r"[\u2010-\u2013\u2212]", "-"),
         (r"(\\[A-Za-z]+|[\u3040-\u9fff\uac00-\ud7af])(?=[-+]?\.?[0-9])", r"\1 "),
         (r"(?<=[^\W0-9_])\.(?=[0-9])", " 0^0"),
-        (r"(?<![0-9])(?<![0-9]\s)\bminus\s(?=[.0-9])", "-"),
+        (r"(?<![0-9])(?<![0-9]\s)\b(?i:minus|negative)\s(?=[.0-9])", "-"),
         (r"(?<=[=({<>])(\s?[-+])\s(?=[.0-9])", r"\1"),
         (r"([-+])\s?(\\?[$€£¥₹])\s?(?=[.0-9])", r"\2\1"),
     )
@@ -69,16 +74,20 @@ def numbers_in(text: str) -> list[Number | None]:
 
     Read are signs, thousands between commas, .5, 1e-5, fractions 3/4 (also LaTeX's) and percent.
     """
+    return [_number(found) for found in RUN.finditer(_as_read(text))]
+
+
+def _as_read(text: str) -> str:
     text = _plain(text)
     for pattern, plain in WRITTEN:
         text = pattern.sub(plain, text)
-    return [_number(found) for found in RUN.finditer(text)]
+    return text
 
 
 def _plain(text: str) -> str:
     """In NFKC, where a character that becomes digits after others is a power or a part, and no further digit."""
     plain = ""
-    for each in text:
+    for each in INVISIBLE.sub("", text):
         same = each if each.isspace() else unicodedata.normalize("NFKC", each)
         part = not each.isascii() and same[:1].isdigit() and not "\uff10" <= each <= "\uff19"
         if each in "⁺⁻₊₋" or (part and plain.rstrip(" ")[-1:].isdigit()):
@@ -102,6 +111,9 @@ def last_number(text: str) -> Number | None:
 
 
 def only_number(text: str) -> Number | None:
-    """The one number of a reference, of a solution in GSM8K's format what follows ####; None where it is not one."""
-    found = numbers_in(text.rpartition(FINAL)[2])
-    return found[0] if len(found) == 1 else None
+    """The number that a reference is, of a solution in GSM8K's format what follows ####; None where it is not one, or
+    more than one: a word or sign beside it might say another one."""
+    answer = _as_read(text.rpartition(FINAL)[2])
+    found = [*RUN.finditer(answer)]
+    alone = len(found) == 1 and not RUN.sub("", answer).strip(BESIDE)
+    return _number(found[0]) if alone else None

@@ -126,6 +126,8 @@ def _rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         for row in reader:
             if None in row:
                 raise ValueError(f"line {reader.line_num}: more cells than the header has")
+            if [*row.values()] == [*row]:
+                raise ValueError(f"line {reader.line_num} is the header again: two files were joined")
             yield reader.line_num, row
 
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
+from weakref import WeakSet
 
 import msgspec
 import torch
@@ -80,6 +81,9 @@ class Family:
             raise ValueError(f"the config's block_size={length!r}, block_origin={own['origin']!r}: {error}") from error
 
 
+EVERY: WeakSet[Backbone] = WeakSet()  # that this process has loaded
+
+
 class Backbone:
     """A model of a known family and, where its folder has one, its tokenizer.
 
@@ -98,6 +102,7 @@ class Backbone:
         self.model, self.tokenizer, self.name = model.eval(), tokenizer, name
         self.adapter: Path | None = None  # the folder of what was merged into its weights
         self.calls = 0  # of the model, by whoever; a ledger compares its own with them
+        EVERY.add(self)
         self.family, self.reads_at = family, family.reads_at
         self._run: Any = forward_of(model)  # None: see weights.RemoteBackbone
         if cuda_graphs:

@@ -74,7 +74,7 @@ def load_backbone(
     """
     torch_device = device_named(device, cuda_graphs)
     torch_dtype = dtype_named(dtype, torch_device)
-    if reads_at not in (None, 0, -1):
+    if reads_at is not None and (type(reads_at) is not int or reads_at not in (0, -1)):
         raise ValueError(f"reads_at={reads_at!r} must be 0 (logits at a position predict its token) or -1 (the next)")
     folder = model_folder(name)
     given = str(folder) if folder.exists() else str(name)

@@ -243,10 +243,12 @@ def traces(book: Book) -> Iterator[tuple[str, dict[str, Any]]]:
     vocabularies: list[dict[str, dict[int, str]]] = []
     for number, run in enumerate(book.runs):
         vocabulary: dict[str, dict[int, str]] = defaultdict(dict)
-        hashes = run.items.reindex(columns=[*KEY, "tokens_hash"]).dropna().set_index(list(KEY))["tokens_hash"].to_dict()
+        told = run.items.reindex(columns=[*KEY, "tokens_hash", "forwards"]).set_index(list(KEY))
+        hashes, forwards = (told[name].dropna().to_dict() for name in ("tokens_hash", "forwards"))
         for _, trace in each_frame(run.folder):
             tokens_hash = hashlib.sha256(replay(trace).tobytes()).hexdigest()[:16]
-            if hashes.get(trace.key, tokens_hash) != tokens_hash:
+            made = int(max(trace.column("forward"), default=0))
+            if hashes.get(trace.key, tokens_hash) != tokens_hash or made > forwards.get(trace.key, made):
                 raise UserError(
                     f"{run.folder}/traces.bin: the trace of {' '.join(map(str, trace.key))} is not of its response; "
                     "restore the file, or delete it and go without traces"

@@ -269,6 +269,7 @@ def test_an_error_in_a_decoder_is_told_with_its_line(tmp_path: Path) -> None:
         (Preset("", "llada"), "a label is one line"),
         (Preset("a\nb", "llada"), "a label is one line"),
         (Preset("A", "llada", lengths={"gen_length": 0}), "gen_length=0 must be a whole number"),
+        (Preset("A", "threshold", given={"tau": 0.1}), "`given` is what a command line says"),
         (Preset("A", "llada", tokens_per_step=0), "tokens_per_step=0 must be a whole number of at least 1"),
         (Preset("A", "llada", role="bass"), "there is no role 'bass'.*base"),
         (Preset("A", "fef", draft_role="drafts"), "there is no role 'drafts'.*draft"),
@@ -310,6 +311,7 @@ def test_a_bad_suite_is_refused(suite: Suite, says: str) -> None:
             Preset("Own", "llada", suites={"gms8k": {"steps": 2}}),
             "method own names the suite gms8k; did you mean gsm8k",
         ),
+        (Preset("Own", "llada", suites={"GSM8K": {"steps": 2}}), "own names the suite GSM8K; did you mean gsm8k"),
         (Preset("Own", "fef", draft_role="draft"), "method own needs the role draft: --model base=...,draft=..."),
     ],
 )
@@ -363,12 +365,24 @@ def test_a_file_stands_for_itself(files: dict[str, str], tmp_path: Path) -> None
     assert with_helpers(mine) == [mine]
 
 
+def test_a_preset_may_say_that_blocks_are_the_whole_response() -> None:
+    whole: dict[str, Any] = {"block_length": None}
+    preset = register_preset("own", Preset("Own", "llada", lengths=whole))
+    assert preset.for_suite("gsm8k", {"gen_length": 48, "block_length": 8}, {}).block_length == 48
+
+
+def test_suites_without_a_role_of_their_own_have_the_presets() -> None:
+    register_preset("own", Preset("Own", "fef", role="fef", roles={"mbpp": "base"}))
+    run = resolved_run("--methods", "own", "--suite", "gsm8k,mbpp")
+    assert run.config.models[run.config.methods["own"].role] == {"gsm8k": "nano-fef", "mbpp": "nano"}
+
+
 def test_a_function_of_no_plugin_is_known_by_its_code(tmp_path: Path) -> None:
     found = []
     for k in (1, 2):
         path = plugin(tmp_path, DECODER.replace('@register("mine", label="Mine")', f"# {k}"), f"loose_{k}.py")
         found.append(function_of(Decoder(import_file(path, str(k)).mine, "loose")))
-        assert found[-1] == {"sha256": file_hash(path), "values": {}}
+        assert found[-1]["sha256"] == file_hash(path)
     assert found[0] != found[1]
     load(str(plugin(tmp_path, DECODER)))
     assert function_of(METHODS["mine"]) == {} == function_of(METHODS["llada"])

@@ -27,7 +27,7 @@ def items_of(**changes: Any) -> list[dict[str, Any]]:
         for suite in PAPER_SUITES:
             for number in range(ITEMS):
                 row = item(method, suite, number, correct=number % 4 > 0, tokens_hash=f"{suite}{number}", text="said")
-                row |= {"prompt_hash": "p", "gold": "7", "rows": 48, "token_forwards": 100}
+                row |= {"prompt_hash": "p", "gold": "7", "rows": 60, "token_forwards": 100}
                 row |= {"prompt_tokens": 30, "content_tokens": 20, "eos_tokens": 28, "post_stop_tokens": 0}
                 own = changes if method == "fef-2" else shared
                 rows.append(row | (own if (suite, number) == ("math", 7) else {}))

@@ -160,6 +160,15 @@ def test_windows_that_commit_more_than_the_response_has_are_refused(tiny: Backbo
         decode(tiny, prompt, boasting, gen_length=8)
 
 
+def test_windows_that_reject_what_was_not_rejected_are_refused(tiny: Backbone, prompt: torch.Tensor) -> None:
+    def boasting(request: Request, options: Options) -> None:
+        request.commit(range(request.start, request.x_1L.shape[1]), 5, None, "accepted")
+        request.record(Window(0, 0, 0, 8, 4, 4))
+
+    with pytest.raises(ValueError, match="recorded 1 windows with rejected drafts, and called reject 0 times"):
+        decode(tiny, prompt, boasting, gen_length=8)
+
+
 def test_a_response_that_is_decoded_again_is_logged_once(tiny: Backbone, prompt: torch.Tensor) -> None:
     log = EventLog()
     lengths = []

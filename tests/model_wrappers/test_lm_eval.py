@@ -89,6 +89,9 @@ def test_sampling_is_the_tasks_and_repeats_differ(nano: Backbone) -> None:
         ({"do_sample": True, "temperature": 1.0, "top_p": 0.9}, "has top_p, and decoders here take"),
         ({"num_beams": 4}, "has num_beams"),
         ({"temperature": -1.0}, "temperature=-1"),
+        ({"max_gen_toks": 16, "max_new_tokens": 32}, "must say one length, in whole tokens"),
+        ({"max_gen_toks": "16"}, "must say one length"),
+        ({"until": [""]}, r"until=\[''\] must be texts that are not empty"),
     ],
 )
 def test_settings_of_a_task_that_it_cannot_follow_are_refused(
@@ -106,6 +109,8 @@ def test_settings_of_a_task_that_it_cannot_follow_are_refused(
         ({"pretrained": "x"}, "takes no pretrained; give path="),
         ({"batch_size": "many"}, "batch_size='many' must be"),
         ({"gen_length": 8, "max_gen_toks": 16}, "gen_length=8 and max_gen_toks=16 disagree"),
+        ({"costs": ""}, "costs='' must be a file"),
+        ({"costs": "."}, "costs='.' must be a file"),
     ],
 )
 def test_arguments_that_it_does_not_know_are_refused(nano: Backbone, keywords: dict[str, Any], says: str) -> None:
@@ -149,6 +154,19 @@ def test_a_continuation_is_greedy_if_the_model_writes_it(name: str) -> None:
     ((_, greedy),) = model.loglikelihood(choices(context, text))
     ((_, other),) = model.loglikelihood(choices(context, " owl"))
     assert greedy and not other
+
+
+def test_a_continuation_that_is_asked_twice_is_one_and_of_several_a_line_says_what_is_not_measured(
+    nano: Backbone, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = FefDllm(nano, method="llada", draws=1)
+    context = asked(model, "Copy [ cat ]")
+    prompt_P = torch.tensor(encode_question(nano.text_tokenizer(), "Copy [ cat ]"))
+    text = str(nano.text_tokenizer().decode(decode(nano, prompt_P, "llada", gen_length=4).tokens))
+    assert [greedy for _, greedy in model.loglikelihood(choices(context, text) * 2)] == [True, True]
+    assert "exact_match" not in capsys.readouterr().err
+    model.loglikelihood(choices(context, text, " owl"))
+    assert "exact_match of multiple choice is not measured, and is 0" in capsys.readouterr().err
 
 
 def test_an_empty_context_is_bos(nano: Backbone) -> None:

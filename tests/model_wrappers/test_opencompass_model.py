@@ -71,6 +71,16 @@ def test_a_response_that_took_a_compilation_is_decoded_again(nano: Backbone, mon
         ({"gen_length": 10, "block_length": 4}, "divide"),
         ({"gen_length": 8, "max_out_len": 16}, "gen_length=8 and max_out_len=16 disagree"),
         ({"temperature": -1}, "temperature=-1"),
+        ({"generation_kwargs": ["temperature"]}, "must be a dict of temperature and do_sample"),
+        ({"generation_kwargs": {"do_sample": True}}, "do_sample needs a temperature above 0"),
+        ({"generation_kwargs": {"do_sample": "False", "temperature": 0.8}}, "do_sample='False' must be true or false"),
+        ({"stop_words": ["x", ""]}, "stop_words=.* must be texts that are not empty"),
+        ({"stop_words": [None]}, "must be texts"),
+        ({"plain": "no"}, "plain='no' must be true or false"),
+        ({"plain": True, "chat_template_kwargs": {"a": 1}}, "true takes no chat_template_kwargs"),
+        ({"dtype": "bfloat16", "reads_at": -1}, "dtype, reads_at: the model is loaded already"),
+        ({"seed": "7"}, "seed='7' and draws=128 must be whole numbers"),
+        ({"draws": 16.5}, "draws=16.5 must be"),
     ],
 )
 def test_what_it_does_not_know_is_refused_when_the_model_is_built(
@@ -138,6 +148,29 @@ def test_a_text_ends_before_a_stop_word(nano: Backbone) -> None:
     (cut,) = DiffusionModel(nano, "llada", gen_length=16, stop_words=[middle]).generate(["Copy [ cat, dog ]"])
     (also,) = DiffusionModel(nano, "llada", gen_length=16).generate(["Copy [ cat, dog ]"], stopping_criteria=[middle])
     assert cut == also == whole[: whole.find(middle)]
+
+
+def test_a_stop_word_may_stand_alone(nano: Backbone) -> None:
+    prompt = "Copy [ cat, dog, owl ]"
+    found = [
+        DiffusionModel(nano, "llada", gen_length=16, stop_words=words).generate([prompt], stopping_criteria=more)
+        for words, more in (("dog", None), (["dog"], ()), (None, "dog"))
+    ]
+    assert found[0] == found[1] == found[2] and "cat" in found[0][0] and "d" not in found[0][0]
+    with pytest.raises(ValueError, match="a list of prompts, not one text"):
+        DiffusionModel(nano, "llada", gen_length=16).generate(prompt)  # type: ignore[arg-type]
+
+
+def test_texts_whose_likelihood_says_nothing_are_refused(nano: Backbone) -> None:
+    model, text = DiffusionModel(nano, "llada", draws=16, max_seq_len=8), "Copy <|mdm_mask|> owl"
+    for ask in (lambda: model.get_ppl([text]), lambda: model.get_loglikelihood([text], [" owl"])):
+        with pytest.raises(ValueError, match="holds the mask token"):
+            ask()
+    with pytest.raises(ValueError, match="exceeds the limit of 8"):
+        model.get_ppl(["Copy [ cat, dog, owl, cat, dog, owl ]"])
+    for lengths in ([1], [1, -2]):
+        with pytest.raises(ValueError, match="must be a number of tokens for each of 2 texts"):
+            model.get_ppl(["cat", "owl"], lengths)
 
 
 def test_a_prompt_that_is_too_long_is_refused_or_loses_its_middle(nano: Backbone) -> None:

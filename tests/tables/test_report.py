@@ -61,6 +61,15 @@ def test_prompts_and_traces_of_another_run_are_refused(tmp_path: Path, name: str
         report.main([str(tmp_path / "run")])
 
 
+def test_a_trace_of_more_forwards_than_its_item_has_is_refused(tmp_path: Path) -> None:
+    traced_run(tmp_path / "run", 3)
+    records = tmp_path / "run" / "items.jsonl"
+    rows = [json.loads(line) | {"forwards": 1, "rows": 1} for line in records.read_text().splitlines()]
+    records.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(UserError, match=r"traces\.bin: the trace of .* is not of its response"):
+        report.main([str(tmp_path / "run")])
+
+
 def test_a_prompt_that_is_there_twice_is_refused(tmp_path: Path) -> None:
     traced_run(tmp_path / "run", 1)
     prompts = tmp_path / "run" / "prompts.jsonl"

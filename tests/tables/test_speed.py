@@ -9,7 +9,8 @@ from run_records import NANO_SHA256, item, save
 
 from harness.errors import UserError
 from harness.measures.against import against
-from harness.measures.seconds import read_measured
+from harness.measures.parallelism import token_ledger
+from harness.measures.seconds import read_measured, timed_sessions
 from harness.measures.table import measure
 from harness.records.store import Run
 from tables.render import render
@@ -38,6 +39,47 @@ def test_accuracy_is_of_all_problems_and_speed_of_the_timed_ones(tmp_path: Path)
     (beside,) = against(run, "llada").to_dict("records")
     assert (beside["items"], beside["speed"]) == (10, 2.0)
     assert "first 4 problems of each suite, 8 of 8 responses with these tokens" in render(run)["main.md"]
+
+
+def test_latencies_are_those_of_the_timed_run(tmp_path: Path) -> None:
+    until = {"first_block_seconds": 1.0, "content_seconds": 2.0}
+    slow = {"first_block_seconds": 4.0, "content_seconds": 8.0}
+    config = msgspec.to_builtins(untimed(tmp_path).config)
+    save(tmp_path, [row | slow for row in items_with(10, {"llada": 9.0, "dcd": 9.0})], config=config)
+    timed = [row | until for row in items_with(4, {"llada": 3.0, "dcd": 3.0})]
+    save(tmp_path / "speed", timed, suites={"gsm8k": "GSM8K"})
+    items = read_measured(tmp_path).items
+    assert items["content_seconds"].dropna().unique().tolist() == [2.0] and items["first_block_seconds"].max() == 1.0
+
+
+def test_tokens_per_second_are_of_the_problems_that_were_timed(tmp_path: Path) -> None:
+    config = msgspec.to_builtins(untimed(tmp_path).config)
+    rows = items_with(10, {"llada": 9.0})
+    save(tmp_path, [row | {"content_tokens": 10 + 90 * (row["item"] > 0)} for row in rows], config=config)
+    save(tmp_path / "speed", items_with(1, {"llada": 2.0}), suites={"gsm8k": "GSM8K"})
+    assert token_ledger(read_measured(tmp_path))["tps_content"].tolist() == [5.0]
+
+
+@pytest.mark.parametrize("items", [[0, 1], [0, 2, 3]])
+def test_a_timed_run_that_lacks_responses_is_refused(tmp_path: Path, items: list[int]) -> None:
+    untimed(tmp_path)
+    rows = items_with(4, {"llada": 3.0, "dcd": 1.5})
+    if len(items) == 2:
+        rows = [row for row in rows if row["method"] == "llada" or row["item"] in items]
+    save(
+        tmp_path / "speed", [row for row in rows if len(items) == 2 or row["item"] in items], suites={"gsm8k": "GSM8K"}
+    )
+    with pytest.raises(UserError, match="speed: not all methods have the first problems of gsm8k there"):
+        read_measured(tmp_path)
+
+
+def test_a_copy_of_a_timed_run_is_no_session(tmp_path: Path) -> None:
+    untimed(tmp_path)
+    for name in ("speed", "speed-again"):
+        rows = items_with(4, {"llada": 3.0, "dcd": 1.5})
+        save(tmp_path / name, rows, suites={"gsm8k": "GSM8K"}, sessions=[{"start": {"time": "1"}}])
+    with pytest.raises(UserError, match=r"speed-again is a copy of .*speed, and no session of its own"):
+        timed_sessions(tmp_path)
 
 
 def test_without_a_timed_run_beside_it_there_is_no_speed(tmp_path: Path) -> None:

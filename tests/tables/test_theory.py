@@ -165,6 +165,12 @@ def test_all_tables_go_into_one_pdf_and_nothing_else_stays(tmp_path: Path, capsy
         write_pdf([r"\nothing"], tmp_path / "one")
 
 
+def test_seconds_of_other_windows_are_refused(tmp_path: Path) -> None:
+    run = fef_run(tmp_path, passes=[PASSES[0] | {"drafts": 64}])
+    with pytest.raises(UserError, match="fef-2 verified 64 drafts at once, and its window is 4"):
+        theory(run)
+
+
 def test_a_missing_pdflatex_is_said(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

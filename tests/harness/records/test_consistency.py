@@ -53,8 +53,8 @@ def disagreements(items: Rows, windows: Rows) -> dict[str, Callable[[], object]]
         "windows of fef-2": lambda: windows.__delitem__(slice(0, 3)),
         "fef-2 gsm8k 0, .* has drafts, and no window": windows.clear,
         "windows of llada gsm8k 0 proposed": lambda: windows.append(drafted_window("llada", 0, 2, 2)),
-        "items.jsonl: fef-2 gsm8k 0 accepted more": lambda: items[3].update(accepted=7),
-        "windows.jsonl: fef-2 gsm8k 0 accepted more": lambda: windows[0].update(accepted=5),
+        "items.jsonl: fef-2 gsm8k 0 has more accepted than proposed": lambda: items[3].update(accepted=7),
+        "windows.jsonl: fef-2 gsm8k 0 has more accepted": lambda: windows[0].update(accepted=5),
         "llada gsm8k 3 is beyond the run's items of gsm8k, 0 to 2": lambda: items.append(items[0] | {"item": 3}),
         "method ssd is not in": lambda: items[0].update(method="ssd"),
         "suite math is not in": lambda: items[0].update(suite="math"),
@@ -64,6 +64,10 @@ def disagreements(items: Rows, windows: Rows) -> dict[str, Callable[[], object]]
         "gsm8k 1 has more than one prompt_tokens": lambda: [
             row.update(prompt_tokens=number) for number, row in enumerate(items[1::3])
         ],
+        "llada gsm8k 0 has more forwards than rows": lambda: items[0].update(rows=32, forwards=64),
+        "llada gsm8k 0 has more rows than token_forwards": lambda: items[0].update(rows=50, token_forwards=0),
+        "llada gsm8k 0 has more first_block_seconds than seconds": lambda: items[0].update(first_block_seconds=50),
+        "tokens of llada gsm8k 0 do not sum": lambda: items[0].update(content_tokens=99, eos_tokens=None),
         "llada gsm8k 1 has another seed than the conf": lambda: items[1].update(seed=item_seed(1, "gsm8k", 1)),
         "windows of fef-2 gsm8k 0 rejected is not": lambda: items[3].update(rejected=0),
         "items.jsonl: llada gsm8k 0 .*is there twice": lambda: items.append(items[0]),

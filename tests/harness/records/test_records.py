@@ -84,7 +84,7 @@ def test_a_name_that_is_twice_in_a_line_is_refused(folder: Path, file: str) -> N
     path.write_text("\n".join([lines[0][:-1] + f', "text": {json.dumps(text)}}}', *lines[1:]]) + "\n")
     read_run(folder)
     path.write_text("\n".join([lines[0], lines[1][:-1] + ', "item" : 0}', *lines[2:]]) + "\n")
-    with pytest.raises(UserError, match=rf"{file}, line 2: .*the column item is there twice"):
+    with pytest.raises(UserError, match=rf"{file}, line 2: .*the name item is there twice"):
         read_run(folder)
 
 
@@ -126,6 +126,13 @@ def test_a_damaged_package_is_refused(folder: Path, damage: Callable[[bytes], by
     (folder / "items.jsonl.gz").write_bytes(damage(gzip.compress(path.read_bytes())))
     path.unlink()
     with pytest.raises(UserError, match="damaged"):
+        read_run(folder)
+
+
+def test_a_package_beside_the_file_itself_is_refused(folder: Path) -> None:
+    with gzip.open(folder / "items.jsonl.gz", "wb") as file:
+        file.write((folder / "items.jsonl").read_bytes())
+    with pytest.raises(UserError, match=r"items\.jsonl and items\.jsonl\.gz are both there"):
         read_run(folder)
 
 

@@ -57,7 +57,7 @@ def test_a_good_file_is_taken(tmp_path: Path) -> None:
         (lines(GOOD, {"question": None, "answer": "#### 4"}), "item 1: question must be text, not None"),
         (
             '{"question": "How many?", "answer": "#### 4", "answer": "#### 5"}\n',
-            "line 1: the column answer is there twice",
+            "line 1: the name answer is there twice",
         ),
         (lines({"question": 5, "answer": "#### 4"}), "item 0: question must be text, not 5"),
         (lines({"question": ["How", "many?"], "answer": "#### 4"}), "item 0: question must be text"),
@@ -160,7 +160,7 @@ def test_a_problem_that_is_there_twice_is_refused(tmp_path: Path) -> None:
     problem = json.dumps(next(iter(json.loads(file.read_text()).values())))
     (file.parent / "math.json").write_text(f'{{"0": {problem}, "0": {problem}}}')
     math = SUITES["math"]
-    with pytest.raises(UserError, match=r"math\.json, line 1: the column 0 is there twice"):
+    with pytest.raises(UserError, match=r"math\.json, line 1: the name 0 is there twice"):
         load_problems(math, math.datasets(False, tmp_path), 2)
 
 

@@ -114,6 +114,8 @@ def test_a_table_of_models_may_differ_by_suite(tmp_path: Path) -> None:
         (["--threads", "-1"], "--threads -1 must be at least 1"),
         (["--threads", "100000"], "--threads 100000 must be at most 1024"),
         (["--seed", "-1"], "--seed -1 must be at least 0"),
+        (["--seed=--1"], "--seed --1 must be a whole number"),
+        (["--chat-template-args", '{"a": 1, "a": 2}'], "must be a JSON object"),
         (["--device", "meta"], "device meta is not supported; valid: cpu, cuda"),
         (["--temperature", "nan"], "a finite number"),
         (["--temperature", "1e-320"], "too small"),

@@ -44,6 +44,7 @@ def put_back() -> Iterator[None]:
         HOOKS.pop().remove()
     torch.set_num_threads(threads)
     torch.set_default_dtype(torch.float32)
+    torch.set_float32_matmul_precision("highest")
     torch.set_rng_state(states[0])
     random.setstate(states[1])
     np.random.set_state(states[2])
@@ -70,6 +71,7 @@ CHANGES: dict[str, Callable[[Backbone], object]] = {
     "the weights .*": lambda own: own.model.to(torch.bfloat16),
     "torch's number of threads": lambda own: torch.set_num_threads(torch.get_num_threads() + 1),
     "torch's default dtype": lambda own: torch.set_default_dtype(torch.float64),
+    "torch's precision": lambda own: torch.set_float32_matmul_precision("medium"),
     "torch's random state": lambda own: torch.rand(3),
     "Python's random state": lambda own: random.random(),
     "numpy's random state": lambda own: np.random.rand(),
@@ -95,6 +97,16 @@ def test_a_model_that_is_run_itself_is_named(own: Backbone) -> None:
             own.model(torch.tensor([[1, 2, 3]]))
     with unchanged([own], ""):  # decoding changes nothing
         own.logits(torch.ones(1, 4, dtype=torch.long))
+
+
+def test_a_model_of_its_own_is_named(own: Backbone) -> None:
+    other = tiny_llada(seed=6)
+    other.name = "another"
+    refused = pytest.raises(UserError, match=r"mine: the decoder runs another itself, and its forwards are not counted")
+    with refused, unchanged([own], "mine"):
+        other.logits(torch.ones(1, 4, dtype=torch.long))
+    with unchanged([own, other], ""):
+        other.logits(torch.ones(1, 4, dtype=torch.long))
 
 
 def step(request: Request, position: int) -> None:

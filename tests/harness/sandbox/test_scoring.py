@@ -181,6 +181,20 @@ def finished_run(tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow
+def test_verdicts_of_another_sandbox_are_made_anew_when_a_run_goes_on(finished_run: Path) -> None:
+    skip_without_sandbox("humaneval")
+    items = [json.loads(line) for line in (finished_run / "items.jsonl").read_text().splitlines()]
+    items[-1]["correct"] = None
+    (finished_run / "items.jsonl").write_text("".join(json.dumps(row) + "\n" for row in items))
+    meta = json.loads((finished_run / "run.json").read_text())
+    scoring = {"sandbox": "unsafe", "not_enforced": ["network"]}
+    (finished_run / "run.json").write_text(json.dumps({**meta, "scoring": scoring}))
+    found = score_run(finished_run, pending=True)
+    assert found["sandbox"] == "bubblewrap" and "network" not in found["not_enforced"]
+    assert read_run(finished_run).items["correct"].tolist() == [True] * len(items)
+
+
+@pytest.mark.slow
 def test_without_a_sandbox_code_is_not_scored_and_the_rest_goes_on(
     finished_run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

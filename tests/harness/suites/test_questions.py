@@ -55,6 +55,7 @@ def test_signs_that_some_take_for_line_ends_stay(tmp_path: Path) -> None:
         ("{broken\n", "", "line 1: Expecting property name"),
         ("[1]\n", "", r"line 1: a JSON object was expected, not \[1\]"),
         ('{"prompt": ' + "[" * 9000 + "]" * 9000 + "}", "", "line 1: "),
+        ([{"prompt": "a", "answer": "5 apples"}], "judge=number", "line 1: the answer '5 apples' is not one number"),
         ([{"prompt": "a"}], "", "line 1: answer must be text, not None; the columns are prompt; name them"),
         ([{"text": "a", "answer": "b"}], "", "line 1: prompt must be text, not None; the columns are text, answer"),
         (
@@ -62,7 +63,7 @@ def test_signs_that_some_take_for_line_ends_stay(tmp_path: Path) -> None:
             "",
             "line 2: prompt must be text, not None",
         ),
-        ('{"prompt": "a", "answer": "5", "answer": "6"}', "", "line 1: the column answer is there twice"),
+        ('{"prompt": "a", "answer": "5", "answer": "6"}', "", "line 1: the name answer is there twice"),
         ([{"prompt": " ", "answer": "b"}], "", "line 1: prompt must be text, not ' '"),
         ([{"prompt": "a", "answer": ["b"]}], "", r"line 1: answer must be text, not \['b'\]"),
         ([{"prompt": "a", "answer": True}], "", "line 1: answer must be text, not True"),
@@ -165,6 +166,7 @@ NUMBERS = {
         "20 / 4 = 5": 5,
     },
     **{"x = - 7": -7, r"\boxed{- 7}": -7, "foo-7": 7, r"\frac{1}2": 0.5, r"{3 \over 4}": 0.75, "5\n3/4": 0.75},
+    **{"12\u200b5": 125, "5\u2007000": 5000, "1\u22152": 0.5, r"\nicefrac{1}{2}": 0.5, "Minus 5": -5, "negative 5": -5},
     **{"10-3=7": 7, "**70,000**": 70000, "v2.0 has 3": 3, "It is 5 in v2.0": 5, "#### 1e-05": 1e-5},
 }
 
@@ -175,9 +177,27 @@ def test_numbers_are_read_as_what_they_are() -> None:
 
 
 NONE = ["1,2345", "1.234,56", "3:2", "2024-05-03", "10^2", "10²", "1/2/3", "0x10", "none", "3½", "3 ½", "2\\frac{1}{2}"]
-NONE += ["10^{5}", "10^{-5}", "1 234", "101₂", "√2", "2π", r"\sqrt{2}", r"2\pi", "5k", "1.5 million", "2 dozen", "10⁻⁵"]
+NONE += [
+    "10^{5}",
+    "10^{-5}",
+    "1 234",
+    "101₂",
+    "√2",
+    "2π",
+    r"\sqrt{2}",
+    r"2\pi",
+    "5k",
+    "1.5 million",
+    "2 dozen",
+    "2 Dozens",
+    "3 K",
+    "5 squared",
+    "5!",
+    "10⁻⁵",
+]
 NONE += ["5:-.5", "(5,-7)", "5...7", "is.5", "Rs.500", "5_{2}", "5万", r"\frac{5}{-3}", r"\frac{5}{x}", r"\frac{1}{2"]
 NONE += [r"\frac{\sqrt{2}}{3}", r"\sqrt[3]{8}", r"0.\overline{3}"]
+NONE += ["2 Dozens", "3 K", "5 squared", "5!"]
 NONE += ["2 1/2", "5①", "10**5", "±5", "1.5M", r"\frac{x}{2}", r"3\times 10^{5}"]
 
 
@@ -196,6 +216,37 @@ BEFORE = [
     r"\approx",
     "是",
 ]
+
+
+@pytest.mark.parametrize(
+    "gold",
+    [
+        *(
+            "- 5",
+            "-US$5",
+            "-₩5",
+            "-(5)",
+            "(1,234)",
+            "1234-",
+            "5-Mar",
+            "1 Million",
+            "1 K",
+            "$1B",
+        ),
+        *("5 Mio", "5 dozens", "5 and a half", "3 quarters", "5 squared", "5!", "5‰", "√(16)", "5 apples", "= 5", "5x"),
+    ],
+)
+def test_a_reference_with_more_than_a_number_is_none(gold: str) -> None:
+    assert only_number(gold) is None
+
+
+@pytest.mark.parametrize(
+    "gold", ["5", " 5.", "$5", "-$5", "+5", r"$\frac{3}{4}$", "1,234.50", "12%", "so 4 + 1 #### 5"]
+)
+def test_a_reference_that_is_a_number_is_read(gold: str) -> None:
+    assert only_number(gold) is not None
+
+
 AFTER = ("", ".", ",", "...", ")", "}$", "**", " km", "\n", r"\text{ cm}", "。", "</b>", " - done")
 ALONE = {"7": 7, "-7": -7, "\u22127": -7, "-1,234.5": -1234.5, "1e-5": 1e-5, "-3/4": -0.75, r"\frac{3}{4}": 0.75}
 
@@ -300,6 +351,12 @@ def lines_file(folder: Path, *rows: object) -> Path:
 def test_prompts_and_responses_are_taken_as_they_are(tmp_path: Path) -> None:
     path = lines_file(tmp_path, HELLO, HELLO, "{never read")
     assert read_exchanges(path, "--data", "mbpp", 2) == [Exchange("Say hello.", "hello")] * 2
+
+
+def test_two_csv_files_that_were_joined_are_refused(tmp_path: Path) -> None:
+    path = written(tmp_path, "prompt,answer\na,b\nprompt,answer\nc,d\n", "q.csv")
+    with pytest.raises(UserError, match="line 3 is the header again: two files were joined"):
+        questions_of(f"mine={path}")
 
 
 @pytest.mark.parametrize(
