@@ -16,7 +16,6 @@ import sys
 import traceback
 from collections import deque
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
@@ -183,12 +182,10 @@ def _told(value: Any, seen: set[int]) -> Any:
     elif isinstance(value, list | tuple | deque):
         parts = value
     elif hasattr(value, "__array__"):  # tensors too
-        with suppress(Exception):  # of another device, or dtype
-            array = value.__array__()
-            return [name, str(array.dtype), array.shape, hashlib.sha256(array.tobytes()).hexdigest()]
-    elif not inspect.isclass(value) and "-packages" not in str(
-        getattr(sys.modules.get(kind.__module__), "__file__", "")
-    ):
+        dense = value.detach().cpu().double() if hasattr(value, "detach") else value
+        array = dense.__array__()
+        return [name, str(array.dtype), array.shape, hashlib.sha256(array.tobytes()).hexdigest()]
+    elif not inspect.isclass(value) and "-packages" not in _file_of(kind):
         slots = [slot for base in kind.__mro__ for slot in getattr(base, "__slots__", ()) if hasattr(value, slot)]
         parts = [getattr(value, "__dict__", None), *(getattr(value, slot) for slot in slots)]
     return [name, *(_told(part, seen) for part in parts)]

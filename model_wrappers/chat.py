@@ -1,16 +1,22 @@
 """Text on both sides of a decoder: conversations become ids, responses become text."""
 
+import inspect
 import re
+from collections.abc import Collection
 from datetime import date
+from functools import lru_cache
 from typing import Any
 
 import torch
-from jinja2 import TemplateError
+from jinja2 import Environment, TemplateError, meta
 from transformers import PreTrainedTokenizerBase
 
 from model_wrappers.backbones.model import Backbone
 
 TODAY = date(2024, 7, 26)  # for templates that write it; Llama 3's have this one where they know none
+# What any template may be rendered with.
+ANY = ("enable_thinking", *inspect.signature(PreTrainedTokenizerBase.apply_chat_template).parameters)
+MARKS = re.compile(r"\{%-?\s*(?:end)?generation\s*-?%\}")  # a tag of transformers' own
 NOW = re.compile(r"""strftime_now\(\s*(['"])(.*?)\1\s*\)""")
 
 
@@ -30,7 +36,7 @@ def render(tokenizer: PreTrainedTokenizerBase, messages: list[dict[str, str]], /
 
     template: what the template is rendered with. Unless it says otherwise the model is not asked to think, and today is
     TODAY, so that tokens are the same tomorrow. Raises ValueError for a tokenizer without a chat template, and for one
-    that fails, leaves a message out or writes another date.
+    that fails, leaves a message out, writes another date or does not read what it is rendered with.
     """
     if tokenizer.chat_template is None:
         raise ValueError(
@@ -41,6 +47,8 @@ def render(tokenizer: PreTrainedTokenizerBase, messages: list[dict[str, str]], /
     written = how.get("chat_template") or tokenizer.get_chat_template()
     if not isinstance(written, str):
         raise ValueError(f"chat_template must be text, not {written!r}")
+    if unread := [name for name in template if name not in {*ANY, *_read_by(written)}]:
+        raise ValueError(f"the chat template of {tokenizer.name_or_path} does not read {', '.join(unread)}")
     how["chat_template"] = NOW.sub(lambda call: repr(TODAY.strftime(call[2])), written)
     if "strftime_now(" in how["chat_template"]:
         raise ValueError(f"the chat template of {tokenizer.name_or_path} writes a date that changes: give another one")
@@ -54,6 +62,16 @@ def render(tokenizer: PreTrainedTokenizerBase, messages: list[dict[str, str]], /
                 f"the chat template of {tokenizer.name_or_path} leaves out what the {message['role']} says"
             )
     return text
+
+
+@lru_cache
+def _read_by(template: str) -> Collection[str]:
+    """The names that a chat template reads. Raises ValueError for one that cannot be read itself."""
+    environment = Environment(extensions=["jinja2.ext.loopcontrols"])
+    try:
+        return meta.find_undeclared_variables(environment.parse(MARKS.sub("", template)))
+    except TemplateError as error:
+        raise ValueError(f"the chat template fails: {error}") from error
 
 
 def encode_plain(tokenizer: PreTrainedTokenizerBase, messages: list[dict[str, str]]) -> list[int]:

@@ -262,8 +262,8 @@ class SuiteJob:
     def backbones(self) -> list[Backbone]:
         """The models that its methods decode with, those of drafts last."""
         drafts = [model.options.get("draft") for model in self.models.values()]
-        used = [model.backbone for model in self.models.values()] + [each for each in drafts if each is not None]
-        return list({id(each): each for each in used}.values())
+        used = [model.backbone for model in self.models.values()]
+        return list({id(each): each for each in (*used, *drafts) if isinstance(each, Backbone)}.values())
 
 
 def models_for(run: ResolvedRun, suite: str, backbones: dict[str, Backbone]) -> dict[str, DiffusionModel]:

@@ -40,6 +40,16 @@ def test_a_date_that_cannot_be_fixed_is_refused(nano: Backbone) -> None:
         render(nano.text_tokenizer(), ASK, chat_template="{{ strftime_now(style) }} {{ messages[0].content }}")
 
 
+def test_an_argument_that_the_template_does_not_read_is_refused(nano: Backbone) -> None:
+    tokenizer = nano.text_tokenizer()
+    written = "{% generation %}{{ tone }} {{ messages[0].content }}{% endgeneration %}"
+    assert render(tokenizer, ASK, chat_template=written, tone="kind").startswith("kind")
+    with pytest.raises(ValueError, match="does not read enable_thinkin"):
+        render(tokenizer, ASK, enable_thinkin=True)
+    with pytest.raises(ValueError, match="the chat template fails"):
+        render(tokenizer, ASK, chat_template="{% if %}")
+
+
 def test_the_shipped_template_knows_neither(nano: Backbone) -> None:
     tokenizer = nano.text_tokenizer()
     plain = tokenizer.apply_chat_template(ASK, add_generation_prompt=True, tokenize=False)

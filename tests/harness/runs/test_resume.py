@@ -119,6 +119,7 @@ def test_sets_among_options_are_recorded_in_one_order() -> None:
         lambda k: decoder_of(k),
         lambda k: decoder_of([{"k": k}]),
         lambda k: decoder_of(torch.arange(2000) * k),
+        lambda k: decoder_of(torch.ones(3, dtype=torch.bfloat16, requires_grad=True) * k),
         lambda k: decoder_of(decoder_of(k)),
         lambda k: decoder_of((lambda: 1) if k == 1 else (lambda: 2)),
         lambda k: decoder_of(Slots(k)),
