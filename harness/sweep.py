@@ -82,6 +82,10 @@ def levels_of(vary: tuple[str, ...], cross: bool = False) -> dict[Level, dict[st
             wrong = "" if name in known else f"; unknown option {name}{meant(name, known)}"
             raise UserError(f"--vary {text}: write OPTION=VALUE|VALUE{wrong}")
         given.setdefault(name, []).extend(elements_of(values, "|"))
+    for name, texts in given.items():
+        read = [parse_value(value) for value in texts]
+        if twice := [value for place, value in enumerate(read) if value in read[:place]]:
+            raise UserError(f"--vary names {name}={twice[0]} twice")
     together = [tuple(given)] if cross and given else [(name,) for name in given]
     return {
         (BY.join(names), BY.join(values)): dict(zip(names, map(parse_value, values), strict=True))

@@ -74,6 +74,8 @@ class DiffusionModel(TextModel, BaseModel):
         BaseModel.__init__(self, path=str(path))
         TextModel.__init__(self, path, *common, **more)
         self.template_parser = APITemplateParser(META_TEMPLATE if meta_template is None else meta_template)
+        if self.temperature and (generation_kwargs or {}).get("temperature", self.temperature) != self.temperature:
+            raise ValueError(f"temperature={self.temperature} and generation_kwargs={generation_kwargs} disagree")
         self.temperature = sampled(generation_kwargs or {}, self.temperature, "generation_kwargs")
         check_temperature(self.decoder, self.temperature)
         if plain not in (True, False) or (plain and self.chat_template_kwargs):
@@ -155,8 +157,10 @@ class DiffusionModel(TextModel, BaseModel):
         many = isinstance(prompt_template, list) and not isinstance(prompt_template, PromptList)
         return [_flat(each) for each in parsed] if many else _flat(parsed)
 
-    def get_token_len(self, prompt: str) -> int:
-        """Tokens of a text."""
+    def get_token_len(self, prompt: Any) -> int:
+        """Tokens of a text, or of a conversation through the chat template."""
+        if not isinstance(prompt, str):
+            return len(encode_chat(self.backbone, prompt, self.plain, self.chat_template_kwargs))
         return len(self.backbone.text_tokenizer()(prompt, add_special_tokens=False).input_ids)
 
     def _fitted(self, turns: Any, length: int) -> torch.Tensor:

@@ -14,6 +14,8 @@ from model_wrappers.backbones.protocol import Ledger
 from model_wrappers.sampling import Sampler
 from model_wrappers.trace import FullObserver, How, Observer, Rejected, Window
 
+ROUNDING = 1e-2  # of a probability in bfloat16
+
 
 @dataclass(frozen=True)
 class Request:
@@ -136,8 +138,11 @@ class Request:
         the response, in a block model's last block, are not counted.
         """
         counted = vars(window).values()
-        if {*map(type, counted)} != {int} or min(counted) < 0 or window.accepted > window.proposed:
-            raise ValueError(f"{window} cannot be: it counts in int from 0, and accepts no more than it proposed")
+        whole = {*map(type, counted)} == {int} and min(counted) >= 0
+        if not whole or window.accepted > min(window.proposed, window.committed):
+            raise ValueError(
+                f"{window} cannot be: it counts in int from 0, and accepts no more than it proposed or committed"
+            )
         last = self.windows[-1] if self.windows else None
         if last and (last.step, last.round, last.start) == (window.step, window.round, window.start):
             raise ValueError(f"{window} is recorded already")
@@ -175,4 +180,8 @@ def fill_after_eos(request: Request) -> bool:
 
 
 def _listed(probs: torch.Tensor | Sequence[float]) -> list[float]:
-    return [float(prob) for prob in torch.as_tensor(probs).tolist()]
+    found = [float(prob) for prob in torch.as_tensor(probs).tolist()]
+    for prob in found:
+        if not (math.isnan(prob) or -ROUNDING <= prob <= 1 + ROUNDING):
+            raise ValueError(f"a token's probability is {prob}: it must be 0 to 1, or NaN where there is none")
+    return found

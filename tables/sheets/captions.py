@@ -16,13 +16,16 @@ from harness.measures.table import checked_items, method_labels, suite_titles, t
 from harness.records.files import nano_hashes
 from harness.records.schema import RunConfig, RunRecord
 from harness.records.store import KEY, Run
+from harness.runs.models import ROLES_OF
 from harness.suites.registry import GENERATED_DATA
+from model_wrappers.backbones.registry import SHIPPED
 
 MOST_WORDS = 60  # of a caption
 SMALL = 1e9  # with fewer parameters, results are not comparable with the paper's 8B
 INCOMPARABLE = "not comparable with the paper's 8B results."
 UNCOMMITTED = "The code had changes that no commit has."  # so that the record cannot be made again from one
 FEF_ROLES = ("fef", "two-stream")
+FOR_FEF = {roles["fef"] for roles in ROLES_OF.values()}  # of the models that ship with this project
 UNTIMED = "Seconds were not measured for comparison{}."
 
 
@@ -52,7 +55,8 @@ def setting(measured: pd.DataFrame, run: Run, doubts: Sequence[str] = ()) -> lis
             named.append(f"{title} {suite.configuration} ({str(suite.configuration_sha256)[:8]})")
     # A decoder that shares weights trained for FeF-DLLM decodes with another method's.
     models = [run.config.models.get(role, {}) for role in FEF_ROLES]
-    trained = dict.fromkeys(PurePath(each).name for of_suites in models for each in of_suites.values())
+    named_so = dict.fromkeys(PurePath(each).name for of_suites in models for each in of_suites.values())
+    trained = [each for each in named_so if each not in SHIPPED or each in FOR_FEF]
     where = machine(run)
     return [
         _problems(measured, run),

@@ -137,6 +137,8 @@ def test_a_run_is_overwritten_once_the_new_one_can_begin_and_goes_on_with_its_ow
     assert "fef-2 gsm8k 0 has another prompt than now" in refused(main, [*line, "--out", str(one), "--resume"], capsys)
     with pytest.raises(UserError, match=r"fef-2 gsm8k 0 has another gold than its problem"):
         score_run(one)
+    (one / "windows.jsonl").write_text("")
+    assert "no window is there" in refused(main, [*line, "--out", str(one), "--resume"], capsys)
     assert main([*line, "--out", str(one), "--overwrite"]) == 0
     assert read_run(one).items["prompt_hash"].tolist() == [json.loads(before)["prompt_hash"]]
 

@@ -121,6 +121,7 @@ def test_two_files_of_questions_are_not_compared_problem_by_problem(tmp_path: Pa
         (("gen_length=",), r"write OPTION=VALUE\|VALUE"),
         (("length=3",), "unknown option length; did you mean gen_length or block_length"),
         (("out=x",), "unknown option out"),
+        (("temperature=0|0.0",), "--vary names temperature=0.0 twice"),
     ],
 )
 def test_what_is_no_level_is_refused(vary: tuple[str, ...], says: str) -> None:

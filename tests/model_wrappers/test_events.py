@@ -134,6 +134,22 @@ def test_a_window_counts_in_whole_numbers_of_python(two: Any) -> None:
         request.record(Window(0, 0, 0, 2, 1, two))
 
 
+def test_a_window_commits_what_it_accepts() -> None:
+    request = request_for(tiny_llada(), [4, 5])
+    with pytest.raises(ValueError, match="accepts no more than it proposed or committed"):
+        request.record(Window(0, 0, 0, 2, 2, 1))
+
+
+@pytest.mark.parametrize("prob", [7.0, -0.5, float("inf")])
+def test_what_is_no_probability_is_not_logged(tiny: Backbone, prompt: torch.Tensor, prob: float) -> None:
+    def sure(request: Request, options: Options) -> None:
+        positions = range(request.start, request.x_1L.shape[1])
+        request.commit(positions, 5, [prob] * len(positions), "unmasked")
+
+    with pytest.raises(ValueError, match=f"probability is {prob}: it must be 0 to 1"):
+        decode(tiny, prompt, sure, gen_length=8, observer=EventLog())
+
+
 def test_a_window_is_recorded_once() -> None:
     request = request_for(tiny_llada(), [4, 5])
     request.record(Window(0, 0, 0, 2, 1, 2))

@@ -76,6 +76,10 @@ def test_a_response_that_took_a_compilation_is_decoded_again(nano: Backbone, mon
         ({"generation_kwargs": {"do_sample": "False", "temperature": 0.8}}, "do_sample='False' must be true or false"),
         ({"stop_words": ["x", ""]}, "stop_words=.* must be texts that are not empty"),
         ({"stop_words": [None]}, "must be texts"),
+        (
+            {"temperature": 0.5, "generation_kwargs": {"temperature": 1.0}},
+            "temperature=0.5 and generation_kw.* disagree",
+        ),
         ({"plain": "no"}, "plain='no' must be true or false"),
         ({"plain": True, "chat_template_kwargs": {"a": 1}}, "true takes no chat_template_kwargs"),
         ({"dtype": "bfloat16", "reads_at": -1}, "dtype, reads_at: the model is loaded already"),
@@ -159,6 +163,11 @@ def test_a_stop_word_may_stand_alone(nano: Backbone) -> None:
     assert found[0] == found[1] == found[2] and "cat" in found[0][0] and "d" not in found[0][0]
     with pytest.raises(ValueError, match="a list of prompts, not one text"):
         DiffusionModel(nano, "llada", gen_length=16).generate(prompt)  # type: ignore[arg-type]
+
+
+def test_a_conversation_is_as_long_as_its_prompt(nano: Backbone) -> None:
+    model, turns = DiffusionModel(nano, "llada", gen_length=16), [{"role": "HUMAN", "prompt": "Copy [ cat ]"}]
+    assert model.get_token_len(turns) == len(encode_chat(nano, turns)) > model.get_token_len("Copy [ cat ]")
 
 
 def test_texts_whose_likelihood_says_nothing_are_refused(nano: Backbone) -> None:

@@ -81,6 +81,15 @@ def test_captions_say_that_the_code_had_changes_that_no_commit_has(tmp_path: Pat
         assert len(captions) >= 4 and {"changes that no commit has." in text for text in captions} == {dirty}
 
 
+@pytest.mark.parametrize(
+    ("model", "says"), [("nano-fef", "Trained for FeF-DLLM: nano-fef."), ("own", "FeF-DLLM: own."), ("nano", "")]
+)
+def test_captions_call_no_model_trained_that_ships_as_another(tmp_path: Path, model: str, says: str) -> None:
+    config = save(tmp_path / "usual", full_items()).config.to_json() | {"models": {"fef": {"gsm8k": model}}}
+    table = render(save(tmp_path / "run", full_items(), config=config))["main.md"]
+    assert says in table if says else "Trained for" not in table
+
+
 def test_captions_say_what_was_left_out_and_not_decoded_later(tmp_path: Path) -> None:
     rows = [{"method": "llada", "suite": "gsm8k", "item": number, "reason": "killed"} for number in (0, 4, 5)]
     run = save(tmp_path, full_items(), sessions=[{"left_out": rows}])

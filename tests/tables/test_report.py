@@ -61,6 +61,12 @@ def test_prompts_and_traces_of_another_run_are_refused(tmp_path: Path, name: str
         report.main([str(tmp_path / "run")])
 
 
+def test_a_run_that_is_named_twice_is_refused(tmp_path: Path) -> None:
+    traced_run(tmp_path / "run", 1)
+    with pytest.raises(UserError, match="a run is named twice"):
+        report.main([str(tmp_path / "run"), str(tmp_path / "run" / ".." / "run")])
+
+
 def test_a_trace_of_more_forwards_than_its_item_has_is_refused(tmp_path: Path) -> None:
     traced_run(tmp_path / "run", 3)
     records = tmp_path / "run" / "items.jsonl"
