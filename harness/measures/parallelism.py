@@ -113,9 +113,9 @@ def token_ledger(run: Run) -> pd.DataFrame:
 
 
 def _ratio(items: pd.DataFrame, above: str, below: str) -> pd.Series:
-    """Total over total by PAIR, of the items that have both; NaN of nothing over nothing."""
+    """Total over total by PAIR, of the items that have both."""
     both = items[items[[above, below]].notna().all(axis=1)].groupby(PAIR, observed=True)
-    return both[above].sum() / both[below].sum().replace(0, math.nan)
+    return both[above].mean() / both[below].mean().replace(0, math.nan)
 
 
 LOSS = 5.0  # points of accuracy below which a setting is worth nothing
