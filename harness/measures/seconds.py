@@ -52,6 +52,7 @@ def with_speed(run: Run, speed: Run) -> Run:
     other = [name for name, method in run.config.methods.items() if speed.config.methods.get(name) != method]
     # Threads may differ, for untimed responses are decoded next to each other.
     other += [name for name in ("temperature", "dtype") if getattr(run.config, name) != getattr(speed.config, name)]
+    other += ["the seeds"] * (bool(run.config.temperature) and run.config.draws != speed.config.draws)
     other += ["the list of suites"] * (list(speed.config.suites) != list(run.config.suites))
     here, there = weights_of(run), weights_of(speed)
     other += [

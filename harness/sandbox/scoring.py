@@ -77,6 +77,7 @@ def score_run(folder: Path, unsafe: bool = False, pending: bool = False) -> dict
     if pending and before not in ("none", isolation.name if isolation else "none"):
         pending, unjudged = False, set(meta.config.suites)  # verdicts of one run come from one sandbox
     if pending:
+        scoring["sandbox"] = before
         scoring["own_objects"] |= meta.scoring.get("own_objects", {})
         scoring["not_enforced"] += meta.scoring.get("not_enforced", [])
     specs = restored_suites(meta, [suite for suite in meta.config.suites if suite in unjudged])
@@ -98,7 +99,8 @@ def score_run(folder: Path, unsafe: bool = False, pending: bool = False) -> dict
         found = verdicts_on(suites)
         verdicts = {(method, suite, item): correct for method, suite, item, correct in found["rows"]}
         recorder.score(verdicts, {(method, suite, item): said for method, suite, item, said in found["why"]})
-        scoring["sandbox"] = found["sandbox"]
+        if found["sandbox"] != "none":
+            scoring["sandbox"] = found["sandbox"]
         scoring["not_scored"] |= found["not_scored"]
         scoring["not_enforced"] = list(dict.fromkeys([*scoring["not_enforced"], *found["not_enforced"]]))
         for suite, programs in found["own_objects"].items():

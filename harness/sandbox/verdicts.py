@@ -94,12 +94,14 @@ def verdicts_of(
                 why += [(method, suite, number, said)] if said else []
             if spec.executes:
                 own_objects[suite] = own_objects.get(suite, 0) + taken()
+    # Where no suite runs programs, there is nothing to say of how they were run.
+    isolation = choice.isolation if any(specs[suite].executes for _, suite, _ in groups) else None
     return {
         "rows": rows,
         "why": why,
-        "sandbox": "none" if choice.isolation is None else choice.isolation.name,
+        "sandbox": "none" if isolation is None else isolation.name,
         "not_scored": not_scored,
-        "not_enforced": [] if confined or choice.isolation is None else not_enforced(choice.isolation),
+        "not_enforced": [] if confined or isolation is None else not_enforced(isolation),
         "own_objects": own_objects,
     }
 

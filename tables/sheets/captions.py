@@ -162,7 +162,8 @@ def timing(run: Run) -> list[str]:
         return [UNTIMED.format("" if batch is UNSET else f": {many} were decoded at once")]
     if run.speed is None:
         return timing_sentences(run)
-    counts = sorted({int(count) for count in run.speed.items.groupby("suite")["item"].nunique()})
+    draws = len(run.speed.config.draws)
+    counts = sorted({int(count) // draws for count in run.speed.items.groupby("suite")["item"].nunique()})
     items = "1 problem" if counts == [1] else f"{' to '.join(map(str, {counts[0]: 0, counts[-1]: 0}))} problems"
     where = f"{same_tokens_with(run)}: {machine(run.speed)}"
     first = f"Speed is of a run of its own over the first {items} of each suite, {where}."

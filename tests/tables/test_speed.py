@@ -73,6 +73,15 @@ def test_a_timed_run_that_lacks_responses_is_refused(tmp_path: Path, items: list
         read_measured(tmp_path)
 
 
+def test_problems_of_several_seeds_are_counted_once(tmp_path: Path) -> None:
+    drawn = {"temperature": 0.7, "seed": 0, "seeds": [0, 1]}
+    config = msgspec.to_builtins(untimed(tmp_path).config) | drawn
+    for folder in (tmp_path, tmp_path / "speed"):
+        rows = [row | {"prompt_hash": f"p{row['item'] % 2}"} for row in items_with(4, {"llada": 3.0, "dcd": 1.5})]
+        save(folder, rows, config=config | {"timed": folder.name == "speed"}, data={"files": {"gsm8k": {"items": 4}}})
+    assert "over the first 2 problems of each suite" in render(read_measured(tmp_path))["main.md"]
+
+
 def test_a_copy_of_a_timed_run_is_no_session(tmp_path: Path) -> None:
     untimed(tmp_path)
     for name in ("speed", "speed-again"):
@@ -105,7 +114,7 @@ def test_a_reference_of_the_timed_run_alone_joins_with_its_problems(tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    "what", ["untimed", "settings", "problems", "more", "temperature", "dtype", "weights", "another model"]
+    "what", ["untimed", "settings", "problems", "more", "temperature", "dtype", "seeds", "weights", "another model"]
 )
 def test_a_run_that_does_not_belong_is_refused(what: str, tmp_path: Path) -> None:
     run = untimed(tmp_path, models={"base": {"gsm8k": "nano"}})
@@ -114,6 +123,9 @@ def test_a_run_that_does_not_belong_is_refused(what: str, tmp_path: Path) -> Non
     weights = {"nano": model if what != "another model" else {"name": "nano"}}
     if what == "another model":
         config["models"], weights["other"] = {"base": {"gsm8k": "other"}}, {"sha256": {"model": "0" * 64}}
+    if what == "seeds":
+        run = untimed(tmp_path, models={"base": {"gsm8k": "nano"}}, temperature=0.7, seed=0, seeds=[0, 1])
+        config |= {"temperature": 0.7, "seed": 0}
     if what in ("temperature", "dtype"):
         config[what] = {"temperature": 0.9, "dtype": "bfloat16"}[what]
     if what == "settings":

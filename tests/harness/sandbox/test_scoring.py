@@ -88,7 +88,7 @@ def run_of_another_configuration(folder: Path, configuration: str, suite: str) -
 )
 def test_another_configuration_is_scored(configuration: str, suite: str, tmp_path: Path) -> None:
     run = run_of_another_configuration(tmp_path, configuration, suite)
-    score_run(run)
+    assert score_run(run)["sandbox"] == ("none" if suite == "gsm8k" else "bubblewrap")
     assert read_run(run).items["correct"].tolist() == [True, False]
 
 
