@@ -270,9 +270,10 @@ def tune(options: TuneOptions) -> None:
             run(asked, Path(scratch), tables=False)
 
     where = f"{', '.join(suites)} ({options.data})"
-    print(f"{len(tried)} settings on {options.first} problems of {where}; the best on {options.limit}")
+    few = min(options.first, options.limit)
+    print(f"{len(tried)} settings on {few} problems of {where}; the best on {options.limit}")
     resolve(given(folder, elements, whole))  # what cannot be decoded is refused before the first hour
-    decode(given(first, elements, {"limit": min(options.first, options.limit)}))
+    decode(given(first, elements, {"limit": few}))
     timed = read_run(first)
     best = finalists(dev_of(timed, decoders))["name"]
     decode(given(folder, best, whole))

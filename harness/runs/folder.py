@@ -13,12 +13,13 @@ from huggingface_hub import try_to_load_from_cache
 from msgspec import to_builtins
 
 from harness.errors import UserError
-from harness.plugins import function_of, used_by
+from harness.plugins import used_by
 from harness.records.consistency import differences
 from harness.records.environment import busy_warning, describe, receipt
 from harness.records.files import BESIDE, TRACES, WEIGHTS, files_hash, model_hashes
 from harness.records.schema import SCHEMA, RunConfig, RunRecord
 from harness.records.store import config_hash, read_meta, write_meta
+from harness.runs.functions import function_of
 from harness.runs.resolve import ResolvedRun
 from model_wrappers.backbones.model import Backbone
 from model_wrappers.decoders import Decoder

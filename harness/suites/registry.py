@@ -27,15 +27,17 @@ if TYPE_CHECKING:
     from model_wrappers import Backbone
 
 SHOTS = 4
+MOST_DRAWS = 10_000  # of problems of any split, for one of a split
 
 
 def draw(suite: Suite, split: str, rng: Random) -> Problem:
-    """One problem of a suite's split (`train`, `dev` or `test`), by rejection."""
+    """One problem of a suite's split (`train`, `dev` or `test`), by rejection. Raises ValueError if none comes."""
     generator = suite.generated
-    while True:
+    for _ in range(MOST_DRAWS):
         problem = generator.draw(rng)
         if split_of(problem) == split:
             return problem
+    raise ValueError(f"{suite.name} draws no {split} problem in {MOST_DRAWS}: it needs more different questions")
 
 
 def with_shots(suite: Suite) -> Suite:

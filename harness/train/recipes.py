@@ -127,7 +127,7 @@ def recipe(objective: str, preset: str, given: dict[str, Any]) -> Recipe:
     """A preset with what is `given` beyond it, texts or values by name. Raises UserError for what cannot be used."""
     if preset not in PRESETS:
         raise UserError(f"--preset {preset} is not known{meant(preset, PRESETS)}")
-    values = structs.asdict(PRESETS[preset]) | given
+    values = structs.asdict(PRESETS[preset]) | ({"steps": None} if "epochs" in given else {}) | given
     with explained("--mix and --trainer must be JSON objects", ValueError, RecursionError):
         values |= {name: json.loads(given[name]) for name in JSON if isinstance(given.get(name), str)}
     try:
@@ -140,6 +140,8 @@ def recipe(objective: str, preset: str, given: dict[str, Any]) -> Recipe:
     clashes = list[str]()
     if "global_batch" in given and "accumulation" in given:
         clashes.append("--global-batch sets the accumulation by the number of processes; leave --accumulation out")
+    if "epochs" in given and ("steps" in given or made.data is None):
+        clashes.append(f"--epochs {made.epochs} are of --data FILE, and say the steps; leave --epochs or --steps out")
     if made.random_orders and (blocks or not two_stream):
         clashes.append(f"--random-orders {made.random_orders} needs --mask two-stream, without --block-length")
     if made.blocks and objective != "llada":

@@ -105,9 +105,9 @@ def load_backbone(
         lacking = [size for size in ("hidden_size", "num_hidden_layers", "vocab_size") if size not in config]
         if family.causal and lacking:  # transformers' defaults are 7 B parameters
             raise ValueError(f"its config says model_type {family.model_type!r} and no {', '.join(lacking)}")
-        scaled = "" if family.causal or family.mask is None else _rope_scaling(config)
-        if scaled:
-            raise ValueError(f"its config scales RoPE, which this code does not compute: {scaled}")
+        asked = "" if family.causal or family.mask is None else _not_computed(config)
+        if asked:
+            raise ValueError(f"its config asks for what this code does not compute: {asked}")
         if attn not in family.attention:
             raise ValueError(f"unknown attn {attn!r}; valid: {', '.join(family.attention)}")
         _check_tensors(source, config)
@@ -199,8 +199,14 @@ def _faults(config: Any) -> Iterator[str]:
         yield f"its config has the same id for mask and EOS, {min(named)}"
 
 
-def _rope_scaling(config: dict[str, Any]) -> str:
-    """What a config says of scaled rotary angles, under the names of every generation; "" where they are not scaled."""
+def _not_computed(config: dict[str, Any]) -> str:
+    """What a config says of scaled rotary angles, under the names of every generation, of two bases of theirs, or of a
+    sliding window; "" where it says nothing of these."""
+    base, also = config.get("rope_theta"), (config.get("rope_parameters") or {}).get("rope_theta")
+    if None not in (base, also) and base != also:
+        return f"rope_theta={base} beside rope_parameters.rope_theta={also}"
+    if config.get("sliding_window") and config.get("use_sliding_window", True):
+        return f"sliding_window={config['sliding_window']}"
     for field in ("rope_scaling", "rope_parameters"):
         kind = (config.get(field) or {}).get("rope_type", (config.get(field) or {}).get("type", "default"))
         if kind not in (None, "default"):

@@ -18,14 +18,15 @@ from harness.records.schema import RunConfig, RunRecord
 from harness.records.store import KEY, Run
 from harness.runs.models import ROLES_OF
 from harness.suites.registry import GENERATED_DATA
-from model_wrappers.backbones.registry import SHIPPED
 
 MOST_WORDS = 60  # of a caption
 SMALL = 1e9  # with fewer parameters, results are not comparable with the paper's 8B
 INCOMPARABLE = "not comparable with the paper's 8B results."
 UNCOMMITTED = "The code had changes that no commit has."  # so that the record cannot be made again from one
 FEF_ROLES = ("fef", "two-stream")
-FOR_FEF = {roles["fef"] for roles in ROLES_OF.values()}  # of the models that ship with this project
+# Of the models that ship with this project, all, and those that were trained for FeF-DLLM.
+SHIPPED = {name for roles in ROLES_OF.values() for name in roles.values()}
+FOR_FEF = {roles["fef"] for roles in ROLES_OF.values() if "fef" in roles}
 UNTIMED = "Seconds were not measured for comparison{}."
 
 

@@ -12,9 +12,10 @@ from command_lines import resolved_run
 from harness.elements import import_file
 from harness.errors import UserError
 from harness.methods.presets import PRESETS, Preset
-from harness.plugins import blame, function_of, load, load_all, register_preset, register_suite, restore, used_by
+from harness.plugins import blame, load, load_all, register_preset, register_suite, restore, used_by
 from harness.records.files import file_hash, with_helpers
 from harness.records.schema import Method, RunConfig, SuiteName
+from harness.runs.functions import function_of
 from harness.runs.selection import methods_named
 from harness.suites import gsm8k
 from harness.suites.registry import SUITES

@@ -88,7 +88,7 @@ def run_of_another_configuration(folder: Path, configuration: str, suite: str) -
 )
 def test_another_configuration_is_scored(configuration: str, suite: str, tmp_path: Path) -> None:
     run = run_of_another_configuration(tmp_path, configuration, suite)
-    assert score_run(run)["sandbox"] == ("none" if suite == "gsm8k" else "bubblewrap")
+    score_run(run)
     assert read_run(run).items["correct"].tolist() == [True, False]
 
 
@@ -178,6 +178,17 @@ def finished_run(tmp_path: Path) -> Path:
     ]
     save(tmp_path / "run", items, config=config, data={"folder": "generated", "files": files})
     return tmp_path / "run"
+
+
+def test_where_no_program_is_run_no_sandbox_is_named(tmp_path: Path) -> None:
+    write_generated(tmp_path / "problems", "generated", 2, [suite_named("gsm8k")])
+    sha256 = file_hash(suite_named("gsm8k").files(True, tmp_path / "problems")[0])
+    items = [item("llada", "gsm8k", number, text="5", correct=None) for number in range(2)]
+    config = {"data": "generated", "limit": 2, "methods": {"llada": {"label": "L", "method": "llada"}}}
+    suites = {"suites": {"gsm8k": {"title": "GSM8K"}}}
+    data = {"folder": "generated", "files": {"gsm8k": {"sha256": sha256}}}
+    save(tmp_path / "run", items, config=config | suites, data=data)
+    assert describe_scoring(score_run(tmp_path / "run")) == "scored: no model-written program was run"
 
 
 @pytest.mark.slow

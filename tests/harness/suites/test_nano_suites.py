@@ -1,6 +1,7 @@
 """Generated problems: right, diverse, the same for the same seed, and never in two splits."""
 
 import json
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from random import Random
@@ -15,6 +16,7 @@ from harness.suites.registry import (
     TEST_PROBLEMS,
     drawn,
     problems,
+    problems_of,
     split_named,
     suite_named,
     write_suites,
@@ -223,3 +225,12 @@ def test_every_right_sentence_is_another_one() -> None:
 def test_generated_responses_are_right(suite: str, is_right: object) -> None:
     drawn = list(problems(suite, "dev", 100))
     assert all(is_right(problem.response, problem.row["answer"]) for problem in drawn)  # type: ignore[operator]
+
+
+def test_a_suite_without_a_problem_of_the_split_is_refused() -> None:
+    lists = suite_named("lists").generated
+    constant = Problem("one question", "one question", "one answer")
+    suite = replace(suite_named("lists"), generator=replace(lists, draw=lambda rng: constant))
+    other = next(split for split in ("test", "dev", "train") if split != split_of(constant))
+    with pytest.raises(ValueError, match=f"lists draws no {other} problem in 10000"):
+        list(problems_of(suite, other, 4))

@@ -195,6 +195,8 @@ def test_the_papers_recipe_runs_on_an_official_folder(
         (["--preset", "nano-long-control"], "nano-long-control corrupts in blocks"),
         (["--objective", "ar", "--preset", "nano-block-control"], "--block-length 16 is of diffusion models"),
         (["--global-batch", "12", "--accumulation", "2"], "leave --accumulation out"),
+        (["--epochs", "2"], "--epochs 2.0 are of --data FILE"),
+        (["--epochs", "2", "--steps", "1", "--data", "x"], "leave --epochs or --steps out"),
         (["--preset", "papers"], "--preset papers is not known; did you mean paper?"),
         (["--mix", "{"], "must be JSON objects"),
         (["--preset", "paper"], "--init is needed"),

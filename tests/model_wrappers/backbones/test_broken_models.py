@@ -60,12 +60,14 @@ def test_integers_among_weights_are_refused(tmp_path: Path) -> None:
         {"rope_scaling": {"type": "yarn", "factor": 4.0}},
         {"rope_parameters": {"rope_type": "linear", "factor": 4.0, "rope_theta": 10000.0}},
         {"rope_scaling_factor": 4.0},
+        {"rope_theta": 500000.0, "rope_parameters": {"rope_theta": 10000.0}},
+        {"sliding_window": 16, "use_sliding_window": True},
     ],
 )
-def test_scaled_rotary_angles_are_refused(name: str, scaling: dict[str, Any], tmp_path: Path) -> None:
+def test_attention_that_is_not_computed_is_refused(name: str, scaling: dict[str, Any], tmp_path: Path) -> None:
     file = checkpoint(name, tmp_path) / "config.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | scaling))
-    with pytest.raises(ValueError, match=f"scales RoPE, which this code does not compute: {next(iter(scaling))}="):
+    with pytest.raises(ValueError, match=f"asks for what this code does not compute: {next(iter(scaling))}="):
         load_backbone(tmp_path)
 
 
