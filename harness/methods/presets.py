@@ -17,6 +17,17 @@ if TYPE_CHECKING:
     from model_wrappers.backbones.blocks import Blocks
 
 ROLES = ("base", "fef", "two-stream", "control", "linear", "draft", "ar")  # of checkpoints in a run
+ROLES_OF = {  # --model NAME, of shipped models
+    "nano": {"base": "nano", "fef": "nano-fef", "control": "nano-control", "ar": "nano-ar"},
+    "nano-long": {"base": "nano-long", "fef": "nano-long", "control": "nano-long-control"},
+    "nano-block": {
+        "base": "nano-block",
+        "fef": "nano-block",
+        "control": "nano-block-control",
+        "linear": "nano-block-linear",
+    },
+    "nano-parallel": {"base": "nano-parallel-control", "fef": "nano-parallel"},
+}
 
 
 def split_lengths(values: Mapping[str, Any], where: str) -> tuple[dict[str, int], dict[str, Any]]:

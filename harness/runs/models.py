@@ -9,24 +9,13 @@ from typing import Any
 from msgspec.structs import replace
 
 from harness.errors import UserError, explained, once
-from harness.methods.presets import ROLES, Preset
+from harness.methods.presets import ROLES, ROLES_OF, Preset
 from harness.methods.schedules import Roles, with_schedules
 from harness.records.schema import Method
 from harness.suites.published import blocks_of, family_of
 from harness.suites.registry import SUITES
 from harness.suites.spec import Suite
 
-ROLES_OF = {  # --model NAME, of shipped models
-    "nano": {"base": "nano", "fef": "nano-fef", "control": "nano-control", "ar": "nano-ar"},
-    "nano-long": {"base": "nano-long", "fef": "nano-long", "control": "nano-long-control"},
-    "nano-block": {
-        "base": "nano-block",
-        "fef": "nano-block",
-        "control": "nano-block-control",
-        "linear": "nano-block-linear",
-    },
-    "nano-parallel": {"base": "nano-parallel-control", "fef": "nano-parallel"},
-}
 # Whose checkpoint a prefix-conditioned or an autoregressive decoder has where its role has none.
 STAND_INS = {"two-stream": ("fef", "base"), "fef": ("base",), "ar": ("base",)}
 

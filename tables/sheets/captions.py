@@ -13,10 +13,10 @@ from msgspec import UNSET
 
 from harness.measures.seconds import same_tokens_with, timing_sentences
 from harness.measures.table import checked_items, method_labels, suite_titles, timed
+from harness.methods.presets import ROLES_OF
 from harness.records.files import nano_hashes
 from harness.records.schema import RunConfig, RunRecord
 from harness.records.store import KEY, Run
-from harness.runs.models import ROLES_OF
 from harness.suites.registry import GENERATED_DATA
 
 MOST_WORDS = 60  # of a caption
