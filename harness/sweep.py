@@ -184,6 +184,8 @@ def caption(base: Run, factor: str) -> str:
     draws, suites = base.config.draws, suite_titles(base).values()
     counts = measure(base).groupby("suite")["items"].max() // len(draws)
     numbers = " to ".join(map(str, dict.fromkeys([counts.min(), counts.max()])))
+    if "limit" in factor.split(BY):
+        numbers = f"limit, of base {numbers},"
     spread = f"the standard deviation over the seeds {', '.join(map(str, draws))}"
     return (
         f"Accuracy (%) by {factor}, {'mean over' if len(suites) > 1 else 'on'} {', '.join(suites)} ({numbers} "

@@ -138,6 +138,7 @@ class TextModel:
         length = wanted if given is None else given
         if length is None:
             raise ValueError(f"the length of a response is not known: give gen_length, or {self.MOST}")
+        check_lengths(length, length)
         block = length if self._block is None else self._block
         if given is None and block > 0:
             length = -(-length // block) * block

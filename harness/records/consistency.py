@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from harness.errors import UserError
-from harness.records.schema import RunConfig, RunRecord, item_seed
+from harness.records.schema import RunConfig, RunRecord, item_seed, judged_hash
 
 KEY = ("method", "suite", "item")
 WINDOW = ("step", "round", "start")  # with the key, which window it is
@@ -38,12 +38,14 @@ def check_run(
         *_impossible(items, "items"),
         *_lengths(meta.config, items),
         *_problems(meta, items),
+        *_verdicts(items),
         *_twice(passes, "passes", KEY),
     ]
     if windows is not None:
         found += [
             *_twice(windows, "windows", (*KEY, *WINDOW)),
             *_impossible(windows, "windows"),
+            *_steps(meta.config, windows),
             *_sums(items, windows),
         ]
     if found:
@@ -145,6 +147,28 @@ def _problems(meta: RunRecord, items: pd.DataFrame) -> Iterator[str]:
         other = told[told["seed"] != [item_seed(draws[draw], suite, problem) for draw, suite, problem in drawn]]
         if len(other):
             yield f"items.jsonl: {_rows(other)} has another seed than the configuration gives it"
+
+
+def _verdicts(items: pd.DataFrame) -> Iterator[str]:
+    """Verdicts of other texts, or to other references."""
+    if {"judged", "text", "gold", "correct"} <= set(items):
+        told = items[items["judged"].notna() & items["correct"].notna()]
+        parts = zip(told["text"], told["gold"], told["correct"], strict=True)
+        other = told[told["judged"] != [judged_hash(text, gold, bool(verdict)) for text, gold, verdict in parts]]
+        if len(other):
+            mend = "restore it, or take `judged` out and score again"
+            yield f"items.jsonl: the verdict of {_rows(other)} is not of this text and gold: {mend}"
+
+
+def _steps(config: RunConfig, windows: pd.DataFrame) -> Iterator[str]:
+    """Windows of more diffusion steps than their method has."""
+    for name, method in config.methods.items():
+        for suite, setting in method.suites.items():
+            steps = setting.options.get("steps")
+            if isinstance(steps, int) and "step" in windows:
+                own = windows[(windows["method"] == name) & (windows["suite"] == suite)]
+                if len(other := own[own["step"].astype(float) >= steps]):
+                    yield f"windows.jsonl: {_rows(other)} is of a step beyond the {steps} of its method"
 
 
 def _sums(items: pd.DataFrame, windows: pd.DataFrame) -> Iterator[str]:

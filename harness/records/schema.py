@@ -122,6 +122,11 @@ def item_seed(seed: int, suite: str, item: int) -> int:
     return int.from_bytes(hashlib.sha256(f"{seed} {suite} {item}".encode()).digest()[:6], "big")
 
 
+def judged_hash(text: Any, gold: Any, correct: Any) -> str:
+    """A hash of a response with its reference and its verdict, by which a record knows that they belong together."""
+    return hashlib.sha256(repr((text, gold, correct)).encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
 class PluginName(Struct):
     """A plugin as a run names it: how it was asked for, its file, the SHA-256 of its code, what it registered."""
 
@@ -202,8 +207,9 @@ class RunRecord(Struct, kw_only=True):
 class ItemRecord(Struct):
     """One response: whose it is, what it says, whether it is right, what it cost.
 
-    worker: a key of `workers` in a session of run.json. first_block_seconds, content_seconds: until the first block was
-    committed, and the block of the last token before the end.
+    judged: `judged_hash` of text, gold and correct. worker: a key of `workers` in a session of run.json.
+    first_block_seconds, content_seconds: until the first block was committed, and the block of the last token before
+    the end.
     """
 
     method: str
@@ -221,6 +227,7 @@ class ItemRecord(Struct):
     gold: str | None = None
     correct: bool | None = None
     why: str | None = None
+    judged: str | None = None
     forwards: Count | None = None
     rows: Count | None = None
     token_forwards: Count | None = None

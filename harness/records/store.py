@@ -49,6 +49,7 @@ from harness.records.schema import (
     RunRecord,
     Shapes,
     WindowRecord,
+    judged_hash,
 )
 
 PIECE = 1 << 24  # bytes of lines that are parsed at a time
@@ -282,8 +283,10 @@ class Recorder:
     ) -> None:
         """Write the verdicts into the items; None where an item was not scored. why: what an evaluator said of them."""
         for key, verdict in correct.items():
-            self.items[key]["correct"] = verdict
-            self.items[key].pop("why", None)
+            item = self.items[key]
+            item["correct"] = verdict
+            item.pop("why", None)
+            item["judged"] = judged_hash(item.get("text"), item.get("gold"), verdict)
         for key, said in (why or {}).items():
             self.items[key]["why"] = said
         with _writing(self.folder):

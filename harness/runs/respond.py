@@ -8,6 +8,7 @@ import torch
 
 from harness.errors import UserError, explained
 from harness.plugins import blame
+from harness.records.schema import judged_hash
 from harness.runs.problems import SuiteJob
 from harness.runs.responses import cost_and_tokens
 from harness.runs.watch import check_shared, shared_by, unchanged
@@ -80,4 +81,5 @@ def decode_item(
         with explained(f"{method} on {job.suite}, item {item}: its evaluator fails", Exception):
             verdict, why = job.judge.explained(job.draw(item)[0], text)
     judged = {"text": text, "gold": job.golds[item], "correct": verdict} | ({"why": why} if why else {})
+    judged |= {} if verdict is None else {"judged": judged_hash(text, job.golds[item], verdict)}
     return cost_and_tokens(key, seed, model.backbone, prompt_P, out) | judged, windows

@@ -94,7 +94,10 @@ def read_questions(questions: Questions) -> list[dict[str, str]]:
     with explained(f"questions {path}", OSError, ValueError, csv.Error), not_text:
         if not (rows := list(_rows(path))):
             raise ValueError("the file holds no questions")
-        prompt = questions.prompt or next((name for name in PROMPTS if name in rows[0][1]), PROMPTS[0])
+        named = [name for name in PROMPTS if name in rows[0][1]]
+        if not questions.prompt and len(named) > 1:
+            raise ValueError(f"the file has columns {' and '.join(named)}: name the one to ask, as prompt={named[0]}")
+        prompt = questions.prompt or (named or PROMPTS)[0]
         # The answer first: OpenCompass fills columns into the prompt in their order, and a prompt may hold "{answer}".
         columns = {"answer": questions.answer, "prompt": prompt}
         found = []

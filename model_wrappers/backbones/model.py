@@ -137,6 +137,13 @@ class Backbone:
         self.eos_id = self._id("eos_token_id", eos_id if family.fill is None else ids.get(family.fill, eos_id))
         eot_id = ids.get(family.end_of_turn)
         self.eot_id: int | None = None if eot_id is None or eot_id >= self.vocab_size else eot_id
+        if tokenizer is not None and family.mask is not None and tokenizer.eos_token_id is not None:
+            ends = {tokenizer.eos_token_id, tokenizer.pad_token_id, self.eot_id, ids.get(family.fill or "")}
+            if self.eos_id not in ends:
+                raise ValueError(
+                    f"the config of {name} has eos_token_id {self.eos_id}, and its tokenizer ends texts with "
+                    f"{tokenizer.eos_token_id}: one of them is wrong"
+                )
         self.max_length = int(config.max_position_embeddings)
         self.blocks = family.blocks_of(model.config.to_dict(), name)
         if self.blocks is not None and self.blocks.masks and not family.extends:

@@ -9,7 +9,7 @@ import logging
 import re
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from logging.handlers import BufferingHandler
 from pathlib import Path
 from typing import Any
@@ -99,6 +99,11 @@ def _faults(model: torch.nn.Module, info: Any) -> Iterator[str]:
     unused = sorted(name for name in info["unexpected_keys"] if not name.endswith("rotary_emb.inv_freq"))
     if unused:
         yield f"the config has no place for {len(unused)} of its weights, such as {unused[0]}"
+    with suppress(NotImplementedError, AttributeError):  # code of its own may not say which these are
+        both: Any = [getattr(model, f"get_{which}_embeddings")() for which in ("input", "output")]
+        tied = getattr(model.config.get_text_config(), "tie_word_embeddings", False)  # type: ignore[union-attr,operator]
+        if tied and None not in both and both[0].weight is not both[1].weight:
+            yield "the config ties the head to the embedding (tie_word_embeddings), and its weights have another head"
     for name, weight in model.named_parameters():
         low, high = weight.detach().aminmax()
         if not bool(torch.isfinite(low) & torch.isfinite(high)):

@@ -53,6 +53,7 @@ def test_the_table_has_accuracies_by_value_with_half_their_interval(tmp_path: Pa
     assert numbers["spread"].iloc[0] == pytest.approx(50 * (high - low))
     table = beside(numbers, "gen_length", {"gen_length": "64"})
     assert table.loc["LLADA"].to_dict() == {"64": "50.0 ± 9.6", "96": "60.0 ± 9.4"}
+    assert "(limit, of base 100, problems each)" in sweep.caption(base, "limit")
     said = sweep.caption(base, "gen_length")
     assert said == (
         "Accuracy (%) by gen_length, on GSM8K (100 problems each), with nano. ± is half of the 95% interval."

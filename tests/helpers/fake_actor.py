@@ -9,6 +9,7 @@ from typing import Any
 
 from harness.cluster.actor import Actor
 from harness.errors import UserError
+from harness.records.schema import PromptRecord
 from harness.runs.pool import Chunk
 from harness.runs.responses import Response
 
@@ -41,6 +42,9 @@ class FakeActor(Actor):
 
     def receipt(self) -> dict[str, Any]:
         return {"at": "later"}
+
+    def prompts(self) -> list[PromptRecord]:
+        return []
 
     def warm_up(self, suite: str, first: dict[str, int]) -> dict[str, float]:
         return dict.fromkeys(first, SECONDS)

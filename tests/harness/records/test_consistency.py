@@ -10,7 +10,7 @@ from command_lines import refused
 from run_records import drafted_window, item, save
 
 from harness.errors import UserError
-from harness.records.schema import RunConfig, item_seed
+from harness.records.schema import RunConfig, item_seed, judged_hash
 from harness.records.store import config_hash, read_run
 from harness.scoring import main as score
 from tables.figures import main as draw
@@ -18,7 +18,7 @@ from tables.render import main as render
 from tables.report import main as report
 
 Rows = list[dict[str, Any]]
-LENGTHS = {"gsm8k": {"gen_length": 8}}
+LENGTHS = {"gsm8k": {"gen_length": 8, "options": {"steps": 2}}}
 KINDS = {"llada": "llada", "fef-2": "fef"}
 METHODS = {name: {"label": name, "method": kind, "suites": LENGTHS} for name, kind in KINDS.items()}
 CONFIG: dict[str, Any] = {"methods": METHODS, "suites": {"gsm8k": {"title": "GSM8K"}}, "limit": 3, "seed": 0}
@@ -68,6 +68,10 @@ def disagreements(items: Rows, windows: Rows) -> dict[str, Callable[[], object]]
         "llada gsm8k 0 has more rows than token_forwards": lambda: items[0].update(rows=50, token_forwards=0),
         "llada gsm8k 0 has more first_block_seconds than seconds": lambda: items[0].update(first_block_seconds=50),
         "tokens of llada gsm8k 0 do not sum": lambda: items[0].update(content_tokens=99, eos_tokens=None),
+        "verdict of llada gsm8k 1 is not of this text": lambda: items[1].update(
+            text="5", gold="5", correct=False, judged=judged_hash("5", "5", True)
+        ),
+        "fef-2 gsm8k 0 is of a step beyond the 2 of its": lambda: windows[0].update(step=2),
         "llada gsm8k 1 has another seed than the conf": lambda: items[1].update(seed=item_seed(1, "gsm8k", 1)),
         "windows of fef-2 gsm8k 0 rejected is not": lambda: items[3].update(rejected=0),
         "items.jsonl: llada gsm8k 0 .*is there twice": lambda: items.append(items[0]),

@@ -56,6 +56,7 @@ def test_signs_that_some_take_for_line_ends_stay(tmp_path: Path) -> None:
         ("[1]\n", "", r"line 1: a JSON object was expected, not \[1\]"),
         ('{"prompt": ' + "[" * 9000 + "]" * 9000 + "}", "", "line 1: "),
         ([{"prompt": "a", "answer": "5 apples"}], "judge=number", "line 1: the answer '5 apples' is not one number"),
+        ([{"prompt": "a", "question": "b", "answer": "c"}], "", "has columns prompt and question: name the one to ask"),
         ([{"prompt": "a"}], "", "line 1: answer must be text, not None; the columns are prompt; name them"),
         ([{"text": "a", "answer": "b"}], "", "line 1: prompt must be text, not None; the columns are text, answer"),
         (

@@ -71,6 +71,26 @@ def test_attention_that_is_not_computed_is_refused(name: str, scaling: dict[str,
         load_backbone(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("field", "says"),
+    [
+        ({"eos_token_id": 5}, "has eos_token_id 5, and its tokenizer ends texts with 1: one of them is wrong"),
+        ({"tie_word_embeddings": True}, "ties the head to the embedding .*, and its weights have another head"),
+    ],
+)
+def test_a_config_that_contradicts_tokenizer_or_weights_is_refused(
+    tmp_path: Path, field: dict[str, Any], says: str
+) -> None:
+    for file in SHIPPED["nano"].iterdir():
+        if file.is_file():
+            (tmp_path / file.name).symlink_to(file)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").unlink()
+    (tmp_path / "config.json").write_text(json.dumps(config | field))
+    with pytest.raises(ValueError, match=says):
+        load_backbone(tmp_path)
+
+
 def test_a_folder_that_may_be_two_models_is_refused(tmp_path: Path) -> None:
     (official_checkpoint(tmp_path) / "pytorch_model.bin").write_text("{}")
     with pytest.raises(ValueError, match=r"holds 2 sets of weights, model.safetensors and pytorch_model.bin"):
