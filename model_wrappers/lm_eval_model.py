@@ -74,7 +74,7 @@ class FefDllm(TextModel, LM):
         TextModel.__init__(self, path, device=device, **{"max_out_len": max_gen_toks, **more})
         self._device = self.backbone.device
         self.costs = self.beside if costs is None else Path(costs)
-        if self.costs is not None and ((not costs and costs is not None) or self.costs.is_dir()):
+        if costs == "" or (self.costs is not None and self.costs.is_dir()):
             raise ValueError(f"costs={costs!r} must be a file")
 
     def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:

@@ -266,7 +266,8 @@ def stops_of(given: str | Sequence[str] | None, what: str) -> list[str]:
 def _loaded(model: str | Backbone, device: str | None, **how: Any) -> Backbone:
     """A model on a device, by default on the GPU that is visible. Without one a line on stderr says so."""
     if isinstance(model, Backbone):
-        if dropped := [name for name, value in {"device": device, **how}.items() if value]:
+        given = {"device": device, **how}.items()
+        if dropped := [name for name, value in given if value is not None and value is not False]:
             raise ValueError(f"{', '.join(dropped)}: the model is loaded already; give its path, or load it with these")
         return model
     if device is None:

@@ -5,6 +5,7 @@ what is there must have its type and range. Fields that are not named here are a
 """
 
 import hashlib
+import json
 from typing import Annotated, Any, Literal, TypedDict
 
 import msgspec
@@ -124,7 +125,9 @@ def item_seed(seed: int, suite: str, item: int) -> int:
 
 def judged_hash(text: Any, gold: Any, correct: Any) -> str:
     """A hash of a response with its reference and its verdict, by which a record knows that they belong together."""
-    return hashlib.sha256(repr((text, gold, correct)).encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    said = json.dumps([text, gold, correct], ensure_ascii=False)
+    # Half a surrogate pair is read as no letter, see harness/records/files.py.
+    return hashlib.sha256(said.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()).hexdigest()[:16]
 
 
 class PluginName(Struct):

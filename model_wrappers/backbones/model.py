@@ -81,7 +81,7 @@ class Family:
             raise ValueError(f"the config's block_size={length!r}, block_origin={own['origin']!r}: {error}") from error
 
 
-EVERY: WeakSet[Backbone] = WeakSet()  # that this process has loaded
+EVERY: WeakSet[Backbone] = WeakSet()  # all that this process has loaded
 
 
 class Backbone:

@@ -157,31 +157,23 @@ def test_a_window_is_recorded_once() -> None:
         request.record(Window(0, 0, 0, 1, 1, 1))
 
 
-def test_windows_that_say_more_than_was_committed_are_refused(tiny: Backbone, prompt: torch.Tensor) -> None:
+@pytest.mark.parametrize(
+    ("how", "windows", "says"),
+    [
+        ("unmasked", [Window(0, 0, 0, 8, 8, 8)], "recorded 8 accepted drafts, and committed 0 as accepted or known"),
+        ("drawn", [Window(0, n, 0, 5, 0, 5) for n in range(2)], "recorded 10 tokens of windows, and committed 8"),
+        ("accepted", [Window(0, 0, 0, 8, 4, 4)], "recorded 1 windows with rejected drafts, and called reject 0 times"),
+    ],
+)
+def test_windows_that_say_more_than_was_done_are_refused(
+    tiny: Backbone, prompt: torch.Tensor, how: Any, windows: list[Window], says: str
+) -> None:
     def boasting(request: Request, options: Options) -> None:
-        request.commit(range(request.start, request.x_1L.shape[1]), 5, None, "unmasked")
-        request.record(Window(0, 0, 0, 8, 8, 8))
+        request.commit(range(request.start, request.x_1L.shape[1]), 5, None, how)
+        for window in windows:
+            request.record(window)
 
-    with pytest.raises(ValueError, match="recorded 8 accepted drafts, and committed 0 as accepted or known"):
-        decode(tiny, prompt, boasting, gen_length=8)
-
-
-def test_windows_that_commit_more_than_the_response_has_are_refused(tiny: Backbone, prompt: torch.Tensor) -> None:
-    def boasting(request: Request, options: Options) -> None:
-        request.commit(range(request.start, request.x_1L.shape[1]), 5, None, "drawn")
-        for number in range(2):
-            request.record(Window(0, number, 0, 5, 0, 5))
-
-    with pytest.raises(ValueError, match="recorded 10 tokens of windows, and committed 8"):
-        decode(tiny, prompt, boasting, gen_length=8)
-
-
-def test_windows_that_reject_what_was_not_rejected_are_refused(tiny: Backbone, prompt: torch.Tensor) -> None:
-    def boasting(request: Request, options: Options) -> None:
-        request.commit(range(request.start, request.x_1L.shape[1]), 5, None, "accepted")
-        request.record(Window(0, 0, 0, 8, 4, 4))
-
-    with pytest.raises(ValueError, match="recorded 1 windows with rejected drafts, and called reject 0 times"):
+    with pytest.raises(ValueError, match=says):
         decode(tiny, prompt, boasting, gen_length=8)
 
 

@@ -82,7 +82,7 @@ def test_a_response_that_took_a_compilation_is_decoded_again(nano: Backbone, mon
         ),
         ({"plain": "no"}, "plain='no' must be true or false"),
         ({"plain": True, "chat_template_kwargs": {"a": 1}}, "true takes no chat_template_kwargs"),
-        ({"dtype": "bfloat16", "reads_at": -1}, "dtype, reads_at: the model is loaded already"),
+        ({"dtype": "bfloat16", "reads_at": 0}, "dtype, reads_at: the model is loaded already"),
         ({"seed": "7"}, "seed='7' and draws=128 must be whole numbers"),
         ({"draws": 16.5}, "draws=16.5 must be"),
     ],
