@@ -13,7 +13,7 @@ from paths import ROOT
 
 from harness.errors import UserError
 from harness.records.files import file_hash, model_hashes, nano_hashes
-from harness.records.schema import SCHEMA, RunConfig
+from harness.records.schema import SCHEMA, RunConfig, judged_hash
 from harness.records.store import Recorder, config_hash, read_lines, read_meta, read_run
 from model_wrappers.backbones.registry import SHIPPED
 
@@ -62,7 +62,9 @@ def test_a_torn_window_line_does_not_stay(folder: Path) -> None:
 
 def test_scores_come_later_and_change_nothing_else(folder: Path) -> None:
     Recorder(folder).score({("fef-2", "gsm8k", 1): True})
-    assert [row["correct"] for row in read_lines(folder / "items.jsonl")] == [None, True, None]
+    rows = read_lines(folder / "items.jsonl")
+    assert [row["correct"] for row in rows] == [None, True, None]
+    assert [row.get("judged") for row in rows] == [None, judged_hash(None, None, True), None]
 
 
 @pytest.mark.parametrize(

@@ -189,6 +189,10 @@ def test_where_no_program_is_run_no_sandbox_is_named(tmp_path: Path) -> None:
     data = {"folder": "generated", "files": {"gsm8k": {"sha256": sha256}}}
     save(tmp_path / "run", items, config=config | suites, data=data)
     assert describe_scoring(score_run(tmp_path / "run")) == "scored: no model-written program was run"
+    used = "unsafe" if choose().isolation is None else "bubblewrap"
+    save(tmp_path / "run", items, config=config | suites, data=data, scoring={"sandbox": used})
+    # What is judged now runs no program; those of before keep the sandbox that they had.
+    assert score_run(tmp_path / "run", unsafe=True, pending=True)["sandbox"] == used
 
 
 @pytest.mark.slow
