@@ -35,11 +35,18 @@ from harness.elements import elements_of, parse_value
 from harness.errors import UserError, one_line_errors
 from harness.measures.against import flips_of
 from harness.measures.intervals import means, paired
-from harness.measures.table import BY_SEED, measure, method_labels, suite_titles
+from harness.measures.table import BY_SEED, draws_of, measure, method_labels, suite_titles
 from harness.options import checked, option, parsed
 from harness.records.store import Run
 from harness.runs.options import RunOptions
-from harness.stats import LEVEL, holm, mean_difference, mean_difference_interval, mean_difference_p_value
+from harness.stats import (
+    LEVEL,
+    effective_trials,
+    holm,
+    mean_difference,
+    mean_difference_interval,
+    mean_difference_p_value,
+)
 from model_wrappers.options import meant
 
 HEADINGS = [
@@ -97,14 +104,13 @@ def levels_of(vary: tuple[str, ...], cross: bool = False) -> dict[Level, dict[st
 def sweep(options: SweepOptions) -> str:
     """Do the runs that are not there, and write the table; returns it. Raises UserError as a run does, before any."""
     from harness.records.store import read_run, write_atomically
+    from harness.records.written import make_room
     from harness.run import run
     from harness.runs.resolve import resolve
 
     levels = levels_of(options.vary, options.cross)
     if options.out is None or not levels:
         raise UserError("--out FOLDER and --vary are needed: what is to be changed, such as --vary 'gen_length=64|96'")
-    if (options.out / "sweep.csv").is_dir():
-        raise UserError(f"{options.out}/sweep.csv is a folder, and the results go there; move it away")
     same = {each.name: getattr(options, each.name) for each in fields(RunOptions) if each.name not in KEPT}
     runs: dict[Level, tuple[Path, RunOptions]] = {}
     for key, changed in {BASE: {}, **levels}.items():
@@ -113,6 +119,7 @@ def sweep(options: SweepOptions) -> str:
         own = same | changed | {"untimed": True, "out": folder}
         runs[key] = folder, checked(RunOptions, own | {"resume": (folder / "run.json").exists()})
         resolve(runs[key][1])  # what cannot be decoded is refused before hours of the other values
+    make_room(options.out, WRITES, lambda path: path.is_file() and (runs[BASE][0] / "run.json").exists(), kept=True)
     found = {}
     for key, (folder, each_run) in runs.items():
         with tempfile.TemporaryDirectory(prefix="harness-") as scratch:
@@ -131,6 +138,7 @@ def sweep(options: SweepOptions) -> str:
     return "\n".join([*(markdown(*table) for table in tables), described(rows)])
 
 
+WRITES = ("sweep-table.csv", "sweep-table.md", "sweep-table.tex", "sweep.csv", "sweep.md")
 MEAN = "mean"
 
 
@@ -230,7 +238,7 @@ SWEEP = [
     *("factor", "level", "methods", "kendall", "pairs", "swapped", "swapped_shown"),
     *("change", "change_of", "change_low", "change_high"),
 ]
-PROBLEM = ["suite", "item", "gold"]
+DRAW = ["suite", "problem", "draw", "gold"]
 Pair = tuple[str, str]
 
 
@@ -305,29 +313,33 @@ def _change(base: Run, run: Run, method: str) -> tuple[float, float, float]:
     # Another configuration of a suite has its problems under another name, in the same order and with the same answers.
     new = [suite for suite in run.config.suites if suite not in base.config.suites]
     gone = [suite for suite in base.config.suites if suite not in run.config.suites]
-    pairs = zip(new, gone, strict=False)
-    names = {suite: suite for suite in base.config.suites} | {
-        there: here for there, here in pairs if _same_questions(run, there, base, here)
-    }
+    kept = [suite for suite in base.config.suites if suite not in gone]
+    pairs = [*zip(kept, kept, strict=True), *zip(new, gone, strict=False)]
+    names = {there: here for there, here in pairs if _same_questions(run, there, base, here)}
     sides = []
-    for each in (base, run):
-        own = each.items[each.items["method"].astype(str) == method].dropna(subset="correct")
-        own = own.reindex(columns=[*PROBLEM, "correct"]).astype({"correct": bool}).astype({"correct": float})
-        sides.append(own.assign(suite=own["suite"].astype(str).map(names)))
-    both = sides[0].merge(sides[1], on=PROBLEM)
+    for each, named in ((base, {here: here for here in names.values()}), (run, names)):
+        own = each.items.assign(**draws_of(each, each.items["item"].to_numpy(dtype=float)))
+        own = own[own["method"].astype(str) == method].dropna(subset="correct").reindex(columns=[*DRAW, "correct"])
+        own["suite"] = own["suite"].astype(str).map(named)
+        sides.append(own.dropna(subset="suite").astype({"correct": bool}).astype({"correct": float}))
+    both = sides[0].merge(sides[1], on=DRAW)
     if both.empty:
         return math.nan, math.nan, math.nan
-    changes = (both["correct_y"] - both["correct_x"]).groupby(both["suite"])
-    flips = [(int((own < 0).sum()), int((own > 0).sum()), len(own)) for _, own in changes]
+    flips = []
+    for _, own in both.assign(change=both["correct_y"] - both["correct_x"]).groupby("suite"):
+        change = own["change"].to_numpy()
+        worth = effective_trials(change, own["problem"].to_numpy()) / len(own)
+        flips.append((worth * (change < 0).sum(), worth * (change > 0).sum(), worth * len(own)))
     low, high = mean_difference_interval(flips)
     return 100 * mean_difference(flips), 100 * low, 100 * high
 
 
 def _same_questions(run: Run, suite: str, base: Run, other: str) -> bool:
-    """Whether two suites may have the same questions: of files of a user's own, if they are one file."""
+    """Whether two suites may have the same questions: generated alike, or if they are files, one file."""
     own = [run.config.suites[suite].questions, base.config.suites[other].questions]
     files = [None if each is UNSET else each.sha256 for each in own]
-    return files[0] == files[1]
+    generated = [each.config.data for each in (run, base) if each.config.generated]
+    return files[0] == files[1] and (files[0] is not None or len({*generated}) < 2)
 
 
 def main(line: list[str] | None = None) -> int:

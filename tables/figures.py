@@ -24,8 +24,8 @@ from harness.errors import UserError, explained, one_line_errors
 from harness.measures.seconds import read_measured
 from harness.measures.table import suite_titles
 from harness.options import option, parsed
+from harness.records.written import ELSEWHERE, make_room
 from tables import charts, fronts
-from tables.folder import ELSEWHERE, make_room
 
 
 def save(figure: Figure, stem: Path, chosen: bool = True) -> list[Path]:

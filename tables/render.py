@@ -37,8 +37,8 @@ from harness.measures.seconds import read_measured
 from harness.measures.table import measure
 from harness.options import option, parsed
 from harness.records.store import Run, write_atomically
+from harness.records.written import ELSEWHERE, make_room
 from model_wrappers.options import meant
-from tables.folder import ELSEWHERE, make_room
 from tables.output import NAME as PDF
 from tables.output import latex, markdown, write_pdf
 from tables.sheets import MEAN_TITLE, Sheet, TableRequest, with_columns

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.errors import UserError, explained, one_line_errors
+from harness.errors import UserError, one_line_errors
 from harness.options import option, parsed
 
 if TYPE_CHECKING:
@@ -76,6 +76,7 @@ def audit(options: AuditOptions) -> list[str]:
     from harness.audit import exact, fef, neural
     from harness.records.environment import write_tables
     from harness.records.store import write_atomically
+    from harness.records.written import make_room
     from model_wrappers import load_backbone
 
     transformers.utils.logging.disable_progress_bar()
@@ -87,8 +88,9 @@ def audit(options: AuditOptions) -> list[str]:
         prompts = neural.prompts_of(backbone, options.prompts, options.prompts_per_suite, options.gen_length)
         neural.check_fit(backbone, prompts, options.span)
     if options.out is not None:
-        with explained(f"cannot make --out {options.out}", OSError, instead="choose another"):
-            options.out.mkdir(parents=True, exist_ok=True)
+        record = options.out / "audit.json"
+        own = record.is_file() and '"arguments"' in record.read_text(encoding="utf-8")[:20]
+        make_room(options.out, [record.name, *(f"{name}.csv" for name in sections)], lambda path: own, kept=True)
     size = f"tables of {options.tokens} tokens at {options.positions} positions, seed {options.seed}"
     if "law" in sections:
         with tempfile.TemporaryDirectory() as scratch:

@@ -49,12 +49,12 @@ AGAINST = [
 def against(run: Run, reference: str) -> pd.DataFrame:
     """A row per method other than the reference and suite, and one of all suites (ALL); columns are AGAINST.
 
-    items, judged, lost, gained, same: of `Paired`. points: 100 * (gained - lost) / judged, with its 95% interval
-    (`stats.mean_difference_interval`). holm_low, holm_high: its interval after Holm over all rows; word: what it shows;
-    needed: how many problems a difference like this would need for that interval to exclude 0. speed: the reference's
-    total seconds / the method's, with its bootstrap interval. Points and speed of ALL are plain means over the suites.
-    NaN where there is nothing to compare. Raises UserError if the run has no such method with items, or no other shares
-    any with it.
+    items, lost, gained, same: of `Paired`; judged: its problems. points: 100 * (gained - lost) / all judged items, with
+    its 95% interval (`stats.mean_difference_interval`). holm_low, holm_high: its interval after Holm over all rows;
+    word: what it shows; needed: how many problems a difference like this would need for that interval to exclude 0.
+    speed: the reference's total seconds / the method's, with its bootstrap interval. Points and speed of ALL are plain
+    means over the suites. NaN where there is nothing to compare. Raises UserError if the run has no such method with
+    items, or no other shares any with it.
     """
     methods, suites = list(method_labels(run)), list(suite_titles(run))
     pairs = paired(run, reference) if reference in methods else {}
@@ -114,7 +114,7 @@ def flips_of(pairs: Sequence[Paired]) -> list[Flips]:
 
 def _row(method: str, suite: str, pairs: Sequence[Paired], complete: bool = True) -> dict[str, Any]:
     """The row of a method over `pairs`, one per suite; it has a speed if they are `complete` and were timed."""
-    judged, lost, gained = (sum(getattr(pair, name) for pair in pairs) for name in ("judged", "lost", "gained"))
+    judged, lost, gained = (sum(getattr(pair, name) for pair in pairs) for name in ("problems", "lost", "gained"))
     flips = flips_of(pairs)
     points = mean_difference_interval(flips) if flips else (math.nan, math.nan)
     speed, *speeds = _speed(pairs, LEVEL) if complete else (math.nan, math.nan, math.nan)
@@ -250,7 +250,7 @@ def _claim_row(claim: Claim, runs: list[Run], level: float) -> dict[str, Any]:
     if len(speeds) > 1:
         by_threads = speeds.groupby("threads")["value"].agg(list).to_dict()
         shown = [f"{', '.join(f'{each:.2f}' for each in own)} on {count}" for count, own in by_threads.items()]
-    judged = sum(pair.judged for pair in pairs)
+    judged = sum(pair.problems for pair in pairs)
     return {
         "claim": claim.claim,
         "record": claim.record,

@@ -42,8 +42,8 @@ class Paired:
 
     seconds: (items, 2), the reference's and the method's; fewer where the run has its seconds from another, NaN where
     it was not timed. judged: items scored for both; lost, gained: those that only the reference, or only the method,
-    has right. same: items with the same tokens. worth: independent verdicts for each judged one; where problems have
-    several seeds it is below 1, and seconds are a problem's over all.
+    has right. same: items with the same tokens. problems: of the judged items. worth: independent verdicts for each
+    judged one; where problems have several seeds it is below 1, and seconds are a problem's over all.
     """
 
     items: int
@@ -52,6 +52,7 @@ class Paired:
     lost: int
     gained: int
     same: int
+    problems: int
     worth: float = 1.0
 
 
@@ -78,6 +79,7 @@ def paired(run: Run, reference: str = REFERENCE) -> dict[tuple[str, str], Paired
             lost=int(((right == 1) & (verdict == 0)).sum()),
             gained=int(((right == 0) & (verdict == 1)).sum()),
             same=int((own["tokens"] == own["tokens_reference"]).sum()),
+            problems=own["problem"][right.notna() & verdict.notna()].nunique(),
             worth=worth,
         )
     return found

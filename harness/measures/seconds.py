@@ -15,6 +15,7 @@ from msgspec import structs
 
 from harness.errors import UserError
 from harness.measures.table import PROBLEM, REFERENCE, suite_titles
+from harness.records.schema import RunRecord
 from harness.records.store import KEY, Run, read_run
 
 FOLDER = "speed"
@@ -43,7 +44,7 @@ def timed_sessions(folder: Path) -> list[Run]:
 def with_speed(run: Run, speed: Run) -> Run:
     """`run` with the seconds of `speed`, NaN for items that it does not have, and the methods that only `speed` has.
 
-    Raises UserError if `speed` is not timed, has other problems or settings, or lacks a method or a suite.
+    Raises UserError if `speed` is not timed, has other problems, settings or code, or lacks a method or a suite.
     """
     if speed.items.empty:
         raise UserError(f"{speed.folder} has no finished response yet; go on with it, or move it away")
@@ -60,10 +61,17 @@ def with_speed(run: Run, speed: Run) -> Run:
         for role, suite in here
         if here[role, suite] != there.get((role, suite))
     ]
+    other += _other_code(run.meta, speed.meta)
     if other:
         raise UserError(f"{speed.folder}: {', '.join(other)}: missing there, or not as in {run.folder}")
     _check_whole(speed)
     both = _both(run, speed)
+    alike = both["tokens_hash"].eq(both["tokens_hash_speed"]) & both["forwards_speed"].notna()
+    if others := sorted({*both.loc[alike & both["forwards"].ne(both["forwards_speed"]), "method"]}):
+        raise UserError(
+            f"{speed.folder}: {', '.join(others)} took other forwards there for the same tokens than in {run.folder}: "
+            "the decoders are not the same, make both runs anew"
+        )
     alone = ~speed.items["method"].isin(run.config.methods)
     known = pd.MultiIndex.from_frame(both[PROBLEM])
     if (
@@ -83,6 +91,18 @@ def with_speed(run: Run, speed: Run) -> Run:
     spent = run.items[list(KEY)].merge(speed.items.reindex(columns=[*KEY, *SPENT]), on=list(KEY), how="left")
     items = run.items.assign(**{name: spent[name].to_numpy(float, na_value=math.nan) for name in SPENT})
     return dataclasses.replace(run, items=items, speed=speed)
+
+
+def _other_code(meta: RunRecord, speed: RunRecord) -> list[str]:
+    """What two runs both have of code from outside, and not alike: plugins by file or package, functions by method."""
+    plugins = [{Path(each.path).name: each.sha256 for each in made.plugins} for made in (meta, speed)]
+    functions = [made.code.get("functions") or {} for made in (meta, speed)]
+    return [
+        f"the {kind} {name}"
+        for kind, (here, there) in {"plugin": plugins, "function of": functions}.items()
+        for name in here
+        if name in there and here[name] != there[name]
+    ]
 
 
 def _check_whole(speed: Run) -> None:
@@ -116,7 +136,7 @@ def same_tokens_with(run: Run) -> str:
 
 
 def _both(run: Run, speed: Run) -> pd.DataFrame:
-    columns = [*KEY, "prompt_hash", "tokens_hash"]
+    columns = [*KEY, "prompt_hash", "tokens_hash", "forwards"]
     return run.items.reindex(columns=columns).merge(
         speed.items.reindex(columns=columns), on=list(KEY), suffixes=("", "_speed")
     )

@@ -146,7 +146,7 @@ def checked_items(run: Run) -> pd.DataFrame:
             )
         columns[name] = values
     columns |= {name: _numbers(items, name) for name in OPTIONAL}
-    columns |= _draws(run, columns["item"])
+    columns |= draws_of(run, columns["item"])
     columns |= categoricals(items, run)
     columns["verdict"] = _verdicts(run)
     tokens = pd.factorize(items["tokens_hash"])[0] if "tokens_hash" in items else np.full(len(items), -1)
@@ -189,7 +189,10 @@ def _against_reference(items: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def _draws(run: Run, item: npt.NDArray[np.float64]) -> dict[str, npt.NDArray[np.float64]]:
+def draws_of(run: Run, item: npt.NDArray[np.float64]) -> dict[str, npt.NDArray[np.float64]]:
+    """For each number of an item (n,) its problem, and the place of its seed among the run's. Raises UserError if
+    run.json does not say how many items a suite has.
+    """
     draws, files = len(run.config.draws), run.meta.data.get("files") or {}
     if draws == 1:
         return {"problem": item, "draw": np.zeros(len(item))}

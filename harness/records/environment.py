@@ -70,9 +70,13 @@ def rows_of(table: pd.DataFrame) -> list[dict[str, Any]]:
 def _git(*arguments: str, folder: Path = TOP) -> str | None:
     """What git says of the repository whose top is `folder`; None where there is none, or only one around it."""
 
+    # In a hook git names another repository to all that it starts.
+    own = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+
     def said(*words: str) -> str | None:
+        command = ["git", "-C", str(folder), *words]
         try:
-            done = subprocess.run(["git", "-C", str(folder), *words], capture_output=True, text=True, check=False)
+            done = subprocess.run(command, capture_output=True, text=True, check=False, env=own)
         except OSError:
             return None
         return done.stdout.strip() if done.returncode == 0 else None

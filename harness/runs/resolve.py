@@ -176,10 +176,12 @@ def _template_args(options: RunOptions) -> dict[str, Any]:
     try:
         found = json.loads(given if isinstance(given, str) else json.dumps(given or {}), object_pairs_hook=once)
         json.dumps(found, allow_nan=False)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RecursionError):
         found = None
     if not isinstance(found, dict):
-        raise UserError(f"--chat-template-args {given} must be a JSON object, such as '{{\"enable_thinking\": true}}'")
+        raise UserError(
+            f"--chat-template-args {str(given)[:60]} must be a JSON object, such as '{{\"enable_thinking\": true}}'"
+        )
     if found and options.prompt == "plain":
         raise UserError("--chat-template-args are for chat templates, and --prompt plain takes none: leave one out")
     return found

@@ -92,6 +92,8 @@ def read_questions(questions: Questions) -> list[dict[str, str]]:
         return parallelbench_rows(path)
     not_text = explained(f"questions {path}", UnicodeDecodeError, instead="save the file as UTF-8, not compressed")
     with explained(f"questions {path}", OSError, ValueError, csv.Error), not_text:
+        if path.exists() and not path.is_file():
+            raise ValueError("it is no plain file")
         if not (rows := list(_rows(path))):
             raise ValueError("the file holds no questions")
         named = [name for name in PROMPTS if name in rows[0][1]]

@@ -50,7 +50,6 @@ LLADA_MOE_CHOICES: dict[str, Any] = {
     "moe_router_enable_expert_bias": False,
     "moe_router_score_function": "softmax",
     "routed_scaling_factor": 1,
-    "partial_rotary_factor": 1,
     "clip_qkv": None,
     "attention_bias": False,
     "rope_scaling": None,

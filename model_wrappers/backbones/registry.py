@@ -16,7 +16,9 @@ from transformers import PretrainedConfig, PreTrainedTokenizerBase, PreTrainedTo
 from transformers.utils import cached_file
 
 from model_wrappers.backbones import llada, mixtures, qwen
+from model_wrappers.backbones.adapters import CONFIG as ADAPTER
 from model_wrappers.backbones.adapters import QUIET, adapter_of, base_of, merged
+from model_wrappers.backbones.adapters import WEIGHTS as ADAPTER_WEIGHTS
 from model_wrappers.backbones.model import Backbone, Family, ReadsAt, check_extends
 from model_wrappers.backbones.weights import load_remote, load_weights
 
@@ -46,6 +48,9 @@ LOADING_ERRORS = (
 )
 SIZES = ("hidden_size", "d_model", "num_hidden_layers", "n_layers", "num_attention_heads", "n_heads", "vocab_size")
 WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
+# What transformers' rope_parameters may hold and is computed; anything else that is neither null nor 1 is not.
+ROPE = dict.fromkeys(("rope_type", "type"), (None, "default"))
+PARTIAL = ("llada2_moe",)  # models that turn a part of each head, as partial_rotary_factor says
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -105,7 +110,7 @@ def load_backbone(
         lacking = [size for size in ("hidden_size", "num_hidden_layers", "vocab_size") if size not in config]
         if family.causal and lacking:  # transformers' defaults are 7 B parameters
             raise ValueError(f"its config says model_type {family.model_type!r} and no {', '.join(lacking)}")
-        asked = "" if family.causal or family.mask is None else _not_computed(config)
+        asked = "" if family.causal or family.mask is None else _not_computed(config, family)
         if asked:
             raise ValueError(f"its config asks for what this code does not compute: {asked}")
         if attn not in family.attention:
@@ -199,19 +204,21 @@ def _faults(config: Any) -> Iterator[str]:
         yield f"its config has the same id for mask and EOS, {min(named)}"
 
 
-def _not_computed(config: dict[str, Any]) -> str:
-    """What a config says of scaled rotary angles, under the names of every generation, of two bases of theirs, or of a
-    sliding window; "" where it says nothing of these."""
+def _not_computed(config: dict[str, Any], family: Family) -> str:
+    """What a config says of rotary angles that are scaled or of a part of each head, under the names of every
+    generation, of two bases of theirs, or of a sliding window; "" where it says nothing of these."""
     base, also = config.get("rope_theta"), (config.get("rope_parameters") or {}).get("rope_theta")
     if None not in (base, also) and base != also:
         return f"rope_theta={base} beside rope_parameters.rope_theta={also}"
     if config.get("sliding_window") and config.get("use_sliding_window", True):
         return f"sliding_window={config['sliding_window']}"
+    part = () if family.model_type in PARTIAL else ("partial_rotary_factor",)
     for field in ("rope_scaling", "rope_parameters"):
-        kind = (config.get(field) or {}).get("rope_type", (config.get(field) or {}).get("type", "default"))
-        if kind not in (None, "default"):
-            return f"{field}={config[field]}"
-    factors = {field: config.get(field) for field in ("rope_scaling_factor", "scaling_factor")}
+        rope = config.get(field) or {}
+        names = rope.keys() - ({"rope_theta"} if part else {"rope_theta", "partial_rotary_factor"})
+        if any(rope[name] not in ROPE.get(name, (None, 1)) for name in names):
+            return f"{field}={rope}"
+    factors = {field: config.get(field) for field in ("rope_scaling_factor", "scaling_factor", *part)}
     return ", ".join(f"{field}={factor}" for field, factor in factors.items() if factor not in (None, 1))
 
 
@@ -222,6 +229,8 @@ def _folder_faults(folder: Path) -> Iterator[str]:
     sets = [name for name in WEIGHTS if (folder / name).exists()]
     if len(sets) > 1:
         yield f"holds {len(sets)} sets of weights, {' and '.join(sets)}: leave one of them there"
+    if not (folder / ADAPTER).exists() and (names := [name for name in ADAPTER_WEIGHTS if (folder / name).exists()]):
+        yield f"holds the weights of an adapter, {names[0]}, and no {ADAPTER}: put that there, or take them away"
 
 
 def _check_tensors(source: str, config: dict[str, Any]) -> None:

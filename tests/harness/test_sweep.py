@@ -99,6 +99,28 @@ def test_another_configuration_of_a_suite_is_compared_problem_by_problem(tmp_pat
     assert "| -30.0 | FEF |" in sweep.described(rows) and "| no problem in both |" in sweep.described(rows)
 
 
+def test_seeds_are_no_problems_of_their_own_in_a_change(tmp_path: Path) -> None:
+    one, same = run_of(tmp_path / "a", {"fef": 50}), run_of(tmp_path / "b", {"fef": 60})
+    six = [run_of(tmp_path / name, *[{"fef": count}] * 6) for name, count in (("c", 50), ("d", 60))]
+    ends = ["change", "change_low", "change_high"]
+    alone, drawn = (swept(base, {("x", "y"): level})[ends] for base, level in ((one, same), six))
+    assert drawn.to_numpy().tolist()[0] == pytest.approx(alone.to_numpy().tolist()[0])
+
+
+def test_another_seed_of_a_problem_is_no_other_problem(tmp_path: Path) -> None:
+    """Two problems with two seeds have the numbers 0 to 3, and three problems have others of the same numbers."""
+    base, level = (
+        save(
+            tmp_path / str(count),
+            [item("fef", "gsm8k", at, gold="1", correct=at % count == 0) for at in range(2 * count)],
+            config={"methods": METHODS, "suites": {"gsm8k": {}}, "seeds": [0, 1]},
+            data={"files": {"gsm8k": {"items": 2 * count}}},
+        )
+        for count in (2, 3)
+    )
+    assert swept(base, {("limit", "3"): level})["change"].to_list() == [0]
+
+
 def test_a_method_that_a_level_lacks_is_left_out_of_it(tmp_path: Path) -> None:
     base = run_of(tmp_path / "base", {"llada": 50, "threshold": 52, "fef": 80})
     rows = swept(base, {("model", "x"): run_of(tmp_path / "model", {"llada": 50, "fef": 80})})
@@ -111,7 +133,18 @@ def test_two_files_of_questions_are_not_compared_problem_by_problem(tmp_path: Pa
         named = {"file": f"{name}.jsonl", "sha256": sha256, "prompt": "", "answer": "answer", "judge": "exact"}
         return save(tmp_path / name, items, config={"methods": METHODS, "suites": {name: {"questions": named}}})
 
-    rows = swept(of("one", "a"), {("suite", "two"): of("two", "b"), ("suite", "same"): of("same", "a")})
+    levels = {("suite", "two"): of("two", "b"), ("suite", "same"): of("same", "a")}
+    rows = swept(of("one", "a"), levels | {("suite", "one"): of("one", "b")})
+    assert rows["change"].to_list() == pytest.approx([math.nan, 0, math.nan], nan_ok=True)
+
+
+def test_generated_problems_of_other_seeds_are_not_compared_though_answers_agree(tmp_path: Path) -> None:
+    def of(data: str) -> Run:
+        items = [item("fef", "gsm8k", at, gold="1", correct=True) for at in range(10)]
+        config = {"methods": METHODS, "suites": {"gsm8k": {}}, "data": data}
+        return save(tmp_path / data.replace(":", "-"), items, config=config)
+
+    rows = swept(of("generated"), {("data", "x"): of("generated:7"), ("data", "y"): of("generated")})
     assert rows["change"].to_list() == pytest.approx([math.nan, 0], nan_ok=True)
 
 
@@ -141,8 +174,8 @@ def test_a_value_that_cannot_be_decoded_is_refused_before_the_base_is(tmp_path: 
 
 
 def test_results_that_have_no_place_are_refused_before_anything_is_decoded(tmp_path: Path) -> None:
-    (tmp_path / "sweep.csv").mkdir()
-    with pytest.raises(UserError, match=r"sweep\.csv is a folder"):
+    (tmp_path / "sweep.csv").write_text("mine")
+    with pytest.raises(UserError, match=r"sweep\.csv that no command of this project wrote"):
         sweep.main(["--suite", "gsm8k", "--limit", "1", "--vary", "stop_at_eos=true", "--out", str(tmp_path)])
 
 

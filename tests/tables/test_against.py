@@ -203,7 +203,8 @@ def test_claims_of_seeds_that_agree_are_those_of_one(tmp_path: Path) -> None:
     path = tmp_path / "claims.toml"
     path.write_text("".join(f"[[claim]]{claim.replace('run', name)}" for name in ("one", "three")))
     main([str(path)])
-    one, three = pd.read_csv(path.with_suffix(".csv"))[["value", "low", "high", "word"]].to_dict("records")
+    one, three = pd.read_csv(path.with_suffix(".csv"))[["items", "value", "low", "high", "word"]].to_dict("records")
+    assert one["items"] == 40
     assert three == pytest.approx(one)
 
 

@@ -262,7 +262,7 @@ def test_a_decoder_that_is_not_exact_makes_the_exit_code_one(
         (["--samples", "-5"], "--samples -5 must be at least 1"),
         (["--span", "40"], "--span 40 exceeds the response of 32 tokens of lists"),
         (["--model", "nowhere/at-all"], "cannot load model"),
-        (["--sections", "lemma", "--out", __file__], "cannot make --out"),
+        (["--sections", "lemma", "--out", __file__], "cannot write to"),
     ],
 )
 def test_what_makes_no_audit_is_refused(line: list[str], named: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -92,6 +92,12 @@ def test_a_repository_around_the_package_is_not_its_own(tmp_path: Path) -> None:
     assert receipts._git("status", "--porcelain", folder=(tmp_path / "package").resolve()) is None
 
 
+def test_the_commit_is_the_repositorys_own_whatever_git_says_in_a_hook(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = receipts._git("rev-parse", "HEAD")
+    monkeypatch.setenv("GIT_DIR", "/nowhere")
+    assert receipts._git("rev-parse", "HEAD") == before is not None
+
+
 def test_only_code_makes_a_record_dirty(tmp_path: Path) -> None:
     """OpenCompass leaves a folder .cache where it was started."""
     subprocess.run(["git", "init", "--quiet", tmp_path], check=True)

@@ -55,6 +55,7 @@ def test_chat_template_arguments_are_recorded_where_they_are_given() -> None:
         (("enable_thinking=true",), "must be a JSON object, such as '{\"enable_thinking\": true}'"),
         (("[1]",), "must be a JSON object"),
         (('{"a": NaN}',), "must be a JSON object"),
+        (("[" * 5000 + "]" * 5000,), "must be a JSON object"),
         (('{"enable_thinking": true}', "--prompt", "plain"), "--prompt plain takes none: leave one out"),
     ],
 )

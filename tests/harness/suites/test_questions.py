@@ -362,6 +362,11 @@ def test_prompts_and_responses_are_taken_as_they_are(tmp_path: Path) -> None:
     assert read_exchanges(path, "--data", "mbpp", 2) == [Exchange("Say hello.", "hello")] * 2
 
 
+def test_a_device_is_no_file_of_questions() -> None:
+    with pytest.raises(UserError, match="questions /dev/zero: it is no plain file"):
+        questions_of("mine=/dev/zero(judge=number)")
+
+
 def test_two_csv_files_that_were_joined_are_refused(tmp_path: Path) -> None:
     path = written(tmp_path, "prompt,answer\na,b\nprompt,answer\nc,d\n", "q.csv")
     with pytest.raises(UserError, match="line 3 is the header again: two files were joined"):

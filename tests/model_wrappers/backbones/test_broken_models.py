@@ -53,6 +53,19 @@ def test_integers_among_weights_are_refused(tmp_path: Path) -> None:
         load_backbone(folder)
 
 
+@pytest.mark.parametrize("field", ["partial_rotary_factor", "rope_parameters"])
+def test_angles_of_a_part_of_each_head_are_refused_where_all_of_it_is_turned(field: str, tmp_path: Path) -> None:
+    part = {"partial_rotary_factor": 0.5}
+    with pytest.raises(ValueError, match=f"does not compute: {field}="):
+        load_backbone(changed_config(tmp_path, **(part if field in part else {field: part})))
+
+
+def test_weights_of_an_adapter_without_its_config_are_refused(tmp_path: Path) -> None:
+    (official_checkpoint(tmp_path) / "adapter_model.safetensors").write_bytes(b"")
+    with pytest.raises(ValueError, match=r"weights of an adapter, adapter_model\.safetensors, and no adapter_config"):
+        load_backbone(tmp_path)
+
+
 @pytest.mark.parametrize("name", ["llada", "Dream", "a2d-qwen3", "llada2_moe"])
 @pytest.mark.parametrize(
     "scaling",
@@ -60,6 +73,7 @@ def test_integers_among_weights_are_refused(tmp_path: Path) -> None:
         {"rope_scaling": {"type": "yarn", "factor": 4.0}},
         {"rope_parameters": {"rope_type": "linear", "factor": 4.0, "rope_theta": 10000.0}},
         {"rope_scaling_factor": 4.0},
+        {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "original_max_position_embeddings": 64}},
         {"rope_theta": 500000.0, "rope_parameters": {"rope_theta": 10000.0}},
         {"sliding_window": 16, "use_sliding_window": True},
     ],

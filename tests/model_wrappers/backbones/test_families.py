@@ -189,7 +189,6 @@ def test_a_vocabulary_head_may_be_the_embedding(tmp_path: Path) -> None:
         ("llada_moe", "moe_router_enable_expert_bias", True),
         ("llada_moe", "moe_router_score_function", "sigmoid"),
         ("llada_moe", "qk_layernorm", False),
-        ("llada_moe", "partial_rotary_factor", 0.5),
     ],
 )
 def test_a_config_of_another_architecture_is_refused(name: str, field: str, value: object, tmp_path: Path) -> None:

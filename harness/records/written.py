@@ -1,4 +1,4 @@
-"""Folders that tables and figures go to: nothing in them is replaced or deleted but what such a command wrote."""
+"""Folders that results go to: nothing in them is replaced or deleted but what a command of this project wrote."""
 
 from collections.abc import Callable, Collection
 from pathlib import Path
