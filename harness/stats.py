@@ -176,6 +176,7 @@ def paired_interval(lost: float, gained: float, n: float, level: float = LEVEL) 
 
 
 Flips = tuple[float, float, float]  # of a suite: items lost, items gained, and all the paired items
+MANY = 2000  # discordant items of which the normal law is as good as the exact one
 GRAIN = 100  # the exact test's weights are whole numbers, the largest this one
 
 
@@ -223,17 +224,26 @@ def mean_difference_p_value(suites: Sequence[Flips]) -> float:
     return min(1.0, 2 * min(mean_difference_p_values(suites)))
 
 
-def mean_difference_growth(suites: Sequence[Flips], level: float) -> float:
-    """How many times as many paired items would show a `mean_difference` like this at a level, by the normal law.
+def mean_difference_enough(suites: Sequence[Flips], level: float, items: float) -> float:
+    """How many of today's `items` would show a `mean_difference` like this, by its interval and by its exact test.
 
-    Infinite for no difference, at most 1 where these do, NaN for a level that is NaN. The statistic grows with the root
-    of the items.
+    level: of both, NaN for none. Infinite for no difference. From what the normal law asks for, whose statistic grows
+    with the root of the items, in steps of a percent; beyond MANY discordant items both agree, and it is the law's.
     """
     if math.isnan(level):
         return math.nan
     variance = sum((lost + gained) / n**2 for lost, gained, n in suites) / len(suites) ** 2
     score = mean_difference(suites) / math.sqrt(variance) if variance else 0.0
-    return float(stats.norm.ppf((1 + level) / 2) / score) ** 2 if score else math.inf
+    if not score:
+        return math.inf
+    count = math.ceil(items * float(stats.norm.ppf((1 + level) / 2) / score) ** 2)
+    while sum(lost + gained for lost, gained, _ in suites) * count / items < MANY:
+        grown = [(count * lost / items, count * gained / items, count * n / items) for lost, gained, n in suites]
+        low, high = mean_difference_interval(grown, level)
+        if (low > 0 or high < 0) and mean_difference_p_value(grown) < 1 - level:
+            break
+        count += max(1, count // 100)
+    return count
 
 
 def ratio_of_totals(above: Any, below: Any) -> float:

@@ -47,6 +47,7 @@ from harness.stats import (
     mean_difference_interval,
     mean_difference_p_value,
 )
+from harness.suites.registry import split_named
 from model_wrappers.options import meant
 
 HEADINGS = [
@@ -194,10 +195,12 @@ def caption(base: Run, factor: str) -> str:
     numbers = " to ".join(map(str, dict.fromkeys([counts.min(), counts.max()])))
     if "limit" in factor.split(BY):
         numbers = f"limit, of base {numbers},"
+    split, seed = split_named(base.config.data) or ("", 0)
+    kind = f"generated {'dev ' * (split == 'dev')}problems each{f', drawn with seed {seed}' * bool(seed)}"
     spread = f"the standard deviation over the seeds {', '.join(map(str, draws))}"
     return (
         f"Accuracy (%) by {factor}, {'mean over' if len(suites) > 1 else 'on'} {', '.join(suites)} ({numbers} "
-        f"{'generated ' * base.config.generated}problems each), with {', '.join(models)}. "
+        f"{kind if split else 'problems each'}), with {', '.join(models)}. "
         f"± is {spread if len(draws) > 1 else 'half of the 95% interval'}."
     )
 
@@ -226,7 +229,7 @@ def described(rows: pd.DataFrame) -> str:
         counts = [row[name] for name in ("pairs", "swapped", "swapped_shown")]
         cells = [row["factor"], row["level"], row["methods"], f"{row['kendall']:.2f}", *counts]
         if math.isnan(row["change"]):
-            cells += ["no problem in both", "", ""]
+            cells += ["other problems", "", ""]
         else:
             cells += [f"{row['change']:+.1f}", row["change_of"]]
             cells += [f"{row['change_low']:+.1f} to {row['change_high']:+.1f}"]

@@ -43,7 +43,7 @@ def render(tokenizer: PreTrainedTokenizerBase, messages: list[dict[str, str]], /
             f"the tokenizer of {tokenizer.name_or_path} has no chat template; a run takes --prompt plain for a base "
             "model"
         )
-    how: dict[str, Any] = {"add_generation_prompt": True, "enable_thinking": False, **template}
+    how: dict[str, Any] = {"add_generation_prompt": True, "enable_thinking": False, "thinking": False, **template}
     written = how.get("chat_template") or tokenizer.get_chat_template()
     if not isinstance(written, str):
         raise ValueError(f"chat_template must be text, not {written!r}")

@@ -29,7 +29,7 @@ from harness.stats import (
     holm,
     holm_levels,
     mean_difference,
-    mean_difference_growth,
+    mean_difference_enough,
     mean_difference_interval,
     mean_difference_p_value,
     speedup_interval,
@@ -91,8 +91,10 @@ def with_words(compared: pd.DataFrame) -> pd.DataFrame:
         word(low, high, rejected=adjusted < 1 - LEVEL)
         for (low, high), adjusted in zip(found.itertuples(index=False, name=None), holm(p_values), strict=True)
     ]
-    growth = [mean_difference_growth(own, level) if own else math.nan for own, level in zip(rows, levels, strict=True)]
-    needed = np.ceil(compared["judged"] * growth)
+    needed = [
+        mean_difference_enough(own, level, judged) if own else math.nan
+        for own, level, judged in zip(rows, levels, compared["judged"], strict=True)
+    ]
     return compared.assign(holm_low=found["holm_low"], holm_high=found["holm_high"], word=words, needed=needed)
 
 

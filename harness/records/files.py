@@ -66,6 +66,11 @@ def opened(path: Path) -> Iterator[BinaryIO | gzip.GzipFile]:
             yield file
         return
     with explained(f"{packed} is damaged", EOFError, zlib.error, gzip.BadGzipFile), gzip.open(packed) as file:
+        if len(file.readline(LONGEST)) == LONGEST:
+            raise UserError(
+                f"{packed} is damaged: its first line has more than {LONGEST >> 20} MiB; unpack it yourself"
+            )
+        file.seek(0)
         yield file
 
 
@@ -73,6 +78,9 @@ def check_plain(path: Path) -> None:
     """Raise UserError for what is no file with an end, as a device or a pipe is none."""
     if path.exists() and not path.is_file():
         raise UserError(f"{path} is no plain file; the record is damaged, put the file itself there")
+
+
+LONGEST = 1 << 26  # bytes of a line
 
 
 def packed_of(path: Path) -> Path:

@@ -119,7 +119,8 @@ def _resolved(element: Element) -> tuple[str, dict[str, Preset]]:
         presets = read_choice(element.plugin)
         if plain and (not name or name in presets):
             return element.text, {name: presets[name]} if name else presets
-        wrong = f"a tuned method takes no options and no cache{meant(name, presets)}"
+        wrong = "a tuned method takes no options and no cache"
+        wrong = wrong if not name or name in presets else f"it has no method {name}{meant(name, presets)}"
     elif element.plugin and name not in (brought := load(element.plugin).methods):
         wrong = f"{element.plugin} registers no method {name}; it has {', '.join(brought) or 'none'}"
     elif name in GROUPS or name == ALL:

@@ -94,6 +94,8 @@ def read_questions(questions: Questions) -> list[dict[str, str]]:
     with explained(f"questions {path}", OSError, ValueError, csv.Error), not_text:
         if path.exists() and not path.is_file():
             raise ValueError("it is no plain file")
+        if path.exists() and path.stat().st_size > LARGEST:
+            raise ValueError(f"it has more than {LARGEST >> 20} MiB; ask fewer questions")
         if not (rows := list(_rows(path))):
             raise ValueError("the file holds no questions")
         named = [name for name in PROMPTS if name in rows[0][1]]
@@ -187,6 +189,7 @@ def _plain(text: str) -> str:
     return " ".join(unicodedata.normalize("NFD", folded).split())
 
 
+LARGEST = 1 << 29  # bytes of a file, which is read whole
 PARALLELBENCH = "parallelbench:"
 MADE = "parallelbench"  # what Questions.prompt says of its files: the prompt is made, not a column
 TASKS, METRICS = Path("dataset/parallel_bench/data/output/test"), Path("dataset/parallel_bench/metrics.py")

@@ -3,6 +3,7 @@
 A new architecture is a file in this folder and an entry in FAMILIES.
 """
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -50,6 +51,10 @@ SIZES = ("hidden_size", "d_model", "num_hidden_layers", "n_layers", "num_attenti
 WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
 # What transformers' rope_parameters may hold and is computed; anything else that is neither null nor 1 is not.
 ROPE = dict.fromkeys(("rope_type", "type"), (None, "default"))
+SCALED = (  # of other architectures, or of old names
+    *("rope_scaling_factor", "scaling_factor", "final_logit_softcapping", "attn_logit_softcapping"),
+    *("logits_scaling", "embedding_multiplier", "residual_multiplier", "attention_multiplier"),
+)
 PARTIAL = ("llada2_moe",)  # models that turn a part of each head, as partial_rotary_factor says
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -206,7 +211,7 @@ def _faults(config: Any) -> Iterator[str]:
 
 def _not_computed(config: dict[str, Any], family: Family) -> str:
     """What a config says of rotary angles that are scaled or of a part of each head, under the names of every
-    generation, of two bases of theirs, or of a sliding window; "" where it says nothing of these."""
+    generation, of two bases of theirs, of a sliding window, or of scaled activations; "" where nothing of these."""
     base, also = config.get("rope_theta"), (config.get("rope_parameters") or {}).get("rope_theta")
     if None not in (base, also) and base != also:
         return f"rope_theta={base} beside rope_parameters.rope_theta={also}"
@@ -218,7 +223,7 @@ def _not_computed(config: dict[str, Any], family: Family) -> str:
         names = rope.keys() - ({"rope_theta"} if part else {"rope_theta", "partial_rotary_factor"})
         if any(rope[name] not in ROPE.get(name, (None, 1)) for name in names):
             return f"{field}={rope}"
-    factors = {field: config.get(field) for field in ("rope_scaling_factor", "scaling_factor", *part)}
+    factors = {field: config.get(field) for field in (*SCALED, *part)}
     return ", ".join(f"{field}={factor}" for field, factor in factors.items() if factor not in (None, 1))
 
 
@@ -291,12 +296,18 @@ def _tokenizer(source: str, family: Family) -> PreTrainedTokenizerBase | None:
     if family.tokenizer is not None and not _has(source, "tokenizer.json") and _has(source, "vocab.json"):
         kind = family.tokenizer
     try:
-        return kind.from_pretrained(source)
+        tokenizer = kind.from_pretrained(source)
     except Exception as error:  # tokenizers raises nothing more special
         if any((Path(source) / file).exists() for file in ("tokenizer.json", "vocab.json")):
             reason = str(error) if isinstance(error, OSError | ValueError) else f"{type(error).__name__}: {error}"
             raise ValueError(f"cannot load the tokenizer of {source}: {reason}") from error
         return None
+    if (file := cached_file(source, "tokenizer.json", **QUIET)) is not None:  # loading numbers them anew where they gap
+        added = json.loads(Path(file).read_text(encoding="utf-8")).get("added_tokens") or []
+        for each in added:
+            if (found := tokenizer.convert_tokens_to_ids(each["content"])) != each["id"]:
+                raise ValueError(f"the tokenizer of {source} has {each['content']} as {each['id']}, and reads {found}")
+    return tokenizer
 
 
 def _has(source: str, file: str) -> bool:

@@ -159,7 +159,7 @@ def timing(run: Run) -> list[str]:
     """Sentences for a table with seconds: whether they were measured for comparison, and reasons for doubt."""
     if not timed(run):
         batch = run.config.batch
-        many = "as many responses as memory had room for" if batch == "auto" else f"{batch} responses"
+        many = "as many responses as memory had room for" if batch == "auto" else f"up to {batch}"
         return [UNTIMED.format("" if batch is UNSET else f": {many} were decoded at once")]
     if run.speed is None:
         return timing_sentences(run)

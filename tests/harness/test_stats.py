@@ -9,11 +9,12 @@ import pytest
 from scipy import optimize, stats
 
 from harness.stats import (
+    Flips,
     holm,
     holm_levels,
     linear_fit,
     mcnemar,
-    mean_difference_growth,
+    mean_difference_enough,
     mean_difference_interval,
     mean_difference_p_value,
     mean_difference_p_values,
@@ -205,15 +206,23 @@ def test_a_small_suite_weighs_as_much_as_a_large_one() -> None:
     assert mean_difference_interval([(0, 4, 10)] * 2)[0] > mean_difference_interval([(0, 4, 10)])[0]
 
 
-def test_as_many_more_problems_show_a_mean_difference() -> None:
-    suites = [(5, 8, 100), (3, 6, 50)]
-    growth = mean_difference_growth(suites, 0.95)
-    assert mean_difference_growth([(growth * a, growth * b, growth * n) for a, b, n in suites], 0.95) == pytest.approx(
-        1
-    )
-    assert mean_difference_growth([(8, 8, 100)], 0.95) == math.inf and math.isnan(
-        mean_difference_growth(suites, math.nan)
-    )
+@pytest.mark.parametrize("suites", [[(5, 8, 100), (3, 6, 50)], [(0, 5, 300)], [(0, 6, 6)], [(40, 60, 400)]])
+def test_as_many_problems_show_a_mean_difference_by_both_of_its_tests(suites: list[Flips]) -> None:
+    """(0, 5, 300): p = 1/16 asks for a sixth one that is gained, though the normal law asks for fewer problems."""
+
+    def shown(count: float) -> bool:
+        grown = [(count * lost, count * gained, count * n) for lost, gained, n in suites]
+        return mean_difference_interval(grown)[0] > 0 and mean_difference_p_value(grown) < 0.05
+
+    items = sum(n for *_, n in suites)
+    enough = mean_difference_enough(suites, 0.95, items) / items
+    assert shown(enough) and not any(shown(share * enough) for share in (0.5, 0.75, 0.9))
+    assert shown(1) == (enough <= 1)
+
+
+def test_no_difference_is_never_shown() -> None:
+    assert mean_difference_enough([(8, 8, 100)], 0.95, 100) == math.inf
+    assert math.isnan(mean_difference_enough([(5, 8, 100)], math.nan, 100))
 
 
 def test_one_comparison_has_the_usual_level_and_one_that_was_not_made_has_none() -> None:

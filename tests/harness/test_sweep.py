@@ -62,6 +62,14 @@ def test_the_table_has_accuracies_by_value_with_half_their_interval(tmp_path: Pa
     assert r"Accuracy (\%) by gen\_length" in sweep.latex(said, table) and r"50.0 $\pm$ 9.6" in sweep.latex(said, table)
 
 
+@pytest.mark.parametrize(
+    ("data", "says"), [("generated-dev", "generated dev problems each)"), ("generated:7", "each, drawn with seed 7)")]
+)
+def test_the_caption_tells_dev_problems_and_their_seed(data: str, says: str, tmp_path: Path) -> None:
+    config = {"methods": METHODS, "suites": {"gsm8k": {}}, "data": data}
+    assert says in sweep.caption(save(tmp_path, [item("fef", "gsm8k", 0)], config=config), "gen_length")
+
+
 def test_with_several_seeds_the_spread_is_their_standard_deviation(tmp_path: Path) -> None:
     base = run_of(tmp_path, {"llada": 40}, {"llada": 50}, {"llada": 60})
     assert accuracies({sweep.BASE: base})[["accuracy", "spread"]].to_numpy().tolist() == [[50, 10]]
@@ -96,7 +104,7 @@ def test_another_configuration_of_a_suite_is_compared_problem_by_problem(tmp_pat
     beside = swept(asked("gsm8k", 8, 0, "math"), {("suite", "z"): asked("gsm8k-4shot", 5, 0, "math")})
     assert beside["change"].to_list() == [-15]  # of 20 problems: a suite of both runs is compared with itself
     assert rows["change"].to_list() == pytest.approx([-30, math.nan], nan_ok=True)
-    assert "| -30.0 | FEF |" in sweep.described(rows) and "| no problem in both |" in sweep.described(rows)
+    assert "| -30.0 | FEF |" in sweep.described(rows) and "| other problems |" in sweep.described(rows)
 
 
 def test_seeds_are_no_problems_of_their_own_in_a_change(tmp_path: Path) -> None:

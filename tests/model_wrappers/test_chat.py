@@ -13,6 +13,7 @@ THINKING = (
     "{{ messages[0].content }}:"
     "{% if enable_thinking is defined and enable_thinking is false %}<think>\n\n</think>\n\n{% endif %}"
 )
+SWITCH = "{{ messages[0].content }}:{% if thinking is not defined or thinking %}<think>{% endif %}"
 DATED = (
     "{% if date_string is defined %}{{ date_string }}{% else %}{{ strftime_now('%d %b %Y') }}{% endif %} "
     "{{ messages[0].content }}"
@@ -24,6 +25,8 @@ DATED = (
     [
         (THINKING, {}, "How many?:<think>\n\n</think>\n\n"),
         (THINKING, {"enable_thinking": True}, "How many?:"),
+        (SWITCH, {}, "How many?:"),
+        (SWITCH, {"thinking": True}, "How many?:<think>"),
         (DATED, {}, "26 Jul 2024 How many?"),
         (DATED, {"date_string": "1 Jan 2020"}, "1 Jan 2020 How many?"),
     ],

@@ -12,6 +12,7 @@ import pytest
 from paths import ROOT
 
 from harness.errors import UserError
+from harness.records import files
 from harness.records.files import file_hash, model_hashes, nano_hashes
 from harness.records.schema import SCHEMA, RunConfig, judged_hash
 from harness.records.store import Recorder, config_hash, read_lines, read_meta, read_run
@@ -128,6 +129,13 @@ def test_a_damaged_package_is_refused(folder: Path, damage: Callable[[bytes], by
     (folder / "items.jsonl.gz").write_bytes(damage(gzip.compress(path.read_bytes())))
     path.unlink()
     with pytest.raises(UserError, match="damaged"):
+        read_run(folder)
+
+
+def test_a_line_that_unpacks_without_end_is_refused(folder: Path) -> None:
+    (folder / "items.jsonl").unlink()
+    (folder / "items.jsonl.gz").write_bytes(gzip.compress(bytes(files.LONGEST + 1), 1))
+    with pytest.raises(UserError, match="its first line has more than 64 MiB"):
         read_run(folder)
 
 

@@ -367,6 +367,13 @@ def test_a_device_is_no_file_of_questions() -> None:
         questions_of("mine=/dev/zero(judge=number)")
 
 
+def test_a_file_that_memory_may_not_hold_is_refused(tmp_path: Path) -> None:
+    with (tmp_path / "q.jsonl").open("wb") as file:
+        file.truncate(1 << 30)
+    with pytest.raises(UserError, match="it has more than 512 MiB"):
+        questions_of(f"mine={tmp_path}/q.jsonl")
+
+
 def test_two_csv_files_that_were_joined_are_refused(tmp_path: Path) -> None:
     path = written(tmp_path, "prompt,answer\na,b\nprompt,answer\nc,d\n", "q.csv")
     with pytest.raises(UserError, match="line 3 is the header again: two files were joined"):

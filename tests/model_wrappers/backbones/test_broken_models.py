@@ -53,6 +53,16 @@ def test_integers_among_weights_are_refused(tmp_path: Path) -> None:
         load_backbone(folder)
 
 
+def test_a_token_that_loading_gives_another_id_is_refused(tmp_path: Path) -> None:
+    shutil.copytree(NANO, tmp_path / "model")
+    file = tmp_path / "model" / "tokenizer.json"
+    tokenizer = json.loads(file.read_text())
+    tokenizer["added_tokens"].append(tokenizer["added_tokens"][-1] | {"id": 800, "content": "<|new|>"})
+    file.write_text(json.dumps(tokenizer))
+    with pytest.raises(ValueError, match=r"has <\|new\|> as 800, and reads \d+"):
+        load_backbone(tmp_path / "model")
+
+
 @pytest.mark.parametrize("field", ["partial_rotary_factor", "rope_parameters"])
 def test_angles_of_a_part_of_each_head_are_refused_where_all_of_it_is_turned(field: str, tmp_path: Path) -> None:
     part = {"partial_rotary_factor": 0.5}
@@ -76,6 +86,7 @@ def test_weights_of_an_adapter_without_its_config_are_refused(tmp_path: Path) ->
         {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "original_max_position_embeddings": 64}},
         {"rope_theta": 500000.0, "rope_parameters": {"rope_theta": 10000.0}},
         {"sliding_window": 16, "use_sliding_window": True},
+        {"final_logit_softcapping": 30.0},
     ],
 )
 def test_attention_that_is_not_computed_is_refused(name: str, scaling: dict[str, Any], tmp_path: Path) -> None:
