@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormat
 
 from harness.errors import explained
 from harness.measures.intervals import tradeoff
-from harness.measures.parallelism import by_option
+from harness.measures.parallelism import by_option, series_of
 from harness.measures.table import method_labels, timed
 from harness.measures.theory import WINDOW, acceptance_by_position, fef_windows, theory
 from harness.methods.presets import prefix_conditioned
@@ -88,9 +88,21 @@ def looks() -> Iterator[dict[str, Any]]:
         yield {"marker": MARKERS[position], "fillstyle": fill, "color": PALETTE[number % len(PALETTE)]}
 
 
-def looks_of(names: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """The look of each of these, the same in every figure of a run that gives all its methods or series."""
-    return dict(zip(names, looks(), strict=False))
+Looks = dict[str, dict[str, Any]]
+
+
+def looks_of(run: Run, named: Mapping[str, str] | None = None) -> tuple[Looks, Looks]:
+    """The looks of a run's series by title, and of its methods by name, the same in all its figures.
+
+    The first method of a series looks as the series does. named: as `series_of` has it.
+    """
+    series = series_of(run, named or {})
+    titles = {names[0]: title for title, names in series.items() if names}
+    others = [name for name in run.config.methods if name not in titles]
+    endless = looks()
+    by_title = dict(zip(series, endless, strict=False))
+    by_name = dict(zip(others, endless, strict=False)) | {name: by_title[title] for name, title in titles.items()}
+    return by_title, by_name
 
 
 def plain_log(axis: Axis, subs: Sequence[int]) -> None:
@@ -105,7 +117,7 @@ MOST_CURVES = len(EXPECTED_LINES)
 MOST_METHODS = 20  # markers that a reader can still find in the legend
 
 
-def draw_tradeoff(run: Run) -> tuple[Figure, list[str]]:
+def draw_tradeoff(run: Run, series: Mapping[str, str] | None = None) -> tuple[Figure, list[str]]:
     """Accuracy against speedup, and what was left out. Raises Skipped without LLaDA's scores or a timed run."""
     need(timed(run), UNTIMED)
     frame, left_out = tradeoff(run)
@@ -113,7 +125,7 @@ def draw_tradeoff(run: Run) -> tuple[Figure, list[str]]:
     few = len(frame) <= MOST_METHODS
     need(few, f"{len(frame)} methods are too many to distinguish; at most {MOST_METHODS} are drawn")
     labels = method_labels(run)
-    look = looks_of(list(labels))
+    _, look = looks_of(run, series)
     figure, axes = new_figure(2.3, entries=[labels[method] for method in frame["method"]])
     axes.axvline(1, color="0.7", linewidth=0.6, linestyle=":", zorder=0)
     for method, row in frame.groupby("method", sort=False):
@@ -133,7 +145,7 @@ def draw_tradeoff(run: Run) -> tuple[Figure, list[str]]:
     return figure, left_out
 
 
-def draw_acceptance(run: Run) -> tuple[Figure, list[str]]:
+def draw_acceptance(run: Run, series: Mapping[str, str] | None = None) -> tuple[Figure, list[str]]:
     """Acceptance by position in the window over all suites: above of tested drafts, below of all, with independence.
 
     At most four methods are drawn, FeF-DLLM's first; those of an ablation alone only where there are no others. Raises
@@ -147,7 +159,7 @@ def draw_acceptance(run: Run) -> tuple[Figure, list[str]]:
     shown, left_out = asked[:MOST_CURVES], [f"without {labels[method]}" for method in asked[MOST_CURVES:]]
     figure, (above, below) = new_figure(3.0, rows=2, entries=[labels[method] for method in shown for _ in range(2)])
     for method, line in zip(shown, EXPECTED_LINES, strict=False):
-        look = looks_of(list(labels))[method]
+        look = looks_of(run, series)[1][method]
         positions = acceptance_by_position(windows[windows["method"] == method])
         style = {**look, "linestyle": "-", "markersize": 3.5, "linewidth": 0.7}
         above.plot(positions["position"], positions["given_tested"], label=labels[method], **style)

@@ -70,8 +70,8 @@ def main(line: list[str] | None = None) -> int:
             raise UserError(f"{options.run} holds no items yet; there is nothing to draw")
         ran = set(run.items["suite"].unique())
         drawings |= {
-            "tradeoff": lambda: charts.draw_tradeoff(run),
-            "acceptance": lambda: charts.draw_acceptance(run),
+            "tradeoff": lambda: charts.draw_tradeoff(run, series),
+            "acceptance": lambda: charts.draw_acceptance(run, series),
             "window-size": lambda: charts.draw_window_size(run),
             "anchor": lambda: charts.draw_anchor(run),
             "parallelism": lambda: fronts.draw_parallelism(run, None, series),

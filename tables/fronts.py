@@ -90,7 +90,7 @@ def draw_front(run: Run, suite: str | None = None, named: Mapping[str, str] | No
     several = any(len(series) > 1 and REFERENCE not in series for series in lines.values())
     need(tuned or several, "no decoder but LLaDA has two settings that were scored")
     figure, axes = new_figure(2.9)
-    look = looks_of(list(series_of(run, named or {})))
+    look, _ = looks_of(run, named)
     for (name, series), dashes in zip(lines.items(), itertools.cycle(("-", "--", ":")), strict=False):
         rows = accuracy.loc[series]
         axes.errorbar(
@@ -141,7 +141,7 @@ def draw_parallelism(
     need(whole, "no decoder has two settings that were scored beside LLaDA")
     names = {title: f"{title} ({own['area'].mean():.0f})" for title, own in whole.items()}
     figure, axes = new_figure(2.3, entries=list(names.values()))
-    look = looks_of(list(series_of(run, named or {})))
+    look, _ = looks_of(run, named)
     for title, own in whole.items():
         points = sorted(zip(*(np.mean(own[name].to_list(), axis=0) for name in ("tpf", "accuracy")), strict=True))
         axes.plot(*zip(*points, strict=True), linewidth=0.7, label=names[title], **look[str(title)])

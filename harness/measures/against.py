@@ -34,6 +34,7 @@ from harness.stats import (
     mean_difference_p_value,
     speedup_interval,
 )
+from harness.suites.registry import split_named
 from model_wrappers.options import meant
 
 ALL = "all"  # the mean of all suites
@@ -294,9 +295,11 @@ def against_reference(run: Run) -> dict[tuple[str, str], str]:
     }
 
 
-def _differences(own: Setting, reference: Setting | None, data: object) -> Iterator[str]:
+def _differences(own: Setting, reference: Setting | None, data: str) -> Iterator[str]:
     if own.tuned_on == data:
         yield "tuned on these problems"
+    elif own.tuned_on and data and not (split_named(own.tuned_on) or split_named(data)):
+        yield f"tuned on another file ({own.tuned_on[:COMMIT]}), which may have some of these problems"
     if own.attends is not UNSET:
         yield f"the model attends in blocks of {own.block_length}, not in its own of {own.attends}"
     if reference is None:

@@ -66,12 +66,6 @@ def with_speed(run: Run, speed: Run) -> Run:
         raise UserError(f"{speed.folder}: {', '.join(other)}: missing there, or not as in {run.folder}")
     _check_whole(speed)
     both = _both(run, speed)
-    alike = both["tokens_hash"].eq(both["tokens_hash_speed"]) & both["forwards_speed"].notna()
-    if others := sorted({*both.loc[alike & both["forwards"].ne(both["forwards_speed"]), "method"]}):
-        raise UserError(
-            f"{speed.folder}: {', '.join(others)} took other forwards there for the same tokens than in {run.folder}: "
-            "the decoders are not the same, make both runs anew"
-        )
     alone = ~speed.items["method"].isin(run.config.methods)
     known = pd.MultiIndex.from_frame(both[PROBLEM])
     if (
@@ -80,6 +74,12 @@ def with_speed(run: Run, speed: Run) -> Run:
         or not pd.MultiIndex.from_frame(speed.items.loc[alone, PROBLEM]).isin(known).all()
     ):
         raise UserError(f"{speed.folder}: its problems are not those of {run.folder}")
+    alike = both["tokens_hash"].eq(both["tokens_hash_speed"]) & both["forwards_speed"].notna()
+    if others := sorted({*both.loc[alike & both["forwards"].ne(both["forwards_speed"]), "method"]}):
+        raise UserError(
+            f"{speed.folder}: {', '.join(others)} took other forwards there for the same tokens than in {run.folder}: "
+            "the decoders are not the same, make both runs anew"
+        )
     if alone.any():  # in the order that `speed` has the methods in
         config = structs.replace(run.config, methods=speed.config.methods)
         meta = structs.replace(run.meta, config=config, weights={**speed.meta.weights, **run.meta.weights})

@@ -55,6 +55,7 @@ def claim_folder(out: Path | None, config: RunConfig, resume: bool, overwrite: b
         if resume:
             wrong = f"--resume: {out} holds no run (run.json is missing); leave --resume out to begin one"
     elif overwrite:
+        read_meta(out)  # a run.json of somebody else is not overwritten
         if not (out / "speed" / "run.json").exists():
             return out
         wrong = f"--overwrite: {out}/speed holds the timed part of the run; move it away first"

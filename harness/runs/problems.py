@@ -53,7 +53,7 @@ class Problems:
 
 
 @contextmanager
-def _from_files() -> Iterator[None]:
+def from_files() -> Iterator[None]:
     """OpenCompass's loaders read the files that they are given, whatever the shell's DATASET_SOURCE says."""
     source = os.environ.pop("DATASET_SOURCE", None)
     try:
@@ -70,7 +70,7 @@ def load_problems(suite: Suite, configs: list[dict[str, Any]], limit: int | None
         if fault := "" if suite.foreign else _json_fault(config):
             raise UserError(f"data file of {suite.name} is malformed: {fault}")
         try:
-            with _from_files():
+            with from_files():
                 dataset = build_dataset_from_cfg(ConfigDict(config))
             test = dataset.reader.dataset["test"]
             dataset.reader.dataset["test"] = test.select(range(min(len(test), limit or len(test))))
@@ -80,11 +80,15 @@ def load_problems(suite: Suite, configs: list[dict[str, Any]], limit: int | None
             # Loaders read lines one by one, each as its line 1.
             fault = _json_fault(config, blank=True) if isinstance(error, json.JSONDecodeError) else ""
             fault = fault or f"{config['path']}: {error.__cause__ or error}"
-            raise UserError(f"data file of {suite.name} is malformed: {fault}") from error
+            what = "cannot be read" if isinstance(error.__cause__ or error, OSError) else "is malformed"
+            raise UserError(f"data file of {suite.name} {what}: {fault}") from error
         loaded.append(Problems(config, dataset))
         if wrong := _fault(loaded[-1], suite.foreign):
             raise UserError(f"data file of {suite.name}{wrong}: {config['path']}")
-        kind = config["eval_cfg"]["evaluator"].get("type")
+        evaluator = config["eval_cfg"]["evaluator"]
+        if "judge_cfg" in str(evaluator):
+            raise UserError(f"suite {suite.name} asks another model to judge, and only evaluators without are run here")
+        kind = evaluator.get("type")
         if isinstance(kind, str) and ICL_EVALUATORS.get(kind) is None:
             raise UserError(f"suite {suite.name}: there is no evaluator {kind}; give its import path")
     return loaded

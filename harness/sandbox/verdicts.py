@@ -15,7 +15,7 @@ from harness.options import UNSAFE_HELP, option, parsed
 from harness.records.files import file_hash, files_hash
 from harness.records.schema import RunRecord
 from harness.records.store import read_lines, read_meta, write_atomically
-from harness.runs.problems import Problems, explanation, load_problems, verdict_in
+from harness.runs.problems import Problems, explanation, from_files, load_problems, verdict_in
 from harness.runs.resolve import ResolvedRun
 from harness.sandbox.bubblewrap import Containment, choose, not_enforced
 from harness.sandbox.evaluators import taken
@@ -220,7 +220,8 @@ def _evaluated(dataset: dict[str, Any], items: list[int], texts: list[str]) -> d
             "eval": {"runner": {"task": {"dump_details": True}}},
         }
         task = RecordedEvalTask(ConfigDict(config))
-        task.run()
+        with from_files():  # the task loads the dataset again
+            task.run()
     return task.result
 
 

@@ -61,7 +61,8 @@ SUITE = Suite(
     name="humaneval",
     title="HumanEval",
     configuration="humaneval_gen_8e312c",
-    completions="internal_humaneval_v2_new_gen",
+    of_base="judges chat models, and calls every response of a base model wrong that is the body of a function alone; "
+    "opencompass:internal_humaneval_v2_new_gen is for base models",
     file="humaneval/human-eval-v2-20210705.jsonl",
     lengths={"gen_length": 512, "block_length": 512, "options": {"logits_eos_inf": True}},
     generator=Generator(

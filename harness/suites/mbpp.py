@@ -179,6 +179,7 @@ SUITE = Suite(
     name="mbpp",
     title="MBPP",
     configuration="mbpp_gen",
+    of_base="judges a response of a base model that goes on with another task by that task's program",
     file="mbpp/mbpp.jsonl",
     lengths={"gen_length": 256, "block_length": 256, "options": {"confidence_eos_eot_inf": True}},
     generator=GENERATOR,

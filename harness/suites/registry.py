@@ -67,7 +67,8 @@ BUILT_IN = frozenset(suite.name for suite in ALL)
 SUITES: dict[str, Suite] = {suite.name: suite for suite in ALL}  # and those of plugins and files, once they are named
 GENERATED = tuple(name for name, suite in SUITES.items() if suite.generator is not None)
 PAPER_SUITES = ("gsm8k", "math", "humaneval", "mbpp")
-COLUMNS = ("mean", "all")  # of tables, beside a column for each suite
+# Of tables, beside a column for each suite, and their headings, which --columns takes too.
+COLUMNS = ("mean", "all", "acc.", "speed", "fwd.", "acceptance", "points")
 FOREIGN_LENGTHS = {"gen_length": 256, "block_length": 32}
 
 
@@ -75,7 +76,8 @@ def suite_named(name: str) -> Suite:
     """A suite of ALL, or one of OpenCompass's configurations. Raises UserError for an unknown one."""
     if name.startswith(FOREIGN) and name != FOREIGN:
         configuration = name.removeprefix(FOREIGN)
-        return Suite(name, configuration, FOREIGN_LENGTHS, configuration, executes=True, foreign=True)
+        of_base = next((each.of_base for each in ALL if configuration.startswith(f"{each.name}_gen")), "")
+        return Suite(name, configuration, FOREIGN_LENGTHS, configuration, executes=True, foreign=True, of_base=of_base)
     if name not in SUITES:
         wrong = f"unknown suite {name}" if name else "--suite names no suite"
         forms = [f"{FOREIGN}NAME", f"{PARALLELBENCH}GROUP/TASK", "NAME=FILE.jsonl"]

@@ -120,8 +120,8 @@ class Suite:
     """One benchmark; lengths: settings for LLaDA-8B-Instruct; executes: whether scoring runs model-written code.
 
     configuration: of OpenCompass for the real problems, `file` below `data/` (None: generated alone), with `changes` to
-    its dataset. foreign: known by its configuration alone. questions: a user's file of problems. completions: another
-    configuration, which judges what models that were not tuned on instructions answer. solutions: of real problems.
+    its dataset. foreign: known by its configuration alone. questions: a user's file of problems. of_base: what its
+    evaluator does with some responses of base models. solutions: of real problems.
     """
 
     name: str
@@ -135,7 +135,7 @@ class Suite:
     training: Training | None = None
     foreign: bool = False
     questions: Questions | None = None
-    completions: str = ""
+    of_base: str = ""
     solutions: Solutions | None = None
 
     def settings_for(self, model: str, small: bool) -> dict[str, Any]:
@@ -205,12 +205,7 @@ class Suite:
 
     def misjudged(self, prompt: object, generated: bool) -> str:
         """What to say of a base model's responses to real problems, "" if they are judged as they should be."""
-        if generated or prompt != "plain" or not self.completions:
-            return ""
-        return (
-            f"{self.configuration} judges chat models, and calls every response of a base model wrong that is the body "
-            f"of a function alone; {FOREIGN}{self.completions} is for base models"
-        )
+        return "" if generated or prompt != "plain" or not self.of_base else f"{self.configuration} {self.of_base}"
 
     def runs_code(self) -> bool:
         """Whether the source of an evaluator or postprocessor of the configuration has calls that run a response.

@@ -59,14 +59,14 @@ def overview(book: Book) -> Overview:
     frames: list[pd.DataFrame] = []
     means: list[pd.DataFrame] = []
     settings: list[dict[tuple[str, str], str]] = []
-    for run in book.runs:
+    for run, numbers in zip(book.runs, book.suite_numbers, strict=True):
         measured, pairs = measure(run), paired(run)
         settings.append(_settings(run))
         # A setting that holds on all suites is said of the row, any other of its cells.
         own = {(method, on): text for (method, on), text in settings[-1].items() if not _of_row(settings[-1], method)}
         noted = with_notes(with_intervals(measured, pairs), run, own)
         frames.append(noted)
-        suites = list(dict.fromkeys(measured["suite"]))
+        suites = [*dict.fromkeys(measured["suite"]), *(["of another run"] if len(numbers) < len(book.suites) else [])]
         marks = mean_rows(noted, suites)[["method", *(metric.note for metric in METRICS)]]
         means.append(means_over(measured, suites, pairs).merge(marks, on="method"))
     metrics = [metric for metric in METRICS if metric is not SPEED or any(timed(run) for run in book.runs)]

@@ -22,7 +22,7 @@ from harness.measures.table import (
     timed,
 )
 from harness.records.store import Run
-from harness.suites.registry import SUITES
+from harness.suites.registry import FOREIGN, SUITES, suite_named
 
 MEAN, MEAN_TITLE = "mean", "Mean"
 OTHER_TOKENIZER = "another tokenizer: Speed is of seconds a response, Fwd. of calls a response"
@@ -171,7 +171,8 @@ def with_notes(measured: pd.DataFrame, run: Run, settings: Mapping[tuple[str, st
         if row.scored == 0:
             return str(reasons.get(row.suite, "not scored"))
         notes = [f"accuracy over {row.scored} of {row.most} items"] if row.scored < row.most else []
-        misjudged = SUITES[row.suite].misjudged(run.config.prompt, run.config.generated) if row.suite in SUITES else ""
+        known = row.suite in SUITES or row.suite.startswith(FOREIGN)
+        misjudged = suite_named(row.suite).misjudged(run.config.prompt, run.config.generated) if known else ""
         return joined(*notes, *(not_enforced if executes.get(row.suite) else []), misjudged, settings_note(row))
 
     def forward_note(row: Any) -> str:

@@ -22,6 +22,7 @@ from tables.sheets import (
     Table,
     TableRequest,
     grid,
+    joined,
     lettered,
     mean_rows,
     number_text,
@@ -46,11 +47,19 @@ def against_table(compared: pd.DataFrame, measured: pd.DataFrame, run: Run, refe
     shown = HEADINGS if timed(run) else tuple(heading for heading in HEADINGS if heading != "Speed")
     wide = [(suite, heading) for suite in groups for heading in shown if heading != SAME or suite == list(groups)[-1]]
     methods = list(compared["method"].unique())
+    noted = with_notes(measured, run).set_index(["method", "suite"])
     most = compared.groupby("suite")["judged"].transform("max")
     both = zip(compared["judged"], most, strict=True)
-    notes = [f"over {own} of {of} problems" if own < of else "" for own, of in both]
-    letters = lettered(filter(None, notes))
-    rows = {(row["method"], row["suite"]): row for row in compared.assign(note=notes).to_dict("records")}
+    fewer = [f"over {own} of {of} problems" if own < of else "" for own, of in both]
+    compared = compared.assign(
+        points_note=[
+            joined(few, text)
+            for few, text in zip(fewer, _notes(compared, noted, "accuracy_note", run, reference), strict=True)
+        ],
+        speed_note=_notes(compared, noted, "speed_note", run, reference),
+    )
+    letters = lettered(text for name in ("points_note", "speed_note") for text in compared[name] if text)
+    rows = {(row["method"], row["suite"]): row for row in compared.to_dict("records")}
     body: list[Any] = []
     index = []
     for method in methods:
@@ -71,6 +80,19 @@ def against_table(compared: pd.DataFrame, measured: pd.DataFrame, run: Run, refe
     return Table("against", sentences, with_checkpoints(cells, methods, minor, run), marked, minor)
 
 
+def _notes(compared: pd.DataFrame, noted: pd.DataFrame, name: str, run: Run, reference: str) -> list[str]:
+    """The notes of `with_notes` on the numbers that are compared, of the method and of the one beside it; "" for all
+    suites together."""
+    texts = noted[name].to_dict()
+    found = []
+    for method, suite in zip(compared["method"], compared["suite"], strict=True):
+        beside = texts.get((reference, suite), "")
+        found.append(
+            joined(texts.get((method, suite), ""), f"{method_labels(run)[reference]}: {beside}" * bool(beside))
+        )
+    return found
+
+
 def _cells(row: dict[Any, Any] | None, heading: str, letters: dict[str, str]) -> tuple[Cell, Cell, Cell]:
     """What a method has in a column: the value, below it the interval, and the word of points."""
     none = Cell("")
@@ -82,9 +104,10 @@ def _cells(row: dict[Any, Any] | None, heading: str, letters: dict[str, str]) ->
     ends = [number_text(row[f"{name}_{end}"], decimals) for end in ("low", "high")]
     interval = none if pd.isna(row[f"{name}_low"]) else Cell(" to ".join(ends))
     if heading == "Speed":
-        return Cell(number_text(row["speed"], 2, unit="x")), interval, none
+        return Cell(number_text(row["speed"], 2, unit="x"), mark=letters.get(row["speed_note"], "")), interval, none
     of = f" ({row['needed']:,.0f})" if row["word"] == NOT_SHOWN and math.isfinite(row["needed"]) else ""
-    return Cell(number_text(row["points"], 1, "+"), mark=letters.get(row["note"], "")), interval, Cell(row["word"] + of)
+    points = Cell(number_text(row["points"], 1, "+"), mark=letters.get(row["points_note"], ""))
+    return points, interval, Cell(row["word"] + of)
 
 
 def against_sheets(request: TableRequest) -> Iterator[Sheet]:

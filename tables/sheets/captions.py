@@ -125,6 +125,7 @@ def _unusual(config: RunConfig) -> list[str]:
     template = "" if config.chat_template_args is UNSET else json.dumps(config.chat_template_args)
     found = [
         f"temperature {config.temperature:g}" if config.temperature else "",
+        f"seed {config.seed}" if config.temperature and config.seed is not None and len(config.draws) == 1 else "",
         "plain prompts, without a chat template" if config.prompt == "plain" else "",
         f"chat template with {template}" if template else "",
         f"logits read at {config.reads_at}" if config.reads_at not in (UNSET, 0) else "",

@@ -15,6 +15,7 @@ from run_records import item, rows_of, save
 from harness.errors import UserError
 from harness.measures.against import ALL, Claim, against, read_claims, with_words, word
 from harness.measures.intervals import paired
+from harness.records.schema import Setting
 from harness.records.store import read_meta
 from harness.stats import mean_difference_interval, paired_interval, speedup_interval
 from tables.claims import main
@@ -86,6 +87,16 @@ def test_problems_that_one_has_no_verdict_of_do_not_count(tmp_path: Path) -> Non
     none = [row | {"correct": None, "tokens_hash": None} for row in some_items("gsm8k")]
     found = by_suite(against(save(tmp_path / "none", none, suites={"gsm8k": "GSM8K"}), "llada"), "dcd")
     assert math.isnan(found.loc["gsm8k", "points"]) and found.loc["gsm8k", "same"] == 0
+
+
+def test_numbers_have_the_marks_of_both_methods(tmp_path: Path) -> None:
+    run = save(tmp_path, some_items("gsm8k"), suites={"gsm8k": "GSM8K"})
+    lengths = {"gen_length": 64, "block_length": 64, "options": {}}
+    run.config.methods["llada"].suites["gsm8k"] = Setting(**lengths, tuned_on="generated")
+    run.config.methods["dcd"].suites["gsm8k"] = Setting(**lengths | {"gen_length": 16, "block_length": 16})
+    text = render(run, against="llada")["against.md"]
+    note = "responses of 16 tokens, LLaDA's of 64; LLaDA: tuned on these problems"
+    assert rows_of(text)["DCD"][:2] == ["+10.0 [a]", "0.50x [a]"] and f"[a] {note}" in text
 
 
 def test_the_table_has_intervals_below_and_no_sign_at_zero(tmp_path: Path) -> None:

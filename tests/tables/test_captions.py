@@ -34,9 +34,9 @@ def test_caption_names_other_models_and_not_where_they_lie(tmp_path: Path) -> No
 def test_what_is_not_the_default_for_all_methods_is_named(tmp_path: Path) -> None:
     usual = save(tmp_path / "usual", full_items())
     assert "emperature" not in render(usual)["main.md"] and "prompts" not in render(usual)["main.md"]
-    config = msgspec.to_builtins(usual.config) | {"temperature": 0.7, "prompt": "plain", "reads_at": -1}
+    config = msgspec.to_builtins(usual.config) | {"temperature": 0.7, "seed": 0, "prompt": "plain", "reads_at": -1}
     caption = render(save(tmp_path / "own", full_items(), config=config))["main.md"]
-    assert "Temperature 0.7; plain prompts, without a chat template; logits read at -1." in caption
+    assert "Temperature 0.7; seed 0; plain prompts, without a chat template; logits read at -1." in caption
     del config["prompt"]
     config |= {"temperature": 0.0, "reads_at": 0, "chat_template_args": {"mood": "calm"}}
     assert (

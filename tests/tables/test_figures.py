@@ -27,6 +27,7 @@ from tables.charts import (
     draw_throughput,
     draw_tradeoff,
     draw_window_size,
+    looks_of,
 )
 
 SIZES = {"fef-4(window=4)": 4, "fef-4": 16, "fef-2": 16}
@@ -65,6 +66,14 @@ def test_the_tradeoff_is_the_mean_over_suites_with_pooled_wilson(tmp_path: Path)
     assert (row["accuracy"], row["accuracy_low"], row["accuracy_high"]) == pytest.approx(expected)
     assert row["speedup_low"] < row["speedup"] < row["speedup_high"]
     assert frame.to_dict("records")[0]["speedup_low"] == 1.0
+
+
+def test_a_series_looks_in_all_figures_as_its_first_method_does(tmp_path: Path) -> None:
+    run = sized_run(tmp_path, ("fef-4(window=4)", "fef-4", "fef-2"))
+    series, methods = looks_of(run, {"Mine": "fef-4*"})
+    assert [*series] == ["Mine", "LLaDA", "FEF-2"] and [*methods] == ["fef-4", "fef-4(window=4)", "llada", "fef-2"]
+    assert (methods["fef-4(window=4)"], methods["llada"], methods["fef-2"]) == (*series.values(),)
+    assert methods["fef-4"] not in series.values()
 
 
 def test_what_the_tradeoff_leaves_out_is_said(tmp_path: Path) -> None:

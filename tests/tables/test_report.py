@@ -186,6 +186,9 @@ def test_runs_with_other_problems_have_suites_of_their_own(tmp_path: Path) -> No
     assert [suite.title for suite in book.suites] == ["GSM8K", "GSM8K (c)"]
     assert [numbers["gsm8k"] for numbers in book.suite_numbers] == [0, 0, 1]
     assert [series.reference for series in book.series] == [0, 0, 2, 2, 4, 4]
+    table = overview(book)
+    assert {row.cells[0].value for row in table.rows} == {None}
+    assert "no mean: a suite is missing or not scored" in dict(table.notes).values()
 
 
 def test_committed_runs_get_their_prompts_by_the_hash_of_their_problems() -> None:

@@ -14,6 +14,7 @@ from harness import tune
 from harness.errors import UserError
 from harness.measures.against import _differences
 from harness.measures.choosing import FINALISTS, choose, finalists
+from harness.records.schema import Setting
 from harness.runs.options import RunOptions
 from harness.runs.resolve import resolve
 from harness.runs.selection import methods_named
@@ -177,6 +178,14 @@ def test_what_was_tuned_on_the_problems_that_a_run_has_is_noted(said: dict[str, 
     (own,) = resolve(RunOptions(methods=str(path), suite="gsm8k")).config.methods["llada-tuned-fast"].suites.values()
     assert list(_differences(own, None, "generated:7")) == ["tuned on these problems"]
     assert list(_differences(own, None, "generated")) == list(_differences(own, None, "")) == []
+
+
+def test_what_was_tuned_on_another_file_is_noted() -> None:
+    own = Setting(gen_length=64, block_length=64, options={}, tuned_on="a" * 64)
+    assert list(_differences(own, None, "b" * 64)) == [
+        "tuned on another file (aaaaaaa), which may have some of these problems"
+    ]
+    assert not list(_differences(own, None, "generated"))
 
 
 def test_choices_of_several_kinds_of_task_make_one_row_with_a_checkpoint_by_suite(tmp_path: Path) -> None:

@@ -154,6 +154,15 @@ def test_problems_are_read_from_files_whatever_the_shell_says(tmp_path: Path, mo
     assert os.environ["DATASET_SOURCE"] == "ModelScope"
 
 
+def test_a_configuration_that_asks_another_model_to_judge_is_refused(tmp_path: Path) -> None:
+    write_suites(tmp_path, "test", 2, ["gsm8k"])
+    gsm8k = SUITES["gsm8k"]
+    (config,) = gsm8k.datasets(True, tmp_path)
+    judged = {**config["eval_cfg"], "evaluator": {"type": "AccEvaluator", "llm_evaluator": {"judge_cfg": {}}}}
+    with pytest.raises(UserError, match="suite gsm8k asks another model to judge"):
+        load_problems(gsm8k, [{**config, "eval_cfg": judged}], 2)
+
+
 def test_a_problem_that_is_there_twice_is_refused(tmp_path: Path) -> None:
     write_suites(tmp_path, "test", 2, ["math"])
     file = next(tmp_path.rglob("*.json"))

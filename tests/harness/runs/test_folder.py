@@ -164,6 +164,13 @@ def test_parts_of_run_json_are_set_and_the_rest_stays(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "run.json").read_text()) == before | {"scoring": {"sandbox": "bubblewrap"}}
 
 
+def test_a_run_json_of_somebody_else_is_not_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text('{"mine": 1}')
+    with pytest.raises(UserError, match=r"run\.json is damaged"):
+        claim_folder(tmp_path, convert(CONFIG, RunConfig), resume=False, overwrite=True)
+    assert (tmp_path / "run.json").read_text() == '{"mine": 1}'
+
+
 def test_a_run_is_overwritten_where_that_is_told_and_other_files_stay(tmp_path: Path) -> None:
     start(tmp_path / "run")
     (tmp_path / "run" / "notes.txt").write_text("mine")

@@ -345,7 +345,7 @@ def test_the_body_alone_is_right_by_the_configuration_for_base_models() -> None:
     folder = real_data("humaneval")
     path = suite_named("humaneval").files(False, folder)[0]
     texts = [f"{json.loads(line)['canonical_solution']}\n\ndef other(" for line in path.read_text().splitlines()]
-    suites = [f"opencompass:{SUITES['humaneval'].completions}", "humaneval"]
+    suites = ["opencompass:internal_humaneval_v2_new_gen", "humaneval"]
     verdicts = [evaluate(suite_named(suite).datasets(False, folder)[0], list(range(164)), texts) for suite in suites]
     assert [sum(each) for each in verdicts] == [164, 0]
 

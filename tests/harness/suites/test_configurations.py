@@ -180,3 +180,25 @@ def test_a_whole_evaluation_gets_nowhere_but_into_its_scratch_folder(isolation: 
         )
     assert done.returncode == 0, done.stderr
     assert (scratch / "own").read_text() == "yes" and not (tmp_path / "outside.txt").exists()
+
+
+@pytest.mark.parametrize(
+    ("suite", "says"),
+    [
+        ("humaneval", "humaneval_gen_8e312c judges chat models"),
+        ("opencompass:humaneval_gen_8e312c", "humaneval_gen_8e312c judges chat models"),
+        ("mbpp", "mbpp_gen judges a response of a base model that goes on with another task by that task's program"),
+        ("opencompass:internal_humaneval_v2_new_gen", ""),
+    ],
+)
+def test_what_a_configuration_makes_of_base_models_is_said(suite: str, says: str) -> None:
+    assert suite_named(suite).misjudged("plain", False).startswith(says)
+    assert bool(says) == bool(suite_named(suite).misjudged("plain", False))
+    assert suite_named(suite).misjudged("plain", True) == suite_named(suite).misjudged(None, False) == ""
+
+
+def test_verdicts_are_of_the_files_whatever_the_shell_says(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (dataset,) = suite_named("gsm8k").datasets(False, data)
+    monkeypatch.setenv("DATASET_SOURCE", "ModelScope")
+    golds = [problem.row["answer"] for problem in problems("gsm8k", "dev", 3)]
+    assert evaluate(dataset, [0, 1, 2], golds) == [True] * 3
