@@ -109,7 +109,7 @@ def resolve(options: RunOptions) -> ResolvedRun:
         chat_template_args=_template_args(options) or UNSET,
     )
     for name, suite in suites.items():
-        if wrong := suite.misjudged(config.prompt, generated):
+        if wrong := suite.misjudged(config.prompt):
             print(f"{name}: {wrong}", file=sys.stderr)
     return ResolvedRun(config, suites, decoders, Path(data) if data and not generated else None, workers)
 

@@ -187,7 +187,7 @@ def explained(dataset: dict[str, Any], items: list[int], texts: list[str]) -> li
     numbers = [value for name, value in result.items() if name != "details" and isinstance(value, int | float)]
     if not numbers:
         raise UserError(f"the evaluator gave no verdict per item and no number: {result}")
-    right = numbers[0] >= ALL_RIGHT
+    right = bool(numbers[0] >= ALL_RIGHT)
     if not right and numbers[0] != 0:
         raise UserError(f"the evaluator gives one response {numbers[0]:g}; a suite needs 0, wrong, or 100, right")
     return [(right, "")]

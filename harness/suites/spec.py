@@ -203,9 +203,9 @@ class Suite:
         """Whether the evaluators of the configuration give every program its own sandbox."""
         return all(evaluator_of(dataset) in SANDBOXED for dataset in self._shipped())
 
-    def misjudged(self, prompt: object, generated: bool) -> str:
-        """What to say of a base model's responses to real problems, "" if they are judged as they should be."""
-        return "" if generated or prompt != "plain" or not self.of_base else f"{self.configuration} {self.of_base}"
+    def misjudged(self, prompt: object) -> str:
+        """What to say of a base model's responses, "" if they are judged as they should be."""
+        return f"{self.configuration} {self.of_base}" if prompt == "plain" and self.of_base else ""
 
     def runs_code(self) -> bool:
         """Whether the source of an evaluator or postprocessor of the configuration has calls that run a response.

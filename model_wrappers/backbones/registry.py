@@ -200,7 +200,9 @@ def _faults(config: Any) -> Iterator[str]:
             yield f"its config has the {name} {config[name]!r}; valid: {', '.join(DTYPES)}"
     if config.get("quantization_config") is not None:
         yield "its config asks for quantized weights, which are not supported: give a checkpoint without"
-    if config.get("block_origin") is not None and not {"block_size", "bd_size"} & config.keys():  # null is none
+    sizes = [config[name] for name in ("block_size", "bd_size") if name in config]
+    origin = config.get("block_origin")  # the default stands beside a null size in the configs of other models
+    if origin is not None and (not sizes or (origin != "sequence" and not any(sizes))):
         yield "its config has a block_origin and no block_size: a block model needs the length of its blocks"
     if config.get("is_causal"):
         yield "its config says is_causal, and a masked model attends in both directions"

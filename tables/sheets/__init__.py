@@ -172,7 +172,7 @@ def with_notes(measured: pd.DataFrame, run: Run, settings: Mapping[tuple[str, st
             return str(reasons.get(row.suite, "not scored"))
         notes = [f"accuracy over {row.scored} of {row.most} items"] if row.scored < row.most else []
         known = row.suite in SUITES or row.suite.startswith(FOREIGN)
-        misjudged = suite_named(row.suite).misjudged(run.config.prompt, run.config.generated) if known else ""
+        misjudged = suite_named(row.suite).misjudged(run.config.prompt) if known else ""
         return joined(*notes, *(not_enforced if executes.get(row.suite) else []), misjudged, settings_note(row))
 
     def forward_note(row: Any) -> str:

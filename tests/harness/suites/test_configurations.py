@@ -1,5 +1,6 @@
 """OpenCompass's own configurations: the prompts they send, what is refused, evaluators that judge in their own way."""
 
+import json
 import shutil
 import socket
 import subprocess
@@ -8,11 +9,13 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from paths import ROOT
 from verdicts_only import evaluate
 
 from harness.errors import UserError
+from harness.sandbox import verdicts
 from harness.sandbox.bubblewrap import whole_process
 from harness.sandbox.execute import Isolation, entered
 from harness.sandbox.verdicts import explained_suite
@@ -192,9 +195,9 @@ def test_a_whole_evaluation_gets_nowhere_but_into_its_scratch_folder(isolation: 
     ],
 )
 def test_what_a_configuration_makes_of_base_models_is_said(suite: str, says: str) -> None:
-    assert suite_named(suite).misjudged("plain", False).startswith(says)
-    assert bool(says) == bool(suite_named(suite).misjudged("plain", False))
-    assert suite_named(suite).misjudged("plain", True) == suite_named(suite).misjudged(None, False) == ""
+    assert suite_named(suite).misjudged("plain").startswith(says)
+    assert bool(says) == bool(suite_named(suite).misjudged("plain"))
+    assert suite_named(suite).misjudged(None) == ""
 
 
 def test_verdicts_are_of_the_files_whatever_the_shell_says(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,3 +205,8 @@ def test_verdicts_are_of_the_files_whatever_the_shell_says(data: Path, monkeypat
     monkeypatch.setenv("DATASET_SOURCE", "ModelScope")
     golds = [problem.row["answer"] for problem in problems("gsm8k", "dev", 3)]
     assert evaluate(dataset, [0, 1, 2], golds) == [True] * 3
+
+
+def test_a_number_of_numpys_is_a_verdict_that_can_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verdicts, "_evaluated", lambda *_: {"score": np.float64(100)})
+    assert json.dumps(verdicts.explained({}, [0], ["any"])) == '[[true, ""]]'

@@ -127,9 +127,10 @@ def test_a_block_model_without_the_length_of_its_blocks_is_refused(tmp_path: Pat
     file = tmp_path / "block" / "config.json"
     config = json.loads(file.read_text())
     del config["block_size"]
-    file.write_text(json.dumps(config))
-    with pytest.raises(ValueError, match="a block_origin and no block_size"):
-        load_backbone(tmp_path / "block")
+    for without in (config, config | {"block_size": None}):
+        file.write_text(json.dumps(without))
+        with pytest.raises(ValueError, match="a block_origin and no block_size"):
+            load_backbone(tmp_path / "block")
     with pytest.raises(ValueError, match="no canvas_length"):
         FAMILIES["diffusion_gemma"].blocks_of({}, "google/diffusiongemma-26B-A4B-it")
 
