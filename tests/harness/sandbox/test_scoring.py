@@ -246,7 +246,7 @@ def test_what_a_machine_does_not_enforce_is_a_note_of_the_suites_of_programs(tmp
     ("config", "noted"),
     [
         ({"prompt": "plain", "data": {"humaneval": "x"}}, True),
-        ({"prompt": "plain", "data": "generated"}, False),
+        ({"prompt": "plain", "data": "generated"}, True),
         ({"data": {"humaneval": "x"}}, False),
     ],
 )
