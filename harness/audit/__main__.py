@@ -27,6 +27,7 @@ from harness.options import option, parsed
 if TYPE_CHECKING:
     import pandas as pd
 
+DRAWN = {"law": "error", "neural": "neural"}  # figures of sections
 SECTIONS = ("law", "lemma", "chains", "neural", "streams")
 OUTCOMES = 1024  # most entries of a table: the lemma's joint has the square of it
 SHOWN = (1, 2, 4, 8, 16, 32, 64)  # the w that are printed; all are stored
@@ -90,7 +91,11 @@ def audit(options: AuditOptions) -> list[str]:
     if options.out is not None:
         record = options.out / "audit.json"
         own = record.is_file() and '"arguments"' in record.read_text(encoding="utf-8")[:20]
-        make_room(options.out, [record.name, *(f"{name}.csv" for name in sections)], lambda path: own, kept=True)
+        drawn = [
+            f"{figure}.{kind}" for section, figure in DRAWN.items() if section in sections for kind in ("png", "pdf")
+        ]
+        names = [record.name, *(f"{name}.csv" for name in sections), *drawn]
+        make_room(options.out, names, lambda path: own, kept=True)
     size = f"tables of {options.tokens} tokens at {options.positions} positions, seed {options.seed}"
     if "law" in sections:
         with tempfile.TemporaryDirectory() as scratch:

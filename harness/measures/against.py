@@ -52,10 +52,10 @@ def against(run: Run, reference: str) -> pd.DataFrame:
 
     items, lost, gained, same: of `Paired`; judged: its problems. points: 100 * (gained - lost) / all judged items, with
     its 95% interval (`stats.mean_difference_interval`). holm_low, holm_high: its interval after Holm over all rows;
-    word: what it shows; needed: how many problems a difference like this would need for that interval to exclude 0.
-    speed: the reference's total seconds / the method's, with its bootstrap interval. Points and speed of ALL are plain
-    means over the suites. NaN where there is nothing to compare. Raises UserError if the run has no such method with
-    items, or no other shares any with it.
+    word: what it shows; needed: where that is nothing, how many problems would show a difference like this. speed: the
+    reference's total seconds / the method's, with its bootstrap interval. Points and speed of ALL are plain means over
+    the suites. NaN where there is nothing to compare. Raises UserError if the run has no such method with items, or no
+    other shares any with it.
     """
     methods, suites = list(method_labels(run)), list(suite_titles(run))
     pairs = paired(run, reference) if reference in methods else {}
@@ -93,8 +93,8 @@ def with_words(compared: pd.DataFrame) -> pd.DataFrame:
         for (low, high), adjusted in zip(found.itertuples(index=False, name=None), holm(p_values), strict=True)
     ]
     needed = [
-        mean_difference_enough(own, level, judged) if own else math.nan
-        for own, level, judged in zip(rows, levels, compared["judged"], strict=True)
+        mean_difference_enough(own, level, judged) if said == NOT_SHOWN else math.nan
+        for own, level, judged, said in zip(rows, levels, compared["judged"], words, strict=True)
     ]
     return compared.assign(holm_low=found["holm_low"], holm_high=found["holm_high"], word=words, needed=needed)
 
