@@ -9,8 +9,8 @@ All other options are those of harness/run.py. The base and each value are an un
 FOLDER/OPTION=VALUE; the same command goes on where it was stopped. With --cross there is one for each combination of
 the values. sweep-table.md and .tex have the accuracies, method by value, sweep-table.csv those of every suite. sweep.md
 and sweep.csv say for each value Kendall's tau between the methods' order there and in the base, how many pairs change
-places and for how many of them both runs show it, and by how much it moves a method's accuracy at most. Seeds need a
-temperature.
+places and for how many of them both runs show it, and by how much it moves a method's accuracy at most, over the
+problems of both. Seeds need a temperature.
 """
 
 from __future__ import annotations
@@ -20,39 +20,30 @@ import math
 import re
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from itertools import combinations, product
-from pathlib import Path, PurePath
+from itertools import product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from msgspec import UNSET
-from scipy.stats import kendalltau
 
 from harness.elements import elements_of, parse_value
 from harness.errors import UserError, one_line_errors
-from harness.measures.against import flips_of
-from harness.measures.intervals import means, paired
-from harness.measures.table import BY_SEED, draws_of, measure, method_labels, suite_titles
+from harness.measures.captions import divided, setting
+from harness.measures.intervals import means
+from harness.measures.notes import joined, with_notes
+from harness.measures.sweeps import Level, by_factor, swept
+from harness.measures.table import BY_SEED, measure, method_labels, suite_titles
 from harness.options import checked, option, parsed
 from harness.records.store import Run
 from harness.runs.options import RunOptions
-from harness.stats import (
-    LEVEL,
-    effective_trials,
-    holm,
-    mean_difference,
-    mean_difference_interval,
-    mean_difference_p_value,
-)
-from harness.suites.registry import split_named
 from model_wrappers.options import meant
 
 HEADINGS = [
     *("Option", "Value", "Methods", "Kendall's tau", "Pairs shown in the base", "Swapped", "Shown in both"),
-    *("Largest change", "of", "95%"),
+    *("Largest change", "of", "95%", "Problems"),
 ]
 KEPT = ("out", "resume", "overwrite", "plan", "status", "list", "vary")  # what no value changes
 
@@ -71,7 +62,6 @@ class SweepOptions(RunOptions):
     cross: bool = option("all combinations of the values instead of one option at a time", False)
 
 
-Level = tuple[str, str]  # options and values as text, of several joined by BY
 BY = " x "
 BASE: Level = ("base", "")
 
@@ -121,7 +111,7 @@ def sweep(options: SweepOptions) -> str:
         runs[key] = folder, checked(RunOptions, own | {"resume": (folder / "run.json").exists()})
         resolve(runs[key][1])  # what cannot be decoded is refused before hours of the other values
     make_room(options.out, WRITES, lambda path: path.is_file() and (runs[BASE][0] / "run.json").exists(), kept=True)
-    found = {}
+    found: dict[Level, Run] = {}
     for key, (folder, each_run) in runs.items():
         with tempfile.TemporaryDirectory(prefix="harness-") as scratch:
             run(each_run, Path(scratch), tables=False)
@@ -129,14 +119,19 @@ def sweep(options: SweepOptions) -> str:
     base = found.pop(BASE)
     numbers = accuracies({BASE: base, **found})
     usual = {name: str(value) for name, value in same.items() if value not in (None, False)}
-    tables = [(caption(base, factor), beside(numbers, factor, usual)) for factor in dict.fromkeys(f for f, _ in found)]
+    tables = []
+    for factor in dict.fromkeys(name for name, _ in levels):
+        values = {key: run for key, run in found.items() if key[0] == factor}
+        below = [*unlike(base, values), *notes(numbers, [BASE, *values])]
+        tables.append(([heading(base, factor), *said(base)], beside(numbers, factor, usual), below))
     write_atomically(options.out / "sweep-table.csv", numbers.to_csv(index=False, lineterminator="\n"))
     write_atomically(options.out / "sweep-table.md", "\n".join(markdown(*table) for table in tables))
     write_atomically(options.out / "sweep-table.tex", "\n".join(latex(*table) for table in tables))
     rows = by_factor(swept(base, found))
     write_atomically(options.out / "sweep.csv", rows.to_csv(index=False, lineterminator="\n"))
-    write_atomically(options.out / "sweep.md", described(rows))
-    return "\n".join([*(markdown(*table) for table in tables), described(rows)])
+    page = described(rows, said(base), [*unlike(base, found), *notes(numbers, [BASE, *found])])
+    write_atomically(options.out / "sweep.md", page)
+    return "\n".join([*(markdown(*table) for table in tables), page])
 
 
 WRITES = ("sweep-table.csv", "sweep-table.md", "sweep-table.tex", "sweep.csv", "sweep.md")
@@ -145,15 +140,16 @@ MEAN = "mean"
 
 def accuracies(runs: Mapping[Level, Run]) -> pd.DataFrame:
     """A row per level, method and suite, and for the plain mean of several suites: factor, level, method, label, suite,
-    accuracy and spread, in percent.
+    accuracy and spread, in percent, and note, a text or "".
 
     spread: half of the 95% interval (Wilson's), or with several seeds the standard deviation over them. NaN where a
     suite is missing or not scored. Raises UserError as `measure` does.
     """
     frames = {}
     for key, run in runs.items():
-        measured, labels = measure(run).assign(speedup=math.nan), method_labels(run)
-        groups = {suite: [suite] for suite in suite_titles(run)}
+        measured, labels = with_notes(measure(run), run).assign(speedup=math.nan), method_labels(run)
+        titles = suite_titles(run)
+        groups = {suite: [suite] for suite in titles}
         groups |= {MEAN: list(groups)} if len(groups) > 1 else {}
         found = pd.concat([means(measured, suites, {}).assign(suite=name) for name, suites in groups.items()])
         found["spread"] = (found["accuracy_high"] - found["accuracy_low"]) / 2
@@ -164,9 +160,19 @@ def accuracies(runs: Mapping[Level, Run]) -> pd.DataFrame:
                 math.nan if math.isnan(mean) else np.std(by_seed[method][groups[suite]].mean(), ddof=1)
                 for method, suite, mean in each
             ]
+        texts = measured.set_index(["method", "suite"])["accuracy_note"].to_dict()
+        found["note"] = [
+            joined(*(f"{titles[one]}: {texts[method, one]}" for one in groups[suite] if texts.get((method, one))))
+            for method, suite in zip(found["method"], found["suite"], strict=True)
+        ]
         frames[key] = found.assign(label=found["method"].astype(str).map(labels))
     found = pd.concat(frames, names=["factor", "level"]).reset_index(["factor", "level"])
-    return found[["factor", "level", "method", "label", "suite", "accuracy", "spread"]]
+    return found[["factor", "level", "method", "label", "suite", "accuracy", "spread", "note"]]
+
+
+def _of_all(numbers: pd.DataFrame) -> pd.DataFrame:
+    """The rows of `accuracies` over all suites of their run."""
+    return numbers[numbers["suite"] == numbers.groupby(["factor", "level"])["suite"].transform("last")]
 
 
 def beside(numbers: pd.DataFrame, factor: str, usual: Mapping[str, str]) -> pd.DataFrame:
@@ -175,8 +181,8 @@ def beside(numbers: pd.DataFrame, factor: str, usual: Mapping[str, str]) -> pd.D
 
     usual: the base's values, as far as they are known.
     """
-    of_all = numbers["suite"] == numbers.groupby(["factor", "level"])["suite"].transform("last")
-    own = numbers[of_all & numbers["factor"].isin([factor] if BY in factor else [factor, BASE[0]])]
+    numbers = _of_all(numbers)
+    own = numbers[numbers["factor"].isin([factor] if BY in factor else [factor, BASE[0]])]
     cells = own["accuracy"].map("{:.1f}".format) + " ± " + own["spread"].map("{:.1f}".format)
     own = own.assign(cell=cells.where(own["accuracy"].notna(), "-"))
     columns: dict[Any, Any] = {}
@@ -187,162 +193,90 @@ def beside(numbers: pd.DataFrame, factor: str, usual: Mapping[str, str]) -> pd.D
     return pd.concat(columns, axis=1, names=factor.split(BY)).fillna("-").rename(index=labels)
 
 
-def caption(base: Run, factor: str) -> str:
+def heading(base: Run, factor: str) -> str:
     """What the table of a factor has, in one sentence."""
-    models = dict.fromkeys(PurePath(name).name for names in base.config.models.values() for name in names.values())
-    draws, suites = base.config.draws, suite_titles(base).values()
-    counts = measure(base).groupby("suite")["items"].max() // len(draws)
-    numbers = " to ".join(map(str, dict.fromkeys([counts.min(), counts.max()])))
-    if "limit" in factor.split(BY):
-        numbers = f"limit, of base {numbers},"
-    split, seed = split_named(base.config.data) or ("", 0)
-    kind = f"generated {'dev ' * (split == 'dev')}problems each{f', drawn with seed {seed}' * bool(seed)}"
+    draws, mean = base.config.draws, ", a mean over the suites" if len(base.config.suites) > 1 else ""
     spread = f"the standard deviation over the seeds {', '.join(map(str, draws))}"
-    return (
-        f"Accuracy (%) by {factor}, {'mean over' if len(suites) > 1 else 'on'} {', '.join(suites)} ({numbers} "
-        f"{kind if split else 'problems each'}), with {', '.join(models)}. "
-        f"± is {spread if len(draws) > 1 else 'half of the 95% interval'}."
-    )
+    return f"Accuracy (%) by {factor}{mean}; ± is {spread if len(draws) > 1 else 'half of the 95% interval'}."
 
 
-def markdown(caption: str, table: pd.DataFrame) -> str:
-    """A table of `beside` in Markdown."""
+def said(base: Run) -> list[str]:
+    """The sentences of `captions.setting` on the base."""
+    first, *others = setting(measure(base), base)
+    return [f"The base, on {', '.join(suite_titles(base).values())}: {first}", *others]
+
+
+def unlike(base: Run, runs: Mapping[Level, Run]) -> list[str]:
+    """Those sentences on each run that are not the base's."""
+    usual = setting(measure(base), base)
+    found = []
+    for key, run in runs.items():
+        own = [sentence for sentence in setting(measure(run), run) if sentence not in usual]
+        found += [f"{_named(key)}: {' '.join(own)}"] if own else []
+    return found
+
+
+def notes(numbers: pd.DataFrame, levels: Sequence[Level]) -> list[str]:
+    """Each note of the rows of `accuracies` over all suites, with the methods, and the levels if they are not all."""
+    own = _of_all(numbers).set_index(["factor", "level"])
+    own = own[own.index.isin(levels)]
+    found = []
+    for text, noted in own[own["note"] != ""].groupby("note", sort=False):
+        where = []
+        for label, rows in noted.groupby("label", sort=False):
+            some = ", ".join(map(_named, rows.index)) if len(rows) < (own["label"] == label).sum() else ""
+            where.append(f"{label} ({some})" if some else str(label))
+        found.append(f"{', '.join(where)}: {text}.")
+    return found
+
+
+def _named(key: Level) -> str:
+    parts = zip(*(part.split(BY) for part in key), strict=True)
+    return "base" if key == BASE else ", ".join(f"{name}={value}" for name, value in parts)
+
+
+def markdown(sentences: Sequence[str], table: pd.DataFrame, notes: Sequence[str] = ()) -> str:
+    """A table of `beside` in Markdown, with what is said of it."""
     names = [column if isinstance(column, tuple) else (column,) for column in table.columns]
     columns = [
         ", ".join(f"{of}={value}" for of, value in zip(table.columns.names, each, strict=True)) for each in names
     ]
     rows = [["Method", *columns], ["---", *["---:"] * len(columns)], *table.reset_index().to_numpy().tolist()]
-    return "\n".join([caption, "", *(f"| {' | '.join(row)} |" for row in rows), ""])
+    caption, rest = divided(sentences)
+    return "\n".join([caption, "", *(f"| {' | '.join(row)} |" for row in rows), "", *_below(rest, notes)])
 
 
-def latex(caption: str, table: pd.DataFrame) -> str:
-    """A table of `beside` in LaTeX; needs booktabs."""
-    said = re.sub(r"([%_&#$])", r"\\\1", caption)
-    text = table.rename_axis(index=None).to_latex(escape=True, caption=said, multicolumn_format="c")
-    return text.replace("±", r"$\pm$")
+def _below(rest: str, notes: Sequence[str]) -> list[str]:
+    """What stands below a table in Markdown, in lines."""
+    return [*([rest, ""] if rest else []), *(f"* {note}" for note in notes), *([""] if notes else [])]
 
 
-def described(rows: pd.DataFrame) -> str:
+def latex(sentences: Sequence[str], table: pd.DataFrame, notes: Sequence[str] = ()) -> str:
+    """A table of `beside` in LaTeX, with what is said of it; needs booktabs."""
+    caption, rest = divided(sentences)
+    shown, *under = (re.sub(r"([%_&#$])", r"\\\1", text).replace("±", r"$\pm$") for text in (caption, rest, *notes))
+    text = table.rename_axis(index=None).to_latex(escape=True, caption=shown, multicolumn_format="c")
+    small = "\\\\\n".join(filter(None, under))
+    end = r"\end{table}"
+    return text.replace("±", r"$\pm$").replace(
+        end, f"\\par\\raggedright\\footnotesize {small}\n{end}" if small else end
+    )
+
+
+def described(rows: pd.DataFrame, sentences: Sequence[str] = (), notes: Sequence[str] = ()) -> str:
     """The rows of `swept` as a page."""
-    lines = [f"| {' | '.join(HEADINGS)} |", "|---|---|---:|---:|---:|---:|---:|---:|---|---|"]
+    lines = [f"| {' | '.join(HEADINGS)} |", "|---|---|---:|---:|---:|---:|---:|---:|---|---|---:|"]
     for row in rows.to_dict("records"):
         counts = [row[name] for name in ("pairs", "swapped", "swapped_shown")]
-        cells = [row["factor"], row["level"], row["methods"], f"{row['kendall']:.2f}", *counts]
+        tau = "-" if math.isnan(row["kendall"]) else f"{row['kendall']:.2f}"
+        cells = [row["factor"], row["level"], row["methods"], tau, *counts]
         if math.isnan(row["change"]):
-            cells += ["other problems", "", ""]
+            cells += ["other problems" if row["methods"] else "no method of both", "", "", 0]
         else:
             cells += [f"{row['change']:+.1f}", row["change_of"]]
-            cells += [f"{row['change_low']:+.1f} to {row['change_high']:+.1f}"]
+            cells += [f"{row['change_low']:+.1f} to {row['change_high']:+.1f}", row["change_problems"]]
         lines.append(f"| {' | '.join(map(str, cells))} |")
-    return "\n".join(lines) + "\n"
-
-
-SWEEP = [
-    *("factor", "level", "methods", "kendall", "pairs", "swapped", "swapped_shown"),
-    *("change", "change_of", "change_low", "change_high"),
-]
-DRAW = ["suite", "problem", "draw", "gold"]
-Pair = tuple[str, str]
-
-
-def swept(base: Run, levels: Mapping[Level, Run]) -> pd.DataFrame:
-    """A row for each level, (option, value) -> its run; columns are SWEEP.
-
-    kendall: Kendall's tau-b between the methods' mean accuracies over the suites, there and in the base; NaN where one
-    has no order. pairs: of methods whose order the base shows (the exact test of the mean over suites, Holm over the
-    pairs of a run); swapped: of all pairs, how many stand the other way round; swapped_shown: how many of them both
-    runs show. change: the largest change of a method's accuracy in points, a mean over suites of the problems of both,
-    NaN without any, change_of which one, and its 95% interval, which is for this method alone and not for the largest
-    of several. Raises UserError as `measure` does.
-    """
-    before, shown_before = _means(base), _leads(base)
-    rows = []
-    for (factor, level), run in levels.items():
-        now, shown = _means(run), _leads(run)
-        both = [method for method in before.index if method in now.index]
-        pairs = list(combinations(both, 2))
-        swapped = [pair for pair in pairs if _order(before, pair) * _order(now, pair) < 0]
-        agreed = [pair for pair in swapped if shown_before.get(pair, 0) * shown.get(pair, 0) < 0]
-        tau = float(kendalltau(before[both], now[both]).statistic) if len(both) > 1 else math.nan
-        changes = {method: _change(base, run, method) for method in both}
-        most = max(changes, key=lambda method: abs(changes[method][0]), default="")
-        of_most = changes.get(most, (math.nan,) * 3)
-        counts = (len([pair for pair in pairs if shown_before.get(pair)]), len(swapped), len(agreed))
-        largest = (of_most[0], method_labels(base).get(most, ""), *of_most[1:])
-        rows.append([factor, level, len(both), tau, *counts, *largest])
-    return pd.DataFrame(rows, columns=SWEEP)
-
-
-def by_factor(rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows of `swept` by factor, the one that moves accuracy most first."""
-    largest = rows.assign(change=rows["change"].abs()).groupby("factor")["change"].max()
-    order = largest.sort_values(ascending=False).index
-    return rows.set_index("factor").loc[list(order)].reset_index()
-
-
-def _means(run: Run) -> pd.Series[float]:
-    """Mean accuracy over the suites, by method in the run's order; those that lack a suite are left out."""
-    measured = measure(run)
-    measured["method"] = measured["method"].astype(str)
-    wide = measured.pivot(index="method", columns="suite", values="accuracy")
-    means: pd.Series[float] = wide.dropna().mean(axis=1)
-    return means[[method for method in method_labels(run) if method in means.index]]
-
-
-def _order(means: pd.Series[float], pair: Pair) -> float:
-    return float(means[pair[0]] - means[pair[1]])
-
-
-def _leads(run: Run) -> dict[Pair, int]:
-    """1 or -1 for each pair of methods whose first is shown to be more, or less, accurate than the second."""
-    found: dict[Pair, tuple[float, float]] = {}
-    methods = list(method_labels(run))
-    for number, second in enumerate(methods):
-        beside = paired(run, second)
-        for first in methods[:number]:
-            flips = flips_of([each for (method, _), each in beside.items() if method == first])
-            if flips:
-                found[first, second] = mean_difference(flips), mean_difference_p_value(flips)
-    adjusted = holm([p for _, p in found.values()])
-    return {
-        pair: (1 if lead > 0 else -1)
-        for (pair, (lead, _)), p in zip(found.items(), adjusted, strict=True)
-        if lead and p < 1 - LEVEL
-    }
-
-
-def _change(base: Run, run: Run, method: str) -> tuple[float, float, float]:
-    """Points of accuracy that a method gains by a level, on the problems of both, and its interval."""
-    # Another configuration of a suite has its problems under another name, in the same order and with the same answers.
-    new = [suite for suite in run.config.suites if suite not in base.config.suites]
-    gone = [suite for suite in base.config.suites if suite not in run.config.suites]
-    kept = [suite for suite in base.config.suites if suite not in gone]
-    pairs = [*zip(kept, kept, strict=True), *zip(new, gone, strict=False)]
-    names = {there: here for there, here in pairs if _same_questions(run, there, base, here)}
-    sides = []
-    for each, named in ((base, {here: here for here in names.values()}), (run, names)):
-        own = each.items.assign(**draws_of(each, each.items["item"].to_numpy(dtype=float)))
-        own = own[own["method"].astype(str) == method].dropna(subset="correct").reindex(columns=[*DRAW, "correct"])
-        own["suite"] = own["suite"].astype(str).map(named)
-        sides.append(own.dropna(subset="suite").astype({"correct": bool}).astype({"correct": float}))
-    both = sides[0].merge(sides[1], on=DRAW)
-    if both.empty:
-        return math.nan, math.nan, math.nan
-    flips = []
-    for _, own in both.assign(change=both["correct_y"] - both["correct_x"]).groupby("suite"):
-        change = own["change"].to_numpy()
-        worth = effective_trials(change, own["problem"].to_numpy()) / len(own)
-        flips.append((worth * (change < 0).sum(), worth * (change > 0).sum(), worth * len(own)))
-    low, high = mean_difference_interval(flips)
-    return 100 * mean_difference(flips), 100 * low, 100 * high
-
-
-def _same_questions(run: Run, suite: str, base: Run, other: str) -> bool:
-    """Whether two suites may have the same questions: generated alike, or if they are files, one file."""
-    own = [run.config.suites[suite].questions, base.config.suites[other].questions]
-    files = [None if each is UNSET else each.sha256 for each in own]
-    generated = [each.config.data for each in (run, base) if each.config.generated]
-    return files[0] == files[1] and (files[0] is not None or len({*generated}) < 2)
+    return "\n".join([*lines, "", *_below(" ".join(sentences), notes)])
 
 
 def main(line: list[str] | None = None) -> int:

@@ -288,10 +288,11 @@ def tune(options: TuneOptions) -> None:
         "methods": choice_of(chosen, spaces, options.out),
     }
     write_atomically(options.out / "choice.json", json.dumps(choice, indent=1) + "\n")
-    page = described(chosen, spaces, timing_sentences(timed))
+    said = f"Chosen on {options.limit} problems a suite of {options.data}."
+    page = described(chosen, spaces, [said, *timing_sentences(timed)])
     write_atomically(options.out / "choice.md", page)
     print(page)
-    print(f"chosen on {options.limit} problems a suite of {options.data}: {options.out}/choice.json")
+    print(f"the choice: {options.out}/choice.json")
 
 
 def choice_of(chosen: pd.DataFrame, spaces: Mapping[str, Space] = SPACES, folder: Path = Path()) -> dict[str, Any]:
@@ -319,11 +320,11 @@ def choice_of(chosen: pd.DataFrame, spaces: Mapping[str, Space] = SPACES, folder
 
 
 def described(chosen: pd.DataFrame, spaces: Mapping[str, Space] = SPACES, timing: Sequence[str] = ()) -> str:
-    """What was chosen, in Markdown: a row per decoder and goal, then sentences on the seconds."""
+    """What was chosen, in Markdown: a row per decoder and goal, then sentences on the problems and seconds."""
     from harness.measures.choosing import RULE
 
     lines = [
-        f"# What was chosen on dev problems\n\n{RULE[0].upper()}{RULE[1:]}. Accuracy and speed, over LLaDA's best, are "
+        f"# What was chosen\n\n{RULE[0].upper()}{RULE[1:]}. Accuracy and speed, over LLaDA's best, are "
         "means of the suites; p is of the test that a setting is below LLaDA's best.\n",
         "| decoder | for | checkpoint | dev accuracy | p | speed | settings |",
         "|---|---|---|---:|---:|---:|---|",

@@ -154,8 +154,8 @@ class Request:
             counts = sum(drafts), sum(drafts[: window.accepted]), sum(inside[: window.committed])
             window = Window(window.step, window.round, window.start, *counts)
         places = self.x_1L.shape[1] - self.start
-        if max(window.proposed, window.committed) > places:
-            raise ValueError(f"{window} cannot be: the response has {places} tokens")
+        if max(window.proposed, window.committed, window.start + 1) > places:
+            raise ValueError(f"{window} cannot be: the response has {places} tokens, and start counts from its first")
         self.windows.append(window)
         if self.observer is not None and isinstance(self.observer, FullObserver):
             self.observer.recorded(window)

@@ -4,19 +4,24 @@
 
 Writes claims.md and claims.csv beside the file: for every claim the two methods, the difference in points of accuracy
 or the ratio of speed, its interval after correction for all claims of the file, and the word that it deserves
-(docs/measuring.md). The same records give the same bytes.
+(docs/measuring.md); then what tables say of the records. The same records give the same bytes.
 """
 
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
 import pandas as pd
 
 from harness.errors import UserError, one_line_errors
-from harness.measures.against import CLAIMS, MARGIN, SAME_SPEED, compare, read_claims
+from harness.measures.against import CLAIMS, MARGIN, SAME_SPEED, Claim, compare, read_claims, records_of
+from harness.measures.captions import setting, timing
+from harness.measures.notes import with_notes
+from harness.measures.table import measure, method_labels, suite_titles
 from harness.options import option, parsed
-from harness.records.store import write_atomically
+from harness.records.store import Run, write_atomically
 from tables.output import escape_markdown
 
 HEADINGS = [
@@ -37,8 +42,27 @@ HEADINGS = [
 BEGIN = "Every claim, from records"  # of a page that this command wrote
 
 
-def markdown(compared: pd.DataFrame) -> str:
-    """The frame of `measures.claims.compare` as a page."""
+def about(sessions: Sequence[Run], claims: Sequence[Claim]) -> list[str]:
+    """What tables say of a record: a text of `captions.setting`, then the notes of the numbers that are compared.
+
+    sessions: of `measures.seconds.timed_sessions`.
+    """
+    run, speeds = sessions[0], any(claim.measure == "speed" for claim in claims)
+    doubts = [*dict.fromkeys(sentence for each in sessions for sentence in timing(each))] if speeds else []
+    measured, titles, labels = measure(run), suite_titles(run), method_labels(run)
+    texts = with_notes(measured, run).set_index(["method", "suite"])[["accuracy_note", "speed_note"]].to_dict()
+    found: dict[str, list[str]] = {}
+    for claim in claims:
+        noted = texts["accuracy_note" if claim.measure == "points" else "speed_note"]
+        for method, suite in product((claim.method, claim.reference), claim.suites or titles):
+            if text := noted.get((method, suite)):
+                found.setdefault(text, []).append(f"{labels[method]} on {titles[suite]}")
+    notes = [f"{', '.join(dict.fromkeys(where))}: {text}." for text, where in found.items()]
+    return [" ".join(setting(measured, run, doubts)), *notes]
+
+
+def markdown(compared: pd.DataFrame, records: Mapping[str, Sequence[str]] | None = None) -> str:
+    """The frame of `measures.against.compare` as a page, with what is said of its records."""
     points = int((compared["measure"] == "points").sum())
     lines = [
         f"{BEGIN}; every number is a mean over its suites. Points of accuracy: Tango's intervals of "
@@ -60,6 +84,9 @@ def markdown(compared: pd.DataFrame) -> str:
         named = [row["claim"], row["method"], row["reference"], row["suites"], row["items"]]
         cells = [*named, number.format(row["value"]), ends, shown, row["others"], row["sessions"], row["record"]]
         lines.append(f"| {' | '.join(' '.join(escape_markdown(str(each)).split()) for each in cells)} |")
+    for record, (first, *notes) in (records or {}).items():
+        lines += ["", f"**{escape_markdown(record)}**: {escape_markdown(first)}", *([""] if notes else [])]
+        lines += [f"* {escape_markdown(note)}" for note in notes]
     return "\n".join(lines) + "\n"
 
 
@@ -79,10 +106,13 @@ def main(line: list[str] | None = None) -> int:
     for file, begin in ((page, BEGIN), (sheet, ",".join(CLAIMS[:3]))):
         if file.exists() and not file.read_bytes().startswith(begin.encode()):
             raise UserError(f"{file} was not written by this command, and would be replaced: rename it or {path.name}")
-    compared = compare(read_claims(path), path.parent)
-    write_atomically(page, markdown(compared))
+    claims = read_claims(path)
+    runs = records_of(claims, path.parent)
+    compared = compare(claims, runs)
+    said = {record: about(own, [each for each in claims if each.record == record]) for record, own in runs.items()}
+    write_atomically(page, markdown(compared, said))
     write_atomically(sheet, compared.to_csv(index=False, lineterminator="\n"))
-    print(markdown(compared))
+    print(markdown(compared, said))
     return 0
 
 

@@ -9,8 +9,8 @@ from itertools import groupby
 from pathlib import Path
 
 from harness.errors import UserError, explained
+from harness.measures.captions import divided
 from tables.sheets import Cell, Table
-from tables.sheets.captions import divided
 
 LATEX_SPECIAL = {
     "\\": r"\textbackslash{}",

@@ -32,6 +32,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from harness.errors import UserError, explained, one_line_errors
+from harness.measures.captions import empty, timing
 from harness.measures.intervals import paired
 from harness.measures.seconds import read_measured
 from harness.measures.table import measure
@@ -43,7 +44,6 @@ from tables.output import NAME as PDF
 from tables.output import latex, markdown, write_pdf
 from tables.sheets import MEAN_TITLE, Sheet, TableRequest, with_columns
 from tables.sheets.against import against_sheets, paper
-from tables.sheets.captions import empty, timing
 from tables.sheets.measures import measures, windows
 from tables.sheets.measures import theory_sheets as theory
 from tables.sheets.suites import ABLATIONS, ablations

@@ -3,26 +3,24 @@
 A comparison has one of four words, by its interval after Holm over the family of comparisons that are made together:
 `ahead` if the whole interval is above 0 and the exact test agrees, `behind` if it is below, `level` if it lies within
 MARGIN points of 0, and otherwise `not shown`. Over several suites it is of their mean, each with the same weight.
-`against_reference` says in what a method's settings on a suite differ from LLaDA's.
 """
 
 import math
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
 import numpy as np
 import pandas as pd
-from msgspec import UNSET, Meta
+from msgspec import Meta
 
 from harness.errors import UserError, explained
 from harness.measures.intervals import Paired, paired
 from harness.measures.seconds import timed_sessions
-from harness.measures.table import REFERENCE, method_labels, suite_titles
-from harness.records.schema import Setting
-from harness.records.store import Run, problems_of
+from harness.measures.table import method_labels, suite_titles
+from harness.records.store import Run
 from harness.stats import (
     LEVEL,
     Flips,
@@ -34,7 +32,6 @@ from harness.stats import (
     mean_difference_p_value,
     speedup_interval,
 )
-from harness.suites.registry import split_named
 from model_wrappers.options import meant
 
 ALL = "all"  # the mean of all suites
@@ -195,8 +192,13 @@ def read_claims(path: Path) -> list[Claim]:
         return msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), Claims).claim
 
 
-def compare(claims: list[Claim], folder: Path) -> pd.DataFrame:
-    """A row per claim, columns CLAIMS; records are below `folder`.
+def records_of(claims: list[Claim], folder: Path) -> dict[str, list[Run]]:
+    """The records of claims, below `folder`, with their timed sessions. Raises UserError as `timed_sessions` does."""
+    return {record: timed_sessions(folder / record) for record in dict.fromkeys(claim.record for claim in claims)}
+
+
+def compare(claims: list[Claim], runs: Mapping[str, list[Run]]) -> pd.DataFrame:
+    """A row per claim, columns CLAIMS; runs: of `records_of`.
 
     value: points, or speed as of `against`, the mean of the record's timed sessions. low, high: its interval after Holm
     over all claims of points, or at the level of Bonferroni over all claims of speed; of several sessions one that
@@ -205,7 +207,6 @@ def compare(claims: list[Claim], folder: Path) -> pd.DataFrame:
     threads. Raises UserError for a record, method or suite that is not there, and for a speed of a run that was not
     timed.
     """
-    runs = {record: timed_sessions(folder / record) for record in dict.fromkeys(claim.record for claim in claims)}
     level = 1 - (1 - LEVEL) / max(1, sum(claim.measure == "speed" for claim in claims))
     rows = [_claim_row(claim, runs[claim.record], level) for claim in claims]
     frame = pd.DataFrame(rows)
@@ -275,54 +276,3 @@ def _session(claim: Claim, run: Run, level: float) -> dict[str, Any]:
     if math.isnan(value):
         raise UserError(f"claim {claim.claim!r}: {run.folder} was not timed")
     return {"value": value, "low": low, "high": high, "threads": (run.speed or run).meta.environment.get("threads")}
-
-
-END_OPTIONS = ("logits_eos_inf", "confidence_eos_eot_inf", "stop_at_eos")  # of all methods alike, where they have them
-COMMIT = 7  # digits of a commit in a note
-
-
-def against_reference(run: Run) -> dict[tuple[str, str], str]:
-    """A note for every method and suite whose settings are not those of the run's LLaDA; "" where they are.
-
-    And for those whose block model attends in other blocks than its own.
-    """
-    reference = run.config.methods.get(REFERENCE)
-    usual = {} if reference is None else reference.suites
-    return {
-        (name, suite): ", ".join(_differences(own, usual.get(suite), problems_of(run.meta, suite)))
-        for name, method in run.config.methods.items()
-        for suite, own in method.suites.items()
-    }
-
-
-def _differences(own: Setting, reference: Setting | None, data: str) -> Iterator[str]:
-    if own.tuned_on == data:
-        yield "tuned on these problems"
-    elif own.tuned_on and data and not (split_named(own.tuned_on) or split_named(data)):
-        yield f"tuned on another file ({own.tuned_on[:COMMIT]}), which may have some of these problems"
-    if own.attends is not UNSET:
-        yield f"the model attends in blocks of {own.block_length}, not in its own of {own.attends}"
-    if reference is None:
-        return
-    found = []
-    if None not in (own.gen_length, reference.gen_length) and own.gen_length != reference.gen_length:
-        found.append(f"responses of {own.gen_length} tokens, LLaDA's of {reference.gen_length}")
-    blocks = [_block(setting) for setting in (own, reference)]
-    if None not in blocks and blocks[0] != blocks[1]:
-        found.append(f"{blocks[0]}, LLaDA's {blocks[1]}")
-    if found and own.published is not UNSET:
-        repository, _, commit = own.published.partition("@")
-        source = f"{repository}@{commit.split()[0][:COMMIT]}" if commit else own.published
-        found.append(f"as published ({source})")
-    yield from found
-    for option in END_OPTIONS:
-        here, there = (bool(setting.options.get(option)) for setting in (own, reference))
-        if here != there:
-            yield f"{'with' if here else 'without'} {option}"
-
-
-def _block(setting: Setting) -> str | None:
-    """The blocks of a response in words; None where the record does not say."""
-    if setting.block_length is None:
-        return None
-    return "full sequence" if setting.block_length == setting.gen_length else f"blocks of {setting.block_length}"

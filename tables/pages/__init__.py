@@ -17,6 +17,7 @@ import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs
 
 from harness.errors import UserError, explained
+from harness.measures.captions import setting, timing
 from harness.measures.table import timed
 from harness.measures.theory import acceptance_by_position, fef_windows
 from harness.records.files import KINDS
@@ -24,7 +25,6 @@ from harness.records.store import Run
 from tables.charts import PALETTE
 from tables.pages.data import LIKELY, Book, rows, script, texts, traces
 from tables.pages.overview import Overview, overview, speeds
-from tables.sheets.captions import setting, timing
 
 HERE = Path(__file__).parent
 SCRIPTS = ("core.js", "overview.js", "items.js", "item.js", "player.js", "compare.js", "start.js")

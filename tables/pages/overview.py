@@ -8,15 +8,15 @@ import numpy as np
 import pandas as pd
 
 from harness.elements import format_label
-from harness.measures.against import against_reference
 from harness.measures.intervals import means as means_over
 from harness.measures.intervals import paired, with_intervals
+from harness.measures.notes import against_reference, joined, lettered, with_notes
 from harness.measures.table import checked_items, checkpoint_names, measure, timed
 from harness.records.schema import Method
 from harness.records.store import Run
 from harness.stats import speedup_intervals
 from tables.pages.data import Book
-from tables.sheets import ACCURACY, MEAN_TITLE, METRICS, SPEED, Metric, joined, lettered, mean_rows, with_notes
+from tables.sheets import ACCURACY, MEAN_TITLE, METRICS, SPEED, Metric, mean_rows
 
 
 @dataclass(frozen=True)

@@ -1,32 +1,18 @@
 """Tidy frames become tables as they will be printed: cells, emphasis, notes, captions. A new table is one file here."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import count
 from statistics import stdev
-from string import ascii_lowercase
 from typing import Any, NamedTuple
 
 import pandas as pd
-from msgspec import UNSET
 
-from harness.measures.against import against_reference
 from harness.measures.intervals import Pairs
-from harness.measures.table import (
-    BY_SEED,
-    LENGTH,
-    REFERENCE,
-    method_labels,
-    other_tokenizers,
-    suite_titles,
-    timed,
-)
+from harness.measures.notes import OTHER_TOKENIZER, joined, lettered
+from harness.measures.table import BY_SEED, method_labels, suite_titles, timed
 from harness.records.store import Run
-from harness.suites.registry import FOREIGN, SUITES, suite_named
 
 MEAN, MEAN_TITLE = "mean", "Mean"
-OTHER_TOKENIZER = "another tokenizer: Speed is of seconds a response, Fwd. of calls a response"
-SIMILAR = range(90, 111)  # lengths of responses in percent of LLaDA's, as printed, without a note
 
 
 @dataclass(frozen=True)
@@ -148,67 +134,6 @@ def shown_metrics(metrics: Sequence[Metric], run: Run) -> list[Metric]:
     return [metric for metric in metrics if metric is not SPEED or timed(run)]
 
 
-def with_notes(measured: pd.DataFrame, run: Run, settings: Mapping[tuple[str, str], str] | None = None) -> pd.DataFrame:
-    """`measured` with notes, texts or "": accuracy_note, speed_note and forward_note.
-
-    settings: notes on settings, of `against_reference` if they are not given. accuracy_full and speed_full: whether no
-    row has more items.
-    """
-    by_suite = measured.groupby("suite")
-    most = by_suite["items"].transform("max")
-    not_scored = run.meta.scoring.get("not_scored") or {}
-    reasons = {suite: f"not scored: {reason}" for suite, reason in not_scored.items()}
-    not_enforced = [f"its programs' sandbox: {missing}" for missing in run.meta.scoring.get("not_enforced") or []]
-    # Whether scoring a suite runs model-written code, as far as it is known.
-    executes = {name: SUITES[name].executes if name in SUITES else True for name in run.config.suites}
-    executes |= {name: suite.executes for name, suite in run.config.suites.items() if suite.executes is not UNSET}
-    settings = against_reference(run) if settings is None else settings
-
-    def settings_note(row: Any) -> str:
-        return settings.get((str(row.method), str(row.suite)), "")
-
-    def accuracy_note(row: Any) -> str:
-        if row.scored == 0:
-            return str(reasons.get(row.suite, "not scored"))
-        notes = [f"accuracy over {row.scored} of {row.most} items"] if row.scored < row.most else []
-        known = row.suite in SUITES or row.suite.startswith(FOREIGN)
-        misjudged = suite_named(row.suite).misjudged(run.config.prompt) if known else ""
-        return joined(*notes, *(not_enforced if executes.get(row.suite) else []), misjudged, settings_note(row))
-
-    def forward_note(row: Any) -> str:
-        if row.shared_items == 0:
-            return "no speedup: LLaDA has no record of these items"
-        short = row.shared_items < row.most and row.method != REFERENCE
-        return f"speedups over the {row.shared_items} items shared with LLaDA" if short else ""
-
-    def length_note(row: Any) -> str:
-        ratio = getattr(row, LENGTH)
-        similar = pd.isna(ratio) or round(100 * ratio) in SIMILAR
-        return "" if similar else f"responses are {round(100 * ratio)}% as long as LLaDA's"
-
-    other = other_tokenizers(run)
-
-    def tokenizer_note(row: Any) -> str:
-        return OTHER_TOKENIZER if row.method in other else ""
-
-    rows = list(measured.assign(most=most).itertuples())
-    return measured.assign(
-        accuracy_note=[accuracy_note(row) for row in rows],
-        speed_note=[
-            joined(forward_note(row), tokenizer_note(row), length_note(row), settings_note(row)) for row in rows
-        ],
-        forward_note=[joined(forward_note(row), tokenizer_note(row)) for row in rows],
-        accuracy_full=(measured["scored"] == by_suite["scored"].transform("max")),
-        speed_full=(measured["shared_items"] == by_suite["shared_items"].transform("max")),
-        acceptance_percent=100 * measured["acceptance"],
-    )
-
-
-def joined(*texts: str) -> str:
-    """Notes of one cell as one text, each once."""
-    return "; ".join(dict.fromkeys(text for text in texts if text))
-
-
 def mean_rows(frame: pd.DataFrame, suites: Sequence[str]) -> pd.DataFrame:
     """One row per method for the suite "mean": plain averages of what all `suites` have, else NaN and a note."""
     rows = []
@@ -301,9 +226,3 @@ def number_text(value: float, decimals: int, sign: str = "", unit: str = "") -> 
         return "-"
     text = f"{value:{sign}.{decimals}f}"
     return (text.lstrip("+-") if float(text) == 0 else text) + unit
-
-
-def lettered(texts: Iterable[str]) -> dict[str, str]:
-    """Each distinct text with the letter of its note: a, b, ... z, aa, bb, ..."""
-    letters = (letter * times for times in count(1) for letter in ascii_lowercase)
-    return dict(zip(dict.fromkeys(texts), letters, strict=False))

@@ -8,6 +8,8 @@ from typing import Any
 import pandas as pd
 
 from harness.measures.against import ALL, NOT_SHOWN, against
+from harness.measures.captions import setting, timing
+from harness.measures.notes import joined, lettered, with_notes
 from harness.measures.table import method_labels, suite_titles, timed
 from harness.records.store import Run
 from harness.suites.published import PAPER_TABLES
@@ -22,14 +24,10 @@ from tables.sheets import (
     Table,
     TableRequest,
     grid,
-    joined,
-    lettered,
     mean_rows,
     number_text,
     shown_metrics,
-    with_notes,
 )
-from tables.sheets.captions import setting, timing
 from tables.sheets.suites import INTERVAL, with_checkpoints
 
 SAME = "Same tokens"

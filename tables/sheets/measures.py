@@ -6,11 +6,11 @@ method is faster: a method that pads or writes more has more tokens. Seconds per
 
 from collections.abc import Iterator
 
+from harness.measures.captions import setting, timing
 from harness.measures.parallelism import curves, token_ledger
 from harness.measures.table import measure_windows, other_tokenizers, timed
 from harness.measures.theory import COSTS, OF_SECONDS, theory
 from tables.sheets import Heading, Headings, Sheet, Table, TableRequest, listed
-from tables.sheets.captions import setting, timing
 
 COUNTS: Headings = {
     "seconds_per_item": Heading("Seconds", "mean", 3),

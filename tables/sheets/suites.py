@@ -6,8 +6,10 @@ from typing import Any
 
 import pandas as pd
 
+from harness.measures.captions import setting, timing
 from harness.measures.intervals import ENDS, UNCERTAINTY, Pairs, with_intervals
 from harness.measures.intervals import means as means_over
+from harness.measures.notes import with_notes
 from harness.measures.table import MEASURES, REFERENCE, checkpoint_names, method_labels, suite_titles, timed
 from harness.methods.presets import GROUPS
 from harness.records.schema import Method, Setting
@@ -28,9 +30,7 @@ from tables.sheets import (
     grid,
     mean_rows,
     shown_metrics,
-    with_notes,
 )
-from tables.sheets.captions import setting, timing
 
 WHAT, WHAT_UNTIMED = "Accuracy (%) and speedups over LLaDA.", "Accuracy (%), and forward passes beside LLaDA's."
 SUBROWS_MEANING = "Below each row 95% intervals, and p-values by Holm adjusted for {} comparison{}."

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from harness import run
+from harness.measures.notes import OTHER_TOKENIZER
 from harness.measures.parallelism import token_ledger
 from harness.records.store import read_run
 from model_wrappers.backbones.registry import SHIPPED
 from tables.render import render
-from tables.sheets import OTHER_TOKENIZER
 
 pytestmark = pytest.mark.usefixtures("one_process")
 

@@ -2,6 +2,7 @@
 
 import math
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -9,9 +10,10 @@ from run_records import item, save
 
 from harness import sweep
 from harness.errors import UserError
+from harness.measures.sweeps import by_factor, swept
 from harness.records.store import Run
 from harness.stats import wilson
-from harness.sweep import accuracies, beside, by_factor, swept
+from harness.sweep import accuracies, beside
 
 METHODS = {name: {"label": name.upper()} for name in ("llada", "threshold", "fef")}
 
@@ -53,27 +55,48 @@ def test_the_table_has_accuracies_by_value_with_half_their_interval(tmp_path: Pa
     assert numbers["spread"].iloc[0] == pytest.approx(50 * (high - low))
     table = beside(numbers, "gen_length", {"gen_length": "64"})
     assert table.loc["LLADA"].to_dict() == {"64": "50.0 ± 9.6", "96": "60.0 ± 9.4"}
-    assert "(limit, of base 100, problems each)" in sweep.caption(base, "limit")
-    said = sweep.caption(base, "gen_length")
-    assert said == (
-        "Accuracy (%) by gen_length, on GSM8K (100 problems each), with nano. ± is half of the 95% interval."
-    )
+    said = [sweep.heading(base, "gen_length")]
+    assert said == ["Accuracy (%) by gen_length; ± is half of the 95% interval."]
     assert "| Method | gen_length=64 | gen_length=96 |" in sweep.markdown(said, table)
-    assert r"Accuracy (\%) by gen\_length" in sweep.latex(said, table) and r"50.0 $\pm$ 9.6" in sweep.latex(said, table)
+    latex = sweep.latex(said, table, ["a & b: tuned"])
+    assert r"Accuracy (\%) by gen\_length" in latex and r"50.0 $\pm$ 9.6" in latex
+    assert "\\footnotesize a \\& b: tuned\n" in latex
 
 
 @pytest.mark.parametrize(
-    ("data", "says"), [("generated-dev", "generated dev problems each)"), ("generated:7", "each, drawn with seed 7)")]
+    ("data", "says"),
+    [("generated-dev", "on gsm8k: 1 dev problem per suite, generated"), ("generated:7", "formats, drawn with seed 7.")],
 )
-def test_the_caption_tells_dev_problems_and_their_seed(data: str, says: str, tmp_path: Path) -> None:
+def test_a_sweep_tells_dev_problems_and_their_seed(data: str, says: str, tmp_path: Path) -> None:
     config = {"methods": METHODS, "suites": {"gsm8k": {}}, "data": data}
-    assert says in sweep.caption(save(tmp_path, [item("fef", "gsm8k", 0)], config=config), "gen_length")
+    assert says in sweep.said(save(tmp_path, [item("fef", "gsm8k", 0)], config=config))[0]
+
+
+def test_a_sweep_has_the_notes_of_tables_and_what_is_unlike_in_a_level(tmp_path: Path) -> None:
+    def of(name: str, tuned_on: str, **config: Any) -> Run:
+        own = {"gen_length": 64, "block_length": 64, "options": {}, "tuned_on": tuned_on}
+        methods = {"llada": METHODS["llada"], "fef": METHODS["fef"] | {"suites": {"gsm8k": own}}}
+        items = [item(method, "gsm8k", at) for method in methods for at in range(2)]
+        suites = {"gsm8k": {"title": "GSM8K"}}
+        return save(
+            tmp_path / name, items, config={"methods": methods, "suites": suites, "data": "generated", **config}
+        )
+
+    base, plain = of("a", "generated"), of("b", "generated", prompt="plain")
+    levels = [("prompt", "plain"), ("prompt", "chat")]
+    numbers = accuracies(dict(zip([sweep.BASE, *levels], [base, plain, of("c", "")], strict=True)))
+    (note,) = sweep.notes(numbers, [sweep.BASE, *levels])
+    assert note == "FEF (base, prompt=plain): GSM8K: tuned on these problems."
+    assert sweep.notes(numbers, levels[:1]) == ["FEF: GSM8K: tuned on these problems."]
+    (line,) = sweep.unlike(base, {levels[0]: plain})
+    assert line == "prompt=plain: Plain prompts, without a chat template."
+    assert sweep.described(swept(base, {levels[0]: plain}), ["Said."], [note]).endswith(f"\n\nSaid.\n\n* {note}\n")
 
 
 def test_with_several_seeds_the_spread_is_their_standard_deviation(tmp_path: Path) -> None:
     base = run_of(tmp_path, {"llada": 40}, {"llada": 50}, {"llada": 60})
     assert accuracies({sweep.BASE: base})[["accuracy", "spread"]].to_numpy().tolist() == [[50, 10]]
-    assert sweep.caption(base, "x").endswith("± is the standard deviation over the seeds 0, 1, 2.")
+    assert sweep.heading(base, "x").endswith("± is the standard deviation over the seeds 0, 1, 2.")
 
 
 def test_options_that_are_crossed_are_grouped_columns(tmp_path: Path) -> None:
@@ -133,6 +156,33 @@ def test_a_method_that_a_level_lacks_is_left_out_of_it(tmp_path: Path) -> None:
     base = run_of(tmp_path / "base", {"llada": 50, "threshold": 52, "fef": 80})
     rows = swept(base, {("model", "x"): run_of(tmp_path / "model", {"llada": 50, "fef": 80})})
     assert rows["methods"].to_list() == [2] and rows["pairs"].to_list() == [1]
+
+
+def test_a_level_without_a_method_of_the_base_is_not_called_other_problems(tmp_path: Path) -> None:
+    base, other = run_of(tmp_path / "a", {"llada": 50}), run_of(tmp_path / "b", {"fef": 50})
+    assert "| methods | fef | 0 | - | 0 | 0 | 0 | no method of both |" in sweep.described(
+        swept(base, {("methods", "fef"): other})
+    )
+
+
+def answers(folder: Path, golds: str, **suite: Any) -> Run:
+    """A problem for each character, its answer; a method that answers 2 to each."""
+    items = [item("fef", "own", at, gold=gold, correct=gold == "2") for at, gold in enumerate(golds)]
+    return save(folder, items, config={"methods": METHODS, "suites": {"own": suite}})
+
+
+def test_other_answers_of_one_file_are_a_change_over_all_its_problems(tmp_path: Path) -> None:
+    one = {"file": "q.csv", "sha256": "a", "prompt": "", "judge": "number"}
+    base, level = (
+        answers(tmp_path / golds, golds, questions=one | {"answer": column})
+        for column, golds in (("a", "1222"), ("b", "1223"))
+    )
+    assert swept(base, {("suite", "b"): level})[["change", "change_problems"]].to_numpy().tolist() == [[-25, 4]]
+
+
+def test_problems_of_which_an_answer_differs_are_others(tmp_path: Path) -> None:
+    base, level = (answers(tmp_path / golds, golds) for golds in ("1222", "1223"))
+    assert "| other problems |" in sweep.described(swept(base, {("data", "b"): level}))
 
 
 def test_two_files_of_questions_are_not_compared_problem_by_problem(tmp_path: Path) -> None:

@@ -193,7 +193,10 @@ def test_an_observer_changes_nothing(tiny: Backbone, prompt: torch.Tensor) -> No
     assert torch.equal(plain.tokens, watched.tokens) and plain.trace.windows == watched.trace.windows
 
 
-@pytest.mark.parametrize("counts", [{"proposed": -16}, {"accepted": 5}, {"committed": -1}, {"start": -1}, {}])
+BEHIND = {"start": 3, "proposed": 2, "accepted": 2, "committed": 2}
+
+
+@pytest.mark.parametrize("counts", [{"proposed": -16}, {"accepted": 5}, {"committed": -1}, {"start": -1}, {}, BEHIND])
 def test_a_window_that_cannot_be_is_refused(tiny: Backbone, counts: dict[str, int]) -> None:
     window = Window(**{"step": 0, "round": 0, "start": 0, "proposed": 4, "accepted": 2, "committed": 3} | counts)
     with pytest.raises(ValueError, match="cannot be"):

@@ -195,6 +195,18 @@ def test_a_claim_is_compared_from_its_record(tmp_path: Path) -> None:
     assert "DCD is twice as fast" in path.with_suffix(".md").read_text()
 
 
+def test_claims_say_what_their_records_are_of(tmp_path: Path) -> None:
+    own = {"gen_length": 64, "block_length": 64, "options": {}, "tuned_on": "generated-dev:2"}
+    methods = {"llada": {"label": "LLaDA"}, "dcd": {"label": "DCD", "suites": {"gsm8k": own}}}
+    config = {"methods": methods, "suites": {"gsm8k": {"title": "GSM8K"}}, "data": "generated-dev:2"}
+    save(tmp_path / "run", [item(method, "gsm8k", n) for method in methods for n in range(4)], config=config)
+    (tmp_path / "claims.toml").write_text(TWO)
+    main([str(tmp_path / "claims.toml")])
+    page = (tmp_path / "claims.md").read_text()
+    assert "\n\n**run**: 4 dev problems per suite, generated in the suites' formats, drawn with seed 2. " in page
+    assert page.endswith("\n\n* DCD on GSM8K: tuned on these problems.\n")
+
+
 def test_claims_of_seeds_that_agree_are_those_of_one(tmp_path: Path) -> None:
     right = {"llada": lambda n: n % 2 == 0, "dcd": lambda n: n % 10 < 7}
     for name, seeds in (("one", [0]), ("three", [0, 1, 2])):

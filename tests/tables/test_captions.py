@@ -7,11 +7,11 @@ import msgspec
 import pytest
 from run_records import NANO_SHA256, full_items, item, save, window
 
-from harness.measures.against import against_reference
+from harness.measures.captions import MOST_WORDS, divided
+from harness.measures.notes import against_reference
 from harness.measures.seconds import BUSY, FEWEST, drift, timing_sentences
 from harness.records.store import Run
 from tables.render import render
-from tables.sheets.captions import MOST_WORDS, divided
 
 
 def test_caption_names_other_models_and_not_where_they_lie(tmp_path: Path) -> None:

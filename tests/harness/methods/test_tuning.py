@@ -12,8 +12,8 @@ from registered import forgotten
 
 from harness import tune
 from harness.errors import UserError
-from harness.measures.against import _differences
 from harness.measures.choosing import FINALISTS, choose, finalists
+from harness.measures.notes import _differences
 from harness.records.schema import Setting
 from harness.runs.options import RunOptions
 from harness.runs.resolve import resolve
@@ -329,6 +329,7 @@ def test_a_tuning_ends_with_a_choice_and_the_same_command_goes_on(tmp_path: Path
     first = json.loads(path.read_text())
     assert {"llada-tuned-fast", "threshold-tuned-fast", "mine-tuned-fast"} <= set(methods_named(str(path)))
     assert first["settings"] == {"llada": 6, "threshold": 6, "mine": 6}  # each with three checkpoints
-    assert "\n| threshold | fast |" in (tmp_path / "tuned" / "choice.md").read_text()
+    page = (tmp_path / "tuned" / "choice.md").read_text()
+    assert "\n| threshold | fast |" in page and "\nChosen on 2 problems a suite of generated-dev." in page
     path.unlink()
     assert tune.main(line) == 0 and json.loads(path.read_text()) == first

@@ -1,0 +1,133 @@
+"""Notes on the numbers of a method and suite: in what its settings differ, what is missing, what misjudges it."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import count
+from string import ascii_lowercase
+from typing import Any
+
+import pandas as pd
+from msgspec import UNSET
+
+from harness.measures.table import LENGTH, REFERENCE, other_tokenizers
+from harness.records.schema import Setting
+from harness.records.store import Run, problems_of
+from harness.suites.registry import FOREIGN, SUITES, split_named, suite_named
+
+OTHER_TOKENIZER = "another tokenizer: Speed is of seconds a response, Fwd. of calls a response"
+SIMILAR = range(90, 111)  # lengths of responses in percent of LLaDA's, as printed, without a note
+END_OPTIONS = ("logits_eos_inf", "confidence_eos_eot_inf", "stop_at_eos")  # of all methods alike, where they have them
+COMMIT = 7  # digits of a commit in a note
+
+
+def against_reference(run: Run) -> dict[tuple[str, str], str]:
+    """A note for every method and suite whose settings are not those of the run's LLaDA; "" where they are.
+
+    And for those whose block model attends in other blocks than its own.
+    """
+    reference = run.config.methods.get(REFERENCE)
+    usual = {} if reference is None else reference.suites
+    return {
+        (name, suite): ", ".join(_differences(own, usual.get(suite), problems_of(run.meta, suite)))
+        for name, method in run.config.methods.items()
+        for suite, own in method.suites.items()
+    }
+
+
+def _differences(own: Setting, reference: Setting | None, data: str) -> Iterator[str]:
+    if own.tuned_on == data:
+        yield "tuned on these problems"
+    elif own.tuned_on and data and not (split_named(own.tuned_on) or split_named(data)):
+        yield f"tuned on another file ({own.tuned_on[:COMMIT]}), which may have some of these problems"
+    if own.attends is not UNSET:
+        yield f"the model attends in blocks of {own.block_length}, not in its own of {own.attends}"
+    if reference is None:
+        return
+    found = []
+    if None not in (own.gen_length, reference.gen_length) and own.gen_length != reference.gen_length:
+        found.append(f"responses of {own.gen_length} tokens, LLaDA's of {reference.gen_length}")
+    blocks = [_block(setting) for setting in (own, reference)]
+    if None not in blocks and blocks[0] != blocks[1]:
+        found.append(f"{blocks[0]}, LLaDA's {blocks[1]}")
+    if found and own.published is not UNSET:
+        repository, _, commit = own.published.partition("@")
+        source = f"{repository}@{commit.split()[0][:COMMIT]}" if commit else own.published
+        found.append(f"as published ({source})")
+    yield from found
+    for option in END_OPTIONS:
+        here, there = (bool(setting.options.get(option)) for setting in (own, reference))
+        if here != there:
+            yield f"{'with' if here else 'without'} {option}"
+
+
+def _block(setting: Setting) -> str | None:
+    """The blocks of a response in words; None where the record does not say."""
+    if setting.block_length is None:
+        return None
+    return "full sequence" if setting.block_length == setting.gen_length else f"blocks of {setting.block_length}"
+
+
+def with_notes(measured: pd.DataFrame, run: Run, settings: Mapping[tuple[str, str], str] | None = None) -> pd.DataFrame:
+    """`measured` with notes, texts or "": accuracy_note, speed_note and forward_note.
+
+    settings: notes on settings, of `against_reference` if they are not given. accuracy_full and speed_full: whether no
+    row has more items.
+    """
+    by_suite = measured.groupby("suite")
+    most = by_suite["items"].transform("max")
+    not_scored = run.meta.scoring.get("not_scored") or {}
+    reasons = {suite: f"not scored: {reason}" for suite, reason in not_scored.items()}
+    not_enforced = [f"its programs' sandbox: {missing}" for missing in run.meta.scoring.get("not_enforced") or []]
+    # Whether scoring a suite runs model-written code, as far as it is known.
+    executes = {name: SUITES[name].executes if name in SUITES else True for name in run.config.suites}
+    executes |= {name: suite.executes for name, suite in run.config.suites.items() if suite.executes is not UNSET}
+    settings = against_reference(run) if settings is None else settings
+
+    def settings_note(row: Any) -> str:
+        return settings.get((str(row.method), str(row.suite)), "")
+
+    def accuracy_note(row: Any) -> str:
+        if row.scored == 0:
+            return str(reasons.get(row.suite, "not scored"))
+        notes = [f"accuracy over {row.scored} of {row.most} items"] if row.scored < row.most else []
+        known = row.suite in SUITES or row.suite.startswith(FOREIGN)
+        misjudged = suite_named(row.suite).misjudged(run.config.prompt) if known else ""
+        return joined(*notes, *(not_enforced if executes.get(row.suite) else []), misjudged, settings_note(row))
+
+    def forward_note(row: Any) -> str:
+        if row.shared_items == 0:
+            return "no speedup: LLaDA has no record of these items"
+        short = row.shared_items < row.most and row.method != REFERENCE
+        return f"speedups over the {row.shared_items} items shared with LLaDA" if short else ""
+
+    def length_note(row: Any) -> str:
+        ratio = getattr(row, LENGTH)
+        similar = pd.isna(ratio) or round(100 * ratio) in SIMILAR
+        return "" if similar else f"responses are {round(100 * ratio)}% as long as LLaDA's"
+
+    other = other_tokenizers(run)
+
+    def tokenizer_note(row: Any) -> str:
+        return OTHER_TOKENIZER if row.method in other else ""
+
+    rows = list(measured.assign(most=most).itertuples())
+    return measured.assign(
+        accuracy_note=[accuracy_note(row) for row in rows],
+        speed_note=[
+            joined(forward_note(row), tokenizer_note(row), length_note(row), settings_note(row)) for row in rows
+        ],
+        forward_note=[joined(forward_note(row), tokenizer_note(row)) for row in rows],
+        accuracy_full=(measured["scored"] == by_suite["scored"].transform("max")),
+        speed_full=(measured["shared_items"] == by_suite["shared_items"].transform("max")),
+        acceptance_percent=100 * measured["acceptance"],
+    )
+
+
+def joined(*texts: str) -> str:
+    """Notes of one cell as one text, each once."""
+    return "; ".join(dict.fromkeys(text for text in texts if text))
+
+
+def lettered(texts: Iterable[str]) -> dict[str, str]:
+    """Each distinct text with the letter of its note: a, b, ... z, aa, bb, ..."""
+    letters = (letter * times for times in count(1) for letter in ascii_lowercase)
+    return dict(zip(dict.fromkeys(texts), letters, strict=False))
