@@ -220,14 +220,12 @@ def notes(numbers: pd.DataFrame, levels: Sequence[Level]) -> list[str]:
     """Each note of the rows of `accuracies` over all suites, with the methods, and the levels if they are not all."""
     own = _of_all(numbers).set_index(["factor", "level"])
     own = own[own.index.isin(levels)]
-    found = []
-    for text, noted in own[own["note"] != ""].groupby("note", sort=False):
-        where = []
-        for label, rows in noted.groupby("label", sort=False):
-            some = ", ".join(map(_named, rows.index)) if len(rows) < (own["label"] == label).sum() else ""
-            where.append(f"{label} ({some})" if some else str(label))
-        found.append(f"{', '.join(where)}: {text}.")
-    return found
+    found: dict[tuple[str, str], list[str]] = {}
+    for (text, label), rows in own[own["note"] != ""].groupby(["note", "label"], sort=False):
+        some = len(rows) < (own["label"] == label).sum()
+        where = f"{', '.join(map(_named, rows.index))}: " if some else ""
+        found.setdefault((where, str(text)), []).append(str(label))
+    return [f"{where}{', '.join(labels)}: {text}." for (where, text), labels in found.items()]
 
 
 def _named(key: Level) -> str:

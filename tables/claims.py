@@ -18,8 +18,8 @@ import pandas as pd
 from harness.errors import UserError, one_line_errors
 from harness.measures.against import CLAIMS, MARGIN, SAME_SPEED, Claim, compare, read_claims, records_of
 from harness.measures.captions import setting, timing
-from harness.measures.notes import with_notes
-from harness.measures.table import measure, method_labels, suite_titles
+from harness.measures.notes import notes_of
+from harness.measures.table import measure
 from harness.options import option, parsed
 from harness.records.store import Run, write_atomically
 from tables.output import escape_markdown
@@ -49,16 +49,12 @@ def about(sessions: Sequence[Run], claims: Sequence[Claim]) -> list[str]:
     """
     run, speeds = sessions[0], any(claim.measure == "speed" for claim in claims)
     doubts = [*dict.fromkeys(sentence for each in sessions for sentence in timing(each))] if speeds else []
-    measured, titles, labels = measure(run), suite_titles(run), method_labels(run)
-    texts = with_notes(measured, run).set_index(["method", "suite"])[["accuracy_note", "speed_note"]].to_dict()
-    found: dict[str, list[str]] = {}
-    for claim in claims:
-        noted = texts["accuracy_note" if claim.measure == "points" else "speed_note"]
-        for method, suite in product((claim.method, claim.reference), claim.suites or titles):
-            if text := noted.get((method, suite)):
-                found.setdefault(text, []).append(f"{labels[method]} on {titles[suite]}")
-    notes = [f"{', '.join(dict.fromkeys(where))}: {text}." for text, where in found.items()]
-    return [" ".join(setting(measured, run, doubts)), *notes]
+    numbers = [
+        (method, suite, "speed_note" if claim.measure == "speed" else "accuracy_note")
+        for claim in claims
+        for method, suite in product((claim.method, claim.reference), claim.suites or run.config.suites)
+    ]
+    return [" ".join(setting(measure(run), run, doubts)), *notes_of(run, numbers)]
 
 
 def markdown(compared: pd.DataFrame, records: Mapping[str, Sequence[str]] | None = None) -> str:

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ import matplotlib
 from matplotlib.figure import Figure
 
 from harness.errors import UserError, explained, one_line_errors
+from harness.measures.notes import notes_of
 from harness.measures.seconds import read_measured
 from harness.measures.table import suite_titles
 from harness.options import option, parsed
@@ -103,6 +105,9 @@ def main(line: list[str] | None = None) -> int:
                     [f"{name}: {', '.join(map(str, save(figure, out / name, options.out is not None)))}", *left_out]
                 )
             )
+    if options.run is not None:  # a drawing has no room for what tables note
+        numbers = product(run.config.methods, run.config.suites, ("accuracy_note",))
+        print("".join(f"{note}\n" for note in notes_of(run, numbers)), end="")
     return 0
 
 

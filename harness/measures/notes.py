@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 from msgspec import UNSET
 
-from harness.measures.table import LENGTH, REFERENCE, other_tokenizers
+from harness.measures.table import LENGTH, REFERENCE, measure, method_labels, other_tokenizers, suite_titles
 from harness.records.schema import Setting
 from harness.records.store import Run, problems_of
 from harness.suites.registry import FOREIGN, SUITES, split_named, suite_named
@@ -120,6 +120,16 @@ def with_notes(measured: pd.DataFrame, run: Run, settings: Mapping[tuple[str, st
         speed_full=(measured["shared_items"] == by_suite["shared_items"].transform("max")),
         acceptance_percent=100 * measured["acceptance"],
     )
+
+
+def notes_of(run: Run, numbers: Iterable[tuple[str, str, str]]) -> list[str]:
+    """The notes of numbers, each (method, suite, note of `with_notes`), in lines: of which methods and suites, what."""
+    texts = with_notes(measure(run), run).set_index(["method", "suite"]).to_dict("index")
+    labels, titles, found = method_labels(run), suite_titles(run), dict[str, dict[str, None]]()
+    for method, suite, name in numbers:
+        if text := texts.get((method, suite), {}).get(name):
+            found.setdefault(text, {})[f"{labels[method]} on {titles[suite]}"] = None
+    return [f"{', '.join(where)}: {text}." for text, where in found.items()]
 
 
 def joined(*texts: str) -> str:

@@ -86,7 +86,7 @@ def test_a_sweep_has_the_notes_of_tables_and_what_is_unlike_in_a_level(tmp_path:
     levels = [("prompt", "plain"), ("prompt", "chat")]
     numbers = accuracies(dict(zip([sweep.BASE, *levels], [base, plain, of("c", "")], strict=True)))
     (note,) = sweep.notes(numbers, [sweep.BASE, *levels])
-    assert note == "FEF (base, prompt=plain): GSM8K: tuned on these problems."
+    assert note == "base, prompt=plain: FEF: GSM8K: tuned on these problems."
     assert sweep.notes(numbers, levels[:1]) == ["FEF: GSM8K: tuned on these problems."]
     (line,) = sweep.unlike(base, {levels[0]: plain})
     assert line == "prompt=plain: Plain prompts, without a chat template."

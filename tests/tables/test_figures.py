@@ -125,13 +125,14 @@ def test_the_window_size_figure_has_the_measured_and_the_expected_lengths(tmp_pa
 
 def test_figures_that_need_seconds_are_not_drawn_without(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = sized_run(tmp_path)
-    run.config.timed = False
+    run.config.timed, run.config.methods["fef-4"].suites["math"].tuned_on = False, "generated"
     write_meta(tmp_path, {"config": run.config.to_json()})
     assert cli.main([str(tmp_path)]) == 0
     said = capsys.readouterr().out.splitlines()
     why = "the run's seconds were not measured for comparison"
     skipped = [line.split(":")[0] for line in said if line.endswith(why)]
     assert skipped == ["tradeoff", "window-size", "anchor", "front", "front-gsm8k", "front-math"]
+    assert said[-1] == "FEF-4 on MATH: tuned on these problems."
     assert {path.stem for path in (tmp_path / "figures").iterdir()} == {"acceptance"}
     assert tradeoff(run)[0].empty
 
