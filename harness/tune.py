@@ -226,8 +226,10 @@ def tune(options: TuneOptions) -> None:
     own = spaces_of(options.decoders) if options.decoders else {}
     spaces = {**SPACES, **own}
     # What takes seconds to import comes after what may be refused.
+    from harness.measures.captions import ends
     from harness.measures.choosing import RULE, choose, dev_of, finalists
     from harness.measures.seconds import timing_sentences, with_speed
+    from harness.measures.table import measure
     from harness.options import checked
     from harness.records.store import problems_of, read_meta, read_run, write_atomically
     from harness.records.written import make_room
@@ -288,8 +290,8 @@ def tune(options: TuneOptions) -> None:
         "methods": choice_of(chosen, spaces, options.out),
     }
     write_atomically(options.out / "choice.json", json.dumps(choice, indent=1) + "\n")
-    said = f"Chosen on {options.limit} problems a suite of {options.data}."
-    page = described(chosen, spaces, [said, *timing_sentences(timed)])
+    said = [f"Chosen on {options.limit} problems a suite of {options.data}.", *ends(measure(timed), timed)]
+    page = described(chosen, spaces, [*said, *timing_sentences(timed)])
     write_atomically(options.out / "choice.md", page)
     print(page)
     print(f"the choice: {options.out}/choice.json")
@@ -330,9 +332,10 @@ def described(chosen: pd.DataFrame, spaces: Mapping[str, Space] = SPACES, timing
         "|---|---|---|---:|---:|---:|---|",
     ]
     for row in chosen.to_dict("records"):
-        values = spaces[row["decoder"]].values
+        space = spaces[row["decoder"]]
+        named = {*space.values, *space.fixed}
         shown = {
-            suite: format_label({name: value for name, value in own.items() if name in values})
+            suite: format_label({name: value for name, value in own.items() if name in named}) or "defaults"
             for suite, own in row["settings"].items()
         }
         same = len({*shown.values()}) == 1

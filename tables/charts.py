@@ -240,6 +240,9 @@ def draw_throughput(record: Path) -> tuple[Figure, list[str]]:
     unlike = f"{record} is no record of harness.bench --throughput --out"
     with explained(unlike, OSError, ValueError, KeyError, TypeError, RecursionError):
         table = pd.DataFrame(json.loads(record.read_text(encoding="utf-8"))["throughput"])
+        numbers = table[["batch", "responses/s"]]
+        if bool in {*numbers.map(type).to_numpy().ravel()} or not (np.isfinite(numbers) & (numbers > 0)).all(axis=None):
+            raise ValueError("a batch and its responses a second are numbers above 0")
         means = table.groupby(["method", "batch"], sort=False)["responses/s"].mean()
     names = list(dict.fromkeys(table["method"]))
     figure, axes = new_figure(2.3, entries=names)
@@ -260,8 +263,12 @@ def _losses(path: Path) -> pd.Series[float]:
     with explained(unlike, OSError, ValueError, KeyError):
         frame = pd.read_csv(path)
         steps, losses = frame["step"].to_numpy(dtype=float), frame["loss"].to_numpy(dtype=float)
+        falls = np.diff(steps) <= 0
+        begins = np.diff(frame["stage"].to_numpy(dtype=float)) if "stage" in frame else falls
+        if (falls & (begins <= 0)).any() or (begins < 0).any() or (falls[1:] & falls[:-1]).any():
+            raise ValueError("its steps do not rise within a stage, or its stages do not")
     offsets = np.zeros(len(steps))
-    for end in np.flatnonzero(np.diff(steps) < 0):
+    for end in np.flatnonzero(begins):
         offsets[end + 1 :] += steps[end]
     return pd.Series(losses, index=steps + offsets).dropna()
 

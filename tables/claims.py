@@ -19,7 +19,7 @@ from harness.errors import UserError, one_line_errors
 from harness.measures.against import CLAIMS, MARGIN, SAME_SPEED, Claim, compare, read_claims, records_of
 from harness.measures.captions import setting, timing
 from harness.measures.notes import notes_of
-from harness.measures.table import measure
+from harness.measures.table import REFERENCE, measure, method_labels
 from harness.options import option, parsed
 from harness.records.store import Run, write_atomically
 from tables.output import escape_markdown
@@ -49,12 +49,17 @@ def about(sessions: Sequence[Run], claims: Sequence[Claim]) -> list[str]:
     """
     run, speeds = sessions[0], any(claim.measure == "speed" for claim in claims)
     doubts = [*dict.fromkeys(sentence for each in sessions for sentence in timing(each))] if speeds else []
-    numbers = [
-        (method, suite, "speed_note" if claim.measure == "speed" else "accuracy_note")
-        for claim in claims
-        for method, suite in product((claim.method, claim.reference), claim.suites or run.config.suites)
-    ]
-    return [" ".join(setting(measure(run), run, doubts)), *notes_of(run, numbers)]
+    found = []
+    for reference in dict.fromkeys(claim.reference for claim in claims):
+        numbers = [
+            (method, suite, "seconds_note" if claim.measure == "speed" else "accuracy_note")
+            for claim in claims
+            if claim.reference == reference
+            for method, suite in product((claim.method, reference), claim.suites or run.config.suites)
+        ]
+        beside = f"Beside {method_labels(run)[reference]}: " if reference != REFERENCE else ""
+        found += [beside + note for note in notes_of(run, numbers, reference)]
+    return [" ".join(setting(measure(run), run, doubts)), *found]
 
 
 def markdown(compared: pd.DataFrame, records: Mapping[str, Sequence[str]] | None = None) -> str:

@@ -11,6 +11,7 @@ from pathlib import PurePath
 import pandas as pd
 from msgspec import UNSET
 
+from harness.measures.notes import stops
 from harness.measures.seconds import same_tokens_with, timing_sentences
 from harness.measures.table import checked_items, method_labels, suite_titles, timed
 from harness.methods.presets import ROLES_OF
@@ -27,6 +28,7 @@ FEF_ROLES = ("fef", "two-stream")
 # Of the models that ship with this project, all, and those that were trained for FeF-DLLM.
 SHIPPED = {name for roles in ROLES_OF.values() for name in roles.values()}
 FOR_FEF = {roles["fef"] for roles in ROLES_OF.values() if "fef" in roles}
+ENDS = "Decoding ends at EOS."
 UNTIMED = "Seconds were not measured for comparison{}."
 
 
@@ -62,6 +64,8 @@ def setting(measured: pd.DataFrame, run: Run, doubts: Sequence[str] = ()) -> lis
     return [
         _problems(measured, run),
         *_lengths(run),
+        *ends(measured, run),
+        *_unusual(run.config),
         _models(run.meta),
         *([f"Trained for FeF-DLLM: {', '.join(trained)}."] if trained else []),
         *_left_out(run),
@@ -100,7 +104,7 @@ def _problems(measured: pd.DataFrame, run: Run) -> str:
 
 
 def _lengths(run: Run) -> list[str]:
-    """The tokens of a response, by suite where they differ, and whether decoding ends at EOS; methods are noted."""
+    """The tokens of a response, by suite where they differ; methods are noted."""
     settings = [(suite, own) for method in run.config.methods.values() for suite, own in method.suites.items()]
     by_suite: dict[str, set[int]] = {}
     for suite, own in settings:
@@ -112,12 +116,21 @@ def _lengths(run: Run) -> list[str]:
             titles.setdefault(" or ".join(map(str, sorted(by_suite[suite]))), []).append(title)
     usual, *others = sorted(titles, key=lambda length: -len(titles[length])) or [""]
     unlike = "; ".join(f"{', '.join(titles[length])}: {length}" for length in others)
-    ends = any(own.options.get("stop_at_eos") for _, own in settings)
-    return [
-        *([f"Responses have {usual} tokens{f' ({unlike})' if unlike else ''}."] if usual else []),
-        *(["Decoding ends at EOS."] if ends else []),
-        *_unusual(run.config),
-    ]
+    return [f"Responses have {usual} tokens{f' ({unlike})' if unlike else ''}."] if usual else []
+
+
+def ends(measured: pd.DataFrame, run: Run) -> list[str]:
+    """Whether decoding ends at EOS, and of which methods it does not."""
+    labels, shown = method_labels(run), set(measured["method"])
+    ending = {
+        name: all(stops(method, own) for own in method.suites.values())
+        for name, method in run.config.methods.items()
+        if name in shown and method.suites and method.role != "ar"
+    }
+    without = [labels[name] for name, stop in ending.items() if not stop]
+    if len(without) == len(ending):
+        return []
+    return [f"With stop_at_eos decoding ends at EOS; without it: {', '.join(without)}." if without else ENDS]
 
 
 def _unusual(config: RunConfig) -> list[str]:

@@ -9,31 +9,41 @@ import pandas as pd
 from msgspec import UNSET
 
 from harness.measures.table import LENGTH, REFERENCE, measure, method_labels, other_tokenizers, suite_titles
-from harness.records.schema import Setting
+from harness.records.schema import Method, Setting
 from harness.records.store import Run, problems_of
 from harness.suites.registry import FOREIGN, SUITES, split_named, suite_named
 
 OTHER_TOKENIZER = "another tokenizer: Speed is of seconds a response, Fwd. of calls a response"
 SIMILAR = range(90, 111)  # lengths of responses in percent of LLaDA's, as printed, without a note
-END_OPTIONS = ("logits_eos_inf", "confidence_eos_eot_inf", "stop_at_eos")  # of all methods alike, where they have them
+END_OPTIONS = ("logits_eos_inf", "confidence_eos_eot_inf")  # of all methods alike, where they have them
 COMMIT = 7  # digits of a commit in a note
 
 
-def against_reference(run: Run) -> dict[tuple[str, str], str]:
-    """A note for every method and suite whose settings are not those of the run's LLaDA; "" where they are.
+def against_reference(run: Run, reference: str = REFERENCE) -> dict[tuple[str, str], str]:
+    """A note for every method and suite whose settings are not those of a method of the run; "" where they are.
 
     And for those whose block model attends in other blocks than its own.
     """
-    reference = run.config.methods.get(REFERENCE)
-    usual = {} if reference is None else reference.suites
-    return {
-        (name, suite): ", ".join(_differences(own, usual.get(suite), problems_of(run.meta, suite)))
-        for name, method in run.config.methods.items()
-        for suite, own in method.suites.items()
-    }
+    other = run.config.methods.get(reference, Method())
+    whose = "LLaDA's" if reference == REFERENCE else "the reference's"
+    found = {}
+    for name, method in run.config.methods.items():
+        for suite, own in method.suites.items():
+            usual = other.suites.get(suite)
+            texts = [*_differences(own, usual, problems_of(run.meta, suite), whose)]
+            if usual is not None and stops(method, own) != stops(other, usual):
+                option = f"{'with' if stops(method, own) else 'without'} stop_at_eos"
+                texts.append("ends at EOS" if method.role == "ar" else option)
+            found[name, suite] = ", ".join(texts)
+    return found
 
 
-def _differences(own: Setting, reference: Setting | None, data: str) -> Iterator[str]:
+def stops(method: Method, setting: Setting) -> bool:
+    """Whether a method's decoding ends at EOS, as an autoregressive one always does."""
+    return method.role == "ar" or bool(setting.options.get("stop_at_eos"))
+
+
+def _differences(own: Setting, reference: Setting | None, data: str, whose: str = "LLaDA's") -> Iterator[str]:
     if own.tuned_on == data:
         yield "tuned on these problems"
     elif own.tuned_on and data and not (split_named(own.tuned_on) or split_named(data)):
@@ -44,10 +54,10 @@ def _differences(own: Setting, reference: Setting | None, data: str) -> Iterator
         return
     found = []
     if None not in (own.gen_length, reference.gen_length) and own.gen_length != reference.gen_length:
-        found.append(f"responses of {own.gen_length} tokens, LLaDA's of {reference.gen_length}")
+        found.append(f"responses of {own.gen_length} tokens, {whose} of {reference.gen_length}")
     blocks = [_block(setting) for setting in (own, reference)]
     if None not in blocks and blocks[0] != blocks[1]:
-        found.append(f"{blocks[0]}, LLaDA's {blocks[1]}")
+        found.append(f"{blocks[0]}, {whose} {blocks[1]}")
     if found and own.published is not UNSET:
         repository, _, commit = own.published.partition("@")
         source = f"{repository}@{commit.split()[0][:COMMIT]}" if commit else own.published
@@ -67,7 +77,8 @@ def _block(setting: Setting) -> str | None:
 
 
 def with_notes(measured: pd.DataFrame, run: Run, settings: Mapping[tuple[str, str], str] | None = None) -> pd.DataFrame:
-    """`measured` with notes, texts or "": accuracy_note, speed_note and forward_note.
+    """`measured` with notes, texts or "": accuracy_note, speed_note and forward_note, and seconds_note, of seconds that
+    are not beside LLaDA's.
 
     settings: notes on settings, of `against_reference` if they are not given. accuracy_full and speed_full: whether no
     row has more items.
@@ -116,15 +127,17 @@ def with_notes(measured: pd.DataFrame, run: Run, settings: Mapping[tuple[str, st
             joined(forward_note(row), tokenizer_note(row), length_note(row), settings_note(row)) for row in rows
         ],
         forward_note=[joined(forward_note(row), tokenizer_note(row)) for row in rows],
+        seconds_note=[joined(tokenizer_note(row), length_note(row), settings_note(row)) for row in rows],
         accuracy_full=(measured["scored"] == by_suite["scored"].transform("max")),
         speed_full=(measured["shared_items"] == by_suite["shared_items"].transform("max")),
         acceptance_percent=100 * measured["acceptance"],
     )
 
 
-def notes_of(run: Run, numbers: Iterable[tuple[str, str, str]]) -> list[str]:
+def notes_of(run: Run, numbers: Iterable[tuple[str, str, str]], reference: str = REFERENCE) -> list[str]:
     """The notes of numbers, each (method, suite, note of `with_notes`), in lines: of which methods and suites, what."""
-    texts = with_notes(measure(run), run).set_index(["method", "suite"]).to_dict("index")
+    settings = against_reference(run, reference)
+    texts = with_notes(measure(run), run, settings).set_index(["method", "suite"]).to_dict("index")
     labels, titles, found = method_labels(run), suite_titles(run), dict[str, dict[str, None]]()
     for method, suite, name in numbers:
         if text := texts.get((method, suite), {}).get(name):

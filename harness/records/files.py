@@ -37,11 +37,9 @@ def read_lines(path: Path, record: Line | None = None) -> list[dict[str, Any]]:
 
 
 def each_line(path: Path, record: Line | None) -> Iterator[tuple[bytes, dict[str, Any]]]:
-    """Every whole line of a JSON-lines file with its object, checked as `read_lines` says."""
+    """Every whole line of a JSON-lines file, without its end, and its object, checked as `read_lines` says."""
     with opened(path) as file:
-        for number, line in enumerate(file, 1):
-            if not line.endswith(b"\n"):  # torn by a kill
-                return
+        for number, line in enumerate((line for piece in pieces_of(path, file) for line in piece), 1):
             broken = "not a JSON object"
             try:
                 row = json.loads(line, object_pairs_hook=once)
@@ -66,21 +64,28 @@ def opened(path: Path) -> Iterator[BinaryIO | gzip.GzipFile]:
             yield file
         return
     with explained(f"{packed} is damaged", EOFError, zlib.error, gzip.BadGzipFile), gzip.open(packed) as file:
-        if len(file.readline(LONGEST)) == LONGEST:
-            raise UserError(
-                f"{packed} is damaged: its first line has more than {LONGEST >> 20} MiB; unpack it yourself"
-            )
-        file.seek(0)
         yield file
+
+
+PIECE = 1 << 24  # bytes of lines that are read at a time
+LONGEST = 1 << 26  # bytes of a line
+
+
+def pieces_of(path: Path, file: BinaryIO | gzip.GzipFile) -> Iterator[list[bytes]]:
+    """The lines of an opened file in pieces, a last one torn by a kill left out. Raises UserError for one too long."""
+    torn = b""
+    while read := file.read(PIECE):
+        *lines, torn = (torn + read).split(b"\n")
+        if len(torn) > LONGEST:
+            raise UserError(f"{path} has a line of more than {LONGEST >> 20} MiB; the record is damaged, remove it")
+        if lines:
+            yield lines
 
 
 def check_plain(path: Path) -> None:
     """Raise UserError for what is no file with an end, as a device or a pipe is none."""
     if path.exists() and not path.is_file():
         raise UserError(f"{path} is no plain file; the record is damaged, put the file itself there")
-
-
-LONGEST = 1 << 26  # bytes of a line
 
 
 def packed_of(path: Path) -> Path:

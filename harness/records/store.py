@@ -36,6 +36,7 @@ from harness.records.files import (
     frame_of,
     opened,
     packed_of,
+    pieces_of,
     read_lines,
     whole_letters,
 )
@@ -52,7 +53,6 @@ from harness.records.schema import (
     judged_hash,
 )
 
-PIECE = 1 << 24  # bytes of lines that are parsed at a time
 NAMES = re.compile(rb'[^\\]"\s*:')  # ends of names in JSON
 
 
@@ -165,10 +165,8 @@ def _read_frame(path: Path, record: Line) -> pd.DataFrame:
     names = [field.name for field in msgspec.structs.fields(record)]
     pieces, before = [], 0
     with opened(path) as file:
-        while lines := file.readlines(PIECE):
-            if not lines[-1].endswith(b"\n"):  # torn by a kill
-                lines.pop()
-            piece, twice = b"".join(lines), False
+        for lines in pieces_of(path, file):
+            piece, twice = b"\n".join(lines), False
             try:
                 rows = decoder.decode_lines(piece)  # which keeps the last of a name that is there twice
                 twice = sum(map(len, keyed.decode_lines(piece))) != len(NAMES.findall(piece))
@@ -211,11 +209,11 @@ class Recorder:
                 raise UserError(f"{self._items}: {' '.join(map(str, key))} is there twice; the record is damaged")
             self.items[key] = item
         windows = each_line(self._windows, WindowRecord)
-        of_items = [line.decode() for line, window in windows if tuple(window[name] for name in KEY) in self.items]
+        of_items = [b"%s\n" % line for line, row in windows if tuple(row[name] for name in KEY) in self.items]
         # Rewritten once on opening: what a kill tore off, or left without its item, goes.
         with _writing(folder):
             write_atomically(self._items, as_lines(list(self.items.values())))
-            write_atomically(self._windows, "".join(of_items))
+            write_atomically(self._windows, b"".join(of_items).decode())
             if self._passes.exists():
                 passes = read_lines(self._passes, PassRecord)
                 kept = [line for line in passes if tuple(line[name] for name in KEY) in self.items]

@@ -63,11 +63,14 @@ def with_columns(table: Table, names: Sequence[str]) -> Table:
 
 
 def _marked(cells: pd.DataFrame, kept: list[Any]) -> pd.DataFrame:
-    """The columns that are kept; a mean takes over the marks of the numbers that it is made of and that are gone."""
+    """The columns that are kept; a mean takes over the marks of the numbers that it is made of and that are gone, and
+    forwards those of the other numbers of their suite, which note the settings."""
     gone = [column for column in cells.columns if column not in kept]
     marked = cells[kept].copy()
     for column in kept:
-        parts = [other for other in gone if column[0] == MEAN_TITLE and other[1] == column[1]]
+        parts = [
+            other for other in gone if column[0] in (MEAN_TITLE, other[0]) and column[1] in (FORWARDS.heading, other[1])
+        ]
         if parts:
             rows = zip(cells[column], *(cells[part] for part in parts), strict=True)
             marks = [", ".join(sorted({cell.mark for cell in row if cell.mark})) for row in rows]

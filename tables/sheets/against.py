@@ -9,7 +9,7 @@ import pandas as pd
 
 from harness.measures.against import ALL, NOT_SHOWN, against
 from harness.measures.captions import setting, timing
-from harness.measures.notes import joined, lettered, with_notes
+from harness.measures.notes import against_reference, joined, lettered, with_notes
 from harness.measures.table import method_labels, suite_titles, timed
 from harness.records.store import Run
 from harness.suites.published import PAPER_TABLES
@@ -45,7 +45,7 @@ def against_table(compared: pd.DataFrame, measured: pd.DataFrame, run: Run, refe
     shown = HEADINGS if timed(run) else tuple(heading for heading in HEADINGS if heading != "Speed")
     wide = [(suite, heading) for suite in groups for heading in shown if heading != SAME or suite == list(groups)[-1]]
     methods = list(compared["method"].unique())
-    noted = with_notes(measured, run).set_index(["method", "suite"])
+    noted = with_notes(measured, run, against_reference(run, reference)).set_index(["method", "suite"])
     most = compared.groupby("suite")["judged"].transform("max")
     both = zip(compared["judged"], most, strict=True)
     fewer = [f"over {own} of {of} problems" if own < of else "" for own, of in both]
@@ -54,9 +54,10 @@ def against_table(compared: pd.DataFrame, measured: pd.DataFrame, run: Run, refe
             joined(few, text)
             for few, text in zip(fewer, _notes(compared, noted, "accuracy_note", run, reference), strict=True)
         ],
-        speed_note=_notes(compared, noted, "speed_note", run, reference),
+        speed_note=_notes(compared, noted, "seconds_note", run, reference),
     )
-    letters = lettered(text for name in ("points_note", "speed_note") for text in compared[name] if text)
+    marked = ["points_note", *(["speed_note"] if "Speed" in shown else [])]
+    letters = lettered(text for name in marked for text in compared[name] if text)
     rows = {(row["method"], row["suite"]): row for row in compared.to_dict("records")}
     body: list[Any] = []
     index = []
@@ -68,14 +69,14 @@ def against_table(compared: pd.DataFrame, measured: pd.DataFrame, run: Run, refe
     cells = pd.DataFrame(body, index=index, columns=columns, dtype=object)
     name = labels[reference]
     missing = [labels[method] for method in measured["method"].unique() if method not in {*methods, reference}]
+    notes = tuple((letter, text) for text, letter in letters.items())
     sentences = [
         f"Every method beside {name}: points of accuracy and speed.",
         WORDS.format(int(compared["word"].ne("").sum())),
         *([f"Without {', '.join(missing)}, which share no problem with it here."] if missing else []),
         *setting(measured, run, timing(run)),
     ]
-    marked = tuple((letter, text) for text, letter in letters.items())
-    return Table("against", sentences, with_checkpoints(cells, methods, minor, run), marked, minor)
+    return Table("against", sentences, with_checkpoints(cells, methods, minor, run), notes, minor)
 
 
 def _notes(compared: pd.DataFrame, noted: pd.DataFrame, name: str, run: Run, reference: str) -> list[str]:

@@ -3,6 +3,7 @@
 import json
 import math
 import subprocess
+from dataclasses import replace as with_fields
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +98,28 @@ def test_numbers_have_the_marks_of_both_methods(tmp_path: Path) -> None:
     text = render(run, against="llada")["against.md"]
     note = "responses of 16 tokens, LLaDA's of 64; LLaDA: tuned on these problems"
     assert rows_of(text)["DCD"][:2] == ["+10.0 [a]", "0.50x [a]"] and f"[a] {note}" in text
+
+
+def test_notes_are_those_beside_the_method_that_is_asked_for(tmp_path: Path) -> None:
+    run = save(tmp_path, some_items("gsm8k"), suites={"gsm8k": "GSM8K"})
+    lengths = {"gen_length": 64, "block_length": 64, "options": {"stop_at_eos": True}}
+    run.config.methods = {name: run.config.methods[method] for name, method in (("own", "llada"), ("dcd", "dcd"))}
+    run.config.methods["own"].suites["gsm8k"] = Setting(**lengths)
+    run.config.methods["dcd"].suites["gsm8k"] = Setting(**lengths | {"gen_length": 16, "options": {}})
+    own = with_fields(run, items=run.items.assign(method=run.items["method"].astype(str).replace("llada", "own")))
+    text = render(own, against="own")["against.md"]
+    note = "responses of 16 tokens, the reference's of 64, blocks of 64, the reference's full sequence"
+    assert f"[a] {note}, without stop\\_at\\_eos" in text and "[b]" not in text
+    assert "With stop\\_at\\_eos decoding ends at EOS; without it: DCD." in text
+
+
+def test_a_table_without_speeds_has_no_notes_on_them(tmp_path: Path) -> None:
+    tokens = {"llada": 10, "dcd": 20}
+    rows = [row | {"content_tokens": tokens[row["method"]]} for row in some_items("gsm8k")]
+    run = save(tmp_path, rows, suites={"gsm8k": "GSM8K"})
+    assert "[a] responses are 200% as long" in render(run, against="llada")["against.md"]
+    run.config.timed = False
+    assert "[a]" not in render(run, against="llada")["against.md"]
 
 
 def test_the_table_has_intervals_below_and_no_sign_at_zero(tmp_path: Path) -> None:

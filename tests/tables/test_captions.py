@@ -10,6 +10,7 @@ from run_records import NANO_SHA256, full_items, item, save, window
 from harness.measures.captions import MOST_WORDS, divided
 from harness.measures.notes import against_reference
 from harness.measures.seconds import BUSY, FEWEST, drift, timing_sentences
+from harness.records.schema import Setting
 from harness.records.store import Run
 from tables.render import render
 
@@ -94,6 +95,26 @@ def test_captions_say_what_was_left_out_and_not_decoded_later(tmp_path: Path) ->
     rows = [{"method": "llada", "suite": "gsm8k", "item": number, "reason": "killed"} for number in (0, 4, 5)]
     run = save(tmp_path, full_items(), sessions=[{"left_out": rows}])
     assert "2 responses were left out: killed." in render(run)["main.md"]
+
+
+@pytest.mark.parametrize(
+    ("with_it", "says"),
+    [
+        ("", ""),
+        ("llada", "With stop\\_at\\_eos decoding ends at EOS; without it: FeF-DLLM (step=2)."),
+        ("llada, fef-2", "Decoding ends at EOS."),
+    ],
+)
+def test_captions_say_whose_decoding_does_not_end_at_eos(tmp_path: Path, with_it: str, says: str) -> None:
+    run = save(tmp_path, full_items())
+    for name in ("llada", "fef-2", "dcd"):
+        own = Setting(gen_length=64, block_length=64, options={"stop_at_eos": name in with_it})
+        run.config.methods[name].suites["gsm8k"] = own
+    run.config.methods["dcd"].role = "ar"  # always ends there
+    notes, table = against_reference(run), render(run)["main.md"]
+    assert says in table if says else "EOS" not in table
+    assert notes["dcd", "gsm8k"] == ("" if with_it else "ends at EOS")
+    assert notes["fef-2", "gsm8k"] == ("without stop_at_eos" if with_it == "llada" else "")
 
 
 @pytest.mark.parametrize(

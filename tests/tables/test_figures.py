@@ -147,11 +147,26 @@ def test_curves_are_raw_and_smoothed_and_stages_follow_one_another(tmp_path: Pat
     assert np.array_equal(raw.get_xdata(), range(1, 121)) and np.allclose(raw.get_ydata(), losses, rtol=1e-12)
     heights = np.asarray(smooth.get_ydata())
     assert smooth.get_label() == "one" and heights[60] == pytest.approx(losses[59:62].mean())
-    for name, content, says in (("none", None, "is no loss.csv"), ("bad", "step\n1\n", "is no loss.csv")):
-        if content is not None:
-            (tmp_path / name).write_text(content)
-        with pytest.raises(UserError, match=says):
-            draw_curves({name: tmp_path / name})
+
+
+STAGES = "stage,step,loss\n1,25,5\n1,50,4\n2,25,3\n"
+
+
+@pytest.mark.parametrize(
+    "text", [None, "step\n1\n", "step,loss\n75,1\n50,2\n25,3\n", STAGES + "2,25,3\n", STAGES + "1,25,5\n"]
+)
+def test_what_are_no_losses_by_step_are_refused(text: str | None, tmp_path: Path) -> None:
+    path = tmp_path / "loss.csv"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(UserError, match=r"is no loss\.csv"):
+        draw_curves({"one": path})
+
+
+def test_a_stage_begins_after_the_one_before(tmp_path: Path) -> None:
+    (tmp_path / "loss.csv").write_text(STAGES)
+    figure, _ = draw_curves({"one": tmp_path / "loss.csv"})
+    assert list(figure.axes[0].get_lines()[0].get_xdata()) == [25, 50, 75]
 
 
 def test_throughput_is_the_mean_over_the_suites(tmp_path: Path) -> None:
@@ -199,7 +214,8 @@ def test_a_line_that_asks_for_nothing_clear_is_refused(line: list[str], capsys: 
 
 def test_a_record_of_the_benchmark_that_is_none_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "bench.json"
-    for text in ("{}", "[", "[" * 100_000):
+    rates = [{"method": "a", "batch": 1, "responses/s": rate} for rate in (0, -1.0, float("inf"), True)]
+    for text in ("{}", "[", "[" * 100_000, *(json.dumps({"throughput": [row]}) for row in rates)):
         file.write_text(text)
         refused(cli.main, ["--throughput", str(file), "--out", str(tmp_path / "out")], capsys)
 

@@ -13,6 +13,7 @@ from run_records import PAPER_SUITES, full_items, item, rows_of, save, window
 from harness.errors import UserError
 from harness.measures.table import measure, measure_windows
 from harness.methods.presets import GROUPS
+from harness.records.schema import Setting
 from harness.runs.selection import methods_named
 from tables.output import escape_latex, escape_markdown
 from tables.pages.data import open_book
@@ -61,6 +62,15 @@ def test_a_mean_has_the_marks_of_its_numbers_where_these_are_cut_away(tmp_path: 
     assert rows_of(cut["main.md"])["FeF-DLLM (step=2)"] == ["**100.00**", "<ins>4.00x</ins> [a]"]
     for text in (whole, cut["main.md"], cut["main.tex"].replace("\\", "")):
         assert "responses are 50% as long as LLaDA's" in text
+
+
+def test_forwards_have_the_notes_on_settings_where_other_numbers_are_cut_away(tmp_path: Path) -> None:
+    run = save(tmp_path, full_items())
+    usual = {"gen_length": 64, "block_length": 64, "options": {}}
+    for method, own in (("llada", usual), ("fef-2", usual | {"gen_length": 16, "block_length": 16})):
+        run.config.methods[method].suites |= dict.fromkeys(("gsm8k", "math"), Setting(**own))
+    cut = render(run, columns=["Fwd."])["main.md"]
+    assert rows_of(cut)["FeF-DLLM (step=2)"] == ["2.00x [a]"] * 3 and "[a] responses of 16 tokens" in cut
 
 
 def test_a_table_may_do_without_its_caption(tmp_path: Path) -> None:

@@ -132,10 +132,15 @@ def test_a_damaged_package_is_refused(folder: Path, damage: Callable[[bytes], by
         read_run(folder)
 
 
-def test_a_line_that_unpacks_without_end_is_refused(folder: Path) -> None:
-    (folder / "items.jsonl").unlink()
-    (folder / "items.jsonl.gz").write_bytes(gzip.compress(bytes(files.LONGEST + 1), 1))
-    with pytest.raises(UserError, match="its first line has more than 64 MiB"):
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_line_without_end_is_refused(folder: Path, packed: bool) -> None:
+    first, long = (folder / "items.jsonl").read_bytes(), bytes(files.LONGEST + 1)
+    if packed:
+        (folder / "items.jsonl").unlink()
+        (folder / "items.jsonl.gz").write_bytes(gzip.compress(first + long, 1))
+    else:
+        (folder / "items.jsonl").write_bytes(first + long)
+    with pytest.raises(UserError, match="has a line of more than 64 MiB"):
         read_run(folder)
 
 
