@@ -35,8 +35,10 @@ def test_an_autoregressive_row_may_have_its_own_tokenizer(tmp_path: Path) -> Non
     assert (hashes["llada"] == hashes["threshold"]).all() and (hashes["llada"] != hashes["ar"]).all()
     table = render(made)["main.md"]
     row = next(line for line in table.splitlines() if line.startswith("| Autoregressive"))
-    assert row.count(" [a]") == 6  # Speed and Fwd., of the mean too
-    assert f"[a] {OTHER_TOKENIZER}\n" in table and "as long as LLaDA's" not in table
+    assert row.count(" [b]") + row.count(" [c]") == 6  # Speed and Fwd., of the mean too
+    for note in ("[a] ends at EOS", f"[b] {OTHER_TOKENIZER}; ends at EOS", f"[c] {OTHER_TOKENIZER}"):
+        assert f"{note}\n" in table
+    assert "as long as LLaDA's" not in table
     ledger = token_ledger(made).set_index("method")
     assert ledger.loc["ar", ["tpf_content", "tps_content"]].isna().all(axis=None)
     assert (ledger.loc["ar", "seconds_per_item"] > 0).all() and (ledger.loc["llada", "tpf_content"] > 0).all()
