@@ -73,6 +73,7 @@ def setting(measured: pd.DataFrame, run: Run, doubts: Sequence[str] = ()) -> lis
         *([f"Environment: {where}."] if where else []),
         *_unended(run),
         *empty(run),
+        *_same_problems(run),
         *([UNCOMMITTED] if run.meta.environment.get("dirty") else []),
         *([f"Prompts and evaluators are OpenCompass's: {', '.join(named)}."] if named else []),
         *([f"Own questions: {'; '.join(questions)}."] if questions else []),
@@ -229,6 +230,20 @@ def _workers(meta: RunRecord) -> str:
     unlike = f" ({', '.join(f'{count} {name}' for name, count in sorted(kinds.items()))})" if len(kinds) > 1 else ""
     said = f"{' or '.join(map(str, counts))} worker{'' if counts == [1] else 's'}{unlike}"
     return f"{said} on {hosts} host{'' if hosts == 1 else 's'}"
+
+
+def _same_problems(run: Run) -> list[str]:
+    """A sentence for suites of one file, which means and intervals over suites take for problems of their own."""
+    titles = suite_titles(run)
+    named: dict[str, list[str]] = {}
+    for suite, own in (run.meta.data.get("files") or {}).items():
+        if suite in titles and own.get("sha256"):
+            named.setdefault(own["sha256"], []).append(titles[suite])
+    return [
+        f"{' and '.join(same)} are the same problems, which every mean over suites counts {len(same)} times."
+        for same in named.values()
+        if len(same) > 1
+    ]
 
 
 def _left_out(run: Run) -> list[str]:

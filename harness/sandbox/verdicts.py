@@ -1,5 +1,7 @@
 """The verdicts of OpenCompass's evaluators on a run's records, in the process that runs them."""
 
+import ast
+import builtins
 import io
 import json
 import os
@@ -109,8 +111,8 @@ def verdicts_of(
 def check_solutions(run: ResolvedRun, unsafe: bool = False) -> None:
     """Raise UserError for a user's file of programming tasks with one that cannot be judged, naming it.
 
-    Its solution is judged wrong, as where tests need more than data of a program, or a program that does nothing is
-    judged right. Where no code is run, nothing is tried.
+    Its solution is judged wrong, as where tests need more than data of a program, a program that does nothing is judged
+    right, or its tests compare identities. Where no code is run, nothing is tried.
     """
     for name, suite in run.suites.items():
         if run.data is None or run.config.generated or suite.solutions is None:
@@ -138,8 +140,36 @@ def check_solutions(run: ResolvedRun, unsafe: bool = False) -> None:
                     "functions, objects, printed output, identities, or arguments that the program changes; leave the "
                     "task out"
                 )
+            if compares_identities(str(row.get(suite.solutions.tests) or "")):
+                raise UserError(
+                    f"{cannot}, its tests compare identities (is, is not, id), and what a program returns reaches them "
+                    "as a copy; compare with ==, or leave the task out"
+                )
             if nothing:
                 raise UserError(f"{cannot}, its tests pass a program that does nothing; leave the task out")
+
+
+def compares_identities(tests: str) -> bool:
+    """Whether tests ask which object something is, other than None, a truth value, or a builtin such as a type."""
+    try:
+        nodes = [*ast.walk(ast.parse(tests))]
+    except (SyntaxError, ValueError, RecursionError):
+        return False  # what the evaluator says of it is what its solution is judged by
+    for node in nodes:
+        if isinstance(node, ast.Compare):
+            sides = [node.left, *node.comparators]
+            for operator, left, right in zip(node.ops, sides, sides[1:], strict=False):
+                if isinstance(operator, ast.Is | ast.IsNot) and not (_is_single(left) or _is_single(right)):
+                    return True
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "id":
+            return True
+    return False
+
+
+def _is_single(node: ast.expr) -> bool:
+    if isinstance(node, ast.Constant):
+        return any(node.value is each for each in (None, True, False, ...))
+    return isinstance(node, ast.Name) and node.id in vars(builtins)
 
 
 def _problems(suite: Suite, meta: RunRecord, data: Path, unsafe: bool) -> list[Problems]:

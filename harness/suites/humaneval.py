@@ -85,6 +85,7 @@ SUITE = Suite(
         lambda row: row["prompt"] + row["canonical_solution"],
         lambda row: row["prompt"] + "    pass\n",
         ("task_id", "entry_point", "canonical_solution", "test"),
+        "test",
         "1d49078ba3e2b196b9344535bef34a43021f038fad9561d6ee7c53450609a6a2",
     ),
 )

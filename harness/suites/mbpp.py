@@ -188,6 +188,7 @@ SUITE = Suite(
         lambda row: row["code"],
         lambda row: "pass",
         ("task_id", "code"),
+        "test_list",
         "ccf64ceae9c5403bf50a044cb6d505bfd2a2963ee58338ba268fd65beab92a9f",
         wrong=frozenset({14, 38, 40, 55, 76, 78, 88, 293, 335, 367, 397, 414, 422, 432, 491}),
     ),

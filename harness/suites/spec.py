@@ -103,7 +103,8 @@ class Training:
 class Solutions:
     """The solutions that a file of programming tasks has.
 
-    response: of a row of the loaded dataset. empty: a program that does nothing. columns: of a row, that judging reads.
+    response: of a row of the loaded dataset. empty: a program that does nothing. columns: of a row, that judging reads;
+    tests: the one of its tests.
     sha256: of the real file, which need not be tried before a run. wrong: the task_ids whose solution does not pass
     OpenCompass's judging.
     """
@@ -111,6 +112,7 @@ class Solutions:
     response: Callable[[Row], str]
     empty: Callable[[Row], str]
     columns: tuple[str, ...]
+    tests: str
     sha256: str
     wrong: frozenset[int] = frozenset()
 

@@ -159,6 +159,10 @@ SORTED = {
 }
 
 
+COPIED = SORTED | {
+    "canonical_solution": "    return sorted(numbers)\n",
+    "test": "def check(candidate):\n    numbers = [1, 2]\n    assert candidate(numbers) is not numbers\n",
+}
 EMPTY = SORTED | {"test": "def check(candidate):\n    for number in []:\n        assert candidate(number)\n"}
 
 
@@ -168,9 +172,10 @@ EMPTY = SORTED | {"test": "def check(candidate):\n    for number in []:\n       
         (CALLED, "mine/1 cannot be judged here, its own solution is judged wrong"),
         (SORTED, "mine/2 cannot be judged here, its own solution is judged wrong"),
         (EMPTY, "mine/2 cannot be judged here, its tests pass a program that does nothing"),
+        (COPIED, "mine/2 cannot be judged here, its tests compare identities"),
         ({**EMPTY, "canonical_solution": None}, "item 0 has no canonical_solution"),
     ],
-    ids=["a function", "an argument changed in place", "nothing", "no solution"],
+    ids=["a function", "an argument changed in place", "nothing", "a copy", "no solution"],
 )
 def test_a_task_that_cannot_be_judged_here_is_refused(
     task: dict[str, str], says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -91,6 +91,14 @@ def test_captions_call_no_model_trained_that_ships_as_another(tmp_path: Path, mo
     assert says in table if says else "Trained for" not in table
 
 
+def test_captions_say_that_suites_are_the_same_problems(tmp_path: Path) -> None:
+    files = {"gsm8k": {"sha256": "a"}, "math": {"sha256": "a"}}
+    said = "GSM8K and MATH are the same problems, which every mean over suites counts 2 times."
+    assert said in render(save(tmp_path, full_items(), data={"files": files}))["main.md"]
+    other = files | {"math": {"sha256": "b"}}
+    assert "same problems" not in render(save(tmp_path / "b", full_items(), data={"files": other}))["main.md"]
+
+
 def test_captions_say_what_was_left_out_and_not_decoded_later(tmp_path: Path) -> None:
     rows = [{"method": "llada", "suite": "gsm8k", "item": number, "reason": "killed"} for number in (0, 4, 5)]
     run = save(tmp_path, full_items(), sessions=[{"left_out": rows}])

@@ -18,7 +18,7 @@ from harness.sandbox import verdicts
 from harness.sandbox.bubblewrap import choose
 from harness.sandbox.evaluators import taken
 from harness.sandbox.scoring import describe_scoring, score_run
-from harness.sandbox.verdicts import explained_suite, verdicts_of
+from harness.sandbox.verdicts import compares_identities, explained_suite, verdicts_of
 from harness.scoring import main
 from harness.suites.registry import GENERATED, SUITES, problems, suite_named, write_generated, write_suites
 from tables.render import render
@@ -409,3 +409,18 @@ def test_a_verdict_is_read_where_there_is_one(detail: dict[str, Any], verdict: b
 def test_a_grade_is_no_verdict(grade: object) -> None:
     with pytest.raises(UserError, match="the evaluator grades a response"):
         verdict_in({"correct": grade})
+
+
+@pytest.mark.parametrize(
+    ("tests", "compares"),
+    [
+        ("assert a is not b", True),
+        ("assert (a[0] is a[1]) == True", True),
+        ("assert id(a) != id(b)", True),
+        ("assert a is None and b is not True", False),
+        ("assert type(a) is list", False),
+        ("no Python", False),
+    ],
+)
+def test_tests_that_compare_identities_are_known(tests: str, compares: bool) -> None:
+    assert compares_identities(tests) == compares
