@@ -86,8 +86,10 @@ def _git(*arguments: str, folder: Path = TOP) -> str | None:
 
 
 def _changes(folder: Path = TOP) -> str | None:
-    """What git says of code that no commit has."""
-    return _git("status", "--porcelain", "--", *CODE, folder=folder)
+    """What git says of code that no commit has, and of files that it was told not to look at."""
+    changes, files = _git("status", "--porcelain", "--", *CODE, folder=folder), _git("ls-files", "-v", folder=folder)
+    unseen = [line for line in (files or "").splitlines() if line[0].islower() or line[0] == "S"]
+    return None if changes is None else "\n".join(filter(None, [changes, *unseen]))
 
 
 def _version(package: str) -> str | None:

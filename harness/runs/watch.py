@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import lru_cache, partial
 from pathlib import Path
+from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any
 
 import numpy as np
@@ -151,6 +152,10 @@ class _Content(pickle.Pickler):
             return (*itself, (version, sample))
         if isinstance(value, torch.Generator):
             return (*itself, value.get_state().numpy().tobytes())
+        if isinstance(value, GeneratorType | CoroutineType | AsyncGeneratorType):
+            frames = (getattr(value, f"{kind}_frame", None) for kind in ("gi", "cr", "ag"))
+            paused = next(filter(None, frames), None)
+            return (*itself, paused and (paused.f_lasti, dict(paused.f_locals)))
         if isinstance(value, memoryview):
             return (*itself, value.tobytes())
         if inspect.ismodule(value):

@@ -13,7 +13,7 @@ BETWEEN = r"[.,:/^]+[-+]?\.?[0-9]+|[eE][-+]?[0-9]+|(?:-[0-9]+){2}|[A-Za-z_]+[0-9
 # What multiplies the number before it.
 SCALE = (
     r"\s?(?:[√π]|\b(?i:hundred|thousand|[mb]illion|trillion|dozen|lakh|crore|squared|cubed)s?\b)"
-    r"|(?:[kKMB]|[bm]n)\b|[百千万萬亿億‰]"
+    r"|(?:[kKMGTB]|[bm]n)\b|[百千万萬亿億‰]"
 )
 RUN = re.compile(
     rf"(?<![\w/^])(?<![0-9][.,:])(?P<sign>(?<![\w)])[-+])?(?P<root>[√±])?"

@@ -164,7 +164,7 @@ def paper_numbers() -> pd.DataFrame:
 
 
 def beside_paper(measured: pd.DataFrame, run: Run) -> pd.DataFrame:
-    """`measured`, from `table.measure`, with the paper's numbers: the rows with a label and suite that the paper has.
+    """`measured`, from `table.measure`, with the paper's numbers: rows with a label, decoder and suite that it has.
 
     The suite "mean" is there if the run has all of the paper's suites; the paper's mean is the printed one.
     """
@@ -172,7 +172,11 @@ def beside_paper(measured: pd.DataFrame, run: Run) -> pd.DataFrame:
     frame = with_notes(measured[measured["suite"].isin(suites)], run)
     if len(suites) == len(_paper()["suites"]):
         frame = pd.concat([frame, mean_rows(frame, suites)], ignore_index=True)
-    return frame.assign(label=frame["method"].map(method_labels(run))).merge(paper_numbers(), on=["label", "suite"])
+    frame = frame.assign(label=frame["method"].map(method_labels(run)))
+    # Anybody may give a decoder a label of the paper's, so what decodes must be the one that it begins with.
+    named = frame["label"].str.extract(r"([\w-]+)")[0].str.lower().str.removesuffix("-dllm")
+    decoders = frame["method"].map({name: method.method for name, method in run.config.methods.items()})
+    return frame[named == decoders].merge(paper_numbers(), on=["label", "suite"])
 
 
 def paper_table(beside: pd.DataFrame, measured: pd.DataFrame, run: Run) -> Table:

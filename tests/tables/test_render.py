@@ -211,11 +211,20 @@ ABLATIONS = [method for name in ("training", "speculation", "draft", "window-siz
 def test_paper_stands_beside_the_measured_numbers(tmp_path: Path) -> None:
     suites = {**PAPER_SUITES, "lists": "Lists"}
     items = full_items(suites) + [item("dcd", "lists", n) for n in range(4)]
-    files = render(save(tmp_path, items, suites=suites), paper=True)
+    run = save(tmp_path, items, suites=suites)
+    run.config.methods["fef-2"].method = "fef"
+    files = render(run, paper=True)
     rows = rows_of(files["paper.md"])
     assert rows["FeF-DLLM (step=2), paper"][:2] == ["**79.38**", "<ins>3.55x</ins>"]
     assert rows["FeF-DLLM (step=2), measured"] == ["**100.00**", "<ins>4.00x</ins>"] * 5
     assert "DCD" not in files["paper.md"] and "Lists" not in files["paper.md"]
+
+
+def test_a_row_of_the_papers_is_known_by_its_decoder_too(tmp_path: Path) -> None:
+    run = save(tmp_path, full_items(PAPER_SUITES), suites=PAPER_SUITES)
+    run.config.methods["fef-2"].method = "threshold"
+    rows = rows_of(render(run, paper=True)["paper.md"])
+    assert "LLaDA, paper" in rows and "FeF-DLLM (step=2), paper" not in rows
 
 
 def test_paper_numbers_are_the_papers_and_of_methods() -> None:

@@ -167,6 +167,17 @@ def keep_in_class(position: int) -> None:
 
 
 GENERATOR, CYCLE, NOISE, LONG = random.Random(0), itertools.cycle(range(9)), torch.Generator(), [0] * 2000
+
+
+def counter() -> Iterator[int]:
+    """Gives what it was sent."""
+    kept = 0
+    while True:
+        kept = yield kept
+
+
+COUNTER = counter()
+next(COUNTER)
 TENSOR, DEEP = torch.zeros(3), {"a": {"b": {"c": {"d": {"e": [0]}}}}}
 
 
@@ -309,6 +320,7 @@ def batch_of(decoder: Callable[[Request, Options], None], backbone: Backbone) ->
         (kept_by(lambda position: GENERATOR.random()), "its GENERATOR"),
         (kept_by(lambda position: next(CYCLE)), "its CYCLE"),
         (kept_by(lambda position: torch.rand(1, generator=NOISE)), "its NOISE"),
+        (kept_by(lambda position: COUNTER.send(position)), "its COUNTER"),
         (kept_by(lambda position: os.environ.update(KEPT=str(position))), "the environment"),
         (kept_by(keep_at_the_end), "its DEEP"),
         (in_bfloat16, "torch's autocast"),

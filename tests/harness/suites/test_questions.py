@@ -197,6 +197,8 @@ NONE += [
     r"\sqrt{2}",
     r"2\pi",
     "5k",
+    "5G",
+    "5T",
     "1.5 million",
     "2 dozen",
     "2 Dozens",
