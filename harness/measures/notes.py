@@ -106,6 +106,8 @@ def with_notes(measured: pd.DataFrame, run: Run, settings: Mapping[tuple[str, st
 
     def forward_note(row: Any) -> str:
         if row.shared_items == 0:
+            if REFERENCE not in run.config.methods:
+                return f"no speedup: the run has no method {REFERENCE}; --against compares with another"
             return "no speedup: LLaDA has no record of these items"
         short = row.shared_items < row.most and row.method != REFERENCE
         return f"speedups over the {row.shared_items} items shared with LLaDA" if short else ""

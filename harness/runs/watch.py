@@ -178,13 +178,22 @@ class _Content(pickle.Pickler):
         except Exception:
             reduced = ""
         if isinstance(reduced, str):
-            return (*itself, getattr(value, "__dict__", None))
+            return (*itself, [getattr(value, "__dict__", None), _readable(value)])
         if not _is_from_outside(module, self._package):
             return reduced
         self.modules[module] = None
         # What an object of a user's writes of itself may leave some out.
         entries = [list(each) for each in reduced[3:] if each is not None]
         return (*itself, [reduced[1:3], entries, getattr(value, "__dict__", None)])
+
+
+def _readable(value: Any) -> bytes | int | None:
+    """What can be read of an object that cannot be written: its bytes, or how many entries a queue has."""
+    reads: tuple[Callable[[], bytes | int], ...] = (lambda: bytes(memoryview(value)), lambda: int(value.qsize()))
+    for read in reads:
+        with suppress(Exception):
+            return read()
+    return None
 
 
 def _of_cell(cell: Any) -> Any:

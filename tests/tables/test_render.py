@@ -116,6 +116,9 @@ def test_without_llada_there_is_no_speed(tmp_path: Path) -> None:
     assert rows["FeF-DLLM (step=2)"][3:6] == ["100.00", "- [a]", "- [a]"]
     assert "[a] no speedup: LLaDA has no record of these items" in files["main.md"]
     assert rows["LLaDA"][3:6] == ["-", "-", "-"] and rows["LLaDA"][6].startswith("- [")
+    run = save(tmp_path / "own", [row for row in items if row["method"] != "llada"])
+    run.config.methods.pop("llada")
+    assert "[a] no speedup: the run has no method llada; --against compares" in render(run)["main.md"]
 
 
 def test_mean_needs_every_suite_of_the_run(tmp_path: Path) -> None:

@@ -1,7 +1,9 @@
 """A decoder from outside that leaves the models or the process other than they were is found."""
 
 import itertools
+import mmap
 import os
+import queue
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -178,6 +180,7 @@ def counter() -> Iterator[int]:
 
 COUNTER = counter()
 next(COUNTER)
+QUEUE, MAPPED = queue.SimpleQueue[int](), mmap.mmap(-1, 9)
 TENSOR, DEEP = torch.zeros(3), {"a": {"b": {"c": {"d": {"e": [0]}}}}}
 
 
@@ -321,6 +324,8 @@ def batch_of(decoder: Callable[[Request, Options], None], backbone: Backbone) ->
         (kept_by(lambda position: next(CYCLE)), "its CYCLE"),
         (kept_by(lambda position: torch.rand(1, generator=NOISE)), "its NOISE"),
         (kept_by(lambda position: COUNTER.send(position)), "its COUNTER"),
+        (kept_by(lambda position: QUEUE.put(position)), "its QUEUE"),
+        (kept_by(lambda position: MAPPED.__setitem__(0, position % 256)), "its MAPPED"),
         (kept_by(lambda position: os.environ.update(KEPT=str(position))), "the environment"),
         (kept_by(keep_at_the_end), "its DEEP"),
         (in_bfloat16, "torch's autocast"),
