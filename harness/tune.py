@@ -226,7 +226,7 @@ def tune(options: TuneOptions) -> None:
     own = spaces_of(options.decoders) if options.decoders else {}
     spaces = {**SPACES, **own}
     # What takes seconds to import comes after what may be refused.
-    from harness.measures.captions import ends
+    from harness.measures.captions import setting
     from harness.measures.choosing import RULE, choose, dev_of, finalists
     from harness.measures.seconds import timing_sentences, with_speed
     from harness.measures.table import measure
@@ -272,7 +272,8 @@ def tune(options: TuneOptions) -> None:
         with tempfile.TemporaryDirectory(prefix="harness-") as scratch:
             run(asked, Path(scratch), tables=False)
 
-    where = f"{', '.join(suites)} ({options.data})"
+    drawn = any(suite.questions is None for suite in suites.values())
+    where = f"{', '.join(suites)}{f' ({options.data})' * drawn}"
     few = min(options.first, options.limit)
     print(f"{len(tried)} settings on {few} problems of {where}; the best on {options.limit}")
     resolve(given(folder, elements, whole))  # what cannot be decoded is refused before the first hour
@@ -281,7 +282,8 @@ def tune(options: TuneOptions) -> None:
     timed = read_run(first)
     best = finalists(dev_of(timed, decoders))["name"]
     decode(given(folder, best, whole))
-    chosen = choose(dev_of(with_speed(read_run(folder), timed), {name: decoders[name] for name in best}))
+    dev = with_speed(read_run(folder), timed)
+    chosen = choose(dev_of(dev, {name: decoders[name] for name in best}))
     choice = {
         "rule": RULE,
         **{name: getattr(options, name) for name in ("suite", "model", "data", "limit", "first", "budget", "seed")},
@@ -290,8 +292,7 @@ def tune(options: TuneOptions) -> None:
         "methods": choice_of(chosen, spaces, options.out),
     }
     write_atomically(options.out / "choice.json", json.dumps(choice, indent=1) + "\n")
-    said = [f"Chosen on {options.limit} problems a suite of {options.data}.", *ends(measure(timed), timed)]
-    page = described(chosen, spaces, [*said, *timing_sentences(timed)])
+    page = described(chosen, spaces, ["Chosen on these:", *setting(measure(dev), dev, timing_sentences(timed))])
     write_atomically(options.out / "choice.md", page)
     print(page)
     print(f"the choice: {options.out}/choice.json")

@@ -121,6 +121,7 @@ def _distinct(methods: dict[str, Method]) -> dict[str, Method]:
     seen: set[str] = set()
     found = {}
     for name, method in methods.items():
-        found[name] = replace(method, label=f"{method.label} [{name}]") if method.label in seen else method
-        seen.add(method.label)
+        label = " ".join(method.label.split())  # as a table shows it
+        found[name] = replace(method, label=f"{label} [{name}]" if label in seen else label)
+        seen.add(label)
     return found

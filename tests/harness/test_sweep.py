@@ -138,6 +138,12 @@ def test_seeds_are_no_problems_of_their_own_in_a_change(tmp_path: Path) -> None:
     assert drawn.to_numpy().tolist()[0] == pytest.approx(alone.to_numpy().tolist()[0])
 
 
+def test_a_change_to_another_number_of_seeds_is_that_of_the_means(tmp_path: Path) -> None:
+    one, three = run_of(tmp_path / "one", {"fef": 50}), run_of(tmp_path / "three", *({"fef": n} for n in (20, 50, 80)))
+    for base, level in ((one, three), (three, one)):
+        assert swept(base, {("seed", "x"): level})[["change", "change_problems"]].to_numpy().tolist() == [[0, 100]]
+
+
 def test_another_seed_of_a_problem_is_no_other_problem(tmp_path: Path) -> None:
     """Two problems with two seeds have the numbers 0 to 3, and three problems have others of the same numbers."""
     base, level = (

@@ -336,6 +336,6 @@ def test_a_tuning_ends_with_a_choice_and_the_same_command_goes_on(tmp_path: Path
     assert {"llada-tuned-fast", "threshold-tuned-fast", "mine-tuned-fast"} <= set(methods_named(str(path)))
     assert first["settings"] == {"llada": 6, "threshold": 6, "mine": 6}  # each with three checkpoints
     page = (tmp_path / "tuned" / "choice.md").read_text()
-    assert "\n| threshold | fast |" in page and "\nChosen on 2 problems a suite of generated-dev." in page
+    assert "\n| threshold | fast |" in page and "\nChosen on these: 2 dev problems per suite, gen" in page
     path.unlink()
     assert tune.main(line) == 0 and json.loads(path.read_text()) == first

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from harness.elements import alternatives, elements_of, format_call, format_label, parse_call
 from harness.errors import UserError
 from harness.methods.presets import GROUPS
+from harness.records.schema import Method
+from harness.runs.models import _distinct
 from harness.runs.selection import methods_named
 from model_wrappers import register
 from model_wrappers.options import Options
@@ -128,6 +130,11 @@ def test_equal_labels_are_made_distinct() -> None:
     methods = config_of("--model", "base=nano", "--methods", "fef-2, fef-2-untrained")["methods"]
     labels = [method["label"] for method in methods.values()]
     assert labels == ["FeF-DLLM w/o train (step=2)", "FeF-DLLM w/o train (step=2) [fef-2-untrained]"]
+
+
+def test_labels_that_look_alike_are_made_distinct() -> None:
+    found = _distinct({name: Method(label=label) for name, label in (("a", "My  own"), ("b", " My own "))})
+    assert [method.label for method in found.values()] == ["My own", "My own [b]"]
 
 
 # Lists with arguments: how they are cut, read and written
