@@ -246,6 +246,7 @@ def tune(options: TuneOptions) -> None:
             roles.setdefault(str(table[role]), role)  # each checkpoint once
     small = split_named(options.data) is not None
     usual = {name: suite.settings_for(options.model, small) for name, suite in suites.items()}
+    lengths = {name: own["gen_length"] for name, own in usual.items()}
     checkpoints = [model for role in roles.values() for model in table[role].values()]
     attends = next(filter(None, map(blocks_of, checkpoints)), None)
     tried = {
@@ -280,10 +281,10 @@ def tune(options: TuneOptions) -> None:
     make_room(options.out, ("choice.json", "choice.md"), lambda path: (first / "run.json").exists(), kept=True)
     decode(given(first, elements, {"limit": few}))
     timed = read_run(first)
-    best = finalists(dev_of(timed, decoders))["name"]
+    best = finalists(dev_of(timed, decoders, lengths))["name"]
     decode(given(folder, best, whole))
     dev = with_speed(read_run(folder), timed)
-    chosen = choose(dev_of(dev, {name: decoders[name] for name in best}))
+    chosen = choose(dev_of(dev, {name: decoders[name] for name in best}, lengths))
     choice = {
         "rule": RULE,
         **{name: getattr(options, name) for name in ("suite", "model", "data", "limit", "first", "budget", "seed")},

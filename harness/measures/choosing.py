@@ -20,13 +20,16 @@ RULE = (
 )
 
 
-def dev_of(run: Run, decoders: Mapping[str, str]) -> pd.DataFrame:
-    """A row for each of these methods of a dev run, as `choose` takes them. decoders: whose setting each method is."""
+def dev_of(run: Run, decoders: Mapping[str, str], usual: Mapping[str, int]) -> pd.DataFrame:
+    """A row for each of these methods of a dev run, as `choose` takes them. decoders: whose setting each method is.
+
+    usual: tokens of a response by suite; others are part of a setting.
+    """
     rows = []
     for name, decoder in decoders.items():
         method = run.config.methods[name]
-        own = run.items[run.items["method"].astype(str) == name].sort_values("item")
-        by_suite = {str(suite): group for suite, group in own.groupby("suite", observed=True)}
+        items = run.items[run.items["method"].astype(str) == name].sort_values("item")
+        by_suite = {str(suite): group for suite, group in items.groupby("suite", observed=True)}
         rows.append(
             {
                 "name": name,
@@ -35,8 +38,9 @@ def dev_of(run: Run, decoders: Mapping[str, str]) -> pd.DataFrame:
                 "checkpoint": ", ".join(dict.fromkeys(run.config.models[method.role].values())),
                 "method": method.method,
                 "settings": {
-                    suite: {"block_length": setting.block_length, **setting.options}
-                    for suite, setting in method.suites.items()
+                    suite: ({"gen_length": own.gen_length} if own.gen_length != usual.get(suite) else {})
+                    | {"block_length": own.block_length, **own.options}
+                    for suite, own in method.suites.items()
                 },
                 "right": {suite: group["correct"].to_numpy(dtype=float) for suite, group in by_suite.items()},
                 "seconds": {suite: float(group["seconds"].mean()) for suite, group in by_suite.items()},

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch.nn.modules import module as global_hooks
+from torch.overrides import _get_current_function_mode_stack
 
 from harness.errors import UserError
 from model_wrappers import Backbone
@@ -79,6 +80,7 @@ def shared_by(function: Callable[..., Any], backbones: Collection[Backbone]) -> 
     modes = {
         "torch's autocast": (torch.is_autocast_enabled("cpu"), torch.is_autocast_enabled("cuda")),
         "torch's inference mode": torch.is_inference_mode_enabled(),
+        "torch's function modes": [*map(id, _get_current_function_mode_stack())],
     }
     return _state(backbones) | modes | _seen_by(function)
 

@@ -9,10 +9,11 @@ import pandas as pd
 import pytest
 from msgspec import structs
 from registered import forgotten
+from run_records import item, save
 
 from harness import tune
 from harness.errors import UserError
-from harness.measures.choosing import FINALISTS, choose, finalists
+from harness.measures.choosing import FINALISTS, choose, dev_of, finalists
 from harness.measures.notes import _differences
 from harness.records.schema import Setting
 from harness.runs.options import RunOptions
@@ -308,6 +309,24 @@ def test_a_choice_shows_options_that_are_fixed_and_which_settings_are_the_defaul
     dev = rows(("llada", "base", [150, 30], 10), ("threshold", "base", [160, 30], 1))
     page = tune.described(choose(dev), tune.SPACES | spaces_of("threshold(tau=0.5); llada"))
     assert "| defaults |" in page and "| tau=1 |" in page
+
+
+def test_a_length_that_is_not_the_usual_one_is_part_of_a_setting(tmp_path: Path) -> None:
+    methods = {
+        name: {
+            "label": name,
+            "method": name,
+            "suites": {"gsm8k": {"gen_length": length, "block_length": 16, "options": {}}},
+        }
+        for name, length in (("llada", 48), ("threshold", 16))
+    }
+    config = {"methods": methods, "suites": {"gsm8k": {}}, "models": {"base": {"gsm8k": "nano"}}}
+    run = save(tmp_path, [item(name, "gsm8k", 0) for name in methods], config=config)
+    dev = dev_of(run, {name: name for name in methods}, {"gsm8k": 48})
+    assert dev["settings"].to_list() == [
+        {"gsm8k": {"block_length": 16}},
+        {"gsm8k": {"gen_length": 16, "block_length": 16}},
+    ]
 
 
 def test_a_choice_says_what_its_seconds_are_of() -> None:

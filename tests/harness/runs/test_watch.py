@@ -253,6 +253,12 @@ def in_bfloat16(request: Request, options: Options) -> None:
             step(request, position)
 
 
+def in_a_mode(request: Request, options: Options) -> None:
+    with torch.device("cpu"):
+        for position in range(request.length):
+            step(request, position)
+
+
 def drawing(request: Request, options: Options) -> None:
     with torch.random.fork_rng():
         torch.manual_seed(1)
@@ -329,6 +335,7 @@ def batch_of(decoder: Callable[[Request, Options], None], backbone: Backbone) ->
         (kept_by(lambda position: os.environ.update(KEPT=str(position))), "the environment"),
         (kept_by(keep_at_the_end), "its DEEP"),
         (in_bfloat16, "torch's autocast"),
+        (in_a_mode, "torch's function modes"),
         (drawing, "torch's random state"),
         (turning, "the weights of"),
     ],
