@@ -28,7 +28,6 @@ FEF_ROLES = ("fef", "two-stream")
 # Of the models that ship with this project, all, and those that were trained for FeF-DLLM.
 SHIPPED = {name for roles in ROLES_OF.values() for name in roles.values()}
 FOR_FEF = {roles["fef"] for roles in ROLES_OF.values() if "fef" in roles}
-ENDS = "Decoding ends at EOS."
 UNTIMED = "Seconds were not measured for comparison{}."
 
 
@@ -131,7 +130,11 @@ def ends(measured: pd.DataFrame, run: Run) -> list[str]:
     without = [labels[name] for name, stop in ending.items() if not stop]
     if len(without) == len(ending):
         return []
-    return [f"With stop_at_eos decoding ends at EOS; without it: {', '.join(without)}." if without else ENDS]
+    return [
+        f"With stop_at_eos decoding ends at EOS; without it: {', '.join(without)}."
+        if without
+        else "Decoding ends at EOS."
+    ]
 
 
 def _unusual(config: RunConfig) -> list[str]:

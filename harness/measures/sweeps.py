@@ -114,9 +114,9 @@ def _change(base: Run, run: Run, method: str) -> tuple[float, float, float, int]
         own = own.reindex(columns=[*DRAW, "gold", "correct"])
         own["suite"] = own["suite"].astype(str).map(named)
         sides.append(own.dropna(subset="suite").astype({"correct": bool}).astype({"correct": float}))
-    # Of other numbers of seeds each is beside each, so that the change is that of the means over them.
-    alone = len(base.config.draws) != len(run.config.draws)
-    both = sides[0].merge(sides[1], on=DRAW[:2] if alone else DRAW)
+    # With other numbers of seeds each is beside each, so that the change is that of the means over them.
+    seeds_alike = len(base.config.draws) == len(run.config.draws)
+    both = sides[0].merge(sides[1], on=DRAW if seeds_alike else DRAW[:2])
     # Where answers alone can tell whether the questions are the same, one that differs says that they are not.
     sure = {here for (_, here), same in alike.items() if same}
     other = both["gold_x"].astype(object).fillna("") != both["gold_y"].astype(object).fillna("")

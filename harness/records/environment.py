@@ -87,7 +87,8 @@ def _git(*arguments: str, folder: Path = TOP) -> str | None:
 
 def _changes(folder: Path = TOP) -> str | None:
     """What git says of code that no commit has, and of files that it was told not to look at."""
-    changes, files = _git("status", "--porcelain", "--", *CODE, folder=folder), _git("ls-files", "-v", folder=folder)
+    changes = _git("status", "--porcelain", "--", *CODE, folder=folder)
+    files = _git("ls-files", "-v", "--", *CODE, folder=folder)
     unseen = [line for line in (files or "").splitlines() if line[0].islower() or line[0] == "S"]
     return None if changes is None else "\n".join(filter(None, [changes, *unseen]))
 

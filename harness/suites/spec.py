@@ -104,9 +104,8 @@ class Solutions:
     """The solutions that a file of programming tasks has.
 
     response: of a row of the loaded dataset. empty: a program that does nothing. columns: of a row, that judging reads;
-    tests: the one of its tests.
-    sha256: of the real file, which need not be tried before a run. wrong: the task_ids whose solution does not pass
-    OpenCompass's judging.
+    tests: the column of its tests. sha256: of the real file, which need not be tried before a run. wrong: the task_ids
+    whose solution does not pass OpenCompass's judging.
     """
 
     response: Callable[[Row], str]
