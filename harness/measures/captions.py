@@ -97,7 +97,8 @@ def _problems(measured: pd.DataFrame, run: Run) -> str:
         text += ", generated in the suites' formats" + (f" but for {', '.join(own)}" if own else "")
         text += f", drawn with seed {split[2]}" if split and split[2] else ""
     if len(draws) > 1:
-        text += f", each with the seeds {', '.join(map(str, draws))}: accuracies are means ± standard deviations"
+        text += f", each with the seeds {', '.join(map(str, draws))}"
+        text += ": accuracies are means, and ± is their standard deviation"
         every = measured["items"] == measured["suite"].map(counts.to_dict()).astype(int) * len(draws)
         text += "" if every.all() else "; not all responses are there yet"
     return f"{text}."

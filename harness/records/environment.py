@@ -90,6 +90,8 @@ def _changes(folder: Path = TOP) -> str | None:
     changes = _git("status", "--porcelain", "--", *CODE, folder=folder)
     files = _git("ls-files", "-v", "--", *CODE, folder=folder)
     unseen = [line for line in (files or "").splitlines() if line[0].islower() or line[0] == "S"]
+    ignored = _git("ls-files", "--others", "--ignored", "--exclude-standard", "--", *CODE, folder=folder)
+    unseen += [f"!! {name}" for name in (ignored or "").splitlines() if name.endswith(".py")]
     return None if changes is None else "\n".join(filter(None, [changes, *unseen]))
 
 

@@ -31,6 +31,7 @@ from harness.records.files import (
     TRACES,
     TraceRecord,
     as_lines,
+    check_plain,
     each_frame,
     each_line,
     frame_of,
@@ -138,7 +139,8 @@ def _no_number(constant: str) -> float:
 
 
 def _read_json(path: Path) -> Any:
-    if not path.is_file():
+    check_plain(path)
+    if not path.exists():
         raise UserError(f"{path.parent} holds no run: run.json is missing; give a folder that harness/run.py wrote")
     with explained(f"{path} is damaged", ValueError, RecursionError):
         return json.loads(path.read_bytes(), parse_constant=_no_number, object_pairs_hook=once)

@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.nn import functional
 from torch.nn.modules import module as global_hooks
 from torch.overrides import _get_current_function_mode_stack
 
@@ -236,6 +237,7 @@ def _state(backbones: Collection[Backbone]) -> dict[str, Any]:
             torch.are_deterministic_algorithms_enabled(),
             *(torch.backends.cudnn.allow_tf32, torch.backends.cudnn.deterministic, torch.backends.mkldnn.enabled),
         ),
+        "torch's functions": _functions(),
         "torch's random state": torch.get_rng_state().numpy().tobytes(),
         "Python's random state": random.getstate(),
         "numpy's random state": np.random.get_state()[1].tobytes(),  # type: ignore[union-attr,index]
@@ -246,8 +248,20 @@ def _state(backbones: Collection[Backbone]) -> dict[str, Any]:
         tokenizer = backbone.tokenizer
         special = [] if tokenizer is None else tokenizer.all_special_ids
         state[f"the hooks of {backbone.name}"] = _hooks(backbone)
+        state[f"the functions of {backbone.name}"] = [*map(_function, backbone.model.modules())]
         state[f"the special tokens of {backbone.name}"] = (backbone.mask_id, backbone.eos_id, special)
     return state | {f"the weights of {backbone.name}": _weights(backbone) for backbone in backbones}
+
+
+def _functions() -> list[int]:
+    """Which objects torch's functions are; of the others than these some change when torch first compiles."""
+    spaces = ((torch, inspect.isbuiltin), (torch.Tensor, inspect.ismethoddescriptor), (functional, inspect.isroutine))
+    return [id(each) for space, is_one in spaces for each in vars(space).values() if is_one(each)]
+
+
+def _function(module: torch.nn.Module) -> int:
+    """Which object computes a module."""
+    return id(getattr(module.forward, "__func__", module.forward))
 
 
 def _hooks(backbone: Backbone) -> int:

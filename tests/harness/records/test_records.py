@@ -184,3 +184,7 @@ def test_a_device_in_the_place_of_records_is_refused(folder: Path) -> None:
     (folder / "windows.jsonl").symlink_to("/dev/zero")
     with pytest.raises(UserError, match="no plain file"):
         read_lines(folder / "windows.jsonl")
+    (folder / "run.json").unlink()
+    (folder / "run.json").symlink_to("/dev/zero")
+    with pytest.raises(UserError, match="no plain file"):
+        read_run(folder)

@@ -62,7 +62,7 @@ def test_tables_have_the_mean_and_the_spread_over_seeds(tmp_path: Path) -> None:
     run = seeded(tmp_path, {"llada": [[1, 1, 0, 0], [1, 1, 1, 0], [1, 0, 0, 0]]})
     markdown = render(run)["main.md"]
     assert rows_of(markdown)["llada"][0] == "**50.00 ± 25.00**"
-    assert ", each with the seeds 3, 5, 7: accuracies are means ± standard dev" in markdown
+    assert ", each with the seeds 3, 5, 7: accuracies are means, and ± is their standard dev" in markdown
     assert r"50.00 $\pm$ 25.00" in render(run)["main.tex"]
 
 

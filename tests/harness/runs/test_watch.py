@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import torch
 from fakes import tiny_llada
+from torch.nn import functional
 
 from harness.errors import UserError
 from harness.runs.problems import SuiteJob
@@ -44,6 +45,7 @@ def put_back() -> Iterator[None]:
     os.chdir(folder)
     while HOOKS:
         HOOKS.pop().remove()
+    functional.silu, torch.softmax, torch.Tensor.mul = FUNCTIONS  # type: ignore[assignment,method-assign]
     torch.set_num_threads(threads)
     torch.set_default_dtype(torch.float32)
     torch.set_float32_matmul_precision("highest")
@@ -60,6 +62,13 @@ def scaled(backbone: Backbone) -> None:
 def scaled_unseen(backbone: Backbone) -> None:
     last = [*backbone.model.parameters()][-1]
     last.data *= 0.2  # does not count as a write of the tensor
+
+
+FUNCTIONS = functional.silu, torch.softmax, torch.Tensor.mul
+
+
+def other_function(space: Any, name: str) -> None:
+    setattr(space, name, partial(getattr(space, name)))
 
 
 def global_hook() -> None:
@@ -81,6 +90,10 @@ CHANGES: dict[str, Callable[[Backbone], object]] = {
     "the hooks of": lambda own: own.model.get_output_embeddings().register_forward_hook(lambda *given: None),
     "the hooks of .*": lambda own: global_hook(),
     "the special tokens of": lambda own: setattr(own, "eos_id", own.eos_id + 1),
+    "torch's functions": lambda own: other_function(functional, "silu"),
+    "torch's functions.*": lambda own: other_function(torch, "softmax"),
+    "torch's function.*": lambda own: other_function(torch.Tensor, "mul"),
+    "the functions of": lambda own: other_function([*own.model.modules()][-1], "forward"),
 }
 
 
@@ -259,6 +272,13 @@ def in_a_mode(request: Request, options: Options) -> None:
             step(request, position)
 
 
+def in_another_function(request: Request, options: Options) -> None:
+    other_function(functional, "silu")
+    for position in range(request.length):
+        step(request, position)
+    functional.silu = FUNCTIONS[0]
+
+
 def drawing(request: Request, options: Options) -> None:
     with torch.random.fork_rng():
         torch.manual_seed(1)
@@ -336,6 +356,7 @@ def batch_of(decoder: Callable[[Request, Options], None], backbone: Backbone) ->
         (kept_by(keep_at_the_end), "its DEEP"),
         (in_bfloat16, "torch's autocast"),
         (in_a_mode, "torch's function modes"),
+        (in_another_function, "torch's functions"),
         (drawing, "torch's random state"),
         (turning, "the weights of"),
     ],
