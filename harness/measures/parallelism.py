@@ -130,12 +130,13 @@ def aup(tpf: Values, accuracy: Values, best: float) -> float:
     """Accuracy under parallelism as d3LLM publishes it: `get_aup` of hao-ai-lab/d3LLM, AUP_leaderboard/aup_utils.py.
 
     tpf, accuracy: (P,), tokens per forward and percent of a method's settings. best: the highest accuracy of all
-    methods. Settings LOSS points below the first are cut; NaN where that is the last one: the published code stops.
+    methods. Settings LOSS points below the first are cut; NaN where that is the last one, for which the published code
+    stops, and where all is wrong.
     """
     order = np.argsort(tpf, kind="stable")
     tpf, accuracy = tpf[order], accuracy[order]
     kept = accuracy >= accuracy[0] - LOSS
-    if not kept[-1]:
+    if not kept[-1] or best == 0:
         return math.nan
     tpf, accuracy = tpf[kept], accuracy[kept]
     weighed = accuracy * np.minimum(np.exp(-PENALTY * (1 - accuracy / best)), 1.0)

@@ -110,9 +110,15 @@ def _seen_by(function: Callable[..., Any]) -> dict[tuple[str, str], Any]:
 
 @lru_cache
 def _modules_in(folder: str, imported: int) -> list[str]:
-    """The modules of the files below a folder, but for the script that began it all. imported: how many there are."""
+    """The modules of the files below a folder, and those that a program made of no file, but for the script that began
+    it all. imported: how many there are."""
     files = {name: vars(each).get("__file__") for name, each in [*sys.modules.items()] if inspect.ismodule(each)}
-    return [name for name, file in files.items() if file and Path(folder) in Path(file).parents and name[:2] != "__"]
+    found = [name for name, file in files.items() if file and Path(folder) in Path(file).parents]
+    # Compiled packages make some too.
+    packages = {name.partition(".")[0] for name, file in files.items() if file}
+    of_none = [name for name, file in files.items() if not file and vars(sys.modules[name]).get("__spec__") is None]
+    found += [name for name in of_none if name.partition(".")[0] not in packages and "cython" not in name]
+    return [name for name in found if name[:2] != "__"]
 
 
 def _is_special(name: str) -> bool:
@@ -249,6 +255,8 @@ def _state(backbones: Collection[Backbone]) -> dict[str, Any]:
         special = [] if tokenizer is None else tokenizer.all_special_ids
         state[f"the hooks of {backbone.name}"] = _hooks(backbone)
         state[f"the functions of {backbone.name}"] = [*map(_function, backbone.model.modules())]
+        holders = (backbone.model.config, *backbone.model.modules())
+        state[f"the settings of {backbone.name}"] = [*map(_settings, holders)]
         state[f"the special tokens of {backbone.name}"] = (backbone.mask_id, backbone.eos_id, special)
     return state | {f"the weights of {backbone.name}": _weights(backbone) for backbone in backbones}
 
@@ -262,6 +270,11 @@ def _functions() -> list[int]:
 def _function(module: torch.nn.Module) -> int:
     """Which object computes a module."""
     return id(getattr(module.forward, "__func__", module.forward))
+
+
+def _settings(holder: Any) -> dict[str, Any]:
+    """What a module, or a model's config, holds in plain values."""
+    return {name: value for name, value in vars(holder).items() if isinstance(value, bool | int | float | str)}
 
 
 def _hooks(backbone: Backbone) -> int:

@@ -88,6 +88,8 @@ def test_a_last_setting_that_is_cut_has_no_published_aup_and_hardly_changes_the_
     tpf, reference = np.array([1.0, 4.0]), np.array(60.0)
     kept, cut = np.array([60.0, 55.001]), np.array([60.0, 54.999])
     assert aup(tpf, kept, 60.0) > 60 and np.isnan(aup(tpf, cut, 60.0))
+    with np.errstate(all="raise"):
+        assert np.isnan(aup(tpf, 0 * kept, 0.0))
     assert abs(area(tpf, kept, reference) - area(tpf, cut, reference)) < 0.1
     assert area(tpf, np.array([60.0, 60.0]), reference) == 240.0  # all tokens a forward at the reference's accuracy
     assert area(tpf, cut, reference) == 60.0 + 1.5 * 60.0  # the second is worth nothing

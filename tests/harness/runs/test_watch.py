@@ -5,11 +5,13 @@ import mmap
 import os
 import queue
 import random
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -59,6 +61,12 @@ def scaled(backbone: Backbone) -> None:
         next(backbone.model.parameters()).mul_(0.2)
 
 
+def scaled_attention(backbone: Backbone) -> None:
+    for module in backbone.model.modules():
+        if hasattr(module, "scaling"):
+            module.scaling *= 0.05
+
+
 def scaled_unseen(backbone: Backbone) -> None:
     last = [*backbone.model.parameters()][-1]
     last.data *= 0.2  # does not count as a write of the tensor
@@ -93,6 +101,8 @@ CHANGES: dict[str, Callable[[Backbone], object]] = {
     "torch's functions": lambda own: other_function(functional, "silu"),
     "torch's functions.*": lambda own: other_function(torch, "softmax"),
     "torch's function.*": lambda own: other_function(torch.Tensor, "mul"),
+    "the settings of": scaled_attention,
+    "the settings of .*": lambda own: setattr(own.model.config, "rms_norm_eps", 0.5),
     "the functions of": lambda own: other_function([*own.model.modules()][-1], "forward"),
 }
 
@@ -376,6 +386,19 @@ def test_modules_in_folders_below_are_looked_at(tmp_path: Path, own: Backbone, m
     import_module("below_here.far_one")
     with pytest.raises(UserError, match="its KEPT"):
         batch_of(import_module("near_one").decode, own)
+
+
+def keep_in_made(position: int) -> None:
+    import made_here  # type: ignore[import-not-found]
+
+    made_here.last = position
+
+
+def test_modules_of_no_file_are_looked_at(own: Backbone, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "made_here", ModuleType("made_here"))
+    keep_in_made(0)
+    with pytest.raises(UserError, match="its last"):
+        batch_of(kept_by(keep_in_made), own)
 
 
 def test_in_a_batch_a_decoder_that_shares_nothing_decodes(own: Backbone) -> None:
