@@ -24,6 +24,7 @@ import torch
 from torch.nn import functional
 from torch.nn.modules import module as global_hooks
 from torch.overrides import _get_current_function_mode_stack
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from harness.errors import UserError
 from model_wrappers import Backbone
@@ -77,13 +78,8 @@ def check_shared(
 
 
 def shared_by(function: Callable[..., Any], backbones: Collection[Backbone]) -> dict[Any, Any]:
-    """What responses of a batch share: `_state`, torch's modes, and what the decoder can reach."""
-    modes = {
-        "torch's autocast": (torch.is_autocast_enabled("cpu"), torch.is_autocast_enabled("cuda")),
-        "torch's inference mode": torch.is_inference_mode_enabled(),
-        "torch's function modes": [*map(id, _get_current_function_mode_stack())],
-    }
-    return _state(backbones) | modes | _seen_by(function)
+    """What responses of a batch share: `_state`, and what the decoder can reach."""
+    return _state(backbones) | _seen_by(function)
 
 
 def _seen_by(function: Callable[..., Any]) -> dict[tuple[str, str], Any]:
@@ -238,11 +234,10 @@ def _state(backbones: Collection[Backbone]) -> dict[str, Any]:
         "the environment": dict(os.environ),
         "torch's number of threads": torch.get_num_threads(),
         "torch's default dtype": torch.get_default_dtype(),
-        "torch's precision": (
-            torch.get_float32_matmul_precision(),
-            torch.are_deterministic_algorithms_enabled(),
-            *(torch.backends.cudnn.allow_tf32, torch.backends.cudnn.deterministic, torch.backends.mkldnn.enabled),
-        ),
+        "torch's precision": _precision(),
+        "torch's autocast": (torch.is_autocast_enabled("cpu"), torch.is_autocast_enabled("cuda")),
+        "torch's inference mode": torch.is_inference_mode_enabled(),
+        "torch's modes": [*map(id, (*_get_current_function_mode_stack(), *_get_current_dispatch_mode_stack()))],
         "torch's functions": _functions(),
         "torch's random state": torch.get_rng_state().numpy().tobytes(),
         "Python's random state": random.getstate(),
@@ -256,9 +251,29 @@ def _state(backbones: Collection[Backbone]) -> dict[str, Any]:
         state[f"the hooks of {backbone.name}"] = _hooks(backbone)
         state[f"the functions of {backbone.name}"] = [*map(_function, backbone.model.modules())]
         holders = (backbone.model.config, *backbone.model.modules())
-        state[f"the settings of {backbone.name}"] = [*map(_settings, holders)]
+        own = (backbone.reads_at, backbone.blocks, backbone.max_length)
+        state[f"the settings of {backbone.name}"] = [own, *map(_settings, holders)]
         state[f"the special tokens of {backbone.name}"] = (backbone.mask_id, backbone.eos_id, special)
     return state | {f"the weights of {backbone.name}": _weights(backbone) for backbone in backbones}
+
+
+def _precision() -> list[Any]:
+    """What torch computes products, convolutions and attention with."""
+    backends: Any = torch.backends  # types know none of oneDNN's products
+    reads: tuple[Callable[[], Any], ...] = (
+        *(torch.get_float32_matmul_precision, torch.are_deterministic_algorithms_enabled),
+        *(lambda: backends.cudnn.allow_tf32, lambda: backends.cudnn.deterministic, lambda: backends.mkldnn.enabled),
+        *(backends.cuda.flash_sdp_enabled, backends.cuda.mem_efficient_sdp_enabled),
+        *(backends.cuda.math_sdp_enabled, backends.cuda.cudnn_sdp_enabled),
+        *(lambda: backends.mkldnn.matmul.fp32_precision, lambda: backends.cuda.matmul.fp32_precision),
+    )
+    found: list[Any] = []
+    for read in reads:
+        try:
+            found.append(read())
+        except (RuntimeError, AttributeError):  # where it was set in another way, or by an older torch
+            found.append(None)
+    return found
 
 
 def _functions() -> list[int]:
@@ -291,7 +306,7 @@ def _hooks(backbone: Backbone) -> int:
 @torch.inference_mode()
 def _weights(backbone: Backbone) -> tuple[Any, ...]:
     """Where the tensors lie, their dtypes, and values of them."""
-    tensors = dict(backbone.model.named_parameters())
+    tensors = {**dict(backbone.model.named_parameters()), **dict(backbone.model.named_buffers())}
     where = [(name, each.data_ptr(), each.dtype) for name, each in tensors.items()]
     return where, torch.cat([_sample(each).float() for each in tensors.values()]).cpu().numpy().tobytes()
 

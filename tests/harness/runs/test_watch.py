@@ -49,7 +49,11 @@ def put_back() -> Iterator[None]:
         HOOKS.pop().remove()
     functional.silu, torch.softmax, torch.Tensor.mul = FUNCTIONS  # type: ignore[assignment,method-assign]
     torch.set_num_threads(threads)
+    torch.backends.cuda.enable_math_sdp(True)
+    torch.backends.mkldnn.matmul.fp32_precision = "none"
     torch.set_default_dtype(torch.float32)
+    torch.set_autocast_enabled("cpu", False)
+    torch.set_default_device(None)
     torch.set_float32_matmul_precision("highest")
     torch.set_rng_state(states[0])
     random.setstate(states[1])
@@ -87,10 +91,15 @@ HOOKS: list[Any] = []
 CHANGES: dict[str, Callable[[Backbone], object]] = {
     "the weights of": scaled,
     "the weights of .*": scaled_unseen,
+    "the weight.*": lambda own: next(own.model.buffers()).mul_(2),
+    "torch's autocast": lambda own: torch.set_autocast_enabled("cpu", True),
+    "torch's modes": lambda own: torch.set_default_device("cpu"),
     "the weights .*": lambda own: own.model.to(torch.bfloat16),
     "torch's number of threads": lambda own: torch.set_num_threads(torch.get_num_threads() + 1),
     "torch's default dtype": lambda own: torch.set_default_dtype(torch.float64),
     "torch's precision": lambda own: torch.set_float32_matmul_precision("medium"),
+    "torch's precision .*": lambda own: torch.backends.cuda.enable_math_sdp(False),
+    "torch's precision.*": lambda own: setattr(torch.backends.mkldnn.matmul, "fp32_precision", "bf16"),
     "torch's random state": lambda own: torch.rand(3),
     "Python's random state": lambda own: random.random(),
     "numpy's random state": lambda own: np.random.rand(),
@@ -102,6 +111,7 @@ CHANGES: dict[str, Callable[[Backbone], object]] = {
     "torch's functions.*": lambda own: other_function(torch, "softmax"),
     "torch's function.*": lambda own: other_function(torch.Tensor, "mul"),
     "the settings of": scaled_attention,
+    "the settings .*": lambda own: setattr(own, "reads_at", -1),
     "the settings of .*": lambda own: setattr(own.model.config, "rms_norm_eps", 0.5),
     "the functions of": lambda own: other_function([*own.model.modules()][-1], "forward"),
 }
@@ -365,7 +375,7 @@ def batch_of(decoder: Callable[[Request, Options], None], backbone: Backbone) ->
         (kept_by(lambda position: os.environ.update(KEPT=str(position))), "the environment"),
         (kept_by(keep_at_the_end), "its DEEP"),
         (in_bfloat16, "torch's autocast"),
-        (in_a_mode, "torch's function modes"),
+        (in_a_mode, "torch's modes"),
         (in_another_function, "torch's functions"),
         (drawing, "torch's random state"),
         (turning, "the weights of"),
