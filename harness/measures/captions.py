@@ -15,7 +15,7 @@ from harness.measures.notes import stops
 from harness.measures.seconds import same_tokens_with, timing_sentences
 from harness.measures.table import checked_items, method_labels, suite_titles, timed
 from harness.methods.presets import ROLES_OF
-from harness.records.files import nano_hashes
+from harness.records.files import ships
 from harness.records.schema import RunConfig, RunRecord
 from harness.records.store import KEY, Run
 from harness.suites.registry import GENERATED_DATA
@@ -195,9 +195,7 @@ def _models(meta: RunRecord) -> str:
     names = list(dict.fromkeys(PurePath(model["name"]).name for model in models))
     parameters = max((float(model.get("parameters") or 0) for model in models), default=0.0)
     size = f"{parameters / 1e9:.1f} B" if parameters >= SMALL else f"{parameters / 1e6:.1f} M"
-    # By its weights, for a name may stand for anything.
-    hashes = [set((model.get("sha256") or {}).values()) for model in models]
-    if models and all(each and each <= nano_hashes() for each in hashes):
+    if models and all(map(ships, models)):
         kind = f" ({size} parameters)" if parameters else ""
         return f"Measured on this repository's {', '.join(names)}{kind}; {INCOMPARABLE}"
     largest = "at most " if len(names) > 1 else ""

@@ -119,11 +119,19 @@ def files_hash(paths: list[Path]) -> str:
     return hashlib.sha256("".join(f"{path.name} {file_hash(path)}\n" for path in paths).encode()).hexdigest()
 
 
-@lru_cache
-def nano_hashes() -> frozenset[str]:
-    """SHA-256 of the weights that ship with this project: nano and its checkpoints."""
-    sums = Path(model_wrappers.__file__).parent / "nano" / "SHA256SUMS"
-    return frozenset(line.split()[0] for line in sums.read_text(encoding="utf-8").splitlines())
+def ships(model: dict[str, Any]) -> bool:
+    """Whether a record's model is one that ships with this project: nano or a checkpoint of it, read as they are.
+
+    By the hashes of its files, for a name may stand for anything; an older record has those of weights alone.
+    """
+    nano = Path(model_wrappers.__file__).parent / "nano"
+    lines = (nano / "SHA256SUMS").read_text(encoding="utf-8").splitlines()
+    folders = {digest: (nano / name).parent for digest, name in map(str.split, lines)}
+    weights = [*(model.get("sha256") or {}).values()]
+    if not weights or "adapter" in model or not all(digest in folders for digest in weights):
+        return False
+    own = model_hashes(folders[weights[0]], BESIDE)
+    return all(own.get(name, digest) == digest for name, digest in (model.get("files") or {}).items())
 
 
 def model_hashes(folder: Path, endings: tuple[str, ...] = WEIGHTS) -> dict[str, str]:

@@ -6,12 +6,13 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from harness.records.files import nano_hashes
+from harness.records.files import model_hashes
 from harness.records.store import Run, read_run
 from harness.runs.selection import methods_named
+from model_wrappers.backbones.registry import SHIPPED
 
 PAPER_SUITES = {"gsm8k": "GSM8K", "math": "MATH", "humaneval": "HumanEval", "mbpp": "MBPP"}
-NANO_SHA256 = {"model.safetensors": next(iter(nano_hashes()))}
+NANO_SHA256 = model_hashes(SHIPPED["nano"])
 LABELS = {"llada": "LLaDA", "llada/2": "LLaDA/2", "dcd": "DCD", "fef-2": "FeF-DLLM (step=2)"}
 
 

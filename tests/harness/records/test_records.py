@@ -13,7 +13,7 @@ from paths import ROOT
 
 from harness.errors import UserError
 from harness.records import files
-from harness.records.files import file_hash, model_hashes, nano_hashes
+from harness.records.files import BESIDE, file_hash, model_hashes, ships
 from harness.records.schema import SCHEMA, RunConfig, judged_hash
 from harness.records.store import Recorder, config_hash, read_lines, read_meta, read_run
 from model_wrappers.backbones.registry import SHIPPED
@@ -173,9 +173,13 @@ def test_weights_are_all_files_of_weights_in_the_folder_as_they_are_now(tmp_path
     assert model_hashes(tmp_path / "hub" / "id") == {}
 
 
-def test_the_hashes_of_the_shipped_weights_are_theirs() -> None:
-    files = [path for folder in SHIPPED.values() for path in model_hashes(folder).values()]
-    assert nano_hashes() == set(files) and len(files) == len(SHIPPED)
+def test_a_model_ships_with_this_project_by_its_weights_and_as_they_are_read() -> None:
+    """With another block length in config.json, or an adapter, it is another model under the same weights."""
+    for folder in SHIPPED.values():
+        model = {"sha256": model_hashes(folder), "files": model_hashes(folder, BESIDE)}
+        assert ships(model) and ships({"sha256": model["sha256"]})
+        assert not ships(model | {"files": model["files"] | {"config.json": "0" * 64}})
+        assert not ships(model | {"adapter": {"adapter_config.json": "0" * 64}})
 
 
 def test_a_device_in_the_place_of_records_is_refused(folder: Path) -> None:
