@@ -54,7 +54,7 @@ def render(tokenizer: PreTrainedTokenizerBase, messages: list[dict[str, str]], /
         raise ValueError(f"the chat template of {tokenizer.name_or_path} writes a date that changes: give another one")
     try:
         text = str(tokenizer.apply_chat_template(messages, tokenize=False, **how))
-    except (TemplateError, ArithmeticError, LookupError, TypeError, MemoryError) as error:
+    except (TemplateError, ArithmeticError, LookupError, TypeError, ValueError, MemoryError) as error:
         raise ValueError(f"the chat template of {tokenizer.name_or_path} fails: {error}") from error
     for message in messages:
         if message["content"].strip() not in text:

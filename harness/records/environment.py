@@ -68,7 +68,8 @@ def rows_of(table: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def _git(*arguments: str, folder: Path = TOP) -> str | None:
-    """What git says of the repository whose top is `folder`; None where there is none, or only one around it."""
+    """What git says of the repository whose top is `folder`; None where there is none, or only one around it, or one
+    that does not know this code."""
 
     # In a hook git names another repository to all that it starts.
     own = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
@@ -82,7 +83,9 @@ def _git(*arguments: str, folder: Path = TOP) -> str | None:
         return done.stdout.strip() if done.returncode == 0 else None
 
     top = said("rev-parse", "--show-toplevel")
-    return said(*arguments) if top and Path(top).resolve() == folder else None
+    if not top or Path(top).resolve() != folder or (folder == TOP and not said("ls-files", "--", __file__)):
+        return None
+    return said(*arguments)
 
 
 def _changes(folder: Path = TOP) -> str | None:

@@ -254,7 +254,7 @@ def describe_scoring(scoring: dict[str, Any]) -> str:
     }
     open_to = "".join(f"; {each}" for each in scoring.get("not_enforced", []))
     odd = "".join(
-        f"; {suite}: objects of classes that {count} programs define compared, equal to nothing else"
+        f"; {suite}: objects or functions of {count} programs compared, equal to nothing else"
         for suite, count in scoring.get("own_objects", {}).items()
         if count
     )

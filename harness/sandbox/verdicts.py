@@ -28,6 +28,9 @@ from harness.suites.registry import write_generated
 from harness.suites.spec import Suite
 
 ALL_RIGHT = 100.0 - 1e-6  # percent
+# What every stand-in of an object answers alike: functions, and the abstract classes that look at methods.
+ASKING = ("id", "callable", "hasattr")
+HOOKED = ("Callable", "Collection", "Container", "Hashable", "Iterable", "Iterator", "Sized")
 GIB = 2**30
 MEMORY = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")  # of this machine
 # Of a process that evaluates in a sandbox: bytes, and processes and threads together.
@@ -112,7 +115,7 @@ def check_solutions(run: ResolvedRun, unsafe: bool = False) -> None:
     """Raise UserError for a user's file of programming tasks with one that cannot be judged, naming it.
 
     Its solution is judged wrong, as where tests need more than data of a program, a program that does nothing is judged
-    right, or its tests compare identities. Where no code is run, nothing is tried.
+    right, or its tests ask what an object is. Where no code is run, nothing is tried.
     """
     for name, suite in run.suites.items():
         if run.data is None or run.config.generated or suite.solutions is None:
@@ -140,17 +143,19 @@ def check_solutions(run: ResolvedRun, unsafe: bool = False) -> None:
                     "functions, objects, printed output, identities, or arguments that the program changes; leave the "
                     "task out"
                 )
-            if compares_identities(str(row.get(suite.solutions.tests) or "")):
+            if asks_what_it_is(str(row.get(suite.solutions.tests) or "")):
                 raise UserError(
-                    f"{cannot}, its tests compare identities (is, is not, id), and what a program returns reaches them "
-                    "as a copy; compare with ==, or leave the task out"
+                    f"{cannot}, its tests ask which object something is, or what it can do (is, is not, id, callable, "
+                    "hasattr, inspect, Iterator), and what a program returns reaches them as a copy or a stand-in; "
+                    "compare data with ==, or leave the task out"
                 )
             if nothing:
                 raise UserError(f"{cannot}, its tests pass a program that does nothing; leave the task out")
 
 
-def compares_identities(tests: str) -> bool:
-    """Whether tests ask which object something is, other than None, a truth value, or a builtin such as a type."""
+def asks_what_it_is(tests: str) -> bool:
+    """Whether tests ask which object something is, other than None, a truth value, or a builtin such as a type, or
+    what it can do: a stand-in can be called and iterated whatever it stands for."""
     try:
         nodes = [*ast.walk(ast.parse(tests))]
     except (SyntaxError, ValueError, RecursionError):
@@ -161,7 +166,10 @@ def compares_identities(tests: str) -> bool:
             for operator, left, right in zip(node.ops, sides, sides[1:], strict=False):
                 if isinstance(operator, ast.Is | ast.IsNot) and not (_is_single(left) or _is_single(right)):
                     return True
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "id":
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ASKING:
+            return True
+        imported = node.name if isinstance(node, ast.alias) else getattr(node, "module", "")
+        if imported == "inspect" or getattr(node, "attr", getattr(node, "id", "")) in HOOKED:
             return True
     return False
 

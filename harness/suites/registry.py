@@ -68,7 +68,7 @@ SUITES: dict[str, Suite] = {suite.name: suite for suite in ALL}  # and those of 
 GENERATED = tuple(name for name, suite in SUITES.items() if suite.generator is not None)
 PAPER_SUITES = ("gsm8k", "math", "humaneval", "mbpp")
 # Of tables, beside a column for each suite, and their headings, which --columns takes too.
-COLUMNS = ("mean", "all", "acc.", "speed", "fwd.", "acceptance", "points")
+COLUMNS = ("mean", "all", "checkpoint", "acc.", "speed", "fwd.", "acceptance", "points")
 FOREIGN_LENGTHS = {"gen_length": 256, "block_length": 32}
 
 

@@ -53,7 +53,7 @@ WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.b
 ROPE = dict.fromkeys(("rope_type", "type"), (None, "default"))
 SCALED = (  # of other architectures, or of old names
     *("rope_scaling_factor", "scaling_factor", "final_logit_softcapping", "attn_logit_softcapping"),
-    *("logits_scaling", "embedding_multiplier", "residual_multiplier", "attention_multiplier"),
+    *("logit_scale", "logits_scaling", "embedding_multiplier", "residual_multiplier", "attention_multiplier"),
 )
 PARTIAL = ("llada2_moe",)  # models that turn a part of each head, as partial_rotary_factor says
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}

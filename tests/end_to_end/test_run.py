@@ -172,7 +172,7 @@ EMPTY = SORTED | {"test": "def check(candidate):\n    for number in []:\n       
         (CALLED, "mine/1 cannot be judged here, its own solution is judged wrong"),
         (SORTED, "mine/2 cannot be judged here, its own solution is judged wrong"),
         (EMPTY, "mine/2 cannot be judged here, its tests pass a program that does nothing"),
-        (COPIED, "mine/2 cannot be judged here, its tests compare identities"),
+        (COPIED, "mine/2 cannot be judged here, its tests ask which object"),
         ({**EMPTY, "canonical_solution": None}, "item 0 has no canonical_solution"),
     ],
     ids=["a function", "an argument changed in place", "nothing", "a copy", "no solution"],

@@ -64,6 +64,7 @@ def test_the_shipped_template_knows_neither(nano: Backbone) -> None:
     ("arguments", "says"),
     [
         ({"chat_template": 5}, "chat_template must be text, not 5"),
+        ({"chat_template": "{{ messages[0].content.index('zzz') }}"}, "chat template of .* fails: substring not found"),
         *(({name: []}, "chat template of .* fails") for name in ("conversation", "messages")),
     ],
 )

@@ -92,6 +92,14 @@ def test_a_repository_around_the_package_is_not_its_own(tmp_path: Path) -> None:
     assert receipts._git("status", "--porcelain", folder=(tmp_path / "package").resolve()) is None
 
 
+def test_a_repository_that_does_not_know_the_code_is_not_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    subprocess.run(["git", "init", "--quiet", tmp_path], check=True)
+    monkeypatch.setattr(receipts, "TOP", tmp_path.resolve())
+    assert receipts._git("status", "--porcelain", folder=tmp_path.resolve()) is None
+
+
 def test_the_commit_is_the_repositorys_own_whatever_git_says_in_a_hook(monkeypatch: pytest.MonkeyPatch) -> None:
     before = receipts._git("rev-parse", "HEAD")
     monkeypatch.setenv("GIT_DIR", "/nowhere")

@@ -18,7 +18,7 @@ from harness.sandbox import verdicts
 from harness.sandbox.bubblewrap import choose
 from harness.sandbox.evaluators import taken
 from harness.sandbox.scoring import describe_scoring, score_run
-from harness.sandbox.verdicts import compares_identities, explained_suite, verdicts_of
+from harness.sandbox.verdicts import asks_what_it_is, explained_suite, verdicts_of
 from harness.scoring import main
 from harness.suites.registry import GENERATED, SUITES, problems, suite_named, write_generated, write_suites
 from tables.render import render
@@ -412,15 +412,20 @@ def test_a_grade_is_no_verdict(grade: object) -> None:
 
 
 @pytest.mark.parametrize(
-    ("tests", "compares"),
+    ("tests", "asks"),
     [
         ("assert a is not b", True),
         ("assert (a[0] is a[1]) == True", True),
         ("assert id(a) != id(b)", True),
         ("assert a is None and b is not True", False),
         ("assert type(a) is list", False),
+        ("import inspect\nassert len(inspect.signature(f).parameters) == 2", True),
+        ("from inspect import signature", True),
+        ("assert callable(f(1)) and hasattr(f(1), '__iter__')", True),
+        ("assert isinstance(f(1), collections.abc.Iterator)", True),
+        ("from typing import Iterable\nassert isinstance(f(1), list)", False),
         ("no Python", False),
     ],
 )
-def test_tests_that_compare_identities_are_known(tests: str, compares: bool) -> None:
-    assert compares_identities(tests) == compares
+def test_tests_that_ask_what_an_object_is_are_known(tests: str, asks: bool) -> None:
+    assert asks_what_it_is(tests) == asks

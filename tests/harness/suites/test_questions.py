@@ -342,7 +342,7 @@ def test_a_file_is_a_suite_beside_others_and_may_change(registries: None, tmp_pa
         suites_named(f"gsm8k={path}(answer=gold)")
     with pytest.raises(UserError, match="twice"):
         suites_named(f"mine={path}(answer=gold);mine={path}(answer=gold)")
-    for name in ("Mean", "all", "speed", "GSM8K"):
+    for name in ("Mean", "all", "Checkpoint", "speed", "GSM8K"):
         with pytest.raises(UserError, match=f"{name}=.*: tables have a column {name.lower()} already"):
             suites_named(f"gsm8k;{name}={path}(answer=gold)")
 

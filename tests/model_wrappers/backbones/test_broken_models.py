@@ -87,6 +87,7 @@ def test_weights_of_an_adapter_without_its_config_are_refused(tmp_path: Path) ->
         {"rope_theta": 500000.0, "rope_parameters": {"rope_theta": 10000.0}},
         {"sliding_window": 16, "use_sliding_window": True},
         {"final_logit_softcapping": 30.0},
+        {"logit_scale": 0.25},
     ],
 )
 def test_attention_that_is_not_computed_is_refused(name: str, scaling: dict[str, Any], tmp_path: Path) -> None:
