@@ -22,7 +22,6 @@ from harness.elements import format_call
 from harness.errors import UserError, one_line_errors
 from harness.methods.presets import PRESETS
 from harness.options import option, parsed
-from harness.records.files import model_hashes, ships
 from harness.runs.options import RunOptions
 from harness.suites.published import PAPER_TABLES, PUBLISHED
 from harness.suites.registry import split_named
@@ -134,10 +133,9 @@ def reproduce(options: ReproduceOptions) -> str:
         wrong = f"recipe {options.name} takes no {', '.join(changed)}; leave it out, or use harness/run.py"
         unknown = f"there is no recipe {options.name}" if options.name else "a recipe's name is needed"
         raise UserError(wrong if options.name in RECIPES else unknown + meant(options.name, RECIPES))
-    from model_wrappers.backbones.registry import model_folder
+    from model_wrappers.backbones.registry import SHIPPED
 
-    folders = [model_folder(name) for name in re.split("[=,]", options.model) if name]
-    if split_named(options.data) is not None or any(ships({"sha256": model_hashes(each)}) for each in folders):
+    if split_named(options.data) is not None or not SHIPPED.keys().isdisjoint(re.split("[=,]", options.model)):
         raise UserError(f"{options.name} was published of real problems and {RECIPES[options.name].model}; {GIVE}")
     from harness.run import evaluate
 

@@ -6,7 +6,7 @@ finished response makes room for the next one. A ledger counts what its response
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
 from functools import partial
 from typing import Any, TypeVar
@@ -16,20 +16,25 @@ from greenlet import getcurrent, greenlet
 
 from model_wrappers.backbones.model import Backbone
 from model_wrappers.backbones.plain import Call, PlainForward
+from model_wrappers.trace import Decoded
 
 MOST = 64  # responses of --batch auto
 TOGETHER = 4096  # tokens of one call on a CPU; more only leave its caches
+TRIED = 4  # responses that `check_turns` is given of a decoder from outside
 
 Result = TypeVar("Result")
 
 
-def at_once(jobs: Iterable[Callable[[], Result]], size: int, say: Callable[[str], None] = print) -> Iterator[Result]:
+def at_once(
+    jobs: Iterable[Callable[[], Result]], size: int, say: Callable[[str], None] = print, together: bool = True
+) -> Iterator[Result]:
     """What jobs return, each when it is finished; `size` of them, decoding with an `in_batch`, are under way at a time.
 
-    say: prints a line when memory runs out; then half as many jobs are under way from there on, and no job is lost. An
-    exception of a job is raised when the others that are under way have finished; no further job is begun.
+    say: prints a line when memory runs out; then half as many jobs are under way from there on, and no job is lost.
+    together: whether calls that wait become one. An exception of a job is raised when the others that are under way
+    have finished; no further job is begun.
     """
-    batch = _Batch(size, say)
+    batch = _Batch(size, say, together)
     begun = iter(jobs)
     while True:
         while batch.failed is None and len(batch.waiting) < batch.size and (job := next(begun, None)) is not None:
@@ -40,6 +45,26 @@ def at_once(jobs: Iterable[Callable[[], Result]], size: int, say: Callable[[str]
             yield from batch.advance(one, answer)
     if batch.failed is not None:
         raise batch.failed
+
+
+def check_turns(jobs: Sequence[Callable[[], Decoded | str]]) -> None:
+    """Raise ValueError unless responses, as jobs of `at_once`, are the same in turns as one after the other.
+
+    Calls are not made together, so that only what the responses share can make a difference, wherever it is kept. A
+    job may return a failure's message instead.
+    """
+
+    def one(number: int) -> tuple[int, Any]:
+        out = jobs[number]()
+        return number, out if isinstance(out, str) else (out.tokens.tolist(), out.trace.forwards)
+
+    numbered = [partial(one, number) for number in range(len(jobs))]
+    alone, in_turns = (dict(at_once(numbered, size, together=False)) for size in (1, len(jobs)))
+    if alone != in_turns:
+        raise ValueError(
+            "responses of the decoder are others in turns than one after the other: let it keep what it needs in local "
+            "variables and draw from request.sampler alone, or decode one at a time (a batch of 1)"
+        )
 
 
 def in_batch(backbone: Backbone, before: Callable[[], None] | None = None) -> Backbone:
@@ -80,8 +105,8 @@ def _call_of_all(backbone: Backbone, before: Callable[[], None] | None, *call: A
 class _Batch:
     """At most `size` responses under way, each a greenlet. waiting: for which call. failed: the first exception."""
 
-    def __init__(self, size: int, say: Callable[[str], None]) -> None:
-        self.size, self._say = size, say
+    def __init__(self, size: int, say: Callable[[str], None], together: bool) -> None:
+        self.size, self._say, self._together = size, say, together
         self.waiting: dict[greenlet, tuple[Backbone, Call]] = {}
         self.failed: BaseException | None = None
 
@@ -114,7 +139,8 @@ class _Batch:
         found: list[tuple[greenlet, torch.Tensor | Exception]] = []
         for own in by_model.values():
             backbone = waiting[own[0]][0]
-            for together in _parts(own, [waiting[one][1].ids_BN.numel() for one in own], backbone.device):
+            tokens = [waiting[one][1].ids_BN.numel() for one in own]
+            for together in _parts(own, tokens, backbone.device) if self._together else ([one] for one in own):
                 found += zip(together, self._logits(backbone, [waiting[one][1] for one in together]), strict=True)
         return found
 

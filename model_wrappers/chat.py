@@ -1,6 +1,5 @@
 """Text on both sides of a decoder: conversations become ids, responses become text."""
 
-import inspect
 import re
 from collections.abc import Collection
 from datetime import date
@@ -14,8 +13,8 @@ from transformers import PreTrainedTokenizerBase
 from model_wrappers.backbones.model import Backbone
 
 TODAY = date(2024, 7, 26)  # for templates that write it; Llama 3's have this one where they know none
-# What any template may be rendered with.
-ANY = ("enable_thinking", *inspect.signature(PreTrainedTokenizerBase.apply_chat_template).parameters)
+ANY = ("chat_template", "continue_final_message")  # what any template may be rendered with
+USUAL = {"add_generation_prompt": True, "enable_thinking": False, "thinking": False}
 MARKS = re.compile(r"\{%-?\s*(?:end)?generation\s*-?%\}")  # a tag of transformers' own
 NOW = re.compile(r"""strftime_now\(\s*(['"])(.*?)\1\s*\)""")
 
@@ -43,11 +42,12 @@ def render(tokenizer: PreTrainedTokenizerBase, messages: list[dict[str, str]], /
             f"the tokenizer of {tokenizer.name_or_path} has no chat template; a run takes --prompt plain for a base "
             "model"
         )
-    how: dict[str, Any] = {"add_generation_prompt": True, "enable_thinking": False, "thinking": False, **template}
+    how: dict[str, Any] = USUAL | template
     written = how.get("chat_template") or tokenizer.get_chat_template()
     if not isinstance(written, str):
         raise ValueError(f"chat_template must be text, not {written!r}")
-    if unread := [name for name in template if name not in {*ANY, *_read_by(written)}]:
+    told = (each for each in template.items() if each not in USUAL.items())
+    if unread := [name for name, _ in told if name not in {*ANY, *_read_by(written)}]:
         raise ValueError(f"the chat template of {tokenizer.name_or_path} does not read {', '.join(unread)}")
     how["chat_template"] = NOW.sub(lambda call: repr(TODAY.strftime(call[2])), written)
     if "strftime_now(" in how["chat_template"]:

@@ -20,7 +20,7 @@ from model_wrappers.api import check_lengths, check_options, check_temperature, 
 from model_wrappers.backbones.model import Backbone, ReadsAt
 from model_wrappers.backbones.plain import PlainForward
 from model_wrappers.backbones.registry import load_backbone
-from model_wrappers.batches import at_once, in_batch
+from model_wrappers.batches import TRIED, at_once, check_turns, in_batch
 from model_wrappers.chat import content_length
 from model_wrappers.costs import costs_of
 from model_wrappers.decoders import Method, decoder_named
@@ -96,6 +96,7 @@ class TextModel:
         self.longest, self.cut_middle = min(self.backbone.max_length, max_seq_len or sys.maxsize), mode == "mid"
         self.seed, self.draws = seed, draws
         self._asked: Counter[bytes] = Counter()
+        self._tried = False  # in turns, as `check_turns` does
 
     def _options(self, options: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
         """The method's options, from `options` and from keywords of their own."""
@@ -193,7 +194,12 @@ class TextModel:
         def job(number: int, seed: int) -> tuple[int, Decoded]:
             return number, (self.batched() if packed else self).respond(prompts[number], seed, max_out_len=max_out_len)
 
-        jobs = [partial(job, number, self._seed(prompt_P)) for number, prompt_P in enumerate(prompts)]
+        seeds = [*map(self._seed, prompts)]
+        if packed and not self._tried and not isinstance(self.decoder.source, str):
+            first = zip(prompts[:TRIED], seeds, strict=False)
+            check_turns([partial(self.batched().respond, *each, max_out_len=max_out_len) for each in first])
+            self._tried = True
+        jobs = [partial(job, number, seed) for number, seed in enumerate(seeds)]
         begun = time.perf_counter()
         decoded = dict(at_once(jobs, len(jobs)) if packed else (each() for each in jobs))
         shared = {"seconds": (time.perf_counter() - begun) / len(jobs), "batch": len(jobs)} if packed else {}

@@ -50,7 +50,7 @@ def _told(value: Any, seen: set[int]) -> Any:
         return "again"
     seen.add(id(value))
     kind: Any = value if inspect.isclass(value) or inspect.isroutine(value) else type(value)
-    name = f"{kind.__module__}.{kind.__qualname__}"
+    name = f"{getattr(kind, '__module__', None)}.{kind.__qualname__}"
     parts: Any = ()
     if isinstance(value, CodeType):
         parts = [value.co_code.hex(), value.co_names, value.co_consts]
@@ -61,6 +61,10 @@ def _told(value: Any, seen: set[int]) -> Any:
         parts = [value.func, value.args, value.keywords, vars(value)]
     elif inspect.ismethod(value):
         parts = [value.__func__, value.__self__]
+    elif inspect.ismodule(value):
+        return [name, value.__name__]
+    elif inspect.isbuiltin(value):
+        parts = [value.__self__]
     elif isinstance(value, Mapping):
         parts = [part for pair in value.items() for part in pair]
     elif isinstance(value, set | frozenset):
@@ -71,7 +75,7 @@ def _told(value: Any, seen: set[int]) -> Any:
         dense = value.detach().cpu().double() if hasattr(value, "detach") else value
         array = dense.__array__()
         return [name, str(array.dtype), array.shape, hashlib.sha256(array.tobytes()).hexdigest()]
-    elif not inspect.isclass(value) and "-packages" not in _file_of(kind):
+    elif kind is type(value) and "-packages" not in _file_of(kind):
         slots = [slot for base in kind.__mro__ for slot in getattr(base, "__slots__", ()) if hasattr(value, slot)]
         parts = [getattr(value, "__dict__", None), *(getattr(value, slot) for slot in slots)]
     return [name, *(_told(part, seen) for part in parts)]

@@ -67,10 +67,11 @@ def merged(adapter: Path, base: str, dtype: torch.dtype) -> dict[str, torch.Tens
     from peft import PeftConfig, PeftModel
     from peft.utils.save_and_load import load_peft_weights, set_peft_model_state_dict
 
+    written = json.loads((adapter / CONFIG).read_text(encoding="utf-8"))
+    if (kind := written.get("peft_type")) != "LORA":
+        raise ValueError(f"its adapter is of the type {kind}, and only LoRA is merged here")
     config = PeftConfig.from_pretrained(str(adapter))
-    if config.peft_type != "LORA":
-        raise ValueError(f"its adapter is of the type {config.peft_type.value}, and only LoRA is merged here")
-    for name, value in json.loads((adapter / CONFIG).read_text(encoding="utf-8")).items():
+    for name, value in written.items():
         if value and (name in NO_MATRIX or not hasattr(config, name)) and name != "peft_version":
             known = "is more than a change of matrices" if name in NO_MATRIX else "this version of peft does not know"
             raise ValueError(f"its adapter has {name}, which {known}: give a folder of merged weights")

@@ -1,5 +1,6 @@
 """Plugins: loaded once by file, module or entry point, refused in one line, found again by what they were."""
 
+import math
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -387,3 +388,15 @@ def test_a_function_of_no_plugin_is_known_by_its_code(tmp_path: Path) -> None:
     assert found[0] != found[1]
     load(str(plugin(tmp_path, DECODER)))
     assert function_of(METHODS["mine"]) == {} == function_of(METHODS["llada"])
+
+
+def test_a_function_may_close_over_whatever_python_has() -> None:
+    def closing(held: Any) -> Any:
+        def decoder(request: Any, options: Any) -> None:
+            held(request)
+
+        return function_of(Decoder(decoder, "loose"))["holds"]
+
+    kinds = (max, math.sqrt, math, [1].append, [2].append, str.upper, Path)
+    assert len({closing(held) for held in kinds}) == len(kinds)
+    assert closing([1].append) == closing([1].append)

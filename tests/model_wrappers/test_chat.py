@@ -47,6 +47,7 @@ def test_an_argument_that_the_template_does_not_read_is_refused(nano: Backbone) 
     tokenizer = nano.text_tokenizer()
     written = "{% generation %}{{ tone }} {{ messages[0].content }}{% endgeneration %}"
     assert render(tokenizer, ASK, chat_template=written, tone="kind").startswith("kind")
+    assert render(tokenizer, ASK, enable_thinking=False) == render(tokenizer, ASK)
     with pytest.raises(ValueError, match="does not read enable_thinkin"):
         render(tokenizer, ASK, enable_thinkin=True)
     with pytest.raises(ValueError, match="the chat template fails"):
@@ -65,7 +66,9 @@ def test_the_shipped_template_knows_neither(nano: Backbone) -> None:
     [
         ({"chat_template": 5}, "chat_template must be text, not 5"),
         ({"chat_template": "{{ messages[0].content.index('zzz') }}"}, "chat template of .* fails: substring not found"),
-        *(({name: []}, "chat template of .* fails") for name in ("conversation", "messages")),
+        ({"messages": []}, "chat template of .* fails"),
+        *(({name: 5}, f"does not read {name}") for name in ("max_length", "padding", "tokenize", "tools")),
+        ({"enable_thinking": True}, "does not read enable_thinking"),
     ],
 )
 def test_arguments_that_no_template_takes_are_refused(nano: Backbone, arguments: dict[str, Any], says: str) -> None:

@@ -21,8 +21,9 @@ from fakes import tiny_llada
 from torch.nn import functional
 
 from harness.errors import UserError
+from harness.run import evaluate
 from harness.runs.problems import SuiteJob
-from harness.runs.respond import _respond
+from harness.runs.respond import _respond, check_batch
 from harness.runs.watch import unchanged
 from model_wrappers import Backbone, Decoded
 from model_wrappers.batches import at_once
@@ -340,12 +341,44 @@ def decode(request, options: Options):
 """
 
 
-def batch_of(decoder: Callable[[Request, Options], None], backbone: Backbone) -> list[Decoded]:
-    """Two responses of a decoder from outside, decoded at once."""
+def counting(request: Request, options: Options) -> None:
+    """What has been committed so far is kept where no one looks for it."""
+    Request.count = 0  # type: ignore[attr-defined]
+    for position in range(request.length):
+        place = torch.tensor([request.start + position])
+        request.backbone.logits(request.x_1L, positions=place)
+        request.commit(place, torch.tensor([Request.count]), None, "unmasked")  # type: ignore[attr-defined]
+        Request.count += 1  # type: ignore[attr-defined]
+
+
+def job_of(decoder: Callable[[Request, Options], None], backbone: Backbone) -> SuiteJob:
+    """Two prompts for a decoder from outside."""
     Held.model, prompts = backbone, [torch.tensor([3, 4]), torch.tensor([5, 6])]
     model = DiffusionModel(backbone, Decoder(decoder, "mine"), {}, 4)
-    job = SuiteJob("gsm8k", prompts, ["", ""], None, {"mine": model})
-    return list(at_once([partial(_respond, job, "mine", at, prompts[at], 0, None, True) for at in (0, 1)], 2))
+    return SuiteJob("gsm8k", prompts, ["", ""], None, {"mine": model})
+
+
+SHARED = """
+import os
+
+from model_wrappers.decoders import register
+from model_wrappers.options import Options
+
+
+@register("counted")
+def counted(request, options: Options):
+    os.counted = 0
+    for position in range(request.start, request.x_1L.shape[1]):
+        request.backbone.logits(request.x_1L)
+        request.commit([position], 5 + os.counted // 8, None, "unmasked")
+        os.counted += 1
+"""
+
+
+def batch_of(decoder: Callable[[Request, Options], None], backbone: Backbone) -> list[Decoded]:
+    """Two responses of a decoder from outside, decoded at once."""
+    job = job_of(decoder, backbone)
+    return list(at_once([partial(_respond, job, "mine", at, job.prompts[at], 0, None, True) for at in (0, 1)], 2))
 
 
 @pytest.mark.parametrize(
@@ -413,3 +446,23 @@ def test_modules_of_no_file_are_looked_at(own: Backbone, monkeypatch: pytest.Mon
 
 def test_in_a_batch_a_decoder_that_shares_nothing_decodes(own: Backbone) -> None:
     assert len(batch_of(honest, own)) == 2
+    check_batch(job_of(honest, own), "mine", [0, 1])
+
+
+def test_what_responses_share_is_found_by_their_tokens_wherever_it_is_kept(own: Backbone) -> None:
+    job = job_of(counting, own)
+    try:
+        assert [out.tokens.tolist() for out in batch_of(counting, own)] != [[0, 1, 2, 3]] * 2
+        with pytest.raises(UserError, match=r"mine on gsm8k, items 0, 1: responses .* others in turns than one after"):
+            check_batch(job, "mine", [0, 1])
+        with pytest.raises(ValueError, match="others in turns than one after the other"):
+            job.models["mine"].responses(job.prompts)
+        assert job.models["mine"].responses(job.prompts[:1])[0][0].tokens.tolist() == [0, 1, 2, 3]
+    finally:
+        del Request.count  # type: ignore[attr-defined]
+
+
+def test_a_run_tries_a_decoder_from_outside_before_its_first_batch(registries: None, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(SHARED)
+    with pytest.raises(UserError, match="counted on gsm8k, items 0, 1: responses of the decoder are others in turns"):
+        evaluate(f"{tmp_path / 'mine.py'}:counted", "gsm8k", out=tmp_path / "run", batch=2, limit=2, gen_length=8)

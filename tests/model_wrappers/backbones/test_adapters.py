@@ -101,6 +101,7 @@ def test_an_adapter_of_another_base_is_refused(changes: dict[str, int], base: Pa
     ("fields", "says"),
     [
         ({"peft_type": "PREFIX_TUNING", "num_virtual_tokens": 4}, "of the type PREFIX_TUNING, and only LoRA"),
+        ({"peft_type": None}, "of the type None, and only LoRA"),
         ({"layer_replication": [[0, 1], [0, 2]]}, "its adapter has layer_replication, which is more"),
         ({"hue": 1}, "its adapter has hue, which this version of peft does not know"),
         ({"target_modules": ["nothing"]}, "does not fit"),
