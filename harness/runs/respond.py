@@ -28,7 +28,7 @@ def warm_up(job: SuiteJob, method: str, item: int) -> float:
 
 def check_batch(job: SuiteJob, method: str, items: list[int]) -> None:
     """Raise UserError if a decoder from outside gives other tokens in a batch than alone, of the first TRIED items."""
-    if isinstance(job.models[method].decoder.source, str) or len(items) == 1:
+    if isinstance(job.models[method].decoder.source, str):
         return
 
     def tried(item: int) -> Decoded | str:

@@ -123,7 +123,7 @@ class Worker:
             size = min(fitting(backbone, longest, free) for backbone in job.backbones)
         assert isinstance(size, int), "a number, where it is set and not auto"
         for method, items in chunk.pending.items():
-            if size > 1 and (chunk.suite, method) not in self._tried:
+            if len(items[:size]) > 1 and (chunk.suite, method) not in self._tried:
                 self._tried.add((chunk.suite, method))
                 check_batch(job, method, items[:size])
         jobs = (partial(self._response, job, method, item, True) for method, item in chunk.responses)

@@ -17,14 +17,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from command_lines import resolved_run
 from fakes import tiny_llada
 from torch.nn import functional
 
 from harness.errors import UserError
-from harness.run import evaluate
+from harness.runs.loading import load
+from harness.runs.pool import Chunk
 from harness.runs.problems import SuiteJob
 from harness.runs.respond import _respond, check_batch
 from harness.runs.watch import unchanged
+from harness.runs.worker import Worker
 from model_wrappers import Backbone, Decoded
 from model_wrappers.batches import at_once
 from model_wrappers.decoders import Decoder
@@ -462,7 +465,12 @@ def test_what_responses_share_is_found_by_their_tokens_wherever_it_is_kept(own: 
         del Request.count  # type: ignore[attr-defined]
 
 
-def test_a_run_tries_a_decoder_from_outside_before_its_first_batch(registries: None, tmp_path: Path) -> None:
+def test_a_decoder_from_outside_is_tried_before_its_first_batch(registries: None, tmp_path: Path) -> None:
+    """One response, as at the end of a run that is gone on with, is no batch yet."""
     (tmp_path / "mine.py").write_text(SHARED)
-    with pytest.raises(UserError, match="counted on gsm8k, items 0, 1: responses of the decoder are others in turns"):
-        evaluate(f"{tmp_path / 'mine.py'}:counted", "gsm8k", out=tmp_path / "run", batch=2, limit=2, gen_length=8)
+    line = f"--methods {tmp_path / 'mine.py'}:counted --suite gsm8k --limit 3 --gen-length 8 --batch 2 --data generated"
+    run = resolved_run(*line.split())
+    worker = Worker(run, tmp_path, *load(run, tmp_path))
+    assert len([*worker.decode(Chunk("gsm8k", {"counted": [0]}))]) == 1
+    with pytest.raises(UserError, match="counted on gsm8k, items 1, 2: responses of the decoder are others in turns"):
+        next(worker.decode(Chunk("gsm8k", {"counted": [1, 2]})))
