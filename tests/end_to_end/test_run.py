@@ -123,7 +123,7 @@ def test_a_model_that_cannot_be_loaded_is_refused_at_once(tmp_path: Path, capsys
 
 
 def test_a_run_is_overwritten_once_the_new_one_can_begin_and_goes_on_with_its_own_responses_alone(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], judged_here: None
 ) -> None:
     line = ["--suite", "gsm8k", "--methods", "fef-2", "--limit", "1", "--gen-length", "16", "--untimed", "--quiet"]
     one, two = (tmp_path / name for name in ("one", "two"))

@@ -180,7 +180,7 @@ def finished_run(tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
-def test_where_no_program_is_run_no_sandbox_is_named(tmp_path: Path) -> None:
+def test_where_no_program_is_run_no_sandbox_is_named(tmp_path: Path, judged_here: None) -> None:
     write_generated(tmp_path / "problems", "generated", 2, [suite_named("gsm8k")])
     sha256 = file_hash(suite_named("gsm8k").files(True, tmp_path / "problems")[0])
     items = [item("llada", "gsm8k", number, text="5", correct=None) for number in range(2)]
