@@ -10,7 +10,6 @@ os.environ["HF_DATASETS_CACHE"] = tempfile.mkdtemp(prefix="datasets-")
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -108,10 +107,9 @@ def registries() -> Iterator[None]:
 @pytest.fixture
 def judged_here(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run is judged in this process: one of its own loads OpenCompass first, and that takes seconds."""
+    from harness.sandbox.verdicts import verdicts_of
 
-    def found(run: Path, unsafe: bool, pending: bool, suites: list[str]) -> dict[str, Any]:
-        from harness.sandbox.verdicts import verdicts_of
-
+    def found(run: Path, unsafe: bool, pending: bool, suites: list[str], *_: object) -> dict[str, object]:
         return verdicts_of(run, suites, unsafe, pending)
 
-    monkeypatch.setattr(scoring, "_verdicts", lambda *given: found(*given[:4]))
+    monkeypatch.setattr(scoring, "_verdicts", found)
