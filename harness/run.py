@@ -15,7 +15,6 @@ from __future__ import annotations
 import inspect
 import io
 import logging
-import os
 import subprocess
 import sys
 import tempfile
@@ -161,18 +160,14 @@ def _run(options: RunOptions, scratch: Path, tables: bool) -> Path:
 
     resolved = resolve(options)
     config = resolved.config
-    if not config.generated and not options.resume and any(suite.solutions for suite in resolved.suites.values()):
-        os.environ.setdefault("HF_DATASETS_CACHE", str(scratch / "datasets"))
-        from harness.sandbox.verdicts import check_solutions
-
-        check_solutions(resolved, options.unsafe_code_execution)
     folder = claim_folder(options.out, config, options.resume, options.overwrite)
     with exclusive(folder):
         with pool_for(resolved, scratch) as pool:
             if options.overwrite:  # not before all is there that the new run needs
                 remove_records(folder)
             left_out = record(folder, resolved, pool)
-        print(describe_scoring(score_run(folder, options.unsafe_code_execution, pending=True)))
+            loaded = pool.problems
+        print(describe_scoring(score_run(folder, options.unsafe_code_execution, pending=True, loaded=loaded)))
         if tables:
             # By a command of their own: tables read the records and nothing else.
             beside = set(GROUPS["main"]) <= set(config.methods) and set(config.suites) & set(PAPER_SUITES)

@@ -17,9 +17,6 @@ from fakes import add_nanos_tokenizer, official_checkpoint, tiny_llada
 from hypothesis import HealthCheck, settings
 from registered import forgotten
 
-from harness.sandbox import scoring
-from harness.sandbox.bubblewrap import choose
-from harness.sandbox.execute import Isolation
 from model_wrappers import Backbone, load_backbone
 
 torch.set_num_threads(1)
@@ -70,16 +67,6 @@ def official_with_tokenizer(nano: Backbone, tmp_path_factory: pytest.TempPathFac
     return add_nanos_tokenizer(official_checkpoint(tmp_path_factory.mktemp("official_with_tokenizer"), **sizes, **ids))
 
 
-@pytest.fixture(scope="session")
-def isolation() -> Isolation:
-    """The sandbox that works here; the test is skipped, with the reason, where none does, and fails where one leaks."""
-    choice = choose()
-    if choice.isolation is None:
-        assert "does not isolate" not in choice.missing, choice.missing
-        pytest.skip(choice.missing)
-    return choice.isolation
-
-
 @pytest.fixture
 def broken_residual(monkeypatch: pytest.MonkeyPatch) -> None:
     """A rejected draft is replaced from the target itself, as a wrong implementation would."""
@@ -102,14 +89,3 @@ def registries() -> Iterator[None]:
     """What is registered meanwhile is forgotten afterwards."""
     with forgotten():
         yield
-
-
-@pytest.fixture
-def judged_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run is judged in this process: one of its own loads OpenCompass first, and that takes seconds."""
-    from harness.sandbox.verdicts import verdicts_of
-
-    def found(run: Path, unsafe: bool, pending: bool, suites: list[str], *_: object) -> dict[str, object]:
-        return verdicts_of(run, suites, unsafe, pending)
-
-    monkeypatch.setattr(scoring, "_verdicts", found)

@@ -63,6 +63,7 @@ class RayPool:
         self._deaths = 0  # in a row
         self.description: dict[str, Any] = {}
         self.items: dict[str, int] = {}
+        self.problems: dict[str, Any] = {}
 
     def __enter__(self) -> RayPool:
         with ExitStack() as stack:

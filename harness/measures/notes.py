@@ -87,10 +87,6 @@ def with_notes(measured: pd.DataFrame, run: Run, settings: Mapping[tuple[str, st
     most = by_suite["items"].transform("max")
     not_scored = run.meta.scoring.get("not_scored") or {}
     reasons = {suite: f"not scored: {reason}" for suite, reason in not_scored.items()}
-    not_enforced = [f"its programs' sandbox: {missing}" for missing in run.meta.scoring.get("not_enforced") or []]
-    # Whether scoring a suite runs model-written code, as far as it is known.
-    executes = {name: SUITES[name].executes if name in SUITES else True for name in run.config.suites}
-    executes |= {name: suite.executes for name, suite in run.config.suites.items() if suite.executes is not UNSET}
     settings = against_reference(run) if settings is None else settings
 
     def settings_note(row: Any) -> str:
@@ -102,7 +98,7 @@ def with_notes(measured: pd.DataFrame, run: Run, settings: Mapping[tuple[str, st
         notes = [f"accuracy over {row.scored} of {row.most} items"] if row.scored < row.most else []
         known = row.suite in SUITES or row.suite.startswith(FOREIGN)
         misjudged = suite_named(row.suite).misjudged(run.config.prompt) if known else ""
-        return joined(*notes, *(not_enforced if executes.get(row.suite) else []), misjudged, settings_note(row))
+        return joined(*notes, misjudged, settings_note(row))
 
     def forward_note(row: Any) -> str:
         if row.shared_items == 0:

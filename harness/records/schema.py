@@ -145,12 +145,12 @@ class PluginName(Struct):
 
 
 class Scoring(TypedDict, total=False):
-    """What a scoring did: the sandbox, what it did not keep programs from, suites without verdicts, odd programs."""
+    """What a scoring did: the sandboxes, suites without verdicts, hashes of judges, what changed since the run."""
 
     sandbox: str
     not_scored: dict[str, str]
-    not_enforced: list[str]
-    own_objects: dict[str, int]
+    judges: dict[str, str]
+    changed: dict[str, str]
 
 
 class Receipt(TypedDict, total=False):

@@ -89,6 +89,10 @@ class WorkerPool(Protocol):
     def size(self) -> int:
         """How many workers decode now."""
 
+    @property
+    def problems(self) -> dict[str, Any]:
+        """The loaded problems by suite, where this process has them."""
+
     def prompts(self) -> list[PromptRecord]:
         """The prompts of all items."""
 

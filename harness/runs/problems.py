@@ -1,7 +1,4 @@
-"""The problems of a suite through OpenCompass: loaded, encoded once for all methods, and judged response by response.
-
-Suites whose evaluators execute model-written code are scored after the run, in sandboxes (harness/sandbox/scoring.py).
-"""
+"""The problems of a suite through OpenCompass: loaded, and encoded once for all methods."""
 
 import json
 import os
@@ -85,6 +82,7 @@ def load_problems(suite: Suite, configs: list[dict[str, Any]], limit: int | None
         loaded.append(Problems(config, dataset))
         if wrong := _fault(loaded[-1], suite.foreign):
             raise UserError(f"data file of {suite.name}{wrong}: {config['path']}")
+        _check_references(suite, loaded[-1])
         evaluator = config["eval_cfg"]["evaluator"]
         if "judge_cfg" in str(evaluator):
             raise UserError(f"suite {suite.name} asks another model to judge, and only evaluators without are run here")
@@ -128,16 +126,24 @@ def _fault(problems: Problems, foreign: bool) -> str:
         if len(there) and missing:
             return f" has no column {', '.join(missing)} (it has {', '.join(there)})"
         return " holds no problems"
-    first: dict[Any, int] = {}
-    for item, each in enumerate([] if foreign or "task_id" not in there else problems.rows["task_id"]):
-        if first.setdefault(each, item) != item:  # the tests of one would judge both
-            return f", item {item}: task_id {each!r} is there twice"
     for name in columns:
         for item, value in enumerate(problems.rows[name]):
             if value is None or not (foreign or (isinstance(value, str) and value.strip())):
                 null = ", or its answer is not in its suite's format" if value is None else ""
                 return f", item {item}: {name} must be text, not {value!r}{null}"
     return ""
+
+
+def _check_references(suite: Suite, problems: Problems) -> None:
+    """Raise UserError for a reference that the configuration's postprocessor cannot read."""
+    processor = ConfigDict(problems.config["eval_cfg"]).get("dataset_postprocessor")
+    if processor is None:
+        return
+    process = TEXT_POSTPROCESSORS.get(processor["type"])
+    for item, gold in enumerate(problems.golds):
+        where = f"data file of {suite.name}, {problems.config['path']}, item {item}"
+        with explained(f"{where}: the reference {gold!r} is not in its suite's format", Exception):
+            process(gold)
 
 
 def conversations(problems: Problems, model: DiffusionModel) -> list[Any]:
@@ -162,93 +168,18 @@ def conversations(problems: Problems, model: DiffusionModel) -> list[Any]:
     return list(model.parse_template(entries, mode="gen"))
 
 
-LONGEST = 300  # characters of what an evaluator says
-
-
-class Judge:
-    """The evaluator of a dataset's configuration, with its postprocessors, for one item at a time.
-
-    evaluation: the eval_cfg. rows: the dataset's test problems. golds: their references. where: they are from. Raises
-    UserError for a reference that the configuration's postprocessor cannot read.
-    """
-
-    def __init__(self, evaluation: dict[str, Any], rows: Any, golds: list[str], where: str) -> None:
-        config = ConfigDict(evaluation)
-        self._evaluator = ICL_EVALUATORS.build(config["evaluator"])
-        of_text, of_gold = (config.get(f"{kind}_postprocessor") for kind in ("pred", "dataset"))
-        self._process_text = TEXT_POSTPROCESSORS.get(of_text["type"]) if of_text else str
-        process_gold = TEXT_POSTPROCESSORS.get(of_gold["type"]) if of_gold else str
-        self._rows, self._given, self._golds = rows, golds, list[str]()
-        for item, gold in enumerate(golds):
-            with explained(f"{where}, item {item}: the reference {gold!r} is not in its suite's format", Exception):
-                self._golds.append(process_gold(gold))
-        self._wants_rows = "test_set" in type(self._evaluator).score.__annotations__
-
-    def check_golds(self, where: str) -> None:
-        """Raise UserError for a reference that is judged wrong in every form of a response that OpenCompass reads.
-
-        As it is in the file, as it is compared (a number without its commas), or in a box.
-        """
-        for item, (gold, compared) in enumerate(zip(self._given, self._golds, strict=True)):
-            forms = dict.fromkeys((gold, str(compared), f"\\boxed{{{compared}}}"))
-            if not any(self.explained(item, form)[0] for form in forms):
-                raise UserError(
-                    f"{where}, item {item}: the evaluator judges its own answer {gold[-80:]!r} wrong, so no response "
-                    "could be judged"
-                )
-
-    def explained(self, item: int, text: str) -> tuple[bool, str]:
-        """Whether a response to an item is right, and what the evaluator says of it, as `explanation`.
-
-        Raises UserError if it gives no verdict.
-        """
-        rows = {"test_set": self._rows.select([item])} if self._wants_rows else {}
-        predictions, references = [self._process_text(text)], [self._golds[item]]
-        result = self._evaluator.score(predictions=predictions, references=references, **rows)
-        detail = result["details"][0]
-        verdict = verdict_in(detail)
-        if verdict is None:
-            raise UserError(f"the evaluator gave no verdict per item: {detail}")
-        return verdict, explanation(detail)
-
-
-def explanation(detail: Any) -> str:
-    """Why an evaluator came to its verdict: the answer that it read, or how a program ended; "" if it does not say."""
-    if not isinstance(detail, dict):
-        return ""
-    known = {"pred": "read ", "predictions": "read ", "result": "the program: ", "message": ""}
-    texts = {name: _short(detail[name]) for name in known if detail.get(name) is not None}
-    return "; ".join(f"{known[name]}{text}" for name, text in texts.items() if text)
-
-
-def _short(value: Any) -> str:
-    text = str(value[0] if isinstance(value, list) and len(value) == 1 else value).strip()
-    return text if len(text) <= LONGEST else f"{text[:LONGEST]} .."
-
-
-def verdict_in(detail: Any) -> bool | None:
-    """The verdict in what an evaluator says of one response; None if there is none. Raises UserError for a grade."""
-    verdict = detail.get("correct", detail.get("is_correct")) if isinstance(detail, dict) else None
-    if isinstance(verdict, list):
-        verdict = verdict[0] if len(verdict) == 1 else None
-    if verdict is not None and (isinstance(verdict, str) or verdict not in (0, 1)):
-        raise UserError(f"the evaluator grades a response ({verdict!r}), and a suite needs right or wrong")
-    return None if verdict is None else bool(verdict)
-
-
 @dataclass
 class SuiteJob:
-    """One suite of a run, ready: prompts (ids), references, a judge, and one OpenCompass model per method.
+    """One suite of a run, ready: prompts (ids), references, and one OpenCompass model per method.
 
-    seeds: of the run; items number all problems for the first, then for the next. judge: None for suites whose judging
-    runs model-written code; these are scored after the run. own_prompts: of autoregressive models that encode them
-    otherwise, by the model's name.
+    problems: the loaded datasets. seeds: of the run; items number all problems for the first, then for the next.
+    own_prompts: of autoregressive models that encode them otherwise, by the model's name.
     """
 
     suite: str
     prompts: list[torch.Tensor]
     golds: list[str]
-    judge: Judge | None
+    problems: list[Problems]
     models: dict[str, DiffusionModel]
     seeds: tuple[int, ...] = (0,)
     own_prompts: dict[str, list[torch.Tensor]] = field(default_factory=dict)
@@ -327,15 +258,8 @@ def prepare(
                 "tokenizers or chat templates; give the models of all roles but ar the same, or make a run of each"
             )
     golds = [gold for part in problems for gold in part.golds]
-    judge = None
-    if not suite.executes:
-        (part,) = problems  # suites of several datasets are judged after the run
-        where = f"data file of {suite.name}, {part.config['path']}"
-        judge = Judge(part.config["eval_cfg"], part.rows, golds, where)
-        if suite.configuration is not None and not suite.foreign:  # others have golds of forms that are not known
-            judge.check_golds(where)
     draws = len(seeds)
-    return SuiteJob(suite.name, prompts * draws, golds * draws, judge, models, seeds, own_prompts)
+    return SuiteJob(suite.name, prompts * draws, golds * draws, problems, models, seeds, own_prompts)
 
 
 def prompts_of(job: SuiteJob) -> list[PromptRecord]:

@@ -8,7 +8,6 @@ import torch
 
 from harness.errors import UserError, explained
 from harness.plugins import blame
-from harness.records.schema import judged_hash
 from harness.runs.problems import SuiteJob
 from harness.runs.responses import cost_and_tokens
 from harness.runs.watch import check_shared, shared_by, unchanged
@@ -85,9 +84,9 @@ def decode_item(
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """One item by one method: its line of items.jsonl, and those of windows.jsonl.
 
-    log: what receives the events of the response. among: others, as a job of `batches.at_once`. `correct` is null where
-    the suite is scored after the run. Raises UserError, naming method, suite and item, if the model's logits are not
-    finite, a decoder from outside fails, or the judge does.
+    log: what receives the events of the response. among: others, as a job of `batches.at_once`. `correct` is null until
+    the run is scored. Raises UserError, naming method, suite and item, if the model's logits are not finite, or a
+    decoder from outside fails.
     """
     model = job.models[method]
     prompt_P = job.prompt(method, item)
@@ -95,10 +94,5 @@ def decode_item(
     text = response_text(model.backbone, out.tokens)
     key = {"method": method, "suite": job.suite, "item": item}
     windows = [{**key, **vars(window)} for window in out.trace.windows]
-    verdict, why = None, ""
-    if job.judge is not None:  # whatever an evaluator from outside makes of a text
-        with explained(f"{method} on {job.suite}, item {item}: its evaluator fails", Exception):
-            verdict, why = job.judge.explained(job.draw(item)[0], text)
-    judged = {"text": text, "gold": job.golds[item], "correct": verdict} | ({"why": why} if why else {})
-    judged |= {} if verdict is None else {"judged": judged_hash(text, job.golds[item], verdict)}
-    return cost_and_tokens(key, seed, model.backbone, prompt_P, out) | judged, windows
+    record = cost_and_tokens(key, seed, model.backbone, prompt_P, out)
+    return record | {"text": text, "gold": job.golds[item], "correct": None}, windows

@@ -70,6 +70,10 @@ class Worker:
         """How many items each suite has."""
         return {suite: len(job.prompts) for suite, job in self._jobs.items()}
 
+    @property
+    def problems(self) -> dict[str, Any]:
+        return {suite: job.problems for suite, job in self._jobs.items()}
+
     def results(self, queue: Queue) -> Iterator[tuple[str, Result]]:
         while (chunk := queue.take()) is not None:
             yield from (("", result) for result in self.decode(chunk))

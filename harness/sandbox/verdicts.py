@@ -1,227 +1,82 @@
-"""The verdicts of OpenCompass's evaluators on a run's records, in the process that runs them."""
+"""OpenCompass's verdicts on responses, by its evaluation task, where OpenCompass is imported already.
 
-import ast
-import builtins
+An evaluator of OpenCompass's that executes code in a way of its own runs in one confined process for each method, which
+is this file as a script: a JSON request on stdin, verdicts on stdout.
+"""
+
+from __future__ import annotations
+
 import io
 import json
 import os
+import subprocess
 import sys
 import tempfile
-from contextlib import redirect_stderr, redirect_stdout
-from dataclasses import dataclass
+from contextlib import ExitStack, nullcontext, redirect_stderr, redirect_stdout
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
-from harness.errors import UserError, one_line_errors
-from harness.options import UNSAFE_HELP, option, parsed
-from harness.records.files import file_hash, files_hash
-from harness.records.schema import RunRecord
-from harness.records.store import read_lines, read_meta, write_atomically
-from harness.runs.problems import Problems, explanation, from_files, load_problems, verdict_in
-from harness.runs.resolve import ResolvedRun
-from harness.sandbox.bubblewrap import Containment, choose, not_enforced
-from harness.sandbox.evaluators import taken
-from harness.sandbox.execute import Isolation
-from harness.sandbox.scoring import restored_suites
-from harness.sandbox.supervisor import confine
-from harness.suites.registry import write_generated
-from harness.suites.spec import Suite
+from mmengine.config import ConfigDict
+from opencompass.tasks import OpenICLEvalTask, openicl_eval
 
+from harness.errors import UserError
+from harness.runs.problems import Problems, load_problems
+from harness.sandbox.confined import confine
+from harness.sandbox.evaluators import confined_programs
+from harness.sandbox.program import (
+    ENVIRONMENT,
+    MIB,
+    Sandbox,
+    compiled_filter,
+    confinement,
+    end,
+    last_line,
+    wrapper,
+)
+from harness.suites.registry import suite_named
+
+ROOT = Path(__file__).resolve().parents[2]
 ALL_RIGHT = 100.0 - 1e-6  # percent
-# What every stand-in of an object answers alike: functions, and the abstract classes that look at methods.
-ASKING = ("id", "callable", "hasattr")
-HOOKED = ("Callable", "Collection", "Container", "Hashable", "Iterable", "Iterator", "Sized")
-GIB = 2**30
-MEMORY = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")  # of this machine
-# Of a process that evaluates in a sandbox: bytes, and processes and threads together.
-LIMITS = {"RLIMIT_AS": min(32 * GIB, MEMORY), "RLIMIT_FSIZE": GIB, "RLIMIT_CORE": 0, "RLIMIT_NPROC": 1024}
+LONGEST = 300  # characters of what an evaluator says
+SECONDS = 600.0  # of the clock, for the import of OpenCompass
+SECONDS_PER_RESPONSE = 60.0
+VERDICTS_BYTES = 2**28
+# Of a process that evaluates with its children: bytes and counts.
+LIMITS = {"RLIMIT_AS": 32768 * MIB, "RLIMIT_FSIZE": 1024 * MIB, "RLIMIT_CORE": 0}
+Verdict = tuple[bool, str]  # whether a response is right, and what the evaluator says of it
 
 
-def verdicts_of(
-    folder: Path, suites: list[str], unsafe: bool = False, pending: bool = False, confined: bool = False
-) -> dict[str, Any]:
-    """Run OpenCompass's evaluation task on these suites of a run, or on what of them has no verdicts if `pending`.
+def judged(problems: list[Problems], items: list[int], texts: list[str], sandbox: Sandbox | None) -> list[Verdict]:
+    """Verdicts on responses of one method to items, which are numbered through the datasets of a suite.
 
-    confined: this process is in a sandbox, in which no other can be made. Returns the parts of `Scoring`, `rows` of
-    (method, suite, item, correct or None if not scored), and `why`, rows of (method, suite, item, what the evaluator
-    said). Raises UserError if the problems are not those of the run.
+    sandbox: of the programs; None where the suite runs none. Raises UserError where an evaluator gives no verdict.
     """
-    meta = read_meta(folder)
-    specs = restored_suites(meta, suites)
-    choice = Containment(Isolation("bubblewrap")) if confined else choose(unsafe)
-    draws, files = len(meta.config.draws), meta.data["files"]
-    groups: dict[tuple[str, str, int], list[dict[str, Any]]] = {}
-    for item in read_lines(folder / "items.jsonl"):
-        if (suite := item["suite"]) in suites:
-            if not isinstance(item.get("text"), str):
-                named = " ".join(str(item[name]) for name in ("method", "suite", "item"))
-                raise UserError(f"{folder}/items.jsonl: {named} has no text to judge; the record is damaged")
-            draw = item["item"] // (files[suite]["items"] // draws) if draws > 1 else 0
-            groups.setdefault((item["method"], suite, draw), []).append(item)
-    if pending:
-        groups = {key: items for key, items in groups.items() if any(item.get("correct") is None for item in items)}
-    rows: list[tuple[str, str, int, bool | None]] = []
-    why: list[tuple[str, str, int, str]] = []
-    not_scored: dict[str, str] = {}
-    own_objects: dict[str, int] = {}
-    judged: dict[tuple[str, int, str], tuple[bool, str]] = {}  # by suite, problem and text: methods often agree
-    taken()
-    with tempfile.TemporaryDirectory() as scratch:
-        data = Path(scratch) if meta.config.generated else Path(meta.data["folder"])
-        if isinstance(meta.config.data, str):
-            write_generated(data, meta.config.data, meta.config.limit, specs.values())
-        problems: dict[str, list[Problems]] = {}
-        for (method, suite, draw), items in groups.items():
-            spec, numbers = specs[suite], [item["item"] for item in items]
-            if spec.executes and choice.isolation is None:
-                not_scored[suite] = choice.missing
-                rows += [(method, suite, number, None) for number in numbers]
-                continue
-            if suite not in problems:
-                problems[suite] = _problems(spec, meta, data, unsafe or confined)
-            golds = [gold for part in problems[suite] for gold in part.golds]
-            before = draw * len(golds)  # items of other seeds
-            other = [item for item in items if item.get("gold") not in (None, golds[item["item"] - before])]
-            if other:
-                raise UserError(
-                    f"{folder}/items.jsonl: {method} {suite} {other[0]['item']} has another gold than its problem: the "
-                    "responses are of another run, and would be judged by answers of this one"
-                )
-            responses = [(suite, item["item"] - before, item["text"]) for item in items]
-            new = [response for response in responses if response not in judged]
-            if new:
-                _, items_of, texts = zip(*new, strict=True)
-                verdicts = explained_suite(problems[suite], [*items_of], [*texts])
-                judged |= dict(zip(new, verdicts, strict=True))
-            for number, response in zip(numbers, responses, strict=True):
-                verdict, said = judged[response]
-                rows.append((method, suite, number, verdict))
-                why += [(method, suite, number, said)] if said else []
-            if spec.executes:
-                own_objects[suite] = own_objects.get(suite, 0) + taken()
-    # Where no suite runs programs, there is nothing to say of how they were run.
-    isolation = choice.isolation if any(specs[suite].executes for _, suite, _ in groups) else None
-    return {
-        "rows": rows,
-        "why": why,
-        "sandbox": "none" if isolation is None else isolation.name,
-        "not_scored": not_scored,
-        "not_enforced": [] if confined or isolation is None else not_enforced(isolation),
-        "own_objects": own_objects,
-    }
-
-
-def check_solutions(run: ResolvedRun, unsafe: bool = False) -> None:
-    """Raise UserError for a user's file of programming tasks with one that cannot be judged, naming it.
-
-    Its solution is judged wrong, as where tests need more than data of a program, a program that does nothing is judged
-    right, or its tests ask what an object is. Where no code is run, nothing is tried.
-    """
-    for name, suite in run.suites.items():
-        if run.data is None or run.config.generated or suite.solutions is None:
-            continue
-        path = suite.files(False, run.data)[0]
-        if file_hash(path) == suite.solutions.sha256 or choose(unsafe).isolation is None:
-            continue
-        print(f"{name}: trying the solutions in {path}", flush=True)
-        configs = _in_sandboxes(suite.datasets(False, run.data), unsafe)
-        (part,) = load_problems(suite, configs, run.config.limit)
-        where = f"data file of {name}, {path}"
-        for number, row in enumerate(part.rows):
-            for column in suite.solutions.columns:
-                if row.get(column) in (None, ""):
-                    raise UserError(f"{where}: item {number} has no {column}, which judging reads")
-        verdicts = []
-        for write in (suite.solutions.response, suite.solutions.empty):
-            with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):  # the evaluators' bars
-                verdicts.append(explained(part.config, list(range(len(part))), [write(row) for row in part.rows]))
-        for row, (right, said), (nothing, _) in zip(part.rows, *verdicts, strict=True):
-            cannot = f"{where}: {row['task_id']} cannot be judged here"
-            if not right and row["task_id"] not in suite.solutions.wrong:
-                raise UserError(
-                    f"{cannot}, its own solution is judged wrong ({said}); tests may pass and compare data alone: no "
-                    "functions, objects, printed output, identities, or arguments that the program changes; leave the "
-                    "task out"
-                )
-            if asks_what_it_is(str(row.get(suite.solutions.tests) or "")):
-                raise UserError(
-                    f"{cannot}, its tests ask which object something is, or what it can do (is, is not, id, callable, "
-                    "hasattr, inspect, Iterator), and what a program returns reaches them as a copy or a stand-in; "
-                    "compare data with ==, or leave the task out"
-                )
-            if nothing:
-                raise UserError(f"{cannot}, its tests pass a program that does nothing; leave the task out")
-
-
-def asks_what_it_is(tests: str) -> bool:
-    """Whether tests ask which object something is, other than None, a truth value, or a builtin such as a type, or
-    what it can do: a stand-in can be called and iterated whatever it stands for."""
-    try:
-        nodes = [*ast.walk(ast.parse(tests))]
-    except (SyntaxError, ValueError, RecursionError):
-        return False  # what the evaluator says of it is what its solution is judged by
-    for node in nodes:
-        if isinstance(node, ast.Compare):
-            sides = [node.left, *node.comparators]
-            for operator, left, right in zip(node.ops, sides, sides[1:], strict=False):
-                if isinstance(operator, ast.Is | ast.IsNot) and not (_is_single(left) or _is_single(right)):
-                    return True
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ASKING:
-            return True
-        imported = node.name if isinstance(node, ast.alias) else getattr(node, "module", "")
-        if imported == "inspect" or getattr(node, "attr", getattr(node, "id", "")) in HOOKED:
-            return True
-    return False
-
-
-def _is_single(node: ast.expr) -> bool:
-    if isinstance(node, ast.Constant):
-        return any(node.value is each for each in (None, True, False, ...))
-    return isinstance(node, ast.Name) and node.id in vars(builtins)
-
-
-def _problems(suite: Suite, meta: RunRecord, data: Path, unsafe: bool) -> list[Problems]:
-    if files_hash(suite.files(meta.config.generated, data)) != meta.data["files"][suite.name]["sha256"]:
-        raise UserError(f"the problems of {suite.name} are not those of the run: their SHA-256 differs from run.json's")
-    return load_problems(suite, _in_sandboxes(suite.datasets(meta.config.generated, data), unsafe), meta.config.limit)
-
-
-def _in_sandboxes(configs: list[dict[str, Any]], unsafe: bool) -> list[dict[str, Any]]:
-    """The configurations, their evaluators of code told whether programs may run unprotected."""
-    for config in configs:
-        evaluator = config["eval_cfg"]["evaluator"]
-        if str(evaluator.get("type")).startswith("harness.sandbox.evaluators.Sandboxed"):
-            config["eval_cfg"] = config["eval_cfg"] | {"evaluator": evaluator | {"unsafe": unsafe}}
-    return configs
-
-
-def explained_suite(problems: list[Problems], items: list[int], texts: list[str]) -> list[tuple[bool, str]]:
-    """Verdicts on responses to items, numbered through the suite's datasets, with what the evaluator says."""
-    found: dict[int, tuple[bool, str]] = {}
+    verdicts: dict[int, Verdict] = {}
     first = 0
     for part in problems:
         here = {item: text for item, text in zip(items, texts, strict=True) if first <= item < first + len(part)}
         if here:
-            verdicts = explained(part.config, [item - first for item in here], list(here.values()))
-            found |= dict(zip(here, verdicts, strict=True))
+            numbers = [item - first for item in here]
+            verdicts |= dict(zip(here, _of_dataset(part, numbers, [*here.values()], sandbox), strict=True))
         first += len(part)
-    return [found[item] for item in items]
+    return [verdicts[item] for item in items]
 
 
-def explained(dataset: dict[str, Any], items: list[int], texts: list[str]) -> list[tuple[bool, str]]:
-    """OpenCompass's verdict on `texts`, the responses to these items of a dataset, each with what the evaluator says.
+def _of_dataset(part: Problems, items: list[int], texts: list[str], sandbox: Sandbox | None) -> list[Verdict]:
+    """Verdicts on responses to items of a dataset.
 
     An evaluator without a verdict per item gets one item at a time, and its first number says whether that is right
-    (100) or wrong (0). Raises UserError where it gives no such number, or would run model-written code and no sandbox
-    works.
+    (100) or wrong (0).
     """
-    result = _evaluated(dataset, items, texts)
+    result = _evaluated(part, items, texts, sandbox)
     details = result.get("details") or []
-    verdicts = [(said, explanation(detail)) for detail in details if (said := verdict_in(detail)) is not None]
+    verdicts = [(verdict, explanation(detail)) for detail in details if (verdict := verdict_in(detail)) is not None]
     if len(verdicts) == len(items):
         return verdicts
     if len(items) > 1:
-        return [explained(dataset, [item], [text])[0] for item, text in zip(items, texts, strict=True)]
+        return [_of_dataset(part, [item], [text], sandbox)[0] for item, text in zip(items, texts, strict=True)]
     numbers = [value for name, value in result.items() if name != "details" and isinstance(value, int | float)]
     if not numbers:
         raise UserError(f"the evaluator gave no verdict per item and no number: {result}")
@@ -231,61 +86,163 @@ def explained(dataset: dict[str, Any], items: list[int], texts: list[str]) -> li
     return [(right, "")]
 
 
-def _evaluated(dataset: dict[str, Any], items: list[int], texts: list[str]) -> dict[str, Any]:
+class RecordedEvalTask(OpenICLEvalTask):  # type: ignore[misc]
+    """OpenCompass's evaluation task, its predictions taken from records."""
+
+    texts: list[str]
+    result: dict[str, Any]
+
+    def _load_predictions(self) -> tuple[list[dict[str, str]], list[str]]:
+        return [{"prediction": text} for text in self.texts], list(self.texts)
+
+    def _save_results(self, result: dict[str, Any]) -> None:
+        self.result = result
+
+
+def _evaluated(part: Problems, items: list[int], texts: list[str], sandbox: Sandbox | None) -> dict[str, Any]:
     """What OpenCompass's evaluation task finds."""
-    from mmengine.config import ConfigDict
-    from opencompass.tasks import OpenICLEvalTask
-
-    class RecordedEvalTask(OpenICLEvalTask):  # type: ignore[misc]
-        """The evaluation task, its predictions taken from records."""
-
-        result: dict[str, Any]
-
-        def _load_and_preprocess_test_data(self) -> Any:
-            return super()._load_and_preprocess_test_data().select(items)
-
-        def _load_predictions(self) -> tuple[list[dict[str, str]], list[str]]:
-            return [{"prediction": text} for text in texts], list(texts)
-
-        def _save_results(self, result: dict[str, Any]) -> None:
-            self.result = result
-
+    rows = part.rows.select(items)
     with tempfile.TemporaryDirectory() as work_dir:
         config = {
             "models": [{"abbr": "recorded", "type": "recorded"}],
-            "datasets": [[dataset]],
+            "datasets": [[part.config]],
             "work_dir": work_dir,
             "eval": {"runner": {"task": {"dump_details": True}}},
         }
         task = RecordedEvalTask(ConfigDict(config))
-        with from_files():  # the task loads the dataset again
+        task.texts = texts
+        programs = nullcontext() if sandbox is None else confined_programs(sandbox, rows)
+        # The problems are loaded already.
+        loaded = patch.object(openicl_eval, "build_dataset_from_cfg", lambda config: SimpleNamespace(test=rows))
+        quiet = io.StringIO()  # the evaluators' bars
+        with loaded, programs, redirect_stdout(quiet), redirect_stderr(quiet):
             task.run()
     return task.result
 
 
-@dataclass(frozen=True, kw_only=True)
-class VerdictOptions:
-    """What `scoring.score_run` wants of this process."""
-
-    run: Path = option("folder of a run", nargs=None)
-    verdicts: Path = option("file that receives the verdicts", nargs=None)
-    suites: tuple[str, ...] = option("of the run", nargs="+")
-    pending: bool = option("only what has no verdicts", False)
-    unsafe_code_execution: bool = option(UNSAFE_HELP, False)
-    confined: bool = option("within limits, as in a sandbox", False)
-    user: int | None = option("become this user")
+def explanation(detail: Any) -> str:
+    """Why an evaluator came to its verdict: the answer that it read, or how a program ended; "" if it does not say."""
+    if not isinstance(detail, dict):
+        return ""
+    known = {"pred": "read ", "predictions": "read ", "result": "the program: "}
+    texts = {name: _short(detail[name]) for name in known if detail.get(name) is not None}
+    return "; ".join(f"{known[name]}{text}" for name, text in texts.items() if text)
 
 
-def main(line: list[str] | None = None) -> int:
-    """The command line."""
-    options = parsed(VerdictOptions, line, __doc__)
-    if options.confined:
-        confine(LIMITS, options.user)
-    unsafe = options.unsafe_code_execution
-    found = verdicts_of(options.run, [*options.suites], unsafe, options.pending, options.confined)
-    write_atomically(options.verdicts, json.dumps(found))
+def _short(value: Any) -> str:
+    single = value[0] if isinstance(value, list) and len(value) == 1 else value
+    why = getattr(single, "why", "")
+    text = f"{single}; {why}" if why else str(single).strip()
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]} .."
+
+
+def verdict_in(detail: Any) -> bool | None:
+    """The verdict in what an evaluator says of one response; None if there is none. Raises UserError for a grade."""
+    if not isinstance(detail, dict):
+        return None
+    verdict = detail.get("correct", detail.get("is_correct"))
+    if isinstance(verdict, list):
+        verdict = verdict[0] if len(verdict) == 1 else None
+    if verdict is None:
+        return None
+    if isinstance(verdict, str) or verdict not in (0, 1):
+        raise UserError(f"the evaluator grades a response ({verdict!r}), and a suite needs right or wrong")
+    return bool(verdict)
+
+
+def judged_apart(
+    suite: str, configs: list[dict[str, Any]], items: list[int], texts: list[str], sandbox: Sandbox, data: Path
+) -> list[Verdict]:
+    """As `judged`, in one confined process, which may start others; all end with it.
+
+    Where the process gives no verdicts, each half of the responses gets a process of its own, down to the response that
+    ended it, which is wrong.
+
+    Args:
+        suite: its name.
+        configs: of its datasets.
+        items: by number.
+        texts: the responses.
+        sandbox: of this machine.
+        data: folder of the problems, which the process may read.
+
+    Raises:
+        UserError: no response gets a verdict.
+    """
+    verdicts, complaint = _in_process(suite, configs, items, texts, sandbox, data)
+    if verdicts is not None:
+        return verdicts
+    if len(items) == 1:
+        empty, _ = _in_process(suite, configs, items, [""], sandbox, data)
+        if empty is None:
+            raise UserError(f"the evaluator of {suite} gives no verdicts: {complaint}")
+        return [(False, f"its process gave no verdict: {complaint}")]
+    half = len(items) // 2
+    return [
+        *judged_apart(suite, configs, items[:half], texts[:half], sandbox, data),
+        *judged_apart(suite, configs, items[half:], texts[half:], sandbox, data),
+    ]
+
+
+def _in_process(
+    suite: str, configs: list[dict[str, Any]], items: list[int], texts: list[str], sandbox: Sandbox, data: Path
+) -> tuple[list[Verdict] | None, str]:
+    """Verdicts of a confined process, None if it gave none in time; and the last line that it wrote."""
+    with tempfile.TemporaryDirectory(prefix="scoring-", ignore_cleanup_errors=True) as scratch, ExitStack() as stack:
+        confined = confinement(sandbox, scratch)
+        shown = (str(ROOT), str(data))
+        confined["limits"] = LIMITS
+        confined["readable"] = [*confined["readable"], *shown, "/proc", "/sys/devices/system/cpu", "/etc"]
+        # Semaphores and sockets between its children: where another user can reach nobody else's.
+        shared = confined["user"] is not None or bool(sandbox.bwrap)
+        confined["writable"] = ["/dev/shm"] if shared else []
+        confined["calls"] = compiled_filter(children=True, sockets=shared).hex()
+        request = {"confined": confined, "suite": suite, "configs": configs, "items": items, "texts": texts}
+        sent = stack.enter_context(tempfile.TemporaryFile())
+        sent.write(json.dumps(request).encode())
+        sent.seek(0)
+        answer = stack.enter_context(tempfile.TemporaryFile())
+        complaints = stack.enter_context(tempfile.TemporaryFile())
+        process = subprocess.Popen(
+            [*wrapper(sandbox, shown), sys.executable, "-m", "harness.sandbox.verdicts"],
+            stdin=sent,
+            stdout=answer,
+            stderr=complaints,
+            env=ENVIRONMENT | {"PYTHONPATH": str(ROOT)},
+            cwd=None if sandbox.bwrap else scratch,
+            start_new_session=True,
+        )
+        stack.callback(end, process)
+        try:
+            process.wait(SECONDS + SECONDS_PER_RESPONSE * len(items))
+        except subprocess.TimeoutExpired:
+            return None, "it took too long"
+        complaints.seek(0)
+        complaint = last_line(complaints.read())
+        answer.seek(0)
+        try:
+            verdicts = json.loads(answer.read(VERDICTS_BYTES))
+            return [(bool(right), str(why)) for right, why in verdicts], complaint
+        except (ValueError, TypeError):
+            return None, complaint
+
+
+def main() -> int:
+    """Judge what a request on stdin holds, confined; write the verdicts to stdout as JSON."""
+    request = json.load(sys.stdin)
+    answer = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what evaluators print
+    confined = request["confined"]
+    confined["calls"] = bytes.fromhex(confined["calls"])
+    os.environ["HF_HOME"] = "/nonexistent"
+    confined["scratch"] = confine(confined)
+    for name in ("HF_HOME", "HF_DATASETS_CACHE"):
+        os.environ[name] = confined["scratch"]
+    problems = load_problems(suite_named(request["suite"]), request["configs"], None)
+    json.dump(judged(problems, request["items"], request["texts"], None), answer)
+    answer.flush()
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(one_line_errors(main))
+    sys.exit(main())

@@ -3,7 +3,7 @@
 from random import Random
 
 from harness.suites.mbpp import NOUNS, RESULTS, VERBS, function_of
-from harness.suites.spec import Generator, Problem, Row, Solutions, Suite, human, json_lines
+from harness.suites.spec import Generator, Problem, Row, Suite, human, json_lines
 
 
 def draw(rng: Random) -> Problem:
@@ -75,17 +75,10 @@ SUITE = Suite(
         reader={"train_split": "test"},
         rounds=human("{prompt}"),
         evaluation={
-            "evaluator": {"type": "harness.sandbox.evaluators.SandboxedHumanEval", "k": [1]},
+            "evaluator": {"type": "opencompass.datasets.HumanEvalEvaluator", "k": [1]},
             "pred_postprocessor": {"type": "opencompass.datasets.humaneval_postprocess_v2"},
         },
         length=48,
     ),
     executes=True,
-    solutions=Solutions(
-        lambda row: row["prompt"] + row["canonical_solution"],
-        lambda row: row["prompt"] + "    pass\n",
-        ("task_id", "entry_point", "canonical_solution", "test"),
-        "test",
-        "1d49078ba3e2b196b9344535bef34a43021f038fad9561d6ee7c53450609a6a2",
-    ),
 )

@@ -10,7 +10,7 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from harness.suites.spec import Generator, Problem, Row, Solutions, Suite, human, json_lines
+from harness.suites.spec import Generator, Problem, Row, Suite, human, json_lines
 
 RESULTS = ("total", "result", "value", "out", "res")
 VERBS = ("calc", "find", "get", "make", "solve", "work")
@@ -172,7 +172,7 @@ GENERATOR = Generator(
     columns=("text", "test_list"),
     output="test_list_2",
     rounds=human("{text}"),
-    evaluation={"evaluator": {"type": "harness.sandbox.evaluators.SandboxedMBPP"}},
+    evaluation={"evaluator": {"type": "opencompass.datasets.MBPPEvaluator"}},
     length=64,
 )
 SUITE = Suite(
@@ -184,14 +184,6 @@ SUITE = Suite(
     lengths={"gen_length": 256, "block_length": 256, "options": {"confidence_eos_eot_inf": True}},
     generator=GENERATOR,
     executes=True,
-    solutions=Solutions(
-        lambda row: row["code"],
-        lambda row: "pass",
-        ("task_id", "code"),
-        "test_list",
-        "ccf64ceae9c5403bf50a044cb6d505bfd2a2963ee58338ba268fd65beab92a9f",
-        wrong=frozenset({14, 38, 40, 55, 76, 78, 88, 293, 335, 367, 397, 414, 422, 432, 491}),
-    ),
 )
 LONG_ONES = replace(GENERATOR, draw=draw_long, file="code-long/mbpp.jsonl", length=160, block_length=32)
 LONG = Suite("code-long", "Code-long", {"gen_length": 256, "block_length": 256}, generator=LONG_ONES, executes=True)

@@ -18,11 +18,8 @@ from harness.suites.questions import MADE, Questions, parallelbench_rows
 from model_wrappers.options import meant
 
 FOREIGN = "opencompass:"  # then the name of one of OpenCompass's configurations
-# In the place of OpenCompass's evaluators: they run every program in a sandbox.
-SANDBOXED = {
-    "HumanEvalEvaluator": {"type": "harness.sandbox.evaluators.SandboxedHumanEval", "k": [1]},
-    "MBPPEvaluator": {"type": "harness.sandbox.evaluators.SandboxedMBPP"},
-}
+# OpenCompass's evaluators whose function that executes a program is replaced (harness/sandbox/evaluators.py).
+CONFINED = ("HumanEvalEvaluator", "MBPPEvaluator")
 # Calls in the source of an evaluator that run a response.
 RUNS_CODE = re.compile(
     r"(?<![\w.])(?:exec|eval|compile|__import__)\(|\b(?:subprocess|multiprocessing|importlib)\b|ProcessPool"
@@ -100,29 +97,12 @@ class Training:
 
 
 @dataclass(frozen=True)
-class Solutions:
-    """The solutions that a file of programming tasks has.
-
-    response: of a row of the loaded dataset. empty: a program that does nothing. columns: of a row, that judging reads;
-    tests: the column of its tests. sha256: of the real file, which need not be tried before a run. wrong: the task_ids
-    whose solution does not pass OpenCompass's judging.
-    """
-
-    response: Callable[[Row], str]
-    empty: Callable[[Row], str]
-    columns: tuple[str, ...]
-    tests: str
-    sha256: str
-    wrong: frozenset[int] = frozenset()
-
-
-@dataclass(frozen=True)
 class Suite:
     """One benchmark; lengths: settings for LLaDA-8B-Instruct; executes: whether scoring runs model-written code.
 
     configuration: of OpenCompass for the real problems, `file` below `data/` (None: generated alone), with `changes` to
     its dataset. foreign: known by its configuration alone. questions: a user's file of problems. of_base: what its
-    evaluator does with some responses of base models. solutions: of real problems.
+    evaluator does with some responses of base models.
     """
 
     name: str
@@ -137,7 +117,6 @@ class Suite:
     foreign: bool = False
     questions: Questions | None = None
     of_base: str = ""
-    solutions: Solutions | None = None
 
     def settings_for(self, model: str, small: bool) -> dict[str, Any]:
         """Default lengths and options for a model; small: a small model, or generated problems, whatever the model."""
@@ -193,16 +172,15 @@ class Suite:
             path = str(dataset.get("path", ""))
             path = DATASETS_MAPPING.get(path, {}).get("local") or path  # where OpenCompass looks for it, below data/
             dataset["path"] = str(self._present(data, path).resolve())
-            dataset["eval_cfg"]["evaluator"] = SANDBOXED.get(evaluator_of(dataset), dataset["eval_cfg"]["evaluator"])
         return found
 
     def configuration_hash(self) -> str:
         """SHA-256 of the configuration as it ships, with what this suite changes of it."""
         return hashlib.sha256(json.dumps(self._shipped(), sort_keys=True).encode()).hexdigest()
 
-    def sandboxes_each(self) -> bool:
-        """Whether the evaluators of the configuration give every program its own sandbox."""
-        return all(evaluator_of(dataset) in SANDBOXED for dataset in self._shipped())
+    def runs_programs(self) -> bool:
+        """Whether scoring runs model-written programs confined one by one."""
+        return self.executes or (self.foreign and any(evaluator_of(each) in CONFINED for each in self._shipped()))
 
     def misjudged(self, prompt: object) -> str:
         """What to say of a base model's responses, "" if they are judged as they should be."""
@@ -211,7 +189,7 @@ class Suite:
     def runs_code(self) -> bool:
         """Whether the source of an evaluator or postprocessor of the configuration has calls that run a response.
 
-        Evaluators that give every program its own sandbox are left out.
+        CONFINED ones are left out.
         """
         return any(RUNS_CODE.search(source) for dataset in self._shipped() for source in _judging_source(dataset))
 
@@ -292,7 +270,7 @@ def _judging_source(dataset: dict[str, Any]) -> Iterator[str]:
     from opencompass.registry import TEXT_POSTPROCESSORS
 
     evaluator, postprocessor = dataset["eval_cfg"]["evaluator"], dataset["eval_cfg"].get("pred_postprocessor", {})
-    for part in (postprocessor, *([] if evaluator_of(dataset) in SANDBOXED else [evaluator])):
+    for part in (postprocessor, *([] if evaluator_of(dataset) in CONFINED else [evaluator])):
         module, _, name = str(part.get("type")).rpartition(".")
         judge = getattr(importlib.import_module(module), name) if module else TEXT_POSTPROCESSORS.get(name)
         if inspect.isfunction(judge):

@@ -125,7 +125,6 @@ def card_of(run: Run, name: str, measured: pd.DataFrame) -> Card:
     warnings = [
         *timing(run),
         *(f"{suite} is not scored: {why}" for suite, why in (scoring.get("not_scored") or {}).items()),
-        *(f"Scoring: this machine did not enforce {each}." for each in scoring.get("not_enforced") or []),
     ]
     parts: dict[str, Any] = {
         "Run": {

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from command_lines import refused
 from fakes import WHOLE
+from harness.sandbox.bubblewrap import choose
 from opencompass_config import write_config
 from paths import ROOT
 
@@ -23,7 +24,6 @@ from harness.errors import UserError
 from harness.records.files import each_frame, read_prompts, replay
 from harness.records.store import Recorder, read_lines, read_run
 from harness.run import main
-from harness.sandbox.bubblewrap import choose
 from harness.sandbox.scoring import score_run
 from harness.suites.registry import write_suites
 

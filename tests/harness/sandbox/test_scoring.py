@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.sandbox.bubblewrap import choose
 from run_records import PAPER_SUITES, item, save
 from verdicts_only import evaluate
 
@@ -15,7 +16,6 @@ from harness.records.files import file_hash, files_hash
 from harness.records.store import read_run
 from harness.runs.problems import Judge, Problems, load_problems, verdict_in
 from harness.sandbox import verdicts
-from harness.sandbox.bubblewrap import choose
 from harness.sandbox.evaluators import taken
 from harness.sandbox.scoring import describe_scoring, score_run
 from harness.sandbox.verdicts import asks_what_it_is, explained_suite, verdicts_of

@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from harness.sandbox.bubblewrap import whole_process
+from harness.sandbox.execute import Isolation, entered
 from paths import ROOT
 from verdicts_only import evaluate
 
 from harness.errors import UserError
 from harness.sandbox import verdicts
-from harness.sandbox.bubblewrap import whole_process
-from harness.sandbox.execute import Isolation, entered
 from harness.sandbox.verdicts import explained_suite
 from harness.suites.registry import problems, suite_named, suites_named, write_suites
 from model_wrappers import load_backbone
