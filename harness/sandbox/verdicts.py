@@ -40,11 +40,12 @@ from harness.suites.registry import suite_named
 ROOT = Path(__file__).resolve().parents[2]
 ALL_RIGHT = 100.0 - 1e-6  # percent
 LONGEST = 300  # characters of what an evaluator says
-SECONDS = 600.0  # of the clock, for the import of OpenCompass
+SECONDS = 300.0  # of the clock, for the import of OpenCompass
 SECONDS_PER_RESPONSE = 60.0
 VERDICTS_BYTES = 2**28
 # Of a process that evaluates with its children: bytes and counts.
 LIMITS = {"RLIMIT_AS": 32768 * MIB, "RLIMIT_FSIZE": 1024 * MIB, "RLIMIT_CORE": 0}
+CACHES = ("HF_HOME", "HF_DATASETS_CACHE", "MPLCONFIGDIR")  # of packages: in the scratch folder
 Verdict = tuple[bool, str]  # whether a response is right, and what the evaluator says of it
 
 
@@ -208,7 +209,7 @@ def _in_process(
             stdin=sent,
             stdout=answer,
             stderr=complaints,
-            env=ENVIRONMENT | {"PYTHONPATH": str(ROOT)},
+            env=ENVIRONMENT | {"PYTHONPATH": str(ROOT)} | dict.fromkeys(CACHES, "."),
             cwd=None if sandbox.bwrap else scratch,
             start_new_session=True,
         )
@@ -234,10 +235,7 @@ def main() -> int:
     os.dup2(2, 1)  # what evaluators print
     confined = request["confined"]
     confined["calls"] = bytes.fromhex(confined["calls"])
-    os.environ["HF_HOME"] = "/nonexistent"
-    confined["scratch"] = confine(confined)
-    for name in ("HF_HOME", "HF_DATASETS_CACHE"):
-        os.environ[name] = confined["scratch"]
+    confine(confined)
     problems = load_problems(suite_named(request["suite"]), request["configs"], None)
     json.dump(judged(problems, request["items"], request["texts"], None), answer)
     answer.flush()

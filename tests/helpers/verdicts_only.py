@@ -2,14 +2,19 @@
 
 from typing import Any
 
+from mmengine.config import ConfigDict
 from opencompass.openicl.icl_evaluator import BaseEvaluator
+from opencompass.utils.build import build_dataset_from_cfg
 
 
-def evaluate(dataset: dict[str, Any], items: list[int], texts: list[str]) -> list[bool]:
+def evaluate(config: dict[str, Any], items: list[int], texts: list[str]) -> list[bool]:
     """Whether responses to these items of a dataset are right."""
-    from harness.sandbox.verdicts import explained
+    from harness.runs.problems import Problems
+    from harness.sandbox.program import choose
+    from harness.sandbox.verdicts import judged
 
-    return [verdict for verdict, _ in explained(dataset, items, texts)]
+    dataset = build_dataset_from_cfg(ConfigDict(config))
+    return [right for right, _ in judged([Problems(config, dataset)], items, texts, choose(unsafe=True).sandbox)]
 
 
 class OneNumber(BaseEvaluator):  # type: ignore[misc]

@@ -21,7 +21,7 @@ from hostile import PROGRAMS, RIGHT
 from opencompass.utils.code_execution import make_assertions_type_aware
 
 from harness.errors import UserError
-from harness.sandbox import confined, program
+from harness.sandbox import program
 from harness.sandbox.confined import landlock_version
 from harness.sandbox.evaluators import check_correctness, execution
 from harness.sandbox.program import CORES, UNSAFE, Program, Sandbox, choose, compiled_filter, execute, fault_of

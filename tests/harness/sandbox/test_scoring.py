@@ -1,5 +1,5 @@
 """Scoring through OpenCompass's evaluators: references are right, nonsense is wrong, any subset can be scored; where no
-sandbox works, model-written code is not run. Responses are judged alike while they come."""
+sandbox works, model-written code is not run."""
 
 import json
 import os
@@ -7,18 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness.sandbox.bubblewrap import choose
 from run_records import PAPER_SUITES, item, save
 from verdicts_only import evaluate
 
 from harness.errors import UserError
 from harness.records.files import file_hash, files_hash
 from harness.records.store import read_run
-from harness.runs.problems import Judge, Problems, load_problems, verdict_in
+from harness.runs.problems import load_problems
 from harness.sandbox import verdicts
-from harness.sandbox.evaluators import taken
+from harness.sandbox.program import UNSAFE, Containment, Sandbox, choose
 from harness.sandbox.scoring import describe_scoring, score_run
-from harness.sandbox.verdicts import asks_what_it_is, explained_suite, verdicts_of
+from harness.sandbox.verdicts import verdict_in
 from harness.scoring import main
 from harness.suites.registry import GENERATED, SUITES, problems, suite_named, write_generated, write_suites
 from tables.render import render
@@ -30,7 +29,7 @@ RUN_CODE_SUITES = [name for name in CODE_SUITES if name in PAPER_SUITES]  # of `
 def skip_without_sandbox(suite: str) -> None:
     """Skip a test that has to run code where no sandbox works."""
     choice = choose()
-    if SUITES[suite].executes and choice.isolation is None:
+    if SUITES[suite].executes and choice.sandbox is None:
         pytest.skip(choice.missing)
 
 
@@ -67,7 +66,7 @@ def test_real_math_wants_the_answer_in_a_box_and_gsm8k_as_the_last_number(tmp_pa
 
 def run_of_another_configuration(folder: Path, configuration: str, suite: str) -> Path:
     """A run of a right and a wrong response to problems of a suite, asked by another configuration of OpenCompass's."""
-    if (choice := choose()).isolation is None:
+    if (choice := choose()).sandbox is None:
         pytest.skip(choice.missing)
     name = f"opencompass:{configuration}"
     write_suites(folder / "real", "dev", 2)
@@ -94,7 +93,7 @@ def test_another_configuration_is_scored(configuration: str, suite: str, tmp_pat
 
 def lcbench_run(folder: Path, texts: dict[str, list[str]]) -> Path:
     """A run of LCBench, in whose evaluator responses can change the evaluator: texts of two items by method."""
-    if (choice := choose()).isolation is None:
+    if (choice := choose()).sandbox is None:
         pytest.skip(choice.missing)
     row = {"text": "Double x.", "test_list": ["assert double(2) == 4"], "Contest id": 1, "Difficulty": 1}
     for name in ("LCBench2023", "LCBench2023_cn"):
@@ -117,46 +116,16 @@ def lcbench_run(folder: Path, texts: dict[str, list[str]]) -> Path:
 
 
 DOUBLE = "def double(x):\n    return 2 * x"
-FORGED = """import os, glob, time
-if not os.fork():
-    os.setsid()
-    while not (found := glob.glob("/tmp/scoring-*/verdicts.json")):
-        time.sleep(0.01)
-    {do}
-def double(x):
-    return 0"""
-REWRITTEN = "text = open(found[0]).read().replace('false', 'true'); open(found[0], 'w').write(text)"
-LINKED = "os.unlink(found[0]); os.symlink('/etc/hostname', found[0])"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("do", [REWRITTEN, LINKED])
-def test_a_response_that_forges_verdicts_decides_no_other(do: str, tmp_path: Path) -> None:
-    """LCBench's evaluator runs programs that may leave processes behind."""
-    run = lcbench_run(tmp_path, {"llada": [FORGED.format(do=do), DOUBLE.replace("2", "3")], "fef-2": [DOUBLE] * 2})
-    score_run(run)
-    verdicts = read_run(run).items.set_index(["method", "item"])["correct"]
-    assert verdicts["fef-2"].tolist() == [True, True] and not verdicts["llada", 1]
-
-
-@pytest.mark.slow
-def test_a_response_without_end_or_verdict_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    flood = f"import os\nwhile True: os.write(2, b'x' * 65536)\n{DOUBLE}"
-    # Loading the evaluator counts too, and is slow on a busy machine.
-    monkeypatch.setattr("harness.sandbox.scoring.SECONDS", 90.0)
-    run = lcbench_run(tmp_path, {"llada": [flood, DOUBLE]})
+def test_a_response_that_ends_its_evaluator_is_wrong_alone(tmp_path: Path) -> None:
+    """LCBench's evaluator runs programs in a way of its own: in a confined process for each method."""
+    end = f"import os\nos.killpg(0, 9)\n{DOUBLE}"
+    run = lcbench_run(tmp_path, {"llada": [end, DOUBLE]})
     score_run(run)
     items = read_run(run).items
     assert items["correct"].tolist() == [False, True]
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(os.geteuid() != 0, reason="another user judges for root alone")
-def test_problems_that_the_judges_user_cannot_read_are_named(tmp_path: Path) -> None:
-    run = run_of_another_configuration(tmp_path, "gsm8k_0shot_gen_a58960", "gsm8k")
-    (tmp_path / "real").chmod(0o700)
-    with pytest.raises(UserError, match=r"real.*chmod -R o\+rX.*the records are kept"):
-        score_run(run)
 
 
 @pytest.fixture
@@ -180,66 +149,43 @@ def finished_run(tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
-def test_where_no_program_is_run_no_sandbox_is_named(tmp_path: Path, judged_here: None) -> None:
-    write_generated(tmp_path / "problems", "generated", 2, [suite_named("gsm8k")])
-    sha256 = file_hash(suite_named("gsm8k").files(True, tmp_path / "problems")[0])
-    items = [item("llada", "gsm8k", number, text="5", correct=None) for number in range(2)]
-    config = {"data": "generated", "limit": 2, "methods": {"llada": {"label": "L", "method": "llada"}}}
-    suites = {"suites": {"gsm8k": {"title": "GSM8K"}}}
-    data = {"folder": "generated", "files": {"gsm8k": {"sha256": sha256}}}
-    save(tmp_path / "run", items, config=config | suites, data=data)
-    assert describe_scoring(score_run(tmp_path / "run")) == "scored: no model-written program was run"
-    used = "unsafe" if choose().isolation is None else "bubblewrap"
-    save(tmp_path / "run", items, config=config | suites, data=data, scoring={"sandbox": used})
-    # What is judged now runs no program; those of before keep the sandbox that they had.
-    assert score_run(tmp_path / "run", unsafe=True, pending=True)["sandbox"] == used
+def no_sandbox(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a machine where none works."""
+    sandboxes = {True: UNSAFE, False: None}
+    monkeypatch.setattr("harness.sandbox.scoring.choose", lambda unsafe: Containment(sandboxes[unsafe], "no sandbox"))
 
 
-@pytest.mark.slow
-def test_verdicts_of_another_sandbox_are_made_anew_when_a_run_goes_on(finished_run: Path) -> None:
+def test_verdicts_of_a_run_may_come_from_two_sandboxes(finished_run: Path) -> None:
     skip_without_sandbox("humaneval")
     items = [json.loads(line) for line in (finished_run / "items.jsonl").read_text().splitlines()]
     items[-1]["correct"] = None
     (finished_run / "items.jsonl").write_text("".join(json.dumps(row) + "\n" for row in items))
     meta = json.loads((finished_run / "run.json").read_text())
-    scoring = {"sandbox": "unsafe", "not_enforced": ["network"]}
-    (finished_run / "run.json").write_text(json.dumps({**meta, "scoring": scoring}))
-    found = score_run(finished_run, pending=True)
-    assert found["sandbox"] == "bubblewrap" and "network" not in found["not_enforced"]
-    assert read_run(finished_run).items["correct"].tolist() == [True] * len(items)
+    (finished_run / "run.json").write_text(json.dumps({**meta, "scoring": {"sandbox": "unsafe"}}))
+    assert score_run(finished_run, pending=True)["sandbox"] == f"{choose().sandbox.name}, unsafe"  # type: ignore[union-attr]
+    assert read_run(finished_run).items["correct"].tolist() == [False] * 4 + [True] * 2  # those of its suite
 
 
-@pytest.mark.slow
 def test_without_a_sandbox_code_is_not_scored_and_the_rest_goes_on(
     finished_run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("PATH", str(finished_run))  # no bubblewrap there
+    no_sandbox(monkeypatch)
     assert main([str(finished_run)]) == 0
-    reason = "no sandbox (bubblewrap is not installed); install bubblewrap, "
-    reason += "or --unsafe-code-execution to run such code unprotected"
-    not_scored = dict.fromkeys(RUN_CODE_SUITES, reason)
-    expected = {"sandbox": "none", "not_scored": not_scored, "not_enforced": [], "own_objects": {}}
+    expected = {
+        "sandbox": "none",
+        "not_scored": dict.fromkeys(RUN_CODE_SUITES, "no sandbox"),
+        "judges": {},
+        "changed": {},
+    }
     assert json.loads((finished_run / "run.json").read_text())["scoring"] == expected
-    said = capsys.readouterr().out
-    assert said.splitlines()[0] == describe_scoring(expected) == f"scored, but not humaneval, mbpp: {reason}"
-    assert said.count("not scored") == len(RUN_CODE_SUITES) and "100.00% of 2" in said
+    printed = capsys.readouterr().out
+    assert printed.startswith(describe_scoring(expected)) and "100.00% of 2" in printed
     run = read_run(finished_run)
     verdicts = run.items.groupby("suite")["correct"].agg(list)
     assert verdicts["gsm8k"] == [True, True]
     assert all(verdicts[suite] == [None, None] for suite in RUN_CODE_SUITES)  # the earlier verdicts are gone
     table = render(run)["main.md"]
-    assert f"not scored: {reason}" in table and table.count("n/s [") == len(RUN_CODE_SUITES)
-
-
-def test_what_a_machine_does_not_enforce_is_a_note_of_the_suites_of_programs(tmp_path: Path) -> None:
-    items = [item("llada", suite, 0) for suite in ("gsm8k", "humaneval")]
-    suites = {"gsm8k": PAPER_SUITES["gsm8k"], "humaneval": PAPER_SUITES["humaneval"]}
-    shown = [
-        render(save(tmp_path / str(len(missing)), items, suites=suites, scoring={"not_enforced": missing}))["main.md"]
-        for missing in ([], ["scratch folders are not limited"])
-    ]
-    note = "its programs' sandbox: scratch folders are not limited"
-    assert [table.count(note) for table in shown] == [0, 1]
+    assert "not scored: no sandbox" in table and table.count("n/s [") == len(RUN_CODE_SUITES)
 
 
 @pytest.mark.parametrize(
@@ -256,44 +202,20 @@ def test_a_base_models_responses_to_humaneval_have_a_note(config: dict[str, Any]
     assert ("is for base models" in render(run)["main.md"]) is noted
 
 
-def test_a_program_whose_own_objects_are_compared_is_counted_and_fails(tmp_path: Path) -> None:
-    skip_without_sandbox("humaneval")
-    write_suites(tmp_path, "dev", 2)
-    taken()
-    rows = [problem.row for problem in problems("humaneval", "dev", 2)]
-    trick = "    class Equal(float):\n        __eq__ = lambda *pair: True\n    return Equal(0)\n"
-    texts = [rows[0]["prompt"] + trick, rows[1]["prompt"] + rows[1]["canonical_solution"]]
-    assert evaluate(suite_named("humaneval").datasets(True, tmp_path)[0], [0, 1], texts) == [False, True]
-    assert taken() == 1
-
-
-def test_a_record_that_names_no_problems_is_not_scored(finished_run: Path) -> None:
-    meta = json.loads((finished_run / "run.json").read_text())
-    (finished_run / "run.json").write_text(json.dumps({**meta, "data": {}}))
-    with pytest.raises(UserError, match="names no files of problems"):
-        score_run(finished_run)
-
-
-@pytest.mark.slow
-def test_with_a_sandbox_all_is_scored(finished_run: Path) -> None:
+def test_all_is_scored_and_the_sandbox_is_named(finished_run: Path) -> None:
     skip_without_sandbox("humaneval")
     scoring = score_run(finished_run)
-    assert (scoring["sandbox"], scoring["not_scored"]) == ("bubblewrap", {})
-    assert scoring["own_objects"] == dict.fromkeys(RUN_CODE_SUITES, 0)
-    scoring["not_enforced"] = []
-    assert describe_scoring(scoring) == "scored: every model-written program in its own sandbox (bubblewrap)"
+    assert (scoring["sandbox"], scoring["not_scored"]) == (choose().sandbox.name, {})  # type: ignore[union-attr]
+    assert describe_scoring(scoring).startswith("scored: every model-written program ")
     assert read_run(finished_run).items["correct"].tolist() == [True] * 6
 
 
-def test_code_runs_unprotected_only_if_asked_for(finished_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(finished_run))
-    scored = verdicts_of(finished_run, ["gsm8k", *RUN_CODE_SUITES], unsafe=True)
-    assert (scored["sandbox"], scored["not_scored"]) == ("unsafe", {})
-    assert [row[3] for row in scored["rows"]] == [True] * 6
-    assert "UNPROTECTED" in describe_scoring(scored) and "the network are open to it" in describe_scoring(scored)
-    write_suites(finished_run, "dev", 1)
-    with pytest.raises(UserError, match="is not run: no sandbox"):
-        evaluate(suite_named("humaneval").datasets(True, finished_run)[0], [0], ["x"])
+def test_code_runs_unprotected_only_if_that_is_wanted(finished_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    no_sandbox(monkeypatch)
+    scoring = score_run(finished_run, unsafe=True)
+    assert (scoring["sandbox"], scoring["not_scored"]) == ("unsafe", {})
+    assert "UNPROTECTED" in describe_scoring(scoring)
+    assert read_run(finished_run).items["correct"].tolist() == [True] * 6
 
 
 def test_a_response_that_several_methods_gave_is_judged_once(
@@ -304,19 +226,25 @@ def test_a_response_that_several_methods_gave_is_judged_once(
     other = own[0] | {"method": "dcd", "text": "nonsense"}
     all_of_them = [*own, *(line | {"method": "ssd"} for line in own), other]
     (finished_run / "items.jsonl").write_text("".join(json.dumps(line) + "\n" for line in all_of_them))
-    judged: list[str] = []
+    meta = json.loads((finished_run / "run.json").read_text())
+    methods = {name: {"label": name, "method": name} for name in ("llada", "ssd", "dcd")}
+    meta["config"]["methods"] = methods
+    meta.pop("config_hash", None)
+    (finished_run / "run.json").write_text(json.dumps(meta))
+    seen: list[str] = []
+    judged = verdicts.judged
 
-    def count(problems: list[Problems], items: list[int], texts: list[str]) -> list[tuple[bool, str]]:
-        judged.extend(texts)
-        return explained_suite(problems, items, texts)
+    def count(parts: Any, items: list[int], texts: list[str], sandbox: Sandbox | None) -> list[tuple[bool, str]]:
+        seen.extend(texts)
+        return judged(parts, items, texts, sandbox)
 
-    monkeypatch.setattr(verdicts, "explained_suite", count)
-    scored = verdicts_of(finished_run, ["gsm8k"])
-    assert judged == [*(line["text"] for line in own), "nonsense"]
-    assert [row[3] for row in scored["rows"]] == [True] * 4 + [False]
+    monkeypatch.setattr(verdicts, "judged", count)
+    score_run(finished_run)
+    assert seen == [*(line["text"] for line in own), "nonsense"]
+    assert read_run(finished_run).items["correct"].tolist() == [True] * 4 + [False]
 
 
-def test_a_run_without_code_needs_no_sandbox() -> None:
+def test_where_no_program_is_run_no_sandbox_is_named() -> None:
     assert describe_scoring({"sandbox": "none", "not_scored": {}}) == "scored: no model-written program was run"
 
 
@@ -355,8 +283,9 @@ def test_the_body_alone_is_right_by_the_configuration_for_base_models() -> None:
 def test_every_real_answer_passes_its_own_judge(suite: str, count: int) -> None:
     folder = real_data(suite.rstrip("50"))
     (part,) = load_problems(suite_named(suite), suite_named(suite).datasets(False, folder), None)
-    Judge(part.config["eval_cfg"], part.rows, part.golds, suite).check_golds(suite)
-    assert len(part) == count
+    golds = [gold.split("#### ")[-1].replace(",", "") for gold in part.golds]
+    texts = golds if suite == "gsm8k" else [rf"\boxed{{{gold}}}" for gold in part.golds]
+    assert evaluate(part.config, list(range(count)), texts) == [True] * count
 
 
 @pytest.mark.slow
@@ -364,30 +293,8 @@ def test_of_mbpps_solutions_those_are_wrong_that_opencompass_says() -> None:
     folder = real_data("mbpp")
     rows = [json.loads(line) for line in suite_named("mbpp").files(False, folder)[0].read_text().splitlines()][10:510]
     verdicts = evaluate(suite_named("mbpp").datasets(False, folder)[0], list(range(500)), [row["code"] for row in rows])
-    assert {row["task_id"] for row, right in zip(rows, verdicts, strict=True) if not right} == SUITES[
-        "mbpp"
-    ].solutions.wrong
-
-
-# As soon as a response is there
-TEXT_SUITES = [name for name in GENERATED if not SUITES[name].executes]
-
-
-@pytest.mark.parametrize("suite", TEXT_SUITES)
-def test_the_verdict_is_that_of_opencompass_own_evaluation(suite: str, tmp_path: Path) -> None:
-    from mmengine.config import ConfigDict
-    from opencompass.utils.build import build_dataset_from_cfg
-
-    write_suites(tmp_path, "dev", 6, [suite])
-    config = suite_named(suite).datasets(True, tmp_path)[0]
-    test = build_dataset_from_cfg(ConfigDict(config)).test
-    golds = [str(gold) for gold in test[config["reader_cfg"]["output_column"]]]
-    right = [problem.response for problem in problems(suite, "dev", 6)]
-    texts = [right[0], "nonsense", right[2], "", right[4], right[0]]
-    judge = Judge(config["eval_cfg"], test, golds, "test.jsonl")
-    verdicts = [judge.explained(item, text)[0] for item, text in enumerate(texts)]
-    assert verdicts == evaluate(config, list(range(6)), texts)
-    assert verdicts[0] and verdicts[2] and verdicts[4] and not verdicts[1] and not verdicts[3]
+    wrong = {row["task_id"] for row, right in zip(rows, verdicts, strict=True) if not right}
+    assert wrong == {14, 38, 40, 55, 76, 78, 88, 293, 335, 367, 397, 414, 422, 432, 491}
 
 
 @pytest.mark.parametrize(
@@ -409,23 +316,3 @@ def test_a_verdict_is_read_where_there_is_one(detail: dict[str, Any], verdict: b
 def test_a_grade_is_no_verdict(grade: object) -> None:
     with pytest.raises(UserError, match="the evaluator grades a response"):
         verdict_in({"correct": grade})
-
-
-@pytest.mark.parametrize(
-    ("tests", "asks"),
-    [
-        ("assert a is not b", True),
-        ("assert (a[0] is a[1]) == True", True),
-        ("assert id(a) != id(b)", True),
-        ("assert a is None and b is not True", False),
-        ("assert type(a) is list", False),
-        ("import inspect\nassert len(inspect.signature(f).parameters) == 2", True),
-        ("from inspect import signature", True),
-        ("assert callable(f(1)) and hasattr(f(1), '__iter__')", True),
-        ("assert isinstance(f(1), collections.abc.Iterator)", True),
-        ("from typing import Iterable\nassert isinstance(f(1), list)", False),
-        ("no Python", False),
-    ],
-)
-def test_tests_that_ask_what_an_object_is_are_known(tests: str, asks: bool) -> None:
-    assert asks_what_it_is(tests) == asks
