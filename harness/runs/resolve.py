@@ -56,7 +56,7 @@ def resolve(options: RunOptions) -> ResolvedRun:
     """A run from its options. Raises UserError or ValueError, naming the valid choices, for anything unknown."""
     workers = workers_of(options)
     presets = methods_named(options.methods, options.plugin)  # a plugin may bring suites too
-    suites = suites_named(options.suite, options.data)
+    suites = suites_named(options.suite)
     decoders = {name: preset.decoder for name, preset in presets.items()}
     for decoder in decoders.values():
         check_temperature(decoder, options.temperature)
