@@ -17,8 +17,6 @@ COMMANDS: dict[str, tuple[str, tuple[str, ...], str]] = {
     "status": ("harness.run", ("--status",), "how far a run is"),
     "list": ("harness.run", ("--list",), "presets, groups and suites"),
     "tune": ("harness.tune", (), "settings of every decoder by one rule, on dev problems"),
-    "sweep": ("harness.sweep", (), "the same methods with one option of the run changed at a time"),
-    "reproduce": ("harness.reproduce", (), "a published number again, and whether it comes out"),
     "score": ("harness.scoring", (), "judge a run's responses again"),
     "tables": ("tables.render", (), "LaTeX, Markdown and CSV from records"),
     "figures": ("tables.figures", (), "figures from records"),

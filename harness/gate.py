@@ -1,14 +1,11 @@
 """The regression gate: a run against golden records, and this tree's speed against another revision's.
 
-    python harness/gate.py RUN --against results/golden/nano            # text, tokens, costs, verdicts
-    python harness/gate.py RUN --against results/golden/nano --update   # make RUN the golden record
-    python harness/gate.py RUN --against-rev HEAD~1                     # speed, both measured now, interleaved
+    python harness/gate.py RUN --against results/golden/nano   # text, tokens, costs, verdicts
+    python harness/gate.py RUN --against-rev HEAD~1            # speed, both measured now, interleaved
 
-At temperature 0 any other token, text, verdict or forward pass is an error; on another class of platform an item is
-excused only if the revision that made the golden record gives the same there. Of samples accuracy must not be
-inferior, paired by item, by more than --margin points. --against-rev measures both trees in turn on this machine:
-slower by more than --tolerance, with its whole interval, in two rounds is an error, and so are other tokens or more
-forwards. Exit code 1 if anything regressed, 2 if the two cannot be compared.
+Any other token, text or verdict is an error, and on the golden records' platform any other cost. --against-rev measures
+both trees in turn on this machine: slower by more than --tolerance, with its whole interval, in two rounds is an error,
+and so are other tokens or more forwards. Exit code 1 if anything changed, 2 if the two cannot be compared.
 """
 
 import logging
@@ -28,9 +25,6 @@ class GateOptions:
     run: Path = option("folder of the run to judge", nargs=None)
     against: Path | None = option("folder of golden records", metavar="GOLDEN")
     first: int | None = option("RUN has only the first N items a suite of GOLDEN (default: all)", least=1, metavar="N")
-    update: bool = option("write the run's records to GOLDEN, and say what changed", False)
-    margin: float = option("points of accuracy that may not be lost (default 5)", 5.0, least=0, most=100)
-    allow_unscored: str = option("their verdicts may be missing, as without a sandbox", "", metavar="SUITES")
     against_rev: str | None = option("also measure speed against this revision of the repository", metavar="REV")
     items: int = option("items a suite for --against-rev (default 5)", 5, least=1)
     methods: str | None = option("comma-separated, for --against-rev (default: all of the run)")
@@ -41,27 +35,27 @@ class GateOptions:
 def main(line: list[str] | None = None) -> int:
     """The command line; 1 if something regressed."""
     options = parsed(GateOptions, line, __doc__)
-    unknown = options.against is None and (options.update or options.against_rev is None)
-    if unknown or (options.update and options.first is not None):
-        wrong = "nothing to compare with: give --against FOLDER, or without --update --against-rev REV"
-        raise UserError(wrong if unknown else "--update writes all items: --first is for comparing")
+    if options.against is None and options.against_rev is None:
+        raise UserError("nothing to compare with: give --against FOLDER or --against-rev REV")
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # threads that spin take another process's time
     from harness.records.store import read_run
-    from harness.regression.golden import judge_records, update
+    from harness.regression.golden import judge_records
     from harness.regression.speed import judge_speed
 
     run, passed = read_run(options.run), True
     if run.items.empty:
         raise UserError(f"{options.run} holds no items; nothing to judge")
-    if options.against is not None and options.update:
-        update(run, options.against)
-    elif options.against is not None:
-        unscored = [name.strip() for name in options.allow_unscored.split(",")]
-        golden = read_run(options.against, windows=False)
-        passed = judge_records(run, golden, options.margin, options.first, unscored)
+    if options.against is not None:
+        passed = judge_records(run, read_run(options.against, windows=False), options.first)
     if options.against_rev is not None:
-        size = (options.items, options.tolerance)
-        passed &= judge_speed(run, options.against_rev, options.methods, *size, options.allow_changed_responses)
+        passed &= judge_speed(
+            run,
+            options.against_rev,
+            options.methods,
+            items=options.items,
+            tolerance=options.tolerance,
+            allow_changed_responses=options.allow_changed_responses,
+        )
     return 0 if passed else 1
 
 

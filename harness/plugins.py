@@ -1,16 +1,23 @@
 """Plugins: files and modules from outside this repository with decoders, presets, suites and model families.
 
-A plugin registers what it brings when it is imported, once in a process, by `register` and `register_family` of
-model_wrappers and `register_preset` and `register_suite` of this file. `--plugin` takes a file, a module, or an entry
-point in the group GROUP; installed ones are loaded for every run. A run notes those that it used, with their SHA-256.
+A plugin registers what it brings when it is imported, by `register` and `register_family` of model_wrappers and
+`register_preset` and `register_suite` of this file. `--plugin` takes a file, a module, or an entry point in the group
+GROUP; installed ones are loaded for every run. One whose code has changed meanwhile is imported again. A run notes
+those that it used, with a hash of their syntax trees, in which comments and layout do not count.
 """
 
+import ast
+import hashlib
 import importlib
 import importlib.metadata
 import importlib.util
+import inspect
+import os
 import re
+import sys
 import traceback
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -18,7 +25,7 @@ from typing import Any
 from harness.elements import import_file
 from harness.errors import UserError, explained
 from harness.methods.presets import ALL, GROUPS, LENGTHS, PRESETS, ROLES, Preset, split_lengths
-from harness.records.files import code_hash, files_hash
+from harness.records.files import files_hash, with_helpers
 from harness.records.schema import PluginName, RunConfig
 from harness.suites.questions import NAME as SUITE_NAME
 from harness.suites.registry import SUITES
@@ -79,17 +86,26 @@ def _check_prompt(suite: str, generator: Generator) -> None:
 
 
 def load(plugin: str) -> PluginName:
-    """Import a plugin, unless this process has already: a file, a module, or the name of an entry point.
+    """Import a plugin, unless this process has its code already: a file, a module, or the name of an entry point.
 
-    Raises UserError for one that cannot be imported, registers nothing or a name that is taken, or has changed
-    meanwhile.
+    Raises UserError for one that cannot be imported, and for one that registers nothing or a name that is taken.
     """
-    module, path, sha256 = _found(plugin)
-    if path not in _loaded:
-        _loaded[path] = PluginName(plugin, str(path), sha256, _registered(plugin, module, path))
-    if _loaded[path].sha256 != sha256:
-        raise UserError(f"plugin {plugin} has changed since it was imported; start Python anew")
+    module, path, files = _found(plugin)
+    sha256 = syntax_hash(files)
+    if path not in _loaded or _loaded[path].sha256 != sha256:
+        _loaded[path] = PluginName(plugin, str(path), sha256, _registered(plugin, module, path, files))
     return _loaded[path]
+
+
+def syntax_hash(files: Iterable[Path]) -> str:
+    """SHA-256 of the syntax trees of Python files; of one that is no Python, of its bytes."""
+    digest = hashlib.sha256()
+    for file in files:
+        content = file.read_bytes()
+        with suppress(SyntaxError, ValueError, RecursionError):  # importing it says what is wrong
+            content = ast.dump(ast.parse(content)).encode()
+        digest.update(content)
+    return digest.hexdigest()
 
 
 def load_all(plugins: Iterable[str]) -> None:
@@ -112,22 +128,16 @@ def used_by(config: RunConfig, model_types: Iterable[str] = ()) -> list[PluginNa
 
 
 def restore(recorded: Iterable[PluginName], suites: Iterable[str]) -> None:
-    """Load again those plugins of a run that brought one of these suites. Raises UserError for one that changed."""
+    """Load again those plugins of a run that brought one of these suites; stderr names one that has changed."""
     for each in recorded:
         brought = ", ".join(sorted({*suites} & {*each.registered.get("suites", [])}))
+        if not brought:
+            continue
         plugin = each.path if each.plugin.endswith(".py") else each.plugin
-        if brought and _found(plugin)[2] != each.sha256:
-            raise UserError(
-                f"suite {brought} is of the plugin {plugin}, which is not what it was when the run was made (its "
-                "SHA-256 differs from run.json's); restore it, or make a new run"
+        if load(plugin).sha256 != each.sha256:
+            print(
+                f"suite {brought} is of the plugin {plugin}, which has changed since the run was made", file=sys.stderr
             )
-        if brought:
-            load(plugin)
-
-
-def brings(decoder: Decoder) -> bool:
-    """Whether a decoder is of a loaded plugin."""
-    return any(decoder.name in plugin.registered.get("decoders", []) for plugin in _loaded.values())
 
 
 def blame(decoder: Decoder, error: BaseException) -> str | None:
@@ -149,35 +159,53 @@ def _check_name(what: str, name: str, taken: set[str], pattern: re.Pattern[str] 
         raise ValueError(f"a {what} {name!r} is there already; choose another name" if name in taken else wrong)
 
 
-def _registered(plugin: str, module: str, path: Path) -> dict[str, list[str]]:
-    """Import a plugin, a module's name or a file: the names it registers, by kind. After a UserError nothing of it
-    stays."""
+def _registered(plugin: str, module: str, path: Path, files: Collection[Path]) -> dict[str, list[str]]:
+    """Import a plugin, a module's name or a file: the names it registers, by kind.
+
+    What it registered before its code changed goes. After a UserError all is as it was.
+    """
     from model_wrappers.backbones.registry import FAMILIES  # torch: not for --help
 
     registries: dict[str, dict[str, Any]]
     registries = {"decoders": METHODS, "presets": PRESETS, "suites": SUITES, "families": FAMILIES}
     before = {kind: dict(registry) for kind, registry in registries.items()}
+    if path in _loaded:
+        for kind, names in _loaded[path].registered.items():
+            for name in names:
+                registries[kind].pop(name, None)
+        _forget_modules(files)
+    others = {kind: set(registry) for kind, registry in registries.items()}
     try:
         if module.endswith(".py"):
             import_file(path, files_hash([path])[:8])
         else:
             importlib.import_module(module)
-        added = {kind: [name for name in each if name not in before[kind]] for kind, each in registries.items()}
+        added = {kind: [name for name in each if name not in others[kind]] for kind, each in registries.items()}
         # A module that was imported before has registered its decoders then.
-        files = {name: file_of(each.source) for name, each in METHODS.items() if not isinstance(each.source, str)}
-        earlier = [name for name, file in files.items() if Path(file).resolve() == path.resolve()]
+        sources = {name: file_of(each.source) for name, each in METHODS.items() if not isinstance(each.source, str)}
+        earlier = [name for name, file in sources.items() if Path(file).resolve() == path.resolve()]
         added["decoders"] = list(dict.fromkeys([*added["decoders"], *earlier]))
         if not any(added.values()):
             raise ValueError("it registers nothing; a decoder needs @register(name) before its function")
         for name in added["decoders"]:
-            others = {preset for preset in PRESETS if PRESETS[preset].method != name}
-            _check_name("method", name, {*GROUPS, ALL, *others})
+            taken = {preset for preset in PRESETS if PRESETS[preset].method != name}
+            _check_name("method", name, {*GROUPS, ALL, *taken})
     except (Exception, SystemExit) as error:  # whatever its code raises
         for kind, registry in registries.items():
             registry.clear()
             registry.update(before[kind])
         raise UserError(f"plugin {plugin}{_reason(error, path)}") from error
     return {kind: names for kind, names in added.items() if names}
+
+
+def _forget_modules(files: Collection[Path]) -> None:
+    """Let the modules of these files be imported again."""
+    paths = {str(file.resolve()) for file in files}
+    for name, module in list(sys.modules.items()):
+        file = vars(module).get("__file__") if inspect.ismodule(module) else None
+        if file is not None and os.path.realpath(file) in paths:
+            del sys.modules[name]
+    importlib.invalidate_caches()
 
 
 def _reason(error: BaseException, path: Path) -> str:
@@ -189,14 +217,15 @@ def _reason(error: BaseException, path: Path) -> str:
     return f"{f', line {line}' if line else ''}: {' '.join(text.split())}"
 
 
-def _found(plugin: str) -> tuple[str, Path, str]:
-    """What a plugin stands for (a file's or a module's name), its file, and the SHA-256 of its code: of what a file
-    imports from its folder, or of a package's Python files. Raises UserError."""
+def _found(plugin: str) -> tuple[str, Path, list[Path]]:
+    """What a plugin stands for (a file's or a module's name), its file, and the files of its code: those that a file
+    imports from its folder, or a package's Python files. Raises UserError."""
     name = {entry.name: entry.value for entry in importlib.metadata.entry_points(group=GROUP)}.get(plugin, plugin)
     if name.endswith(".py"):
         path = Path(name).expanduser().resolve()
         with explained(f"plugin {plugin}: there is no such file", OSError):
-            return name, path, code_hash(path)
+            path.read_bytes()
+        return name, path, with_helpers(path)
     with explained(f"plugin {plugin}", Exception, SystemExit):  # of the package that it is in, or a name that is none
         found, package = importlib.util.find_spec(name), importlib.util.find_spec(name.partition(".")[0])
     if found is None or found.origin is None or not found.has_location or package is None:
@@ -204,4 +233,4 @@ def _found(plugin: str) -> tuple[str, Path, str]:
             f"plugin {plugin}: there is no module {name}; give FILE.py, a module, or an entry point of {GROUP}"
         )
     path, folders = Path(found.origin), package.submodule_search_locations
-    return name, path, files_hash(sorted(Path(folders[0]).rglob("*.py"))) if folders else code_hash(path)
+    return name, path, sorted(Path(folders[0]).rglob("*.py")) if folders else with_helpers(path)

@@ -6,7 +6,6 @@ Which methods are one series is read from the run's configuration, so that a new
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -232,28 +231,6 @@ def draw_curves(curves: dict[str, Path]) -> tuple[Figure, list[str]]:
         axes.set_yscale("log")
         plain_log(axes.yaxis, (1, 2, 5))
     axes.legend()
-    return figure, []
-
-
-def draw_throughput(record: Path) -> tuple[Figure, list[str]]:
-    """Responses a second against responses at once. Raises UserError for no record of harness.bench --throughput."""
-    unlike = f"{record} is no record of harness.bench --throughput --out"
-    with explained(unlike, OSError, ValueError, KeyError, TypeError, RecursionError):
-        table = pd.DataFrame(json.loads(record.read_text(encoding="utf-8"))["throughput"])
-        numbers = table[["batch", "responses/s"]]
-        if bool in {*numbers.map(type).to_numpy().ravel()} or not (np.isfinite(numbers) & (numbers > 0)).all(axis=None):
-            raise ValueError("a batch and its responses a second are numbers above 0")
-        means = table.groupby(["method", "batch"], sort=False)["responses/s"].mean()
-    names = list(dict.fromkeys(table["method"]))
-    figure, axes = new_figure(2.3, entries=names)
-    for name, look in zip(names, looks(), strict=False):
-        axes.plot(means[name].index, means[name], linewidth=0.7, label=name, **look)
-    axes.set(xscale="log", yscale="log", xlabel="responses decoded at once", ylabel="responses a second")
-    sizes = sorted(set(table["batch"]))
-    axes.set_xticks(sizes, [str(size) for size in sizes])
-    axes.xaxis.set_minor_formatter(NullFormatter())
-    plain_log(axes.yaxis, (1, 2, 5))
-    legend_below(figure, axes)
     return figure, []
 
 

@@ -56,14 +56,13 @@ class FigureOptions:
     series: tuple[str, ...] = option(
         "methods that are one line of the front", (), positional=False, nargs="+", metavar="TITLE=PATTERN"
     )
-    throughput: Path | None = option("record of `fef-dllm bench --throughput --out`", metavar="FILE")
 
 
 def main(line: list[str] | None = None) -> int:
     """The command line; 0 when the figures that the records suffice for are written."""
     options = parsed(FigureOptions, line, "Draw the figures of a run from its records.")
-    if options.run is None and not ((options.curves or options.throughput) and options.out):
-        raise UserError("name a run's folder, or --out with --curves or --throughput")
+    if options.run is None and not (options.curves and options.out):
+        raise UserError("name a run's folder, or --out with --curves")
     series = _pairs("--series takes TITLE=PATTERN", options.series)
     drawings: dict[str, Callable[[], tuple[Figure, list[str]]]] = {}
     if options.run is not None:
@@ -85,8 +84,6 @@ def main(line: list[str] | None = None) -> int:
     if options.curves:
         curves = {name: Path(file) for name, file in _pairs("--curves takes NAME=FILE", options.curves).items()}
         drawings["curves"] = lambda: charts.draw_curves(curves)
-    if options.throughput is not None:
-        drawings["throughput"] = partial(charts.draw_throughput, options.throughput)
     out = options.out or Path(options.run or "") / "figures"
     style: Any = {
         **matplotlib.rcParamsDefault,

@@ -3,6 +3,7 @@
     python tables/render.py results/runs/NAME
     python tables/render.py results/runs/NAME --paper --pdf --out FOLDER
     python tables/render.py results/runs/NAME --intervals --measures
+    python tables/render.py results/runs/NAME --published
     python tables/render.py results/runs/NAME --against llada
     python tables/render.py results/reference/main results/reference/ablations --paper --pdf
     python tables/render.py outputs/20261126_120000  # a work folder of OpenCompass
@@ -67,22 +68,29 @@ def render(
     columns: Sequence[str] = (),
     captions: bool = True,
     measures: bool = False,
+    published: bool = False,
 ) -> dict[str, str]:
     """File name -> content of every table of a run.
 
     paper: the paper's numbers too, where it has any of the run's methods and suites. intervals: sub-rows of intervals
     and p-values. against: the method to compare all others with. columns: groups and headings that stay (all without).
-    captions: whether tables have one. measures: those of the field too. Raises UserError if the run has no items, is
-    damaged or has no such method or column.
+    captions: whether tables have one. measures: those of the field too. published: published accuracies beside the
+    measured ones. Raises UserError if the run has no items, is damaged or has no such method or column.
     """
-    return as_files(sheets_of(run, paper, intervals, against, measures), columns, captions)
+    return as_files(sheets_of(run, paper, intervals, against, measures, published), columns, captions)
 
 
 def sheets_of(
-    run: Run, paper: bool = False, intervals: bool = False, against: str = "", measures: bool = False
+    run: Run,
+    paper: bool = False,
+    intervals: bool = False,
+    against: str = "",
+    measures: bool = False,
+    published: bool = False,
 ) -> list[Sheet]:
     """Every table of a run with its numbers; arguments and errors as of `render`."""
-    request = TableRequest(run, measure(run), paired(run) if intervals else None, paper, against, measures)
+    pairs = paired(run) if intervals else None
+    request = TableRequest(run, measure(run), pairs, paper, against, measures, published)
     return [sheet for make in SHEETS for sheet in make(request)]
 
 
@@ -144,6 +152,7 @@ class RenderOptions:
     paper: bool = option("also the paper's numbers beside the measured ones", False)
     intervals: bool = option("95%% intervals and p-values under each row", False)
     measures: bool = option("also tokens per forward, per second, and AUP", False)
+    published: bool = option("a column of the accuracies that methods were published with, where any is known", False)
     against: str = option("also every method beside this one, with intervals", "", metavar="METHOD")
     columns: str = option('suites, "Mean" and headings that stay: "Mean,Acc." (all)', "", metavar="NAMES")
     no_caption: bool = option("tables without their caption", False)
@@ -163,7 +172,7 @@ def main(line: list[str] | None = None) -> int:
         if is_work_folder(folder):
             sheets, doubts = [work_folder_sheet(folder)], []
         else:
-            wanted = (options.paper, options.intervals, options.against, options.measures)
+            wanted = (options.paper, options.intervals, options.against, options.measures, options.published)
             run = read_measured(folder)
             sheets, doubts = sheets_of(run, *wanted), [*empty(run), *timing(run)]
         files = as_files(sheets, *shown)

@@ -4,8 +4,6 @@
     python -m harness.bench --costs              cost of each kind of pass; on a GPU its peak memory too
     python -m harness.bench --costs --arch llada-8b --device cuda --prompt 256 --response 256
     python -m harness.bench --training           throughput of training, all positions against subsets
-    python -m harness.bench --throughput         responses a second against how many are decoded at once
-    python -m harness.bench --estimate h100      a method's calls on dev problems, priced at LLaDA-8B's shape
     python -m harness.bench --gpu --out FILE     a machine with one GPU, in about ten minutes
 
 `--gpu` measures nano's responses against the golden records, the passes of LLaDA-8B's shape (random weights, bf16),
@@ -26,7 +24,6 @@ from typing import TYPE_CHECKING
 
 from harness.errors import UserError, explained, one_line_errors
 from harness.options import option, parsed
-from model_wrappers.options import meant
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -53,13 +50,9 @@ class BenchOptions:
     training: bool = option("examples and tokens per second of training", False)
     costs: bool = option("cost of draft and verification passes, and their memory on a GPU", False)
     rows: str | None = option("numbers of rows for --costs (default 1,2,4,8,16,32)")
-    estimate: str | None = option("of a device (h100): calls of --model's decoders, priced at LLaDA-8B's shape")
-    throughput: bool = option("responses a second against how many are decoded at once", False)
     gpu: bool = option("all that a machine with one GPU is measured by", False)
-    suite: str = option("suites of --estimate and --throughput (default gsm8k,mbpp)", "gsm8k,mbpp")
     arch: str | None = option("for --costs: random weights of a shape, such as llada-8b, instead of --model")
     layers: int | None = option("layers of --arch (default: the shape's)", least=1)
-    limit: int = option("problems per suite, where problems are decoded (default 200)", 200, least=1)
     out: Path | None = option("also write the tables and the environment as JSON")
 
 
@@ -86,37 +79,20 @@ def main(line: list[str] | None = None) -> int:
 
 def measured(options: BenchOptions) -> Iterator[Tables]:
     """The tables of the options, part after part. Raises UserError for what clashes or is unknown, before measuring."""
-    from harness.bench.decoders import bench_methods, bench_prompts, bench_throughput
+    from harness.bench.decoders import bench_methods, bench_prompts
     from harness.bench.passes import bench_training
-    from harness.bench.shapes import DEVICES, bench_estimate
     from harness.runs.selection import methods_named
-    from harness.suites.registry import suites_named
-    from model_wrappers import load_backbone
-    from model_wrappers.batches import in_batch
 
-    wrong = "--rows is for --costs; add it" if options.rows and not options.costs else ""
-    if options.estimate not in (None, *DEVICES):
-        wrong = f"--estimate {options.estimate}: nothing is known of it{meant(options.estimate, DEVICES)}"
-    if wrong:
-        raise UserError(wrong)
+    if options.rows and not options.costs:
+        raise UserError("--rows is for --costs; add it")
     if options.gpu:
         yield from parts(options.device)
-        return
-    if options.costs:
+    elif options.costs:
         yield costs(options)
-        return
-    if options.training:
+    elif options.training:
         yield {"training": bench_training(options.model, options.repeats)}, []
-        return
-    suites, presets = [*suites_named(options.suite)], methods_named(options.methods)
-    if options.estimate is not None:
-        backbone = load_backbone(options.model)
-        yield {"estimate": bench_estimate(backbone, options.estimate, suites, options.limit, presets)}, []
-    elif options.throughput:
-        backbone = load_backbone(options.model, options.device, options.dtype)
-        in_batch(backbone)  # refused here if it decodes no batches
-        yield {"throughput": bench_throughput(backbone, suites, options.limit, options.repeats, presets)}, []
     else:
+        presets = methods_named(options.methods)
         backbone = backbone_of(options)
         prompts = bench_prompts(backbone)
         yield {"methods": bench_methods(backbone, prompts, options.response, options.repeats, presets)}, []

@@ -1,57 +1,55 @@
-"""What responses cost: against the forwards that they make, by how many are decoded at once, and on golden problems."""
+"""What responses cost: against the forwards that they make, and on golden problems."""
 
-import time
 from collections.abc import Callable, Sequence
+from copy import copy
 from functools import partial
-from itertools import product
 from typing import Any
 
 import pandas as pd
-import psutil
 import torch
 
 from harness.bench.passes import random_ids
 from harness.errors import UserError
 from harness.measures.table import REFERENCE
 from harness.methods.presets import Preset
-from harness.records.environment import interleaved
+from harness.records.environment import interleaved, seconds_of
 from harness.records.store import KEY, Run
 from harness.runs.responses import cost_and_tokens
 from harness.stats import median_ratio, ratio_of_totals
 from harness.suites.registry import PAPER_SUITES, problems, suite_named
 from model_wrappers import Backbone, Trace, decode, load_backbone
-from model_wrappers.backbones.protocol import BackboneLike, KeyValues
-from model_wrappers.batches import at_once, in_batch
-from model_wrappers.chat import content_length, encode_question
+from model_wrappers.chat import encode_question
 from model_wrappers.costs import hash_of
 
 AT_ONCE = 5  # golden problems that pass through all methods before the next ones
-SHARES = {"median": 0.5, "90%": 0.9, "99%": 0.99}
 
 
 def bench_methods(
     backbone: Backbone, prompts: list[torch.Tensor], response: int, repeats: int, presets: dict[str, Preset]
 ) -> pd.DataFrame:
-    """Cost of a response for each preset, a mean over the prompts (P,), and its overhead beyond its forwards.
+    """Cost of a response for each preset, a mean over the prompts (P,), and the decoder's own part of it.
 
-    The bare forwards are the decoder's calls, recorded once and replayed. Speedups are over the first preset.
+    "calls, ms" is spent in the model's calls; "overhead, %" is the decoder's own time over that. Speedups are over the
+    first preset.
     """
+    model, calls_seconds = with_timed_calls(backbone)
     traces: dict[str, list[Trace]] = {}
-    calls: dict[str, Callable[[], object]] = {}
+    inside: dict[str, list[float]] = {name: [] for name in presets}
+    runs: dict[str, Callable[[], object]] = {}
+
+    def decode_all(name: str, options: dict[str, Any]) -> None:
+        calls_seconds.clear()
+        traces[name] = [decode(model, prompt_P, **options).trace for prompt_P in prompts]
+        inside[name].append(sum(calls_seconds))
+
     for name, options in options_of(backbone, "bench", presets, {"gen_length": response}).items():
         options.pop("baseline", None)  # PC-Sampler's token counts fit one vocabulary, and change no cost
-
-        def run(model: BackboneLike, options: dict[str, Any] = options) -> list[Trace]:
-            return [decode(model, prompt_P, **options).trace for prompt_P in prompts]
-
-        recording = _Recording(backbone)
-        traces[name] = run(recording)
-        calls |= {f"{name} decoder": partial(run, backbone), f"{name} bare": recording.replay}
-    seconds = interleaved(calls, backbone.device, repeats)
+        runs[name] = partial(decode_all, name, options)
+    seconds = interleaved(runs, backbone.device, repeats)
     first = next(iter(presets))
     rows = []
     for name, made in traces.items():
-        decoder, bare = seconds[f"{name} decoder"], seconds[f"{name} bare"]
+        decoder, calls = seconds[name], pd.Series(inside[name][-repeats:])
         rows.append(
             {
                 "method": name,
@@ -59,52 +57,28 @@ def bench_methods(
                 "rows": sum(trace.rows for trace in made) / len(prompts),
                 "token-forwards": sum(trace.token_forwards for trace in made) / len(prompts),
                 "decoder, ms": 1e3 * decoder.median() / len(prompts),
-                "bare forwards, ms": 1e3 * bare.median() / len(prompts),
-                "overhead, %": 100 * (median_ratio(decoder, bare) - 1),
+                "calls, ms": 1e3 * calls.median() / len(prompts),
+                "overhead, %": 100 * (median_ratio(decoder, calls) - 1),
                 "speedup, forwards": ratio_of_totals([t.forwards for t in traces[first]], [t.forwards for t in made]),
-                "speedup, seconds": median_ratio(seconds[f"{first} decoder"], decoder),
+                "speedup, seconds": median_ratio(seconds[first], decoder),
             }
         )
     return pd.DataFrame(rows)
 
 
-class _Recording:
-    """A backbone that records the calls made to it and replays them without the decoder."""
+def with_timed_calls(backbone: Backbone) -> tuple[Backbone, list[float]]:
+    """A copy of the backbone, on the same model, and the list that the seconds of its calls are appended to."""
+    model: Any = copy(backbone)
+    seconds: list[float] = []
 
-    def __init__(self, backbone: Backbone) -> None:
-        self._backbone = backbone
-        self.mask_id, self.eos_id, self.vocab_size = backbone.mask_id, backbone.eos_id, backbone.vocab_size
-        self.device, self.eot_id, self.reads_at = backbone.device, backbone.eot_id, backbone.reads_at
-        self._calls: list[Callable[[], object]] = []
-        self._cache: KeyValues | None = None
+    def timed(call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        results: list[Any] = []
+        seconds.append(seconds_of(lambda: results.append(call(*args, **kwargs)), backbone.device))
+        return results[0]
 
-    def logits(self, ids_BL: torch.Tensor, positions: torch.Tensor | None = None, causal: bool = False) -> torch.Tensor:
-        self._calls.append(partial(self._backbone.logits, ids_BL.clone(), positions, causal))
-        return self._backbone.logits(ids_BL, positions, causal)
-
-    def extend(
-        self,
-        ids_1N: torch.Tensor,
-        position_N: torch.Tensor,
-        positions: torch.Tensor,
-        cache: KeyValues | None = None,
-        visible_NK: torch.Tensor | None = None,
-        **how: Any,
-    ) -> tuple[torch.Tensor, KeyValues]:
-        kept = 0 if cache is None else cache.get_seq_length()
-        extend = partial(self._backbone.extend, ids_1N.clone(), position_N, positions, visible_NK=visible_NK, **how)
-
-        def again() -> None:  # after the first `kept` tokens that the call before it left in the cache
-            if self._cache is not None:
-                self._cache.forget(max(0, self._cache.get_seq_length() - kept))
-            _, self._cache = extend(cache=self._cache)
-
-        self._calls.append(again)
-        return extend(cache=cache)
-
-    def replay(self) -> None:
-        for call in self._calls:
-            call()
+    model.logits = partial(timed, model.logits)
+    model.extend = partial(timed, model.extend)
+    return model, seconds
 
 
 def dev_prompts(backbone: Backbone, suite: str, count: int) -> list[torch.Tensor]:
@@ -131,64 +105,6 @@ def options_of(
         lengths = {"gen_length": setting.gen_length, "block_length": setting.block_length}
         found[name] = {"method": preset.method, **lengths, **setting.options}
     return found
-
-
-def bench_throughput(
-    backbone: Backbone, suites: list[str], limit: int, repeats: int, presets: dict[str, Preset]
-) -> pd.DataFrame:
-    """A row for each suite, method and batch size up to `limit`, the dev problems of a suite: medians over rounds.
-
-    Columns: responses and content tokens a second, the former over batch 1, percentiles of a response's seconds in the
-    last round, and GB, the most memory: allocated on a GPU, of the process on a CPU.
-    """
-    rows = []
-    sizes = [size for size in (1, 2, 4, 8, 16, 32, 64) if size <= limit]
-    for suite in suites:
-        prompts = dev_prompts(backbone, suite, limit)
-        measured: dict[Any, _AtOnce] = {}
-        for size, (name, options) in product(sizes, options_of(backbone, suite, presets).items()):
-            responses = [partial(decode, prompt_ids=prompt_P, **options) for prompt_P in prompts]
-            measured[name, size] = _AtOnce(backbone, size, responses)
-        seconds = interleaved(dict(measured), backbone.device, repeats)
-        for (name, size), batch in measured.items():
-            finished = pd.DataFrame(batch.finished)
-            a_second = median_ratio(limit, seconds[name, size])
-            rows.append(
-                {
-                    "suite": suite,
-                    "method": name,
-                    "batch": size,
-                    "responses/s": a_second,
-                    "tokens/s": a_second * finished["tokens"].mean(),
-                    "over batch 1": median_ratio(seconds[name, 1], seconds[name, size]),
-                    **{f"s, {text}": finished["seconds"].quantile(share) for text, share in SHARES.items()},
-                    "GB": batch.memory,
-                }
-            )
-    return pd.DataFrame(rows).sort_values(["suite", "method", "batch"], kind="stable")
-
-
-class _AtOnce:
-    """All responses of a method, `size` at once. finished: seconds and content tokens of each, the last time."""
-
-    def __init__(self, backbone: Backbone, size: int, responses: Sequence[Callable[[Backbone], Any]]) -> None:
-        self._backbone, self._size, self._responses = backbone, size, responses
-        self.finished: list[dict[str, float]] = []
-        self.memory = 0.0
-
-    def __call__(self) -> None:
-        on_gpu = self._backbone.device.type == "cuda"
-        if on_gpu:
-            torch.cuda.reset_peak_memory_stats(self._backbone.device)
-        jobs = [partial(self._response, each) for each in self._responses]
-        self.finished = [job() for job in jobs] if self._size == 1 else list(at_once(jobs, self._size))
-        most = torch.cuda.max_memory_allocated(self._backbone.device) if on_gpu else psutil.Process().memory_info().rss
-        self.memory = most / 1e9
-
-    def _response(self, response: Callable[[Backbone], Any]) -> dict[str, float]:
-        began = time.perf_counter()
-        out = response(self._backbone if self._size == 1 else in_batch(self._backbone))
-        return {"seconds": time.perf_counter() - began, "tokens": content_length(self._backbone, out.tokens)}
 
 
 def bench_responses(

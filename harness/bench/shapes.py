@@ -151,7 +151,7 @@ class _CallCounter:
         return self._run(*call)
 
 
-def bench_estimate(
+def estimate(
     backbone: Backbone, device: str, suites: list[str], limit: int, presets: dict[str, Preset], arch: str = "llada-8b"
 ) -> pd.DataFrame:
     """A row for each method and suite: means of a response to `limit` dev problems, priced at `arch` on one of DEVICES.

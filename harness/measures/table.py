@@ -19,7 +19,7 @@ from harness.stats import effective_trials
 REFERENCE = "llada"  # the method whose seconds and forwards are 1.00x
 PAIR = ["method", "suite"]
 PROBLEM = ["suite", "item"]
-POSITIVE = ["seconds", "forwards"]
+SPENT = ["seconds", "forwards"]
 BOTH_SECONDS = ["seconds_reference", "seconds"]
 COUNTED = ["proposed", "accepted", "rejected"]
 OPTIONAL = [
@@ -134,9 +134,9 @@ def checked_items(run: Run) -> pd.DataFrame:
     if items.empty:
         raise UserError(f"{run.folder} holds no items yet: items.jsonl is empty or missing; run harness/run.py first")
     columns: dict[str, Any] = {}
-    for name in ("item", *POSITIVE, *COUNTED):
+    for name in ("item", *SPENT, *COUNTED):
         values = _numbers(items, name)
-        least = 0.0 if name not in POSITIVE else math.ulp(0.0)
+        least = math.ulp(0.0) if name == "seconds" else 0.0  # a random baseline makes no forwards
         elsewhere = np.isnan(values) & (name == "seconds" and run.speed is not None)
         wrong = np.flatnonzero(~((values >= least) & (values < math.inf) | elsewhere))
         if len(wrong):
@@ -156,7 +156,7 @@ def checked_items(run: Run) -> pd.DataFrame:
 
 def shared_with_reference(items: pd.DataFrame, reference: str = REFERENCE) -> pd.DataFrame:
     """Those of `checked_items` that the reference has too, in their order, with its numbers as <name>_reference."""
-    names = [*POSITIVE, "content_tokens", "verdict", "tokens"]
+    names = [*SPENT, "content_tokens", "verdict", "tokens"]
     its = items.loc[items["method"] == reference, ["suite", "item", *names]]
     return items.merge(its, on=["suite", "item"], suffixes=("", "_reference"))
 
@@ -177,13 +177,13 @@ def _against_reference(items: pd.DataFrame) -> pd.DataFrame:
     shared = shared_with_reference(items)
     shared.loc[shared[BOTH_SECONDS].isna().any(axis=1), BOTH_SECONDS] = math.nan
     groups = shared.groupby(PAIR, observed=True)
-    sums = groups[[*POSITIVE, *(f"{name}_reference" for name in POSITIVE)]].sum()
+    sums = groups[[*SPENT, *(f"{name}_reference" for name in SPENT)]].sum()
     lengths = groups[["content_tokens", "content_tokens_reference"]].mean()
     return pd.DataFrame(
         {
             "shared_items": groups.size(),
             "speedup": sums["seconds_reference"] / sums["seconds"],
-            "forward_speedup": sums["forwards_reference"] / sums["forwards"],
+            "forward_speedup": sums["forwards_reference"] / sums["forwards"].replace(0, math.nan),
             LENGTH: lengths["content_tokens"] / lengths["content_tokens_reference"].replace(0, math.nan),
         }
     )

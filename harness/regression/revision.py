@@ -24,7 +24,6 @@ import torch
 
 from harness.errors import UserError
 from model_wrappers import decode, load_backbone
-from model_wrappers.chat import response_text
 
 if TYPE_CHECKING:
     from harness.records.schema import RunConfig
@@ -50,19 +49,6 @@ def checkout(rev: str) -> Iterator[Path]:
             yield tree
         finally:
             signal.signal(signal.SIGTERM, before)
-
-
-def revision_of(folder: Path) -> str:
-    """The commit that last changed a folder. Raises UserError for later changes, or if git does not know."""
-    path = str(folder.resolve())
-    wrong = f"{folder} has changes that are not committed" if _git("status", "--porcelain", "--", path) else ""
-    commit = _git("rev-list", "-1", "HEAD", "--", path)
-    ends = Path(ROOT, _git("rev-parse", "--git-path", "shallow"))  # commits whose parents a shallow clone lacks
-    if not wrong and (not commit or (ends.exists() and commit in ends.read_text().split())):
-        wrong = f"this clone's history does not have the commit that {folder} came with"
-    if wrong:
-        raise UserError(wrong)
-    return commit
 
 
 def _git(*arguments: str, **environment: str) -> str:
@@ -133,7 +119,7 @@ def backbone_of(name: str, device: str, dtype: str, graphs: bool) -> Any:
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
-    """Decode one response: {seconds, forwards, tokens, text, costs, windows}."""
+    """Decode one response: {seconds, forwards, tokens}."""
     where = (request["device"], request["dtype"], request["graphs"])
     backbone, options = backbone_of(request["model"], *where), dict(request["options"])
     if request["draft"] is not None:
@@ -152,9 +138,6 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
         "seconds": out.trace.seconds,
         "forwards": out.trace.forwards,
         "tokens": hashlib.sha256(out.tokens.numpy().tobytes()).hexdigest(),
-        "text": response_text(backbone, out.tokens),
-        "costs": {name: value for name, value in vars(out.trace).items() if isinstance(value, int)},
-        "windows": [(window.proposed, window.accepted, window.committed) for window in out.trace.windows],
     }
 
 

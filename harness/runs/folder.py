@@ -19,7 +19,6 @@ from harness.records.environment import busy_warning, describe, receipt
 from harness.records.files import BESIDE, TRACES, WEIGHTS, files_hash, model_hashes
 from harness.records.schema import SCHEMA, RunConfig, RunRecord
 from harness.records.store import config_hash, read_meta, write_meta
-from harness.runs.functions import function_of
 from harness.runs.resolve import ResolvedRun
 from model_wrappers.backbones.model import Backbone
 from model_wrappers.decoders import Decoder
@@ -112,21 +111,17 @@ def describe_data(run: ResolvedRun, data: Path) -> dict[str, Any]:
 
 
 def made_with(run: ResolvedRun, backbones: dict[str, Backbone], data: dict[str, Any]) -> dict[str, Any]:
-    """What a run is made with, as run.json has it: environment, weights, data, options, functions, plugins.
+    """What a run is made with, as run.json has it: environment, weights, data, options, plugins.
 
     data: as `describe_data` says. Of the process that decodes: its machine, and the models that it loaded.
     """
     config = run.config
     plugins = used_by(config, {backbone.model.config.model_type for backbone in backbones.values()})
-    functions = {key: noted for key, decoder in run.decoders.items() if (noted := function_of(decoder))}
     return {
         "environment": describe(config.device or "cpu", config.dtype or "float32"),
         "weights": {name: _weights(backbone) for name, backbone in backbones.items()},
         "data": data,
-        "code": {
-            "options": _resolved_options(config, run.decoders),
-            **({"functions": functions} if functions else {}),
-        },
+        "code": {"options": _resolved_options(config, run.decoders)},
         **({"plugins": to_builtins(plugins)} if plugins else {}),
     }
 
@@ -183,7 +178,6 @@ def unlike(before: dict[str, Any], now: dict[str, Any], machine: bool) -> list[s
                 for suite, file in files
             },
             "options": made["code"].get("options"),
-            "functions": made["code"].get("functions") if "functions" in before["code"] else None,
             # Where a plugin lies does not matter.
             "plugins": {Path(each["path"]).name: each["sha256"] for each in made.get("plugins", [])},
         }

@@ -19,7 +19,7 @@ from msgspec import UNSET
 
 from harness.errors import UserError, once
 from harness.records.files import code_hash, file_hash, files_hash
-from harness.records.schema import QuestionsName, RunConfig, SuiteName
+from harness.records.schema import Method, QuestionsName, RunConfig, SuiteName
 from harness.runs.models import read_models, rows_of, with_own_roles
 from harness.runs.options import RunOptions
 from harness.runs.pool import Workers, workers_of
@@ -42,7 +42,8 @@ BATCHED_CHUNK = 32  # items of a chunk in batches: at its end fewer and fewer re
 class ResolvedRun:
     """A run with what its configuration names: suites by name, decoders by the method's key; and who decodes.
 
-    data: the folder of its real problems; None where there are none.
+    data: the folder of its real problems; None where there are none. one_at_a_time: methods whose responses are not
+    decoded at once, though others are.
     """
 
     config: RunConfig
@@ -50,13 +51,14 @@ class ResolvedRun:
     decoders: dict[str, Decoder]
     data: Path | None = None
     workers: Workers | None = None
+    one_at_a_time: frozenset[str] = frozenset()
 
 
 def resolve(options: RunOptions) -> ResolvedRun:
     """A run from its options. Raises UserError or ValueError, naming the valid choices, for anything unknown."""
     workers = workers_of(options)
     presets = methods_named(options.methods, options.plugin)  # a plugin may bring suites too
-    suites = suites_named(options.suite, options.data)
+    suites = suites_named(options.suite)
     decoders = {name: preset.decoder for name, preset in presets.items()}
     for decoder in decoders.values():
         check_temperature(decoder, options.temperature)
@@ -80,11 +82,12 @@ def resolve(options: RunOptions) -> ResolvedRun:
     # Workers may be on other machines, and each finds its device itself.
     on_cpu = options.device == "cpu" if workers else device.type == "cpu"
     threads = options.threads if workers is None else workers.threads
-    seeds = _seeds(options.seed, options.temperature)
-    own = all(isinstance(decoder.source, str) for decoder in decoders.values())
+    draws = options.temperature > 0 or any(_draws(methods[name], decoder) for name, decoder in decoders.items())
+    seeds = _seeds(options.seed, draws)
+    outside = frozenset(name for name, decoder in decoders.items() if not isinstance(decoder.source, str))
     known = [math.inf if each.questions is None else len(read_questions(each.questions)) for each in suites.values()]
     most = min(options.limit or math.inf, max(known))
-    batch = _batch(options, own and most > MANY)
+    batch = _batch(options, most > MANY)
     config = RunConfig(
         models={role: names for role, names in models.items() if role in used},
         suites={name: _suite(suite, generated) for name, suite in suites.items()},
@@ -111,7 +114,10 @@ def resolve(options: RunOptions) -> ResolvedRun:
     for name, suite in suites.items():
         if wrong := suite.misjudged(config.prompt):
             print(f"{name}: {wrong}", file=sys.stderr)
-    return ResolvedRun(config, suites, decoders, Path(data) if data and not generated else None, workers)
+    folder = Path(data) if data and not generated else None
+    # Another's decoder may count on being alone in its process.
+    one_at_a_time = outside if options.batch is None else frozenset[str]()
+    return ResolvedRun(config, suites, decoders, folder, workers, one_at_a_time)
 
 
 def _data(given: str | None, suites: Mapping[str, Suite], foreign: Sequence[str]) -> str:
@@ -156,7 +162,7 @@ def _batch(options: RunOptions, worth: bool) -> int | Literal["auto"] | None:
     """How many responses are decoded at once; None for one. Raises UserError for what is no such number.
 
     Where it is not said, UNTIMED_BATCH in an untimed run whose calls can be packed if that is `worth` it: a suite has
-    more than MANY items, and all decoders are of this package; another one may count on being alone in its process.
+    more than MANY items.
     """
     batch = options.batch
     unpacked = [name for name in ("graphs", "trust_remote_code") if getattr(options, name)]
@@ -187,7 +193,13 @@ def _template_args(options: RunOptions) -> dict[str, Any]:
     return found
 
 
-def _seeds(given: str | int | tuple[int, ...], temperature: float) -> tuple[int, ...]:
+def _draws(method: Method, decoder: Decoder) -> bool:
+    """Whether a method may draw at temperature 0: by random re-masking or tokens, or because it is from outside."""
+    at_random = any(setting.options.get("remasking") == "random" for setting in method.suites.values())
+    return at_random or decoder.canvases or not isinstance(decoder.source, str)
+
+
+def _seeds(given: str | int | tuple[int, ...], draws: bool) -> tuple[int, ...]:
     """The seeds of a run. Raises UserError for what are none, and for several where all give the same tokens."""
     text = given if isinstance(given, str) else ",".join(map(str, given if isinstance(given, tuple) else (given,)))
     seeds = tuple(int(part) if WHOLE.fullmatch(part) else None for part in text.split(","))
@@ -198,8 +210,8 @@ def _seeds(given: str | int | tuple[int, ...], temperature: float) -> tuple[int,
         wrong = " must be at least 0"
     elif len(set(known)) < len(known):
         wrong = " names a seed twice"
-    elif len(known) > 1 and not temperature:
-        wrong = ": at temperature 0 all seeds give the same tokens; add --temperature"
+    elif len(known) > 1 and not draws:
+        wrong = ": at temperature 0 all seeds give the same tokens with these methods; add --temperature"
     else:
         return tuple(known)
     raise UserError(f"--seed {text}{wrong}")

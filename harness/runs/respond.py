@@ -1,18 +1,16 @@
 """The timed part of a run: an item through a method, judged, as a record. What is timed is `decode` alone."""
 
 from contextlib import nullcontext
-from functools import partial
 from typing import Any
 
 import torch
 
 from harness.errors import UserError, explained
 from harness.plugins import blame
+from harness.runs.outside import contained
 from harness.runs.problems import SuiteJob
-from harness.runs.responses import cost_and_tokens
-from harness.runs.watch import check_shared, shared_by, unchanged
+from harness.runs.responses import add_unlogged, cost_and_tokens
 from model_wrappers import Decoded
-from model_wrappers.batches import TRIED, check_turns
 from model_wrappers.chat import response_text
 from model_wrappers.trace import EventLog
 
@@ -25,24 +23,6 @@ def warm_up(job: SuiteJob, method: str, item: int) -> float:
     return _respond(job, method, item, job.prompt(method, item).roll(1), seed=0).trace.seconds
 
 
-def check_batch(job: SuiteJob, method: str, items: list[int]) -> None:
-    """Raise UserError if a decoder from outside gives other tokens in a batch than alone, of the first TRIED items."""
-    if isinstance(job.models[method].decoder.source, str):
-        return
-
-    def tried(item: int) -> Decoded | str:
-        try:
-            return _respond(job, method, item, job.prompt(method, item), job.draw(item)[1], among=True)
-        except UserError as error:
-            if error.__cause__ is None:  # of what it leaves, which is not seen twice
-                raise
-            return str(error)  # its own, which is raised where it decodes, with the others
-
-    first = items[:TRIED]
-    with explained(f"{method} on {job.suite}, items {', '.join(map(str, first))}", ValueError):
-        check_turns([partial(tried, item) for item in first])
-
-
 def _respond(
     job: SuiteJob,
     method: str,
@@ -52,31 +32,23 @@ def _respond(
     log: EventLog | None = None,
     among: bool = False,
 ) -> Decoded:
-    model = job.models[method]
+    model, who = job.models[method], f"{method} on {job.suite}, item {item}"
     outside = not isinstance(model.decoder.source, str)
-    who = f"{method} on {job.suite}, item {item}" + (", or one decoded at the same time" if among else "")
     if among:
-        shared = shared_by(model.decoder.function, job.backbones) if outside else {}
-        model = model.batched(
-            partial(check_shared, shared, who, model.decoder.function, job.backbones) if outside else None
-        )
+        model = model.batched()
     try:
-        with unchanged(job.backbones, who) if outside else nullcontext():
-            out = model.respond(prompt_P, seed, log)
-        if among and outside:
-            check_shared(shared, who, model.decoder.function, job.backbones)
-        if out.trace.forwards == 0:
-            raise ValueError("the decoder made no forward of the model, so that there is nothing to compare")
-        return out
+        with contained(job.backbones, who, seed) if outside and not among else nullcontext():
+            return model.respond(prompt_P, seed, log)
     except BaseException as error:  # a decoder may call sys.exit, or be cancelled
         if isinstance(error, KeyboardInterrupt):
             raise
         message = blame(model.decoder, error)
         if isinstance(error, UserError) or (message is None and not isinstance(error, ValueError)):
             raise
-        alone = "; in a batch responses take turns at each call of the model, --batch 1 decodes them one by one"
-        said = f"{message or error}{alone if among and outside else ''}"
-        raise UserError(f"{method} on {job.suite}, item {item}: {said}") from error
+        said = message or str(error)
+        if among and outside:
+            said += "; in a batch responses take turns at each call of the model, --batch 1 decodes them one by one"
+        raise UserError(f"{who}: {said}") from error
 
 
 def decode_item(
@@ -86,13 +58,15 @@ def decode_item(
 
     log: what receives the events of the response. among: others, as a job of `batches.at_once`. `correct` is null until
     the run is scored. Raises UserError, naming method, suite and item, if the model's logits are not finite, or a
-    decoder from outside fails.
+    decoder from outside fails or changes weights.
     """
     model = job.models[method]
     prompt_P = job.prompt(method, item)
     out = _respond(job, method, item, prompt_P, seed, log, among)
     text = response_text(model.backbone, out.tokens)
     key = {"method": method, "suite": job.suite, "item": item}
-    windows = [{**key, **vars(window)} for window in out.trace.windows]
+    if log is not None:
+        add_unlogged(log, out.tokens, model.backbone.mask_id)
+    windows = [{**key, **{name: int(count) for name, count in vars(window).items()}} for window in out.trace.windows]
     record = cost_and_tokens(key, seed, model.backbone, prompt_P, out)
     return record | {"text": text, "gold": job.golds[item], "correct": None}, windows

@@ -3,6 +3,7 @@
 Nothing here needs OpenCompass.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +11,7 @@ import torch
 from transformers import PreTrainedTokenizerBase
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
-from harness.records.files import TraceRecord, packed_columns
+from harness.records.files import REFUSED, TraceRecord, packed_columns
 from harness.records.schema import SCHEMA
 from model_wrappers import Backbone, Decoded
 from model_wrappers.costs import costs_of
@@ -44,6 +45,17 @@ def cost_and_tokens(
 ) -> dict[str, Any]:
     """What an item cost, and its tokens in numbers. key: its method, suite and item. prompt_P: LongTensor (P,)."""
     return {"schema": SCHEMA, **key, "seed": seed, **costs_of(backbone, prompt_P, out)}
+
+
+def add_unlogged(log: EventLog, tokens_G: torch.Tensor, mask_id: int) -> None:
+    """Log what a decoder wrote without request.commit or request.remask, as committed at the end."""
+    logged = [mask_id] * len(tokens_G)
+    for kind, position, token in zip(log.kind, log.position, log.token, strict=True):
+        if kind not in REFUSED and position < len(logged):
+            logged[position] = token
+    missing = [at for at, token in enumerate(tokens_G.tolist()) if logged[at] != token]
+    if missing:
+        log.committed(missing, tokens_G[missing].tolist(), [math.nan] * len(missing), ["unmasked"] * len(missing))
 
 
 def trace_of(

@@ -9,6 +9,7 @@ method's key in the records.
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,6 @@ from model_wrappers.decoders import (
     WithOptions,
     check_name,
     decoder_named,
-    name_of,
     split_options,
 )
 from model_wrappers.options import convert_options, meant
@@ -56,6 +56,7 @@ class Element:
 
 def read_elements(methods: Methods) -> Iterator[Element]:
     """The elements of --methods. Raises UserError for text that is none, ValueError for what is no decoder."""
+    numbered: dict[str, Any] = {}  # name -> the function that has it
     for given in [methods] if isinstance(methods, str) or callable(methods) else methods:
         each, own = split_options(given)
         if isinstance(each, str) and own:
@@ -63,12 +64,14 @@ def read_elements(methods: Methods) -> Iterator[Element]:
         if not isinstance(each, str):
             decoder = decoder_named(each)
             known = next((name for name, has in METHODS.items() if has.source is decoder.source or has is decoder), "")
-            name = known or name_of(each)
-            check_name(name)
-            if not known and name in (*PRESETS, *GROUPS, ALL, *METHODS):
-                raise ValueError(f"a method {name!r} is there already; give the function another name")
-            _ = decoder.options  # what is wrong with its annotation is said here, not when it is called
-            yield Element(name, "", name, arguments=own, decoder=None if known else decoder)
+            if known:
+                yield Element(known, "", known, arguments=own)
+                continue
+            decoder = _numbered(decoder, numbered)
+            check_name(decoder.name)
+            if decoder.name in (*PRESETS, *GROUPS, ALL, *METHODS):
+                raise ValueError(f"a method {decoder.name!r} is there already; give the function another name")
+            yield Element(decoder.name, "", decoder.name, arguments=own, decoder=decoder)
             continue
         for text in chain.from_iterable(map(alternatives, elements_of(each))):
             if misplaced := re.fullmatch(r"(.*?)(\(.*\))(\+\w+)", text.strip(), re.DOTALL):
@@ -80,6 +83,28 @@ def read_elements(methods: Methods) -> Iterator[Element]:
                 plugin, rest = head, ""
             name, _, cache = rest.partition("+")
             yield Element(text, plugin.strip(), name.strip(), cache.strip(), arguments)
+
+
+def _numbered(decoder: Decoder, numbered: dict[str, Any]) -> Decoder:
+    """A function as a decoder with a name of its own; lambdas, partials and closures of one name are numbered.
+
+    Args:
+        numbered: the functions so far by name; this one is added.
+    """
+    function: Any = decoder.source
+    while isinstance(function, partial):
+        function = function.func
+    first = decoder.name
+    if function is not decoder.source:
+        first = str(getattr(function, "__name__", type(function).__name__))
+    first = first.strip("<>")
+    name, number = first, 1
+    while numbered.setdefault(name, decoder.source) is not decoder.source:
+        number += 1
+        name = f"{first}-{number}"
+    named = replace(decoder, name=name)
+    vars(named)["options"] = decoder.options  # read here, for in a worker its annotation has no module
+    return named
 
 
 def methods_named(methods: Methods, plugins: Iterable[str] = ()) -> dict[str, Preset]:

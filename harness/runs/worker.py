@@ -7,24 +7,25 @@ that records them; a worker writes nothing.
 import hashlib
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
-from itertools import chain
+from itertools import chain, groupby
 from pathlib import Path
 from typing import Any
 
 import torch
 from msgspec import UNSET
 
-from harness.errors import UserError, explained
+from harness.errors import explained
 from harness.records.environment import free_bytes, receipt, seconds_of
-from harness.records.files import TraceRecord, replay, window_sums
 from harness.records.schema import PromptRecord
 from harness.runs.folder import describe_data, made_with
+from harness.runs.outside import contained
 from harness.runs.pool import Chunk, Queue
 from harness.runs.problems import SuiteJob, prompts_of
 from harness.runs.resolve import ResolvedRun
-from harness.runs.respond import check_batch, decode_item, warm_up
+from harness.runs.respond import decode_item, warm_up
 from harness.runs.responses import Passes, Response, Result, trace_of
 from model_wrappers import Backbone
 from model_wrappers.api import check_options
@@ -51,7 +52,7 @@ class Worker:
     def __init__(self, run: ResolvedRun, data: Path, jobs: list[SuiteJob], backbones: dict[str, Backbone]) -> None:
         self._config, self._decoders, self._jobs = run.config, run.decoders, {job.suite: job for job in jobs}
         self._warm: set[tuple[str, str]] = set()
-        self._tried: set[tuple[str, str]] = set()  # in turns, by suite and method
+        self._one_at_a_time = run.one_at_a_time
         self._texts: defaultdict[str, dict[int, str]] = defaultdict(dict)  # of tokens, by tokenizer
         if self._config.batch is not UNSET:
             _check_batches(jobs)
@@ -106,7 +107,7 @@ class Worker:
         """
         job = self._jobs[chunk.suite]
         if self._config.batch is not UNSET:
-            yield from self._batch(job, chunk)
+            yield from self._in_batches(job, chunk)
             return
         for method, items in chunk.pending.items():
             if self._config.timed and (chunk.suite, method) not in self._warm:
@@ -117,8 +118,8 @@ class Worker:
                 costs = pass_seconds(job.models[method], job.prompt(method, items[0]))
                 yield Passes({"method": method, "suite": chunk.suite, "item": items[0], **costs})
 
-    def _batch(self, job: SuiteJob, chunk: Chunk) -> Iterator[Result]:
-        """The responses of a chunk, several at once."""
+    def _in_batches(self, job: SuiteJob, chunk: Chunk) -> Iterator[Result]:
+        """The responses of a chunk, several at once but for the methods that decode one at a time."""
         size = self._config.batch
         if size == "auto":
             prompts = (prompt_P for own in (job.prompts, *job.own_prompts.values()) for prompt_P in own)
@@ -126,12 +127,21 @@ class Worker:
             free = free_bytes(job.backbones[0].device) // 2
             size = min(fitting(backbone, longest, free) for backbone in job.backbones)
         assert isinstance(size, int), "a number, where it is set and not auto"
-        for method, items in chunk.pending.items():
-            if len(items[:size]) > 1 and (chunk.suite, method) not in self._tried:
-                self._tried.add((chunk.suite, method))
-                check_batch(job, method, items[:size])
-        jobs = (partial(self._response, job, method, item, True) for method, item in chunk.responses)
-        yield from at_once(jobs, size)
+        for alone, group in groupby(chunk.responses, lambda response: response[0] in self._one_at_a_time):
+            responses = list(group)
+            if alone:
+                yield from (self._response(job, method, item) for method, item in responses)
+                continue
+            methods = dict.fromkeys(method for method, _ in responses)
+            jobs = (partial(self._response, job, method, item, True) for method, item in responses)
+            with self._contained(job, [*methods]):
+                yield from at_once(jobs, size)
+
+    def _contained(self, job: SuiteJob, methods: list[str]) -> AbstractContextManager[None]:
+        """Where decoders from outside share a batch, so that they share random states too."""
+        outside = [method for method in methods if not isinstance(self._decoders[method].source, str)]
+        who = f"{', '.join(outside)} on {job.suite}"
+        return contained(job.backbones, who, self._config.seed or 0) if outside else nullcontext()
 
     def _response(self, job: SuiteJob, method: str, item: int, among: bool = False) -> Result:
         """The response of a method to an item. among: others, as `decode_item` says."""
@@ -142,7 +152,6 @@ class Worker:
         if log is None:
             return Response(record, windows)
         trace = trace_of(key, model.backbone, model.gen_length, log, self._texts[model.backbone.name])
-        _check_trace(trace, record, windows, model.backbone)
         return Response(record, windows, trace)
 
 
@@ -151,25 +160,6 @@ def _check_batches(jobs: list[SuiteJob]) -> None:
     for model in (model for job in jobs for model in job.models.values()):
         with explained("--batch", ValueError, instead="give --batch 1"):
             model.batched()
-
-
-def _check_trace(trace: TraceRecord, record: dict[str, Any], windows: list[dict[str, Any]], backbone: Backbone) -> None:
-    """Raise UserError unless a trace gives the response's tokens, and its events the windows that were recorded."""
-    who = f"{trace.method} on {trace.suite}, item {trace.item}"
-    if hash_of(torch.from_numpy(replay(trace))) != record["tokens_hash"]:
-        raise UserError(
-            f"{who}: its trace gives other tokens than its response has; a decoder writes through request.commit and "
-            "request.remask alone"
-        )
-    if backbone.blocks is not None:  # whose last block may reach beyond the response, where nothing is traced
-        return
-    counted = window_sums(trace)
-    told = {name: [window[name] for window in windows] for name in counted}
-    if told != {name: values.tolist() for name, values in counted.items()}:
-        raise UserError(
-            f"{who}: its windows are not what its trace has of them; a decoder commits what a window accepts as "
-            '"accepted", rejects the rest, and then records the window'
-        )
 
 
 @torch.inference_mode()

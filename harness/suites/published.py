@@ -24,7 +24,8 @@ class Published(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Settings, and perhaps accuracies in percent, of one source: a repository with commit and files, or a paper.
 
     They are of every decoder on models whose lower-case name has the pattern `models`, or of `decoder` on a family
-    (config.json's `model_type`). accuracy: of `model`, by suite; judge: whose prompt and judge, if not OpenCompass's.
+    (config.json's `model_type`). accuracy: of `decoder`, or else LLaDA's, on `model`, by suite; judge: whose prompt and
+    judge, if not OpenCompass's.
     """
 
     source: str
@@ -33,7 +34,6 @@ class Published(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     models: str = ""
     family: str = ""
     decoder: str = ""
-    recipe: str = ""
     model: str = ""
     accuracy: dict[str, float] = {}
     judge: str = ""
@@ -69,6 +69,28 @@ def settings_of_decoder(decoder: str, family: str, suite: str) -> tuple[dict[str
         if entry.family and (entry.decoder, entry.family) == (decoder, family) and found is not None:
             return found, entry.source
     return {}, ""
+
+
+def published_accuracy(model: str, decoder: str, suite: str, setting: dict[str, Any]) -> tuple[float, str] | None:
+    """What a decoder was published with on a suite, at these lengths and options.
+
+    Args:
+        model: a folder or hub id; its last part must be the name of the model that was measured.
+        setting: lengths and options by name.
+
+    Returns:
+        The accuracy in percent, and its source; None where nothing is known.
+    """
+    name = Path(model).name.lower()
+    measured = dict(setting)
+    if measured.get("steps", 0) == measured["gen_length"]:  # a token a step, as when no steps are given
+        del measured["steps"]
+    for entry in PUBLISHED:
+        same_method = (entry.decoder or "llada") == decoder and Path(entry.model).name.lower() == name
+        if same_method and suite in entry.accuracy and entry.settings(suite) == measured:
+            judge = f", with {entry.judge}" if entry.judge else ""
+            return entry.accuracy[suite], f"published in {entry.source}{judge}"
+    return None
 
 
 def family_of(model: str) -> str:

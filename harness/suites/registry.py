@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from harness.elements import elements_of
 from harness.errors import UserError, explained
 from harness.suites import gsm8k, humaneval, lists, math, mbpp
-from harness.suites.questions import MADE, PARALLELBENCH, Questions, parallelbench_task, questions_of
+from harness.suites.questions import Questions, questions_of
 from harness.suites.spec import FOREIGN, Problem, Rounds, Suite, Training, split_of
 from model_wrappers.decoders import METHODS
 from model_wrappers.options import meant
@@ -80,22 +80,19 @@ def suite_named(name: str) -> Suite:
         return Suite(name, configuration, FOREIGN_LENGTHS, configuration, executes=True, foreign=True, of_base=of_base)
     if name not in SUITES:
         wrong = f"unknown suite {name}" if name else "--suite names no suite"
-        forms = [f"{FOREIGN}NAME", f"{PARALLELBENCH}GROUP/TASK", "NAME=FILE.jsonl"]
+        forms = [f"{FOREIGN}NAME", "NAME=FILE.jsonl"]
         raise UserError(wrong + meant(name, [*forms, *SUITES], {"a method, for --methods": METHODS}))
     return SUITES[name]
 
 
-def suites_named(names: str | Iterable[str], data: str | None = None) -> dict[str, Suite]:
-    """The suites of comma-separated lists, by name; data: ParallelBench's checkout. Raises UserError for bad names."""
+def suites_named(names: str | Iterable[str]) -> dict[str, Suite]:
+    """The suites of comma-separated lists, by name. Raises UserError for bad names."""
     chosen: dict[str, Suite] = {}
     for element in elements_of(names if isinstance(names, str) else ";".join(names)):
         name = element
         if "=" in element:
             name, questions = questions_of(element)
             add_questions(name, questions)
-        elif element.startswith(PARALLELBENCH):
-            name, file, judge = parallelbench_task(element, data)
-            add_questions(name, Questions(file, prompt=MADE, judge=judge))
         if name in chosen:
             raise UserError(f"--suite names a suite twice: {name}")
         suite = suite_named(name)

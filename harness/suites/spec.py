@@ -14,7 +14,7 @@ from typing import Any
 
 from harness.errors import UserError
 from harness.suites.published import settings_of_model
-from harness.suites.questions import MADE, Questions, parallelbench_rows
+from harness.suites.questions import Questions
 from model_wrappers.options import meant
 
 FOREIGN = "opencompass:"  # then the name of one of OpenCompass's configurations
@@ -151,12 +151,10 @@ class Suite:
     def datasets(self, generated: bool, data: Path) -> list[dict[str, Any]]:
         """OpenCompass's configurations of its problems, generated or real ones below `data`. Raises UserError."""
         if self.questions is not None:
-            asked, rounds, columns = self.questions, human("{prompt}"), ["prompt"]
-            if asked.prompt == MADE and parallelbench_rows(asked.file)[0]["shot"]:
-                rounds = [*human("{shot}"), {"role": "BOT", "prompt": "{shown}"}, *rounds]
-                columns = ["shot", "shown", "prompt"]
+            asked = self.questions
             named = {"prompt": asked.prompt, "answer": asked.answer}
-            judged = judged_by(asked.judge, named, draw=None, file="", columns=columns, rounds=rounds)
+            rounds = human("{prompt}")
+            judged = judged_by(asked.judge, named, draw=None, file="", columns=("prompt",), rounds=rounds)
             return [self._dataset(judged, asked.file)]
         if generated:
             return [self._dataset(self.generated, self.files(True, data)[0].resolve())]

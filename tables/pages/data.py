@@ -19,7 +19,7 @@ import pandas as pd
 
 from harness.errors import UserError
 from harness.measures.table import REFERENCE, method_labels, suite_titles
-from harness.records.files import TraceRecord, each_frame, read_prompts, replay
+from harness.records.files import TraceRecord, each_frame, read_prompts
 from harness.records.store import KEY, Run
 from harness.suites.registry import SUITES, drawn, split_named
 
@@ -243,16 +243,7 @@ def traces(book: Book) -> Iterator[tuple[str, dict[str, Any]]]:
     vocabularies: list[dict[str, dict[int, str]]] = []
     for number, run in enumerate(book.runs):
         vocabulary: dict[str, dict[int, str]] = defaultdict(dict)
-        told = run.items.reindex(columns=[*KEY, "tokens_hash", "forwards"]).set_index(list(KEY))
-        hashes, forwards = (told[name].dropna().to_dict() for name in ("tokens_hash", "forwards"))
         for _, trace in each_frame(run.folder):
-            tokens_hash = hashlib.sha256(replay(trace).tobytes()).hexdigest()[:16]
-            made = int(max(trace.column("forward"), default=0))
-            if hashes.get(trace.key, tokens_hash) != tokens_hash or made > forwards.get(trace.key, made):
-                raise UserError(
-                    f"{run.folder}/traces.bin: the trace of {' '.join(map(str, trace.key))} is not of its response; "
-                    "restore the file, or delete it and go without traces"
-                )
             vocabulary[trace.tokenizer].update(trace.pieces)
             series, suite = book.series_numbers.get((number, trace.method)), book.suite_numbers[number].get(trace.suite)
             if series is not None and suite is not None:

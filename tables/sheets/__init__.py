@@ -90,8 +90,8 @@ class Sheet:
 class TableRequest:
     """What tables are made of: a run, its rows of `table.measure`, and `intervals.paired` if intervals are wanted.
 
-    paper, measures: whether the paper's numbers and the field's measures are wanted. against: the method to compare
-    with, or "".
+    paper, measures, published: whether the paper's numbers, the field's measures and published accuracies are wanted.
+    against: the method to compare with, or "".
     """
 
     run: Run
@@ -100,6 +100,7 @@ class TableRequest:
     paper: bool = False
     against: str = ""
     measures: bool = False
+    published: bool = False
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """The table of methods by suites, and which methods are the rows of the main table and of the paper's ablations."""
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,7 @@ from harness.measures.table import MEASURES, REFERENCE, checkpoint_names, method
 from harness.methods.presets import GROUPS
 from harness.records.schema import Method, Setting
 from harness.records.store import Run
+from harness.suites.published import published_accuracy
 from tables.sheets import (
     ACCEPTANCE,
     ACCURACY,
@@ -34,6 +36,7 @@ from tables.sheets import (
 
 WHAT, WHAT_UNTIMED = "Accuracy (%) and speedups over LLaDA.", "Accuracy (%), and forward passes beside LLaDA's."
 SUBROWS_MEANING = "Below each row 95% intervals, and p-values by Holm adjusted for {} comparison{}."
+PUBLISHED = Metric("published", "Published", "", "", "published_note", "accuracy_full")
 INTERVAL, P_VALUE = "95% interval", "p vs LLaDA (Holm)"
 SMALLEST = 0.001  # p-values below are not printed
 DECIMALS = {ACCURACY.value: 1, SPEED.value: 2}  # of the ends of intervals
@@ -46,11 +49,13 @@ def suites_table(
     run: Run,
     metrics: Sequence[Metric] = METRICS,
     pairs: Pairs | None = None,
+    published: bool = False,
 ) -> Table:
     """A row per method in the order of `measured`, a group of columns per suite and their mean.
 
     titles: the table's own sentences, the first one before all others. measured: rows of `table.measure`. pairs: of
     `intervals.paired`; rows then have intervals and p-values below, and `measured` is of `intervals.with_intervals`.
+    published: whether a column has the accuracies that methods were published with, where any is known.
     """
     labels = method_labels(run)
     order = {method: labels[method] for method in measured["method"].unique()}
@@ -58,14 +63,22 @@ def suites_table(
     groups = {suite: title for suite, title in suites.items() if suite in set(measured["suite"])}
     frame = with_notes(measured, run)
     metrics = shown_metrics(metrics, run)
+    if published:
+        frame = with_published(frame, run)
+        metrics = [ACCURACY, PUBLISHED, *metrics[1:]]
     sentences = [titles[0] or (WHAT if timed(run) else WHAT_UNTIMED)]
     if len(suites) > 1:
         means = mean_rows(frame, list(suites))
         if pairs is not None:
             means = means.merge(means_over(measured, list(suites), pairs)[["method", *ENDS]], on="method")
+        if published:
+            means = means.assign(published=math.nan, published_note="")
         frame = pd.concat([frame, means], ignore_index=True)
         groups[MEAN] = MEAN_TITLE
     cells, notes = grid(frame, metrics, order, groups)
+    if published:
+        known = set(frame.loc[frame[PUBLISHED.value].notna(), "suite"].map(groups))
+        cells = cells.drop(columns=[(title, PUBLISHED.heading) for title in groups.values() if title not in known])
     minor: frozenset[int] = frozenset()
     if pairs is not None:
         comparisons = int(measured["p_value"].notna().sum())
@@ -73,6 +86,26 @@ def suites_table(
         cells, minor = with_subrows(cells, frame, metrics, list(order), groups)
     sentences += [*setting(measured, run, timing(run)), *titles[1:]]
     return Table(name, sentences, with_checkpoints(cells, list(order), minor, run), notes, minor)
+
+
+def with_published(frame: pd.DataFrame, run: Run) -> pd.DataFrame:
+    """The frame with the accuracy that each row's method was published with, and a note on its source.
+
+    Args:
+        frame: rows of `with_notes`, a method and a suite each.
+    """
+    numbers: list[float] = []
+    sources: list[str] = []
+    for method, suite in zip(frame["method"], frame["suite"], strict=True):
+        row = run.config.methods[method]
+        model = run.config.models.get(row.role, {}).get(suite, "")
+        recorded = row.suites.get(suite, Setting())
+        lengths = {"gen_length": recorded.gen_length, "block_length": recorded.block_length}
+        setting = lengths | recorded.options
+        number, source = published_accuracy(model, row.method, suite, setting) or (math.nan, "")
+        numbers.append(number)
+        sources.append(source)
+    return frame.assign(published=numbers, published_note=sources)
 
 
 def with_checkpoints(cells: pd.DataFrame, methods: list[str], minor: frozenset[int], run: Run) -> pd.DataFrame:
@@ -146,12 +179,15 @@ ONLY_ABLATION = {
 }
 
 
-def tables_of(measured: pd.DataFrame, run: Run, pairs: Pairs | None = None) -> list[tuple[Table, pd.DataFrame]]:
+def tables_of(
+    measured: pd.DataFrame, run: Run, pairs: Pairs | None = None, published: bool = False
+) -> list[tuple[Table, pd.DataFrame]]:
     """The tables of a run, each with its rows of `measured` in its order; every method that ran is in one of them.
 
     An ablation is there if at least two of its methods ran, not counting LLaDA, and one of them is in no other table.
     The main table has all other methods; it is there if the ablations do not show all of them. pairs: of
-    `intervals.paired`; with these, tables have intervals and p-values, adjusted within each table.
+    `intervals.paired`; with these, tables have intervals and p-values, adjusted within each table. published: as of
+    `suites_table`.
     """
     ran = list(dict.fromkeys(measured["method"]))
     shown: dict[str, list[str]] = {}
@@ -172,12 +208,9 @@ def tables_of(measured: pd.DataFrame, run: Run, pairs: Pairs | None = None) -> l
         if pairs is not None:
             own = with_intervals(own, pairs)
         same = same_tokens(run, methods) if ablation.lossless else ""
-        tables.append(
-            (
-                suites_table(name, [ablation.title, *([same] if same else [])], own, run, ablation.metrics, pairs),
-                own[columns],
-            )
-        )
+        titles = [ablation.title, same] if same else [ablation.title]
+        table = suites_table(name, titles, own, run, ablation.metrics, pairs, published)
+        tables.append((table, own[columns]))
     return tables
 
 
@@ -212,5 +245,5 @@ def _steps(method: Method) -> int | None:
 
 def ablations(request: TableRequest) -> Iterator[Sheet]:
     """The main table and the paper's ablations, those that the run has rows for."""
-    for table, rows in tables_of(request.measured, request.run, request.pairs):
+    for table, rows in tables_of(request.measured, request.run, request.pairs, request.published):
         yield Sheet(table, rows)

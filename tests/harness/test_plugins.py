@@ -1,6 +1,5 @@
 """Plugins: loaded once by file, module or entry point, refused in one line, found again by what they were."""
 
-import math
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -10,20 +9,17 @@ from typing import Any
 import pytest
 from command_lines import resolved_run
 
-from harness.elements import import_file
 from harness.errors import UserError
 from harness.methods.presets import PRESETS, Preset
-from harness.plugins import blame, load, load_all, register_preset, register_suite, restore, used_by
-from harness.records.files import file_hash, with_helpers
+from harness.plugins import blame, load, load_all, register_preset, register_suite, restore, syntax_hash, used_by
+from harness.records.files import with_helpers
 from harness.records.schema import Method, RunConfig, SuiteName
-from harness.runs.functions import function_of
 from harness.runs.selection import methods_named
 from harness.suites import gsm8k
 from harness.suites.registry import SUITES
 from harness.suites.spec import Suite, human
 from model_wrappers import METHODS, register
 from model_wrappers.backbones.registry import FAMILIES
-from model_wrappers.decoders import Decoder
 from model_wrappers.options import Options
 from model_wrappers.request import Request
 
@@ -69,17 +65,36 @@ def test_a_file_brings_decoders_presets_and_suites(tmp_path: Path) -> None:
     path = plugin(tmp_path, DECODER + PRESET + SUITE)
     loaded = load(str(path))
     assert loaded.registered == {"decoders": ["mine"], "presets": ["mine-2"], "suites": ["own-lists"]}
-    assert (loaded.path, loaded.sha256) == (str(path), file_hash(path))
+    assert (loaded.path, loaded.sha256) == (str(path), syntax_hash([path]))
     assert METHODS["mine"].label == "Mine" and PRESETS["mine-2"].options == {"k": 2} and "own-lists" in SUITES
     assert load(str(path)) is loaded
 
 
-def test_a_file_that_has_changed_needs_a_new_process(tmp_path: Path) -> None:
-    path = plugin(tmp_path, DECODER)
-    load(str(path))
-    plugin(tmp_path, DECODER.replace("Mine", "Changed"))
-    with pytest.raises(UserError, match=r"mine\.py has changed since it was imported"):
+def test_a_file_that_has_changed_is_imported_again_and_a_comment_changes_nothing(tmp_path: Path) -> None:
+    path = plugin(tmp_path, DECODER + PRESET)
+    first = load(str(path))
+    plugin(tmp_path, f"# better\n{DECODER}{PRESET}")
+    assert load(str(path)) is first
+    plugin(tmp_path, DECODER.replace("Mine", "Ours"))
+    second = load(str(path))
+    assert second.sha256 != first.sha256 and second.registered == {"decoders": ["mine"]}
+    assert METHODS["mine"].label == "Ours" and "mine-2" not in PRESETS
+    plugin(tmp_path, DECODER.replace("k: int", "k int"))
+    with pytest.raises(UserError, match="SyntaxError"):
         load(str(path))
+    assert METHODS["mine"].label == "Ours"
+
+
+def test_a_file_is_imported_again_with_what_it_imports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "beside_mine.py").write_text("LABEL = 'One'\n")
+    text = "from beside_mine import LABEL\n" + DECODER.replace('"Mine"', "LABEL")
+    path = plugin(tmp_path, text)
+    load(str(path))
+    (tmp_path / "beside_mine.py").write_text("LABEL = 'Second'\n")
+    load(str(path))
+    assert METHODS["mine"].label == "Second"
+    del sys.modules["beside_mine"]
 
 
 def test_two_files_with_decoders_of_one_name_are_not_confused(tmp_path: Path) -> None:
@@ -145,8 +160,8 @@ def test_a_module_imported_before_too_is_a_plugin_and_all_of_its_package_is_hash
     first = load("own_package.decoders")
     assert first.registered == {"decoders": ["mine"]} and Path(first.path).name == "decoders.py"
     (package / "helper.py").write_text("changed = True\n")
-    with pytest.raises(UserError, match="has changed"):
-        load("own_package.decoders")
+    assert load("own_package.decoders").sha256 != first.sha256
+    assert sys.modules["own_package.helper"].changed and "mine" in METHODS
 
 
 def test_installed_entry_points_are_loaded_for_every_run(package: Path) -> None:
@@ -186,14 +201,14 @@ def test_a_run_names_the_plugins_that_it_uses(tmp_path: Path) -> None:
     assert [Path(each.path).name for each in used] == ["suite.py"]
 
 
-def test_a_plugin_is_found_again_or_what_is_wrong_is_said(tmp_path: Path) -> None:
+def test_a_plugin_is_found_again_or_what_is_wrong_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = plugin(tmp_path, SUITE)
     record = load(str(path))
     del SUITES["own-lists"]
     restore([record], ["gsm8k"])  # no suite of its is needed
     path.write_text(SUITE + "\nchanged = True\n")
-    with pytest.raises(UserError, match=r"suite own-lists is of the plugin .*mine\.py, which is not what it was"):
-        restore([record], ["own-lists"])
+    restore([record], ["own-lists"])
+    assert "has changed since the run was made" in capsys.readouterr().err and "own-lists" in SUITES
     path.unlink()
     with pytest.raises(UserError, match=r"plugin .*mine\.py: there is no such file"):
         restore([record], ["own-lists"])
@@ -207,8 +222,6 @@ def test_functions_are_methods_by_the_names_that_they_have_or_were_given(tmp_pat
     named = methods_named(["fef(steps=3)", given_to_evaluate])
     assert list(named) == ["fef(steps=3)", "given_to_evaluate"]
     assert named["given_to_evaluate"].decoder.function is given_to_evaluate and "given_to_evaluate" not in METHODS
-    with pytest.raises(ValueError, match="name is letters"):
-        methods_named(lambda request, options: None)
     load(str(plugin(tmp_path, DECODER)))
     assert methods_named(METHODS["mine"].function)["mine"].method == "mine"
 
@@ -377,26 +390,3 @@ def test_suites_without_a_role_of_their_own_have_the_presets() -> None:
     register_preset("own", Preset("Own", "fef", role="fef", roles={"mbpp": "base"}))
     run = resolved_run("--methods", "own", "--suite", "gsm8k,mbpp")
     assert run.config.models[run.config.methods["own"].role] == {"gsm8k": "nano-fef", "mbpp": "nano"}
-
-
-def test_a_function_of_no_plugin_is_known_by_its_code(tmp_path: Path) -> None:
-    found = []
-    for k in (1, 2):
-        path = plugin(tmp_path, DECODER.replace('@register("mine", label="Mine")', f"# {k}"), f"loose_{k}.py")
-        found.append(function_of(Decoder(import_file(path, str(k)).mine, "loose")))
-        assert found[-1]["sha256"] == file_hash(path)
-    assert found[0] != found[1]
-    load(str(plugin(tmp_path, DECODER)))
-    assert function_of(METHODS["mine"]) == {} == function_of(METHODS["llada"])
-
-
-def test_a_function_may_close_over_whatever_python_has() -> None:
-    def closing(held: Any) -> Any:
-        def decoder(request: Any, options: Any) -> None:
-            held(request)
-
-        return function_of(Decoder(decoder, "loose"))["holds"]
-
-    kinds = (max, math.sqrt, math, [1].append, [2].append, str.upper, Path)
-    assert len({closing(held) for held in kinds}) == len(kinds)
-    assert closing([1].append) == closing([1].append)

@@ -1,6 +1,5 @@
 """Figures from synthetic records: what their lines hold, what is skipped, that same records give same bytes; colors."""
 
-import json
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,6 @@ from tables.charts import (
     Skipped,
     draw_acceptance,
     draw_curves,
-    draw_throughput,
     draw_tradeoff,
     draw_window_size,
     looks_of,
@@ -169,24 +167,6 @@ def test_a_stage_begins_after_the_one_before(tmp_path: Path) -> None:
     assert list(figure.axes[0].get_lines()[0].get_xdata()) == [25, 50, 75]
 
 
-def test_throughput_is_the_mean_over_the_suites(tmp_path: Path) -> None:
-    rows = [
-        {"suite": suite, "method": method, "batch": size, "responses/s": speed * size}
-        for suite, speed in (("gsm8k", 1.0), ("mbpp", 3.0))
-        for method in ("llada", "threshold")
-        for size in (1, 4)
-    ]
-    (tmp_path / "record.json").write_text(json.dumps({"throughput": rows}))
-    figure, _ = draw_throughput(tmp_path / "record.json")
-    lines = {line.get_label(): (list(line.get_xdata()), list(line.get_ydata())) for line in figure.axes[0].get_lines()}
-    assert lines == dict.fromkeys(("llada", "threshold"), ([1, 4], [2.0, 8.0]))
-    (tmp_path / "other.json").write_text("{}")
-    with pytest.raises(UserError, match=r"no record of harness\.bench --throughput"):
-        draw_throughput(tmp_path / "other.json")
-    assert cli.main(["--throughput", str(tmp_path / "record.json"), "--out", str(tmp_path / "out")]) == 0
-    assert {path.stem for path in (tmp_path / "out").glob("[!.]*")} == {"throughput"}
-
-
 def test_the_command_writes_what_it_can_the_same_twice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = sized_run(tmp_path / "run")
     (tmp_path / "loss.csv").write_text("step,loss\n1,3.0\n2,2.5\n")
@@ -210,14 +190,6 @@ def test_the_command_writes_what_it_can_the_same_twice(tmp_path: Path, capsys: p
 @pytest.mark.parametrize("line", [[], ["--curves", "a=b"], ["--out", "x", "--curves", "loss.csv"]])
 def test_a_line_that_asks_for_nothing_clear_is_refused(line: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     refused(cli.main, line, capsys)
-
-
-def test_a_record_of_the_benchmark_that_is_none_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = tmp_path / "bench.json"
-    rates = [{"method": "a", "batch": 1, "responses/s": rate} for rate in (0, -1.0, float("inf"), True)]
-    for text in ("{}", "[", "[" * 100_000, *(json.dumps({"throughput": [row]}) for row in rates)):
-        file.write_text(text)
-        refused(cli.main, ["--throughput", str(file), "--out", str(tmp_path / "out")], capsys)
 
 
 # Colors: seen on paper and on a dark page, and told apart by every eye

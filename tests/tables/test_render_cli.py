@@ -4,7 +4,6 @@ import io
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
@@ -73,16 +72,17 @@ def test_tables_of_an_earlier_rendering_do_not_stay(tmp_path: Path) -> None:
     assert left == {"main", "windows", "notes"}
 
 
-@pytest.mark.parametrize(
-    ("damage", "says"),
-    [({"seconds": None}, "llada gsm8k 0 has no valid seconds"), ({"forwards": 0}, "no valid forwards")],
-)
-def test_damage_is_one_line_and_exit_code_two(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], damage: dict[str, Any], says: str
-) -> None:
-    save(tmp_path, [item("llada", "gsm8k", 0, **damage)])
-    assert says in refused(cli.main, [str(tmp_path)], capsys)
+def test_damage_is_one_line_and_exit_code_two(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    save(tmp_path, [item("llada", "gsm8k", 0, seconds=None)])
+    assert "llada gsm8k 0 has no valid seconds" in refused(cli.main, [str(tmp_path)], capsys)
     assert not (tmp_path / "tables").exists()
+
+
+def test_a_method_without_forwards_has_no_speedup_in_forwards(tmp_path: Path) -> None:
+    items = [item("llada", "gsm8k", 0), item("dcd", "gsm8k", 0, forwards=0)]
+    table = render(save(tmp_path, items, suites={"gsm8k": "GSM8K"}))["main.md"]
+    (row,) = [line for line in table.splitlines() if line.startswith("| DCD")]
+    assert row.endswith(" - |") and "1.00x" in row
 
 
 def test_a_run_without_the_papers_methods_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

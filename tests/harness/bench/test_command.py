@@ -47,7 +47,6 @@ def test_the_record_of_the_costs_holds_all_tables(tmp_path: Path, capsys: pytest
         (["--out", "nowhere/bench.json"], "--out nowhere/bench.json cannot be written"),
         (["--rows", "1,2"], "for --costs"),
         (["--costs", "--rows", "one"], "separated by commas"),
-        (["--estimate", "abacus"], "valid: a100, h100"),
     ],
 )
 def test_what_cannot_be_measured_is_refused_before_a_model_is_loaded(

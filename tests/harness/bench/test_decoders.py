@@ -1,17 +1,14 @@
-"""Decoders, batches, estimates and training: what is counted is right; what is timed is printed, never asserted."""
-
-from typing import Any
+"""Decoders, estimates and training: what is counted is right; what is timed is printed, never asserted."""
 
 import pytest
 import torch
 from fakes import tiny_llada
-from families import SHIFTED, tiny
 
-from harness.bench.decoders import _Recording, bench_methods, bench_throughput
+from harness.bench.decoders import bench_methods, options_of, with_timed_calls
 from harness.bench.passes import bench_training
-from harness.bench.shapes import Shape, Work, bench_estimate
+from harness.bench.shapes import Shape, Work, estimate
 from harness.runs.selection import methods_named
-from model_wrappers import Backbone, decode, load_backbone
+from model_wrappers import decode, load_backbone
 
 
 def test_every_method_has_a_row_with_the_forwards_it_made() -> None:
@@ -22,32 +19,17 @@ def test_every_method_has_a_row_with_the_forwards_it_made() -> None:
     assert table.loc["llada", "forwards"] == 8 and table.loc["llada", "token-forwards"] == 8 * (12 + 10) / 2
     assert table.loc["ddosp", "speedup, forwards"] == table.loc["llada/2", "speedup, forwards"] == 2
     assert table.loc["dcd", "rows"] == 16 and table.loc["ssd", "forwards"] <= 8
+    assert (table["calls, ms"] < table["decoder, ms"]).all()
 
 
-def test_throughput_is_of_no_more_responses_at_once_than_there_are(nano: Backbone) -> None:
-    table = bench_throughput(nano, ["lists"], limit=3, repeats=1, presets=methods_named("threshold"))
-    assert table["batch"].tolist() == [1, 2] and table["over batch 1"].iloc[0] == 1
-    tokens = table["tokens/s"] / table["responses/s"]  # of a response, at every size the same ones
-    assert tokens.iloc[0] == pytest.approx(tokens.iloc[1]) and tokens.iloc[0] > 1
-
-
-def test_recorded_extends_give_the_same_logits_when_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    backbone, given = tiny_llada(), []
-    extend = backbone.extend
-
-    def spied(*args: Any, **kwargs: Any) -> Any:
-        logits, cache = extend(*args, **kwargs)
-        given.append(logits)
-        return logits, cache
-
-    monkeypatch.setattr(backbone, "extend", spied)
-    presets = methods_named("fef-two-stream(anchor=8)")
-    bench_methods(backbone, [torch.tensor([1, 2, 3]), torch.tensor([4, 5])], 12, 1, presets)
-    assert len(given) % 7 == 0  # recorded once; decoded and replayed in three rounds
-    calls = len(given) // 7
-    assert calls >= 2 * 2 * 2  # prompts, segments, context and verification
-    for made, again in zip(given[:calls], given[-calls:], strict=True):
-        torch.testing.assert_close(made, again)
+@pytest.mark.parametrize("method", ["llada", "fef-two-stream"])
+def test_every_call_of_the_model_is_timed_and_the_tokens_are_the_same(method: str) -> None:
+    backbone, prompt_P = tiny_llada(), torch.tensor([1, 2, 3])
+    ((_, options),) = options_of(backbone, "bench", methods_named(method), {"gen_length": 8}).items()
+    timed, seconds = with_timed_calls(backbone)
+    out = decode(timed, prompt_P, **options)
+    assert torch.equal(out.tokens, decode(backbone, prompt_P, **options).tokens)
+    assert len(seconds) == out.trace.forwards
 
 
 @pytest.mark.slow
@@ -57,21 +39,6 @@ def test_training_is_measured_for_all_positions_and_for_subsets() -> None:
     assert table.loc["fef, all positions", "rows a batch"] > table.loc["fef, 16 positions", "rows a batch"]
     assert table.loc["fef, two-stream mask", "rows a batch"] == 16
     assert (table["tokens a second"] > 0).all()
-
-
-# Families: where logits are read, and what becomes of new keys
-
-
-@pytest.mark.parametrize("cache", ["prefix", "dual"])
-@pytest.mark.parametrize("name", SHIFTED)
-def test_calls_on_a_cache_are_replayed_as_they_were_made(name: str, cache: str, prompt: torch.Tensor) -> None:
-    backbone = tiny(name)
-    recording = _Recording(backbone)
-    options = {"gen_length": 8, "block_length": 4, "cache": cache}
-    out = decode(recording, prompt, "llada", **options)  # type: ignore[arg-type]
-    assert torch.equal(out.tokens, decode(backbone, prompt, "llada", **options).tokens)  # type: ignore[arg-type]
-    assert len(recording._calls) == out.trace.forwards
-    recording.replay()
 
 
 # Estimates by data sheets
@@ -93,7 +60,7 @@ def test_a_call_reads_weights_and_keys_and_does_two_operations_a_weight() -> Non
 
 def test_llada_decodes_a_whole_sequence_at_every_call_and_arithmetic_bounds_it() -> None:
     methods = methods_named("llada,threshold")
-    table = bench_estimate(load_backbone("nano-long"), "h100", ["gsm8k-long"], 1, methods).set_index("method")
+    table = estimate(load_backbone("nano-long"), "h100", ["gsm8k-long"], 1, methods).set_index("method")
     calls, tokens = table.loc["llada", ["calls", "tokens"]]
     assert calls == 128 and tokens % 128 == 0
     assert table.loc["llada", "speed"] == 1 < table.loc["threshold", "speed"]

@@ -1,23 +1,20 @@
 """Published settings: where they hold, what goes before them, and that every decoder takes what is written for it."""
 
-import math
-import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
-from paths import ROOT
+from run_records import item, save
 
-from harness.errors import UserError
 from harness.options import parsed
-from harness.reproduce import RECIPES, PublishedNumber, main, verdict
 from harness.runs.options import RunOptions
 from harness.runs.resolve import resolve
 from harness.runs.selection import methods_named
-from harness.suites.published import PUBLISHED, Published, family_of, settings_of_model
+from harness.suites.published import PUBLISHED, Published, family_of, published_accuracy, settings_of_model
 from harness.suites.registry import SUITES, suite_named, write_suites
 from model_wrappers.api import check_lengths, check_options
 from model_wrappers.decoders import METHODS
+from tables.render import render
 
 LLADA = "GSAI-ML/LLaDA-8B-Instruct"
 
@@ -106,69 +103,38 @@ def test_a_model_has_the_settings_of_its_name(
     assert settings_of_model(model, "lists") is None
 
 
-# Published numbers as recipes
-NONE = {f"speedup{end}": math.nan for end in ("", "_low", "_high")}
-
-
-def row(accuracy: float, low: float, high: float, **more: float) -> dict[str, Any]:
-    return {"accuracy": accuracy, "accuracy_low": low, "accuracy_high": high, "scored": 100, **NONE, **more}
-
-
-@pytest.mark.parametrize("name", RECIPES)
-def test_every_recipe_is_a_method_with_settings_on_its_suite(name: str) -> None:
-    recipe = RECIPES[name]
-    (preset,) = methods_named(recipe.element).values()
-    setting = preset.for_suite(recipe.suite, suite_named(recipe.suite).settings_for(recipe.model, small=False), {})
-    assert recipe.options.items() <= {**preset.given, **setting.options}.items()
-    assert 0 < recipe.accuracy < 100 and recipe.source and name.endswith(recipe.suite)
-
-
-def test_a_number_is_the_same_where_its_interval_holds_what_was_published() -> None:
-    recipe = PublishedNumber("m", "gsm8k", "llada", 78.9, "somewhere")
-    assert "measured 75.0% (70.0 to 80.0): the same; 100 problems" in verdict(recipe, row(75, 70, 80))
-    assert "not the same" in verdict(recipe, row(75, 72, 78))
-    assert verdict(recipe, row(75, 72, 78), unlike=["--dtype"]).endswith("100 problems; with --dtype")
-
-
-def test_a_speed_has_a_verdict_of_its_own() -> None:
-    speeds = {"speedup": 0.7, "speedup_low": 0.6, "speedup_high": 0.8}
-    said = verdict(PublishedNumber("m", "gsm8k", "fef-2", 79, "somewhere", 3.55), row(78, 70, 85, **speeds))
-    assert "speedup: published 3.55x, measured 0.70x (0.60 to 0.80): not the same" in said
-
-
-def test_another_prompt_or_judge_is_said() -> None:
-    number = PublishedNumber("m", "gsm8k", "block", 80, "somewhere", judge="lm-eval")
-    assert "lm-eval" in verdict(number, row(80, 70, 90))
-
-
+# Published accuracies
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("model", "decoder", "suite", "changed", "number"),
     [
-        (["nothing"], "no recipe nothing"),
-        ([], "a recipe's name is needed"),
-        (["llada-8b/gsm8k", "--gen-length=8"], "takes no --gen-length"),
-        (["llada-8b/gsm8k", "--plan"], "takes no --plan"),
-        (["llada-8b/gsm8k", "--model", "nano", "--data", "FOLDER"], "was published of real problems and GSAI-ML/LLaDA"),
-        (["llada-8b/gsm8k", "--data", "generated"], "was published of real problems and GSAI-ML/LLaDA"),
+        (LLADA, "llada", "gsm8k", {}, 78.9),
+        ("/models/llada-8b-instruct", "llada", "mbpp", {}, 39.6),
+        (LLADA, "llada", "gsm8k", {"gen_length": 64, "block_length": 8}, None),
+        (LLADA, "llada", "gsm8k", {"steps": 128}, None),
+        (LLADA, "threshold", "gsm8k", {}, None),
+        ("nano", "llada", "gsm8k", {}, None),
     ],
 )
-def test_what_is_no_recipe_is_refused(line: list[str], said: str) -> None:
-    with pytest.raises(UserError, match=said):
-        main(line)
-
-
-@pytest.mark.slow
-def test_a_recipe_runs(
-    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_an_accuracy_is_that_of_the_same_model_decoder_and_settings(
+    model: str, decoder: str, suite: str, changed: dict[str, Any], number: float | None
 ) -> None:
-    short = PublishedNumber(
-        LLADA, "humaneval", "wino", 75.8, "somewhere", options={"gen_length": 32, "block_length": 32}
-    )
-    monkeypatch.setitem(RECIPES, "short/code", short)
-    (tmp_path / "copy").mkdir()
-    for file in filter(Path.is_file, (ROOT / "model_wrappers" / "nano").iterdir()):
-        shutil.copy(file, tmp_path / "copy")
-    line = ["short/code", "--model", str(tmp_path / "copy"), "--data", str(data), "--limit", "1"]
-    assert main([*line, "--quiet", "--out", str(tmp_path / "run")]) == 0
-    said = capsys.readouterr().out
-    assert "short/code: accuracy: published 75.8%, measured" in said and f"; measured with {tmp_path}/copy" in said
+    (preset,) = methods_named("llada").values()
+    setting = preset.for_suite(suite, suite_named(suite).settings_for(LLADA, small=False), changed)
+    values = {"gen_length": setting.gen_length, "block_length": setting.block_length, **setting.options}
+    found = published_accuracy(model, decoder, suite, values)
+    assert (found and found[0]) == number
+
+
+def test_a_table_has_the_published_accuracy_beside_the_measured_one(tmp_path: Path) -> None:
+    setting = {"gen_length": 256, "block_length": 8, "options": {"steps": 256}}
+    methods = {"llada": {"label": "LLaDA", "method": "llada", "suites": {"gsm8k": setting}}}
+    config = {
+        "methods": methods,
+        "suites": {name: {"title": name} for name in ("gsm8k", "math")},
+        "models": {"base": dict.fromkeys(("gsm8k", "math"), LLADA)},
+    }
+    run = save(tmp_path, [item("llada", suite, 0) for suite in ("gsm8k", "math")], config=config)
+    table = render(run, published=True)["main.md"]
+    assert "gsm8k Published" in table and "math Published" not in table
+    assert "78.90 [a]" in table and "- [a] published in ML-GSAI/LLaDA" in table
+    assert "Published" not in render(run)["main.md"]

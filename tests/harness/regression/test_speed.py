@@ -278,30 +278,6 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_a_folder_came_with_the_last_commit_that_changed_it(repository: Path) -> None:
-    git(repository, "reset", "--quiet", "--hard")
-    (repository / "other.py").write_text("other")
-    git(repository, "add", "--all")
-    git(repository, "commit", "--quiet", "--message", "other")
-    assert revision.revision_of(repository / "package") == git(repository, "rev-parse", "HEAD~1").strip()
-
-
-@pytest.mark.parametrize(("path", "says"), [("package", "package has changes that are not"), ("..", "outside repos")])
-def test_a_folder_that_is_changed_or_outside_has_no_revision(repository: Path, path: str, says: str) -> None:
-    with pytest.raises(UserError, match=says):
-        revision.revision_of((repository / path).resolve())
-
-
-def test_a_shallow_clone_does_not_take_its_only_commit_for_a_folders(
-    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shallow = tmp_path / "shallow"
-    git(tmp_path, "clone", "--quiet", "--depth", "1", f"file://{repository}", str(shallow))
-    monkeypatch.setattr(revision, "ROOT", shallow)
-    with pytest.raises(UserError, match=r"this clone's history does not have the commit that .*package came with"):
-        revision.revision_of(shallow / "package")
-
-
 def test_a_revision_is_checked_out_and_the_clone_keeps_no_trace(repository: Path) -> None:
     before = git(repository, "status", "--porcelain")
     with revision.checkout("HEAD~1") as tree:

@@ -2,15 +2,11 @@
 
 import json
 import shutil
-from collections.abc import Callable
 from copy import deepcopy
-from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from harness.errors import UserError
 from harness.records.schema import Method, RunConfig, Setting
@@ -111,66 +107,6 @@ def test_sets_among_options_are_recorded_in_one_order() -> None:
     decoder = Decoder(decode_named, "named")
     config = RunConfig(methods={"named": Method(method="named", role="base", suites={"gsm8k": Setting()})})
     assert folders._resolved_options(config, {"named": decoder}) == {"named": {"gsm8k": {"names": sorted("abcdefgh")}}}
-
-
-@pytest.mark.parametrize(
-    "how",
-    [
-        lambda k: decoder_of(k),
-        lambda k: decoder_of([{"k": k}]),
-        lambda k: decoder_of(torch.arange(2000) * k),
-        lambda k: decoder_of(torch.ones(3, dtype=torch.bfloat16, requires_grad=True) * k),
-        lambda k: decoder_of(decoder_of(k)),
-        lambda k: decoder_of((lambda: 1) if k == 1 else (lambda: 2)),
-        lambda k: decoder_of(Slots(k)),
-        lambda k: partial(decode_by, k),
-        lambda k: Deciding(k),
-        lambda k: Deciding(k).decode,
-    ],
-)
-def test_a_function_that_closes_over_something_else_is_refused(
-    begun: Begun, monkeypatch: pytest.MonkeyPatch, how: Callable[[int], Any]
-) -> None:
-    def go_on(k: int) -> None:
-        run = replace(recorded(begun.config, DATA), decoders={"fef-2": Decoder(how(k), "mine")})
-        monkeypatch.setattr(folders, "_resolved_options", lambda *_: {})
-        begin_meta(begun.folder, begun.config, made_with(run, {"mine": begun.backbone}, DATA))
-
-    (begun.folder / "run.json").unlink()
-    go_on(1)
-    go_on(1)
-    with pytest.raises(UserError, match=r"functions.fef-2.holds \(\w+ there, \w+ now\)"):
-        go_on(2)
-
-
-def decode_by(k: object, request: Request, options: Options) -> None: ...
-
-
-def decoder_of(k: object) -> Callable[[Request, Options], None]:
-    """A decoder with this in a closure."""
-
-    def decode(request: Request, options: Options) -> None:
-        decode_by(k, request, options)
-
-    return decode
-
-
-@dataclass
-class Deciding:
-    """A decoder with its number in an object."""
-
-    k: int
-
-    def __call__(self, request: Request, options: Options) -> None: ...
-
-    def decode(self, request: Request, options: Options) -> None: ...
-
-
-@dataclass(slots=True)
-class Slots:
-    """Without a __dict__."""
-
-    k: int
 
 
 def test_another_default_of_an_option_is_refused(begun: Begun, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -121,7 +121,7 @@ def test_a_run_of_two_seeds_has_the_tokens_of_a_run_of_each(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("seed", "temperature", "says"),
     [
-        ("0,1", 0.0, "--seed 0,1: at temperature 0 all seeds give the same tokens; add --temperature"),
+        ("0,1", 0.0, "--seed 0,1: at temperature 0 all seeds give the same tokens with these methods; add"),
         ("0,-1", 0.5, "--seed 0,-1 must be at least 0"),
         ((1, 1), 0.5, "--seed 1,1 names a seed twice"),
         ("one", 0.5, "--seed one must be a whole number, or several as 0,1,2"),
