@@ -26,9 +26,9 @@ import numpy.typing as npt
 from msgspec import Meta, Struct
 
 import model_wrappers
-from harness.errors import UserError, explained, once
+from harness.errors import UserError, explained
 from harness.records.schema import Line, PromptRecord, what_is_wrong
-from model_wrappers.trace import KINDS, NO_WINDOW, NUMBER, EventLog
+from model_wrappers.trace import NO_WINDOW, NUMBER, EventLog
 
 
 def read_lines(path: Path, record: Line | None = None) -> list[dict[str, Any]]:
@@ -38,27 +38,27 @@ def read_lines(path: Path, record: Line | None = None) -> list[dict[str, Any]]:
 
 def each_line(path: Path, record: Line | None) -> Iterator[tuple[bytes, dict[str, Any]]]:
     """Every whole line of a JSON-lines file, without its end, and its object, checked as `read_lines` says."""
+    number = 0
     with opened(path) as file:
-        for number, line in enumerate((line for piece in pieces_of(path, file) for line in piece), 1):
-            broken = "not a JSON object"
-            try:
-                row = json.loads(line, object_pairs_hook=once)
-            except (ValueError, RecursionError) as error:
-                row, broken = None, f"not a JSON object ({error})"
-            wrong = broken if not isinstance(row, dict) else record and what_is_wrong(record, row)
-            if wrong:
-                raise UserError(f"{path}, line {number}: {wrong}; the record is damaged, repair or remove that line")
-            yield line, row
+        for piece in pieces_of(file):
+            for line in piece:
+                number += 1
+                try:
+                    row = json.loads(line)
+                    wrong = record and what_is_wrong(record, row)
+                except (ValueError, RecursionError) as error:
+                    wrong = f"not JSON ({error})"
+                if wrong:
+                    raise UserError(
+                        f"{path}, line {number}: {wrong}; the record is damaged, repair or remove that line"
+                    )
+                yield line, row
 
 
 @contextmanager
 def opened(path: Path) -> Iterator[BinaryIO | gzip.GzipFile]:
     """A JSON-lines file to read, plain or packed, empty if there is neither. Raises UserError if it is damaged."""
     packed = packed_of(path)
-    for each in (path, packed):
-        check_plain(each)
-    if path.exists() and packed.exists():
-        raise UserError(f"{path} and {packed.name} are both there; remove the one that is not the record")
     if path.exists() or not packed.exists():
         with path.open("rb") if path.exists() else io.BytesIO() as file:
             yield file
@@ -68,24 +68,14 @@ def opened(path: Path) -> Iterator[BinaryIO | gzip.GzipFile]:
 
 
 PIECE = 1 << 24  # bytes of lines that are read at a time
-LONGEST = 1 << 26  # bytes of a line
 
 
-def pieces_of(path: Path, file: BinaryIO | gzip.GzipFile) -> Iterator[list[bytes]]:
-    """The lines of an opened file in pieces, a last one torn by a kill left out. Raises UserError for one too long."""
+def pieces_of(file: BinaryIO | gzip.GzipFile) -> Iterator[list[bytes]]:
+    """The lines of an opened file in pieces, without blank ones and without a last one that a kill tore."""
     torn = b""
     while read := file.read(PIECE):
         *lines, torn = (torn + read).split(b"\n")
-        if len(torn) > LONGEST:
-            raise UserError(f"{path} has a line of more than {LONGEST >> 20} MiB; the record is damaged, remove it")
-        if lines:
-            yield lines
-
-
-def check_plain(path: Path) -> None:
-    """Raise UserError for what is no file with an end, as a device or a pipe is none."""
-    if path.exists() and not path.is_file():
-        raise UserError(f"{path} is no plain file; the record is damaged, put the file itself there")
+        yield [line for line in lines if line.strip()]
 
 
 def packed_of(path: Path) -> Path:
@@ -94,12 +84,6 @@ def packed_of(path: Path) -> Path:
 
 def as_lines(rows: list[dict[str, Any]]) -> str:
     return "".join(json.dumps(row) + "\n" for row in rows)
-
-
-def whole_letters(line: bytes) -> bytes:
-    """A line of JSON with the sign for no letter, U+FFFD, for every half of a surrogate pair that stands alone."""
-    text = json.dumps(json.loads(line), ensure_ascii=False)
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
 
 
 WEIGHTS = (".safetensors", ".bin", ".pt", ".pth")  # endings of files with weights
@@ -219,7 +203,6 @@ def frame_of(record: TraceRecord) -> bytes:
 def each_frame(folder: Path) -> Iterator[tuple[bytes, TraceRecord]]:
     """Every whole frame of a run's traces, with what it says; none without any. Raises UserError for a damaged one."""
     path = Path(folder) / TRACES
-    check_plain(path)
     if not path.exists():
         return
     decoder = msgspec.msgpack.Decoder(TraceRecord)
@@ -239,23 +222,7 @@ def each_frame(folder: Path) -> Iterator[tuple[bytes, TraceRecord]]:
                 instead=f"the trace is damaged: restore it, or delete {TRACES} and go without traces",
             ):
                 record = decoder.decode(zlib.decompress(body))
-                _check(record)
             yield header + body, record
-
-
-def _check(record: TraceRecord) -> None:
-    """Raise ValueError unless the columns are there, have one length and hold what they may."""
-    missing = [name for name in COLUMNS if name not in record.columns]
-    if missing:
-        raise ValueError(f"column {missing[0]} is missing")
-    kinds = record.column("kind")
-    refused = int(np.isin(kinds, REFUSED).sum())
-    for name in COLUMNS:
-        wanted = refused if name == "target_prob" else len(kinds)
-        if len(record.column(name)) != wanted:
-            raise ValueError(f"column {name} has {len(record.column(name))} numbers, not {wanted}")
-    if len(kinds) and (kinds.max() >= len(KINDS) or record.column("position").max() >= record.length):
-        raise ValueError("an event is of no known kind, or lies outside the response")
 
 
 def replay(record: TraceRecord) -> npt.NDArray[np.int64]:

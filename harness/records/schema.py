@@ -5,7 +5,6 @@ what is there must have its type and range. Fields that are not named here are a
 """
 
 import hashlib
-import json
 from typing import Annotated, Any, Literal, TypedDict
 
 import msgspec
@@ -123,13 +122,6 @@ def item_seed(seed: int, suite: str, item: int) -> int:
     return int.from_bytes(hashlib.sha256(f"{seed} {suite} {item}".encode()).digest()[:6], "big")
 
 
-def judged_hash(text: Any, gold: Any, correct: Any) -> str:
-    """A hash of a response with its reference and its verdict, by which a record knows that they belong together."""
-    said = json.dumps([text, gold, correct], ensure_ascii=False)
-    # Half a surrogate pair is read as no letter, see harness/records/files.py.
-    return hashlib.sha256(said.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()).hexdigest()[:16]
-
-
 class PluginName(Struct):
     """A plugin as a run names it: how it was asked for, its file, the SHA-256 of its code, what it registered."""
 
@@ -210,7 +202,7 @@ class RunRecord(Struct, kw_only=True):
 class ItemRecord(Struct):
     """One response: whose it is, what it says, whether it is right, what it cost.
 
-    judged: `judged_hash` of text, gold and correct. worker: a key of `workers` in a session of run.json.
+    worker: a key of `workers` in a session of run.json.
     first_block_seconds, content_seconds: until the first block was committed, and the block of the last token before
     the end.
     """
@@ -230,7 +222,6 @@ class ItemRecord(Struct):
     gold: str | None = None
     correct: bool | None = None
     why: str | None = None
-    judged: str | None = None
     forwards: Count | None = None
     rows: Count | None = None
     token_forwards: Count | None = None

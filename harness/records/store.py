@@ -13,10 +13,11 @@ harness/records/schema.py. A finished run may be packed, `gzip -9n *.jsonl`: it 
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import os
-import re
+import sys
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,13 +26,12 @@ from typing import Any
 import msgspec
 import pandas as pd
 
-from harness.errors import UserError, explained, once
+from harness.errors import UserError, explained
 from harness.records.consistency import KEY, check_run, of_items
 from harness.records.files import (
     TRACES,
     TraceRecord,
     as_lines,
-    check_plain,
     each_frame,
     each_line,
     frame_of,
@@ -39,7 +39,6 @@ from harness.records.files import (
     packed_of,
     pieces_of,
     read_lines,
-    whole_letters,
 )
 from harness.records.schema import (
     SCHEMA,
@@ -51,10 +50,7 @@ from harness.records.schema import (
     RunRecord,
     Shapes,
     WindowRecord,
-    judged_hash,
 )
-
-NAMES = re.compile(rb'[^\\]"\s*:')  # ends of names in JSON
 
 
 @dataclass(frozen=True)
@@ -106,16 +102,19 @@ def read_meta(folder: Path) -> RunRecord:
     meta = _read_json(path)
     if isinstance(meta, dict) and "schema" in meta and meta["schema"] != SCHEMA:
         raise UserError(f"{path} has schema {meta['schema']}; this version reads schema {SCHEMA}")
-    said = {name: value for name, value in meta.items() if value is not None} if isinstance(meta, dict) else meta
+    given = {name: value for name, value in meta.items() if value is not None} if isinstance(meta, dict) else meta
     with explained(f"{path} is damaged", msgspec.ValidationError):
-        record = msgspec.convert(said, RunRecord)
-        msgspec.convert(said, Shapes)
-    if "config_hash" in said and record.config_hash != _hash(meta["config"]):
-        raise UserError(
-            f"{path}: the configuration is not the one that the run was made with (config_hash {record.config_hash}, "
-            f"what stands there has {_hash(meta['config'])}); restore it, or make a run of your own with other settings"
-        )
+        record = msgspec.convert(given, RunRecord)
+        msgspec.convert(given, Shapes)
+    if "config_hash" in given and record.config_hash != _hash(meta["config"]):
+        _say(f"{path}: the configuration was edited since the run, which had the hash {record.config_hash}")
     return record
+
+
+@functools.cache
+def _say(line: str) -> None:
+    """Print a line to stderr, once in a process."""
+    print(line, file=sys.stderr)
 
 
 def problems_of(meta: RunRecord, suite: str) -> str:
@@ -134,16 +133,11 @@ def write_meta(folder: Path, parts: dict[str, Any]) -> None:
         write_atomically(path, json.dumps(before | parts, indent=1) + "\n")
 
 
-def _no_number(constant: str) -> float:
-    raise ValueError(f"{constant} is no number")
-
-
 def _read_json(path: Path) -> Any:
-    check_plain(path)
     if not path.exists():
         raise UserError(f"{path.parent} holds no run: run.json is missing; give a folder that harness/run.py wrote")
     with explained(f"{path} is damaged", ValueError, RecursionError):
-        return json.loads(path.read_bytes(), parse_constant=_no_number, object_pairs_hook=once)
+        return json.loads(path.read_bytes())
 
 
 def read_run(folder: Path, windows: bool = True) -> Run:
@@ -161,26 +155,18 @@ def _read_frame(path: Path, record: Line) -> pd.DataFrame:
     """The whole lines of a JSON-lines file as a frame, a column per field of `record` that is there.
 
     Read in pieces, for windows may be millions; a piece with anything wrong is read again line by line, which names the
-    line and the field.
+    line.
     """
-    decoder, keyed = msgspec.json.Decoder(record), msgspec.json.Decoder(dict[str, msgspec.Raw])
+    decoder = msgspec.json.Decoder(record)
     names = [field.name for field in msgspec.structs.fields(record)]
-    pieces, before = [], 0
+    pieces = []
     with opened(path) as file:
-        for lines in pieces_of(path, file):
-            piece, twice = b"\n".join(lines), False
+        for lines in pieces_of(file):
             try:
-                rows = decoder.decode_lines(piece)  # which keeps the last of a name that is there twice
-                twice = sum(map(len, keyed.decode_lines(piece))) != len(NAMES.findall(piece))
+                rows = decoder.decode_lines(b"\n".join(lines))
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-                read_lines(path, record)  # names the line; or msgspec cannot read half a surrogate pair
-                rows, repair = [], "the record is damaged, repair or remove that line"
-                for number, line in enumerate(lines, before + 1):
-                    with explained(f"{path}, line {number}", msgspec.MsgspecError, instead=repair):
-                        rows.append(decoder.decode(whole_letters(line)))
-            if len(rows) != len(lines) or twice:
-                read_lines(path, record)
-            before += len(lines)
+                read_lines(path, record)  # names the line
+                raise
             pieces.append(pd.DataFrame({name: [getattr(row, name) for row in rows] for name in names}))
     filled = [piece for piece in pieces if len(piece)]
     if not filled:
@@ -244,15 +230,6 @@ class Recorder:
             with _writing(self.folder):
                 write_atomically(path, b"".join(kept))
 
-    def check_traced(self) -> None:
-        """Raise UserError unless every recorded item has its trace: a kill leaves none without, a lost file does."""
-        missing = [" ".join(map(str, key)) for key in self.items if key not in self._traced]
-        if missing:
-            raise UserError(
-                f"{self.folder}/{TRACES} has no trace of {len(missing)} finished items ({missing[0]}, ..): restore it, "
-                "or remove these lines of items.jsonl to have them decoded again"
-            )
-
     def write_prompts(self, prompts: list[PromptRecord]) -> None:
         """Write the prompts of the run's items."""
         with _writing(self.folder):
@@ -286,7 +263,7 @@ class Recorder:
             item = self.items[key]
             item["correct"] = verdict
             item.pop("why", None)
-            item["judged"] = judged_hash(item.get("text"), item.get("gold"), verdict)
+            item.pop("judged", None)  # of an older version
         for key, said in (why or {}).items():
             self.items[key]["why"] = said
         with _writing(self.folder):

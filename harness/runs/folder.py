@@ -1,17 +1,20 @@
 """A run's folder: who may write there, what its run.json says, and whether sessions and workers are alike."""
 
+import errno
 import shutil
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
 from huggingface_hub import try_to_load_from_cache
-from msgspec import to_builtins
+from msgspec import UNSET, to_builtins
 
+from harness.elements import format_call
 from harness.errors import UserError
 from harness.plugins import used_by
 from harness.records.consistency import differences
@@ -19,6 +22,7 @@ from harness.records.environment import busy_warning, describe, receipt
 from harness.records.files import BESIDE, TRACES, WEIGHTS, files_hash, model_hashes
 from harness.records.schema import SCHEMA, RunConfig, RunRecord
 from harness.records.store import config_hash, read_meta, write_meta
+from harness.runs.options import RunOptions
 from harness.runs.resolve import ResolvedRun
 from model_wrappers.backbones.model import Backbone
 from model_wrappers.decoders import Decoder
@@ -28,46 +32,113 @@ RUNS = Path(__file__).resolve().parents[2] / "results" / "runs"
 LOCK = ".lock"
 LINES = ("items.jsonl", "windows.jsonl", "passes.jsonl", "prompts.jsonl")
 RECORDS = ("run.json", TRACES, *LINES, *(f"{name}.gz" for name in LINES))
+NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # of a file system
 NAMED = 6  # differences of configurations in a message
-SAME = ("commit", "version", "python", "packages")  # of the environment, what sessions of a run have in common
+TOKEN_PACKAGES = ("torch", "transformers", "tokenizers")  # whose versions sessions of a run have in common
 SAME_MACHINE = ("platform", "cpu", "cpu_capability", "gpu")  # and where seconds are for comparison
 BOTH = " and "  # between the names of unlike devices
 
 
-def claim_folder(out: Path | None, config: RunConfig, resume: bool, overwrite: bool = False) -> Path:
-    """The folder for a run: new, with `resume` one of the same configuration, with `overwrite` one whose run may go.
+def grown(options: RunOptions, config: RunConfig) -> RunOptions:
+    """Options of a run that goes on, with the methods, suites and items that it has already.
 
-    Raises UserError for anything else, so that nothing is written over unless that is told.
+    Args:
+        options: with --resume, and the folder of the run in `out`.
+        config: what they resolve to.
+
+    Raises:
+        UserError: the folder holds a damaged run, or one whose items cannot be more.
     """
-    again = f"--{'resume' if resume else 'overwrite'}"
+    if not options.resume or options.out is None or not (options.out / "run.json").exists():
+        return options
+    meta = read_meta(options.out)
+    before = meta.config
+    limit = options.limit
+    if limit is not None:
+        limit = None if before.limit is None else max(limit, before.limit)
+    if limit != before.limit and len(before.draws) > 1:
+        raise UserError(
+            f"--resume: {options.out} has several seeds, whose items are numbered for --limit {before.limit}"
+        )
+    methods = [name for name in before.methods if name not in config.methods]
+    suites = [_element(meta, suite) for suite in before.suites if suite not in config.suites]
+    plugins = [each.plugin for each in meta.plugins if set(each.methods) & set(methods)]
+    return replace(
+        options,
+        limit=limit,
+        methods=(*methods, *([options.methods] if isinstance(options.methods, str) else options.methods)),
+        suite=(*suites, *([options.suite] if isinstance(options.suite, str) else options.suite)),
+        plugin=(*options.plugin, *(plugin for plugin in plugins if plugin not in options.plugin)),
+    )
+
+
+def _element(meta: RunRecord, suite: str) -> str:
+    """A suite of a run as --suite takes it."""
+    questions = meta.config.suites[suite].questions
+    if questions is UNSET:
+        return suite
+    paths = meta.data["paths"][suite]
+    arguments = {"prompt": questions.prompt, "answer": questions.answer, "judge": paths["judge"]}
+    return format_call(f"{suite}={paths['file']}", {name: value for name, value in arguments.items() if value})
+
+
+def claim_folder(out: Path | None, config: RunConfig, resume: bool, overwrite: bool = False) -> Path:
+    """The folder for a run: new; with `resume` one whose responses it may keep; with `overwrite` one that may go.
+
+    Raises UserError for anything else, so that no run's records are written over unless that is wanted.
+    """
     if out is None and not (resume or overwrite):
         name = next(iter(config.models["base"].values())).rstrip("/").split("/")[-1]
         return RUNS / f"{datetime.now():%Y%m%d-%H%M%S}-{name}"
     if resume and overwrite:
-        wrong = "--resume goes on with the run in --out, --overwrite begins anew: give one of them"
-    elif out is None:
-        wrong = f"{again} needs --out, the folder of the run"
-    elif not (out / "run.json").exists():
-        if not resume and (not out.exists() or (out.is_dir() and all(path.name == LOCK for path in out.iterdir()))):
-            return out
-        wrong = f"{out} exists and holds no run; choose another --out"
-        if resume:
-            wrong = f"--resume: {out} holds no run (run.json is missing); leave --resume out to begin one"
-    elif overwrite:
-        read_meta(out)  # a run.json of somebody else is not overwritten
-        if not (out / "speed" / "run.json").exists():
-            return out
-        wrong = f"--overwrite: {out}/speed holds the timed part of the run; move it away first"
-    elif resume:
-        changed = differences(read_meta(out).config.to_json(), config.to_json())
-        if not changed:
-            return out
-        more = [f"and {len(changed) - NAMED} more"] if len(changed) > NAMED else []
-        named = "; ".join(changed[:NAMED] + more)
-        wrong = f"--resume with another configuration than {out} has: {named}; give the options that it was begun with"
-    else:
-        wrong = f"{out} already holds a run; add --resume to go on with it, --overwrite to begin anew, or another --out"
-    raise UserError(wrong)
+        raise UserError("--resume goes on with the run in --out, --overwrite begins anew: give one of them")
+    if out is None:
+        again = "--resume" if resume else "--overwrite"
+        raise UserError(f"{again} needs --out, the folder of the run")
+    if not (out / "run.json").exists():
+        records = [name for name in RECORDS if (out / name).exists()]
+        if out.exists() and not out.is_dir():
+            raise UserError(f"{out} is no folder; choose another --out")
+        if records:
+            raise UserError(f"{out} has {records[0]} and no run.json: put that back, or choose another --out")
+        return out
+    before = read_meta(out).config  # a run.json of somebody else is not overwritten
+    if overwrite:
+        if (out / "speed" / "run.json").exists():
+            raise UserError(f"--overwrite: {out}/speed holds the timed part of the run; move it away first")
+        return out
+    if not resume:
+        raise UserError(
+            f"{out} already holds a run; add --resume to go on with it, --overwrite to begin anew, or another --out"
+        )
+    changed = unlike_settings(before.to_json(), config.to_json())
+    if changed:
+        named = "; ".join(changed[:NAMED])
+        raise UserError(f"--resume: {out} has responses made with other settings: {named}; choose another --out")
+    return out
+
+
+def unlike_settings(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    """What makes tokens or seconds and differs between two configurations, of the methods and suites that both have."""
+
+    def part(config: dict[str, Any]) -> dict[str, Any]:
+        left_out = {"limit", "traced", "chunk", "methods", "suites", "models", "data"}
+        if not config.get("timed", True):
+            left_out |= {"threads", "batch"}
+        kept = {name: value for name, value in config.items() if name not in left_out}
+        suites = before["suites"].keys() & now["suites"].keys()
+        kept["data"] = "generated" if isinstance(config["data"], dict) else config["data"]
+        if isinstance(config["data"], dict):
+            kept["data"] = "files"
+        for role in before["models"].keys() & now["models"].keys():
+            kept[f"models.{role}"] = {suite: name for suite, name in config["models"][role].items() if suite in suites}
+        for name in before["methods"].keys() & now["methods"].keys():
+            method = config["methods"][name]
+            settings = {suite: setting for suite, setting in method["suites"].items() if suite in suites}
+            kept[name] = method | {"suites": settings, "label": ""}
+        return kept
+
+    return differences(part(before), part(now))
 
 
 @contextmanager
@@ -83,7 +154,11 @@ def exclusive(folder: Path) -> Iterator[None]:
     except Timeout as error:
         raise UserError(f"another process is working on {folder}; wait for it, or choose another --out") from error
     except OSError as error:
-        raise UserError(f"cannot write to {folder}: {error.strerror}; choose another --out") from error
+        if error.errno not in NO_LOCKS:
+            raise UserError(f"cannot write to {folder}: {error.strerror}; choose another --out") from error
+        print(
+            f"warning: {folder} lies where files cannot be locked; start one process there at a time", file=sys.stderr
+        )
     try:
         yield
     finally:
@@ -141,48 +216,84 @@ def _resolved_options(config: RunConfig, decoders: Mapping[str, Decoder]) -> dic
     }
 
 
-def begin_meta(folder: Path, config: RunConfig, made: dict[str, Any]) -> None:
-    """Write run.json of a new run; one that is gone on with keeps its own. made: as `made_with` says.
+def begin_meta(folder: Path, config: RunConfig, made: dict[str, Any]) -> list[str]:
+    """Write run.json; of a run that goes on, the configuration and what it is made with now.
 
-    Raises UserError if that was made with other weights, problems, code or packages, or if it cannot be written.
+    Args:
+        made: as `made_with` says.
+
+    Returns:
+        What is not as it was and may differ: commit, packages that make no tokens, files of problems.
+
+    Raises:
+        UserError: weights, options, plugins, packages or a machine that make tokens or seconds are not what they were;
+            or run.json cannot be written.
     """
-    if (folder / "run.json").exists():
-        _check_same(folder, read_meta(folder), made)
-        return
-    meta = {
-        "schema": SCHEMA,
-        "name": folder.name,
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "config": config.to_json(),
-        "config_hash": config_hash(config),
-        **made,
-    }
-    write_meta(folder, meta)
+    parts = {"config": config.to_json(), "config_hash": config_hash(config)}
+    if not (folder / "run.json").exists():
+        created = datetime.now(UTC).isoformat(timespec="seconds")
+        write_meta(folder, {"schema": SCHEMA, "name": folder.name, "created": created, **parts, **made})
+        return []
+    before = to_builtins(read_meta(folder))
+    changed = unlike(before, made, before["config"].get("timed", True))
+    if changed:
+        raise UserError(
+            f"--resume: {folder} was begun with something else, and would mix the two in one table: "
+            f"{'; '.join(changed)}; restore it, or begin a run of its own with another --out"
+        )
+    there = _hashes(before)
+    now = _hashes(made)
+    notes = [*differences(_noted(before), _noted(made)), *differences(_shared(there, now), _shared(now, there))]
+    kept = {name: {**before.get(name, {}), **made[name]} for name in ("weights", "code")}
+    plugins = {each["plugin"]: each for each in [*before.get("plugins", []), *made.get("plugins", [])]}
+    write_meta(folder, {**parts, "data": made["data"], **kept, "plugins": list(plugins.values())})
+    return notes
+
+
+def _noted(made: dict[str, Any]) -> dict[str, Any]:
+    """What may differ between sessions of a run, but is written down."""
+    return {name: made["environment"].get(name) for name in ("commit", "version", "python", "packages")}
+
+
+def _hashes(made: dict[str, Any]) -> dict[str, str | None]:
+    """SHA-256 of the problems by suite."""
+    files = made["data"].get("files") or {}
+    return {suite: file.get("sha256") for suite, file in files.items()}
 
 
 def unlike(before: dict[str, Any], now: dict[str, Any], machine: bool) -> list[str]:
-    """What makes tokens, verdicts or seconds and differs between two of `made_with`, with both values.
+    """What makes tokens or seconds and differs between two of `made_with`, with both values, of what both have.
 
     machine: the machine, on which seconds depend, must be the same as well.
     """
-    compared = [*SAME, *(SAME_MACHINE if machine else ())]
-    known = before["data"].get("files") or {}  # an older record may lack a field, which is then not compared
 
-    def part(made: dict[str, Any]) -> dict[str, Any]:
-        files = (made["data"].get("files") or {}).items()
+    def part(made: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+        environment = made["environment"]
+        packages = environment.get("packages") or {}
+        options = _shared(_options(made), _options(other))
         return {
-            "environment": {name: made["environment"].get(name) for name in compared},
-            "weights": made["weights"],
-            "data": {
-                suite: {name: value for name, value in file.items() if name in known.get(suite, file)}
-                for suite, file in files
-            },
-            "options": made["code"].get("options"),
-            # Where a plugin lies does not matter.
-            "plugins": {Path(each["path"]).name: each["sha256"] for each in made.get("plugins", [])},
+            "packages": {name: packages.get(name) for name in TOKEN_PACKAGES},
+            "machine": {name: environment.get(name) for name in SAME_MACHINE if machine},
+            "weights": _shared(made["weights"], other["weights"]),
+            "options": {method: _shared(suites, _options(other)[method]) for method, suites in options.items()},
+            "plugins": _shared(_plugins(made), _plugins(other)),
         }
 
-    return differences(part(before), part(now))
+    return differences(part(before, now), part(now, before))
+
+
+def _shared(values: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if name in other}
+
+
+def _options(made: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The options that decoders are called with, by method and suite."""
+    return (made.get("code") or {}).get("options") or {}
+
+
+def _plugins(made: dict[str, Any]) -> dict[str, str]:
+    """SHA-256 of the code of plugins by file name: where a plugin lies does not matter."""
+    return {Path(each["path"]).name: each["sha256"] for each in made.get("plugins", [])}
 
 
 def device_name(description: dict[str, Any]) -> str:
@@ -197,7 +308,8 @@ def check_alike(first: dict[str, Any], other: dict[str, Any], worker: str, allow
     first, other: what each has, as `made_with` says. worker: the other's name. allowed: the devices
     that may share the run, all by name; `first` then has the names of both.
     """
-    changed = unlike(first, other, machine=False)
+    changed = [*unlike(first, other, machine=False), *differences(_noted(first), _noted(other))]
+    changed += differences(first["data"].get("files"), other["data"].get("files"), "data")
     if changed:
         raise UserError(f"worker {worker} has something else than the first one: {'; '.join(changed)}")
     ours, theirs = first["environment"], other["environment"]
@@ -213,19 +325,6 @@ def check_alike(first: dict[str, Any], other: dict[str, Any], worker: str, allow
     for part in parts:
         values = (str(value) for each in (ours, theirs) for value in str(each.get(part)).split(BOTH))
         ours[part] = BOTH.join(sorted(set(values)))
-
-
-def _check_same(folder: Path, before: RunRecord, now: dict[str, Any]) -> None:
-    """Raise UserError, naming every difference, if what makes tokens, verdicts or seconds is not what it was."""
-    changed = unlike(to_builtins(before), now, before.config.timed)
-    if changed:
-        commit = before.environment.get("commit")
-        raise UserError(
-            f"--resume: {folder} was begun with something else, and would mix the two in one table: "
-            f"{'; '.join(changed)}; restore what it was begun with"
-            + (f" (git checkout {commit})" if commit and commit != now["environment"]["commit"] else "")
-            + ", or begin a run of its own with another --out"
-        )
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """A run from its configuration to recorded items, and how far it is. Whoever decodes, this process alone writes."""
 
 import math
+import sys
 from collections import Counter
 from collections.abc import Callable
 from datetime import timedelta
@@ -31,20 +32,22 @@ def record(folder: Path, run: ResolvedRun, pool: WorkerPool) -> Missing:
 
     pool: who decodes, ready.
     """
-    config, begun = run.config, (folder / "run.json").exists()
-    begin_meta(folder, config, pool.description)
+    config = run.config
+    begun = (folder / "run.json").exists()
     recorder = Recorder(folder)
     if recorder.items:
         read_run(folder)  # refuses records that disagree before anything is added to them
         _check_prompts(folder, config, pool, recorder)
+    notes = begin_meta(folder, config, pool.description)
+    for note in notes:
+        print(f"goes on with another {note}", file=sys.stderr)
     if config.traced:
-        recorder.check_traced()
         recorder.write_prompts(pool.prompts())
     # With workers, this process decodes nothing.
     device = config.device or "cpu" if run.workers is None else "cpu"
     with new_or_not_at_all(folder, begun, recorder.items):
         print(announcement(config, pool, bool(config.timed), recorder.done))
-        return _decode(folder, config, pool, device, recorder)
+        return _decode(folder, config, pool, device, recorder, notes)
 
 
 def _check_prompts(folder: Path, config: RunConfig, pool: WorkerPool, recorder: Recorder) -> None:
@@ -59,14 +62,16 @@ def _check_prompts(folder: Path, config: RunConfig, pool: WorkerPool, recorder: 
             )
 
 
-def _decode(folder: Path, config: RunConfig, pool: WorkerPool, device: str, recorder: Recorder) -> Missing:
+def _decode(
+    folder: Path, config: RunConfig, pool: WorkerPool, device: str, recorder: Recorder, notes: list[str]
+) -> Missing:
     """Record each result as it comes, as one session of run.json, with one bar that names the suite at work."""
     at_once = config.batch if isinstance(config.batch, int) else 1 if config.batch is UNSET else MOST
     queue = Queue(pool.items, list(config.methods), recorder.done, config.chunk or 1, pool.size, at_once)
 
     def more() -> dict[str, Any]:
         named = [{**dict(zip(KEY, key, strict=True)), "reason": reason} for key, reason in queue.left_out.items()]
-        return pool.about() | ({"left_out": named} if named else {})
+        return pool.about() | ({"left_out": named} if named else {}) | ({"changed": notes} if notes else {})
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     bar = Progress(*columns, auto_refresh=False)  # a thread that draws would take time from what is timed

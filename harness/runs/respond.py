@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from harness.errors import UserError, explained
+from harness.errors import UserError
 from harness.plugins import blame
 from harness.runs.outside import contained
 from harness.runs.problems import SuiteJob

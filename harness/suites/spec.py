@@ -178,7 +178,9 @@ class Suite:
 
     def runs_programs(self) -> bool:
         """Whether scoring runs model-written programs confined one by one."""
-        return self.executes or (self.foreign and any(evaluator_of(each) in CONFINED for each in self._shipped()))
+        if self.foreign:
+            return any(evaluator_of(each) in CONFINED for each in self._shipped())
+        return self.executes
 
     def misjudged(self, prompt: object) -> str:
         """What to say of a base model's responses, "" if they are judged as they should be."""
