@@ -1,141 +1,168 @@
 """Questions of a user's file: a suite without code, `mine=./q.jsonl(prompt=question,answer=gold,judge=number)`.
 
-The file is JSON lines, or CSV with a header. A judge compares a response with the answer: `exact` up to case and
-whitespace, `number` its last number, or a function of (response, answer).
+The file is JSON lines, a JSON array, CSV or TSV, plain or gzipped. A judge compares a response with the answer: `exact`
+up to case and whitespace, `number` by the last number, `math` by OpenCompass's math judge, or a function of (response,
+answer).
 """
 
 import csv
+import gzip
 import json
-import os
+import math
 import re
+import sys
 import unicodedata
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from harness.elements import import_function, parse_call
-from harness.errors import UserError, explained, once
-from harness.suites.numbers import last_number, only_number
+from harness.errors import UserError, explained
 
-PROMPTS = ("prompt", "question")  # where the prompt is looked for unless its column is named
-EXACT, NUMBER = "exact", "number"
-FORMAT = "a line is one JSON object; CSV is in a file named .csv"
+# Columns of the prompt and of the answer, looked for in this order unless they are named.
+PROMPTS = ("prompt", "question", "problem", "input", "instruction")
+ANSWERS = ("answer", "solution", "output", "target", "gold", "label")
+EXACT = "exact"
+NUMBER = "number"
+MATH = "math"
+BUILT_IN = (EXACT, NUMBER, MATH)
+FORMAT = "a line is one JSON object; an array is in a file named .json, CSV in one named .csv"
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
+DIGITS = re.compile(r"(?:(?<!\d)-)?(?:\d+(?:,\d{3})+(?!\d)|\d+)?(?:\.\d+|(?<=\d))")
+SHOWN = 3  # answers in a warning
 Judge = Callable[[str, str], bool]
 
 
 @dataclass(frozen=True)
 class Questions:
-    """A file of questions, and its columns: prompt "" is the first of PROMPTS that is there, MADE made.
+    """A file of questions.
 
-    judge: "exact", "number", or the file and the name of a function, "FILE.py:FUNCTION".
+    Attributes:
+        file: JSON lines, a JSON array, CSV or TSV.
+        prompt: the column to ask; "" is the first of PROMPTS that is there.
+        answer: the column of the answer; "" is the first of ANSWERS that is there.
+        judge: one of BUILT_IN, or the file and the name of a function, "FILE.py:FUNCTION".
     """
 
     file: Path
     prompt: str = ""
-    answer: str = "answer"
+    answer: str = ""
     judge: str = EXACT
 
     @property
     def judge_file(self) -> Path | None:
         """The file of the judge's function; None for a built-in judge."""
-        return None if self.judge in (EXACT, NUMBER) else Path(self.judge.rpartition(":")[0])
+        return None if self.judge in BUILT_IN else Path(self.judge.rpartition(":")[0])
 
 
 def questions_of(text: str) -> tuple[str, Questions]:
-    """The name and the questions of an element NAME=FILE(column=..., judge=...). Raises UserError for any other."""
+    """The name and the questions of an element NAME=FILE(column=..., judge=...).
+
+    An answer that its own judge calls wrong is a warning: a response may have another form than the answer.
+
+    Raises:
+        UserError: it is no such element, or the file or the judge cannot be used.
+    """
     head, arguments = parse_call(text)
-    name, _, file = (each.strip() for each in head.partition("="))
+    name, _, file = (part.strip() for part in head.partition("="))
     judge = str(arguments.pop("judge", EXACT))
     path, _, function = judge.rpartition(":")
     if path.endswith(".py") and function:
-        judge = f"{_real(path)}:{function}"
-    known = judge in (EXACT, NUMBER) or Path(judge.rpartition(":")[0]).suffix == ".py"
-    if not known or not NAME.fullmatch(name) or not file or not {*arguments} <= {"prompt", "answer"}:
+        judge = f"{_absolute(path)}:{function}"
+    elif judge not in BUILT_IN:
+        raise UserError(f"--suite {text}: unknown judge {judge}; give {', '.join(BUILT_IN)} or FILE.py:FUNCTION")
+    if not NAME.fullmatch(name) or not file or not {*arguments} <= {"prompt", "answer"}:
         raise UserError(
-            f"--suite {text}: {'' if known else f'unknown judge {judge}; '}write NAME=FILE.jsonl(prompt=COLUMN,"
-            "answer=COLUMN,judge=JUDGE); a name is letters, digits, _, - and .; a judge is exact, number, or "
-            "FILE.py:FUNCTION"
+            f"--suite {text}: write NAME=FILE.jsonl(prompt=COLUMN,answer=COLUMN,judge=JUDGE); a name is letters, "
+            "digits, _, - and ."
         )
     columns = {key: str(value) for key, value in arguments.items()}
-    questions = Questions(_real(file), judge=judge, **columns)
-    right = judge_of(judge)
-    for number, row in enumerate(read_questions(questions), 1):
-        if not right(row["answer"], row["answer"]):
-            raise UserError(
-                f"questions {file.strip()}: question {number}: by judge={judge} its own answer {row['answer']!r} is "
-                "not a right response, so no response could be judged"
-            )
+    questions = Questions(_absolute(file), judge=judge, **columns)
+    rows = read_questions(questions)
+    if judge != MATH:  # which takes OpenCompass to import
+        _warn_of_answers(name, rows, judge_of(judge))
     return name, questions
 
 
-def _real(path: str) -> Path:
-    """The file itself, without links; a loop of links as it is, which no one can read."""
-    return Path(os.path.realpath(Path(path).expanduser()))
+def _warn_of_answers(name: str, rows: list[dict[str, str]], right: Judge) -> None:
+    numbers = [number for number, row in enumerate(rows, 1) if not right(row["answer"], row["answer"])]
+    if numbers:
+        named = ", ".join(f"question {number}: {rows[number - 1]['answer'][:40]!r}" for number in numbers[:SHOWN])
+        warning = f"warning: {name}: the judge calls {len(numbers)} of {len(rows)} answers wrong as responses ({named})"
+        print(warning, file=sys.stderr)
+
+
+def _absolute(path: str) -> Path:
+    return Path(path).expanduser().resolve()
 
 
 def read_questions(questions: Questions) -> list[dict[str, str]]:
-    """The rows of a file, {answer, prompt}. Raises UserError, with the line, for a file that cannot be used."""
+    """The rows of a file, {answer, prompt}; an answer that is no text is as JSON has it.
+
+    Raises:
+        UserError: with the line, for a file that cannot be used.
+    """
     path = questions.file
-    not_text = explained(f"questions {path}", UnicodeDecodeError, instead="save the file as UTF-8, not compressed")
+    not_text = explained(f"questions {path}", UnicodeDecodeError, instead="save the file as UTF-8")
     with explained(f"questions {path}", OSError, ValueError, csv.Error), not_text:
-        if path.exists() and not path.is_file():
-            raise ValueError("it is no plain file")
-        if path.exists() and path.stat().st_size > LARGEST:
-            raise ValueError(f"it has more than {LARGEST >> 20} MiB; ask fewer questions")
-        if not (rows := list(_rows(path))):
+        rows = list(_rows(path))
+        if not rows:
             raise ValueError("the file holds no questions")
-        named = [name for name in PROMPTS if name in rows[0][1]]
-        if not questions.prompt and len(named) > 1:
-            raise ValueError(f"the file has columns {' and '.join(named)}: name the one to ask, as prompt={named[0]}")
-        prompt = questions.prompt or (named or PROMPTS)[0]
-        # The answer first: OpenCompass fills columns into the prompt in their order, and a prompt may hold "{answer}".
-        columns = {"answer": questions.answer, "prompt": prompt}
-        found = []
-        for line, row in rows:
-            texts = {name: _text(line, row, column) for name, column in columns.items()}
-            if questions.judge == NUMBER and only_number(texts["answer"]) is None:
-                raise ValueError(
-                    f"line {line}: the answer {texts['answer']!r} is not one number; judge=number reads -1,234.5, .5, "
-                    "1e-5, 3/4 and 12%, of a solution what follows ####"
-                )
-            found.append(texts)
-        return found
+        first = rows[0][1]
+        prompt = questions.prompt or _column(first, PROMPTS, "prompt")
+        answer = questions.answer or _column(first, ANSWERS, "answer")
+        # The answer first: OpenCompass fills columns into the prompt in order, and a prompt may hold "{answer}".
+        return [{"answer": _text(*row, answer), "prompt": _text(*row, prompt)} for row in rows]
+
+
+def _column(row: dict[str, Any], names: tuple[str, ...], what: str) -> str:
+    for name in names:
+        if name in row:
+            return name
+    raise ValueError(f"no column of {what}s among {', '.join(map(str, row))}; name it: NAME=FILE({what}=COLUMN)")
 
 
 def _rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """The rows of a file, each with its line. Raises UserError or ValueError for one that cannot be read."""
-    if path.suffix.lower() != ".csv":
-        for number, line in enumerate(path.read_text(encoding="utf-8-sig").split("\n"), 1):
-            if line.strip():
-                with explained(f"questions {path}: line {number}", ValueError, RecursionError, instead=FORMAT):
-                    row = json.loads(line, parse_int=str, parse_float=str, object_pairs_hook=once)  # 0.10 stays 0.10
-                    if not isinstance(row, dict):
-                        raise ValueError(f"a JSON object was expected, not {line.strip()[:40]}")
-                yield number, row
+    kind = path.with_suffix("") if path.suffix.lower() == ".gz" else path
+    opened = gzip.open if path.suffix.lower() == ".gz" else open
+    with opened(path, "rt", encoding="utf-8-sig", newline="") as file:
+        if kind.suffix.lower() in (".csv", ".tsv"):
+            delimiter = "\t" if kind.suffix.lower() == ".tsv" else ","
+            reader = csv.DictReader(file, delimiter=delimiter, strict=True)
+            for row in reader:
+                if None in row:
+                    raise ValueError(f"line {reader.line_num}: more cells than the header has")
+                yield reader.line_num, row
+            return
+        text = file.read()
+    if kind.suffix.lower() == ".json" and text.lstrip().startswith("["):
+        for number, row in enumerate(_parsed(path, 1, text), 1):
+            yield number, row
         return
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        reader = csv.DictReader(file, strict=True)
-        once((name, "") for name in reader.fieldnames or ())
-        for row in reader:
-            if None in row:
-                raise ValueError(f"line {reader.line_num}: more cells than the header has")
-            if [*row.values()] == [*row]:
-                raise ValueError(f"line {reader.line_num} is the header again: two files were joined")
-            yield reader.line_num, row
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.strip():
+            yield number, _parsed(path, number, line)
+
+
+def _parsed(path: Path, number: int, text: str) -> Any:
+    """JSON, in which 0.10 stays 0.10. Raises UserError for what is none, or no object or array of objects."""
+    with explained(f"questions {path}: line {number}", ValueError, RecursionError, instead=FORMAT):
+        value = json.loads(text, parse_int=str, parse_float=str)
+        for row in value if isinstance(value, list) else [value]:
+            if not isinstance(row, dict):
+                raise ValueError(f"a JSON object was expected, not {text.strip()[:40]}")
+    return value
 
 
 def _text(line: int, row: dict[str, Any], column: str) -> str:
     value = row.get(column)
-    if not isinstance(value, str) or not value.strip():
-        raise ValueError(
-            f"line {line}: {column} must be text, not {value!r}; the columns are {', '.join(map(str, row))}; name "
-            "them: NAME=FILE(prompt=COLUMN,answer=COLUMN)"
-        )
-    return value
+    if value is None or value == "":
+        raise ValueError(f"line {line}: {column} is missing or empty; the columns are {', '.join(map(str, row))}")
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def judge_of(judge: str) -> Judge:
@@ -144,18 +171,18 @@ def judge_of(judge: str) -> Judge:
         return lambda response, answer: _plain(response) == _plain(answer)
     if judge == NUMBER:
         return same_number
-    name = judge.rpartition(":")[2]
-    path = Path(judge.rpartition(":")[0])
-    if path.suffix != ".py":  # of a generated suite
-        return cast(Judge, getattr(import_module(str(path)), name))
-    function = _function(path, name, path.stat().st_mtime_ns if path.is_file() else 0)
+    if judge == MATH:
+        return same_mathematics
+    path, _, name = judge.rpartition(":")
+    if not path.endswith(".py"):  # of a generated suite
+        module = import_module(path)
+        return lambda response, answer: bool(getattr(module, name)(response, answer))
+    file = Path(path)
+    function = _function(file, name, file.stat().st_mtime_ns if file.is_file() else 0)
 
     def judged(response: str, answer: str) -> bool:
-        with explained(f"judge {path.name}:{name} fails", BaseException):  # whatever the user's function raises
-            verdict = function(response, answer)
-        if isinstance(verdict, bool):
-            return verdict
-        raise UserError(f"judge {path.name}:{name} must return True or False, not {verdict!r}")
+        with explained(f"judge {file.name}:{name} fails", BaseException):  # whatever the user's function raises
+            return bool(function(response, answer))
 
     return judged
 
@@ -167,15 +194,27 @@ def _function(path: Path, name: str, version: int) -> Callable[[str, str], Any]:
 
 
 def same_number(response: str, answer: str) -> bool:
-    """Whether the last number of a response is that of the answer."""
-    read, gold = last_number(response), only_number(answer)
-    return read is not None and gold is not None and gold.equals(read)
+    """Whether the last number of a response is the last of the answer, as OpenCompass reads GSM8K."""
+    read = last_number(response)
+    gold = last_number(answer)
+    return read is not None and gold is not None and math.isclose(read, gold, rel_tol=0, abs_tol=1e-6)
+
+
+def last_number(text: str) -> float | None:
+    """The last number of a text, in which commas may group thousands; None where there is none."""
+    numbers = [match for match in DIGITS.findall(text) if any(sign.isdigit() for sign in match)]
+    return float(numbers[-1].replace(",", "")) if numbers else None
+
+
+def same_mathematics(response: str, answer: str) -> bool:
+    """Whether OpenCompass's math judge (version v2) calls a response right, by the answer in its last box."""
+    from opencompass.datasets.math import MATHEvaluator, math_postprocess_v2
+
+    gold = math_postprocess_v2(answer) if "\\boxed" in answer else answer
+    return bool(MATHEvaluator(version="v2").is_equiv(math_postprocess_v2(response), gold))
 
 
 def _plain(text: str) -> str:
     """The text without case, whitespace as single blanks. Source: the Unicode Standard, D145, canonical matching."""
     folded = unicodedata.normalize("NFD", text).casefold()
     return " ".join(unicodedata.normalize("NFD", folded).split())
-
-
-LARGEST = 1 << 29  # bytes of a file, which is read whole

@@ -20,8 +20,8 @@ from harness.errors import UserError, explained
 from harness.measures.captions import setting, timing
 from harness.measures.table import timed
 from harness.measures.theory import acceptance_by_position, fef_windows
-from harness.records.files import KINDS
 from harness.records.store import Run
+from model_wrappers.trace import KINDS
 from tables.charts import PALETTE
 from tables.pages.data import LIKELY, Book, rows, script, texts, traces
 from tables.pages.overview import Overview, overview, speeds
