@@ -12,10 +12,10 @@ with --resume --out FOLDER and repeats at most the item in flight. In Python: `h
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import io
 import logging
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Mapping
@@ -24,7 +24,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
 
-from harness.errors import UserError, one_line_errors
+from harness.errors import UserError, explained, one_line_errors
 from harness.methods.presets import DEFAULT_METHODS, GROUPS, describe_presets
 from harness.options import checked, parsed
 from harness.runs.options import DEFAULT_SUITES, RunOptions
@@ -171,13 +171,12 @@ def _run(options: RunOptions, scratch: Path, tables: bool) -> Path:
             loaded = pool.problems
         print(describe_scoring(score_run(folder, options.unsafe_code_execution, pending=True, loaded=loaded)))
         if tables:
-            # By a command of their own: tables read the records and nothing else.
             beside = set(GROUPS["main"]) <= set(config.methods) and set(config.suites) & set(PAPER_SUITES)
             paper = ["--paper"] if beside else []
-            follow("render.py", folder, "the tables were not made", options.quiet, *paper)
+            follow("render", folder, "the tables were not made", options.quiet, *paper)
     print(f"records and tables: {folder}")
     if config.traced:
-        follow("report.py", folder, "the report was not made", options.quiet)
+        follow("report", folder, "the report was not made", options.quiet)
     if left_out:
         named = "; ".join(f"{' '.join(map(str, key))} ({reason})" for key, reason in left_out.items())
         raise UserError(f"left out: {named}; all else is recorded, and --resume --out {folder} tries it again")
@@ -185,11 +184,16 @@ def _run(options: RunOptions, scratch: Path, tables: bool) -> Path:
 
 
 def follow(command: str, folder: Path, failed: str, quiet: bool, *options: str) -> None:
-    """A command of tables/ on a finished run, in a process of its own. Raises UserError, saying so, if it fails."""
-    line = [sys.executable, str(ROOT / "tables" / command), str(folder), *options]
-    done = subprocess.run(line, check=False, stdout=subprocess.DEVNULL if quiet else None)
-    if done.returncode:
-        raise UserError(f"the records are kept, {failed}; try: python tables/{command} {folder}")
+    """A command of tables/ on a finished run: it reads the records and nothing else. Raises UserError if it fails."""
+    again = f"the records are kept, {failed}; try: python tables/{command}.py {folder}"
+    shown = redirect_stdout(io.StringIO()) if quiet else nullcontext()
+    with explained(again, Exception), shown:
+        # Found by its place: another package may be named tables, and harness imports none of its own.
+        if str(ROOT) not in sys.path:
+            sys.path.insert(0, str(ROOT))
+        module = importlib.import_module(f"tables.{command}")
+        if module.main([str(folder), *options]):
+            raise UserError(again)
 
 
 if __name__ == "__main__":

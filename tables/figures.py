@@ -26,19 +26,14 @@ from harness.measures.notes import notes_of
 from harness.measures.seconds import read_measured
 from harness.measures.table import suite_titles
 from harness.options import option, parsed
-from harness.records.written import ELSEWHERE, make_room
 from tables import charts, fronts
 
 
-def save(figure: Figure, stem: Path, chosen: bool = True) -> list[Path]:
-    """Write `stem`.pdf and `stem`.png, without dates. Raises UserError if that cannot be done.
-
-    chosen: the folder, by the user, who may have files there; not a run's own.
-    """
+def save(figure: Figure, stem: Path) -> list[Path]:
+    """Write `stem`.pdf and `stem`.png, without dates. Raises UserError if that cannot be done."""
     paths = [stem.with_name(f"{stem.name}.{kind}") for kind in charts.UNDATED]
-    foreign = chosen or stem.parent.is_symlink()
-    make_room(stem.parent, [path.name for path in paths], lambda path: not foreign, kept=True)
-    with explained(f"cannot write figures to {stem.parent}", OSError, instead=ELSEWHERE):
+    with explained(f"cannot write figures to {stem.parent}", OSError, instead="choose another folder with --out"):
+        stem.parent.mkdir(parents=True, exist_ok=True)
         for path, metadata in zip(paths, charts.UNDATED.values(), strict=True):
             figure.savefig(path, dpi=300, metadata=metadata)
     return paths
@@ -97,11 +92,7 @@ def main(line: list[str] | None = None) -> int:
             except charts.Skipped as why:
                 print(f"{name}: skipped, {why}")
                 continue
-            print(
-                "\n".join(
-                    [f"{name}: {', '.join(map(str, save(figure, out / name, options.out is not None)))}", *left_out]
-                )
-            )
+            print("\n".join([f"{name}: {', '.join(map(str, save(figure, out / name)))}", *left_out]))
     if options.run is not None:  # a drawing has no room for what tables note
         numbers = product(run.config.methods, run.config.suites, ("accuracy_note",))
         print("".join(f"{note}\n" for note in notes_of(run, numbers)), end="")

@@ -39,24 +39,19 @@ from harness.measures.seconds import read_measured
 from harness.measures.table import measure
 from harness.options import option, parsed
 from harness.records.store import Run, write_atomically
-from harness.records.written import ELSEWHERE, make_room
 from model_wrappers.options import meant
-from tables.output import NAME as PDF
 from tables.output import latex, markdown, write_pdf
 from tables.sheets import MEAN_TITLE, Sheet, TableRequest, with_columns
 from tables.sheets.against import against_sheets, paper
 from tables.sheets.measures import measures, windows
 from tables.sheets.measures import theory_sheets as theory
-from tables.sheets.suites import ABLATIONS, ablations
+from tables.sheets.suites import ablations
 from tables.sheets.work_folder import is_work_folder, work_folder_sheet
 
 # What makes each table of a run; it yields nothing where records are missing. A new table is one file and one entry.
 Maker = Callable[[TableRequest], Iterable[Sheet]]
 SHEETS: tuple[Maker, ...] = (ablations, windows, theory, measures, against_sheets, paper)
-# What a rendering may leave in its folder.
-NAMES = {"main", *ABLATIONS, "windows", "theory", "measures", "tokens", "curves", "against", "paper", "opencompass"}
 BESIDE = ("windows", "theory")  # tables that --columns leaves out, unless it names what they alone have
-FORMATS = (".md", ".csv", ".tex")
 STYLES = {"bold": "bold", "underline": "underline"}  # of a terminal, by a cell's emphasis
 
 
@@ -125,20 +120,12 @@ def with_names(sheets: Sequence[Sheet], columns: Sequence[str]) -> list[Sheet]:
     return [sheet for sheet in having if sheet.table.name not in BESIDE] or having
 
 
-def write(files: dict[str, str], folder: Path, chosen: bool = True) -> None:
-    """Write the files into a folder, without tables of an earlier rendering. Raises UserError where that fails.
-
-    chosen: by the user, who may have files there; not a run's own folder.
-    """
-    make_room(folder, [*files, PDF], (lambda path: False) if chosen or folder.is_symlink() else _of_tables)
-    with explained(f"cannot write tables to {folder}", OSError, instead=ELSEWHERE):
-        (folder / PDF).unlink(missing_ok=True)
+def write(files: dict[str, str], folder: Path) -> None:
+    """Write the files into a folder; tables of other names stay. Raises UserError where that fails."""
+    with explained(f"cannot write tables to {folder}", OSError, instead="choose another folder with --out"):
+        folder.mkdir(parents=True, exist_ok=True)
         for name, text in files.items():
             write_atomically(folder / name, text)
-
-
-def _of_tables(path: Path) -> bool:
-    return path.name == PDF or (path.stem in NAMES and path.suffix in FORMATS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,7 +163,7 @@ def main(line: list[str] | None = None) -> int:
             run = read_measured(folder)
             sheets, doubts = sheets_of(run, *wanted), [*empty(run), *timing(run)]
         files = as_files(sheets, *shown)
-        write(files, out, options.out is not None)
+        write(files, out)
         if len(options.runs) == 1:
             show([sheet for sheet in sheets if f"{sheet.table.name}.md" in files], out, shown[0], doubts)
         print(f"written to {out}: {', '.join(files)}")

@@ -74,17 +74,6 @@ def broken_residual(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def one_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs get their tables here, where what takes seconds to import for that is there already."""
-    from tables import render, report
-
-    def follow(command: str, folder: Path, failed: str, quiet: bool, *options: str) -> None:
-        assert {"render.py": render.main, "report.py": report.main}[command]([str(folder), *options]) == 0, failed
-
-    monkeypatch.setattr("harness.run.follow", follow)
-
-
-@pytest.fixture
 def registries() -> Iterator[None]:
     """What is registered meanwhile is forgotten afterwards."""
     with forgotten():

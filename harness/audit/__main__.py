@@ -77,7 +77,6 @@ def audit(options: AuditOptions) -> list[str]:
     from harness.audit import exact, fef, neural
     from harness.records.environment import write_tables
     from harness.records.store import write_atomically
-    from harness.records.written import make_room
     from model_wrappers import load_backbone
 
     transformers.utils.logging.disable_progress_bar()
@@ -89,13 +88,7 @@ def audit(options: AuditOptions) -> list[str]:
         prompts = neural.prompts_of(backbone, options.prompts, options.prompts_per_suite, options.gen_length)
         neural.check_fit(backbone, prompts, options.span)
     if options.out is not None:
-        record = options.out / "audit.json"
-        own = record.is_file() and '"arguments"' in record.read_text(encoding="utf-8")[:20]
-        drawn = [
-            f"{figure}.{kind}" for section, figure in DRAWN.items() if section in sections for kind in ("png", "pdf")
-        ]
-        names = [record.name, *(f"{name}.csv" for name in sections), *drawn]
-        make_room(options.out, names, lambda path: own, kept=True)
+        options.out.mkdir(parents=True, exist_ok=True)
     size = f"tables of {options.tokens} tokens at {options.positions} positions, seed {options.seed}"
     if "law" in sections:
         with tempfile.TemporaryDirectory() as scratch:

@@ -246,7 +246,9 @@ def begin_meta(folder: Path, config: RunConfig, made: dict[str, Any]) -> list[st
     notes = [*differences(_noted(before), _noted(made)), *differences(_shared(there, now), _shared(now, there))]
     kept = {name: {**before.get(name, {}), **made[name]} for name in ("weights", "code")}
     plugins = {each["plugin"]: each for each in [*before.get("plugins", []), *made.get("plugins", [])]}
-    write_meta(folder, {**parts, "data": made["data"], **kept, "plugins": list(plugins.values())})
+    if plugins:
+        kept["plugins"] = list(plugins.values())
+    write_meta(folder, {**parts, "data": made["data"], **kept})
     return notes
 
 

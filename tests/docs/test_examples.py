@@ -20,7 +20,6 @@ def test_the_first_example_shows_what_it_prints() -> None:
     assert {"README.md", "records.md", "usage.md"} <= {name for name, _, _ in EXAMPLES}
 
 
-@pytest.mark.usefixtures("one_process")
 @pytest.mark.parametrize(("page", "code", "said"), EXAMPLES, ids=[name for name, _, _ in EXAMPLES])
 def test_an_example_prints_what_the_page_shows(
     page: str, code: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -20,8 +20,6 @@ from harness.tune import spaces_of
 from model_wrappers import decode, load_backbone
 from model_wrappers.backbones.registry import FAMILIES
 
-pytestmark = pytest.mark.usefixtures("one_process")
-
 PAGE = ROOT / "docs" / "extending.md"
 FILE = re.compile(r"`([\w.]+\.(?:py|jsonl))`:\n\n```\w+\n(.*?)```", re.DOTALL)
 COMMAND = re.compile(r"^python (harness/run\.py .*)$", re.MULTILINE)

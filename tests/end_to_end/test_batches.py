@@ -12,8 +12,6 @@ from harness.records.store import read_run
 from model_wrappers.options import Options
 from model_wrappers.request import Request
 
-pytestmark = pytest.mark.usefixtures("one_process")
-
 METHODS = "llada,threshold+dual(block_length=16),fef-2,fef-two-stream"
 KEYS = ["method", "suite", "item"]
 LINE: dict[str, Any] = {"untimed": True, "limit": 3, "threads": 1}

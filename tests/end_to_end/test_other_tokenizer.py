@@ -3,16 +3,12 @@
 import shutil
 from pathlib import Path
 
-import pytest
-
 from harness import run
 from harness.measures.notes import OTHER_TOKENIZER
 from harness.measures.parallelism import token_ledger
 from harness.records.store import read_run
 from model_wrappers.backbones.registry import SHIPPED
 from tables.render import render
-
-pytestmark = pytest.mark.usefixtures("one_process")
 
 
 def test_an_autoregressive_row_may_have_its_own_tokenizer(tmp_path: Path) -> None:

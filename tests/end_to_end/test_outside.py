@@ -19,7 +19,7 @@ from harness.suites.registry import SUITES
 from model_wrappers.options import Options
 from model_wrappers.request import Request
 
-pytestmark = pytest.mark.usefixtures("registries", "one_process")
+pytestmark = pytest.mark.usefixtures("registries")
 
 PLUGIN = """
 from dataclasses import replace

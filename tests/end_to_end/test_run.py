@@ -15,17 +15,16 @@ from typing import Any
 import pytest
 from command_lines import refused
 from fakes import WHOLE
-from harness.sandbox.bubblewrap import choose
 from opencompass_config import write_config
 from paths import ROOT
+from verdicts_only import evaluate
 
 import harness
-from harness.errors import UserError
 from harness.records.files import each_frame, read_prompts, replay
-from harness.records.store import Recorder, read_lines, read_run
+from harness.records.store import read_lines, read_run
 from harness.run import main
-from harness.sandbox.scoring import score_run
-from harness.suites.registry import write_suites
+from harness.sandbox.program import choose
+from harness.suites.registry import suite_named, write_suites
 
 KEYS = ["method", "suite", "item"]
 LENGTHS = {"gsm8k": 48, "humaneval": 48}  # of nano's responses; .ci/run has a timed run of all suites
@@ -106,7 +105,7 @@ def test_real_files_and_an_official_checkpoint_go_the_same_way(tmp_path: Path, o
     assert main([*line, "--out", str(tmp_path / "run")]) == 0
     run = read_run(tmp_path / "run")
     assert len(run.items) == 2 * len(suites)
-    assert run.items["correct"].notna().all() or choose().isolation is None
+    assert run.items["correct"].notna().all() or choose().sandbox is None
     prompts = run.items.set_index("suite")["prompt_tokens"]
     assert prompts["gsm8k"].min() > 10 * prompts["math"].max()  # four solved problems are before the real GSM8K prompt
     assert run.config.suites["math"].configuration == "math_0shot_gen_11c4b5"
@@ -122,9 +121,21 @@ def test_a_model_that_cannot_be_loaded_is_refused_at_once(tmp_path: Path, capsys
     assert not out.exists()
 
 
-def test_a_run_is_overwritten_once_the_new_one_can_begin_and_goes_on_with_its_own_responses_alone(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], judged_here: None
-) -> None:
+def test_a_run_grows_and_keeps_what_it_has(tmp_path: Path) -> None:
+    run = [*["--suite", "gsm8k", "--untimed", "--quiet", "--gen-length", "16"], "--out", str(tmp_path / "run")]
+    assert main([*run, "--methods", "llada", "--limit", "1", "--resume"]) == 0  # which begins it
+    first = (tmp_path / "run" / "items.jsonl").read_text()
+    assert main([*run, "--methods", "fef-2", "--limit", "2", "--resume", "--trace", "--batch", "2"]) == 0
+    items = read_run(tmp_path / "run").items
+    assert first.splitlines()[0] in (tmp_path / "run" / "items.jsonl").read_text()
+    assert sorted(zip(items["method"], items["item"], strict=True)) == [
+        *(("fef-2", 0), ("fef-2", 1)),
+        *(("llada", 0), ("llada", 1)),
+    ]
+    assert items["correct"].notna().all()
+
+
+def test_responses_to_other_problems_are_not_gone_on_with(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     line = ["--suite", "gsm8k", "--methods", "fef-2", "--limit", "1", "--gen-length", "16", "--untimed", "--quiet"]
     one, two = (tmp_path / name for name in ("one", "two"))
     assert main([*line, "--out", str(one)]) == main([*line, "--data", "generated:7", "--out", str(two)]) == 0
@@ -135,10 +146,6 @@ def test_a_run_is_overwritten_once_the_new_one_can_begin_and_goes_on_with_its_ow
     for name in ("items.jsonl", "windows.jsonl"):
         shutil.copy(two / name, one / name)
     assert "fef-2 gsm8k 0 has another prompt than now" in refused(main, [*line, "--out", str(one), "--resume"], capsys)
-    with pytest.raises(UserError, match=r"fef-2 gsm8k 0 has another gold than its problem"):
-        score_run(one)
-    (one / "windows.jsonl").write_text("")
-    assert "no window is there" in refused(main, [*line, "--out", str(one), "--resume"], capsys)
     assert main([*line, "--out", str(one), "--overwrite"]) == 0
     assert read_run(one).items["prompt_hash"].tolist() == [json.loads(before)["prompt_hash"]]
 
@@ -163,31 +170,18 @@ COPIED = SORTED | {
     "canonical_solution": "    return sorted(numbers)\n",
     "test": "def check(candidate):\n    numbers = [1, 2]\n    assert candidate(numbers) is not numbers\n",
 }
-EMPTY = SORTED | {"test": "def check(candidate):\n    for number in []:\n        assert candidate(number)\n"}
 
 
-@pytest.mark.parametrize(
-    ("task", "says"),
-    [
-        (CALLED, "mine/1 cannot be judged here, its own solution is judged wrong"),
-        (SORTED, "mine/2 cannot be judged here, its own solution is judged wrong"),
-        (EMPTY, "mine/2 cannot be judged here, its tests pass a program that does nothing"),
-        (COPIED, "mine/2 cannot be judged here, its tests ask which object"),
-        ({**EMPTY, "canonical_solution": None}, "item 0 has no canonical_solution"),
-    ],
-    ids=["a function", "an argument changed in place", "nothing", "a copy", "no solution"],
-)
-def test_a_task_that_cannot_be_judged_here_is_refused(
-    task: dict[str, str], says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    if choose().isolation is None:
+@pytest.mark.parametrize("task", [CALLED, SORTED, COPIED], ids=["a function", "an argument changed in place", "a copy"])
+def test_tasks_of_ones_own_are_judged_in_one_process(task: dict[str, str], tmp_path: Path) -> None:
+    if choose().sandbox is None:
         pytest.skip(choose().missing)
     path = tmp_path / "data" / "humaneval" / "human-eval-v2-20210705.jsonl"
     path.parent.mkdir(parents=True)
-    path.write_text(json.dumps(task) + "\n")
-    line = ["--suite", "humaneval", "--data", str(tmp_path), "--out", str(tmp_path / "run")]
-    error = refused(main, line, capsys)
-    assert says in error and not (tmp_path / "run").exists()
+    path.write_text((json.dumps(task) + "\n") * 2)  # one task, two samples
+    config = suite_named("humaneval").datasets(False, tmp_path)[0]
+    texts = [task["prompt"] + task["canonical_solution"], task["prompt"] + "    return None\n"]
+    assert evaluate(config, [0, 1], texts) == [True, False]
 
 
 def test_a_prompt_beyond_the_limit_is_refused_by_its_item(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -248,4 +242,4 @@ def test_a_traced_run_has_its_prompts_its_reasons_and_its_report(traced: Path) -
     assert set(read_prompts(traced)) == {("gsm8k", 0), ("math", 0)}
     assert run.items["why"].str.startswith("read ").all()
     assert (traced / "report" / "index.html").is_file()
-    Recorder(traced).check_traced()
+    assert {trace.key for _, trace in each_frame(traced)} == set(map(tuple, run.items[list(KEYS)].to_numpy()))

@@ -6,16 +6,13 @@ from pathlib import Path
 
 import pytest
 from command_lines import config_of, resolved_run
-from msgspec import UNSET
 from msgspec.structs import replace
 
 from harness.errors import UserError
-from harness.methods.presets import PRESETS, describe_presets
-from harness.records.files import file_hash
 from harness.records.schema import RunConfig
 from harness.runs.folder import claim_folder
 from harness.runs.models import read_models
-from harness.suites.registry import SUITES, write_generated, write_suites
+from harness.suites.registry import write_suites
 
 
 def resolved(*line: str) -> RunConfig:
@@ -151,123 +148,18 @@ def test_the_model_of_long_problems_is_in_every_row_and_trained_for_all() -> Non
     assert config["methods"]["fef-two-stream-1"]["label"] == "FeF-DLLM two-stream (step=1)"
 
 
-def test_a_folder_belongs_to_one_configuration(tmp_path: Path) -> None:
+def test_a_folder_is_begun_gone_on_with_or_refused(tmp_path: Path) -> None:
     config = resolved()
-    with pytest.raises(UserError, match="holds no run"):
+    (tmp_path / "log.txt").write_text("of a script")
+    assert claim_folder(tmp_path, config, resume=True) == claim_folder(tmp_path, config, resume=False) == tmp_path
+    (tmp_path / "items.jsonl").write_text("")
+    with pytest.raises(UserError, match=r"has items\.jsonl and no run\.json"):
         claim_folder(tmp_path, config, resume=True)
     (tmp_path / "run.json").write_text(json.dumps({"schema": 1, "config": config.to_json()}))
     assert claim_folder(tmp_path, config, resume=True) == tmp_path
     with pytest.raises(UserError, match="already holds a run"):
         claim_folder(tmp_path, config, resume=False)
-    with pytest.raises(UserError, match=r"seed \(0 there, 1 now\)"):
+    with pytest.raises(UserError, match=r"other settings: seed \(0 there, 1 now\)"):
         claim_folder(tmp_path, replace(config, seed=1), resume=True)
-    with pytest.raises(UserError, match=r"has: ([^;]* there, [^;]* now\); ){6}and 2 more; give"):
-        claim_folder(tmp_path, replace(config, methods={}, limit=9, seed=1, chunk=7, threads=9), resume=True)
     with pytest.raises(UserError, match="--out"):
         claim_folder(None, config, resume=True)
-
-
-def test_a_folder_with_other_things_is_left_alone(tmp_path: Path) -> None:
-    (tmp_path / "thesis.txt").write_text("mine")
-    with pytest.raises(UserError, match="choose another"):
-        claim_folder(tmp_path, resolved(), resume=False)
-    assert (tmp_path / "thesis.txt").read_text() == "mine"
-
-
-def test_nano_brings_its_trained_models_along_and_only_what_is_used_is_in_the_configuration() -> None:
-    config = config_of("--methods", "training")
-    roles = [config["methods"][name]["role"] for name in ("llada-control", "fef-2-untrained", "llada-trained")]
-    assert roles == ["control", "base", "fef"]
-    assert list(config["models"]) == ["base", "fef", "control"]
-    assert list(config_of("--methods", "llada,ssd")["models"]) == ["base"]
-
-
-def test_the_untrained_draft_is_the_base() -> None:
-    methods = config_of("--methods", "draft")["methods"]
-    assert methods["fef-4-untrained-draft"]["draft_role"] == "base" and methods["fef-4"]["draft_role"] is None
-
-
-def test_a_control_that_is_missing_is_asked_for() -> None:
-    with pytest.raises(UserError, match="llada-control needs the role control"):
-        config_of("--model", "base=nano,fef=nano-fef", "--methods", "training")
-    with pytest.raises(UserError, match="llada-trained needs the role fef"):
-        config_of("--model", "base=nano", "--methods", "llada,llada-trained")
-
-
-def test_what_applies_to_all_methods_alike_is_in_the_configuration() -> None:
-    config = config_of("--methods", "llada,threshold,fef-2", "--stop-at-eos")
-    methods = config["methods"].values()
-    assert all(suite["options"]["stop_at_eos"] for method in methods for suite in method["suites"].values())
-    plain = config_of("--methods", "llada,threshold,fef-2")
-    assert "stop_at_eos" not in str(plain["methods"])
-
-
-def test_cuda_graphs_are_refused_without_a_gpu_and_named_with_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "graphs" not in config_of()
-    with pytest.raises(ValueError, match="device cpu has no CUDA graphs"):
-        config_of("--graphs")
-    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
-    assert config_of("--graphs", "--device", "cuda")["graphs"] is True
-
-
-def test_two_streams_use_the_checkpoint_trained_for_them_or_fefs() -> None:
-    methods = ["--methods", "llada,fef-two-stream,fef-two-stream-1(role=base)"]
-    for models, used in (("nano", "nano-fef"), ("base=nano,fef=nano-fef,two-stream=own", "own")):
-        config = config_of(*methods, "--model", models)
-        roles = {name: config["models"][method["role"]]["gsm8k"] for name, method in config["methods"].items()}
-        assert roles == {"llada": "nano", "fef-two-stream": used, "fef-two-stream-1(role=base)": "nano"}
-    alone = config_of("--model", "base=nano", "--methods", "fef-two-stream")["methods"]["fef-two-stream"]
-    assert (alone["role"], alone["label"]) == ("base", "FeF-DLLM w/o train two-stream (step=2)")
-
-
-def test_every_preset_is_listed_with_its_options() -> None:
-    text = describe_presets()
-    assert all(f"{name} " in text for name in PRESETS) and "steps=gen_length // 2" in text and "window=2)" in text
-    assert "tau=0.9" in text and "history=2" in text
-
-
-@pytest.fixture
-def questions(registries: None, tmp_path: Path) -> Path:
-    """A file of one question."""
-    path = tmp_path / "q.csv"
-    path.write_text("prompt,answer\n1 + 1?,2\n")
-    return path
-
-
-def test_a_file_of_questions_needs_no_data_folder(questions: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("COMPASS_DATA_CACHE", raising=False)
-    line = ["--model", "GSAI-ML/LLaDA-8B-Instruct", "--methods", "llada,threshold", "--suite", f"mine={questions}"]
-    config = config_of(*line)
-    digest = file_hash(questions)
-    assert config["data"] == {"mine": digest}
-    own = {"file": "q.csv", "sha256": digest, "prompt": "", "answer": "answer", "judge": "exact"}
-    assert config["suites"]["mine"] == {"title": "mine", "questions": own, "executes": False}
-    settings = config["methods"]["threshold"]["suites"]["mine"]
-    assert settings == {"gen_length": 256, "block_length": 32, "options": {}}
-
-
-def test_a_file_of_questions_stands_beside_generated_problems(questions: Path, tmp_path: Path) -> None:
-    line = ["--methods", "llada", "--suite", f"gsm8k,mine={questions}(judge=number)"]
-    config = resolved(*line)
-    lengths = {suite: setting.gen_length for suite, setting in config.methods["llada"].suites.items()}
-    assert config.data == "generated" and lengths == {"gsm8k": 48, "mine": 64}
-    write_generated(tmp_path, config.data, config.limit, [SUITES[suite] for suite in config.suites])
-    assert [path.name for path in (tmp_path / "data").iterdir()] == ["gsm8k"]
-    assert resolved(*line, "--gen-length", "32").methods["llada"].suites["mine"].gen_length == 32
-
-
-LIMITED = ["--untimed", "--limit", "100"]
-
-
-@pytest.mark.parametrize(
-    ("line", "batch"), [(["--untimed"], 16), (LIMITED, UNSET), (["--untimed", "--batch", "1"], UNSET), ([], UNSET)]
-)
-def test_many_items_whose_seconds_do_not_count_are_decoded_in_batches(line: list[str], batch: object) -> None:
-    config = resolved(*line)
-    assert config.batch == batch and config.timed == ("--untimed" not in line)
-
-
-def test_a_file_of_few_questions_is_decoded_one_at_a_time(tmp_path: Path) -> None:
-    (tmp_path / "q.jsonl").write_text('{"prompt": "a", "answer": "b"}\n' * 4)
-    config = resolved("--suite", f"mine={tmp_path}/q.jsonl", "--untimed")
-    assert config.batch is UNSET

@@ -1,4 +1,4 @@
-"""A run goes on, and workers join it, only with the weights, problems, code, options and packages it was begun with."""
+"""A run goes on and grows; what makes the tokens that it has must be what it was. Workers are alike in all."""
 
 import json
 import shutil
@@ -9,10 +9,13 @@ from typing import Any
 import pytest
 
 from harness.errors import UserError
+from harness.options import checked
 from harness.records.schema import Method, RunConfig, Setting
 from harness.runs import folder as folders
-from harness.runs.folder import begin_meta, check_alike, device_name, made_with
+from harness.runs.folder import begin_meta, check_alike, device_name, grown, made_with, unlike_settings
 from harness.runs.loading import recorded
+from harness.runs.options import RunOptions
+from harness.runs.resolve import resolve
 from model_wrappers import load_backbone
 from model_wrappers.decoders import Decoder
 from model_wrappers.options import Options
@@ -35,10 +38,10 @@ class Begun:
         self.backbone = load_backbone(model)
         self.again()
 
-    def again(self, data: dict[str, Any] = DATA) -> None:
-        """Begin, or go on."""
+    def again(self, data: dict[str, Any] = DATA) -> list[str]:
+        """Begin, or go on; what is noted."""
         backbones = {"mine": load_backbone(self.model)}
-        begin_meta(self.folder, self.config, made_with(recorded(self.config, DATA), backbones, data))
+        return begin_meta(self.folder, self.config, made_with(recorded(self.config, DATA), backbones, data))
 
 
 @pytest.fixture(params=[True])
@@ -79,22 +82,11 @@ def test_a_file_beside_the_weights_that_changed_is_refused_by_name(begun: Begun,
         begin_meta(begun.folder, begun.config, data)
 
 
-def test_other_problems_are_refused(begun: Begun) -> None:
+def test_a_file_of_problems_that_changed_is_noted(begun: Begun) -> None:
     data = deepcopy(DATA)
     data["files"]["gsm8k"]["sha256"] = "6" * 64  # type: ignore[index]
-    with pytest.raises(UserError, match=r"data.gsm8k.sha256 \(5.* there, 6.* now\)"):
-        begun.again(data)
-
-
-def test_other_prompts_of_the_same_problems_are_refused_and_an_older_record_goes_on(begun: Begun) -> None:
-    data = deepcopy(DATA)
-    data["files"]["gsm8k"]["prompts"] = "8" * 16  # type: ignore[index]
-    with pytest.raises(UserError, match=r"data.gsm8k.prompts \(7.* there, 8.* now\)"):
-        begun.again(data)
-    run = json.loads((begun.folder / "run.json").read_text())
-    del run["data"]["files"]["gsm8k"]["prompts"]
-    (begun.folder / "run.json").write_text(json.dumps(run))
-    begun.again(data)
+    (note,) = begun.again(data)
+    assert note.startswith("gsm8k (5555") and "now)" in note
 
 
 def test_sets_among_options_are_recorded_in_one_order() -> None:
@@ -118,18 +110,23 @@ def test_another_default_of_an_option_is_refused(begun: Begun, monkeypatch: pyte
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"commit": "0123abcd"}, r"environment.commit \((\w+) there, 0123abcd now\).*git checkout \1"),
         ({"packages": {"torch": "0.1"}}, r"packages.torch \(.* there, 0.1 now\)"),
-        ({"cpu": "another"}, r"environment.cpu \(.* there, another now\)"),  # where seconds are compared
+        ({"cpu": "another"}, r"machine.cpu \(.* there, another now\)"),  # where seconds are compared
     ],
-    ids=["commit", "package", "machine"],
+    ids=["package", "machine"],
 )
-def test_another_environment_is_refused_and_named(
+def test_what_makes_tokens_or_seconds_is_refused_and_named(
     begun: Begun, monkeypatch: pytest.MonkeyPatch, change: dict[str, Any], says: str
 ) -> None:
     environment_with(monkeypatch, change)
     with pytest.raises(UserError, match=says):
         begun.again()
+
+
+def test_a_commit_and_a_patch_release_of_python_are_noted(begun: Begun, monkeypatch: pytest.MonkeyPatch) -> None:
+    environment_with(monkeypatch, {"commit": "0123abcd", "python": "3.11.99"})
+    notes = begun.again()
+    assert len(notes) == 2 and "0123abcd now" in notes[0] and "3.11.99 now" in notes[1]
 
 
 @pytest.mark.parametrize("begun", [False], indirect=True)
@@ -138,24 +135,71 @@ def test_another_machine_may_go_on_with_an_untimed_run(begun: Begun, monkeypatch
     begun.again()
 
 
+def config_of(methods: str, suites: str, **options: Any) -> dict[str, Any]:
+    """A configuration as run.json has it."""
+    return resolve(checked(RunOptions, {"methods": methods, "suite": suites, **options})).config.to_json()
+
+
+def test_a_run_may_have_more_items_methods_and_suites_and_a_trace() -> None:
+    before = config_of("llada", "gsm8k", limit=2, threads=1)
+    after = config_of("llada,fef-2", "math,gsm8k", limit=3, threads=1, trace=True, chunk=9)
+    assert unlike_settings(before, after) == []
+    for more in ({"threads": 2}, {"batch": 4}):
+        assert (
+            unlike_settings(
+                config_of("llada", "gsm8k", untimed=True), config_of("llada", "gsm8k", untimed=True, **more)
+            )
+            == []
+        )
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"gen_length": 16}, "llada.suites.gsm8k.gen_length (64 there, 16 now)"),
+        ({"seed": 1}, "seed (0 there, 1 now)"),
+        ({"temperature": 0.5}, "temperature (0.0 there, 0.5 now)"),
+        ({"threads": 2}, "threads (1 there, 2 now)"),  # of a timed run
+        ({"dtype": "bfloat16"}, "dtype (float32 there, bfloat16 now)"),
+        ({"model": "nano-long"}, "models.base.gsm8k (nano there, nano-long now)"),
+        ({"data": "generated:7"}, "data (generated there, generated:7 now)"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_a_method_whose_settings_differ_is_refused_by_name(change: dict[str, Any], says: str) -> None:
+    before = config_of("llada", "gsm8k", threads=1)
+    assert says in unlike_settings(before, config_of("llada", "gsm8k", **({"threads": 1} | change)))
+
+
+def test_what_a_run_has_already_joins_what_is_given(tmp_path: Path) -> None:
+    config = resolve(checked(RunOptions, {"methods": "llada,fef(window=4)", "suite": "gsm8k", "limit": 5})).config
+    (tmp_path / "run.json").write_text(json.dumps({"schema": 1, "config": config.to_json()}))
+    given = {"methods": "ssd", "suite": "math", "limit": 3, "resume": True, "out": tmp_path}
+    options = checked(RunOptions, given)
+    whole = resolve(grown(options, resolve(options).config)).config
+    assert set(whole.methods) == {"llada", "fef(window=4)", "ssd"}
+    assert set(whole.suites) == {"gsm8k", "math"} and whole.limit == 5
+    assert unlike_settings(config.to_json(), whole.to_json()) == []
+
+
 # Workers
 def has(gpu: str | None = "H100", **environment: Any) -> dict[str, Any]:
     return {
         "environment": {"commit": "c", "packages": {"torch": "2"}, "cpu": "Xeon", "gpu": gpu, **environment},
         "weights": {"nano": {"sha256": "5"}},
         "data": {"files": {"gsm8k": {"sha256": "6"}}},
-        "code": {"options": "7"},
+        "code": {"options": {"fef-2": {"gsm8k": {"window": 7}}}},
     }
 
 
 @pytest.mark.parametrize(
     ("path", "said"),
     [
-        (("environment", "commit"), "environment.commit"),
-        (("environment", "packages", "torch"), "environment.packages.torch"),
+        (("environment", "commit"), "commit"),
+        (("environment", "packages", "torch"), "packages.torch"),
         (("weights", "nano", "sha256"), "weights.nano.sha256"),
         (("data", "files", "gsm8k", "sha256"), "data.gsm8k.sha256"),
-        (("code", "options"), "options"),
+        (("code", "options", "fef-2", "gsm8k", "window"), "options.fef-2.gsm8k.window"),
     ],
 )
 def test_what_makes_tokens_must_be_the_same(path: tuple[str, ...], said: str) -> None:
