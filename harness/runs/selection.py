@@ -99,7 +99,7 @@ def _numbered(decoder: Decoder, numbered: dict[str, Any]) -> Decoder:
         first = str(getattr(function, "__name__", type(function).__name__))
     first = first.strip("<>")
     name, number = first, 1
-    while numbered.setdefault(name, decoder.source) is not decoder.source:
+    while numbered.setdefault(name, decoder.source) != decoder.source:
         number += 1
         name = f"{first}-{number}"
     named = replace(decoder, name=name)
