@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from model_wrappers.backbones.blocks import BlockLedger, Blocks, ledgers
-from model_wrappers.backbones.protocol import BackboneLike
+from model_wrappers.backbones.protocol import BackboneLike, counted_by
 from model_wrappers.decoders import Decoder, Method, WithOptions, decoder_named, split_options
 from model_wrappers.options import Options, convert_options
 from model_wrappers.request import Request, fill_after_eos
@@ -53,12 +53,10 @@ def decode(
     target, draft, given_L = request.backbone, request.draft, request.x_1L[0].cpu().clone()
     if isinstance(observer, FullObserver):
         observer.began(lambda: target.calls + draft.calls)
-    if (check := getattr(backbone, "check_layers", None)) is not None:
-        check()
     _synchronize(target.device)
     began = time.perf_counter()
     try:
-        with torch.inference_mode():
+        with torch.inference_mode(), counted_by((target, draft)):
             decoder(request, options)
             if request.grid is not None:
                 fill_after_eos(request)
@@ -68,26 +66,13 @@ def decode(
     _synchronize(target.device)
     seconds = time.perf_counter() - began
     target.check_logits(draft)
-    target.check_counted(draft)
-    draft.check_counted(target)
-    _check_windows(decoder, request)
+    if not decoder.may_leave_masks:
+        fill_after_eos(request)
+    request.observe()
     end = request.start + request.length
     decoded_L = request.x_1L[0, :end].cpu()
     _check_response(decoder, given_L[:end], decoded_L, request.start, backbone)
     return Decoded(decoded_L[request.start :].clone(), _trace(request, began, seconds))
-
-
-def _check_windows(decoder: Decoder, request: Request) -> None:
-    """ValueError for windows that say more than was committed."""
-    said, kept = sum(window.accepted for window in request.windows), request.ways["accepted"] + request.ways["known"]
-    if said > kept:
-        raise ValueError(f"{decoder.name} recorded {said} accepted drafts, and committed {kept} as accepted or known")
-    said, kept = sum(window.committed for window in request.windows), request.ways.total() - request.ways["rejected"]
-    if said > kept:
-        raise ValueError(f"{decoder.name} recorded {said} tokens of windows, and committed {kept}")
-    said, kept = sum(window.accepted < window.proposed for window in request.windows), request.ways["rejected"]
-    if said > kept:
-        raise ValueError(f"{decoder.name} recorded {said} windows with rejected drafts, and called reject {kept} times")
 
 
 def new_request(
@@ -144,6 +129,7 @@ def _trace(request: Request, began: float, seconds: float) -> Trace:
         draft_forwards=draft.calls,
         draft_rows=draft.rows,
         draft_token_forwards=draft.tokens,
+        changed_forwards=target.changed + draft.changed,
         seconds=seconds,
         block_seconds=[*stood, (request.length, seconds)] if known else [],
         windows=request.windows,

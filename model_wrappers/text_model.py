@@ -8,7 +8,7 @@ import inspect
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from functools import partial
 from typing import Any, ClassVar, Literal, Self
@@ -18,9 +18,8 @@ from transformers import PreTrainedTokenizerFast
 
 from model_wrappers.api import check_lengths, check_options, check_temperature, decode
 from model_wrappers.backbones.model import Backbone, ReadsAt
-from model_wrappers.backbones.plain import PlainForward
 from model_wrappers.backbones.registry import load_backbone
-from model_wrappers.batches import TRIED, at_once, check_turns, in_batch
+from model_wrappers.batches import at_once, in_batch
 from model_wrappers.chat import content_length
 from model_wrappers.costs import costs_of
 from model_wrappers.decoders import Method, decoder_named
@@ -96,7 +95,6 @@ class TextModel:
         self.longest, self.cut_middle = min(self.backbone.max_length, max_seq_len or sys.maxsize), mode == "mid"
         self.seed, self.draws = seed, draws
         self._asked: Counter[bytes] = Counter()
-        self._tried = False  # in turns, as `check_turns` does
 
     def _options(self, options: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
         """The method's options, from `options` and from keywords of their own."""
@@ -189,16 +187,12 @@ class TextModel:
 
         The seconds of responses decoded at once are each one's share of them all, and `batch` says how many they were.
         """
-        packed = len(prompts) > 1 and isinstance(self.backbone._run, PlainForward)
+        packed = len(prompts) > 1 and self.backbone.can_pack
 
         def job(number: int, seed: int) -> tuple[int, Decoded]:
             return number, (self.batched() if packed else self).respond(prompts[number], seed, max_out_len=max_out_len)
 
         seeds = [*map(self._seed, prompts)]
-        if packed and not self._tried and not isinstance(self.decoder.source, str):
-            first = zip(prompts[:TRIED], seeds, strict=False)
-            check_turns([partial(self.batched().respond, *each, max_out_len=max_out_len) for each in first])
-            self._tried = True
         jobs = [partial(job, number, seed) for number, seed in enumerate(seeds)]
         begun = time.perf_counter()
         decoded = dict(at_once(jobs, len(jobs)) if packed else (each() for each in jobs))
@@ -209,16 +203,14 @@ class TextModel:
             costs.append(costs_of(self.backbone, prompt_P, out) | windows | shared)
         return found, costs
 
-    def batched(self, before: Callable[[], None] | None = None) -> Self:
-        """This model for one response of `batches.at_once`; before: of `in_batch`.
-
-        Raises ValueError where its calls cannot be packed.
-        """
-        own, draft = copy(self), self.options.get("draft")
-        own.backbone = in_batch(self.backbone, before)
+    def batched(self) -> Self:
+        """This model for one response of `batches.at_once`. Raises ValueError where its calls cannot be packed."""
+        waiting = copy(self)
+        waiting.backbone = in_batch(self.backbone)
+        draft = self.options.get("draft")
         if draft is not None:
-            own.options = self.options | {"draft": own.backbone if draft is self.backbone else in_batch(draft, before)}
-        return own
+            waiting.options = self.options | {"draft": waiting.backbone if draft is self.backbone else in_batch(draft)}
+        return waiting
 
     def likelihood(self, prompt_P: torch.Tensor, answer_A: torch.Tensor) -> Likelihood:
         """The log-likelihood of an answer, as `likelihood.log_likelihood` has it; its masks are drawn by its ids."""

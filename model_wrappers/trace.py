@@ -79,7 +79,9 @@ class Trace:
     """The cost of one response, counted in the backbone's ledger alone.
 
     forwards: calls of a model (NFE); rows: their sequences; token_forwards: tokens that went through it; cached_tokens:
-    tokens with keys and values from a cache. The draft_ numbers are the part that gave draft probs, by whichever model.
+    tokens with keys and values from a cache. The draft_ numbers are the part that gave draft probs, by whichever model,
+    and all calls of models that are not the request's. changed_forwards: those of models whose modules were changed
+    since they were loaded, so that the model's own code ran.
     seconds: wall-clock of the decoder, the device synchronised on both sides. block_seconds: tokens of the response
     after each block, and the seconds until then; empty where a decoder of several blocks does not take them one by one.
     """
@@ -91,6 +93,7 @@ class Trace:
     draft_forwards: int = 0
     draft_rows: int = 0
     draft_token_forwards: int = 0
+    changed_forwards: int = 0
     seconds: float = 0.0
     block_seconds: list[tuple[int, float]] = field(default_factory=list)
     windows: list[Window] = field(default_factory=list)

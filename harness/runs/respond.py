@@ -1,7 +1,6 @@
 """The timed part of a run: an item through a method, judged, as a record. What is timed is `decode` alone."""
 
 from contextlib import nullcontext
-from functools import partial
 from typing import Any
 
 import torch
@@ -13,7 +12,6 @@ from harness.runs.problems import SuiteJob
 from harness.runs.responses import cost_and_tokens
 from harness.runs.watch import check_shared, shared_by, unchanged
 from model_wrappers import Decoded
-from model_wrappers.batches import TRIED, check_turns
 from model_wrappers.chat import response_text
 from model_wrappers.trace import EventLog
 
@@ -24,24 +22,6 @@ def warm_up(job: SuiteJob, method: str, item: int) -> float:
     An item itself would be measured with all that a decoder keeps of prompts that it has seen.
     """
     return _respond(job, method, item, job.prompt(method, item).roll(1), seed=0).trace.seconds
-
-
-def check_batch(job: SuiteJob, method: str, items: list[int]) -> None:
-    """Raise UserError if a decoder from outside gives other tokens in a batch than alone, of the first TRIED items."""
-    if isinstance(job.models[method].decoder.source, str):
-        return
-
-    def tried(item: int) -> Decoded | str:
-        try:
-            return _respond(job, method, item, job.prompt(method, item), job.draw(item)[1], among=True)
-        except UserError as error:
-            if error.__cause__ is None:  # of what it leaves, which is not seen twice
-                raise
-            return str(error)  # its own, which is raised where it decodes, with the others
-
-    first = items[:TRIED]
-    with explained(f"{method} on {job.suite}, items {', '.join(map(str, first))}", ValueError):
-        check_turns([partial(tried, item) for item in first])
 
 
 def _respond(
@@ -58,16 +38,12 @@ def _respond(
     who = f"{method} on {job.suite}, item {item}" + (", or one decoded at the same time" if among else "")
     if among:
         shared = shared_by(model.decoder.function, job.backbones) if outside else {}
-        model = model.batched(
-            partial(check_shared, shared, who, model.decoder.function, job.backbones) if outside else None
-        )
+        model = model.batched()
     try:
         with unchanged(job.backbones, who) if outside else nullcontext():
             out = model.respond(prompt_P, seed, log)
         if among and outside:
             check_shared(shared, who, model.decoder.function, job.backbones)
-        if out.trace.forwards == 0:
-            raise ValueError("the decoder made no forward of the model, so that there is nothing to compare")
         return out
     except BaseException as error:  # a decoder may call sys.exit, or be cancelled
         if isinstance(error, KeyboardInterrupt):

@@ -11,9 +11,8 @@ import os
 import pickle
 import random
 import sys
-from collections import Counter
 from collections.abc import Callable, Collection, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from functools import lru_cache, partial
 from pathlib import Path
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
@@ -28,7 +27,7 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from harness.errors import UserError
 from model_wrappers import Backbone
-from model_wrappers.backbones.model import EVERY
+from model_wrappers.backbones.protocol import CallCounter
 
 OURS = ("harness", "model_wrappers")
 WRITTEN = ("numpy", "pandas")  # installed packages whose objects are state
@@ -37,27 +36,19 @@ SAMPLE = 64  # values of each tensor that are read, or somewhat more
 
 @contextmanager
 def unchanged(backbones: Collection[Backbone], who: str) -> Iterator[None]:
-    """Raise UserError if the block leaves what `_state` reads other than before, or calls a model around its backbone,
-    whose forwards nobody would count.
+    """Raise UserError if the block leaves what `_state` reads other than before.
 
     who: the method, suite and item that decode in it, for the message.
     """
     before = _state(backbones)
-    with _runs_of(backbones) as around:
-        yield
-    uncounted = [name for name, runs in around.items() if runs > 0]
+    yield
     after = _state(backbones)
     changed = [name for name in before if before[name] != after[name]]
-    if uncounted or changed:
-        runs = (
-            f"runs {', '.join(uncounted)} itself, and its forwards are not counted; let it call request.backbone and "
-            "request.draft alone"
+    if changed:
+        raise UserError(
+            f"{who}: the decoder leaves {', '.join(changed)} other than before, and every row after it would be "
+            "decoded with that; let it put back what it changes, and draw from request.sampler alone"
         )
-        leaves = (
-            f"leaves {', '.join(changed)} other than before, and every row after it would be decoded with that; let it "
-            "put back what it changes, and draw from request.sampler alone"
-        )
-        raise UserError(f"{who}: the decoder {runs if uncounted else leaves}")
 
 
 def check_shared(
@@ -209,25 +200,6 @@ def _of_cell(cell: Any) -> Any:
         return None
 
 
-@contextmanager
-def _runs_of(backbones: Collection[Backbone]) -> Iterator[Counter[str]]:
-    """By model, how often it ran in this block uncounted: without a call of its backbone, as seen at its embedding, or
-    as a model that is not the run's."""
-    around: Counter[str] = Counter()
-    with ExitStack() as stack:
-        for other in (each for each in EVERY if each not in backbones):
-            stack.callback(lambda each, calls: _count(around, each.name, each.calls - calls), other, other.calls)
-        for backbone in (each for each in backbones if not each.graphed):  # a graph's replay passes no hook
-            hook = partial(_count, around, backbone.name, 1)
-            stack.callback(backbone.model.get_input_embeddings().register_forward_pre_hook(hook).remove)
-            stack.callback(lambda each, calls: _count(around, each.name, calls - each.calls), backbone, backbone.calls)
-        yield around
-
-
-def _count(around: Counter[str], name: str, runs: int, *_: Any) -> None:
-    around[name] += runs
-
-
 def _state(backbones: Collection[Backbone]) -> dict[str, Any]:
     state: dict[str, Any] = {
         "the working directory": Path.cwd(),
@@ -300,7 +272,7 @@ def _hooks(backbone: Backbone) -> int:
         for hook in (*module._forward_hooks.values(), *module._forward_pre_hooks.values())
     ]
     hooks += [*global_hooks._global_forward_hooks.values(), *global_hooks._global_forward_pre_hooks.values()]
-    return sum(getattr(hook, "func", None) is not _count for hook in hooks)
+    return sum(not isinstance(hook, CallCounter) for hook in hooks)
 
 
 @torch.inference_mode()

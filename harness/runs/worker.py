@@ -24,7 +24,7 @@ from harness.runs.folder import describe_data, made_with
 from harness.runs.pool import Chunk, Queue
 from harness.runs.problems import SuiteJob, prompts_of
 from harness.runs.resolve import ResolvedRun
-from harness.runs.respond import check_batch, decode_item, warm_up
+from harness.runs.respond import decode_item, warm_up
 from harness.runs.responses import Passes, Response, Result, trace_of
 from model_wrappers import Backbone
 from model_wrappers.api import check_options
@@ -51,7 +51,6 @@ class Worker:
     def __init__(self, run: ResolvedRun, data: Path, jobs: list[SuiteJob], backbones: dict[str, Backbone]) -> None:
         self._config, self._decoders, self._jobs = run.config, run.decoders, {job.suite: job for job in jobs}
         self._warm: set[tuple[str, str]] = set()
-        self._tried: set[tuple[str, str]] = set()  # in turns, by suite and method
         self._texts: defaultdict[str, dict[int, str]] = defaultdict(dict)  # of tokens, by tokenizer
         if self._config.batch is not UNSET:
             _check_batches(jobs)
@@ -122,10 +121,6 @@ class Worker:
             free = free_bytes(job.backbones[0].device) // 2
             size = min(fitting(backbone, longest, free) for backbone in job.backbones)
         assert isinstance(size, int), "a number, where it is set and not auto"
-        for method, items in chunk.pending.items():
-            if len(items[:size]) > 1 and (chunk.suite, method) not in self._tried:
-                self._tried.add((chunk.suite, method))
-                check_batch(job, method, items[:size])
         jobs = (partial(self._response, job, method, item, True) for method, item in chunk.responses)
         yield from at_once(jobs, size)
 

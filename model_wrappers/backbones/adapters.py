@@ -13,14 +13,12 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 from transformers.utils import cached_file
-from transformers.utils.hub import get_checkpoint_shard_files
 
-from model_wrappers.backbones.weights import check_index
+from model_wrappers.backbones.weights import QUIET, safetensors_of
 
 CONFIG, WEIGHTS = "adapter_config.json", ("adapter_model.safetensors", "adapter_model.bin")
 # What a LoRA may do beside changing matrices.
 NO_MATRIX = ("layer_replication", "trainable_token_indices", "alora_invocation_tokens", "arrow_config")
-QUIET = {f"_raise_exceptions_for_{what}": False for what in ("missing_entries", "connection_errors")}  # None instead
 
 
 def adapter_of(source: str) -> Path | None:
@@ -76,7 +74,10 @@ def merged(adapter: Path, base: str, dtype: torch.dtype) -> dict[str, torch.Tens
             known = "is more than a change of matrices" if name in NO_MATRIX else "this version of peft does not know"
             raise ValueError(f"its adapter has {name}, which {known}: give a folder of merged weights")
     config.task_type, config.inference_mode = None, True  # peft asks the model of a task for more than matrices
-    weights = {name: each.to(dtype) for file in _files(base) for name, each in load_file(file).items()}
+    files = safetensors_of(base)
+    if not files:
+        raise ValueError(f"{base}, the base of its adapter, has no safetensors")
+    weights = {name: tensor.to(dtype) for file in files for name, tensor in load_file(file).items()}
     try:
         model = PeftModel(_matrices(weights), config)
         places = {name for name in model.state_dict() if "lora_" in name or "modules_to_save" in name}
@@ -104,13 +105,3 @@ def _matrices(weights: dict[str, torch.Tensor]) -> nn.Module:
         layer.weight = nn.Parameter(weight, requires_grad=False)
         at.add_module(last, layer)
     return root
-
-
-def _files(source: str) -> list[str]:
-    """The safetensors of a folder or hub id."""
-    check_index(source)
-    whole = cached_file(source, "model.safetensors", **QUIET)
-    index = cached_file(source, "model.safetensors.index.json", **QUIET) if whole is None else None
-    if whole is None and index is None:
-        raise ValueError(f"{source}, the base of its adapter, has no safetensors")
-    return [str(whole)] if index is None else list(get_checkpoint_shard_files(source, index)[0])

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from model_wrappers.backbones.plain import Call, PlainForward
+from model_wrappers.backbones.plain import Call, ModelForward, PlainForward
 from model_wrappers.backbones.protocol import Buffers, KeyValues
 
 Run = Callable[[], torch.Tensor]
@@ -123,14 +123,17 @@ class Step:
 class GraphedForward:
     """Takes and gives what `HeadAtPositions.infer` does, in calls of a few shapes.
 
-    forward: what runs. capture: what makes a graph of a call. Raises ValueError
-    for a model with calls of one shape that differ in what they do.
+    forward: what runs; a model that was changed since it was loaded runs without graphs. capture: what makes a graph of
+    a call. Raises ValueError for a model with calls of one shape that differ in what they do.
     """
 
-    def __init__(self, forward: PlainForward, capture: Capture = captured) -> None:
-        if not forward.is_static:
+    def __init__(self, forward: ModelForward, capture: Capture = captured) -> None:
+        if forward.plain is None or not forward.plain.is_static:
             raise ValueError("a model with sparse layers has no CUDA graphs: which experts run depends on the tokens")
-        self._forward, self._capture = forward, capture
+        self._model = forward
+        self._forward = forward.plain
+        self._capture = capture
+        self._version = forward.plain.versions
         self._steps: OrderedDict[tuple[int, int, int], Step] = OrderedDict()
         self._free: dict[int, list[Buffers]] = {}
         self.count = 0  # graphs made so far
@@ -138,8 +141,13 @@ class GraphedForward:
     def __call__(self, *call: Any) -> torch.Tensor:
         """Logits (B, n, V) of a `Call`, or (B, N, V) where its positions are None."""
         ids_BN, position_BN, visible_B1NK, cache, positions = Call(*call)
-        if len(ids_BN) > 1:
-            return self._forward(*call)
+        run = self._model.current()
+        if run is not self._forward or len(ids_BN) > 1:
+            return run(*call)
+        if self._version != self._forward.versions:  # graphs hold the weights that were there
+            self._version = self._forward.versions
+            self._steps.clear()
+            self._free.clear()
         count = ids_BN.shape[1]
         tokens = tokens_bucket(count)
         buffers, seen = None, count

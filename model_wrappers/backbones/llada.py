@@ -127,10 +127,11 @@ class LLaDAConfig(LlamaConfig):
         if d["vocab_size"] == ILLADA_VOCABULARY:
             d = {"mask_token_id": ILLADA_MASK_ID, **d}
         if "d_model" in d:
-            refuse_unlike("LLaDA", d, OFFICIAL_CHOICES | {"embedding_size": d["vocab_size"]})
-            same = ("vocab_size", "rms_norm_eps", "eos_token_id", "mask_token_id")
+            refuse_unlike("LLaDA", d, OFFICIAL_CHOICES)
+            same = ("rms_norm_eps", "eos_token_id", "mask_token_id")
             d = (
                 {key: d[key] for key in same}
+                | {"vocab_size": d.get("embedding_size") or d["vocab_size"]}  # with what pads the embedding
                 | {new: d[old] for old, new in OFFICIAL_FIELDS.items()}
                 | {"rope_parameters": {"rope_type": "default", "rope_theta": d["rope_theta"]}}
             )

@@ -26,7 +26,6 @@ from typing import Any
 import torch
 from huggingface_hub.dataclasses import strict
 from transformers import (
-    DiffusionGemmaForBlockDiffusion,
     DynamicCache,
     Glm4MoeConfig,
     Glm4MoeForCausalLM,
@@ -36,10 +35,10 @@ from transformers import (
 from transformers.conversion_mapping import get_checkpoint_conversion_mapping, register_checkpoint_conversion_mapping
 from transformers.core_model_loading import Split, WeightConverter, WeightRenaming
 
-from model_wrappers.backbones.blocks import Blocks
 from model_wrappers.backbones.heads import ExpertsAtPositions
 from model_wrappers.backbones.llada import Bidirectional
-from model_wrappers.backbones.model import Backbone, Family
+from model_wrappers.backbones.model import Backbone
+from model_wrappers.backbones.protocol import counted
 
 LLADA_MOE_FIELDS = {"expert_intermediate_size": "moe_intermediate_size", "dense_intermediate_size": "intermediate_size"}
 # What the Qwen3-MoE code computes; an official config that asks for anything else is refused. The official code never
@@ -83,15 +82,6 @@ class LLaDAMoEForMaskedLM(ExpertsAtPositions, Qwen3MoeForCausalLM):
 
 # One tensor an expert in checkpoints, one for all of them here.
 register_checkpoint_conversion_mapping("LLaDAMoEForMaskedLM", get_checkpoint_conversion_mapping("qwen3_moe"))
-LLADA_MOE_FAMILY = Family(
-    model_type=LLaDAMoEConfig.model_type,
-    model=LLaDAMoEForMaskedLM,
-    attention={"sdpa": "sdpa"},
-    end_of_turn="<|role_end|>",
-    published_ids={"<|mask|>": 156895},
-    also=("lladamoe",),
-    architectures=("LLaDAMoEModelLM", "LLaDAMoEForMaskedLM"),
-)
 
 
 LLADA2_FIELDS = {"num_experts": "n_routed_experts", "num_shared_experts": "n_shared_experts"}
@@ -152,15 +142,6 @@ register_checkpoint_conversion_mapping(
         *get_checkpoint_conversion_mapping("glm4_moe"),
     ],
 )
-LLADA2_FAMILY = Family(
-    model_type=LLaDA2MoEConfig.model_type,
-    model=LLaDA2MoEForMaskedLM,
-    attention={"sdpa": "sdpa"},
-    end_of_turn="<|role_end|>",
-    published_ids={"<|mask|>": 156895, "<|endoftext|>": 156892},
-    architectures=("LLaDA2MoeModelLM", "LLaDA2MoEForMaskedLM"),
-    blocks={"": Blocks(32)},
-)
 
 
 @dataclass
@@ -189,34 +170,21 @@ class CanvasBackbone(Backbone):
         """
         if encoded is None:
             encoded = Encoded(DynamicCache(config=self.model.config.get_text_config(decoder=True)))
-        count, device = ids_1K.shape[1], ids_1K.device
+        count = ids_1K.shape[1]
+        device = ids_1K.device
         new: dict[str, Any] = {}
         if count > encoded.count:
             new["input_ids"] = ids_1K[:, encoded.count :]
             new["position_ids"] = torch.arange(encoded.count, count, device=device)[None]
-            self.calls += 1
-        self.calls += 1
         if previous_1CV is not None:
             previous_1CV = previous_1CV.to(self.dtype)
-        logits_1CV = self.model(
-            **new,
-            past_key_values=encoded.cache,
-            decoder_input_ids=canvas_1C,
-            self_conditioning_logits=previous_1CV,
-            decoder_position_ids=torch.arange(count, count + canvas_1C.shape[1], device=device)[None],
-        ).logits
+        with counted(self.counter, 1, canvas_1C.numel() + count - encoded.count, encoded.count):
+            logits_1CV = self.model(
+                **new,
+                past_key_values=encoded.cache,
+                decoder_input_ids=canvas_1C,
+                self_conditioning_logits=previous_1CV,
+                decoder_position_ids=torch.arange(count, count + canvas_1C.shape[1], device=device)[None],
+            ).logits
         encoded.count = count
         return logits_1CV, encoded
-
-
-DIFFUSION_GEMMA_FAMILY = Family(
-    model_type="diffusion_gemma",
-    model=DiffusionGemmaForBlockDiffusion,
-    attention={"sdpa": "sdpa"},
-    end_of_turn="<turn|>",
-    mask=None,
-    published_ids={"<turn|>": 106},
-    extends=False,
-    backbone=CanvasBackbone,
-)
-FAMILIES = (LLADA_MOE_FAMILY, LLADA2_FAMILY, DIFFUSION_GEMMA_FAMILY)

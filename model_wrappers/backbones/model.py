@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
-from weakref import WeakSet
 
 import msgspec
 import torch
@@ -18,8 +18,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from model_wrappers.backbones.blocks import Blocks
 from model_wrappers.backbones.graphs import GraphedForward
-from model_wrappers.backbones.plain import PlainForward, forward_of
-from model_wrappers.backbones.protocol import KeyValues, Write
+from model_wrappers.backbones.plain import ModelForward
+from model_wrappers.backbones.protocol import CallCounter, KeyValues, Write, counted
 
 ReadsAt = Literal[0, -1]
 
@@ -31,6 +31,7 @@ class Family:
     model_type: as in config.json, or one of `also`; architectures: as listed there, where model_type does not tell.
     model: the transformers class, with `infer` and a `forward` that takes `positions` (see `heads.HeadAtPositions`).
     attention: what `attn=` stands for. tokenizer: the class that reads vocab.json, for folders without tokenizer.json.
+    Any class may be given as "module:name", which is imported when a checkpoint is loaded (`imported`).
 
     end_of_turn: the token that closes a turn. mask: the mask's token where the config names no id; None: there is none.
     fill: the token that fills a response after its end, where it is not the config's EOS. The tokenizer has their ids;
@@ -43,7 +44,7 @@ class Family:
     """
 
     model_type: str
-    model: type[PreTrainedModel]
+    model: type[PreTrainedModel] | str
     attention: Mapping[str, str]
     end_of_turn: str
     mask: str | None = "<|mask|>"
@@ -52,11 +53,16 @@ class Family:
     reads_at: ReadsAt = 0
     also: tuple[str, ...] = ()
     architectures: tuple[str, ...] = ()
-    tokenizer: type[PreTrainedTokenizerBase] | None = None
+    tokenizer: type[PreTrainedTokenizerBase] | str | None = None
     extends: bool = True
     blocks: Mapping[str, Blocks] = field(default_factory=dict)
     causal: bool = False
-    backbone: type[Backbone] | None = None
+    backbone: type[Backbone] | str | None = None
+
+    def imported(self) -> Any:
+        """This family with the classes themselves."""
+        classes = {name: _imported(getattr(self, name)) for name in ("model", "tokenizer", "backbone")}
+        return replace(self, **classes)
 
     def blocks_of(self, config: Mapping[str, Any], name: str) -> Blocks | None:
         """How a checkpoint with this config and name attends in blocks; None if it attends to the whole sequence.
@@ -81,14 +87,19 @@ class Family:
             raise ValueError(f"the config's block_size={length!r}, block_origin={own['origin']!r}: {error}") from error
 
 
-EVERY: WeakSet[Backbone] = WeakSet()  # all that this process has loaded
+def _imported(source: Any) -> Any:
+    """The class of a "module:name"; anything else as it is."""
+    if not isinstance(source, str):
+        return source
+    module, _, name = source.partition(":")
+    return getattr(import_module(module), name)
 
 
 class Backbone:
     """A model of a known family and, where its folder has one, its tokenizer.
 
-    Raises ValueError unless the checkpoint names one EOS id and one mask id of its vocabulary, the tokenizer's
-    vocabulary is no larger, and CUDA graphs, if wanted, can be had.
+    Raises ValueError unless the checkpoint names EOS and mask ids of its vocabulary, the tokenizer's vocabulary is no
+    larger, and CUDA graphs, if wanted, can be had. Of several EOS ids the first fills responses.
     """
 
     def __init__(
@@ -99,18 +110,20 @@ class Backbone:
         name: str,
         cuda_graphs: bool = False,
     ) -> None:
-        self.model, self.tokenizer, self.name = model.eval(), tokenizer, name
+        self.tokenizer = tokenizer
+        self.name = name
         self.adapter: Path | None = None  # the folder of what was merged into its weights
-        self.calls = 0  # of the model, by whoever; a ledger compares its own with them
-        EVERY.add(self)
-        self.family, self.reads_at = family, family.reads_at
-        self._run: Any = forward_of(model)  # None: see weights.RemoteBackbone
+        self.family = family
+        self.reads_at = family.reads_at
+        self.counter = CallCounter.of(model.eval().base_model)
+        self.forward = ModelForward(model)
+        self._run: Any = self.forward
         if cuda_graphs:
-            if not isinstance(self._run, PlainForward) or not self._run.is_static:
+            if self.forward.plain is None or not self.forward.plain.is_static:
                 raise ValueError(
                     f"CUDA graphs need a model of known, dense layers, and {name} has others: leave them out"
                 )
-            self._run = GraphedForward(self._run)
+            self._run = GraphedForward(self.forward)
         config = model.config.get_text_config()
         self.vocab_size = int(config.vocab_size)
         if tokenizer is not None and len(tokenizer) > self.vocab_size:
@@ -122,28 +135,17 @@ class Backbone:
         if family.mask is None:
             self.mask_id = self.vocab_size
         else:
-            mask_id = getattr(config, "mask_token_id", None)
-            self.mask_id = self._id("mask_token_id", ids.get(family.mask) if mask_id is None else mask_id)
+            named = getattr(config, "mask_token_id", None)
+            self.mask_id = self._id("mask_token_id", ids.get(family.mask) if named is None else named)
             if tokenizer is None and self.mask_id != ids.get(family.mask):
                 ids = {}  # not the published vocabulary
-            if self.mask_id != ids.get(family.mask, self.mask_id):
-                raise ValueError(
-                    f"the config of {name} has mask_token_id {self.mask_id}, and its tokenizer's {family.mask} is "
-                    f"{ids[family.mask]}: one of them is wrong"
-                )
         eos_id = getattr(config, "eos_token_id", None)
-        if isinstance(eos_id, list) and family.mask is None:
-            eos_id = eos_id[0]
-        self.eos_id = self._id("eos_token_id", eos_id if family.fill is None else ids.get(family.fill, eos_id))
+        ends: list[Any] = eos_id if isinstance(eos_id, list) and eos_id else [eos_id]
+        self.eos_id = self._id("eos_token_id", ends[0] if family.fill is None else ids.get(family.fill, ends[0]))
         eot_id = ids.get(family.end_of_turn)
+        if eot_id is None or eot_id == self.eos_id:  # another end that the config lists, if any
+            eot_id = next((end for end in ends if end != self.eos_id), eot_id)
         self.eot_id: int | None = None if eot_id is None or eot_id >= self.vocab_size else eot_id
-        if tokenizer is not None and family.mask is not None and tokenizer.eos_token_id is not None:
-            ends = {tokenizer.eos_token_id, tokenizer.pad_token_id, self.eot_id, ids.get(family.fill or "")}
-            if self.eos_id not in ends:
-                raise ValueError(
-                    f"the config of {name} has eos_token_id {self.eos_id}, and its tokenizer ends texts with "
-                    f"{tokenizer.eos_token_id}: one of them is wrong"
-                )
         self.max_length = int(config.max_position_embeddings)
         self.blocks = family.blocks_of(model.config.to_dict(), name)
         if self.blocks is not None and self.blocks.masks and not family.extends:
@@ -169,10 +171,24 @@ class Backbone:
             raise ValueError(f"model {self.name} has no tokenizer; text needs one")
         return self.tokenizer
 
-    def check_layers(self) -> None:
-        """Raise ValueError if `model` is not what runs any more (plain.PlainForward)."""
-        if isinstance(self._run, PlainForward):
-            self._run.check(self.model)
+    @property
+    def model(self) -> Any:
+        """The transformers model. It may be changed, or another one, as a compiled one, take its place."""
+        return self.forward.model
+
+    @model.setter
+    def model(self, model: Any) -> None:
+        self.forward.model = model
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether the last call found the model changed since it was loaded, so that its own code ran."""
+        return self.forward.is_changed
+
+    @property
+    def can_pack(self) -> bool:
+        """Whether calls of several responses can be made together (`batches`)."""
+        return self._run is self.forward and self.forward.plain is not None
 
     @property
     def device(self) -> torch.device:
@@ -202,13 +218,14 @@ class Backbone:
         """
         if self.blocks is not None:
             raise ValueError(f"{self.name} attends in blocks of {self.blocks.length}, and has no logits without them")
-        self.calls += 1
         length = ids_BL.shape[1]
+        position_1L = torch.arange(length, device=ids_BL.device)[None]
         mask = None
         if causal:
             mask = torch.ones(length, length, dtype=torch.bool, device=ids_BL.device).tril()[None, None]
         read = self._read_in_whole(positions, length, ids_BL.device)
-        return self._run(ids_BL, torch.arange(length, device=ids_BL.device)[None], mask, None, read)
+        with counted(self.counter, len(ids_BL), ids_BL.numel()):
+            return self._run(ids_BL, position_1L, mask, None, read)
 
     @torch.inference_mode()
     def extend(
@@ -231,12 +248,13 @@ class Backbone:
         logits at a position come from the token before it and that token is not before it in this call.
         """
         assert cache is not None or write == "append", "the call that starts a cache appends"
-        self.calls += 1
         kept = KeyValues() if cache is None else cache
-        kept.begin(ids_1N.shape[1], write, position_N if slot_N is None else slot_N)
-        mask = None if visible_NK is None else visible_NK[None, None]
-        logits_1NV = self._run(ids_1N, position_N[None], mask, kept, self._read_in_piece(position_N, positions))
-        kept.end()
+        read = self._read_in_piece(position_N, positions)
+        with counted(self.counter, 1, ids_1N.numel(), kept.get_seq_length()):
+            kept.begin(ids_1N.shape[1], write, position_N if slot_N is None else slot_N)
+            mask = None if visible_NK is None else visible_NK[None, None]
+            logits_1NV = self._run(ids_1N, position_N[None], mask, kept, read)
+            kept.end()
         return logits_1NV, kept
 
     def _read_in_whole(self, positions: torch.Tensor | None, length: int, device: torch.device) -> torch.Tensor | None:
@@ -258,6 +276,23 @@ class Backbone:
                 "the same call"
             )
         return read_n
+
+
+def check_finite(backbone: Any) -> None:
+    """Raise ValueError unless all weights and the logits of a few tokens are finite."""
+    for name, weight in backbone.model.named_parameters():  # attention on a CPU passes over NaN
+        if not bool(weight.detach().sum(dtype=torch.float32).isfinite()):
+            raise ValueError(f"the weights {name} are not finite: the file is damaged")
+    ids_1L = torch.arange(8, device=backbone.device)[None] % backbone.vocab_size
+    position_L = torch.arange(8, device=backbone.device)
+    if hasattr(backbone, "denoise"):
+        logits_BLV, _ = backbone.denoise(ids_1L[:, :4], ids_1L)
+    elif backbone.blocks is None:
+        logits_BLV = backbone.logits(ids_1L)
+    else:
+        logits_BLV, _ = backbone.extend(ids_1L, position_L, position_L)
+    if bool((torch.isnan(logits_BLV) | (logits_BLV == torch.inf)).any()):
+        raise ValueError(f"its logits are not finite: {backbone.dtype} overflows (try float32)")
 
 
 def check_extends(backbone: Backbone) -> None:

@@ -16,14 +16,12 @@ Qwen2 and Qwen3 themselves are autoregressive: what diffusion models are measure
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from huggingface_hub.dataclasses import strict
 from transformers import (
     Qwen2Config,
     Qwen2ForCausalLM,
-    Qwen2Tokenizer,
     Qwen3Config,
     Qwen3ForCausalLM,
     Qwen3MoeConfig,
@@ -31,10 +29,8 @@ from transformers import (
 )
 from transformers.conversion_mapping import get_checkpoint_conversion_mapping, register_checkpoint_conversion_mapping
 
-from model_wrappers.backbones.blocks import Blocks
 from model_wrappers.backbones.heads import CausalAtPositions, ExpertsAtPositions, HeadAtPositions
-from model_wrappers.backbones.llada import LLAMA_FAMILY, Bidirectional
-from model_wrappers.backbones.model import Family
+from model_wrappers.backbones.llada import Bidirectional
 
 # What the layers compute as the official code does; a config that asks for anything else is refused.
 QWEN2_CHOICES: dict[str, Any] = {
@@ -131,48 +127,3 @@ class CausalQwen3(CausalAtPositions, Qwen3ForCausalLM):
 
 # One tensor an expert in checkpoints, one for all of them here.
 register_checkpoint_conversion_mapping("SDARMoE", get_checkpoint_conversion_mapping("qwen3_moe"))
-DREAM_FAMILY = Family(
-    model_type=DreamConfig.model_type,
-    model=DreamForMaskedLM,
-    attention={"sdpa": "sdpa"},
-    end_of_turn="<|im_end|>",
-    published_ids={"<|mask|>": 151666, "<|im_end|>": 151645},
-    reads_at=-1,
-    also=("dream",),
-    tokenizer=Qwen2Tokenizer,  # the folder has its vocabulary and merges alone
-)
-FAST_DLLM_V2_FAMILY = replace(
-    DREAM_FAMILY,
-    model_type=FastDLLMConfig.model_type,
-    model=FastDLLM,
-    mask="|<MASK>|",
-    published_ids={"|<MASK>|": 151665, "<|im_end|>": 151645},
-    also=(),
-    tokenizer=None,
-    blocks={"": Blocks(32)},
-)
-A2D_FAMILY = Family(
-    model_type=MaskedQwen3Config.model_type,
-    model=MaskedQwen3,
-    attention={"sdpa": "sdpa"},
-    end_of_turn="<|im_end|>",
-    fill="<|endoftext|>",
-    published_ids={"<|mask|>": 151669, "<|im_end|>": 151645, "<|endoftext|>": 151643},
-    also=("andi-qwen3",),
-    blocks={"bd3lm": Blocks(32, "response")},
-)
-SDAR_FAMILY = Family(
-    model_type=SDARConfig.model_type,
-    model=SDAR,
-    attention={"sdpa": "sdpa"},
-    end_of_turn="<|im_end|>",
-    mask="<|MASK|>",
-    published_ids={"<|MASK|>": 151669, "<|im_end|>": 151645, "<|endoftext|>": 151643},
-    blocks={**{rf"-b{length}(-|$)": Blocks(length) for length in (8, 16, 32, 64)}, "": Blocks(4)},
-)
-FAMILIES = (
-    replace(LLAMA_FAMILY, model_type="qwen2", model=CausalQwen2, end_of_turn="<|im_end|>"),
-    replace(LLAMA_FAMILY, model_type="qwen3", model=CausalQwen3, end_of_turn="<|im_end|>"),
-    *(DREAM_FAMILY, FAST_DLLM_V2_FAMILY, A2D_FAMILY, SDAR_FAMILY),
-    replace(SDAR_FAMILY, model_type=SDARMoEConfig.model_type, model=SDARMoE),
-)

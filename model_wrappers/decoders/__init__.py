@@ -7,12 +7,12 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from model_wrappers.decoders.signature import Signature, name_of_function, signature_of
 from model_wrappers.options import Options, meant
 
 if TYPE_CHECKING:
@@ -32,8 +32,8 @@ TAKEN = {
 class Decoder:
     """A method: where it is, and what it can do.
 
-    source: "module:function", or the function, which takes a Request and its options (the annotation names their
-    struct) and fills the response. name: as in messages. label: its row in a table; "" is its name.
+    source: "module:function", or the function, which takes a Request and its options (`signature.signature_of`) and
+    fills the response. name: as in messages. label: its row in a table; "" is its name.
 
     semi_autoregressive: it takes LLaDA's block lengths of a suite; else it decodes the full sequence. greedy_only: it
     is defined at temperature 0. needs_extend: it runs only on backbones with `extend`. prefix_conditioned: its target
@@ -65,9 +65,19 @@ class Decoder:
         return getattr(import_module(module), name)
 
     @cached_property
+    def signature(self) -> Signature:
+        """How the function takes its options. Raises ValueError for a function that is no decoder."""
+        signature = signature_of(self.function)
+        try:
+            signature.options()
+        except TypeError as error:
+            raise ValueError(f"every option of {signature.options.__name__} needs a default: {error}") from error
+        return signature
+
+    @property
     def options(self) -> type[Options]:
-        """The struct of its options. Raises ValueError if the function's annotation names none."""
-        return _options_of(self.function)
+        """The struct of its options. Raises ValueError for a function that is no decoder."""
+        return self.signature.options
 
     def takes(self, option: str) -> bool:
         """Whether it has an option of this name."""
@@ -75,7 +85,8 @@ class Decoder:
 
     def __call__(self, request: Request, options: Options) -> None:
         """Fill the response of a request."""
-        self.function(request, options)
+        positional, named = self.signature.arguments(options)
+        self.function(request, *positional, **named)
 
 
 def _here(name: str, file: str | None = None, **traits: Any) -> Decoder:
@@ -117,8 +128,9 @@ def register(
 ) -> Callable[[F], F]:
     """A decorator that makes a function of (request, options) the decoder `name`; the arguments are Decoder's.
 
-    The function fills the response of a request.Request; the annotation of its options names a struct derived from
-    options.Options. Raises ValueError for a name that is taken or unfit for a command line, and for no function.
+    The function fills the response of a request.Request; its options are a struct derived from options.Options, a
+    dataclass, or parameters with defaults. Raises ValueError for a name that is taken or unfit for a command line, and
+    for no function.
     """
 
     def enter(function: F) -> F:
@@ -171,7 +183,7 @@ def decoder_named(method: Method) -> Decoder:
     if isinstance(method, Decoder):
         return method
     if callable(method):
-        return Decoder(method, str(getattr(method, "__name__", type(method).__name__)))
+        return Decoder(method, name_of_function(method))
     if not isinstance(method, str):
         raise ValueError(f"{method!r} is no method: give a function of (request, options), or of {', '.join(METHODS)}")
     if method not in METHODS:
@@ -195,31 +207,16 @@ def name_of(method: Method) -> str:
 
 def file_of(function: Function) -> str:
     """The file that a function was defined in; "" for what has none."""
-    code = getattr(inspect.unwrap(function), "__code__", None)
+    inner: Any = function
+    while isinstance(inner, partial):
+        inner = inner.func
+    inner = inspect.unwrap(inner)
+    if not hasattr(inner, "__code__"):  # an object that can be called
+        inner = vars(type(inner)).get("__call__")
+    code = getattr(inner, "__code__", None)
     return "" if code is None else str(code.co_filename)
 
 
 def _identity(source: str | Function) -> tuple[Any, Any]:
     """Module and name of a function; of what has none, the object itself."""
     return getattr(source, "__module__", source), getattr(source, "__qualname__", source)
-
-
-def _options_of(function: Function) -> type[Options]:
-    """The struct that a decoder's function names as the type of its second parameter."""
-    kind: Any = None
-    with suppress(TypeError, ValueError):  # what has no signature
-        parameters = list(inspect.signature(function).parameters.values())
-        kind = parameters[1].annotation if len(parameters) == 2 else None
-    if isinstance(kind, str):  # annotations that are not evaluated; those of other parameters need not be known
-        with suppress(Exception):
-            kind = eval(kind, getattr(inspect.unwrap(function), "__globals__", {}))
-    if not (isinstance(kind, type) and issubclass(kind, Options)):
-        raise ValueError(
-            f"{name_of(function)} is no decoder: it must take (request, options), the options annotated with a struct "
-            "at the top of its file that is derived from model_wrappers.options.Options"
-        )
-    try:
-        kind()
-    except TypeError as error:
-        raise ValueError(f"every option of {kind.__name__} needs a default: {error}") from error
-    return kind
