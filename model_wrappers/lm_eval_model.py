@@ -31,34 +31,36 @@ from model_wrappers.costs import costs_of
 from model_wrappers.text_model import TextModel, sampled, stops_of
 
 LENGTHS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")  # one thing in tasks' settings
-GREEDY_HAS_NONE = ("top_p", "top_k", "min_p")  # settings that change nothing at temperature 0
 
 
 @register_model("fef-dllm")
 class FefDllm(TextModel, LM):
     """One decoding method on one backbone, as lm-eval sees a model: a TextModel, with its keywords and these.
 
-    max_gen_toks: tokens of a response where neither the task nor gen_length says them. batch_size: prompts decoded at
-    once, or auto, as many as memory has room for. costs: the file that each request's costs are appended to, as JSON
-    lines with task and doc_id. device: lm-eval's; without a GPU the CPU is used.
+    pretrained: path, by lm-eval's name. max_gen_toks: tokens of a response where neither the task nor gen_length says
+    them. batch_size: prompts decoded at once, or auto, as many as memory has room for. costs: the file that each
+    request's costs are appended to, as JSON lines with task and doc_id. device: lm-eval's; without a GPU the CPU is
+    used.
 
     Raises ValueError as TextModel does.
     """
 
     INSTEAD: ClassVar = {
-        **dict.fromkeys(("pretrained", "model_path"), "path="),
-        **{"tokenizer": "tokenizer_path=", "max_length": "max_seq_len=", "peft": "the adapter's folder as path="},
+        "model_path": "path=",
+        "tokenizer": "tokenizer_path=",
+        "max_length": "max_seq_len=",
+        "peft": "the adapter's folder as path=",
         **dict.fromkeys(("chat_template_args", "enable_thinking"), "chat_template_kwargs="),
     }
     THEIRS = ("max_batch_size",)
-    MOST = "max_gen_toks"
-    MOST_IS_SET_BY = "a task, or --gen_kwargs,"
+    LENGTH_KEYWORD = "max_gen_toks"
     beside: ClassVar[Path | None] = None  # where costs go if no file is named
 
     def __init__(
         self,
-        path: str | Backbone,
+        path: str | Backbone | None = None,
         *,
+        pretrained: str | None = None,
         max_gen_toks: int | None = None,
         batch_size: int | str = 1,
         device: str | None = None,
@@ -66,22 +68,21 @@ class FefDllm(TextModel, LM):
         **more: Any,
     ) -> None:
         LM.__init__(self)
-        if not (batch_size == "auto" or (str(batch_size).isdecimal() and int(batch_size))):
-            raise ValueError(f"batch_size={batch_size!r} must be a whole number of at least 1, or auto")
-        self.at_once = MOST if batch_size == "auto" else int(batch_size)
+        path = pretrained if path is None else path
+        if path is None:
+            raise ValueError("give the model as path=, or pretrained=")
+        self.at_once = MOST if str(batch_size).startswith("auto") else int(batch_size)
         if not torch.cuda.is_available() and str(device).startswith("cuda"):
             device = None  # lm-eval asks for cuda:0 unless told otherwise
         TextModel.__init__(self, path, device=device, **{"max_out_len": max_gen_toks, **more})
         self._device = self.backbone.device
         self.costs = self.beside if costs is None else Path(costs)
-        if costs == "" or (self.costs is not None and self.costs.is_dir()):
-            raise ValueError(f"costs={costs!r} must be a file")
 
     def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
         """The texts of responses, each up to the first of its task's `until` strings.
 
-        Raises ValueError, naming task and document, for a prompt that is too long, a length that is not known or not
-        gen_length, and settings of generation that have no meaning here.
+        Raises ValueError, naming task and document, for a prompt that is too long, a length that is not known, and
+        settings of generation that have no meaning here.
         """
         texts: list[str] = []
         with tqdm(total=len(requests), desc="fef-dllm", disable=disable_tqdm) as bar:
@@ -111,20 +112,13 @@ class FefDllm(TextModel, LM):
     def _settings(self, given: Mapping[str, Any]) -> tuple[int | None, list[str], float]:
         """A task's most tokens, its stops and its temperature. Raises ValueError for other settings."""
         settings = dict(given)
-        stops = stops_of(settings.pop("until", None), "until")
-        most = {name: settings.pop(name) for name in LENGTHS if name in settings}
-        if len({*most.values()}) > 1 or not all(type(length) is int for length in most.values()):
-            raise ValueError(f"generation_kwargs must say one length, in whole tokens, not {most}")
-        sampling = {name: settings.pop(name) for name in list(settings) if name in ("do_sample", "temperature")}
-        temperature = sampled(sampling, self.temperature, "generation_kwargs")
+        stops = stops_of(settings.pop("until", None))
+        lengths = {settings.pop(name) for name in LENGTHS if name in settings}
+        if len(lengths) > 1:
+            raise ValueError(f"generation_kwargs must say one length, not {lengths}")
+        temperature = sampled(settings, self.temperature, "generation_kwargs")
         check_temperature(self.decoder, temperature)
-        for name, value in settings.items():
-            if (temperature or name not in GREEDY_HAS_NONE) and (name, value) != ("num_beams", 1):
-                raise ValueError(
-                    f"generation_kwargs has {name}, and decoders here take until, max_gen_toks, do_sample and "
-                    "temperature"
-                )
-        return next(iter(most.values()), None), stops, temperature
+        return next(iter(lengths), None), stops, temperature
 
     def loglikelihood(self, requests: list[Instance], disable_tqdm: bool = False) -> list[tuple[float, bool]]:
         """Log-likelihoods in nats of continuations, and whether greedy decoding, a token a forward, writes them.

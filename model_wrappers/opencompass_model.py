@@ -23,6 +23,7 @@ from opencompass.utils.prompt import PromptList
 from model_wrappers.api import check_temperature
 from model_wrappers.backbones.model import Backbone
 from model_wrappers.chat import encode_messages, encode_plain, prompt_tensor
+from model_wrappers.options import note
 from model_wrappers.text_model import TextModel, sampled, stops_of
 from model_wrappers.trace import SIDE_FILE
 
@@ -32,7 +33,7 @@ META_TEMPLATE = {
     "reserved_roles": [{"role": "SYSTEM", "api_role": "SYSTEM"}],
 }
 # OpenCompass takes these out of a configuration before it makes the model, and uses them itself.
-OPENCOMPASS_OWN = ("abbr", "type", "run_cfg", "batch_size", "summarizer_abbr", "pred_postprocessor")
+OPENCOMPASS_OWN = ("abbr", "type", "run_cfg", "batch_size", "batch_padding", "summarizer_abbr", "pred_postprocessor")
 # Keywords of OpenCompass's other models, and of LLaDA's fork of it, with what stands for them here.
 INSTEAD = {
     "model_kwargs": "device= and dtype=",
@@ -58,7 +59,6 @@ class DiffusionModel(TextModel, BaseModel):
 
     INSTEAD = INSTEAD
     THEIRS = OPENCOMPASS_OWN
-    MOST_IS_SET_BY = "a data set's inferencer"
 
     def __init__(
         self,
@@ -70,17 +70,15 @@ class DiffusionModel(TextModel, BaseModel):
         stop_words: str | Sequence[str] | None = (),
         **more: Any,
     ) -> None:
-        sampled(generation_kwargs or {}, 0.0, "generation_kwargs")  # refused before anything is loaded
+        settings = generation_kwargs or {}
+        sampled(settings, 0.0, "generation_kwargs")  # refused before anything is loaded
         BaseModel.__init__(self, path=str(path))
         TextModel.__init__(self, path, *common, **more)
         self.template_parser = APITemplateParser(META_TEMPLATE if meta_template is None else meta_template)
-        if self.temperature and (generation_kwargs or {}).get("temperature", self.temperature) != self.temperature:
-            raise ValueError(f"temperature={self.temperature} and generation_kwargs={generation_kwargs} disagree")
-        self.temperature = sampled(generation_kwargs or {}, self.temperature, "generation_kwargs")
+        self.temperature = sampled(settings, self.temperature, "generation_kwargs")
         check_temperature(self.decoder, self.temperature)
-        if plain not in (True, False) or (plain and self.chat_template_kwargs):
-            raise ValueError(f"plain={plain!r} must be true or false, and true takes no chat_template_kwargs")
-        self.plain, self.stop_words = plain, stops_of(stop_words, "stop_words")
+        self.plain = plain
+        self.stop_words = stops_of(stop_words)
         self._began = time.time()
 
     def generate(
@@ -93,16 +91,14 @@ class DiffusionModel(TextModel, BaseModel):
         """The texts of responses to conversations, decoded at once where the model's calls can be packed.
 
         max_out_len: most tokens of a text. stopping_criteria: a text ends before the first of these. Raises ValueError
-        for min_out_len, as nothing makes a response write longer, and for a prompt that is too long.
+        for a prompt that is too long. Nothing makes a response write longer: min_out_len is not used.
         """
-        if min_out_len:
-            raise ValueError(f"min_out_len={min_out_len}: a diffusion response has a fixed length; leave it out")
-        if isinstance(inputs, str):
-            raise ValueError("inputs must be a list of prompts, not one text")
+        if min_out_len is not None and min_out_len > 1:
+            note(f"min_out_len={min_out_len} is not used: a response may end at any token")
         length, _ = self.lengths(max_out_len)
         decoded, costs = self.responses([self._fitted(turns, length) for turns in inputs], max_out_len)
         self._note(costs)
-        stops = [*self.stop_words, *stops_of(stopping_criteria, "stopping_criteria")]
+        stops = [*self.stop_words, *stops_of(stopping_criteria)]
         return [self.text(out.tokens, max_out_len, stops) for out in decoded]
 
     def get_ppl(self, inputs: list[Any], mask_length: list[int] | None = None) -> np.ndarray[Any, Any]:
@@ -110,9 +106,9 @@ class DiffusionModel(TextModel, BaseModel):
 
         mask_length: how many tokens at the beginning of each text are only read; without it the first one is.
         """
-        pairs, scored, begun = [], [], [1] * len(inputs) if mask_length is None else mask_length
-        if len(begun) != len(inputs) or min(begun, default=0) < 0:
-            raise ValueError(f"mask_length={mask_length!r} must be a number of tokens for each of {len(inputs)} texts")
+        pairs = []
+        scored = []
+        begun = [1] * len(inputs) if mask_length is None else mask_length
         for text, read in zip(inputs, begun, strict=True):
             ids_L = prompt_tensor(self.backbone, self.backbone.text_tokenizer()(_flat(text)).input_ids)
             pairs.append((ids_L[:read], ids_L[read:]))

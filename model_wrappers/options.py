@@ -6,8 +6,10 @@ between fields in the struct's `check`.
 
 import math
 import re
+import sys
 from collections.abc import Collection, Iterable, Mapping
 from difflib import get_close_matches
+from functools import cache
 from pathlib import Path, PurePath
 from textwrap import shorten
 from typing import Annotated, Any, TypeVar
@@ -50,6 +52,12 @@ class EndOptions(Options, frozen=True, kw_only=True):
     logits_eos_inf: bool = False
     confidence_eos_eot_inf: bool = False
     stop_at_eos: bool = False
+
+
+@cache
+def note(text: str) -> None:
+    """Print a line on stderr, once in a process."""
+    print(text, file=sys.stderr)
 
 
 def meant(

@@ -67,7 +67,7 @@ class Family:
     def blocks_of(self, config: Mapping[str, Any], name: str) -> Blocks | None:
         """How a checkpoint with this config and name attends in blocks; None if it attends to the whole sequence.
 
-        Raises ValueError for a length or an origin that is none.
+        Raises ValueError for a length or an origin that is none (msgspec.ValidationError).
         """
         if self.causal:
             return Blocks(1, masks=False, causal=True)
@@ -75,16 +75,14 @@ class Family:
             if "canvas_length" not in config:
                 raise ValueError("its config.json has no canvas_length")
             return Blocks(config["canvas_length"], "response", masks=False)
-        last, length = Path(name).name.lower(), config.get("block_size", config.get("bd_size"))
-        found = next((blocks for pattern, blocks in self.blocks.items() if re.search(pattern, last)), None)
-        if found is None and length is None:
+        last = Path(name).name.lower()
+        blocks = next((blocks for pattern, blocks in self.blocks.items() if re.search(pattern, last)), None)
+        length = config.get("block_size", config.get("bd_size"))
+        if blocks is None and length is None:
             return None
-        own = {"length": length, "origin": config.get("block_origin")}
-        given = {key: value for key, value in own.items() if value is not None}
-        try:
-            return msgspec.convert({**({} if found is None else asdict(found)), **given}, Blocks)
-        except msgspec.ValidationError as error:
-            raise ValueError(f"the config's block_size={length!r}, block_origin={own['origin']!r}: {error}") from error
+        fields = {"length": length, "origin": config.get("block_origin")}
+        known = asdict(blocks) if blocks is not None else {}
+        return msgspec.convert(known | {key: value for key, value in fields.items() if value is not None}, Blocks)
 
 
 def _imported(source: Any) -> Any:
@@ -293,29 +291,3 @@ def check_finite(backbone: Any) -> None:
         logits_BLV, _ = backbone.extend(ids_1L, position_L, position_L)
     if bool((torch.isnan(logits_BLV) | (logits_BLV == torch.inf)).any()):
         raise ValueError(f"its logits are not finite: {backbone.dtype} overflows (try float32)")
-
-
-def check_extends(backbone: Backbone) -> None:
-    """Raise ValueError unless two causal pieces, the second on the first's cache, have the logits of the whole."""
-    length, first = 8, 4
-    ids_1L = torch.arange(length, device=backbone.device)[None] * (backbone.vocab_size // length)
-    position_L = torch.arange(length, device=backbone.device)
-    visible_LL = torch.ones(length, length, dtype=torch.bool, device=backbone.device).tril()
-    whole_LV = backbone.logits(ids_1L, causal=True)[0].float()
-    other_1L = ids_1L.index_fill(1, position_L[-1:], 1)
-    unseen_LV = backbone.logits(other_1L, causal=True)[0].float()
-    _, cache = backbone.extend(
-        ids_1L[:, :first], position_L[:first], position_L[1:first], visible_NK=visible_LL[:first, :first]
-    )
-    read = position_L[1 : length - first]  # the first of a piece may have its logits from the token before
-    pieces_1NV, _ = backbone.extend(ids_1L[:, first:], position_L[first:], read, cache, visible_LL[first:])
-    far = 1e-3 if backbone.dtype == torch.float32 else 5e-2
-    for what, here, there in (
-        ("its mask", unseen_LV[: length - 1], whole_LV[: length - 1]),
-        ("its cache or mask", pieces_1NV[0].float(), whole_LV[first + 1 :]),
-    ):
-        if not bool((here - there).abs().max() <= far * there.abs().max()):
-            raise ValueError(
-                f"the `infer` of family {backbone.family.model_type} ignores {what}: a sequence in two pieces has "
-                "other logits than in one; mend it, or declare Family(extends=False)"
-            )

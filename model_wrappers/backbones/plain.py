@@ -106,7 +106,8 @@ class ModelForward:
         if not is_loaded or _is_hooked(loaded) or _is_hooked(self._base):
             self.is_changed = True
             return self._call_model
-        self.is_changed = self.plain is not None and not self.plain.see()
+        for_all = hooks_of_all._global_forward_hooks or hooks_of_all._global_forward_pre_hooks
+        self.is_changed = self.plain is not None and not (self.plain.see() and not for_all)
         if self.plain is None or self.is_changed:
             assert self._infer is not None, "a model that has none runs by itself"
             return self._infer
@@ -151,10 +152,10 @@ class PlainForward:
         self._modules = [*inner.layers.modules(), inner.norm, *inner.rotary_emb.modules()]
         self._attributes = [vars(module) for module in self._modules]
         self._norms = [each for each in self._attributes if "variance_epsilon" in each]
-        self._hooks = [module._forward_hooks for module in self._modules]
-        self._hooks += [module._forward_pre_hooks for module in self._modules]
-        parts = [each for module in self._modules for each in (module._modules, module._parameters, module._buffers)]
-        self._parts = [part for part in parts if part]
+        parts = ("_modules", "_parameters", "_buffers")
+        self._parts = [each[part] for each in self._attributes for part in parts if each[part]]
+        hooks = ("_forward_hooks", "_forward_pre_hooks")
+        self._hooks = [each[hook] for each in self._attributes for hook in hooks]
         self._kinds: list[Any] = [*dict.fromkeys(map(type, self._modules))]
         layers = [_known(layer) for layer in inner.layers]
         self._layers = [layer for layer in layers if layer is not None]
@@ -164,7 +165,6 @@ class PlainForward:
             and _is_untouched(inner.norm)
             and _is_untouched(inner.rotary_emb)
             and self._config._attn_implementation in SDPA
-            and not _has_global_hooks()
         )
         if self.is_plain:
             self._norm = _norm_of(inner.norm)
@@ -184,8 +184,6 @@ class PlainForward:
             sum(map(len, self._attributes)),
             sum(map(len, self._hooks)),
             [norm["variance_epsilon"] for norm in self._norms],
-            _has_global_hooks(),
-            self._config._attn_implementation_internal,
             [*(self._config.rope_parameters or {}).values()],
         )
 
@@ -416,11 +414,6 @@ def _is_hooked(module: nn.Module) -> bool:
 def _is_foreign(hook: Any) -> bool:
     """Whether a hook is neither one that captures outputs for transformers nor one that counts calls here."""
     return not str(getattr(hook, "__module__", "")).startswith(("transformers.", "model_wrappers."))
-
-
-def _has_global_hooks() -> bool:
-    """Whether hooks are registered for all modules there are."""
-    return bool(hooks_of_all._global_forward_hooks or hooks_of_all._global_forward_pre_hooks)
 
 
 def _norm_of(norm: Any) -> Norm:

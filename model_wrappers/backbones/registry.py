@@ -16,11 +16,10 @@ from model_wrappers.backbones import families, llada
 from model_wrappers.backbones.adapters import CONFIG as ADAPTER
 from model_wrappers.backbones.adapters import WEIGHTS as ADAPTER_WEIGHTS
 from model_wrappers.backbones.adapters import adapter_of, base_of, merged
-from model_wrappers.backbones.model import Backbone, Family, ReadsAt, check_extends, check_finite
+from model_wrappers.backbones.model import Backbone, Family, ReadsAt, check_finite
 from model_wrappers.backbones.weights import QUIET, check_dtypes, load_remote, load_weights, quiet
 
 FAMILIES: dict[str, Family] = {family.model_type: family for family in families.ALL}
-BUILT_IN = frozenset(FAMILIES)
 NANO = Path(__file__).parents[1] / "nano"
 TRAINED = (
     "fef",
@@ -98,8 +97,6 @@ def load_backbone(
             model = _model(family, source, config, adapter, how).to(torch_device)
             backbone = _backbone(family, model, source, adapter, str(name), cuda_graphs)
         check_finite(backbone)
-        if backbone.family.extends and family is not None and family.model_type not in BUILT_IN:
-            check_extends(backbone)  # the others are tested
     except Exception as error:  # whatever transformers makes of a folder
         raise ValueError(f"cannot load model {name!s}: {_reason(error, given)}") from error
     return backbone

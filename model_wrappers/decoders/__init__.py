@@ -4,15 +4,18 @@
 
 from __future__ import annotations
 
-import inspect
 import re
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from importlib import import_module
+from importlib.metadata import entry_points
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from model_wrappers.decoders.signature import Signature, name_of_function, signature_of
+from model_wrappers.decoders.signature import Signature, function_of, name_of_function, signature_of
 from model_wrappers.options import Options, meant
 
 if TYPE_CHECKING:
@@ -67,12 +70,7 @@ class Decoder:
     @cached_property
     def signature(self) -> Signature:
         """How the function takes its options. Raises ValueError for a function that is no decoder."""
-        signature = signature_of(self.function)
-        try:
-            signature.options()
-        except TypeError as error:
-            raise ValueError(f"every option of {signature.options.__name__} needs a default: {error}") from error
-        return signature
+        return signature_of(self.function)
 
     @property
     def options(self) -> type[Options]:
@@ -158,9 +156,6 @@ def add_decoder(name: str, decoder: Decoder) -> None:
     names = decoder.options.__struct_fields__  # raises here, not at the first call, for a bad annotation
     if taken := [option for option in names if option in TAKEN]:
         raise ValueError(f"{name}: decode itself takes {', '.join(taken)}; give the decoder's option another name")
-    for option, default in zip(names, decoder.options.__struct_defaults__, strict=False):
-        if callable(default):
-            raise ValueError(f"{name}: the default of {option} is {default!r}; only data can be recorded and compared")
     METHODS[name] = replace(decoder, name=name)
 
 
@@ -179,7 +174,10 @@ def check_label(label: str | None) -> None:
 
 
 def decoder_named(method: Method) -> Decoder:
-    """The decoder of a name, or of a function. Raises ValueError naming the valid names."""
+    """The decoder of a name, of "FILE.py:name", of an installed package's entry points, or of a function.
+
+    Raises ValueError naming the valid names.
+    """
     if isinstance(method, Decoder):
         return method
     if callable(method):
@@ -187,8 +185,28 @@ def decoder_named(method: Method) -> Decoder:
     if not isinstance(method, str):
         raise ValueError(f"{method!r} is no method: give a function of (request, options), or of {', '.join(METHODS)}")
     if method not in METHODS:
+        _import_decoder(method)
+    if method not in METHODS:
         raise ValueError(f"unknown method {method!r}{meant(method, METHODS, whole=True)}")
     return METHODS[method]
+
+
+def _import_decoder(method: str) -> None:
+    """Enter the decoder of a "FILE.py:name" under that text, or those of entry points."""
+    file, _, name = method.rpartition(":")
+    if file.endswith(".py"):
+        spec = spec_from_file_location(Path(file).stem, Path(file).expanduser())
+        if spec is None or spec.loader is None:
+            return
+        module = module_from_spec(spec)
+        sys.modules.setdefault(spec.name, module)  # where dataclasses look for names
+        spec.loader.exec_module(module)
+        source = METHODS.get(name) or getattr(module, name, None)
+        if source is not None:
+            METHODS[method] = replace(decoder_named(source), name=method)
+        return
+    for entry in entry_points(group="fef_dllm_harness"):
+        entry.load()
 
 
 def split_options(method: Method | WithOptions) -> tuple[Method, dict[str, Any]]:
@@ -207,10 +225,7 @@ def name_of(method: Method) -> str:
 
 def file_of(function: Function) -> str:
     """The file that a function was defined in; "" for what has none."""
-    inner: Any = function
-    while isinstance(inner, partial):
-        inner = inner.func
-    inner = inspect.unwrap(inner)
+    inner = function_of(function)
     if not hasattr(inner, "__code__"):  # an object that can be called
         inner = vars(type(inner)).get("__call__")
     code = getattr(inner, "__code__", None)

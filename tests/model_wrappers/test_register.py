@@ -268,19 +268,6 @@ def test_an_option_that_decode_takes_itself_is_refused() -> None:
     assert "mine" not in METHODS
 
 
-def test_a_default_that_no_record_can_hold_is_refused() -> None:
-    class Called(Options):
-        least: int = 1
-        rule: Any = len
-
-    def decoder(request: Request, options: Called) -> None: ...
-
-    decoder.__annotations__["options"] = Called
-    with pytest.raises(ValueError, match=r"mine: the default of rule is .*; only data can be recorded and compared"):
-        register("mine")(decoder)
-    assert "mine" not in METHODS
-
-
 # Options: every name, type and range is checked by one conversion
 class Sample(Options, frozen=True, kw_only=True):
     """One field of each kind."""
