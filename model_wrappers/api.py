@@ -156,14 +156,16 @@ def check_temperature(decoder: Decoder, temperature: float) -> None:
 
 def check_blocks(decoder: Decoder, blocks: Blocks | None) -> None:
     """ValueError unless a decoder can decode a model that attends in these blocks, or to the whole sequence (None)."""
-    causal, masks = blocks is not None and blocks.causal, blocks is None or blocks.masks
+    causal = blocks is not None and blocks.causal
+    has_mask = blocks is None or blocks.masks
     wrong = None
-    if causal != decoder.causal:
-        kinds = ("autoregressive models, and this is a diffusion model", "diffusion models, and this one is")
-        wrong = f"decodes {kinds[1]} autoregressive: use ar" if causal else f"decodes {kinds[0]}"
-    elif not causal and decoder.canvases and masks:
+    if causal and not decoder.causal:
+        wrong = "decodes diffusion models, and this one is autoregressive: use ar"
+    elif decoder.causal and not causal:
+        wrong = "decodes autoregressive models, and this is a diffusion model"
+    elif decoder.canvases and has_mask:
         wrong = "decodes models that denoise random tokens, and this one has a mask"
-    elif not causal and not decoder.canvases and not masks:
+    elif not causal and not has_mask and not decoder.canvases:
         wrong = "reads masks, and this model has none, it denoises random tokens: use renoise"
     elif blocks is None and decoder.blocks_only:
         wrong = "decodes models that attend in blocks, and this one attends to the whole sequence"

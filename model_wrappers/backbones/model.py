@@ -129,21 +129,7 @@ class Backbone:
                 f"the tokenizer of {name} has {len(tokenizer)} tokens, its model a vocabulary of {self.vocab_size}: "
                 "they do not belong together"
             )
-        ids = family.published_ids if tokenizer is None else tokenizer.get_vocab()
-        if family.mask is None:
-            self.mask_id = self.vocab_size
-        else:
-            named = getattr(config, "mask_token_id", None)
-            self.mask_id = self._id("mask_token_id", ids.get(family.mask) if named is None else named)
-            if tokenizer is None and self.mask_id != ids.get(family.mask):
-                ids = {}  # not the published vocabulary
-        eos_id = getattr(config, "eos_token_id", None)
-        ends: list[Any] = eos_id if isinstance(eos_id, list) and eos_id else [eos_id]
-        self.eos_id = self._id("eos_token_id", ends[0] if family.fill is None else ids.get(family.fill, ends[0]))
-        eot_id = ids.get(family.end_of_turn)
-        if eot_id is None or eot_id == self.eos_id:  # another end that the config lists, if any
-            eot_id = next((end for end in ends if end != self.eos_id), eot_id)
-        self.eot_id: int | None = None if eot_id is None or eot_id >= self.vocab_size else eot_id
+        self._name_tokens(config)
         self.max_length = int(config.max_position_embeddings)
         self.blocks = family.blocks_of(model.config.to_dict(), name)
         if self.blocks is not None and self.blocks.masks and not family.extends:
@@ -153,6 +139,26 @@ class Backbone:
 
     def __repr__(self) -> str:
         return f"Backbone {self.name}: {self.dtype} on {self.device}, a vocabulary of {self.vocab_size}"
+
+    def _name_tokens(self, config: Any) -> None:
+        """Take the ids of mask, EOS and the end of a turn from config, tokenizer and family."""
+        family = self.family
+        ids = family.published_ids if self.tokenizer is None else self.tokenizer.get_vocab()
+        self.mask_id = self.vocab_size
+        if family.mask is not None:
+            known = ids.get(family.mask)
+            named = getattr(config, "mask_token_id", None)
+            self.mask_id = self._id("mask_token_id", known if named is None else named)
+            if self.tokenizer is None and self.mask_id != known:
+                ids = {}  # not the published vocabulary
+        eos_id = getattr(config, "eos_token_id", None)
+        ends: list[Any] = eos_id if isinstance(eos_id, list) and eos_id else [eos_id]
+        fill = ends[0] if family.fill is None else ids.get(family.fill, ends[0])
+        self.eos_id = self._id("eos_token_id", fill)
+        eot_id = ids.get(family.end_of_turn)
+        if eot_id in (None, self.eos_id):  # another end that the config lists, if any
+            eot_id = next((end for end in ends if end != self.eos_id), eot_id)
+        self.eot_id: int | None = None if eot_id is None or eot_id >= self.vocab_size else eot_id
 
     def _id(self, field: str, value: Any) -> int:
         """A token id, checked."""

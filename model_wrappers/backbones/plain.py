@@ -353,27 +353,29 @@ def _rotated(values_MHD: torch.Tensor, cos_M1D: torch.Tensor, sin_M1D: torch.Ten
     return (values_MHD * cos_M1D).add_(exchanged_MHD * sin_M1D)
 
 
-def _known(layer: nn.Module) -> Layer | None:
+def _known(layer: Any) -> Layer | None:
     """The weights of a layer; None if it, or anything in it, is not of a known type, or was changed."""
-    attention: Any = getattr(layer, "self_attn", None)
-    mlp: Any = getattr(layer, "mlp", None)
-    norms: list[Any] = [getattr(layer, name, None) for name in ("input_layernorm", "post_attention_layernorm")]
-    norms += [getattr(attention, name) for name in ("q_norm", "k_norm") if hasattr(attention, name)]
-    is_known = _is_of(layer, "DecoderLayer") and _is_of(attention, "Attention")
-    if not is_known or not all(_is_of(norm, "RMSNorm") for norm in norms):
+    if not _is_of(layer, "DecoderLayer"):
         return None
+    attention: Any = layer.self_attn
+    mlp: Any = layer.mlp
+    norms = [layer.input_layernorm, layer.post_attention_layernorm]
+    norms += [getattr(attention, name) for name in ("q_norm", "k_norm") if hasattr(attention, name)]
+    linear = [getattr(attention, name, None) for name in PROJECTIONS]
     is_dense = _is_of(mlp, "MLP") and type(mlp.act_fn) in (nn.SiLU, SiLUActivation)
-    linear = [getattr(attention, name) for name in PROJECTIONS]
     if is_dense:
         linear += [mlp.gate_proj, mlp.up_proj, mlp.down_proj]
-    if any(type(each) is not nn.Linear for each in linear):
-        return None
-    if not is_dense and type(mlp).__name__ != SPARSE:
-        return None
     experts = set() if is_dense else {*mlp.modules()}  # they run as they are
-    if not all(_is_untouched(module) for module in layer.modules() if module not in experts):
+    is_known = (
+        _is_of(attention, "Attention")
+        and (is_dense or type(mlp).__name__ == SPARSE)
+        and all(_is_of(norm, "RMSNorm") for norm in norms)
+        and all(type(each) is nn.Linear for each in linear)
+        and all(_is_untouched(module) for module in layer.modules() if module not in experts)
+    )
+    if not is_known:
         return None
-    weights = [(each.weight, each.bias) for each in linear]
+    weights = [(each.weight, each.bias) for each in linear if each is not None]
     before, after, *by_head = (_norm_of(norm) for norm in norms)
     return Layer(
         before=before,

@@ -12,6 +12,7 @@ from torch import nn
 from model_wrappers import Backbone, decode
 from model_wrappers.backbones.plain import PlainForward
 from model_wrappers.batches import at_once, in_batch
+from model_wrappers.request import Request
 
 IDS_1L = torch.tensor([[3, 4, 7, 1, 5, 2]])
 
@@ -31,6 +32,17 @@ def hook_before_a_layer(backbone: Backbone) -> None:
 def another_attention(backbone: Backbone) -> None:
     attention = backbone.model.model.layers[1].self_attn
     attention.forward = lambda hidden_states, **options: (0.1 * hidden_states, None)
+
+
+class Pass(nn.Module):
+    """An attention of one's own."""
+
+    def forward(self, hidden_states: torch.Tensor, **options: Any) -> tuple[torch.Tensor, None]:
+        return 0.5 * hidden_states, None
+
+
+def an_attention_module(backbone: Backbone) -> None:
+    backbone.model.model.layers[1].self_attn = Pass()
 
 
 def a_skipped_layer(backbone: Backbone) -> None:
@@ -85,7 +97,7 @@ def another_model(backbone: Backbone) -> None:
 
 CHANGES = [
     *(hook_on_a_projection, hook_before_a_layer, another_attention, a_skipped_layer, another_class, lora_layers),
-    *(lora_model, int8, another_forward, hook_on_the_model, another_model),
+    *(an_attention_module, lora_model, int8, another_forward, hook_on_the_model, another_model),
 ]
 
 
@@ -146,6 +158,17 @@ def test_a_compiled_model_is_called() -> None:
     backbone.model = torch.compile(backbone.model, backend="eager")
     out = decode(backbone, [3, 4], "llada", gen_length=4)
     assert torch.equal(out.tokens, wanted) and out.trace.changed_forwards == out.trace.forwards == 4
+
+
+@pytest.mark.slow
+def test_a_decoder_may_compile_the_model() -> None:
+    backbone = tiny("llada")
+
+    def decoder(request: Request) -> None:
+        logits_1LV = torch.compile(backbone.model, backend="eager")(request.x_1L).logits
+        request.x_1L[0, request.start :] = logits_1LV[0, request.start :, :38].argmax(-1)
+
+    assert decode(backbone, [3, 4], decoder, gen_length=4).trace.forwards == 1
 
 
 def test_a_model_that_is_changed_between_responses_of_a_batch_gives_its_own_numbers() -> None:
