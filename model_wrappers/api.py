@@ -35,13 +35,14 @@ def decode(
 ) -> Decoded:
     """Decode a response of gen_length tokens to one prompt: tokens (gen_length,) and their trace.
 
-    prompt_ids: LongTensor (P,) or (1, P), or a list of ids. method: a name in METHODS, or a decoder, a function of
-    (request, options), or one of them with some of its options, (method, {option: value}). block_length: None is
-    gen_length (full sequence), or a block model's; another one changes the blocks of such a model. sampler: replaces
-    the seeded one. given: LongTensor (gen_length,), a response to complete: its masks are predicted (default: all
-    masks). observer: sees every commit and re-mask, and more if it is a trace.FullObserver.
-    Raises ValueError for an unknown method or option and a bad value, naming what is valid, for logits that are not
-    finite, and for a decoder that leaves masks or changes what was given.
+    prompt_ids: LongTensor (P,) or (1, P), or a list of ids. method: a name in METHODS, or a
+    decoder, a function of (request, options), or one of them with some of its options, (method,
+    {option: value}). block_length: None is gen_length (full sequence), or a block model's; another
+    one changes the blocks of such a model. sampler: replaces the seeded one. given: LongTensor
+    (gen_length,), a response to complete: its masks are predicted (default: all masks). observer:
+    sees every commit and re-mask, and more if it is a trace.FullObserver. Raises ValueError for an
+    unknown method or option and a bad value, naming what is valid, for logits that are not finite,
+    and for a decoder that leaves masks or changes what was given.
     """
     method, own_options = split_options(method)
     decoder = decoder_named(method)
@@ -117,7 +118,8 @@ def new_request(
 
 
 def _trace(request: Request, began: float, seconds: float) -> Trace:
-    """The costs of a finished response. began: when it did, as time.perf_counter; seconds: that it took."""
+    """The costs of a finished response. began: when it did, as time.perf_counter; seconds: that it
+    took."""
     target, draft = request.backbone, request.draft
     stood = [(end - request.start, at - began) for end, at in request.finished if end - request.start < request.length]
     known = stood or len(request.block_ends) == 1  # the last block is finished when the decoder returns
@@ -137,12 +139,14 @@ def _trace(request: Request, began: float, seconds: float) -> Trace:
 
 
 def check_options(decoder: Decoder, options: dict[str, Any]) -> Options:
-    """A decoder's options from keyword arguments or JSON. Raises ValueError naming the option and what is valid."""
+    """A decoder's options from keyword arguments or JSON. Raises ValueError naming the option and
+    what is valid."""
     return convert_options(decoder.options, options, decoder.name)
 
 
 def check_temperature(decoder: Decoder, temperature: float) -> None:
-    """ValueError unless the temperature is a finite number, not negative, at which the decoder is defined."""
+    """ValueError unless the temperature is a finite number, not negative, at which the decoder is
+    defined."""
     wrong = ""
     if isinstance(temperature, bool) or not isinstance(temperature, int | float) or not 0 <= temperature < math.inf:
         wrong = f"temperature={temperature!r} must be a number, finite and not negative"
@@ -155,7 +159,8 @@ def check_temperature(decoder: Decoder, temperature: float) -> None:
 
 
 def check_blocks(decoder: Decoder, blocks: Blocks | None) -> None:
-    """ValueError unless a decoder can decode a model that attends in these blocks, or to the whole sequence (None)."""
+    """ValueError unless a decoder can decode a model that attends in these blocks, or to the whole
+    sequence (None)."""
     causal = blocks is not None and blocks.causal
     has_mask = blocks is None or blocks.masks
     wrong = None
@@ -187,7 +192,8 @@ def check_lengths(gen_length: int, block_length: int) -> None:
 def _check_response(
     decoder: Decoder, given_L: torch.Tensor, decoded_L: torch.Tensor, start: int, backbone: BackboneLike
 ) -> None:
-    """Raise ValueError, naming the rule, unless a decoder filled the masks of the response and nothing else."""
+    """Raise ValueError, naming the rule, unless a decoder filled the masks of the response and
+    nothing else."""
     # A mask in the prompt may be filled, as the official sampler does.
     changed = ((given_L != decoded_L) & (given_L != backbone.mask_id)).nonzero()[:, 0].tolist()
     outside = decoded_L[(decoded_L < 0) | (decoded_L >= backbone.vocab_size)].tolist()

@@ -1,8 +1,10 @@
-"""Many responses at once: every decoder runs as it is, and its calls of the model wait for those of the others.
+"""Many responses at once: every decoder runs as it is, and its calls of the model wait for those of
+the others.
 
-Each response is a greenlet. When all that are under way wait, their calls become one: the matrix products of a layer
-run over all tokens, and each response attends to its keys (`PlainForward.packed`), so that nothing is padded. A
-finished response makes room for the next one. A ledger counts what its response costs alone.
+Each response is a greenlet. When all that are under way wait, their calls become one: the matrix
+products of a layer run over all tokens, and each response attends to its keys
+(`PlainForward.packed`), so that nothing is padded. A finished response makes room for the next one.
+A ledger counts what its response costs alone.
 """
 
 from collections import defaultdict
@@ -24,10 +26,12 @@ Result = TypeVar("Result")
 
 
 def at_once(jobs: Iterable[Callable[[], Result]], size: int, say: Callable[[str], None] = print) -> Iterator[Result]:
-    """What jobs return, each when it is finished; `size` of them, decoding with an `in_batch`, are under way at a time.
+    """What jobs return, each when it is finished; `size` of them, decoding with an `in_batch`, are
+    under way at a time.
 
-    say: prints a line when memory runs out; then half as many jobs are under way from there on, and no job is lost.
-    An exception of a job is raised when the others that are under way have finished; no further job is begun.
+    say: prints a line when memory runs out; then half as many jobs are under way from there on, and
+    no job is lost. An exception of a job is raised when the others that are under way have
+    finished; no further job is begun.
     """
     batch = _Batch(size, say)
     begun = iter(jobs)
@@ -58,9 +62,11 @@ def in_batch(backbone: Backbone) -> Backbone:
 
 
 def fitting(backbone: Backbone, length: int, free: int) -> int:
-    """How many responses in sequences of `length` tokens can be under way in `free` bytes, at least 1, at most 64.
+    """How many responses in sequences of `length` tokens can be under way in `free` bytes, at least
+    1, at most 64.
 
-    Each has the keys and values of a sequence, and the logits of all its positions with two copies in fp32.
+    Each has the keys and values of a sequence, and the logits of all its positions with two copies
+    in fp32.
     """
     config = backbone.model.config
     head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
@@ -76,7 +82,8 @@ def _call_of_all(backbone: Backbone, *call: Any) -> torch.Tensor:
 
 
 class _Batch:
-    """At most `size` responses under way, each a greenlet. waiting: for which call. failed: the first exception."""
+    """At most `size` responses under way, each a greenlet. waiting: for which call. failed: the
+    first exception."""
 
     def __init__(self, size: int, say: Callable[[str], None]) -> None:
         self.size = size
@@ -105,7 +112,8 @@ class _Batch:
             yield asked
 
     def answers(self) -> list[tuple[greenlet, torch.Tensor | Exception]]:
-        """Make all calls that are waited for, those of a model together; logits or an exception for each."""
+        """Make all calls that are waited for, those of a model together; logits or an exception for
+        each."""
         waiting, self.waiting = self.waiting, {}
         by_model: defaultdict[int, list[greenlet]] = defaultdict(list)
         for one, (backbone, _) in waiting.items():
@@ -119,7 +127,8 @@ class _Batch:
         return answers
 
     def _logits(self, backbone: Backbone, calls: list[Call]) -> list[torch.Tensor | Exception]:
-        """A call that fails among others is made again in halves: a layer puts the same keys in the same places."""
+        """A call that fails among others is made again in halves: a layer puts the same keys in the
+        same places."""
         try:
             with torch.inference_mode():
                 return list(backbone.forward.packed(calls))
@@ -137,7 +146,8 @@ class _Batch:
 
 
 def _parts(responses: list[greenlet], tokens: list[int], device: torch.device) -> Iterator[list[greenlet]]:
-    """Whose calls are made together: all, but on a CPU no more than MAX_PACKED_TOKENS unless one call has them."""
+    """Whose calls are made together: all, but on a CPU no more than MAX_PACKED_TOKENS unless one
+    call has them."""
     part: list[greenlet] = []
     total = 0
     for response, count in zip(responses, tokens, strict=True):

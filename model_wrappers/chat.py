@@ -19,7 +19,8 @@ NOW = re.compile(r"""strftime_now\(\s*(['"])(.*?)\1\s*\)""")
 def encode_messages(
     tokenizer: PreTrainedTokenizerBase, messages: list[dict[str, str]], /, **template: Any
 ) -> list[int]:
-    """Ids of a conversation of {role, content} through the chat template, up to where the response begins.
+    """Ids of a conversation of {role, content} through the chat template, up to where the response
+    begins.
 
     Raises ValueError as `render` does.
     """
@@ -28,19 +29,21 @@ def encode_messages(
 
 
 def render(tokenizer: PreTrainedTokenizerBase, messages: list[dict[str, str]], /, **template: Any) -> str:
-    """The text of a conversation of {role, content} through the chat template, up to where the response begins.
+    """The text of a conversation of {role, content} through the chat template, up to where the
+    response begins.
 
-    template: what the template is rendered with. Unless it says otherwise the model is not asked to think, and today is
-    TODAY, so that tokens are the same tomorrow. A note says what the template does not read, or leaves out of the last
-    message. Raises ValueError for a tokenizer without a chat template, and for one that fails.
+    template: what the template is rendered with. Unless it says otherwise the model is not asked to
+    think, and today is TODAY, so that tokens are the same tomorrow. A note says what the template
+    does not read, or leaves out of the last message. Raises ValueError for a tokenizer without a
+    chat template, and for one that fails.
     """
     model = tokenizer.name_or_path
     if tokenizer.chat_template is None:
         raise ValueError(f"the tokenizer of {model} has no chat template; a run takes --prompt plain for a base model")
     how: dict[str, Any] = USUAL | template
     written = str(how.get("chat_template") or tokenizer.get_chat_template())
-    for name in template:
-        if name not in (*ANY, *USUAL) and name not in written:
+    for name, value in template.items():
+        if name not in ANY and name not in written and USUAL.get(name) != value:
             note(f"the chat template of {model} does not read {name}")
     how["chat_template"] = NOW.sub(lambda call: repr(TODAY.strftime(call[2])), written)
     try:
@@ -53,17 +56,20 @@ def render(tokenizer: PreTrainedTokenizerBase, messages: list[dict[str, str]], /
 
 
 def encode_plain(tokenizer: PreTrainedTokenizerBase, messages: list[dict[str, str]]) -> list[int]:
-    """Ids of what a conversation of {role, content} says, line by line, as a base model reads text."""
+    """Ids of what a conversation of {role, content} says, line by line, as a base model reads
+    text."""
     return list(tokenizer("\n".join(message["content"] for message in messages) + "\n").input_ids)
 
 
 def encode_question(tokenizer: PreTrainedTokenizerBase, question: str) -> list[int]:
-    """Ids of one user turn through the chat template. Raises ValueError for a tokenizer without one."""
+    """Ids of one user turn through the chat template. Raises ValueError for a tokenizer without
+    one."""
     return encode_messages(tokenizer, [{"role": "user", "content": question}])
 
 
 def prompt_tensor(backbone: Backbone, ids: list[int]) -> torch.Tensor:
-    """The ids of a prompt as a LongTensor (P,). Raises ValueError for a mask, which a decoder would fill."""
+    """The ids of a prompt as a LongTensor (P,). Raises ValueError for a mask, which a decoder would
+    fill."""
     if backbone.mask_id in ids:
         mask = backbone.text_tokenizer().decode([backbone.mask_id])
         raise ValueError(f"the text of the prompt holds the mask token {mask}; take it out")

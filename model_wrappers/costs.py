@@ -1,4 +1,5 @@
-"""What a response cost, and its tokens in numbers, as every record has them: a run's, OpenCompass's, lm-eval's."""
+"""What a response cost, and its tokens in numbers, as every record has them: a run's,
+OpenCompass's, lm-eval's."""
 
 import hashlib
 from collections.abc import Sequence
@@ -12,7 +13,8 @@ from model_wrappers.trace import Decoded
 
 
 def costs_of(backbone: Backbone, prompt_P: torch.Tensor, out: Decoded) -> dict[str, Any]:
-    """The numbers of a response to prompt_P, LongTensor (P,): lengths, hashes, the trace's costs, window sums."""
+    """The numbers of a response to prompt_P, LongTensor (P,): lengths, hashes, the trace's costs,
+    window sums."""
     costs = {name: value for name, value in vars(out.trace).items() if name not in ("windows", "block_seconds")}
     if not out.trace.changed_forwards:
         del costs["changed_forwards"]

@@ -1,6 +1,8 @@
-"""The adapter of lm-evaluation-harness: the model `fef-dllm`, and its command with that model registered.
+"""The adapter of lm-evaluation-harness: the model `fef-dllm`, and its command with that model
+registered.
 
-    fef-dllm lm-eval --model fef-dllm --model_args path=nano,method=fef,steps=2,gen_length=64 --tasks gsm8k
+    fef-dllm lm-eval --model fef-dllm --model_args path=nano,method=fef,steps=2,gen_length=64
+    --tasks gsm8k
 
 Shapes: P prompt, A continuation.
 """
@@ -35,12 +37,13 @@ LENGTHS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_token
 
 @register_model("fef-dllm")
 class FefDllm(TextModel, LM):
-    """One decoding method on one backbone, as lm-eval sees a model: a TextModel, with its keywords and these.
+    """One decoding method on one backbone, as lm-eval sees a model: a TextModel, with its keywords
+    and these.
 
-    pretrained: path, by lm-eval's name. max_gen_toks: tokens of a response where neither the task nor gen_length says
-    them. batch_size: prompts decoded at once, or auto, as many as memory has room for. costs: the file that each
-    request's costs are appended to, as JSON lines with task and doc_id. device: lm-eval's; without a GPU the CPU is
-    used.
+    pretrained: path, by lm-eval's name. max_gen_toks: tokens of a response where neither the task
+    nor gen_length says them. batch_size: prompts decoded at once, or auto, as many as memory has
+    room for. costs: the file that each request's costs are appended to, as JSON lines with task and
+    doc_id. device: lm-eval's; without a GPU the CPU is used.
 
     Raises ValueError as TextModel does.
     """
@@ -81,8 +84,8 @@ class FefDllm(TextModel, LM):
     def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
         """The texts of responses, each up to the first of its task's `until` strings.
 
-        Raises ValueError, naming task and document, for a prompt that is too long, a length that is not known, and
-        settings of generation that have no meaning here.
+        Raises ValueError, naming task and document, for a prompt that is too long, a length that is
+        not known, and settings of generation that have no meaning here.
         """
         texts: list[str] = []
         with tqdm(total=len(requests), desc="fef-dllm", disable=disable_tqdm) as bar:
@@ -94,7 +97,8 @@ class FefDllm(TextModel, LM):
         return texts
 
     def _texts(self, requests: list[Instance]) -> list[str]:
-        """The texts of responses to requests with the same settings, decoded at once; costs are noted."""
+        """The texts of responses to requests with the same settings, decoded at once; costs are
+        noted."""
         model, prompts = copy(self), []
         with _blamed(requests[0]):
             most, stops, model.temperature = self._settings(requests[0].args[1])
@@ -110,7 +114,8 @@ class FefDllm(TextModel, LM):
         return texts
 
     def _settings(self, given: Mapping[str, Any]) -> tuple[int | None, list[str], float]:
-        """A task's most tokens, its stops and its temperature. Raises ValueError for other settings."""
+        """A task's most tokens, its stops and its temperature. Raises ValueError for other
+        settings."""
         settings = dict(given)
         stops = stops_of(settings.pop("until", None))
         lengths = {settings.pop(name) for name in LENGTHS if name in settings}
@@ -121,11 +126,13 @@ class FefDllm(TextModel, LM):
         return next(iter(lengths), None), stops, temperature
 
     def loglikelihood(self, requests: list[Instance], disable_tqdm: bool = False) -> list[tuple[float, bool]]:
-        """Log-likelihoods in nats of continuations, and whether greedy decoding, a token a forward, writes them.
+        """Log-likelihoods in nats of continuations, and whether greedy decoding, a token a forward,
+        writes them.
 
-        The latter is found out only where a document has one continuation: with several, lm-eval's accuracies do not
-        read it, and it is False; a line on stderr says what that makes of exact_match. Raises ValueError, naming task
-        and document, as `likelihood.log_likelihood` does.
+        The latter is found out only where a document has one continuation: with several, lm-eval's
+        accuracies do not read it, and it is False; a line on stderr says what that makes of
+        exact_match. Raises ValueError, naming task and document, as `likelihood.log_likelihood`
+        does.
         """
         found = []
         # A request may be there several times; another choice of its document has another index.
@@ -147,7 +154,8 @@ class FefDllm(TextModel, LM):
         return found
 
     def loglikelihood_rolling(self, requests: list[Instance], disable_tqdm: bool = False) -> list[float]:
-        """Raises ValueError: a masked model bounds a text's likelihood, and no perplexity is to be had from that."""
+        """Raises ValueError: a masked model bounds a text's likelihood, and no perplexity is to be
+        had from that."""
         raise ValueError(
             "fef-dllm has no loglikelihood_rolling: a masked diffusion model only bounds the likelihood of a text, so "
             "its perplexity cannot be compared; leave perplexity tasks out"
@@ -159,13 +167,15 @@ class FefDllm(TextModel, LM):
         return str(self.backbone.text_tokenizer().name_or_path).replace("/", "__")
 
     def chat_template(self, chat_template: bool | str = False) -> str:
-        """The chat template, "" where none is asked for. Raises ValueError for a name, as there is one template."""
+        """The chat template, "" where none is asked for. Raises ValueError for a name, as there is
+        one template."""
         if isinstance(chat_template, str):
             raise ValueError(f"--apply_chat_template {chat_template}: the tokenizer's own is used; leave the name out")
         return str(self.backbone.text_tokenizer().chat_template or "") if chat_template else ""
 
     def apply_chat_template(self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
-        """A conversation through the chat template. Raises ValueError for a template that cannot be used.
+        """A conversation through the chat template. Raises ValueError for a template that cannot be
+        used.
 
         add_generation_prompt: False leaves the last message, the assistant's, open.
         """
@@ -179,7 +189,8 @@ class FefDllm(TextModel, LM):
         return list(tokenizer(text, add_special_tokens=not begun).input_ids)
 
     def _pair(self, context: str, continuation: str) -> tuple[torch.Tensor, torch.Tensor]:
-        """The ids of both, LongTensors (P,) and (A,); spaces that a token of the continuation takes in are its own."""
+        """The ids of both, LongTensors (P,) and (A,); spaces that a token of the continuation takes
+        in are its own."""
         whole, read = self._ids(context + continuation), self._ids(context)
         if whole[: len(read)] != read:
             read = self._ids(context.rstrip())

@@ -1,8 +1,10 @@
-"""The OpenCompass adapter: chat turns -> ids -> decode -> text, and likelihoods. Scoring happens elsewhere.
+"""The OpenCompass adapter: chat turns -> ids -> decode -> text, and likelihoods. Scoring happens
+elsewhere.
 
 In an OpenCompass configuration (docs/usage.md has a whole one):
 
-    models = [dict(type="model_wrappers.opencompass_model.DiffusionModel", abbr="fef-2", path="nano", method="fef",
+    models = [dict(type="model_wrappers.opencompass_model.DiffusionModel", abbr="fef-2",
+    path="nano", method="fef",
                    steps=2, gen_length=64, max_out_len=64, batch_size=8, run_cfg=dict(num_gpus=0))]
 """
 
@@ -48,11 +50,13 @@ INSTEAD = {
 
 
 class DiffusionModel(TextModel, BaseModel):
-    """One decoding method on one backbone, as OpenCompass sees a model: a TextModel, with its keywords and these.
+    """One decoding method on one backbone, as OpenCompass sees a model: a TextModel, with its
+    keywords and these.
 
-    stop_words: a text ends before the first of them. plain: prompts without the chat template, as base models read
-    them. generation_kwargs: temperature and do_sample, as transformers has them. meta_template: OpenCompass's roles.
-    What OpenCompass asks leaves its costs beside the predictions (`Asked`).
+    stop_words: a text ends before the first of them. plain: prompts without the chat template, as
+    base models read them. generation_kwargs: temperature and do_sample, as transformers has them.
+    meta_template: OpenCompass's roles. What OpenCompass asks leaves its costs beside the
+    predictions (`Asked`).
 
     Raises ValueError as TextModel does.
     """
@@ -88,10 +92,12 @@ class DiffusionModel(TextModel, BaseModel):
         min_out_len: int | None = None,
         stopping_criteria: str | Sequence[str] | None = (),
     ) -> list[str]:
-        """The texts of responses to conversations, decoded at once where the model's calls can be packed.
+        """The texts of responses to conversations, decoded at once where the model's calls can be
+        packed.
 
-        max_out_len: most tokens of a text. stopping_criteria: a text ends before the first of these. Raises ValueError
-        for a prompt that is too long. Nothing makes a response write longer: min_out_len is not used.
+        max_out_len: most tokens of a text. stopping_criteria: a text ends before the first of
+        these. Raises ValueError for a prompt that is too long. Nothing makes a response write
+        longer: min_out_len is not used.
         """
         if min_out_len is not None and min_out_len > 1:
             note(f"min_out_len={min_out_len} is not used: a response may end at any token")
@@ -104,7 +110,8 @@ class DiffusionModel(TextModel, BaseModel):
     def get_ppl(self, inputs: list[Any], mask_length: list[int] | None = None) -> np.ndarray[Any, Any]:
         """Mean negative log-likelihood of a token of each text, in nats, (N,).
 
-        mask_length: how many tokens at the beginning of each text are only read; without it the first one is.
+        mask_length: how many tokens at the beginning of each text are only read; without it the
+        first one is.
         """
         pairs = []
         scored = []
@@ -137,7 +144,8 @@ class DiffusionModel(TextModel, BaseModel):
         return np.array([each.value for each in found])
 
     def _note(self, costs: Iterable[dict[str, Any]]) -> None:
-        """Append what was asked last to the file beside OpenCompass's predictions, if it was OpenCompass that asked."""
+        """Append what was asked last to the file beside OpenCompass's predictions, if it was
+        OpenCompass that asked."""
         asked = Asked.of_caller()
         if asked is not None:
             head = {"began": self._began} | ({} if asked.label is None else {"label": str(asked.label)})
@@ -146,7 +154,8 @@ class DiffusionModel(TextModel, BaseModel):
                 file.write("\n".join(lines) + "\n")
 
     def parse_template(self, prompt_template: Any, mode: str) -> Any:
-        """Conversations to generate from; texts where likelihoods are asked for, as PPL inferencers write them down."""
+        """Conversations to generate from; texts where likelihoods are asked for, as PPL inferencers
+        write them down."""
         parsed = self.template_parser.parse_template(prompt_template, mode)
         if mode == "gen":
             return parsed
@@ -160,12 +169,14 @@ class DiffusionModel(TextModel, BaseModel):
         return len(self.backbone.text_tokenizer()(prompt, add_special_tokens=False).input_ids)
 
     def _fitted(self, turns: Any, length: int) -> torch.Tensor:
-        """The ids of a conversation, LongTensor (P,), with room for a response of `length` tokens."""
+        """The ids of a conversation, LongTensor (P,), with room for a response of `length`
+        tokens."""
         return self.fitted(encode_chat(self.backbone, turns, self.plain, self.chat_template_kwargs), length)
 
 
 class Asked(NamedTuple):
-    """What an inferencer asks about: the file of costs beside its predictions, its first item, a choice's label."""
+    """What an inferencer asks about: the file of costs beside its predictions, its first item, a
+    choice's label."""
 
     file: Path
     item: int
@@ -174,7 +185,8 @@ class Asked(NamedTuple):
     @staticmethod
     def of_caller() -> "Asked | None":
         """What the inferencer asks that called, None without one."""
-        # OpenCompass tells a model neither the data set nor the item; both are variables of the inferencer.
+        # OpenCompass tells a model neither the data set nor the item; both are variables of the
+        # inferencer.
         frame = inspect.currentframe()
         while frame is not None:
             own = frame.f_locals
@@ -188,12 +200,13 @@ class Asked(NamedTuple):
 def encode_chat(
     backbone: Backbone, turns: Any, plain: bool = False, template: Mapping[str, Any] | None = None
 ) -> torch.Tensor:
-    """A conversation (a string, or OpenCompass's list of {role, prompt}) through the chat template: LongTensor (P,).
+    """A conversation (a string, or OpenCompass's list of {role, prompt}) through the chat template:
+    LongTensor (P,).
 
     plain: without the template (`chat.encode_plain`). template: what it is rendered with.
 
-    Raises ValueError for a chat template that cannot be used, and for text that holds the mask token: the model would
-    take it for a position to fill.
+    Raises ValueError for a chat template that cannot be used, and for text that holds the mask
+    token: the model would take it for a position to fill.
     """
     if isinstance(turns, str):
         turns = [{"role": "HUMAN", "prompt": turns}]

@@ -1,4 +1,5 @@
-"""What every decoder is given, whatever its options, and the one way in which it fills the response."""
+"""What every decoder is given, whatever its options, and the one way in which it fills the
+response."""
 
 import math
 import time
@@ -21,13 +22,15 @@ WAYS = get_args(How)  # any other word for how a token came counts as "unmasked"
 class Request:
     """One response to decode.
 
-    backbone, draft: the models of targets and of draft probs (it may be the same), each in a ledger. x_1L: LongTensor
-    (1, L), prompt and response. Decoders change it through `commit` and `remask`, which note how and by what
-    probability, or in place. start: index of the response's first token. block_length: it divides the response.
-    temperature: 0 is greedy. sampler: all randomness. observer: sees every change. windows: those of `record`. given:
-    positions, the prompt's too, that are never masked again. grid: the blocks of a block model, the last of which may
-    go beyond the response; None is LLaDA's blocks. end: index after the response (None: the sequence's). finished: ends
-    and times of finished blocks. observed: the sequence as the observer knows it.
+    backbone, draft: the models of targets and of draft probs (it may be the same), each in a
+    ledger. x_1L: LongTensor (1, L), prompt and response. Decoders change it through `commit` and
+    `remask`, which note how and by what probability, or in place. start: index of the response's
+    first token. block_length: it divides the response. temperature: 0 is greedy. sampler: all
+    randomness. observer: sees every change. windows: those of `record`. given: positions, the
+    prompt's too, that are never masked again. grid: the blocks of a block model, the last of which
+    may go beyond the response; None is LLaDA's blocks. end: index after the response (None: the
+    sequence's). finished: ends and times of finished blocks. observed: the sequence as the observer
+    knows it.
     """
 
     backbone: Ledger
@@ -68,7 +71,8 @@ class Request:
     def blocks(self) -> Iterator[range]:
         """The positions of every block in turn, the first of which may begin in the prompt.
 
-        A block model's response ends with the block that has EOS. A decoder calls `finish` after each.
+        A block model's response ends with the block that has EOS. A decoder calls `finish` after
+        each.
         """
         for end in self.block_ends:
             yield range(end - self.block_length, end)
@@ -96,8 +100,9 @@ class Request:
     ) -> None:
         """Put tokens at positions of the sequence.
 
-        positions: LongTensor (N,) or a list, indices into x_1L. tokens: (N,), or one for all. probs: (N,), what the
-        decoder gave each token; None if it gave none. how: how they came, one word or (N,).
+        positions: LongTensor (N,) or a list, indices into x_1L. tokens: (N,), or one for all.
+        probs: (N,), what the decoder gave each token; None if it gave none. how: how they came, one
+        word or (N,).
         """
         self.observe()
         self.x_1L[0, positions] = torch.as_tensor(tokens, device=self.x_1L.device)
@@ -105,7 +110,8 @@ class Request:
             self._committed(torch.as_tensor(positions).tolist(), probs, how)
 
     def observe(self) -> None:
-        """Show the observer, if there is one, what was written into the sequence in place since it saw it."""
+        """Show the observer, if there is one, what was written into the sequence in place since it
+        saw it."""
         if self.observer is None:
             return
         sequence = self.x_1L[0].tolist()
@@ -140,7 +146,8 @@ class Request:
         self.observer.remasked(*self._inside([index - self.start for index in at], tokens))
 
     def remask(self, positions: Sequence[int], tokens: torch.Tensor | None = None) -> None:
-        """Corrupt positions of the sequence again: to the mask, or to `tokens` (N,) drawn from another kernel.
+        """Corrupt positions of the sequence again: to the mask, or to `tokens` (N,) drawn from
+        another kernel.
 
         Raises ValueError for positions that were given.
         """
@@ -155,7 +162,8 @@ class Request:
     def reject(self, drafts: Callable[[], Rejected]) -> None:
         """Note the drafts of a window that were not accepted, before the window itself.
 
-        drafts: gives them; it is called for an observer that wants them, so that else their probabilities cost nothing.
+        drafts: gives them; it is called for an observer that wants them, so that else their
+        probabilities cost nothing.
         """
         if self.observer is not None and isinstance(self.observer, FullObserver):
             positions, tokens, draft_probs, target_probs = drafts()
@@ -165,10 +173,11 @@ class Request:
             self.observer.rejected(*self._inside(at, tokens, _listed(draft_probs), _listed(target_probs)))
 
     def record(self, window: Window, positions: Sequence[int] | None = None) -> None:
-        """Note a speculative window. Raises ValueError for one that accepts more than it proposed or committed.
+        """Note a speculative window. Raises ValueError for one that accepts more than it proposed
+        or committed.
 
-        positions: in the sequence, of all that it proposed or resolved, the drafts last, in their order; those after
-        the response, in a block model's last block, are not counted.
+        positions: in the sequence, of all that it proposed or resolved, the drafts last, in their
+        order; those after the response, in a block model's last block, are not counted.
         """
         window = Window(*map(int, vars(window).values()))
         if window.accepted > min(window.proposed, window.committed):
@@ -190,7 +199,8 @@ class Request:
             self.observer.recorded(window)
 
     def _inside(self, at: list[int], *values: Sequence[Any]) -> Any:
-        """Places in the response, and values of them, without those in the prompt or beyond the end."""
+        """Places in the response, and values of them, without those in the prompt or beyond the
+        end."""
         if min(at, default=0) >= 0 and max(at, default=0) < self.length:
             return at, *values
         kept = [number for number, place in enumerate(at) if 0 <= place < self.length]
@@ -198,7 +208,8 @@ class Request:
 
 
 def fill_after_eos(request: Request) -> bool:
-    """Fill the masks after the first EOS with EOS if no mask is left before it; whether that was so."""
+    """Fill the masks after the first EOS with EOS if no mask is left before it; whether that was
+    so."""
     response_L, eos_id = request.x_1L[0, request.start :], request.backbone.eos_id
     eos = (response_L == eos_id).nonzero()
     if len(eos) == 0 or bool((response_L[: int(eos[0])] == request.mask_id).any()):

@@ -1,4 +1,5 @@
-"""One decoding method on one backbone, as evaluation harnesses ask it: what their adapters share. Needs none of them.
+"""One decoding method on one backbone, as evaluation harnesses ask it: what their adapters share.
+Needs none of them.
 
 Shapes: P prompt, G response, A answer.
 """
@@ -43,15 +44,18 @@ NEUTRAL: Mapping[str, Sequence[Any]] = {
 class TextModel:
     """One decoding method on one backbone.
 
-    path: nano, a folder or a hub id, or a loaded Backbone; so is `draft`, for methods that take one. method: a name, a
-    function, or "FILE.py:name". Its options stand in `options`, or as keywords of their own (`steps=4`). gen_length:
-    tokens of a response, whatever the harness says; None takes `max_out_len`, rounded up to blocks, and cuts the text
-    there. device, dtype: by default the GPU that is visible and bfloat16, else the CPU and float32. max_seq_len: of
-    prompt and response together; a longer prompt is refused, or loses its middle with mode="mid".
-    chat_template_kwargs: what the chat template is rendered with. seed: with the prompt, and how often that was asked
-    before, it makes the random seed of a response. draws: of a likelihood estimate.
+    path: nano, a folder or a hub id, or a loaded Backbone; so is `draft`, for methods that take
+    one. method: a name, a function, or "FILE.py:name". Its options stand in `options`, or as
+    keywords of their own (`steps=4`). gen_length: tokens of a response, whatever the harness says;
+    None takes `max_out_len`, rounded up to blocks, and cuts the text there. device, dtype: by
+    default the GPU that is visible and bfloat16, else the CPU and float32. max_seq_len: of prompt
+    and response together; a longer prompt is refused, or loses its middle with mode="mid".
+    chat_template_kwargs: what the chat template is rendered with. seed: with the prompt, and how
+    often that was asked before, it makes the random seed of a response. draws: of a likelihood
+    estimate.
 
-    Raises ValueError for an unknown keyword, naming the valid ones, and for whatever `decode` refuses.
+    Raises ValueError for an unknown keyword, naming the valid ones, and for whatever `decode`
+    refuses.
     """
 
     INSTEAD: ClassVar[Mapping[str, str]] = {}  # keywords of other models, and what stands for them here
@@ -125,7 +129,8 @@ class TextModel:
 
     @property
     def gen_length(self) -> int:
-        """Tokens of a response. Raises ValueError where they are not known before they are asked for."""
+        """Tokens of a response. Raises ValueError where they are not known before they are asked
+        for."""
         return self.lengths()[0]
 
     @property
@@ -134,9 +139,11 @@ class TextModel:
         return self.lengths()[1]
 
     def lengths(self, max_out_len: int | None = None) -> tuple[int, int]:
-        """Tokens of a response and of its blocks. Raises ValueError where they are not known, or do not fit.
+        """Tokens of a response and of its blocks. Raises ValueError where they are not known, or do
+        not fit.
 
-        max_out_len: the harness's, of the data set or the model's configuration; gen_length wins, and a line says so.
+        max_out_len: the harness's, of the data set or the model's configuration; gen_length wins,
+        and a line says so.
         """
         wanted = self._most if max_out_len is None else max_out_len
         length = wanted if self._given is None else self._given
@@ -152,7 +159,8 @@ class TextModel:
         return length, block
 
     def fitted(self, prompt_P: torch.Tensor, length: int) -> torch.Tensor:
-        """A prompt, LongTensor (P,), with room for a response of `length` tokens. Raises ValueError if it is too long.
+        """A prompt, LongTensor (P,), with room for a response of `length` tokens. Raises ValueError
+        if it is too long.
 
         With mode="mid" it loses its middle instead.
         """
@@ -169,7 +177,8 @@ class TextModel:
     def respond(
         self, prompt_P: torch.Tensor, seed: int, observer: FullObserver | None = None, max_out_len: int | None = None
     ) -> Decoded:
-        """Decode one response to an encoded prompt, LongTensor (P,); an observer may be told of it twice."""
+        """Decode one response to an encoded prompt, LongTensor (P,); an observer may be told of it
+        twice."""
         length, block = self.lengths(max_out_len)
         once = partial(
             decode,
@@ -190,9 +199,11 @@ class TextModel:
     def responses(
         self, prompts: Sequence[torch.Tensor], max_out_len: int | None = None
     ) -> tuple[list[Decoded], list[dict[str, Any]]]:
-        """Responses to encoded prompts, decoded at once where the model's calls can be packed, and what each cost.
+        """Responses to encoded prompts, decoded at once where the model's calls can be packed, and
+        what each cost.
 
-        The seconds of responses decoded at once are each one's share of them all, and `batch` says how many they were.
+        The seconds of responses decoded at once are each one's share of them all, and `batch` says
+        how many they were.
         """
         models = [self.backbone, *([self.options["draft"]] if "draft" in self.options else [])]
         unpacked = [model.name for model in models if not model.can_pack]
@@ -218,7 +229,8 @@ class TextModel:
         return outs, costs
 
     def batched(self) -> Self:
-        """This model for one response of `batches.at_once`. Raises ValueError where its calls cannot be packed."""
+        """This model for one response of `batches.at_once`. Raises ValueError where its calls
+        cannot be packed."""
         waiting = copy(self)
         waiting.backbone = in_batch(self.backbone)
         draft = self.options.get("draft")
@@ -227,7 +239,8 @@ class TextModel:
         return waiting
 
     def likelihood(self, prompt_P: torch.Tensor, answer_A: torch.Tensor) -> Likelihood:
-        """The log-likelihood of an answer, as `likelihood.log_likelihood` has it; its masks are drawn by its ids."""
+        """The log-likelihood of an answer, as `likelihood.log_likelihood` has it; its masks are
+        drawn by its ids."""
         if (length := len(prompt_P) + len(answer_A)) > self.longest:
             raise ValueError(
                 f"a text of {length} tokens exceeds the limit of {self.longest} (max_seq_len, or the model's)"
@@ -247,7 +260,8 @@ class TextModel:
         return text[: min((at for stop in stops if (at := text.find(stop)) >= 0), default=None)]
 
     def _seed(self, prompt_P: torch.Tensor) -> int:
-        """The random seed of a response: a new one each time that a prompt is asked, the same in every process."""
+        """The random seed of a response: a new one each time that a prompt is asked, the same in
+        every process."""
         prompt = str(prompt_P.tolist()).encode()
         self._asked[prompt] += 1
         digest = hashlib.sha256(f"{self.seed} {self._asked[prompt]} ".encode() + prompt).digest()
@@ -255,14 +269,17 @@ class TextModel:
 
 
 def is_neutral(name: str, value: Any) -> bool:
-    """Whether a setting of other models, which decoders here do not have, changes nothing at this value."""
+    """Whether a setting of other models, which decoders here do not have, changes nothing at this
+    value."""
     return name in NEUTRAL and (value is None or value in NEUTRAL[name])
 
 
 def sampled(settings: Mapping[str, Any], usual: float, what: str) -> float:
-    """The temperature that do_sample and temperature ask for, as transformers has them; `usual` where none is said.
+    """The temperature that do_sample and temperature ask for, as transformers has them; `usual`
+    where none is said.
 
-    Raises ValueError for any other setting that would change something. what: holds them, for the message.
+    Raises ValueError for any other setting that would change something. what: holds them, for the
+    message.
     """
     sample = settings.get("do_sample")
     temperature = settings.get("temperature", usual)
@@ -283,7 +300,8 @@ def stops_of(given: str | Sequence[str] | None) -> list[str]:
 
 
 def _loaded(model: str | Backbone, device: str | None, **how: Any) -> Backbone:
-    """A model on a device, by default on the GPU that is visible. Without one a line on stderr says so."""
+    """A model on a device, by default on the GPU that is visible. Without one a line on stderr says
+    so."""
     if isinstance(model, Backbone):
         given = {"device": device, **how}.items()
         if dropped := [name for name, value in given if value is not None and value is not False]:

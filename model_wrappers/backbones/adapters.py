@@ -1,7 +1,8 @@
-"""Adapters: a folder of peft's is merged into the weights of its base, under the names that the base's files have.
+"""Adapters: a folder of peft's is merged into the weights of its base, under the names that the
+base's files have.
 
-The merged weights are then read as any checkpoint's are. So an adapter fits that was trained on the model's official
-code, whatever this project calls the same layers.
+The merged weights are then read as any checkpoint's are. So an adapter fits that was trained on the
+model's official code, whatever this project calls the same layers.
 """
 
 import json
@@ -48,10 +49,12 @@ def base_of(folder: Path) -> str:
 
 
 def merged(adapter: Path, base: str, dtype: torch.dtype) -> dict[str, torch.Tensor]:
-    """The weights of a base, a folder or hub id, with an adapter merged into them, by the names of the base's files.
+    """The weights of a base, a folder or hub id, with an adapter merged into them, by the names of
+    the base's files.
 
-    dtype: of the merge, as peft has it for a model that is loaded in it. Raises ValueError without peft, for a base of
-    another shape or without safetensors, and for an adapter that is no LoRA, or more than that.
+    dtype: of the merge, as peft has it for a model that is loaded in it. Raises ValueError without
+    peft, for a base of another shape or without safetensors, and for an adapter that is no LoRA, or
+    more than that.
     """
     try:
         from peft import PeftConfig, PeftModel
@@ -78,7 +81,8 @@ def merged(adapter: Path, base: str, dtype: torch.dtype) -> dict[str, torch.Tens
 
 
 def _matrices(weights: dict[str, torch.Tensor]) -> nn.Module:
-    """The matrices of a checkpoint as linear layers of a module that is nothing else, for peft to find by name."""
+    """The matrices of a checkpoint as linear layers of a module that is nothing else, for peft to
+    find by name."""
     root = nn.Module()
     for name, weight in weights.items():
         *path, last, kind = name.split(".")

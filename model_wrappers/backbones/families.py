@@ -1,4 +1,5 @@
-"""The families of checkpoints that are known, as data: a model's code is imported when a checkpoint of it is loaded."""
+"""The families of checkpoints that are known, as data: a model's code is imported when a checkpoint
+of it is loaded."""
 
 from dataclasses import replace
 

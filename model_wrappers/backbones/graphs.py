@@ -1,11 +1,14 @@
-"""CUDA graphs: a forward in a few shapes, each captured once and then replayed, so that its kernels start at once.
+"""CUDA graphs: a forward in a few shapes, each captured once and then replayed, so that its kernels
+start at once.
 
-A graph has fixed shapes and addresses. So tokens, positions to read and keys are filled up to one of a few sizes
-(buckets): nothing reads what fills up, and no token attends to it. Keys and values lie in buffers of a pool, with the
-same addresses as sequences come and go. All of this runs without a graph as well, on any device, and gives the same
-logits but for rounding. Calls of several rows (literal verification, guidance) run as they are.
+A graph has fixed shapes and addresses. So tokens, positions to read and keys are filled up to one
+of a few sizes (buckets): nothing reads what fills up, and no token attends to it. Keys and values
+lie in buffers of a pool, with the same addresses as sequences come and go. All of this runs without
+a graph as well, on any device, and gives the same logits but for rounding. Calls of several rows
+(literal verification, guidance) run as they are.
 
-Shapes: N tokens of a call, K keys, C capacity of a buffer, D head size, H heads, V vocabulary, n positions to read.
+Shapes: N tokens of a call, K keys, C capacity of a buffer, D head size, H heads, V vocabulary, n
+positions to read.
 """
 
 import weakref
@@ -31,12 +34,14 @@ def tokens_bucket(count: int) -> int:
 
 
 def power_bucket(count: int, least: int) -> int:
-    """The first power of two that is neither below `count` nor below `least`, a power of two itself."""
+    """The first power of two that is neither below `count` nor below `least`, a power of two
+    itself."""
     return max(least, 1 << (count - 1).bit_length())
 
 
 def captured(run: Run, device: torch.device) -> Run:
-    """A CUDA graph of `run`, which must read and write the same memory every time; the result's memory is one as well.
+    """A CUDA graph of `run`, which must read and write the same memory every time; the result's
+    memory is one as well.
 
     Raises RuntimeError, of torch, for what cannot be captured.
     """
@@ -60,7 +65,8 @@ def captured(run: Run, device: torch.device) -> Run:
 
 
 class Slots:
-    """What a layer takes for a cache in a call of fixed shape: new tokens go to slots, everything is seen."""
+    """What a layer takes for a cache in a call of fixed shape: new tokens go to slots, everything
+    is seen."""
 
     def __init__(self, buffers: Buffers, slot_N: torch.Tensor) -> None:
         self._buffers, self._slot_N = buffers, slot_N
@@ -102,7 +108,8 @@ class Step:
         slot_N: torch.Tensor,
         read_n: torch.Tensor,
     ) -> torch.Tensor:
-        """Logits (1, n, V) of a smaller call, in memory of their own; slot_N is of the bucket's size."""
+        """Logits (1, n, V) of a smaller call, in memory of their own; slot_N is of the bucket's
+        size."""
         tokens, keys = visible_NK.shape
         self._ids_1N[:, :tokens] = ids_1N
         self._position_1N[:, :tokens] = position_1N
@@ -123,8 +130,9 @@ class Step:
 class GraphedForward:
     """Takes and gives what `HeadAtPositions.infer` does, in calls of a few shapes.
 
-    forward: what runs; a model that was changed since it was loaded runs without graphs. capture: what makes a graph of
-    a call. Raises ValueError for a model with calls of one shape that differ in what they do.
+    forward: what runs; a model that was changed since it was loaded runs without graphs. capture:
+    what makes a graph of a call. Raises ValueError for a model with calls of one shape that differ
+    in what they do.
     """
 
     def __init__(self, forward: ModelForward, capture: Capture = captured) -> None:

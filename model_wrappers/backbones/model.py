@@ -1,6 +1,7 @@
 """Backbone: a checkpoint on transformers' layers, as decoders see it (`protocol.BackboneLike`).
 
-Shapes: B batch, L length, V vocabulary, n positions whose logits are read, N tokens put after K cached ones.
+Shapes: B batch, L length, V vocabulary, n positions whose logits are read, N tokens put after K
+cached ones.
 """
 
 from __future__ import annotations
@@ -28,19 +29,22 @@ ReadsAt = Literal[0, -1]
 class Family:
     """An architecture that the registry knows, and what its checkpoints have in common.
 
-    model_type: as in config.json, or one of `also`; architectures: as listed there, where model_type does not tell.
-    model: the transformers class, with `infer` and a `forward` that takes `positions` (see `heads.HeadAtPositions`).
-    attention: what `attn=` stands for. tokenizer: the class that reads vocab.json, for folders without tokenizer.json.
-    Any class may be given as "module:name", which is imported when a checkpoint is loaded (`imported`).
+    model_type: as in config.json, or one of `also`; architectures: as listed there, where
+    model_type does not tell. model: the transformers class, with `infer` and a `forward` that takes
+    `positions` (see `heads.HeadAtPositions`). attention: what `attn=` stands for. tokenizer: the
+    class that reads vocab.json, for folders without tokenizer.json. Any class may be given as
+    "module:name", which is imported when a checkpoint is loaded (`imported`).
 
-    end_of_turn: the token that closes a turn. mask: the mask's token where the config names no id; None: there is none.
-    fill: the token that fills a response after its end, where it is not the config's EOS. The tokenizer has their ids;
-    published_ids are those of published checkpoints, for folders without one.
+    end_of_turn: the token that closes a turn. mask: the mask's token where the config names no id;
+    None: there is none. fill: the token that fills a response after its end, where it is not the
+    config's EOS. The tokenizer has their ids; published_ids are those of published checkpoints, for
+    folders without one.
 
-    reads_at: 0 where the model's logits at position i predict token i, -1 where those at i - 1 do. extends: whether
-    `infer` heeds masks and caches. blocks: by a pattern in the last part of the model's name, in lower case ("" is
-    all); the config's `block_size` (or `bd_size`) and `block_origin` come first. causal: whether it is autoregressive.
-    backbone: the class that runs it (None: Backbone).
+    reads_at: 0 where the model's logits at position i predict token i, -1 where those at i - 1 do.
+    extends: whether `infer` heeds masks and caches. blocks: by a pattern in the last part of the
+    model's name, in lower case ("" is all); the config's `block_size` (or `bd_size`) and
+    `block_origin` come first. causal: whether it is autoregressive. backbone: the class that runs
+    it (None: Backbone).
     """
 
     model_type: str
@@ -65,7 +69,8 @@ class Family:
         return replace(self, **classes)
 
     def blocks_of(self, config: Mapping[str, Any], name: str) -> Blocks | None:
-        """How a checkpoint with this config and name attends in blocks; None if it attends to the whole sequence.
+        """How a checkpoint with this config and name attends in blocks; None if it attends to the
+        whole sequence.
 
         Raises ValueError for a length or an origin that is none (msgspec.ValidationError).
         """
@@ -96,8 +101,9 @@ def _imported(source: Any) -> Any:
 class Backbone:
     """A model of a known family and, where its folder has one, its tokenizer.
 
-    Raises ValueError unless the checkpoint names EOS and mask ids of its vocabulary, the tokenizer's vocabulary is no
-    larger, and CUDA graphs, if wanted, can be had. Of several EOS ids the first fills responses.
+    Raises ValueError unless the checkpoint names EOS and mask ids of its vocabulary, the
+    tokenizer's vocabulary is no larger, and CUDA graphs, if wanted, can be had. Of several EOS ids
+    the first fills responses.
     """
 
     def __init__(
@@ -177,7 +183,8 @@ class Backbone:
 
     @property
     def model(self) -> Any:
-        """The transformers model. It may be changed, or another one, as a compiled one, take its place."""
+        """The transformers model. It may be changed, or another one, as a compiled one, take its
+        place."""
         return self.forward.model
 
     @model.setter
@@ -186,7 +193,8 @@ class Backbone:
 
     @property
     def is_changed(self) -> bool:
-        """Whether the last call found the model changed since it was loaded, so that its own code ran."""
+        """Whether the last call found the model changed since it was loaded, so that its own code
+        ran."""
         return self.forward.is_changed
 
     @property
@@ -214,11 +222,13 @@ class Backbone:
 
     @torch.inference_mode()
     def logits(self, ids_BL: torch.Tensor, positions: torch.Tensor | None = None, causal: bool = False) -> torch.Tensor:
-        """Logits in the model's dtype, on its device; the vocabulary head runs only where it is read.
+        """Logits in the model's dtype, on its device; the vocabulary head runs only where it is
+        read.
 
-        ids_BL: LongTensor (B, L). positions: None for (B, L, V); LongTensor (n,) for those positions in every row,
-        (B, n) for each row's, both giving (B, n, V). causal: attend to earlier positions only (the copula model of
-        DCD). Raises ValueError for a block model, where attention depends on where the response begins.
+        ids_BL: LongTensor (B, L). positions: None for (B, L, V); LongTensor (n,) for those
+        positions in every row, (B, n) for each row's, both giving (B, n, V). causal: attend to
+        earlier positions only (the copula model of DCD). Raises ValueError for a block model, where
+        attention depends on where the response begins.
         """
         if self.blocks is not None:
             raise ValueError(f"{self.name} attends in blocks of {self.blocks.length}, and has no logits without them")
@@ -244,12 +254,14 @@ class Backbone:
     ) -> tuple[torch.Tensor, KeyValues]:
         """Logits of N tokens beside the K cached ones, and the cache.
 
-        ids_1N: LongTensor (1, N). position_N: LongTensor (N,), their positions in the sequence (rotary angles).
-        positions: LongTensor (n,), indices into the N whose logits (1, n, V) are read. cache: is changed in place; None
-        starts one. visible_NK: bool (N, K + N), what each token attends to; None is everything. write: "append" puts
-        the new keys and values at the cache's end; "replace" in the place of cached ones, at slot_N, LongTensor (N,)
-        (default: position_N), and visible_NK is then (N, K); "none" leaves the cache as it is. Raises ValueError where
-        logits at a position come from the token before it and that token is not before it in this call.
+        ids_1N: LongTensor (1, N). position_N: LongTensor (N,), their positions in the sequence
+        (rotary angles). positions: LongTensor (n,), indices into the N whose logits (1, n, V) are
+        read. cache: is changed in place; None starts one. visible_NK: bool (N, K + N), what each
+        token attends to; None is everything. write: "append" puts the new keys and values at the
+        cache's end; "replace" in the place of cached ones, at slot_N, LongTensor (N,) (default:
+        position_N), and visible_NK is then (N, K); "none" leaves the cache as it is. Raises
+        ValueError where logits at a position come from the token before it and that token is not
+        before it in this call.
         """
         assert cache is not None or write == "append", "the call that starts a cache appends"
         kept = KeyValues() if cache is None else cache
@@ -262,14 +274,16 @@ class Backbone:
         return logits_1NV, kept
 
     def _read_in_whole(self, positions: torch.Tensor | None, length: int, device: torch.device) -> torch.Tensor | None:
-        """Where the logits of positions stand in the output of a whole sequence; None for everywhere, in order."""
+        """Where the logits of positions stand in the output of a whole sequence; None for
+        everywhere, in order."""
         if self.reads_at == 0:
             return positions
         read = torch.arange(length, device=device) if positions is None else positions
         return (read + self.reads_at).clamp(min=0)  # the first token of all reads itself
 
     def _read_in_piece(self, position_N: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-        """Where the logits of the tokens at indices `positions` of a piece of the sequence stand in the output."""
+        """Where the logits of the tokens at indices `positions` of a piece of the sequence stand in
+        the output."""
         if self.reads_at == 0:
             return positions
         at_n = position_N[positions]

@@ -1,13 +1,16 @@
-"""A model's forward in torch's functions, for the layers that are known: the same numbers, without their modules.
+"""A model's forward in torch's functions, for the layers that are known: the same numbers, without
+their modules.
 
-On small pieces of a sequence much of the time goes into what stands between the matrix products: modules that call
-modules, new tensors, angles that are computed at every call. Here a layer is its weights and one function. It serves
-Llama, Qwen2, Qwen3 and all but the experts of Qwen3-MoE, bit for bit as transformers on a CPU. Whether all layers are
-known is seen before every call, by what the modules hold: hooks, other modules, parameters or methods. A model with
-any other layer runs as transformers has it (`HeadAtPositions.infer`).
+On small pieces of a sequence much of the time goes into what stands between the matrix products:
+modules that call modules, new tensors, angles that are computed at every call. Here a layer is its
+weights and one function. It serves Llama, Qwen2, Qwen3 and all but the experts of Qwen3-MoE, bit
+for bit as transformers on a CPU. Whether all layers are known is seen before every call, by what
+the modules hold: hooks, other modules, parameters or methods. A model with any other layer runs as
+transformers has it (`HeadAtPositions.infer`).
 
-Shapes: B batch, N tokens, K keys, D head size, H heads, E hidden size, V vocabulary, n positions whose logits are read,
-M tokens of all calls, P positions that the model knows, A = 2 D cosines and sines.
+Shapes: B batch, N tokens, K keys, D head size, H heads, E hidden size, V vocabulary, n positions
+whose logits are read, M tokens of all calls, P positions that the model knows, A = 2 D cosines and
+sines.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -26,7 +29,8 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from model_wrappers.backbones.heads import HeadAtPositions, read_positions
 from model_wrappers.backbones.protocol import Buffers, KeyValues
 
-# Known layers, by the endings of their names; by name, so that no model's module is imported that is not loaded.
+# Known layers, by the endings of their names; by name, so that no model's module is imported that
+# is not loaded.
 MODELS = ("Llama", "Qwen2", "Qwen3", "Qwen3Moe")
 SPARSE = "Qwen3MoeSparseMoeBlock"
 PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj")
@@ -49,7 +53,8 @@ class Call(NamedTuple):
     positions: torch.Tensor | None
 
     def bias(self, dtype: torch.dtype) -> torch.Tensor | None:
-        """0 where a token attends to a key, -inf where not; attention would make it of `visible` in every layer."""
+        """0 where a token attends to a key, -inf where not; attention would make it of `visible` in
+        every layer."""
         return None if self.visible_B1NK is None else torch.where(self.visible_B1NK, 0.0, -torch.inf).to(dtype)
 
 
@@ -70,11 +75,12 @@ class Layer:
 
 
 class ModelForward:
-    """Runs a model as fast as its numbers allow at the moment of a call; takes and gives what `infer` does.
+    """Runs a model as fast as its numbers allow at the moment of a call; takes and gives what
+    `infer` does.
 
-    model: what runs; another one may take its place. plain: the forward of torch's functions (None: it has other
-    layers, or an `infer` of another kind). is_changed: whether the last call found modules that were changed since the
-    model was loaded, so that the model's own code ran.
+    model: what runs; another one may take its place. plain: the forward of torch's functions (None:
+    it has other layers, or an `infer` of another kind). is_changed: whether the last call found
+    modules that were changed since the model was loaded, so that the model's own code ran.
     """
 
     def __init__(self, model: Any) -> None:
@@ -114,7 +120,8 @@ class ModelForward:
         return self.plain
 
     def _call_model(self, *call: Any) -> torch.Tensor:
-        """Call the model itself, hooks, adapters, compilation and all, with what it needs for this call alone."""
+        """Call the model itself, hooks, adapters, compilation and all, with what it needs for this
+        call alone."""
         ids_BN, position_BN, visible_B1NK, cache, positions = Call(*call)
         options: dict[str, Any] = {}
         if cache is not None:
@@ -130,7 +137,8 @@ class ModelForward:
 class PlainForward:
     """Takes and gives what `HeadAtPositions.infer` does, where `see` has found that it can.
 
-    is_plain: whether all layers are known. versions: how often their modules were others than before.
+    is_plain: whether all layers are known. versions: how often their modules were others than
+    before.
     """
 
     def __init__(self, model: Any) -> None:
@@ -147,7 +155,8 @@ class PlainForward:
         return self.is_plain
 
     def _learn(self) -> None:
-        """Take the weights of all layers, where they are known, and remember what that depends on."""
+        """Take the weights of all layers, where they are known, and remember what that depends
+        on."""
         inner = self._inner
         self._modules = [*inner.layers.modules(), inner.norm, *inner.rotary_emb.modules()]
         self._attributes = [vars(module) for module in self._modules]
@@ -174,7 +183,8 @@ class PlainForward:
         self.versions += 1
 
     def _look(self) -> tuple[Any, ...]:
-        """What plain numbers depend on, beside the values of weights; before every call, so it must be cheap."""
+        """What plain numbers depend on, beside the values of weights; before every call, so it must
+        be cheap."""
         named = self._inner._modules
         return (
             (id(named["layers"]), id(named["norm"]), id(named["rotary_emb"])),
@@ -194,7 +204,8 @@ class PlainForward:
 
     @property
     def is_static(self) -> bool:
-        """Whether calls of a shape all do the same: no sparse layers, where experts change, and angles of a table."""
+        """Whether calls of a shape all do the same: no sparse layers, where experts change, and
+        angles of a table."""
         has_table = self._config.max_position_embeddings <= LONGEST_TABLE
         return has_table and all(layer.dense is not None for layer in self._layers)
 
@@ -212,7 +223,8 @@ class PlainForward:
         return self.packed([Call(*call)])[0]
 
     def packed(self, calls: Sequence[Call]) -> list[torch.Tensor]:
-        """The logits of several calls: all M tokens go through a layer's products together, and attend by call."""
+        """The logits of several calls: all M tokens go through a layer's products together, and
+        attend by call."""
         ids_M = _together([call.ids_BN.flatten() for call in calls])
         hidden_ME = self._inner.embed_tokens(ids_M)
         rotary = self._rotary(
@@ -231,7 +243,8 @@ class PlainForward:
         return [part.unflatten(0, each.shape[:2]) for part, each in zip(rows, read, strict=True)]
 
     def _rotary(self, hidden_ME: torch.Tensor, position_M: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Cosines and sines, (M, 1, D), the sines of the first half with the sign that the rotation gives them."""
+        """Cosines and sines, (M, 1, D), the sines of the first half with the sign that the rotation
+        gives them."""
         limit = self._config.max_position_embeddings
         place = (hidden_ME.device, hidden_ME.dtype)
         if limit > LONGEST_TABLE or len(position_M) > limit:
@@ -311,9 +324,11 @@ def _attended(
 
 
 def ragged_attention(calls: Sequence[Attending], scale: float) -> torch.Tensor:
-    """What the tokens of several calls without masks attend to, (M, E), by one kernel for sequences of any lengths.
+    """What the tokens of several calls without masks attend to, (M, E), by one kernel for sequences
+    of any lengths.
 
-    calls: (B, H, N, D) and twice (B, H, K, D) each. On a GPU torch takes FlashAttention's kernel of variable lengths.
+    calls: (B, H, N, D) and twice (B, H, K, D) each. On a GPU torch takes FlashAttention's kernel of
+    variable lengths.
     """
 
     def jagged(parts: Iterable[torch.Tensor]) -> torch.Tensor:
@@ -340,7 +355,8 @@ def _together(parts: list[torch.Tensor]) -> torch.Tensor:
 
 
 def _normed(values: torch.Tensor, norm: Norm) -> torch.Tensor:
-    """Divided by the root mean square over the last dimension, which is taken in fp32, and scaled."""
+    """Divided by the root mean square over the last dimension, which is taken in fp32, and
+    scaled."""
     scale, epsilon = norm
     exact = values.float()
     root = exact.pow(2).mean(-1, keepdim=True).add_(epsilon).rsqrt_()
@@ -348,13 +364,15 @@ def _normed(values: torch.Tensor, norm: Norm) -> torch.Tensor:
 
 
 def _rotated(values_MHD: torch.Tensor, cos_M1D: torch.Tensor, sin_M1D: torch.Tensor) -> torch.Tensor:
-    """Rotated by angles: both halves of a head exchanged, one with its sign turned, which the sines have already."""
+    """Rotated by angles: both halves of a head exchanged, one with its sign turned, which the sines
+    have already."""
     exchanged_MHD = values_MHD.roll(values_MHD.shape[-1] // 2, -1)
     return (values_MHD * cos_M1D).add_(exchanged_MHD * sin_M1D)
 
 
 def _known(layer: Any) -> Layer | None:
-    """The weights of a layer; None if it, or anything in it, is not of a known type, or was changed."""
+    """The weights of a layer; None if it, or anything in it, is not of a known type, or was
+    changed."""
     if not _is_of(layer, "DecoderLayer"):
         return None
     attention: Any = layer.self_attn
@@ -392,13 +410,15 @@ def _known(layer: Any) -> Layer | None:
 
 
 def _is_of(module: Any, kind: str) -> bool:
-    """Whether a module is this kind of module of one of the known models, as transformers has it."""
+    """Whether a module is this kind of module of one of the known models, as transformers has
+    it."""
     name = type(module).__name__.removesuffix(kind)
     return name in MODELS and type(module).__module__.startswith("transformers.models.")
 
 
 def _is_untouched(module: nn.Module) -> bool:
-    """Whether a module's call runs the forward that stands in its class's file, on plain parameters, and no hooks."""
+    """Whether a module's call runs the forward that stands in its class's file, on plain
+    parameters, and no hooks."""
     kind = type(module)
     return (
         not _is_hooked(module)
@@ -414,7 +434,8 @@ def _is_hooked(module: nn.Module) -> bool:
 
 
 def _is_foreign(hook: Any) -> bool:
-    """Whether a hook is neither one that captures outputs for transformers nor one that counts calls here."""
+    """Whether a hook is neither one that captures outputs for transformers nor one that counts
+    calls here."""
     return not str(getattr(hook, "__module__", "")).startswith(("transformers.", "model_wrappers."))
 
 

@@ -1,6 +1,8 @@
-"""What decoders need of a model, the keys and values that they pass on, and the ledger, where alone cost is counted.
+"""What decoders need of a model, the keys and values that they pass on, and the ledger, where alone
+cost is counted.
 
-Shapes: B batch, L length, V vocabulary, n positions to read, N tokens put after K cached ones, H heads, D head size.
+Shapes: B batch, L length, V vocabulary, n positions to read, N tokens put after K cached ones, H
+heads, D head size.
 """
 
 from __future__ import annotations
@@ -13,7 +15,8 @@ from typing import Any, Literal, Protocol
 
 import torch
 
-# What becomes of the keys and values of new tokens: appended to the kept ones, put in the place of some, or not kept.
+# What becomes of the keys and values of new tokens: appended to the kept ones, put in the place of
+# some, or not kept.
 Write = Literal["append", "replace", "none"]
 Buffers = tuple[list[torch.Tensor], list[torch.Tensor]]  # keys and values by layer, (1, H, capacity, D) each
 ROOM = 64  # tokens that a new buffer has room for beyond those it is made for, at least; or a quarter of them
@@ -22,8 +25,8 @@ ROOM = 64  # tokens that a new buffer has room for beyond those it is made for, 
 class KeyValues:
     """What transformers' attention layers take for a cache.
 
-    A call says first how it writes (`begin`); then every layer hands over its new keys and values (`update`) and gets
-    all that there are; in the end they count (`end`).
+    A call says first how it writes (`begin`); then every layer hands over its new keys and values
+    (`update`) and gets all that there are; in the end they count (`end`).
     """
 
     def __init__(self) -> None:
@@ -40,7 +43,8 @@ class KeyValues:
 
     @property
     def filled(self) -> int:
-        """How many tokens a query of the call that has begun may see: the kept ones and, if they are new, its own."""
+        """How many tokens a query of the call that has begun may see: the kept ones and, if they
+        are new, its own."""
         return self._filled
 
     def adopt(self, buffers: Buffers) -> None:
@@ -53,7 +57,8 @@ class KeyValues:
         self._keys, self._values = (list(each) for each in buffers)
 
     def slots(self, count: int, device: torch.device) -> torch.Tensor:
-        """Where the call that has begun puts its tokens, and after all that is kept any others up to `count`, (N,)."""
+        """Where the call that has begun puts its tokens, and after all that is kept any others up
+        to `count`, (N,)."""
         behind_N = torch.arange(self._kept, self._kept + count, device=device)
         if self._slot_N is None or self._write != "replace":
             return behind_N
@@ -76,9 +81,11 @@ class KeyValues:
     def update(
         self, key_1HND: torch.Tensor, value_1HND: torch.Tensor, layer_idx: int, *_: Any, **__: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Take the new keys and values of a layer; all of it, with them: (1, H, K + N, D), or K if they replace.
+        """Take the new keys and values of a layer; all of it, with them: (1, H, K + N, D), or K if
+        they replace.
 
-        Keys leave the rotation as fp32; kept in the values' dtype, which is the one attention casts them to.
+        Keys leave the rotation as fp32; kept in the values' dtype, which is the one attention casts
+        them to.
         """
         key_1HND = key_1HND.to(value_1HND.dtype)
         while len(self._keys) <= layer_idx:  # of a layer that is skipped there are zeros
@@ -110,8 +117,9 @@ class KeyValues:
 class BackboneLike(Protocol):
     """What decoders need of a model.
 
-    Optional: `max_length`, `device`, `eot_id`, `extend` (see model.Backbone), and `reads_at`: -1 where the logits of a
-    position come from the token before it, which matters to `extend` alone (default: 0).
+    Optional: `max_length`, `device`, `eot_id`, `extend` (see model.Backbone), and `reads_at`: -1
+    where the logits of a position come from the token before it, which matters to `extend` alone
+    (default: 0).
     """
 
     mask_id: int
@@ -119,14 +127,15 @@ class BackboneLike(Protocol):
     vocab_size: int
 
     def logits(self, ids_BL: torch.Tensor, positions: torch.Tensor | None = None, causal: bool = False) -> torch.Tensor:
-        """Logits (B, L, V); with positions (n,) those positions of every row, with (B, n) each row's own: (B, n, V)."""
+        """Logits (B, L, V); with positions (n,) those positions of every row, with (B, n) each
+        row's own: (B, n, V)."""
 
 
 class Ledger:
     """A backbone that counts the calls, rows and tokens that go through it, and watches its logits.
 
-    cached: tokens with keys and values that were read from a cache instead. changed: calls of a model whose modules
-    are not those that were loaded (Backbone.is_changed).
+    cached: tokens with keys and values that were read from a cache instead. changed: calls of a
+    model whose modules are not those that were loaded (Backbone.is_changed).
     """
 
     def __init__(self, backbone: BackboneLike) -> None:
@@ -145,9 +154,11 @@ class Ledger:
         self._total: torch.Tensor | None = None
 
     def ends_out_of_confidence(self, temperature: float) -> list[int]:
-        """EOS and EoT, which `confidence_eos_eot_inf` leaves out of the softmax that gives confidences.
+        """EOS and EoT, which `confidence_eos_eot_inf` leaves out of the softmax that gives
+        confidences.
 
-        Above temperature 0 the official sampler takes EOS out of other logits, those with noise, and so leaves out EoT.
+        Above temperature 0 the official sampler takes EOS out of other logits, those with noise,
+        and so leaves out EoT.
         """
         ends = [self.eot_id] if temperature > 0 else [self.eos_id, self.eot_id]
         return [end for end in ends if end is not None]
@@ -169,7 +180,8 @@ class Ledger:
         self.cached += cached
 
     def add(self, other: Ledger) -> None:
-        """Add the counts of another ledger, unless it counted calls of a ledger, which has counted them itself."""
+        """Add the counts of another ledger, unless it counted calls of a ledger, which has counted
+        them itself."""
         if not isinstance(other._backbone, Ledger):
             self.enter(other.calls, other.rows, other.tokens, other.cached)
             self.changed += other.changed
@@ -190,7 +202,8 @@ class Ledger:
         write: Write = "append",
         slot_N: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, KeyValues]:
-        """The backbone's `extend`, entered in the ledger: one row, N tokens, and the cached ones that are not new."""
+        """The backbone's `extend`, entered in the ledger: one row, N tokens, and the cached ones
+        that are not new."""
         kept = 0 if cache is None else cache.get_seq_length() - (ids_1N.numel() if write == "replace" else 0)
         self.enter(1, 1, ids_1N.numel(), kept)
         backbone: Any = self._backbone
@@ -203,7 +216,8 @@ class Ledger:
     def context(
         self, ids_1L: torch.Tensor, read_n: torch.Tensor, cache: KeyValues | None = None
     ) -> tuple[torch.Tensor, KeyValues]:
-        """Logits (1, n, V) at read_n, LongTensor (n,), and keys and values of all that these positions attend to.
+        """Logits (1, n, V) at read_n, LongTensor (n,), and keys and values of all that these
+        positions attend to.
 
         cache: an earlier one of the decoder's, with room that they may take.
         """
@@ -214,7 +228,8 @@ class Ledger:
     def denoise(
         self, ids_1K: torch.Tensor, canvas_1C: torch.Tensor, previous_1CV: torch.Tensor | None, encoded: Any
     ) -> tuple[torch.Tensor, Any]:
-        """A canvas model's `denoise`, entered in the ledger; what it encodes first is a call of its own."""
+        """A canvas model's `denoise`, entered in the ledger; what it encodes first is a call of its
+        own."""
         known = 0 if encoded is None else encoded.count
         parts = [canvas_1C.numel(), *([ids_1K.numel() - known] if ids_1K.numel() > known else [])]
         self.enter(len(parts), len(parts), sum(parts), ids_1K.numel() + (known if len(parts) > 1 else 0))
@@ -224,7 +239,8 @@ class Ledger:
         return self._watched(logits_1CV), encoded
 
     def check_logits(self, other: Ledger) -> None:
-        """Raise ValueError if any logits of this or the other were NaN or +inf; -inf is a probability of 0."""
+        """Raise ValueError if any logits of this or the other were NaN or +inf; -inf is a
+        probability of 0."""
         totals = [float(ledger._total) for ledger in (self, other) if ledger._total is not None]
         if any(math.isnan(total) or total == math.inf for total in totals):
             raise ValueError(
@@ -232,7 +248,8 @@ class Ledger:
             )
 
     def _watched(self, logits: torch.Tensor) -> torch.Tensor:
-        # A running sum is NaN or +inf if any logit was. It stays on the device: nothing waits for it while decoding.
+        # A running sum is NaN or +inf if any logit was. It stays on the device: nothing waits for
+        # it while decoding.
         total = logits.sum(dtype=None if logits.dtype == torch.float64 else torch.float32)
         self._total = total if self._total is None else self._total + total
         self.changed += getattr(self._backbone, "is_changed", False)
@@ -240,7 +257,8 @@ class Ledger:
 
 
 Ledgers = tuple[Ledger, Ledger]  # of a response's target and draft model
-# Those of the response that is being decoded; None where nothing is, and while a call that is counted runs.
+# Those of the response that is being decoded; None where nothing is, and while a call that is
+# counted runs.
 _COUNTING: ContextVar[Ledgers | None] = ContextVar("_COUNTING", default=None)
 
 
@@ -264,7 +282,8 @@ def counted_by(ledgers: Ledgers | None) -> Iterator[None]:
 
 @contextmanager
 def counted(model: Any, rows: int, tokens: int, cached: int = 0) -> Iterator[None]:
-    """Enter a call that no ledger makes, of a `Ledger.model`: as the target's, or else as a draft's.
+    """Enter a call that no ledger makes, of a `Ledger.model`: as the target's, or else as a
+    draft's.
 
     What runs in this block is part of that call.
     """
@@ -279,7 +298,8 @@ def counted(model: Any, rows: int, tokens: int, cached: int = 0) -> Iterator[Non
 
 
 class CallCounter:
-    """A hook before a module of transformers' that enters calls which go to it directly, as for hidden states."""
+    """A hook before a module of transformers' that enters calls which go to it directly, as for
+    hidden states."""
 
     @classmethod
     def of(cls, module: torch.nn.Module) -> CallCounter:
@@ -292,7 +312,8 @@ class CallCounter:
         return counter
 
     def __call__(self, module: Any, args: tuple[Any, ...], options: dict[str, Any]) -> None:
-        """Enter a call with these arguments: ids (B, L), or their embeddings (B, L, E), come first or by name."""
+        """Enter a call with these arguments: ids (B, L), or their embeddings (B, L, E), come first
+        or by name."""
         named = [options.get(name) for name in ("input_ids", "inputs_embeds")]
         inputs = [each for each in (*args[:1], *named) if isinstance(each, torch.Tensor)]
         rows, length = inputs[0].shape[:2] if inputs else (1, 0)

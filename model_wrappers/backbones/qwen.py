@@ -1,15 +1,18 @@
-"""Models on transformers' Qwen2 and Qwen3. No remote code is ever run; checkpoints are read in their official format.
+"""Models on transformers' Qwen2 and Qwen3. No remote code is ever run; checkpoints are read in
+their official format.
 
-Dream (Dream-org/Dream-v0-Instruct-7B, arXiv 2508.15487) attends in both directions, and its logits at position i - 1
-predict token i. So do those of Fast-dLLM v2 (Efficient-Large-Model/Fast_dLLM_v2_7B, _1.5B; arXiv 2509.26328), which
-attends in blocks of `bd_size`, 32, that count from the beginning of the sequence: the finished block before a block
+Dream (Dream-org/Dream-v0-Instruct-7B, arXiv 2508.15487) attends in both directions, and its logits
+at position i - 1 predict token i. So do those of Fast-dLLM v2
+(Efficient-Large-Model/Fast_dLLM_v2_7B, _1.5B; arXiv 2509.26328), which attends in blocks of
+`bd_size`, 32, that count from the beginning of the sequence: the finished block before a block
 predicts its first token.
 
-dLLM's A2D (dllm-hub/Qwen3-0.6B-diffusion-mdlm-v0.1) has logits at position i for token i; its checkpoints with "bd3lm"
-in their name attend in blocks of 32 that end with the prompt. A turn ends at <|im_end|>, the config's EOS;
-<|endoftext|> fills the rest of a response. SDAR and TraDo (JetAstra, arXiv 2510.06303; Gen-Verse) count blocks from the
-beginning of the sequence, so that the prompt's last, unfinished block is denoised with the response. A checkpoint has
-one block length, 4 unless its config (`block_size`) or its name (-b8, -b16, ...) has another one.
+dLLM's A2D (dllm-hub/Qwen3-0.6B-diffusion-mdlm-v0.1) has logits at position i for token i; its
+checkpoints with "bd3lm" in their name attend in blocks of 32 that end with the prompt. A turn ends
+at <|im_end|>, the config's EOS; <|endoftext|> fills the rest of a response. SDAR and TraDo
+(JetAstra, arXiv 2510.06303; Gen-Verse) count blocks from the beginning of the sequence, so that the
+prompt's last, unfinished block is denoised with the response. A checkpoint has one block length, 4
+unless its config (`block_size`) or its name (-b8, -b16, ...) has another one.
 
 Qwen2 and Qwen3 themselves are autoregressive: what diffusion models are measured against.
 """
@@ -32,7 +35,8 @@ from transformers.conversion_mapping import get_checkpoint_conversion_mapping, r
 from model_wrappers.backbones.heads import CausalAtPositions, ExpertsAtPositions, HeadAtPositions
 from model_wrappers.backbones.llada import Bidirectional
 
-# What the layers compute as the official code does; a config that asks for anything else is refused.
+# What the layers compute as the official code does; a config that asks for anything else is
+# refused.
 QWEN2_CHOICES: dict[str, Any] = {
     "use_sliding_window": False,
     "use_mrope": False,
@@ -44,7 +48,8 @@ QWEN3_CHOICES: dict[str, Any] = {"use_sliding_window": False, "rope_scaling": No
 
 @strict
 class DreamConfig(Bidirectional, Qwen2Config):
-    """Qwen2's configuration with Dream's defaults. Descendants of Dream that name a block size are refused."""
+    """Qwen2's configuration with Dream's defaults. Descendants of Dream that name a block size are
+    refused."""
 
     model_type = "Dream"
     called, choices = "Dream", QWEN2_CHOICES | {"block_size": None}
@@ -84,7 +89,8 @@ class MaskedQwen3Config(Bidirectional, Qwen3Config):
 
 
 class MaskedQwen3(HeadAtPositions, Qwen3ForCausalLM):
-    """Qwen3's layers with bidirectional attention; logits at position i predict token i (no shift)."""
+    """Qwen3's layers with bidirectional attention; logits at position i predict token i (no
+    shift)."""
 
     config_class = MaskedQwen3Config
 

@@ -1,4 +1,5 @@
-"""Loading a backbone: the architectures by `model_type`, and the checkpoints shipped with this project.
+"""Loading a backbone: the architectures by `model_type`, and the checkpoints shipped with this
+project.
 
 A new architecture is a file in this folder and an entry in families.ALL.
 """
@@ -40,7 +41,8 @@ SHORT_DTYPES = {"fp32": "float32", "float": "float32", "bf16": "bfloat16", "fp16
 
 
 def model_folder(name: str | Path) -> Path:
-    """Where the files of a model lie if it is shipped or a local folder; for a hub id a path that does not exist."""
+    """Where the files of a model lie if it is shipped or a local folder; for a hub id a path that
+    does not exist."""
     return SHIPPED.get(str(name), Path(name).expanduser())
 
 
@@ -53,10 +55,11 @@ def load_backbone(
     reads_at: ReadsAt | None = None,
     cuda_graphs: bool = False,
 ) -> Backbone:
-    """Load a shipped model (SHIPPED: "nano" and what was trained from it), a local folder or a hub id.
+    """Load a shipped model (SHIPPED: "nano" and what was trained from it), a local folder or a hub
+    id.
 
-    Folders and hub ids are of one of FAMILIES, in its official format or ours, or hold an adapter of peft's, which is
-    merged into its base; without a tokenizer only `decode` on ids works.
+    Folders and hub ids are of one of FAMILIES, in its official format or ours, or hold an adapter
+    of peft's, which is merged into its base; without a tokenizer only `decode` on ids works.
 
     Args:
         name: of the model.
@@ -65,7 +68,8 @@ def load_backbone(
         attn: "sdpa", for which "eager" stands too.
         trust_remote_code: load a model of no known family by running the code that comes with it (weights.py says what
             it then can do).
-        reads_at: 0 where the logits at position i predict token i, -1 where those at i - 1 do (None: the family's, else
+        reads_at: 0 where the logits at position i predict token i, -1 where those at i - 1 do
+        (None: the family's, else
             0).
         cuda_graphs: CUDA graphs, on a GPU.
 
@@ -103,7 +107,8 @@ def load_backbone(
 
 
 def _model(family: Any, source: str, config: dict[str, Any], adapter: Path | None, how: dict[str, Any]) -> Any:
-    """The model of a known family, with its adapter merged. how: options of transformers' `from_pretrained`."""
+    """The model of a known family, with its adapter merged. how: options of transformers'
+    `from_pretrained`."""
     check_dtypes(source)
     weights = None if adapter is None else merged(adapter, source, how["dtype"])
     with quiet():
@@ -127,7 +132,8 @@ def _backbone(family: Any, model: Any, source: str, adapter: Path | None, name: 
 
 
 def _source(name: str | Path) -> str:
-    """The folder of a model that is here, else its hub id. Raises ValueError for a folder that is not there."""
+    """The folder of a model that is here, else its hub id. Raises ValueError for a folder that is
+    not there."""
     folder = model_folder(name)
     if folder.exists():
         return str(folder)
@@ -137,7 +143,8 @@ def _source(name: str | Path) -> str:
 
 
 def _check_folder(folder: Path) -> None:
-    """Raise ValueError for a folder that holds no model, or an adapter that would be passed over."""
+    """Raise ValueError for a folder that holds no model, or an adapter that would be passed
+    over."""
     if not folder.exists():
         return
     if not (folder / "config.json").exists():
@@ -181,7 +188,8 @@ def _reason(error: Exception, source: str) -> str:
 
 
 def family_of(config: dict[str, Any]) -> Family | None:
-    """The family of a checkpoint, by what its config.json lists as architectures or else says as `model_type`."""
+    """The family of a checkpoint, by what its config.json lists as architectures or else says as
+    `model_type`."""
     listed = set(config.get("architectures") or ())
     model_type = config.get("model_type", llada.FAMILY.model_type)
     by_architecture = (each for each in FAMILIES.values() if listed & set(each.architectures))
@@ -192,7 +200,8 @@ def family_of(config: dict[str, Any]) -> Family | None:
 def register_family(family: Family) -> Family:
     """Have `load_backbone` load checkpoints of this family's model_type.
 
-    Raises ValueError for what is no Family, a model without `infer`, and a model_type or an architecture that is taken.
+    Raises ValueError for what is no Family, a model without `infer`, and a model_type or an
+    architecture that is taken.
     """
     given: Any = family
     wrong = ""
@@ -216,7 +225,8 @@ def register_family(family: Family) -> Family:
 def _config(source: str) -> dict[str, Any]:
     """A checkpoint's config.json, without what asks for nothing.
 
-    Raises ValueError for one that holds no JSON object, and for quantized weights and scaled angles.
+    Raises ValueError for one that holds no JSON object, and for quantized weights and scaled
+    angles.
     """
     config, _ = PretrainedConfig.get_config_dict(source)
     if not isinstance(config, dict):
@@ -241,7 +251,8 @@ def _config(source: str) -> dict[str, Any]:
 
 
 def _unscaled(name: str, rope: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Rotary angles of a config without a scale of 1. Raises ValueError for another one, which is not computed."""
+    """Rotary angles of a config without a scale of 1. Raises ValueError for another one, which is
+    not computed."""
     if not rope:
         return None
     kind = rope.get("rope_type", rope.get("type", "default"))
@@ -253,7 +264,8 @@ def _unscaled(name: str, rope: dict[str, Any] | None) -> dict[str, Any] | None:
 
 
 def device_named(device: str | torch.device, cuda_graphs: bool = False) -> torch.device:
-    """The device. Raises ValueError if there is none of that name here, or none that has the graphs that are wanted."""
+    """The device. Raises ValueError if there is none of that name here, or none that has the graphs
+    that are wanted."""
     try:
         found = torch.device(device)
     except RuntimeError:
@@ -272,7 +284,8 @@ def device_named(device: str | torch.device, cuda_graphs: bool = False) -> torch
 def dtype_named(
     dtype: str | torch.dtype | None, device: torch.device, config: dict[str, Any] | None = None
 ) -> torch.dtype:
-    """The dtype; None is bfloat16 on a GPU and float32 on a CPU, "auto" what the config says, or else that.
+    """The dtype; None is bfloat16 on a GPU and float32 on a CPU, "auto" what the config says, or
+    else that.
 
     Raises ValueError for an unknown name.
     """

@@ -1,7 +1,7 @@
 """Loading a checkpoint: all weights, of the right shape, finite; and models that bring their code.
 
-Such a model gives logits of whole sequences. Not supported: `extend` (two-stream verification, wino, caches), causal
-attention (dcd), CUDA graphs, training.
+Such a model gives logits of whole sequences. Not supported: `extend` (two-stream verification,
+wino, caches), causal attention (dcd), CUDA graphs, training.
 """
 
 import sys
@@ -29,11 +29,12 @@ QUIET = {f"_raise_exceptions_for_{what}": False for what in ("missing_entries", 
 def load_weights(
     kind: Any, source: str, config: Any = None, weights: dict[str, torch.Tensor] | None = None, **options: Any
 ) -> Any:
-    """The model of a folder or hub id by a class of transformers' (`kind.from_pretrained`) with these options.
+    """The model of a folder or hub id by a class of transformers' (`kind.from_pretrained`) with
+    these options.
 
-    config: in the place of the folder's. weights: by name, in the place of those there. Raises ValueError naming
-    tensors that are missing, misshapen, or of parts of a layer that are not computed; others that have no place are
-    named in a warning.
+    config: in the place of the folder's. weights: by name, in the place of those there. Raises
+    ValueError naming tensors that are missing, misshapen, or of parts of a layer that are not
+    computed; others that have no place are named in a warning.
     """
     if config is not None:
         options["config"] = config
@@ -75,7 +76,8 @@ def safetensors_of(source: str) -> list[str]:
 
 
 def check_dtypes(source: str) -> None:
-    """Raise ValueError for weights of 8 bits or fewer, which transformers would read as numbers of another scale."""
+    """Raise ValueError for weights of 8 bits or fewer, which transformers would read as numbers of
+    another scale."""
     for file in safetensors_of(source):
         with safe_open(file, "pt") as tensors:
             for name in tensors.keys():  # noqa: SIM118
@@ -85,7 +87,8 @@ def check_dtypes(source: str) -> None:
 
 
 def _check_unused(model: Any, source: str, names: Iterable[str]) -> None:
-    """Warn of tensors that a model has no place for; raise ValueError if one of them would change what a layer does."""
+    """Warn of tensors that a model has no place for; raise ValueError if one of them would change
+    what a layer does."""
     unused = sorted(name for name in names if not name.endswith("rotary_emb.inv_freq"))  # computed
     parts = {_place_of(name) for name in unused if _is_of_a_layer(model, name)}
     for file in safetensors_of(source) if parts else ():
@@ -101,7 +104,8 @@ def _check_unused(model: Any, source: str, names: Iterable[str]) -> None:
 
 
 def _place_of(name: str) -> tuple[str, ...]:
-    """What a tensor's name in a file has in common with its name in the model: the layer's number, and the end."""
+    """What a tensor's name in a file has in common with its name in the model: the layer's number,
+    and the end."""
     parts = name.split(".")
     return (*[part for part in parts if part.isdecimal()], *parts[-2:])
 
@@ -132,7 +136,8 @@ LENGTH_FIELDS = ("max_position_embeddings", "max_sequence_length", "n_positions"
 class RemoteBackbone(Backbone):
     """Logits of a model with layers that are unknown.
 
-    Mask and EOS are what its config names, else its tokenizer; a turn ends at the tokenizer's EOS, if that is another.
+    Mask and EOS are what its config names, else its tokenizer; a turn ends at the tokenizer's EOS,
+    if that is another.
     """
 
     extend: Any = None
@@ -155,9 +160,11 @@ class RemoteBackbone(Backbone):
 
 
 def load_remote(source: str, config: dict[str, Any], name: str, reads_at: ReadsAt, **options: Any) -> RemoteBackbone:
-    """The model of a folder or hub id, by the automatic class that its config.json names, on the CPU.
+    """The model of a folder or hub id, by the automatic class that its config.json names, on the
+    CPU.
 
-    options: of transformers' `from_pretrained`. Raises ValueError for weights that are not as they must be.
+    options: of transformers' `from_pretrained`. Raises ValueError for weights that are not as they
+    must be.
     """
     named = [each for each in AUTO_CLASSES if each in (config.get("auto_map") or {})]
     kind: Any = getattr(transformers, (named or AUTO_CLASSES)[0])

@@ -1,5 +1,6 @@
-"""The decoders by name. A new one is one file here, one entry in METHODS, and one test; elsewhere it is a function with
-`@register("name")`. Light: a decoder's file, and with it torch, is imported when the decoder is used.
+"""The decoders by name. A new one is one file here, one entry in METHODS, and one test; elsewhere
+it is a function with `@register("name")`. Light: a decoder's file, and with it torch, is imported
+when the decoder is used.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
 Function = Callable[..., None]  # of a Request and its options
 F = TypeVar("F", bound=Function)
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_./-]*")  # no sign that separates methods or options on a command line
-# What `decode` and a command line take themselves: no option of a registered decoder has such a name.
+# What `decode` and a command line take themselves: no option of a registered decoder has such a
+# name.
 TAKEN = {
     *("backbone", "prompt_ids", "method", "gen_length", "block_length", "temperature", "seed", "sampler", "given"),
     *("observer", "draft", "role"),
@@ -35,15 +37,17 @@ TAKEN = {
 class Decoder:
     """A method: where it is, and what it can do.
 
-    source: "module:function", or the function, which takes a Request and its options (`signature.signature_of`) and
-    fills the response. name: as in messages. label: its row in a table; "" is its name.
+    source: "module:function", or the function, which takes a Request and its options
+    (`signature.signature_of`) and fills the response. name: as in messages. label: its row in a
+    table; "" is its name.
 
-    semi_autoregressive: it takes LLaDA's block lengths of a suite; else it decodes the full sequence. greedy_only: it
-    is defined at temperature 0. needs_extend: it runs only on backbones with `extend`. prefix_conditioned: its target
-    is what the paper's Algorithm 1 trains, and its windows are those of Theorem 2. may_leave_masks: its choice of a
-    token may be the mask, which then stays, as with the official sampler. whole_sequence: it reads what comes after the
-    block, or attends otherwise, and cannot decode a block model; blocks_only: it decodes no other. canvases: it decodes
-    models without a mask, causal: autoregressive models, and no others.
+    semi_autoregressive: it takes LLaDA's block lengths of a suite; else it decodes the full
+    sequence. greedy_only: it is defined at temperature 0. needs_extend: it runs only on backbones
+    with `extend`. prefix_conditioned: its target is what the paper's Algorithm 1 trains, and its
+    windows are those of Theorem 2. may_leave_masks: its choice of a token may be the mask, which
+    then stays, as with the official sampler. whole_sequence: it reads what comes after the block,
+    or attends otherwise, and cannot decode a block model; blocks_only: it decodes no other.
+    canvases: it decodes models without a mask, causal: autoregressive models, and no others.
     """
 
     source: str | Function
@@ -69,7 +73,8 @@ class Decoder:
 
     @cached_property
     def signature(self) -> Signature:
-        """How the function takes its options. Raises ValueError for a function that is no decoder."""
+        """How the function takes its options. Raises ValueError for a function that is no
+        decoder."""
         return signature_of(self.function)
 
     @property
@@ -88,7 +93,8 @@ class Decoder:
 
 
 def _here(name: str, file: str | None = None, **traits: Any) -> Decoder:
-    """A decoder of this package: `decode_NAME` of the file of its name, or of another one. traits: Decoder's."""
+    """A decoder of this package: `decode_NAME` of the file of its name, or of another one. traits:
+    Decoder's."""
     return Decoder(f"model_wrappers.decoders.{file or name}:decode_{name}", name, **traits)
 
 
@@ -124,11 +130,12 @@ def register(
     needs_extend: bool = False,
     may_leave_masks: bool = False,
 ) -> Callable[[F], F]:
-    """A decorator that makes a function of (request, options) the decoder `name`; the arguments are Decoder's.
+    """A decorator that makes a function of (request, options) the decoder `name`; the arguments are
+    Decoder's.
 
-    The function fills the response of a request.Request; its options are a struct derived from options.Options, a
-    dataclass, or parameters with defaults. Raises ValueError for a name that is taken or unfit for a command line, and
-    for no function.
+    The function fills the response of a request.Request; its options are a struct derived from
+    options.Options, a dataclass, or parameters with defaults. Raises ValueError for a name that is
+    taken or unfit for a command line, and for no function.
     """
 
     def enter(function: F) -> F:
@@ -143,10 +150,11 @@ def register(
 
 
 def add_decoder(name: str, decoder: Decoder) -> None:
-    """Enter a decoder in METHODS. Raises ValueError for a name that is taken, a bad label, or what is no decoder.
+    """Enter a decoder in METHODS. Raises ValueError for a name that is taken, a bad label, or what
+    is no decoder.
 
-    A function replaces an earlier one of its module and name, as when a module is imported again, and in a notebook any
-    one that was registered there.
+    A function replaces an earlier one of its module and name, as when a module is imported again,
+    and in a notebook any one that was registered there.
     """
     check_name(name)
     same = name in METHODS and (_identity(METHODS[name].source), _identity(decoder.source))
@@ -174,7 +182,8 @@ def check_label(label: str | None) -> None:
 
 
 def decoder_named(method: Method) -> Decoder:
-    """The decoder of a name, of "FILE.py:name", of an installed package's entry points, or of a function.
+    """The decoder of a name, of "FILE.py:name", of an installed package's entry points, or of a
+    function.
 
     Raises ValueError naming the valid names.
     """
@@ -210,7 +219,8 @@ def _import_decoder(method: str) -> None:
 
 
 def split_options(method: Method | WithOptions) -> tuple[Method, dict[str, Any]]:
-    """A method and the options that it comes with. Raises ValueError for a pair that is no (method, options)."""
+    """A method and the options that it comes with. Raises ValueError for a pair that is no (method,
+    options)."""
     if not isinstance(method, tuple):
         return method, {}
     if len(method) != 2 or not isinstance(method[1], Mapping):

@@ -1,4 +1,5 @@
-"""How the function of a decoder takes its options: a struct, a dataclass, keywords, or not at all."""
+"""How the function of a decoder takes its options: a struct, a dataclass, keywords, or not at
+all."""
 
 import dataclasses
 import inspect
@@ -16,7 +17,8 @@ Arguments = tuple[tuple[Any, ...], dict[str, Any]]  # after the request, by posi
 
 @dataclass(frozen=True)
 class Signature:
-    """options: the struct that checks the options. arguments: what the function is called with for them."""
+    """options: the struct that checks the options. arguments: what the function is called with for
+    them."""
 
     options: type[Options]
     arguments: Callable[[Options], Arguments]
@@ -25,8 +27,8 @@ class Signature:
 def signature_of(function: Callable[..., Any]) -> Signature:
     """What a decoder's function takes beside the request.
 
-    Its second parameter may be annotated with a struct derived from Options, or with a dataclass. Other parameters with
-    defaults are options by themselves, unless the second one takes them all.
+    Its second parameter may be annotated with a struct derived from Options, or with a dataclass.
+    Other parameters with defaults are options by themselves, unless the second one takes them all.
 
     Raises:
         ValueError: for a function that is no decoder, and for options without a default.
@@ -60,7 +62,8 @@ def signature_of(function: Callable[..., Any]) -> Signature:
 
 
 def name_of_function(function: Any) -> str:
-    """What messages and records call a function, a lambda, a partial or an object that can be called."""
+    """What messages and records call a function, a lambda, a partial or an object that can be
+    called."""
     inner = function_of(function)
     return str(getattr(inner, "__name__", type(inner).__name__)).strip("<>")
 

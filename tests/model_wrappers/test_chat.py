@@ -43,7 +43,8 @@ def test_what_a_template_does_not_read_or_say_is_noted(nano: Backbone, capsys: p
     note.cache_clear()
     tokenizer = nano.text_tokenizer()
     assert render(tokenizer, ASK, enable_thinking=True, tone="kind") == render(tokenizer, ASK)
-    assert "does not read tone" in capsys.readouterr().err
+    printed = capsys.readouterr().err
+    assert "does not read tone" in printed and "does not read enable_thinking" in printed
     stripped = "{% for m in messages %}{{ m.content.split('</think>')[-1].lower() }}|{% endfor %}"
     few_shot = [{"role": "assistant", "content": "<think>so</think>5"}, {"role": "user", "content": "and now?"}]
     assert render(tokenizer, few_shot, chat_template=stripped) == "5|and now?|"
