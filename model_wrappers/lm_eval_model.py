@@ -48,13 +48,6 @@ class FefDllm(TextModel, LM):
     Raises ValueError as TextModel does.
     """
 
-    INSTEAD: ClassVar = {
-        "model_path": "path=",
-        "tokenizer": "tokenizer_path=",
-        "max_length": "max_seq_len=",
-        "peft": "the adapter's folder as path=",
-        **dict.fromkeys(("chat_template_args", "enable_thinking"), "chat_template_kwargs="),
-    }
     THEIRS = ("max_batch_size",)
     LENGTH_KEYWORD = "max_gen_toks"
     beside: ClassVar[Path | None] = None  # where costs go if no file is named

@@ -36,17 +36,6 @@ META_TEMPLATE = {
 }
 # OpenCompass takes these out of a configuration before it makes the model, and uses them itself.
 OPENCOMPASS_OWN = ("abbr", "type", "run_cfg", "batch_size", "batch_padding", "summarizer_abbr", "pred_postprocessor")
-# Keywords of OpenCompass's other models, and of LLaDA's fork of it, with what stands for them here.
-INSTEAD = {
-    "model_kwargs": "device= and dtype=",
-    "tokenizer_kwargs": "tokenizer_path= or chat_template_kwargs=",
-    "peft_path": "the adapter's folder as path=",
-    "gen_steps": "steps=",
-    "gen_blocksize": "block_length=",
-    "diff_confidence_eos_eot_inf": "confidence_eos_eot_inf=",
-    "diff_logits_eos_inf": "logits_eos_inf=",
-    "cfg": "cfg_scale=",
-}
 
 
 class DiffusionModel(TextModel, BaseModel):
@@ -61,7 +50,6 @@ class DiffusionModel(TextModel, BaseModel):
     Raises ValueError as TextModel does.
     """
 
-    INSTEAD = INSTEAD
     THEIRS = OPENCOMPASS_OWN
 
     def __init__(

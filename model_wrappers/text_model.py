@@ -58,7 +58,6 @@ class TextModel:
     refuses.
     """
 
-    INSTEAD: ClassVar[Mapping[str, str]] = {}  # keywords of other models, and what stands for them here
     THEIRS: ClassVar[Sequence[str]] = ()  # keywords that the harness uses itself
     LENGTH_KEYWORD: ClassVar[str] = "max_out_len"  # what the harness calls the most tokens of a text
 
@@ -118,8 +117,6 @@ class TextModel:
         known = self.decoder.options.__struct_fields__
         kind = type(self).__name__
         for name, value in more.items():
-            if name in self.INSTEAD:
-                raise ValueError(f"{kind} takes no {name}; give {self.INSTEAD[name]}")
             if name not in (*known, *self.THEIRS) and not is_neutral(name, value):
                 inits = [base.__init__ for base in type(self).__mro__ if issubclass(base, TextModel)]
                 valid = [*dict.fromkeys(name for init in inits for name in inspect.signature(init).parameters), *known]

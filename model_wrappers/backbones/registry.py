@@ -200,24 +200,20 @@ def family_of(config: dict[str, Any]) -> Family | None:
 def register_family(family: Family) -> Family:
     """Have `load_backbone` load checkpoints of this family's model_type.
 
-    Raises ValueError for what is no Family, a model without `infer`, and a model_type or an
+    Raises ValueError for a model without `infer`, and a model_type or an
     architecture that is taken.
     """
-    given: Any = family
-    wrong = ""
-    if not isinstance(given, Family):
-        wrong = f"register_family takes a model_wrappers.backbones.model.Family, not {type(given).__name__} {given!r}"
-    elif not isinstance(family.model, str) and not callable(getattr(family.model, "infer", None)):
-        wrong = (
-            f"the model of the family {family.model_type!r} has no `infer`; derive {family.model.__name__} from "
+    name = family.model_type
+    if not isinstance(family.model, str) and not hasattr(family.model, "infer"):
+        raise ValueError(
+            f"the model of the family {name!r} has no `infer`; derive {family.model.__name__} from "
             "model_wrappers.backbones.heads.HeadAtPositions as well, or write one"
         )
-    for known in FAMILIES.values() if not wrong else ():
-        types = {known.model_type, *known.also} & {family.model_type, *family.also}
-        if names := sorted(types or set(known.architectures) & set(family.architectures)):
-            wrong = f"a family of {'model_type' if types else 'the architecture'} {names[0]!r} is there already"
-    if wrong:
-        raise ValueError(wrong)
+    taken = {kind for known in FAMILIES.values() for kind in (known.model_type, *known.also)}
+    taken |= {kind for known in FAMILIES.values() for kind in known.architectures}
+    for kind in (name, *family.also, *family.architectures):
+        if kind in taken:
+            raise ValueError(f"a family of {kind!r} is there already")
     FAMILIES[family.model_type] = family
     return family
 

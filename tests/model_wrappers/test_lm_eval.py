@@ -104,7 +104,6 @@ def test_settings_of_a_task_that_it_cannot_follow_are_refused(
     [
         ({"stepz": 4}, "unknown keyword 'stepz' for FefDllm.*did you mean steps"),
         ({"cost": "x"}, "did you mean costs"),
-        ({"model_path": "x"}, "takes no model_path; give path="),
         ({"repetition_penalty": 1.1}, "unknown keyword 'repetition_penalty'"),
     ],
 )
